@@ -1,0 +1,32 @@
+//! What a backend must know and provide.
+//!
+//! A backend hears a [`Problem`]: one canonical, hashable description of a fusion plan. It answers with
+//! devices ([`Backend`], [`Device`]), with [`Solver`]s in order of preference that accept a problem or say
+//! why not, and with [`Executable`]s that run it. Everything above (the plan and its rules, argument
+//! checking, caching) lives in the `fuseplan` crate; everything below is a backend's own business.
+//!
+//! Validation happens once, above this contract. A backend may rely on every documented property of the
+//! values it is given and must not check them again.
+
+mod activation;
+mod args;
+mod backend;
+mod batch_norm;
+mod convolution;
+mod error;
+pub mod null;
+mod problem;
+mod solver;
+mod tensor;
+
+pub use activation::{ActivationMode, ActivationParams};
+pub use args::{OpArgs, OpArgsKind, Prepared, RunArgs};
+pub use backend::{
+    Backend, Ceilings, Device, DeviceInfo, Discovery, Memory, MemoryKind, RawStream, Stream, StreamOwner,
+};
+pub use batch_norm::BatchNormMode;
+pub use convolution::{ConvolutionDescriptor, ConvolutionMode};
+pub use error::{BackendError, BuildError, DescriptorError, RunError};
+pub use problem::{MathMode, Op, OpKind, Problem};
+pub use solver::{Algorithm, Binary, Constraint, Executable, ExecutableInfo, Refusal, Solver};
+pub use tensor::{DataType, Element, MAX_RANK, TensorDescriptor, TensorLayout};

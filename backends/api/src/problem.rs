@@ -1,0 +1,243 @@
+//! The canonical description of a fusion plan: what solvers judge and caches are keyed by.
+
+use std::fmt;
+
+use crate::{ActivationMode, BatchNormMode, ConvolutionDescriptor, TensorDescriptor};
+
+/// How exactly products may be computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[non_exhaustive]
+pub enum MathMode {
+    /// At least the precision of the data type: f32 products are f32 products.
+    #[default]
+    Precise,
+    /// f32 products may be rounded to TensorFloat-32 where that is faster.
+    AllowTf32,
+}
+
+/// An operator of a plan with everything that is fixed before run time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Op {
+    /// Convolution. Only the first operator of a plan.
+    ConvForward {
+        /// Padding, strides, dilations, groups.
+        conv: ConvolutionDescriptor,
+        /// Filters: K, C/groups, (D,) H, W, any strides.
+        weights: TensorDescriptor,
+    },
+    /// `x + bias`: one value a channel, or, where the descriptor has the running shape and more than one
+    /// value a channel, one value an element (a residual).
+    BiasForward {
+        /// `[1, K, (1,) 1, 1]`, or the running shape with any strides.
+        bias: TensorDescriptor,
+    },
+    /// `scale · (x − mean) / sqrt(variance + ε) + bias` with given statistics; parameters are f32 and
+    /// packed, of the shape of [`BatchNormMode::derive`].
+    BatchNormInference {
+        /// Over what the parameters run.
+        mode: BatchNormMode,
+    },
+    /// An activation.
+    ActivationForward {
+        /// Which function.
+        mode: ActivationMode,
+    },
+    /// Batch-norm with the statistics of this very input, which are written to the saved and, if there are
+    /// any, the running statistics.
+    BatchNormForward {
+        /// Over what statistics are taken.
+        mode: BatchNormMode,
+        /// Whether running statistics are updated.
+        running: bool,
+    },
+    /// Gradient of [`Op::BatchNormForward`]: the plan's input is dy, its output dx.
+    BatchNormBackward {
+        /// Over what statistics were taken.
+        mode: BatchNormMode,
+    },
+    /// Gradient of an activation that followed the batch-norm; only directly after
+    /// [`Op::BatchNormBackward`], and applied before it.
+    ActivationBackward {
+        /// Which function's gradient.
+        mode: ActivationMode,
+    },
+}
+
+/// The kind of an operator, without its descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum OpKind {
+    /// [`Op::ConvForward`]
+    ConvForward,
+    /// [`Op::BiasForward`]
+    BiasForward,
+    /// [`Op::BatchNormInference`]
+    BatchNormInference,
+    /// [`Op::ActivationForward`]
+    ActivationForward,
+    /// [`Op::BatchNormForward`]
+    BatchNormForward,
+    /// [`Op::BatchNormBackward`]
+    BatchNormBackward,
+    /// [`Op::ActivationBackward`]
+    ActivationBackward,
+}
+
+impl fmt::Display for OpKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            OpKind::ConvForward => "ConvForward",
+            OpKind::BiasForward => "BiasForward",
+            OpKind::BatchNormInference => "BatchNormInference",
+            OpKind::ActivationForward => "ActivationForward",
+            OpKind::BatchNormForward => "BatchNormForward",
+            OpKind::BatchNormBackward => "BatchNormBackward",
+            OpKind::ActivationBackward => "ActivationBackward",
+        })
+    }
+}
+
+impl Op {
+    /// The operator's kind.
+    pub fn kind(&self) -> OpKind {
+        match self {
+            Op::ConvForward { .. } => OpKind::ConvForward,
+            Op::BiasForward { .. } => OpKind::BiasForward,
+            Op::BatchNormInference { .. } => OpKind::BatchNormInference,
+            Op::ActivationForward { .. } => OpKind::ActivationForward,
+            Op::BatchNormForward { .. } => OpKind::BatchNormForward,
+            Op::BatchNormBackward { .. } => OpKind::BatchNormBackward,
+            Op::ActivationBackward { .. } => OpKind::ActivationBackward,
+        }
+    }
+
+    /// Whether this is a bias with one value an element (a residual add).
+    pub fn is_residual(&self) -> bool {
+        matches!(self, Op::BiasForward { bias } if !is_per_channel(bias))
+    }
+}
+
+fn is_per_channel(bias: &TensorDescriptor) -> bool {
+    bias.lens()[0] == 1 && bias.spatial().iter().all(|&l| l == 1)
+}
+
+/// `ConvForward(pad 1x1 stride 1x1, weights f32 64x64x3x3 NCHW)`, `ActivationForward(RELU)`, …
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind())?;
+        match self {
+            Op::ConvForward { conv, weights } => write!(f, "({conv}, weights {weights})"),
+            Op::BiasForward { bias } if self.is_residual() => write!(f, "(residual {bias})"),
+            Op::BiasForward { .. } => Ok(()),
+            Op::BatchNormInference { mode } | Op::BatchNormBackward { mode } => write!(f, "({mode})"),
+            Op::BatchNormForward { mode, running } => {
+                write!(f, "({mode}{})", if *running { ", running statistics" } else { "" })
+            }
+            Op::ActivationForward { mode } | Op::ActivationBackward { mode } => write!(f, "({mode})"),
+        }
+    }
+}
+
+/// A whole plan in canonical form. Equal problems compute the same function of their run-time arguments.
+///
+/// What a backend may rely on: there is at least one operator; a convolution is the first operator or
+/// there is none; every descriptor fits its neighbours; input, output, weights and biases have the same
+/// data type; the output does not overlap itself. Only the convolution changes the shape, so every
+/// operator but the first sees tensors of the output's shape. Operators are applied in order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Problem {
+    /// The plan's input.
+    pub input: TensorDescriptor,
+    /// The plan's output.
+    pub output: TensorDescriptor,
+    /// The operators, in the order in which they are applied.
+    pub ops: Vec<Op>,
+    /// How exactly products may be computed.
+    pub math: MathMode,
+}
+
+impl Problem {
+    /// The convolution and its weights, if the plan has one.
+    pub fn conv(&self) -> Option<(&ConvolutionDescriptor, &TensorDescriptor)> {
+        match self.ops.first() {
+            Some(Op::ConvForward { conv, weights }) => Some((conv, weights)),
+            _ => None,
+        }
+    }
+
+    /// The operators behind the convolution; all of them where there is none.
+    pub fn epilogue(&self) -> &[Op] {
+        match self.conv() {
+            Some(_) => &self.ops[1..],
+            None => &self.ops,
+        }
+    }
+
+    /// Whether every output element depends on the input element at the same place only.
+    pub fn is_element_wise(&self) -> bool {
+        self.ops.iter().all(|op| {
+            matches!(
+                op,
+                Op::BiasForward { .. } | Op::BatchNormInference { .. } | Op::ActivationForward { .. }
+            )
+        })
+    }
+
+    /// Whether the plan has an operator that belongs to training.
+    pub fn is_training(&self) -> bool {
+        self.ops.iter().any(|op| {
+            matches!(
+                op,
+                Op::BatchNormForward { .. } | Op::BatchNormBackward { .. } | Op::ActivationBackward { .. }
+            )
+        })
+    }
+
+    /// Floating-point operations of the convolution (two for each product, padding counted) plus one for
+    /// each element and operator behind it. The floor of compute time is this over the device's rate.
+    pub fn flops(&self) -> f64 {
+        let outputs = self.output.element_count() as f64;
+        let conv = self.conv().map_or(0.0, |(_, weights)| {
+            2.0 * outputs * weights.lens()[1..].iter().map(|&l| l as f64).product::<f64>()
+        });
+        conv + outputs * self.epilogue().len() as f64
+    }
+
+    /// Bytes that must be read or written at least once: input, output, weights, residuals, parameters.
+    /// The floor of memory time is this over the device's bandwidth.
+    pub fn bytes(&self) -> f64 {
+        let size = |d: &TensorDescriptor| d.element_count() as f64 * d.data_type().size() as f64;
+        let params = |mode: BatchNormMode| mode.derive(&self.output).map_or(0.0, |d| size(&d));
+        let ops = self.ops.iter().map(|op| match op {
+            Op::ConvForward { weights, .. } => size(weights),
+            Op::BiasForward { bias } => size(bias),
+            Op::BatchNormInference { mode } | Op::BatchNormForward { mode, .. } => 4.0 * params(*mode),
+            // x once more, and scale, bias, their gradients and two statistics
+            Op::BatchNormBackward { mode } => size(&self.input) + 6.0 * params(*mode),
+            Op::ActivationForward { .. } => 0.0,
+            Op::ActivationBackward { .. } => size(&self.input),
+        });
+        size(&self.input) + size(&self.output) + ops.sum::<f64>()
+    }
+
+    /// The operators' kinds, `ConvForward+BiasForward+ActivationForward`.
+    pub fn chain(&self) -> String {
+        self.ops.iter().map(|op| op.kind().to_string()).collect::<Vec<_>>().join("+")
+    }
+}
+
+/// `f32 64x64x56x56 NCHW -> ConvForward(…) -> ActivationForward(RELU) -> f32 64x64x56x56 NCHW`
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.input)?;
+        for op in &self.ops {
+            write!(f, " -> {op}")?;
+        }
+        write!(f, " -> {}", self.output)?;
+        if self.math == MathMode::AllowTf32 {
+            write!(f, " (TF32 allowed)")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! Solvers: who can run a problem, under which constraints, and the executable that comes out.
+
+use std::fmt;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use crate::{BuildError, Device, DeviceInfo, Problem, RawStream, RunArgs, RunError};
+
+/// The algorithm of a solver, with MIOpen's names for those that have one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// Direct convolution.
+    Direct,
+    /// Winograd's minimal filtering.
+    Winograd,
+    /// Convolution as a matrix product whose operand is never written out.
+    ImplicitGemm,
+    /// No convolution: one pass over the elements.
+    ElementWise,
+    /// No convolution: reductions over the batch.
+    BatchNorm,
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Algorithm::Direct => "Direct",
+            Algorithm::Winograd => "Winograd",
+            Algorithm::ImplicitGemm => "ImplicitGEMM",
+            Algorithm::ElementWise => "ElementWise",
+            Algorithm::BatchNorm => "BatchNorm",
+        })
+    }
+}
+
+/// One condition that a solver puts on problems: a rule and the words for it in one place.
+#[derive(Clone, Copy)]
+pub struct Constraint {
+    /// What it is about: "data type", "layout", "filter", …
+    pub property: &'static str,
+    /// What is accepted, to stand behind the property: "f32, f16, bf16".
+    pub accepts: &'static str,
+    /// `None` when the problem is accepted on the device, else what was found instead ("f64").
+    pub check: fn(&Problem, &DeviceInfo) -> Option<String>,
+}
+
+impl Debug for Constraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.property, self.accepts)
+    }
+}
+
+/// Why a solver does not take a problem.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Refusal {
+    /// The solver's id.
+    pub solver: &'static str,
+    /// The constraint's property.
+    pub property: &'static str,
+    /// What the constraint accepts.
+    pub accepts: &'static str,
+    /// What the problem has instead.
+    pub found: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} is {}, accepted: {}", self.solver, self.property, self.found, self.accepts)
+    }
+}
+
+/// One way of running problems on the devices of a backend.
+pub trait Solver: Debug + Send + Sync {
+    /// `<backend>.<kernel>.v<N>`: stable, unique, greppable. The version changes with the numbers computed.
+    fn id(&self) -> &'static str;
+
+    /// The algorithm.
+    fn algorithm(&self) -> Algorithm;
+
+    /// Every condition under which this solver takes a problem. This list *is* the rule: it decides, it
+    /// explains refusals, and the table of what is supported is made from it.
+    fn constraints(&self) -> &'static [Constraint];
+
+    /// Whether this solver takes the problem on this device.
+    ///
+    /// # Errors
+    /// The first constraint that the problem does not meet.
+    fn applies(&self, problem: &Problem, device: &DeviceInfo) -> Result<(), Refusal> {
+        for constraint in self.constraints() {
+            if let Some(found) = (constraint.check)(problem, device) {
+                let Constraint { property, accepts, .. } = *constraint;
+                return Err(Refusal { solver: self.id(), property, accepts, found });
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of workspace that an execution needs; 0 wherever possible.
+    fn workspace(&self, _problem: &Problem, _device: &DeviceInfo) -> usize {
+        0
+    }
+
+    /// Number of kernels that an execution launches. 1 unless the solver cannot do without more.
+    fn kernels(&self, _problem: &Problem) -> u32 {
+        1
+    }
+
+    /// Compiles for an architecture; no device is needed. Only for problems that this solver takes.
+    ///
+    /// # Errors
+    /// The kernel compiler is missing or refuses.
+    fn compile(&self, problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError>;
+
+    /// Makes a compiled kernel ready to run on an opened device of its architecture.
+    ///
+    /// # Errors
+    /// A binary of another solver, architecture or format; the driver refuses.
+    fn load(
+        &self,
+        problem: &Problem,
+        device: &Arc<dyn Device>,
+        binary: &Binary,
+    ) -> Result<Arc<dyn Executable>, BuildError>;
+}
+
+/// A compiled kernel that can be stored, and loaded by the solver that made it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binary {
+    /// The id of the solver that made it.
+    pub solver: String,
+    /// The architecture it was made for.
+    pub arch: String,
+    /// The solver's own format; empty where there is nothing to compile.
+    pub bytes: Vec<u8>,
+}
+
+/// What an executable is, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecutableInfo {
+    /// The solver's id.
+    pub solver: &'static str,
+    /// Its algorithm.
+    pub algorithm: Algorithm,
+    /// Kernels launched by an execution.
+    pub kernels: u32,
+    /// Bytes of workspace that an execution needs.
+    pub workspace: usize,
+    /// The choices made: tile, vector width, registers, shared memory, …
+    pub detail: String,
+}
+
+/// A kernel on a device, ready to run. Any number of threads may run it at once.
+pub trait Executable: Debug + Send + Sync {
+    /// What it is.
+    fn info(&self) -> &ExecutableInfo;
+
+    /// Runs, or launches into the stream and returns. Neither allocates device memory nor synchronises, so
+    /// a GPU launch may be captured into a graph; allocates no host memory after the first run on a thread.
+    ///
+    /// # Errors
+    /// The launch fails.
+    ///
+    /// # Safety
+    /// `args` keep what [`RunArgs`] promises for this executable's problem; every pointer stays valid, and
+    /// unwritten by others, until the stream has passed this point; `stream` is a live stream of the device
+    /// that this was loaded for.
+    unsafe fn run(&self, stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError>;
+}

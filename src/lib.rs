@@ -1,0 +1,1 @@
+//! Fused neural-network operators from one plan.
