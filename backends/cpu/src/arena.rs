@@ -1,0 +1,119 @@
+//! Scratch memory of a thread.
+//!
+//! Kernels need the same few buffers on every run. Each thread keeps the buffers it has used and grows
+//! them when a larger one is asked for, so a run allocates nothing once every size has been seen. The
+//! memory goes back to the system when the thread ends.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::RefCell;
+use std::ptr::NonNull;
+
+use fuseplan_api::{BackendError, RunError};
+
+/// Alignment of every scratch buffer: a cache line, and the widest vector.
+pub(crate) const ALIGN: usize = 64;
+
+/// A growable, aligned buffer of initialised f32.
+pub(crate) struct Buffer {
+    pointer: NonNull<f32>,
+    len: usize,
+}
+
+// SAFETY: a buffer owns its memory like a `Vec<f32>`.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    const EMPTY: Buffer = Buffer { pointer: NonNull::dangling(), len: 0 };
+
+    /// `len` zeros.
+    pub(crate) fn zeroed(len: usize) -> Result<Self, BackendError> {
+        if len == 0 {
+            return Ok(Self::EMPTY);
+        }
+        let bytes = len.saturating_mul(size_of::<f32>());
+        let out_of_memory = BackendError::OutOfMemory { backend: "cpu", bytes };
+        let Ok(layout) = Layout::from_size_align(bytes, ALIGN) else { return Err(out_of_memory) };
+        // SAFETY: the layout's size is not zero.
+        let pointer = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<f32>());
+        pointer.map(|pointer| Buffer { pointer, len }).ok_or(out_of_memory)
+    }
+
+    pub(crate) fn as_slice(&self) -> &[f32] {
+        // SAFETY: `pointer` names `len` initialised floats, or is dangling and `len` is 0.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [f32] {
+        // SAFETY: as above, and `&mut self` makes the access unique.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: `pointer` came from `alloc_zeroed` with this very layout, which was valid then.
+            unsafe {
+                let layout = Layout::from_size_align_unchecked(self.len * size_of::<f32>(), ALIGN);
+                dealloc(self.pointer.as_ptr().cast(), layout);
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// Buffers not in use, the one for the outermost call last.
+    static FREE: RefCell<Vec<Buffer>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Calls `f` with `len` floats of scratch, aligned to [`ALIGN`], whose contents are unspecified.
+///
+/// Calls may nest; each level has a buffer of its own. A panic in `f` gives the buffer up.
+///
+/// # Errors
+/// Out of memory.
+pub(crate) fn with_scratch<R>(len: usize, f: impl FnOnce(&mut [f32]) -> R) -> Result<R, RunError> {
+    let mut buffer = FREE.with_borrow_mut(Vec::pop).unwrap_or(Buffer::EMPTY);
+    if buffer.len < len {
+        drop(std::mem::replace(&mut buffer, Buffer::EMPTY));
+        // A little more than asked for, so that slowly growing problems do not reallocate each time.
+        buffer = Buffer::zeroed(len.saturating_add(len / 8))?;
+    }
+    let result = f(&mut buffer.as_mut_slice()[..len]);
+    FREE.with_borrow_mut(|free| free.push(buffer));
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_have_buffers_of_their_own_and_keep_them() {
+        let mut seen = [(0usize, 0usize); 2];
+        for round in &mut seen {
+            with_scratch(100, |outer| {
+                outer.fill(1.0);
+                let inner = with_scratch(5000, |inner| {
+                    inner.fill(2.0);
+                    inner.as_ptr() as usize
+                });
+                assert!(outer.iter().all(|&v| v == 1.0));
+                *round = (outer.as_ptr() as usize, inner.unwrap());
+            })
+            .unwrap();
+        }
+        assert_eq!(seen[0], seen[1]);
+        assert_eq!(seen[0].0 % ALIGN, 0);
+        assert_eq!(seen[0].1 % ALIGN, 0);
+    }
+
+    #[test]
+    fn impossible_sizes_are_errors() {
+        let error = with_scratch(usize::MAX / 8, |_| ()).unwrap_err();
+        assert!(error.to_string().contains("out of memory"), "{error}");
+        assert!(with_scratch(usize::MAX, |_| ()).is_err());
+    }
+}

@@ -1,0 +1,192 @@
+//! AVX-512 F, BW, DQ and VL.
+
+use std::arch::x86_64::*;
+
+use half::{bf16, f16};
+
+use super::{Kernel, MAX_LANES, Simd};
+
+/// Proof that the CPU has the set.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Avx512(());
+
+macro_rules! arithmetic {
+    ($($name:ident($($arg:ident),*) = $intrinsic:ident;)*) => {$(
+        #[inline(always)]
+        fn $name(self, $($arg: __m512),*) -> __m512 {
+            // SAFETY: `self` proves that the CPU has the set.
+            unsafe { $intrinsic($($arg),*) }
+        }
+    )*};
+}
+
+#[inline(always)]
+fn first(n: usize) -> __mmask16 {
+    ((1u32 << n) - 1) as __mmask16
+}
+
+impl Simd for Avx512 {
+    type V = __m512;
+    type M = __mmask16;
+    const LANES: usize = 16;
+    const ROWS: [usize; 2] = [14, 14];
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+    unsafe fn enter<K: Kernel>(kernel: K) -> K::Output {
+        kernel.run(Avx512(()))
+    }
+
+    arithmetic! {
+        add(a, b) = _mm512_add_ps;
+        sub(a, b) = _mm512_sub_ps;
+        mul(a, b) = _mm512_mul_ps;
+        div(a, b) = _mm512_div_ps;
+        fma(a, b, c) = _mm512_fmadd_ps;
+        max(a, b) = _mm512_max_ps;
+        min(a, b) = _mm512_min_ps;
+        sqrt(a) = _mm512_sqrt_ps;
+        abs(a) = _mm512_abs_ps;
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m512 {
+        // SAFETY: `self` proves that the CPU has the set.
+        unsafe { _mm512_set1_ps(x) }
+    }
+    #[inline(always)]
+    fn round(self, a: __m512) -> __m512 {
+        // SAFETY: `self` proves that the CPU has the set.
+        unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
+    }
+    #[inline(always)]
+    fn pow2(self, n: __m512) -> __m512 {
+        // SAFETY: `self` proves that the CPU has the set.
+        unsafe {
+            let biased = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
+        }
+    }
+    #[inline(always)]
+    fn frexp(self, a: __m512) -> (__m512, __m512) {
+        // SAFETY: `self` proves that the CPU has the set.
+        unsafe {
+            let root_half = _mm512_set1_epi32(0x3f35_04f3);
+            let bits = _mm512_sub_epi32(_mm512_castps_si512(a), root_half);
+            let m = _mm512_add_epi32(_mm512_and_epi32(bits, _mm512_set1_epi32(0x007f_ffff)), root_half);
+            (_mm512_castsi512_ps(m), _mm512_cvtepi32_ps(_mm512_srai_epi32::<23>(bits)))
+        }
+    }
+    #[inline(always)]
+    fn gt(self, a: __m512, b: __m512) -> __mmask16 {
+        // SAFETY: `self` proves that the CPU has the set.
+        unsafe { _mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn is_nan(self, a: __m512) -> __mmask16 {
+        // SAFETY: `self` proves that the CPU has the set.
+        unsafe { _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, a) }
+    }
+    #[inline(always)]
+    fn select(self, m: __mmask16, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: `self` proves that the CPU has the set.
+        unsafe { _mm512_mask_blend_ps(m, b, a) }
+    }
+    #[inline(always)]
+    fn lanes(self, from: usize, to: usize) -> __mmask16 {
+        first(to.min(16)) & !first(from.min(16))
+    }
+    #[inline(always)]
+    fn transpose(self, rows: &mut [__m512; MAX_LANES]) {
+        // SAFETY: `self` proves that the CPU has the set.
+        unsafe {
+            // 2x2 blocks of single lanes, then of pairs, then of quarters, then of halves.
+            let mut a = [_mm512_setzero_ps(); 16];
+            for i in 0..8 {
+                a[2 * i] = _mm512_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
+                a[2 * i + 1] = _mm512_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
+            }
+            let mut b = [_mm512_setzero_ps(); 16];
+            for i in 0..4 {
+                for j in 0..2 {
+                    let (x, y) = (_mm512_castps_pd(a[4 * i + j]), _mm512_castps_pd(a[4 * i + 2 + j]));
+                    b[4 * i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+                    b[4 * i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+                }
+            }
+            // b[4i + j]: quarter q holds column 4q + j of rows 4i..4i+4
+            for j in 0..4 {
+                let x = _mm512_shuffle_f32x4::<0x88>(b[j], b[4 + j]);
+                let y = _mm512_shuffle_f32x4::<0xdd>(b[j], b[4 + j]);
+                let z = _mm512_shuffle_f32x4::<0x88>(b[8 + j], b[12 + j]);
+                let w = _mm512_shuffle_f32x4::<0xdd>(b[8 + j], b[12 + j]);
+                rows[j] = _mm512_shuffle_f32x4::<0x88>(x, z);
+                rows[8 + j] = _mm512_shuffle_f32x4::<0xdd>(x, z);
+                rows[4 + j] = _mm512_shuffle_f32x4::<0x88>(y, w);
+                rows[12 + j] = _mm512_shuffle_f32x4::<0xdd>(y, w);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe { _mm512_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn load_splat(self, p: *const f32) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe { _mm512_set1_ps(*p) }
+    }
+    #[inline(always)]
+    unsafe fn load_part(self, p: *const f32, n: usize) -> __m512 {
+        // SAFETY: the caller's; masked lanes are not touched.
+        unsafe { _mm512_maskz_loadu_ps(first(n), p) }
+    }
+    #[inline(always)]
+    unsafe fn load_mask(self, p: *const f32, m: __mmask16) -> __m512 {
+        // SAFETY: the caller's; masked lanes are not touched.
+        unsafe { _mm512_maskz_loadu_ps(m, p) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: __m512) {
+        // SAFETY: the caller's.
+        unsafe { _mm512_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn store_part(self, p: *mut f32, v: __m512, n: usize) {
+        // SAFETY: the caller's; masked lanes are not touched.
+        unsafe { _mm512_mask_storeu_ps(p, first(n), v) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const f16) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, p: *mut f16, v: __m512) {
+        // SAFETY: the caller's.
+        unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, p: *const bf16) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(self, p: *mut bf16, v: __m512) {
+        // SAFETY: the caller's.
+        unsafe {
+            let bits = _mm512_castps_si512(v);
+            let upper = _mm512_srli_epi32::<16>(bits);
+            let odd = _mm512_and_epi32(upper, _mm512_set1_epi32(1));
+            let up = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+            let rounded = _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, up));
+            let quiet = _mm512_or_epi32(upper, _mm512_set1_epi32(0x40));
+            let result = _mm512_mask_blend_epi32(self.is_nan(v), rounded, quiet);
+            _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(result));
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The vector instructions of the CPU: which set there is, and one vocabulary for all of them.
+//!
+//! A kernel is written once, generic over [`Simd`], and instantiated for each [`Isa`]. It is entered
+//! through [`Isa::run`] (or [`Simd::enter`] inside of generic code), a function compiled with the set's
+//! target features into which everything marked `#[inline(always)]` melts. A kernel's functions must
+//! therefore all be `#[inline(always)]`.
+
+use std::sync::OnceLock;
+
+use half::{bf16, f16};
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod portable;
+#[cfg(test)]
+mod tests;
+
+/// A vector instruction set that kernels are instantiated for, weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Isa {
+    /// What the compiler makes of plain Rust.
+    Portable,
+    /// NEON of 64-bit ARM.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    /// AVX2 with FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Isa {
+    /// The environment variable that names a weaker set to be used instead of the best.
+    pub(crate) const VARIABLE: &'static str = "FUSEPLAN_ISA";
+
+    /// The best set of this CPU, or the weaker one named by `FUSEPLAN_ISA`. Decided once.
+    pub(crate) fn detect() -> Isa {
+        static DETECTED: OnceLock<Isa> = OnceLock::new();
+        *DETECTED.get_or_init(|| {
+            let available = Isa::available();
+            let wanted = std::env::var(Self::VARIABLE).ok();
+            let named = available.iter().find(|isa| Some(isa.name()) == wanted.as_deref());
+            *named.unwrap_or(&available[available.len() - 1])
+        })
+    }
+
+    /// The sets that this CPU has, weakest first; never empty.
+    pub(crate) fn available() -> Vec<Isa> {
+        #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), expect(unused_mut))]
+        let mut list = vec![Isa::Portable];
+        #[cfg(target_arch = "aarch64")]
+        list.push(Isa::Neon);
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c");
+            if avx2 {
+                list.push(Isa::Avx2);
+            }
+            let avx512 = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl");
+            if avx2 && avx512 {
+                list.push(Isa::Avx512);
+            }
+        }
+        list
+    }
+
+    /// `avx512`, `avx2`, `neon`, `portable`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable",
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => "neon",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => "avx512",
+        }
+    }
+
+    /// f32 lanes of a vector.
+    pub(crate) fn lanes(self) -> usize {
+        struct Lanes;
+        impl Kernel for Lanes {
+            type Output = usize;
+            #[inline(always)]
+            fn run<S: Simd>(self, _: S) -> usize {
+                S::LANES
+            }
+        }
+        self.run(Lanes)
+    }
+
+    /// Runs a kernel with this set.
+    ///
+    /// # Panics
+    /// This CPU does not have the set. Sets from [`Isa::detect`] and [`Isa::available`] it has.
+    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        debug_assert!(Isa::available().contains(&self));
+        match self {
+            // SAFETY: plain Rust runs anywhere.
+            Isa::Portable => unsafe { portable::Portable::enter(kernel) },
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: every 64-bit ARM CPU that Rust supports has NEON.
+            Isa::Neon => unsafe { neon::Neon::enter(kernel) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the only sources of this value have looked for the features.
+            Isa::Avx2 => unsafe { avx2::Avx2::enter(kernel) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Isa::Avx512 => unsafe { avx512::Avx512::enter(kernel) },
+        }
+    }
+}
+
+/// A function that is generic over the instruction set.
+pub(crate) trait Kernel {
+    /// What it returns.
+    type Output;
+
+    /// The function. Must be `#[inline(always)]`, as must be all that it calls in its inner loops.
+    fn run<S: Simd>(self, simd: S) -> Self::Output;
+}
+
+/// The widest vector of any set.
+pub(crate) const MAX_LANES: usize = 16;
+
+/// A vector instruction set. A value of it proves that the CPU has the set.
+///
+/// Arithmetic is f32 whatever the type in memory. Comparisons with NaN are false. Rounding is to nearest
+/// even. `_part` functions touch only the first `n <= LANES` elements in memory; lanes beyond are 0.
+pub(crate) trait Simd: Copy + Send + Sync + 'static {
+    /// A vector of [`Simd::LANES`] f32.
+    type V: Copy;
+    /// A truth value for each lane.
+    type M: Copy;
+
+    /// Lanes of a vector: 8 or 16, or 4.
+    const LANES: usize;
+
+    /// Rows of the largest register tile with one and with two vectors a row.
+    const ROWS: [usize; 2];
+
+    /// Runs a kernel in a function that is compiled for this set.
+    ///
+    /// # Safety
+    /// The CPU has the set.
+    unsafe fn enter<K: Kernel>(kernel: K) -> K::Output;
+
+    /// The same value in all lanes.
+    fn splat(self, x: f32) -> Self::V;
+    /// `a + b`
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a - b`
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b`
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a / b`
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b + c`, rounded once where the set has such an instruction (all but the portable one).
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// `a > b ? a : b`: with NaN in either, `b`.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a < b ? a : b`: with NaN in either, `b`.
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The square root.
+    fn sqrt(self, a: Self::V) -> Self::V;
+    /// The absolute value.
+    fn abs(self, a: Self::V) -> Self::V;
+    /// The nearest integer, ties to even, for `|a| < 2^22`.
+    fn round(self, a: Self::V) -> Self::V;
+    /// `2^n` for an integer `n` in −126..=127.
+    fn pow2(self, n: Self::V) -> Self::V;
+    /// Positive normal numbers as `m · 2^e` with m in √½..√2: (m, e).
+    fn frexp(self, a: Self::V) -> (Self::V, Self::V);
+    /// `a > b`
+    fn gt(self, a: Self::V, b: Self::V) -> Self::M;
+    /// Whether a lane is NaN.
+    fn is_nan(self, a: Self::V) -> Self::M;
+    /// `m ? a : b`
+    fn select(self, m: Self::M, a: Self::V, b: Self::V) -> Self::V;
+    /// The lanes `from..to`; bounds beyond the vector are cut.
+    fn lanes(self, from: usize, to: usize) -> Self::M;
+    /// Transposes the square of the first [`Simd::LANES`] vectors.
+    fn transpose(self, rows: &mut [Self::V; MAX_LANES]);
+
+    /// # Safety
+    /// `p` is readable for a whole vector.
+    unsafe fn load(self, p: *const f32) -> Self::V;
+    /// The value at `p` in all lanes.
+    ///
+    /// # Safety
+    /// `p` is readable for one element.
+    unsafe fn load_splat(self, p: *const f32) -> Self::V;
+    /// # Safety
+    /// `p` is readable for `n` elements.
+    unsafe fn load_part(self, p: *const f32, n: usize) -> Self::V;
+    /// Lanes outside of the mask are 0.
+    ///
+    /// # Safety
+    /// `p`, which may point outside of anything, is readable at the mask's lanes.
+    unsafe fn load_mask(self, p: *const f32, m: Self::M) -> Self::V;
+    /// # Safety
+    /// `p` is writable for a whole vector.
+    unsafe fn store(self, p: *mut f32, v: Self::V);
+    /// # Safety
+    /// `p` is writable for `n` elements.
+    unsafe fn store_part(self, p: *mut f32, v: Self::V, n: usize);
+    /// # Safety
+    /// `p` is readable for a whole vector.
+    unsafe fn load_f16(self, p: *const f16) -> Self::V;
+    /// # Safety
+    /// `p` is writable for a whole vector.
+    unsafe fn store_f16(self, p: *mut f16, v: Self::V);
+    /// # Safety
+    /// `p` is readable for a whole vector.
+    unsafe fn load_bf16(self, p: *const bf16) -> Self::V;
+    /// Rounds to nearest even; NaN stays NaN.
+    ///
+    /// # Safety
+    /// `p` is writable for a whole vector.
+    unsafe fn store_bf16(self, p: *mut bf16, v: Self::V);
+}
+
+/// An element that kernels read and write; they compute in f32.
+pub(crate) trait Number: fuseplan_api::Element {
+    /// The value 0.
+    const ZERO: Self;
+
+    /// A whole vector.
+    ///
+    /// # Safety
+    /// `p` is readable for a whole vector.
+    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::V;
+
+    /// A whole vector.
+    ///
+    /// # Safety
+    /// `p` is writable for a whole vector.
+    unsafe fn store<S: Simd>(s: S, p: *mut Self, v: S::V);
+
+    /// The first `n <= LANES` elements, then zeros.
+    ///
+    /// # Safety
+    /// `p` is readable for `n` elements.
+    #[inline(always)]
+    unsafe fn load_part<S: Simd>(s: S, p: *const Self, n: usize) -> S::V {
+        let mut block = [Self::ZERO; MAX_LANES];
+        // SAFETY: `n` is at most the block's length, and the caller answers for `p`.
+        unsafe {
+            std::ptr::copy_nonoverlapping(p, block.as_mut_ptr(), n);
+            Self::load(s, block.as_ptr())
+        }
+    }
+
+    /// The first `n <= LANES` elements.
+    ///
+    /// # Safety
+    /// `p` is writable for `n` elements.
+    #[inline(always)]
+    unsafe fn store_part<S: Simd>(s: S, p: *mut Self, v: S::V, n: usize) {
+        let mut block = [Self::ZERO; MAX_LANES];
+        // SAFETY: `n` is at most the block's length, and the caller answers for `p`.
+        unsafe {
+            Self::store(s, block.as_mut_ptr(), v);
+            std::ptr::copy_nonoverlapping(block.as_ptr(), p, n);
+        }
+    }
+
+    /// To f32, exactly.
+    fn widen(self) -> f32;
+
+    /// From f32, rounded to nearest even; NaN stays NaN.
+    fn narrow(x: f32) -> Self;
+}
+
+impl Number for f32 {
+    const ZERO: Self = 0.0;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::V {
+        // SAFETY: the caller's.
+        unsafe { s.load(p) }
+    }
+    #[inline(always)]
+    unsafe fn store<S: Simd>(s: S, p: *mut Self, v: S::V) {
+        // SAFETY: the caller's.
+        unsafe { s.store(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn load_part<S: Simd>(s: S, p: *const Self, n: usize) -> S::V {
+        // SAFETY: the caller's.
+        unsafe { s.load_part(p, n) }
+    }
+    #[inline(always)]
+    unsafe fn store_part<S: Simd>(s: S, p: *mut Self, v: S::V, n: usize) {
+        // SAFETY: the caller's.
+        unsafe { s.store_part(p, v, n) }
+    }
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self
+    }
+    #[inline(always)]
+    fn narrow(x: f32) -> Self {
+        x
+    }
+}
+
+impl Number for f16 {
+    const ZERO: Self = f16::ZERO;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::V {
+        // SAFETY: the caller's.
+        unsafe { s.load_f16(p) }
+    }
+    #[inline(always)]
+    unsafe fn store<S: Simd>(s: S, p: *mut Self, v: S::V) {
+        // SAFETY: the caller's.
+        unsafe { s.store_f16(p, v) }
+    }
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self.to_f32()
+    }
+    #[inline(always)]
+    fn narrow(x: f32) -> Self {
+        f16::from_f32(x)
+    }
+}
+
+impl Number for bf16 {
+    const ZERO: Self = bf16::ZERO;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::V {
+        // SAFETY: the caller's.
+        unsafe { s.load_bf16(p) }
+    }
+    #[inline(always)]
+    unsafe fn store<S: Simd>(s: S, p: *mut Self, v: S::V) {
+        // SAFETY: the caller's.
+        unsafe { s.store_bf16(p, v) }
+    }
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self.to_f32()
+    }
+    #[inline(always)]
+    fn narrow(x: f32) -> Self {
+        bf16::from_f32(x)
+    }
+}

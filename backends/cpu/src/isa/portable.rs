@@ -1,0 +1,163 @@
+//! Plain Rust, in blocks of eight lanes that compilers turn into what vectors there are.
+
+use half::{bf16, f16};
+
+use super::{Kernel, MAX_LANES, Simd};
+
+const LANES: usize = 8;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Portable(());
+
+#[inline(always)]
+fn map(f: impl Fn(usize) -> f32) -> [f32; LANES] {
+    std::array::from_fn(f)
+}
+
+impl Simd for Portable {
+    type V = [f32; LANES];
+    type M = [bool; LANES];
+    const LANES: usize = LANES;
+    const ROWS: [usize; 2] = [4, 2];
+
+    unsafe fn enter<K: Kernel>(kernel: K) -> K::Output {
+        kernel.run(Portable(()))
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::V {
+        [x; LANES]
+    }
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        map(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
+        map(|i| a[i] - b[i])
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
+        map(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    fn div(self, a: Self::V, b: Self::V) -> Self::V {
+        map(|i| a[i] / b[i])
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        // Not `mul_add`: without the instruction that is a function call for each lane.
+        map(|i| a[i] * b[i] + c[i])
+    }
+    #[inline(always)]
+    fn max(self, a: Self::V, b: Self::V) -> Self::V {
+        map(|i| if a[i] > b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn min(self, a: Self::V, b: Self::V) -> Self::V {
+        map(|i| if a[i] < b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn sqrt(self, a: Self::V) -> Self::V {
+        map(|i| a[i].sqrt())
+    }
+    #[inline(always)]
+    fn abs(self, a: Self::V) -> Self::V {
+        map(|i| a[i].abs())
+    }
+    #[inline(always)]
+    fn round(self, a: Self::V) -> Self::V {
+        // Adding and taking away 1.5 · 2^23 leaves no room for a fraction.
+        const MAGIC: f32 = 12_582_912.0;
+        map(|i| (a[i] + MAGIC) - MAGIC)
+    }
+    #[inline(always)]
+    fn pow2(self, n: Self::V) -> Self::V {
+        map(|i| f32::from_bits(((n[i] as i32 + 127) << 23) as u32))
+    }
+    #[inline(always)]
+    fn frexp(self, a: Self::V) -> (Self::V, Self::V) {
+        const ROOT_HALF: u32 = 0x3f35_04f3;
+        let bits = |i: usize| a[i].to_bits().wrapping_sub(ROOT_HALF);
+        let m = map(|i| f32::from_bits((bits(i) & 0x007f_ffff) + ROOT_HALF));
+        (m, map(|i| ((bits(i) as i32) >> 23) as f32))
+    }
+    #[inline(always)]
+    fn gt(self, a: Self::V, b: Self::V) -> Self::M {
+        std::array::from_fn(|i| a[i] > b[i])
+    }
+    #[inline(always)]
+    fn is_nan(self, a: Self::V) -> Self::M {
+        std::array::from_fn(|i| a[i].is_nan())
+    }
+    #[inline(always)]
+    fn select(self, m: Self::M, a: Self::V, b: Self::V) -> Self::V {
+        map(|i| if m[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn lanes(self, from: usize, to: usize) -> Self::M {
+        std::array::from_fn(|i| from <= i && i < to)
+    }
+    #[inline(always)]
+    fn transpose(self, rows: &mut [Self::V; MAX_LANES]) {
+        let columns = *rows;
+        for (i, row) in rows[..LANES].iter_mut().enumerate() {
+            *row = map(|j| columns[j][i]);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> Self::V {
+        // SAFETY: the caller's; the read assumes no alignment.
+        unsafe { p.cast::<Self::V>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn load_splat(self, p: *const f32) -> Self::V {
+        // SAFETY: the caller's.
+        [unsafe { *p }; LANES]
+    }
+    #[inline(always)]
+    unsafe fn load_part(self, p: *const f32, n: usize) -> Self::V {
+        let mut v = [0.0; LANES];
+        // SAFETY: `n` is at most the block's length, and the caller answers for `p`.
+        unsafe { std::ptr::copy_nonoverlapping(p, v.as_mut_ptr(), n) };
+        v
+    }
+    #[inline(always)]
+    unsafe fn load_mask(self, p: *const f32, m: Self::M) -> Self::V {
+        // SAFETY: only lanes in the mask are read, and the caller answers for those.
+        map(|i| if m[i] { unsafe { *p.wrapping_add(i) } } else { 0.0 })
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: Self::V) {
+        // SAFETY: the caller's; the write assumes no alignment.
+        unsafe { p.cast::<Self::V>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    unsafe fn store_part(self, p: *mut f32, v: Self::V, n: usize) {
+        // SAFETY: `n` is at most the block's length, and the caller answers for `p`.
+        unsafe { std::ptr::copy_nonoverlapping(v.as_ptr(), p, n) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const f16) -> Self::V {
+        // SAFETY: the caller's.
+        let h = unsafe { p.cast::<[f16; LANES]>().read_unaligned() };
+        map(|i| h[i].to_f32())
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, p: *mut f16, v: Self::V) {
+        // SAFETY: the caller's.
+        unsafe { p.cast::<[f16; LANES]>().write_unaligned(v.map(f16::from_f32)) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, p: *const bf16) -> Self::V {
+        // SAFETY: the caller's.
+        let h = unsafe { p.cast::<[bf16; LANES]>().read_unaligned() };
+        map(|i| h[i].to_f32())
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(self, p: *mut bf16, v: Self::V) {
+        // SAFETY: the caller's.
+        unsafe { p.cast::<[bf16; LANES]>().write_unaligned(v.map(bf16::from_f32)) }
+    }
+}
