@@ -116,6 +116,19 @@ impl Pool {
         if failed { Err(stopped()) } else { Ok(()) }
     }
 
+    /// Calls `f` once for each of `items`, shared out to the threads, and waits. Does not allocate.
+    ///
+    /// # Errors
+    /// As [`Pool::run`]; some items may then be left out.
+    pub(crate) fn for_each(&self, items: usize, f: &(dyn Fn(usize) + Sync)) -> Result<(), RunError> {
+        let split = Split::new(items, self.threads());
+        self.run(&|tid, _| {
+            while let Some(item) = split.next(tid) {
+                f(item);
+            }
+        })
+    }
+
     fn wake(&self) {
         for ((worker, _), asleep) in self.workers.iter().zip(&self.shared.asleep) {
             if asleep.load(Ordering::SeqCst) {

@@ -36,6 +36,17 @@ pub(crate) enum Isa {
 }
 
 impl Isa {
+    /// Every set that this build has kernels for, weakest first, whether or not this CPU has it.
+    pub(crate) const ALL: &[Isa] = &[
+        Isa::Portable,
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512,
+    ];
+
     /// The environment variable that names a weaker set to be used instead of the best.
     pub(crate) const VARIABLE: &'static str = "FUSEPLAN_ISA";
 
@@ -51,28 +62,32 @@ impl Isa {
     }
 
     /// The sets that this CPU has, weakest first; never empty.
-    pub(crate) fn available() -> Vec<Isa> {
-        #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), expect(unused_mut))]
-        let mut list = vec![Isa::Portable];
-        #[cfg(target_arch = "aarch64")]
-        list.push(Isa::Neon);
-        #[cfg(target_arch = "x86_64")]
-        {
-            let avx2 = is_x86_feature_detected!("avx2")
-                && is_x86_feature_detected!("fma")
-                && is_x86_feature_detected!("f16c");
-            if avx2 {
-                list.push(Isa::Avx2);
+    pub(crate) fn available() -> &'static [Isa] {
+        static AVAILABLE: OnceLock<Vec<Isa>> = OnceLock::new();
+        AVAILABLE.get_or_init(|| Isa::ALL.iter().copied().filter(|isa| isa.is_available()).collect())
+    }
+
+    /// Whether this CPU has the set.
+    fn is_available(self) -> bool {
+        match self {
+            Isa::Portable => true,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => true,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
             }
-            let avx512 = is_x86_feature_detected!("avx512f")
-                && is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512dq")
-                && is_x86_feature_detected!("avx512vl");
-            if avx2 && avx512 {
-                list.push(Isa::Avx512);
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => {
+                Isa::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
             }
         }
-        list
     }
 
     /// `avx512`, `avx2`, `neon`, `portable`.
@@ -90,15 +105,15 @@ impl Isa {
 
     /// f32 lanes of a vector.
     pub(crate) fn lanes(self) -> usize {
-        struct Lanes;
-        impl Kernel for Lanes {
-            type Output = usize;
-            #[inline(always)]
-            fn run<S: Simd>(self, _: S) -> usize {
-                S::LANES
-            }
+        match self {
+            Isa::Portable => portable::Portable::LANES,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => neon::Neon::LANES,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => avx2::Avx2::LANES,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => avx512::Avx512::LANES,
         }
-        self.run(Lanes)
     }
 
     /// Runs a kernel with this set.
