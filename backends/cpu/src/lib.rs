@@ -2,7 +2,82 @@
 
 #[allow(dead_code, reason = "the convolution solvers are the first users")]
 mod arena;
+mod ceilings;
+mod constraint;
+mod device;
+mod element;
+mod formulas;
 #[allow(dead_code, reason = "the convolution solvers are the first users")]
 mod isa;
-#[allow(dead_code, reason = "the convolution solvers are the first users")]
 mod pool;
+mod reference;
+mod system;
+mod training;
+mod volume;
+
+use std::sync::Arc;
+
+use fuseplan_api::{Backend, BackendError, Device, DeviceInfo, Discovery, Solver};
+
+use isa::Isa;
+
+pub use device::CpuDevice;
+
+/// Solvers, best first; the reference takes what the others do not.
+static SOLVERS: [&dyn Solver; 2] = [&training::BatchNormTraining, &reference::Reference];
+
+/// The processor of this machine, as one device.
+///
+/// It uses as many threads as the system offers to the process, or as the environment variable
+/// `FUSEPLAN_NUM_THREADS` says: a whole number from 1 to 1024. It uses the best vector instructions there
+/// are, or the weaker ones that `FUSEPLAN_ISA` names (`avx512`, `avx2`, `neon`, `portable`). Other values
+/// are ignored, and [`Backend::discover`] notes them. Results are bitwise the same for any number of
+/// threads.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct CpuBackend;
+
+impl Backend for CpuBackend {
+    fn name(&self) -> &'static str {
+        device::BACKEND
+    }
+
+    fn discover(&self) -> Discovery {
+        let (threads, threads_note) = system::default_threads();
+        let isa = Isa::detect();
+        let isa_note =
+            std::env::var(Isa::VARIABLE).ok().filter(|wanted| wanted != isa.name()).map(|wanted| {
+                format!(
+                    "{}={wanted:?} is ignored: this processor does not have it; using {}",
+                    Isa::VARIABLE,
+                    isa.name()
+                )
+            });
+        Discovery {
+            devices: vec![device::this_machine(threads, isa)],
+            notes: threads_note.into_iter().chain(isa_note).collect(),
+        }
+    }
+
+    fn open(&self, ordinal: u32) -> Result<Arc<dyn Device>, BackendError> {
+        match ordinal {
+            0 => open_with_threads(system::default_threads().0),
+            _ => Err(BackendError::NoDevice { backend: device::BACKEND, ordinal, count: 1 }),
+        }
+    }
+
+    fn target(&self, arch: &str) -> Result<DeviceInfo, BackendError> {
+        device::target(arch)
+    }
+
+    fn solvers(&self) -> &'static [&'static dyn Solver] {
+        &SOLVERS
+    }
+}
+
+/// Opens the processor with a number of threads of its own, whatever the environment says.
+///
+/// # Errors
+/// As [`CpuDevice::new`].
+pub fn open_with_threads(threads: usize) -> Result<Arc<dyn Device>, BackendError> {
+    Ok(Arc::new(CpuDevice::new(threads)?))
+}

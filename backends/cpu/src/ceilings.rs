@@ -1,0 +1,114 @@
+//! What the processor can do at most: multiply-adds and bytes copied a second, measured on all threads.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use fuseplan_api::{BackendError, Ceilings, RunError};
+
+use crate::arena::Buffer;
+use crate::isa::{Isa, Kernel, Simd};
+use crate::pool::Pool;
+use crate::system;
+
+/// How long each of the two is measured. Other programs only ever make it slower, so the best round counts.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Measures f32 arithmetic, in which kernels compute whatever the data type, and memory.
+pub(crate) fn measure(pool: &Pool, isa: Isa) -> Result<Ceilings, BackendError> {
+    Ok(Ceilings { flops: flops(pool, isa)?, bytes: bytes(pool)? })
+}
+
+fn failed(error: RunError) -> BackendError {
+    match error {
+        RunError::Backend(error) => error,
+        other => BackendError::Driver { backend: "cpu", call: "measuring ceilings", text: other.to_string() },
+    }
+}
+
+/// The best rate of some rounds of `round`, which returns how much it did.
+fn best_rate(mut round: impl FnMut() -> Result<f64, RunError>) -> Result<f64, BackendError> {
+    let start = Instant::now();
+    let mut best = 0f64;
+    while best == 0.0 || start.elapsed() < PATIENCE {
+        let start = Instant::now();
+        let done = round().map_err(failed)?;
+        best = best.max(done / start.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
+
+/// Chains of dependent multiply-adds, enough of them to hide each other's latency, few enough to stay in
+/// registers.
+struct MultiplyAdd;
+
+/// Steps of each chain; all of them together take about a millisecond.
+const STEPS: usize = 1 << 18;
+
+impl MultiplyAdd {
+    #[inline(always)]
+    fn chains<S: Simd, const CHAINS: usize>(s: S) -> f64 {
+        let (factor, addend) = (s.splat(black_box(0.5)), s.splat(black_box(1.0)));
+        let mut chains = [addend; CHAINS];
+        for _ in 0..STEPS {
+            for chain in &mut chains {
+                *chain = s.fma(*chain, factor, addend);
+            }
+        }
+        for chain in chains {
+            black_box(chain);
+        }
+        (2 * S::LANES * CHAINS * STEPS) as f64
+    }
+}
+
+impl Kernel for MultiplyAdd {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f64 {
+        match S::ROWS[0] {
+            0..12 => Self::chains::<S, 4>(s),
+            12..14 => Self::chains::<S, 12>(s),
+            _ => Self::chains::<S, 20>(s),
+        }
+    }
+}
+
+fn flops(pool: &Pool, isa: Isa) -> Result<f64, BackendError> {
+    best_rate(|| {
+        let team = AtomicUsize::new(1);
+        let each = Mutex::new(0.0);
+        pool.run(&|tid, size| {
+            let flops = isa.run(MultiplyAdd);
+            if tid == 0 {
+                team.store(size, Ordering::Relaxed);
+                *each.lock().unwrap_or_else(PoisonError::into_inner) = flops;
+            }
+        })?;
+        Ok(team.into_inner() as f64 * each.into_inner().unwrap_or_else(PoisonError::into_inner))
+    })
+}
+
+/// f32 that a thread copies at a time.
+const CHUNK: usize = 1 << 18;
+
+/// Bytes read plus written by copies between two arrays that together are four times the largest cache,
+/// but neither less than 64 MiB nor more than 256 MiB.
+fn bytes(pool: &Pool) -> Result<f64, BackendError> {
+    let bytes = system::caches().last.saturating_mul(4).clamp(64 << 20, 256 << 20);
+    let len = bytes / 2 / size_of::<f32>();
+    let (mut from, mut to) = (Buffer::zeroed(len)?, Buffer::zeroed(len)?);
+    // Pages that were never written may all be the same one.
+    from.as_mut_slice().fill(1.0);
+    let chunks = to.as_mut_slice().chunks_mut(CHUNK).zip(from.as_slice().chunks(CHUNK));
+    let chunks: Vec<_> = chunks.map(Mutex::new).collect();
+    best_rate(|| {
+        pool.for_each(chunks.len(), &|i| {
+            let (to, from) = &mut *chunks[i].lock().unwrap_or_else(PoisonError::into_inner);
+            to.copy_from_slice(from);
+        })?;
+        Ok(2.0 * size_of::<f32>() as f64 * len as f64)
+    })
+}

@@ -1,0 +1,288 @@
+//! The oracle and last resort: every plan without training operators, any strides, computed in f64.
+//!
+//! Each output is summed in the order channel, depth, height, width of the filter, passed through the
+//! operators in their declared order, and rounded once. Padding takes no part in the sum, so an infinite
+//! weight over padding adds nothing.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fuseplan_api::{
+    Algorithm, BatchNormMode, Binary, BuildError, Constraint, Device, DeviceInfo, Executable, ExecutableInfo,
+    Op, OpArgs, OpArgsKind, Problem, RawStream, RunArgs, RunError, Solver,
+};
+
+use crate::constraint;
+use crate::element::{Value, with_value_type};
+use crate::formulas::{activate, threshold};
+use crate::pool::Pool;
+use crate::volume::{Index, Volume, spatial};
+
+/// Solver `cpu.reference.v1`.
+#[derive(Debug)]
+pub(crate) struct Reference;
+
+const CONSTRAINTS: &[Constraint] = &[constraint::DATA_TYPE, constraint::INFERENCE];
+
+impl Solver for Reference {
+    fn id(&self) -> &'static str {
+        "cpu.reference.v1"
+    }
+
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::Direct
+    }
+
+    fn constraints(&self) -> &'static [Constraint] {
+        CONSTRAINTS
+    }
+
+    fn compile(&self, _problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
+        Ok(crate::device::nothing_to_compile(self, target))
+    }
+
+    fn load(
+        &self,
+        problem: &Problem,
+        device: &Arc<dyn Device>,
+        binary: &Binary,
+    ) -> Result<Arc<dyn Executable>, BuildError> {
+        let device = crate::device::of_binary(self, device, binary)?;
+        let info = ExecutableInfo {
+            solver: self.id(),
+            algorithm: self.algorithm(),
+            kernels: 1,
+            workspace: 0,
+            detail: format!("f64 sums, {} threads", device.threads()),
+        };
+        let output = Volume::of(&problem.output);
+        Ok(Arc::new(ReferenceExecutable {
+            info,
+            output,
+            problem: problem.clone(),
+            pool: device.pool().clone(),
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct ReferenceExecutable {
+    info: ExecutableInfo,
+    output: Volume,
+    problem: Problem,
+    pool: Arc<Pool>,
+}
+
+impl Executable for ReferenceExecutable {
+    fn info(&self) -> &ExecutableInfo {
+        &self.info
+    }
+
+    unsafe fn run(&self, _stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
+        let [images, channels, ..] = self.output.lens;
+        with_value_type!(self.problem.output.data_type(), T => {
+            let kernel = Kernel::<T>::new(self, args);
+            self.pool.for_each(images * channels, &|plane| {
+                // SAFETY: the caller keeps what `RunArgs` promises for this problem, and each plane is
+                // computed once.
+                unsafe { kernel.plane(plane / channels, plane % channels) }
+            })
+        })
+    }
+}
+
+/// Outputs that are summed at once; lets the compiler keep several sums going.
+const COLUMNS: usize = 32;
+
+struct Kernel<'a, T> {
+    problem: &'a Problem,
+    input: (*const T, Volume),
+    output: (*mut T, Volume),
+    conv: Option<Conv<T>>,
+    ops: &'a [OpArgs],
+    threshold: f64,
+}
+
+// SAFETY: threads write different planes of the output, and only read everything else.
+unsafe impl<T: Value> Sync for Kernel<'_, T> {}
+
+struct Conv<T> {
+    weights: (*const T, Volume),
+    pads: [usize; 3],
+    strides: [usize; 3],
+    dilations: [usize; 3],
+    filters_per_group: usize,
+}
+
+impl<'a, T: Value> Kernel<'a, T> {
+    fn new(executable: &'a ReferenceExecutable, args: &RunArgs<'a>) -> Self {
+        let problem = &executable.problem;
+        let conv = problem.conv().map(|(conv, weights)| {
+            let OpArgsKind::ConvForward { weights: pointer, .. } = args.ops[0].kind else {
+                unreachable!("arguments are of their operators' kinds")
+            };
+            Conv {
+                weights: (pointer.cast(), Volume::of(weights)),
+                pads: spatial(conv.pads(), 0),
+                strides: spatial(conv.strides(), 1),
+                dilations: spatial(conv.dilations(), 1),
+                filters_per_group: weights.lens()[0] / conv.groups(),
+            }
+        });
+        Kernel {
+            problem,
+            input: (args.input.cast(), Volume::of(&problem.input)),
+            output: (args.output.cast(), executable.output),
+            conv,
+            ops: args.ops,
+            threshold: threshold(problem.output.data_type()),
+        }
+    }
+
+    /// Computes channel `k` of image `n`.
+    ///
+    /// # Safety
+    /// The arguments are what `RunArgs` promises; nobody else touches this plane of the output.
+    unsafe fn plane(&self, n: usize, k: usize) {
+        let [_, _, depth, height, width] = self.output.1.lens;
+        for (d, h) in (0..depth).flat_map(|d| (0..height).map(move |h| (d, h))) {
+            for w in (0..width).step_by(COLUMNS) {
+                let columns = w..width.min(w + COLUMNS);
+                // SAFETY: as of this function; the indices lie within the output.
+                unsafe { self.columns([n, k, d, h, 0], columns) }
+            }
+        }
+    }
+
+    /// Computes some columns of a row.
+    ///
+    /// # Safety
+    /// As of `plane`, for indices within the output.
+    unsafe fn columns(&self, row: Index, columns: Range<usize>) {
+        let mut values = [0.0; COLUMNS];
+        let values = &mut values[..columns.len()];
+        match &self.conv {
+            // SAFETY: as of this function.
+            Some(conv) => unsafe { conv.sum(self.input, row, columns.clone(), values) },
+            None => {
+                for (value, w) in values.iter_mut().zip(columns.clone()) {
+                    // SAFETY: without a convolution, the input has the output's indices.
+                    *value = unsafe { load(self.input, with_column(row, w)) };
+                }
+            }
+        }
+        for (value, w) in values.iter().zip(columns) {
+            let at = with_column(row, w);
+            let mut value = *value;
+            for (op, args) in self.problem.ops.iter().zip(self.ops) {
+                // SAFETY: as of this function.
+                value = f64::from(args.alpha) * unsafe { self.apply(op, args, value, at) };
+            }
+            // SAFETY: `at` lies within the output.
+            let element = unsafe { self.output.0.add(self.output.1.offset(at)) };
+            if let Some(beta) = self.ops.last().map(|last| last.beta).filter(|&beta| beta != 0.0) {
+                // SAFETY: as above; a non-zero beta promises initialised contents.
+                value += f64::from(beta) * unsafe { element.read() }.to_f64();
+            }
+            // SAFETY: as above.
+            unsafe { element.write(T::from_f64(value)) };
+        }
+    }
+
+    /// The result of an operator on `x`, before its alpha.
+    ///
+    /// # Safety
+    /// As of `columns`.
+    unsafe fn apply(&self, op: &Op, args: &OpArgs, x: f64, at: Index) -> f64 {
+        match (op, &args.kind) {
+            (Op::ConvForward { .. }, _) => x,
+            (Op::BiasForward { bias }, OpArgsKind::BiasForward { bias: pointer }) => {
+                // SAFETY: a bias has the output's lengths, or 1 where one element serves all.
+                x + unsafe { load((pointer.cast::<T>(), Volume::of(bias)), at) }
+            }
+            (
+                Op::BatchNormInference { mode },
+                OpArgsKind::BatchNormInference { scale, bias, mean, variance, epsilon },
+            ) => {
+                let at = parameter(&self.output.1, *mode, at);
+                // SAFETY: parameters are packed, with one element for each index of `parameter`.
+                let [scale, bias, mean, variance] =
+                    [*scale, *bias, *mean, *variance].map(|p| f64::from(unsafe { p.add(at).read() }));
+                scale * (x - mean) / (variance + epsilon).sqrt() + bias
+            }
+            (Op::ActivationForward { mode }, OpArgsKind::ActivationForward { params }) => {
+                activate(*mode, params, self.threshold, x)
+            }
+            _ => unreachable!("arguments are of their operators' kinds"),
+        }
+    }
+}
+
+impl<T: Value> Conv<T> {
+    /// The sums of some columns of a row of the output, added to `sums`.
+    ///
+    /// # Safety
+    /// `input` and the weights are tensors of the convolution whose output has these indices.
+    unsafe fn sum(&self, input: (*const T, Volume), row: Index, columns: Range<usize>, sums: &mut [f64]) {
+        let [n, k, d, h, _] = row;
+        let [_, channels, taps_d, taps_h, taps_w] = self.weights.1.lens;
+        let first_channel = k / self.filters_per_group * channels;
+        let step = self.strides[2] * input.1.strides[4];
+        for c in 0..channels {
+            for tap_d in 0..taps_d {
+                let Some(d) = self.input_place(0, d, tap_d, input.1.lens[2]) else { continue };
+                for tap_h in 0..taps_h {
+                    let Some(h) = self.input_place(1, h, tap_h, input.1.lens[3]) else { continue };
+                    for tap_w in 0..taps_w {
+                        let inside = self.outputs_inside(2, tap_w, input.1.lens[4]);
+                        let first = columns.start.max(inside.start);
+                        let end = columns.end.min(inside.end);
+                        let Some(w) = self.input_place(2, first, tap_w, input.1.lens[4]) else { continue };
+                        // SAFETY: the index lies within the weights.
+                        let weight = unsafe { load(self.weights, [k, c, tap_d, tap_h, tap_w]) };
+                        let from = input.1.offset([n, first_channel + c, d, h, w]);
+                        for column in first..end {
+                            // SAFETY: `outputs_inside` are those whose places lie within the input.
+                            let x = unsafe { input.0.add(from + (column - first) * step).read() };
+                            sums[column - columns.start] += weight * x.to_f64();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where in spatial dimension `dim` of the input a tap of the filter lies for an output, `None` for
+    /// padding.
+    fn input_place(&self, dim: usize, output: usize, tap: usize, len: usize) -> Option<usize> {
+        let padded = output * self.strides[dim] + tap * self.dilations[dim];
+        padded.checked_sub(self.pads[dim]).filter(|&place| place < len)
+    }
+
+    /// The outputs in spatial dimension `dim` for which a tap lies within the input.
+    fn outputs_inside(&self, dim: usize, tap: usize, len: usize) -> Range<usize> {
+        let reach = tap * self.dilations[dim];
+        let outputs_before = |place: usize| place.saturating_sub(reach).div_ceil(self.strides[dim]);
+        outputs_before(self.pads[dim])..outputs_before(self.pads[dim] + len)
+    }
+}
+
+fn with_column([n, c, d, h, _]: Index, w: usize) -> Index {
+    [n, c, d, h, w]
+}
+
+/// The index of a batch-norm parameter, which is packed in the order C, D, H, W.
+pub(crate) fn parameter(tensor: &Volume, mode: BatchNormMode, [_, c, d, h, w]: Index) -> usize {
+    let [_, _, depth, height, width] = tensor.lens;
+    match mode {
+        BatchNormMode::Spatial => c,
+        BatchNormMode::PerActivation => ((c * depth + d) * height + h) * width + w,
+    }
+}
+
+/// # Safety
+/// The index lies within the tensor, or has any value where the tensor's length is 1.
+pub(crate) unsafe fn load<T: Value>((pointer, tensor): (*const T, Volume), at: Index) -> f64 {
+    // SAFETY: as of this function.
+    unsafe { pointer.add(tensor.offset(at)).read() }.to_f64()
+}

@@ -1,0 +1,327 @@
+//! Batch-norm for training: forward with the statistics of this batch, and its gradient.
+//!
+//! All sums are f64 and run over one group of elements (a channel, or one place of all images) from first
+//! to last, so results do not depend on the number of threads.
+//!
+//! Forward: mean and variance (biased, in two passes) of each group; `y = scale · (x − mean) /
+//! sqrt(variance + ε) + bias`. Running statistics become `(1 − f) · running + f · batch`, with the unbiased
+//! variance `n / (n − 1)`; of a single element, which has none, the biased one.
+//!
+//! Backward, with x̂ = (x − mean) · invstd from the saved statistics and dy′ the gradient behind the
+//! activation: `dbias = Σ dy′`, `dscale = Σ dy′ · x̂`, `dx = scale · invstd / n · (n · dy′ − dbias −
+//! x̂ · dscale)`. The activation's input is remade as `scale · x̂ + bias`; its output is given. The alpha of
+//! the activation's gradient scales dy′; that of the batch-norm scales dx, not the parameters' gradients.
+
+use std::sync::Arc;
+
+use fuseplan_api::{
+    ActivationMode, ActivationParams, Algorithm, BatchNormMode, Binary, BuildError, Constraint, Device,
+    DeviceInfo, Executable, ExecutableInfo, Op, OpArgs, OpArgsKind, Problem, RawStream, RunArgs, RunError,
+    Solver,
+};
+
+use crate::constraint;
+use crate::element::{Value, with_value_type};
+use crate::formulas::{activate, activate_gradient, threshold};
+use crate::pool::Pool;
+use crate::volume::{Index, Volume};
+
+/// Solver `cpu.batch_norm_training.v1`.
+#[derive(Debug)]
+pub(crate) struct BatchNormTraining;
+
+const CONSTRAINTS: &[Constraint] = &[constraint::DATA_TYPE, constraint::TRAINING];
+
+impl Solver for BatchNormTraining {
+    fn id(&self) -> &'static str {
+        "cpu.batch_norm_training.v1"
+    }
+
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::BatchNorm
+    }
+
+    fn constraints(&self) -> &'static [Constraint] {
+        CONSTRAINTS
+    }
+
+    fn compile(&self, _problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
+        Ok(crate::device::nothing_to_compile(self, target))
+    }
+
+    fn load(
+        &self,
+        problem: &Problem,
+        device: &Arc<dyn Device>,
+        binary: &Binary,
+    ) -> Result<Arc<dyn Executable>, BuildError> {
+        let device = crate::device::of_binary(self, device, binary)?;
+        let info = ExecutableInfo {
+            solver: self.id(),
+            algorithm: self.algorithm(),
+            kernels: 1,
+            workspace: 0,
+            detail: format!("f64 sums, {} threads", device.threads()),
+        };
+        let mode = match problem.ops[0] {
+            Op::BatchNormForward { mode, .. } | Op::BatchNormBackward { mode } => mode,
+            _ => unreachable!("the constraint asks for batch-norm first"),
+        };
+        let [input, output] = [&problem.input, &problem.output].map(Volume::of);
+        Ok(Arc::new(TrainingExecutable {
+            info,
+            mode,
+            input,
+            output,
+            problem: problem.clone(),
+            pool: device.pool().clone(),
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct TrainingExecutable {
+    info: ExecutableInfo,
+    mode: BatchNormMode,
+    input: Volume,
+    output: Volume,
+    problem: Problem,
+    pool: Arc<Pool>,
+}
+
+impl Executable for TrainingExecutable {
+    fn info(&self) -> &ExecutableInfo {
+        &self.info
+    }
+
+    unsafe fn run(&self, _stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
+        let [_, channels, ..] = self.input.lens;
+        let groups = match self.mode {
+            BatchNormMode::Spatial => channels,
+            BatchNormMode::PerActivation => channels * self.input.plane(),
+        };
+        with_value_type!(self.problem.input.data_type(), T => {
+            let kernel = Kernel::<T>::new(self, args);
+            self.pool.for_each(groups, &|group| {
+                // SAFETY: the caller keeps what `RunArgs` promises for this problem, and each group is
+                // computed once.
+                unsafe { kernel.group(group) }
+            })
+        })
+    }
+}
+
+struct Kernel<'a, T> {
+    mode: BatchNormMode,
+    input: (*const T, Volume),
+    output: (*mut T, Volume),
+    ops: &'a [OpArgs],
+    activation: Option<(ActivationMode, &'a ActivationParams, f64)>,
+    threshold: f64,
+}
+
+// SAFETY: threads write what belongs to different groups, and only read everything else.
+unsafe impl<T: Value> Sync for Kernel<'_, T> {}
+
+/// What normalises a group of elements.
+struct Statistics {
+    mean: f64,
+    inv_std: f64,
+    scale: f64,
+    bias: f64,
+}
+
+impl Statistics {
+    fn normalised(&self, x: f64) -> f64 {
+        (x - self.mean) * self.inv_std
+    }
+}
+
+impl<'a, T: Value> Kernel<'a, T> {
+    fn new(executable: &'a TrainingExecutable, args: &RunArgs<'a>) -> Self {
+        let problem = &executable.problem;
+        let activation = match (problem.ops.get(1), args.ops.get(1)) {
+            (
+                Some(Op::ActivationForward { mode } | Op::ActivationBackward { mode }),
+                Some(OpArgs {
+                    alpha,
+                    kind:
+                        OpArgsKind::ActivationForward { params } | OpArgsKind::ActivationBackward { params, .. },
+                    ..
+                }),
+            ) => Some((*mode, params, f64::from(*alpha))),
+            _ => None,
+        };
+        Kernel {
+            mode: executable.mode,
+            input: (args.input.cast(), executable.input),
+            output: (args.output.cast(), executable.output),
+            ops: args.ops,
+            activation,
+            threshold: threshold(problem.input.data_type()),
+        }
+    }
+
+    /// The indices of the elements that share one mean, variance, scale and bias.
+    fn elements(&self, group: usize) -> impl Iterator<Item = Index> + use<T> {
+        let [images, _, depth, height, width] = self.input.1.lens;
+        let (c, ds, hs, ws) = match self.mode {
+            BatchNormMode::Spatial => (group, 0..depth, 0..height, 0..width),
+            BatchNormMode::PerActivation => {
+                let [_, c, d, h, w] = self.input.1.place(group);
+                (c, d..d + 1, h..h + 1, w..w + 1)
+            }
+        };
+        let rows = (0..images).flat_map(move |n| ds.clone().map(move |d| (n, d)));
+        let rows = rows.flat_map(move |(n, d)| hs.clone().map(move |h| (n, d, h)));
+        rows.flat_map(move |(n, d, h)| ws.clone().map(move |w| [n, c, d, h, w]))
+    }
+
+    /// Computes one group of elements and the parameters that belong to it.
+    ///
+    /// # Safety
+    /// The arguments are what `RunArgs` promises; nobody else touches this group.
+    unsafe fn group(&self, group: usize) {
+        match self.ops[0].kind {
+            // SAFETY: as of this function.
+            OpArgsKind::BatchNormForward { .. } => unsafe { self.forward(group) },
+            // SAFETY: as of this function.
+            OpArgsKind::BatchNormBackward { .. } => unsafe { self.backward(group) },
+            _ => unreachable!("arguments are of their operators' kinds"),
+        }
+    }
+
+    /// # Safety
+    /// As of `group`.
+    unsafe fn forward(&self, group: usize) {
+        let OpArgsKind::BatchNormForward {
+            scale,
+            bias,
+            saved_mean,
+            saved_inv_variance,
+            running_mean,
+            running_variance,
+            exp_avg_factor,
+            epsilon,
+        } = self.ops[0].kind
+        else {
+            unreachable!("arguments are of their operators' kinds")
+        };
+        // SAFETY: `elements` lie within the input.
+        let x = |at: Index| unsafe { self.input.0.add(self.input.1.offset(at)).read() }.to_f64();
+        let count = self.elements(group).count() as f64;
+        let mean = self.elements(group).map(x).sum::<f64>() / count;
+        let variance = self.elements(group).map(|at| (x(at) - mean).powi(2)).sum::<f64>() / count;
+        let inv_std = 1.0 / (variance + epsilon).sqrt();
+
+        // SAFETY: there is one scale and one bias for each group.
+        let [scale, bias] = [scale, bias].map(|p| f64::from(unsafe { p.add(group).read() }));
+        // SAFETY: where they are wanted, there is one of each for each group.
+        unsafe {
+            if !saved_mean.is_null() {
+                saved_mean.add(group).write(mean as f32);
+            }
+            if !saved_inv_variance.is_null() {
+                saved_inv_variance.add(group).write(inv_std as f32);
+            }
+            if !running_mean.is_null() {
+                blend(running_mean.add(group), mean, exp_avg_factor);
+            }
+            if !running_variance.is_null() {
+                let unbiased = if count > 1.0 { variance * count / (count - 1.0) } else { variance };
+                blend(running_variance.add(group), unbiased, exp_avg_factor);
+            }
+        }
+
+        let statistics = Statistics { mean, inv_std, scale, bias };
+        let alpha = f64::from(self.ops[0].alpha);
+        for at in self.elements(group) {
+            let mut y = alpha * (scale * statistics.normalised(x(at)) + bias);
+            if let Some((mode, params, alpha)) = self.activation {
+                y = alpha * activate(mode, params, self.threshold, y);
+            }
+            // SAFETY: as of this function; the output has the input's lengths.
+            unsafe { self.store(at, y) }
+        }
+    }
+
+    /// # Safety
+    /// As of `group`.
+    unsafe fn backward(&self, group: usize) {
+        let OpArgsKind::BatchNormBackward {
+            x,
+            scale,
+            bias,
+            scale_diff,
+            bias_diff,
+            saved_mean,
+            saved_inv_variance,
+        } = self.ops[0].kind
+        else {
+            unreachable!("arguments are of their operators' kinds")
+        };
+        let y = match self.ops.get(1).map(|args| &args.kind) {
+            Some(OpArgsKind::ActivationBackward { y, .. }) => y.cast::<T>(),
+            _ => std::ptr::null(),
+        };
+        // SAFETY: there is one of each for each group.
+        let [mean, inv_std, scale, bias] =
+            [saved_mean, saved_inv_variance, scale, bias].map(|p| f64::from(unsafe { p.add(group).read() }));
+        let statistics = Statistics { mean, inv_std, scale, bias };
+        // SAFETY: `elements` lie within dy, x and y, which all have the input's descriptor.
+        let element = |p: *const T, at| unsafe { p.add(self.input.1.offset(at)).read() }.to_f64();
+        // x̂ and the gradient behind the activation.
+        let gradient = |at: Index| {
+            let normalised = statistics.normalised(element(x.cast(), at));
+            let mut dy = element(self.input.0, at);
+            if let Some((mode, params, alpha)) = self.activation {
+                let remade = statistics.scale * normalised + statistics.bias;
+                dy = alpha * activate_gradient(mode, params, self.threshold, remade, element(y, at), dy);
+            }
+            (normalised, dy)
+        };
+
+        let (mut count, mut dscale, mut dbias) = (0.0, 0.0, 0.0);
+        for (normalised, dy) in self.elements(group).map(gradient) {
+            count += 1.0;
+            dscale += dy * normalised;
+            dbias += dy;
+        }
+        // SAFETY: there is one of each for each group.
+        unsafe {
+            scale_diff.add(group).write(dscale as f32);
+            bias_diff.add(group).write(dbias as f32);
+        }
+        let alpha = f64::from(self.ops[0].alpha);
+        for at in self.elements(group) {
+            let (normalised, dy) = gradient(at);
+            let dx = scale * inv_std / count * (count * dy - dbias - normalised * dscale);
+            // SAFETY: as of this function; the output has the input's lengths.
+            unsafe { self.store(at, alpha * dx) }
+        }
+    }
+
+    /// Rounds `value` into the output, blended with what is there by the last operator's beta.
+    ///
+    /// # Safety
+    /// As of `group`, for an index within the output.
+    unsafe fn store(&self, at: Index, mut value: f64) {
+        // SAFETY: as of this function.
+        let element = unsafe { self.output.0.add(self.output.1.offset(at)) };
+        if let Some(beta) = self.ops.last().map(|last| last.beta).filter(|&beta| beta != 0.0) {
+            // SAFETY: as above; a non-zero beta promises initialised contents.
+            value += f64::from(beta) * unsafe { element.read() }.to_f64();
+        }
+        // SAFETY: as above.
+        unsafe { element.write(T::from_f64(value)) }
+    }
+}
+
+/// # Safety
+/// `running` may be read and written.
+unsafe fn blend(running: *mut f32, batch: f64, factor: f64) {
+    // SAFETY: as of this function.
+    let prior = f64::from(unsafe { running.read() });
+    // SAFETY: as of this function.
+    unsafe { running.write(((1.0 - factor) * prior + factor * batch) as f32) }
+}
