@@ -100,9 +100,14 @@ impl CpuDevice {
                 text: format!("{threads} threads asked for; 1 to {MAX_THREADS} are possible"),
             });
         }
+        Ok(Self::start(threads, isa))
+    }
+
+    /// `threads` is in range and the processor has the instructions.
+    pub(crate) fn start(threads: usize, isa: Isa) -> Self {
         let pool = Arc::new(Pool::new(threads));
         let info = this_machine(pool.threads(), isa);
-        Ok(CpuDevice { info, isa, pool, ceilings: Mutex::new(None) })
+        CpuDevice { info, isa, pool, ceilings: Mutex::new(None) }
     }
 
     /// The number of threads that an execution uses, the calling one included.

@@ -44,8 +44,10 @@ impl Backend for CpuBackend {
     fn discover(&self) -> Discovery {
         let (threads, threads_note) = system::default_threads();
         let isa = Isa::detect();
-        let isa_note =
-            std::env::var(Isa::VARIABLE).ok().filter(|wanted| wanted != isa.name()).map(|wanted| {
+        let isa_note = std::env::var(Isa::VARIABLE)
+            .ok()
+            .filter(|wanted| !wanted.is_empty() && wanted != isa.name())
+            .map(|wanted| {
                 format!(
                     "{}={wanted:?} is ignored: this processor does not have it; using {}",
                     Isa::VARIABLE,
@@ -60,7 +62,7 @@ impl Backend for CpuBackend {
 
     fn open(&self, ordinal: u32) -> Result<Arc<dyn Device>, BackendError> {
         match ordinal {
-            0 => open_with_threads(system::default_threads().0),
+            0 => Ok(default_device()),
             _ => Err(BackendError::NoDevice { backend: device::BACKEND, ordinal, count: 1 }),
         }
     }
@@ -80,4 +82,9 @@ impl Backend for CpuBackend {
 /// As [`CpuDevice::new`].
 pub fn open_with_threads(threads: usize) -> Result<Arc<dyn Device>, BackendError> {
     Ok(Arc::new(CpuDevice::new(threads)?))
+}
+
+/// Opens the processor with the default number of threads; see [`CpuBackend`].
+pub fn default_device() -> Arc<dyn Device> {
+    Arc::new(CpuDevice::start(system::default_threads().0, Isa::detect()))
 }

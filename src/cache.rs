@@ -1,0 +1,64 @@
+//! The in-memory cache of one device: canonical problem and options → executable.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fuseplan_api::Problem;
+
+use crate::select::{Built, CompileError, CompileOptions};
+
+/// More than any application has shapes; the least recently used goes when a new one comes.
+const CAPACITY: usize = 4096;
+
+type Key = (Problem, CompileOptions);
+
+/// Builds each key once, however many threads ask for it at once; those that come second wait. A failed
+/// build is not kept.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    entries: Mutex<Entries>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    slots: HashMap<Key, Slot>,
+    clock: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Slot {
+    built: Arc<Mutex<Option<Built>>>,
+    last_used: u64,
+}
+
+impl Cache {
+    pub(crate) fn get_or_build(
+        &self,
+        problem: &Problem,
+        options: &CompileOptions,
+        build: impl FnOnce() -> Result<Built, CompileError>,
+    ) -> Result<Built, CompileError> {
+        let slot = self.slot((problem.clone(), options.clone()));
+        let mut built = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(built) = &*built {
+            return Ok(built.clone());
+        }
+        Ok(built.insert(build()?).clone())
+    }
+
+    /// The slot of a key, made if there is none; building happens outside of the map's lock.
+    fn slot(&self, key: Key) -> Arc<Mutex<Option<Built>>> {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.clock += 1;
+        let clock = entries.clock;
+        if entries.slots.len() >= CAPACITY && !entries.slots.contains_key(&key) {
+            let oldest = entries.slots.iter().min_by_key(|(_, slot)| slot.last_used);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                entries.slots.remove(&oldest);
+            }
+        }
+        let slot = entries.slots.entry(key).or_default();
+        slot.last_used = clock;
+        slot.built.clone()
+    }
+}

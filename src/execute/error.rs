@@ -1,0 +1,152 @@
+//! Why an execution was refused, or how it failed.
+
+use fuseplan_api::{DataType, OpKind, RunError, TensorDescriptor};
+use thiserror::Error;
+
+/// An execution that was refused, or failed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ExecuteError {
+    /// The output's descriptor is not the plan's.
+    #[error("the output is {found}, the plan's is {expected} ({}compare type, lengths and strides)", strides(.found, .expected))]
+    Output {
+        /// The descriptor given.
+        found: Box<TensorDescriptor>,
+        /// The plan's.
+        expected: Box<TensorDescriptor>,
+    },
+    /// The input's descriptor is not the plan's.
+    #[error("the input is {found}, the plan's is {expected} ({}compare type, lengths and strides)", strides(.found, .expected))]
+    Input {
+        /// The descriptor given.
+        found: Box<TensorDescriptor>,
+        /// The plan's.
+        expected: Box<TensorDescriptor>,
+    },
+    /// An operator was appended to the plan after this was compiled.
+    #[error("the plan was changed after it was compiled; compile it again")]
+    PlanChanged,
+    /// The plan was compiled for another device.
+    #[error("the plan was compiled for {plan}, the handle is of {handle}; compile it for that handle")]
+    OtherDevice {
+        /// What it was compiled for.
+        plan: String,
+        /// The handle's device.
+        handle: String,
+    },
+    /// Host slices for a device that does not read host memory.
+    #[error("{device} does not read host memory; use execute_raw with its own pointers")]
+    HostMemory {
+        /// The device.
+        device: String,
+    },
+    /// An operator has no arguments.
+    #[error("{kind} (operator {index}) has no arguments")]
+    Missing {
+        /// The operator's index.
+        index: usize,
+        /// Its kind.
+        kind: OpKind,
+    },
+    /// Arguments for an operator that the compiled plan does not have.
+    #[error("there are arguments for a {kind} as operator {index}; the plan has {count} operators")]
+    Extra {
+        /// The index that they were set for.
+        index: usize,
+        /// The kind that they were set for.
+        kind: OpKind,
+        /// How many operators the plan has.
+        count: usize,
+    },
+    /// Arguments that were set for an operator of another plan.
+    #[error("the arguments of {kind} (operator {index}) were set for an operator of another plan")]
+    Foreign {
+        /// The operator's index.
+        index: usize,
+        /// Its kind.
+        kind: OpKind,
+    },
+    /// A beta other than 0 on an operator whose result is not the output.
+    #[error(
+        "{kind} (operator {index}) has beta {beta}; only the last operator, {last}, may blend with the output's previous contents"
+    )]
+    Beta {
+        /// The operator's index.
+        index: usize,
+        /// Its kind.
+        kind: OpKind,
+        /// The beta given, as text.
+        beta: String,
+        /// The index of the last operator.
+        last: usize,
+    },
+    /// An operand of the wrong data type.
+    #[error("{operand}: {found} elements, expected {expected}")]
+    DataType {
+        /// The operator and operand.
+        operand: String,
+        /// The type given.
+        found: DataType,
+        /// The type that the plan says.
+        expected: DataType,
+    },
+    /// Memory that is too small for its descriptor.
+    #[error("{operand}: {found} bytes, the descriptor needs {needed}")]
+    TooSmall {
+        /// The operator and operand.
+        operand: String,
+        /// The bytes given.
+        found: usize,
+        /// The bytes needed.
+        needed: usize,
+    },
+    /// A null pointer.
+    #[error("{operand} is null")]
+    Null {
+        /// The operator and operand.
+        operand: String,
+    },
+    /// An address that is not a multiple of the element's size.
+    #[error("{operand} is not aligned to its elements of {size} bytes")]
+    Misaligned {
+        /// The operator and operand.
+        operand: String,
+        /// The element's size.
+        size: usize,
+    },
+    /// Written memory that overlaps other memory of the same execution.
+    #[error("{written} overlaps {other}{}", if *.element_wise { "; an element-wise plan may run in place only on the same address with the same descriptor" } else { "" })]
+    Overlap {
+        /// What is written.
+        written: String,
+        /// What it overlaps.
+        other: String,
+        /// Whether the plan is element-wise.
+        element_wise: bool,
+    },
+    /// A plan that is not element-wise cannot run in place.
+    #[error("a plan with {first} cannot run in place; only element-wise plans can")]
+    InPlace {
+        /// The plan's first operator.
+        first: OpKind,
+    },
+    /// A workspace that is too small.
+    #[error("the workspace has {found} bytes, the plan needs {needed}")]
+    Workspace {
+        /// The bytes given.
+        found: usize,
+        /// The bytes needed.
+        needed: usize,
+    },
+    /// The launch failed.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// Two descriptors that print alike differ in unused strides; then those are shown.
+fn strides(found: &TensorDescriptor, expected: &TensorDescriptor) -> String {
+    if found.to_string() != expected.to_string() {
+        return String::new();
+    }
+    format!("strides {:?} and {:?}; ", found.strides(), expected.strides())
+}

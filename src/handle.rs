@@ -1,0 +1,255 @@
+//! Handles: a device, a stream and the kernels compiled for the device.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use fuseplan_api::{
+    Backend, BackendError, Ceilings, DataType, Device, DeviceInfo, Discovery, Problem, RawStream, RunError,
+    Stream,
+};
+
+use crate::cache::Cache;
+use crate::env;
+use crate::select::{self, Built, CompileError, CompileOptions};
+
+/// The backends of this build, the preferred first.
+pub fn backends() -> &'static [&'static dyn Backend] {
+    static BACKENDS: [&dyn Backend; 1] = [&fuseplan_cpu::CpuBackend];
+    &BACKENDS
+}
+
+fn backend(name: &str) -> Result<&'static dyn Backend, BackendError> {
+    let found = backends().iter().find(|backend| backend.name() == name).copied();
+    found.ok_or_else(|| BackendError::Unavailable {
+        backend: "fuseplan",
+        reason: format!(
+            "there is no backend `{name}`; this build has {}",
+            backends().iter().map(|backend| backend.name()).collect::<Vec<_>>().join(", ")
+        ),
+    })
+}
+
+/// What a backend found on this machine.
+///
+/// # Errors
+/// A name that is no backend of this build.
+pub fn discover(name: &str) -> Result<Discovery, BackendError> {
+    Ok(backend(name)?.discover())
+}
+
+/// What plans are compiled for: a device, or an architecture with no such device present.
+#[derive(Debug, Clone)]
+pub struct Target {
+    pub(crate) backend: &'static dyn Backend,
+    info: DeviceInfo,
+}
+
+impl Target {
+    /// An architecture by its backend's and its own name, such as `cuda`, `sm_90a`.
+    ///
+    /// # Errors
+    /// Unknown names, with the known ones.
+    pub fn new(backend_name: &str, arch: &str) -> Result<Self, BackendError> {
+        let backend = backend(backend_name)?;
+        Ok(Target { backend, info: backend.target(arch)? })
+    }
+
+    /// What it is.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// Whether what is compiled for this target runs on `other`.
+    pub(crate) fn covers(&self, other: &Target) -> bool {
+        self.info.backend == other.info.backend && self.info.arch == other.info.arch
+    }
+}
+
+impl AsRef<Target> for Target {
+    fn as_ref(&self) -> &Target {
+        self
+    }
+}
+
+/// `cpu 0 (x86-64+avx512)`
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ({})", self.info.backend, self.info.ordinal, self.info.arch)
+    }
+}
+
+/// An opened device and the kernels compiled for it.
+#[derive(Debug)]
+pub(crate) struct Context {
+    target: Target,
+    device: Arc<dyn Device>,
+    cache: Cache,
+}
+
+impl Context {
+    fn new(backend: &'static dyn Backend, device: Arc<dyn Device>) -> Arc<Self> {
+        let target = Target { backend, info: device.info().clone() };
+        Arc::new(Context { target, device, cache: Cache::default() })
+    }
+
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    pub(crate) fn build(&self, problem: &Problem, options: &CompileOptions) -> Result<Built, CompileError> {
+        self.cache
+            .get_or_build(problem, options, || select::build(&self.target, &self.device, problem, options))
+    }
+}
+
+/// A device and a stream to run plans on.
+///
+/// Cheap to clone; may be used by several threads at once. Handles of the same device share what is
+/// compiled for it.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    context: Arc<Context>,
+    stream: Stream,
+}
+
+impl Handle {
+    /// The backend that the environment variable `FUSEPLAN_BACKEND` names, else the best that has a device
+    /// on this machine; the CPU always has.
+    ///
+    /// # Errors
+    /// The variable names no backend of this build, or a backend without a device; the driver refuses.
+    pub fn new() -> Result<Self, BackendError> {
+        if let Some(name) = env::backend() {
+            return Self::open(&name, 0);
+        }
+        let best = backends().iter().find(|backend| !backend.discover().devices.is_empty());
+        Self::open(best.map_or("cpu", |backend| backend.name()), 0)
+    }
+
+    /// The CPU with all its cores, shared by the whole process.
+    pub fn cpu() -> Self {
+        static CPU: OnceLock<Arc<Context>> = OnceLock::new();
+        let context =
+            CPU.get_or_init(|| Context::new(&fuseplan_cpu::CpuBackend, fuseplan_cpu::default_device()));
+        Handle { context: context.clone(), stream: Stream::borrowed(std::ptr::null_mut()) }
+    }
+
+    /// The CPU with this many threads, its caches its own.
+    ///
+    /// # Errors
+    /// No threads, or more than the system grants.
+    pub fn cpu_with_threads(threads: usize) -> Result<Self, BackendError> {
+        let device = fuseplan_cpu::open_with_threads(threads)?;
+        Self::on(Context::new(&fuseplan_cpu::CpuBackend, device))
+    }
+
+    /// A device by backend name and ordinal.
+    ///
+    /// # Errors
+    /// No such backend or device, or the driver refuses.
+    pub fn open(name: &str, ordinal: u32) -> Result<Self, BackendError> {
+        let backend = backend(name)?;
+        if (backend.name(), ordinal) == ("cpu", 0) {
+            return Ok(Self::cpu());
+        }
+        Self::on(share((backend.name(), ordinal), || Ok(Context::new(backend, backend.open(ordinal)?)))?)
+    }
+
+    fn on(context: Arc<Context>) -> Result<Self, BackendError> {
+        let stream = context.device.create_stream()?;
+        Ok(Handle { context, stream })
+    }
+
+    /// The same device with a stream of the caller's: a `cudaStream_t` or `hipStream_t`, null for the
+    /// backend's default stream. CPUs ignore it.
+    ///
+    /// # Safety
+    /// The stream belongs to this handle's device and outlives the result and its clones.
+    pub unsafe fn with_stream(&self, stream: RawStream) -> Self {
+        Handle { context: self.context.clone(), stream: Stream::borrowed(stream) }
+    }
+
+    /// The stream that plans run on.
+    pub fn stream(&self) -> RawStream {
+        self.stream.raw()
+    }
+
+    /// What the device is.
+    pub fn device_info(&self) -> &DeviceInfo {
+        self.context.device.info()
+    }
+
+    /// The device as a target of plans.
+    pub fn target(&self) -> &Target {
+        &self.context.target
+    }
+
+    /// Waits until everything in the stream has run.
+    ///
+    /// # Errors
+    /// The driver refuses, or reports the failure of an earlier launch.
+    pub fn synchronize(&self) -> Result<(), BackendError> {
+        self.context.device.synchronize(&self.stream)
+    }
+
+    /// Runs `work`, which executes plans on this handle, and waits: the time that the device took.
+    ///
+    /// # Errors
+    /// The driver refuses. What `work` returns is passed through.
+    pub fn time<E>(
+        &self,
+        work: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(Duration, Result<(), E>), RunError> {
+        let (mut work, mut result) = (Some(work), Ok(()));
+        let elapsed = self.context.device.time(&self.stream, &mut || {
+            if let Some(work) = work.take() {
+                result = work();
+            }
+            Ok(())
+        })?;
+        Ok((elapsed, result))
+    }
+
+    /// The device's measured limits for arithmetic in `data_type`.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn ceilings(&self, data_type: DataType) -> Result<Ceilings, BackendError> {
+        self.context.device.ceilings(data_type)
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Whether both handles are of the same opened device.
+    pub fn is_same_device(&self, other: &Handle) -> bool {
+        Arc::ptr_eq(&self.context, &other.context)
+    }
+}
+
+impl AsRef<Target> for Handle {
+    fn as_ref(&self) -> &Target {
+        self.target()
+    }
+}
+
+/// Contexts by backend name and ordinal.
+type Contexts = HashMap<(&'static str, u32), Arc<Context>>;
+
+/// The process-wide context of a device.
+fn share(
+    key: (&'static str, u32),
+    open: impl FnOnce() -> Result<Arc<Context>, BackendError>,
+) -> Result<Arc<Context>, BackendError> {
+    static SHARED: OnceLock<Mutex<Contexts>> = OnceLock::new();
+    let mut shared = SHARED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(context) = shared.get(&key) {
+        return Ok(context.clone());
+    }
+    let context = open()?;
+    shared.insert(key, context.clone());
+    Ok(context)
+}

@@ -1,0 +1,151 @@
+//! A compiled plan: what was chosen, and everything that an execution is checked against.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fuseplan_api::{Executable, ExecutableInfo, Problem, Refusal, TensorDescriptor};
+
+use super::FusionPlan;
+use crate::execute::{OperandSpec, operands};
+use crate::handle::{Context, Handle, Target};
+use crate::select::Built;
+
+/// A plan compiled for a device: one kernel, ready to run.
+///
+/// Cheap to clone, `Send` and `Sync`; any number of threads may execute it at once. It is invalid once an
+/// operator is appended to the plan that it was compiled from.
+#[derive(Clone)]
+pub struct CompiledPlan {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    plan: u64,
+    input: TensorDescriptor,
+    output: TensorDescriptor,
+    problem: Problem,
+    operands: Vec<Vec<OperandSpec>>,
+    current: Arc<AtomicU64>,
+    generation: u64,
+    context: Arc<Context>,
+    target: Target,
+    built: Built,
+}
+
+impl CompiledPlan {
+    pub(super) fn new(
+        plan: &FusionPlan,
+        problem: Problem,
+        generation: u64,
+        handle: &Handle,
+        built: Built,
+    ) -> Self {
+        let inner = Inner {
+            plan: plan.id,
+            input: plan.input,
+            output: plan.output,
+            operands: plan.ops.iter().map(|op| operands(op, &plan.output)).collect(),
+            problem,
+            current: plan.generation.clone(),
+            generation,
+            context: handle.context().clone(),
+            target: handle.target().clone(),
+            built,
+        };
+        CompiledPlan { inner: Arc::new(inner) }
+    }
+
+    /// The descriptor of the input.
+    pub fn input(&self) -> &TensorDescriptor {
+        &self.inner.input
+    }
+
+    /// The descriptor of the output.
+    pub fn output(&self) -> &TensorDescriptor {
+        &self.inner.output
+    }
+
+    /// The plan in canonical form.
+    pub fn problem(&self) -> &Problem {
+        &self.inner.problem
+    }
+
+    /// The solver that was chosen, its algorithm, how many kernels it launches (1 unless it says
+    /// otherwise) and its workspace.
+    pub fn info(&self) -> &ExecutableInfo {
+        self.inner.built.executable.info()
+    }
+
+    /// Why the solvers that are preferred to the chosen one were not taken, in order.
+    pub fn refusals(&self) -> &[Refusal] {
+        &self.inner.built.refusals
+    }
+
+    /// Bytes of workspace that an execution needs.
+    pub fn workspace(&self) -> usize {
+        self.info().workspace
+    }
+
+    /// Whether an execution is one kernel.
+    pub fn is_one_kernel(&self) -> bool {
+        self.info().kernels == 1
+    }
+
+    /// What it was compiled for.
+    pub fn target(&self) -> &Target {
+        &self.inner.target
+    }
+
+    /// Whether the plan has not been changed since.
+    pub fn is_current(&self) -> bool {
+        self.inner.current.load(Ordering::Acquire) == self.inner.generation
+    }
+
+    /// Whether it was compiled for this handle's device.
+    pub fn is_for(&self, handle: &Handle) -> bool {
+        Arc::ptr_eq(&self.inner.context, handle.context())
+    }
+
+    pub(crate) fn plan_id(&self) -> u64 {
+        self.inner.plan
+    }
+
+    /// The operands of the operator at `index`; none for an index beyond the plan.
+    pub(crate) fn operands(&self, index: usize) -> &[OperandSpec] {
+        self.inner.operands.get(index).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn executable(&self) -> &dyn Executable {
+        &*self.inner.built.executable
+    }
+}
+
+impl fmt::Debug for CompiledPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompiledPlan")
+            .field("problem", &self.problem().to_string())
+            .field("target", &self.target().to_string())
+            .field("info", self.info())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The plan, the chosen solver with its choices, and why others were not taken.
+impl fmt::Display for CompiledPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let info = self.info();
+        writeln!(f, "{}", self.problem())?;
+        writeln!(f, "device     {}", self.target())?;
+        writeln!(f, "solver     {} ({})", info.solver, info.algorithm)?;
+        writeln!(f, "kernels    {}", info.kernels)?;
+        write!(f, "workspace  {} bytes", info.workspace)?;
+        if !info.detail.is_empty() {
+            write!(f, "\nchoices    {}", info.detail)?;
+        }
+        for refusal in self.refusals() {
+            write!(f, "\nrefused    {refusal}")?;
+        }
+        Ok(())
+    }
+}
