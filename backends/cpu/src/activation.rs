@@ -115,7 +115,7 @@ impl Simple {
 
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 in two parts, the first with so few bits that its products with exponents are exact.
-const LN2: [f32; 2] = [0.693_359_375, -2.121_944_4e-4];
+const LN2: [f32; 2] = [355.0 / 512.0, -2.121_944_4e-4];
 
 /// `e^r − 1` for |r| ≤ ½ ln 2 (a little more does not hurt).
 #[inline(always)]
