@@ -1,0 +1,93 @@
+//! The commands.
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::element::Precision;
+use crate::flags::{FusionFlags, Request};
+
+/// The name of the program.
+pub(crate) const NAME: &str = "fuseplan";
+
+/// Run, check, explain and measure fusion plans.
+///
+/// Exit codes: 0 all is well, 1 a wrong result, 2 a command line that makes no sense, 3 a plan that is not
+/// supported, 4 no such device.
+#[derive(Debug, Parser)]
+#[command(name = NAME, version, args_override_self = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    /// Print one JSON object a line on standard output, and text for people on standard error
+    #[arg(long, global = true, help_heading = "fuseplan's own flags")]
+    pub(crate) json: bool,
+
+    /// Print help, as MIOpenDriver does
+    #[arg(short = '?', global = true, action = ArgAction::Help, hide = true)]
+    question: Option<bool>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    #[command(flatten)]
+    Infer(Primitive),
+    /// Say which solver takes a fusion and why others do not, and how far it is from what the device can do
+    Explain {
+        #[command(subcommand)]
+        primitive: Primitive,
+    },
+    /// Print the table of what is supported
+    Supported(SupportedOptions),
+    /// Print the devices of this machine, and what was looked for where there is none
+    Devices,
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// MIOpenDriver's fusion primitives. CA… are further names of CBA…: the fusion mode decides.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Primitive {
+    /// Run a fusion on fp32 data and verify it, as MIOpenDriver does
+    #[command(name = "CBAInfer")]
+    CbaFp32(FusionFlags),
+    /// The same on fp16 data
+    #[command(name = "CBAInferfp16")]
+    CbaFp16(FusionFlags),
+    /// The same on bfp16 data
+    #[command(name = "CBAInferbfp16")]
+    CbaBfp16(FusionFlags),
+    /// Another name of CBAInfer
+    #[command(name = "CAInfer")]
+    CaFp32(FusionFlags),
+    /// Another name of CBAInferfp16
+    #[command(name = "CAInferfp16")]
+    CaFp16(FusionFlags),
+    /// Another name of CBAInferbfp16
+    #[command(name = "CAInferbfp16")]
+    CaBfp16(FusionFlags),
+}
+
+impl From<Primitive> for Request {
+    fn from(primitive: Primitive) -> Self {
+        let (precision, flags) = match primitive {
+            Primitive::CbaFp32(flags) | Primitive::CaFp32(flags) => (Precision::Fp32, flags),
+            Primitive::CbaFp16(flags) | Primitive::CaFp16(flags) => (Precision::Fp16, flags),
+            Primitive::CbaBfp16(flags) | Primitive::CaBfp16(flags) => (Precision::Bfp16, flags),
+        };
+        Request { precision, flags }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SupportedOptions {
+    /// Only this backend
+    #[arg(long)]
+    pub(crate) backend: Option<String>,
+    /// An architecture instead of this machine's devices, such as x86-64+avx2; needs --backend
+    #[arg(long, requires = "backend")]
+    pub(crate) arch: Option<String>,
+}

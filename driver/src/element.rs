@@ -1,0 +1,137 @@
+//! Types of data that the driver runs on, and random numbers of them.
+
+use clap::ValueEnum;
+use fuseplan::{DataType, Element};
+use half::{bf16, f16};
+
+/// A type of data by MIOpenDriver's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Precision {
+    /// 32-bit floats
+    #[value(alias = "f32")]
+    Fp32,
+    /// 16-bit floats
+    #[value(alias = "f16")]
+    Fp16,
+    /// bfloat16
+    #[value(alias = "bf16")]
+    Bfp16,
+}
+
+impl Precision {
+    /// The library's name of it.
+    pub(crate) fn data_type(self) -> DataType {
+        match self {
+            Precision::Fp32 => DataType::Float,
+            Precision::Fp16 => DataType::Half,
+            Precision::Bfp16 => DataType::BFloat16,
+        }
+    }
+}
+
+/// Calls a function that is generic over [`Scalar`] for a precision.
+macro_rules! for_precision {
+    ($precision:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        match $precision {
+            $crate::element::Precision::Fp32 => $function::<f32>($($argument),*),
+            $crate::element::Precision::Fp16 => $function::<half::f16>($($argument),*),
+            $crate::element::Precision::Bfp16 => $function::<half::bf16>($($argument),*),
+        }
+    };
+}
+pub(crate) use for_precision;
+
+/// An element that converts to and from floats.
+pub(crate) trait Scalar: Element + Copy {
+    /// Not a number, to see what a kernel leaves unwritten.
+    const NAN: Self;
+
+    /// The nearest value.
+    fn from_f32(value: f32) -> Self;
+
+    /// The exact value.
+    fn to_f64(self) -> f64;
+}
+
+impl Scalar for f32 {
+    const NAN: Self = f32::NAN;
+
+    fn from_f32(value: f32) -> Self {
+        value
+    }
+
+    fn to_f64(self) -> f64 {
+        self.into()
+    }
+}
+
+impl Scalar for f16 {
+    const NAN: Self = f16::NAN;
+
+    fn from_f32(value: f32) -> Self {
+        f16::from_f32(value)
+    }
+
+    fn to_f64(self) -> f64 {
+        self.into()
+    }
+}
+
+impl Scalar for bf16 {
+    const NAN: Self = bf16::NAN;
+
+    fn from_f32(value: f32) -> Self {
+        bf16::from_f32(value)
+    }
+
+    fn to_f64(self) -> f64 {
+        self.into()
+    }
+}
+
+/// Random numbers, the same for the same seed on every machine.
+#[derive(Debug)]
+pub(crate) struct Random {
+    generator: fastrand::Rng,
+    seed: u64,
+}
+
+impl Random {
+    /// From a seed; 0 stands for one that is different each time, as in MIOpenDriver.
+    pub(crate) fn new(seed: u64) -> Self {
+        let seed = if seed == 0 { fastrand::u64(1..) } else { seed };
+        Random { generator: fastrand::Rng::with_seed(seed), seed }
+    }
+
+    /// The seed in use.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Evenly distributed numbers from `low` up to 1 above it.
+    pub(crate) fn numbers<T: Scalar>(&mut self, count: usize, low: f32) -> Vec<T> {
+        (0..count).map(|_| T::from_f32(low + self.generator.f32())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_numbers_each_time() {
+        let first: Vec<f32> = Random::new(12345678).numbers(1000, 0.0);
+        let second: Vec<f32> = Random::new(12345678).numbers(1000, 0.0);
+        let other: Vec<f32> = Random::new(12345679).numbers(1000, 0.0);
+        assert_eq!(first, second);
+        assert_ne!(first, other);
+        assert!(first.iter().all(|x| (0.0..1.0).contains(x)));
+        let mean = first.iter().sum::<f32>() / 1000.0;
+        assert!((mean - 0.5).abs() < 0.05, "{mean}");
+    }
+
+    #[test]
+    fn seed_zero_is_different_each_time() {
+        assert_ne!(Random::new(0).seed(), Random::new(0).seed());
+    }
+}
