@@ -1,6 +1,6 @@
 //! Conditions that several solvers put on problems.
 
-use fuseplan_api::{Constraint, Problem};
+use fuseplan_api::{Constraint, Op, Problem, TensorDescriptor};
 
 use crate::element::DATA_TYPES;
 
@@ -19,6 +19,35 @@ pub(crate) const INFERENCE: Constraint = Constraint {
     property: "operators",
     accepts: "ConvForward first or not at all, BiasForward, BatchNormInference, ActivationForward in any order",
     check: |problem, _| problem.is_training().then(|| problem.chain()),
+};
+
+/// Plans that only touch each element.
+pub(crate) const ELEMENT_WISE: Constraint = Constraint {
+    property: "operators",
+    accepts: "BiasForward, BatchNormInference, ActivationForward in any order",
+    check: |problem, _| (!problem.is_element_wise()).then(|| problem.chain()),
+};
+
+/// Tensors that one walk through memory visits element by element.
+pub(crate) const ONE_LAYOUT: Constraint = Constraint {
+    property: "layout",
+    accepts: "packed NCHW, NHWC, NCDHW, NDHWC, the same for input, output and residuals",
+    check: |problem, _| {
+        let residuals = problem.ops.iter().filter_map(|op| match op {
+            Op::BiasForward { bias } if op.is_residual() => Some(bias),
+            _ => None,
+        });
+        let tensors = || [&problem.input, &problem.output].into_iter().chain(residuals.clone());
+        let is_packed = tensors().all(|tensor| tensor.layout().is_some());
+        let is_one = tensors().all(|tensor| tensor.canonical() == problem.output.canonical());
+        (!is_packed || !is_one).then(|| {
+            let text = |tensor: &TensorDescriptor| match tensor.layout() {
+                Some(layout) => layout.to_string(),
+                None => format!("strides {:?}", tensor.strides()),
+            };
+            tensors().map(text).collect::<Vec<_>>().join(", ")
+        })
+    },
 };
 
 /// One operator for training, alone or with its activation.

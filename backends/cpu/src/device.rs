@@ -92,6 +92,11 @@ impl CpuDevice {
         Self::with_isa(threads, isa)
     }
 
+    /// The names of the architectures that this processor can be, weakest first.
+    pub fn architectures() -> Vec<String> {
+        Isa::available().iter().map(|&isa| arch_of(isa)).collect()
+    }
+
     fn with_isa(threads: usize, isa: Isa) -> Result<Self, BackendError> {
         if !(1..=MAX_THREADS).contains(&threads) {
             return Err(BackendError::Driver {
@@ -121,7 +126,6 @@ impl CpuDevice {
     }
 
     /// The vector instructions that kernels use.
-    #[allow(dead_code, reason = "the SIMD solvers are the first users")]
     pub(crate) fn isa(&self) -> Isa {
         self.isa
     }

@@ -8,6 +8,7 @@ mod ceilings;
 mod constraint;
 mod device;
 mod element;
+mod element_wise;
 mod formulas;
 #[allow(dead_code, reason = "the convolution solvers are the first users")]
 mod isa;
@@ -26,7 +27,8 @@ use isa::Isa;
 pub use device::CpuDevice;
 
 /// Solvers, best first; the reference takes what the others do not.
-static SOLVERS: [&dyn Solver; 2] = [&training::BatchNormTraining, &reference::Reference];
+static SOLVERS: [&dyn Solver; 3] =
+    [&element_wise::ElementWise, &training::BatchNormTraining, &reference::Reference];
 
 /// The processor of this machine, as one device.
 ///

@@ -60,7 +60,7 @@ fn integers_are_exact_whatever_the_strides() {
             let params = ActivationParams::new(0.5, 0.0, 0.0);
             let plan =
                 plan.then(Step::Activation(ActivationMode::LeakyRelu, params)).then(Step::Bias(residual));
-            assert_eq!(plan.run(REFERENCE, 1), plan.oracle().0, "{}", plan.problem());
+            assert_eq!(plan.run(REFERENCE, 1), plan.oracle().values, "{}", plan.problem());
         }
     }
 }
@@ -83,7 +83,7 @@ fn every_element_is_rounded_once() {
             }
             let count = plan.output.element_count();
             plan.prior = Some((-0.5, (0..count).map(|_| random.integer(3)).collect()));
-            let (exact, magnitudes) = plan.oracle();
+            let Exact { values: exact, magnitudes, .. } = plan.oracle();
             let least = if data_type == DataType::Half { 6e-8 } else { 1e-40 };
             for (i, y) in plan.run(REFERENCE, 2).into_iter().enumerate() {
                 // Half a step of the data type, and what two orders of f64 sums may differ by.
@@ -152,7 +152,10 @@ fn element_wise_plans_may_run_in_place() {
         let plan = Plan::new(Tensor::new(desc, || random.real()))
             .then_batch_norm(BatchNormMode::Spatial, &mut random)
             .then(Step::Activation(ActivationMode::Tanh, ActivationParams::new(1.0, 2.0, 0.0)));
-        assert_eq!(plan.run_in_place(REFERENCE, 2), plan.run(REFERENCE, 1));
+        assert_eq!(
+            plan.run_in_place(REFERENCE, &fuseplan_cpu::open_with_threads(2).unwrap()),
+            plan.run(REFERENCE, 1)
+        );
     }
 }
 

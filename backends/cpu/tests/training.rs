@@ -7,6 +7,7 @@ use std::ptr;
 
 use common::*;
 use fuseplan_api::*;
+use fuseplan_cpu::open_with_threads;
 
 const TRAINING: &str = "cpu.batch_norm_training.v1";
 
@@ -74,7 +75,12 @@ impl Forward {
             args.last_mut().unwrap().beta = *beta;
         }
         let mut x = Buffer::filled(&self.x.desc, &self.x.values);
-        run(&*load(&problem, TRAINING, threads), x.pointer(), y.pointer(), &args);
+        run(
+            &*load(&problem, TRAINING, &open_with_threads(threads).unwrap()),
+            x.pointer(),
+            y.pointer(),
+            &args,
+        );
         y.assert_gaps_untouched();
         y.values()
     }
@@ -118,7 +124,7 @@ fn backward(
         let kind = OpArgsKind::ActivationBackward { y: y.pointer(), params };
         args.push(OpArgs { alpha: alphas[1], beta: 0.0, kind });
     }
-    run(&*load(&problem, TRAINING, 2), dy.pointer(), dx.pointer(), &args);
+    run(&*load(&problem, TRAINING, &open_with_threads(2).unwrap()), dy.pointer(), dx.pointer(), &args);
     dx.assert_gaps_untouched();
     Gradients { dx: dx.values(), scale, bias }
 }
@@ -348,7 +354,7 @@ fn strides_and_threads_change_nothing() {
 #[test]
 fn other_chains_are_refused() {
     let x = TensorDescriptor::nchw(DataType::Float, [1, 2, 3, 4]).unwrap();
-    let device = fuseplan_cpu::open_with_threads(1).unwrap();
+    let device = open_with_threads(1).unwrap();
     let relu = Op::ActivationForward { mode: ActivationMode::Relu };
     let batch_norm = Op::BatchNormForward { mode: BatchNormMode::Spatial, running: false };
     let refusal = |ops: &[Op]| {

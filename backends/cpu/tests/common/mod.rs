@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use fuseplan_api::*;
-use fuseplan_cpu::{CpuBackend, open_with_threads};
+use fuseplan_cpu::{CpuBackend, CpuDevice, open_with_threads};
 
 /// A sequence of numbers that is the same in every run.
 pub(crate) struct Random(u64);
@@ -147,9 +147,19 @@ impl Tensor {
 /// An operator with its operands.
 #[derive(Clone)]
 pub(crate) enum Step {
-    Conv { conv: ConvolutionDescriptor, weights: Tensor },
+    Conv {
+        conv: ConvolutionDescriptor,
+        weights: Tensor,
+    },
     Bias(Tensor),
-    BatchNorm { mode: BatchNormMode, scale: Vec<f32>, bias: Vec<f32>, mean: Vec<f32>, variance: Vec<f32> },
+    BatchNorm {
+        mode: BatchNormMode,
+        scale: Vec<f32>,
+        bias: Vec<f32>,
+        mean: Vec<f32>,
+        variance: Vec<f32>,
+        epsilon: f64,
+    },
     Activation(ActivationMode, ActivationParams),
 }
 
@@ -186,7 +196,7 @@ impl Plan {
         let mut list =
             |least: f64| -> Vec<f32> { (0..count).map(|_| (random.real() + least) as f32).collect() };
         let (scale, bias, mean, variance) = (list(0.0), list(0.0), list(0.0), list(1.5));
-        self.then(Step::BatchNorm { mode, scale, bias, mean, variance })
+        self.then(Step::BatchNorm { mode, scale, bias, mean, variance, epsilon: EPSILON })
     }
 
     /// A bias for each channel.
@@ -212,9 +222,14 @@ impl Plan {
         }
     }
 
-    /// Runs the plan in buffers whose gaps are checked; the output's elements.
+    /// Runs the plan on this many threads in buffers whose gaps are checked; the output's elements.
     pub(crate) fn run(&self, solver: &str, threads: usize) -> Vec<f64> {
-        let executable = load(&self.problem(), solver, threads);
+        self.run_on(solver, &open_with_threads(threads).unwrap())
+    }
+
+    /// As `run`, on a device.
+    pub(crate) fn run_on(&self, solver: &str, device: &Arc<dyn Device>) -> Vec<f64> {
+        let executable = load(&self.problem(), solver, device);
         let mut input = Buffer::filled(&self.input.desc, &self.input.values);
         let mut output = match &self.prior {
             Some((_, values)) => Buffer::filled(&self.output, values),
@@ -229,8 +244,8 @@ impl Plan {
     }
 
     /// Runs the plan with one buffer as input and output.
-    pub(crate) fn run_in_place(&self, solver: &str, threads: usize) -> Vec<f64> {
-        let executable = load(&self.problem(), solver, threads);
+    pub(crate) fn run_in_place(&self, solver: &str, device: &Arc<dyn Device>) -> Vec<f64> {
+        let executable = load(&self.problem(), solver, device);
         let mut data = Buffer::filled(&self.input.desc, &self.input.values);
         let pointer = data.pointer();
         self.run_between(&*executable, pointer, pointer);
@@ -253,13 +268,15 @@ impl Plan {
                     OpArgsKind::ConvForward { weights: keep(weights), prepared: None }
                 }
                 Step::Bias(bias) => OpArgsKind::BiasForward { bias: keep(bias) },
-                Step::BatchNorm { scale, bias, mean, variance, .. } => OpArgsKind::BatchNormInference {
-                    scale: scale.as_ptr(),
-                    bias: bias.as_ptr(),
-                    mean: mean.as_ptr(),
-                    variance: variance.as_ptr(),
-                    epsilon: EPSILON,
-                },
+                Step::BatchNorm { scale, bias, mean, variance, epsilon, .. } => {
+                    OpArgsKind::BatchNormInference {
+                        scale: scale.as_ptr(),
+                        bias: bias.as_ptr(),
+                        mean: mean.as_ptr(),
+                        variance: variance.as_ptr(),
+                        epsilon: *epsilon,
+                    }
+                }
                 Step::Activation(_, params) => OpArgsKind::ActivationForward { params: *params },
             };
             ops.push(OpArgs { alpha: *alpha, beta: 0.0, kind });
@@ -270,73 +287,142 @@ impl Plan {
         run(executable, input, output, &ops);
     }
 
-    /// What the plan computes, and for each element the sum of the magnitudes that a convolution adds up:
-    /// every input element scattered to the outputs that it reaches, on packed copies.
-    pub(crate) fn oracle(&self) -> (Vec<f64>, Vec<f64>) {
-        let lens = |desc: &TensorDescriptor| {
-            let mut lens = desc.lens().to_vec();
-            if lens.len() == 4 {
-                lens.insert(2, 1);
-            }
-            <[usize; 5]>::try_from(lens).unwrap()
-        };
-        let [_, channels, depth, height, width] = lens(&self.output);
+    /// What the plan computes: every input element scattered to the outputs that it reaches, on packed
+    /// copies, then each element through the operators.
+    pub(crate) fn oracle(&self) -> Exact {
+        let [_, channels, depth, height, width] = five(&self.output);
+        let plane = depth * height * width;
+        let mut magnitudes: Vec<f64> = self.input.values.iter().map(|v| v.abs()).collect();
         let mut values = self.input.values.clone();
-        let mut magnitudes = values.iter().map(|v| v.abs()).collect::<Vec<_>>();
-        for (step, alpha) in &self.steps {
-            match step {
-                Step::Conv { conv, weights } => {
-                    (values, magnitudes) = scatter(
-                        conv,
-                        &self.input,
-                        lens(&self.input.desc),
-                        weights,
-                        lens(&weights.desc),
-                        lens(&self.output),
-                    );
-                }
-                Step::Bias(bias) => {
-                    let plane = depth * height * width;
-                    let whole = bias.values.len() == values.len();
-                    for (i, value) in values.iter_mut().enumerate() {
-                        *value += bias.values[if whole { i } else { i / plane % channels }];
-                    }
-                }
-                Step::BatchNorm { mode, scale, bias, mean, variance } => {
-                    let plane = depth * height * width;
-                    for (i, value) in values.iter_mut().enumerate() {
-                        let p = match mode {
-                            BatchNormMode::Spatial => i / plane % channels,
-                            BatchNormMode::PerActivation => i % (channels * plane),
-                        };
-                        let [scale, bias, mean, variance] =
-                            [scale, bias, mean, variance].map(|list| f64::from(list[p]));
-                        *value = (*value - mean) / (variance + EPSILON).sqrt() * scale + bias;
-                    }
-                }
-                Step::Activation(mode, params) => {
-                    for value in &mut values {
-                        *value = activation(*mode, params, self.output.data_type(), *value);
-                    }
-                }
+        let mut products = 0;
+        if let Some((Step::Conv { conv, weights }, _)) = self.steps.first() {
+            (values, magnitudes) = scatter(conv, &self.input, weights, five(&self.output));
+            products = weights.desc.lens()[1..].iter().product();
+        }
+        let mut errors = Vec::new();
+        for (i, value) in values.iter_mut().enumerate() {
+            let (c, place) = (i / plane % channels, i % (channels * plane));
+            let mut element = Element { value: *value, magnitude: magnitudes[i], error: 0.0 };
+            element.rounded(products as f64);
+            for (step, alpha) in &self.steps {
+                element.apply(step, self.output.data_type(), i, c, place);
+                element.scale((*alpha).into());
+                element.rounded(if *alpha == 1.0 { 0.0 } else { 1.0 });
             }
-            values.iter_mut().for_each(|value| *value *= f64::from(*alpha));
+            if let Some((beta, prior)) = &self.prior {
+                element.add(f64::from(*beta) * prior[i]);
+                element.rounded(2.0);
+            }
+            *value = element.value;
+            let data_type = self.output.data_type();
+            let least = if data_type == DataType::Half { 3e-8 } else { 1e-40 };
+            errors.push(
+                element.error + data_type.epsilon() / 2.0 * (element.value.abs() + element.error) + least,
+            );
         }
-        if let Some((beta, prior)) = &self.prior {
-            values.iter_mut().zip(prior).for_each(|(value, prior)| *value += f64::from(*beta) * prior);
+        Exact { values, magnitudes, errors }
+    }
+}
+
+/// What a plan computes.
+pub(crate) struct Exact {
+    pub(crate) values: Vec<f64>,
+    /// The sum of the magnitudes that a convolution adds up for each element.
+    pub(crate) magnitudes: Vec<f64>,
+    /// How far a result may be off that was computed in f32, in any order, with neighbouring affine
+    /// operators folded, activations within 4 ulp, and rounded to the data type at the end.
+    pub(crate) errors: Vec<f64>,
+}
+
+impl Exact {
+    /// Panics where a result is further off than it may be.
+    #[track_caller]
+    pub(crate) fn assert_holds(&self, found: &[f64], problem: &Problem) {
+        assert_eq!(found.len(), self.values.len());
+        for (i, (y, exact)) in found.iter().zip(&self.values).enumerate() {
+            let off = (y - exact).abs();
+            assert!(off <= self.errors[i], "{i}: {y} for {exact} ± {} in {problem}", self.errors[i]);
         }
-        (values, magnitudes)
+    }
+}
+
+/// The rounding error of a half ulp of f32, relative.
+const U: f64 = 1.0 / (1 << 24) as f64;
+
+/// An element on its way through the operators.
+struct Element {
+    value: f64,
+    /// What the value could have been without cancellation since the last activation.
+    magnitude: f64,
+    error: f64,
+}
+
+impl Element {
+    /// Accounts for some roundings.
+    fn rounded(&mut self, count: f64) {
+        self.error += count * U / (1.0 - count * U) * self.magnitude;
+    }
+
+    fn scale(&mut self, by: f64) {
+        self.value *= by;
+        self.magnitude *= by.abs();
+        self.error *= by.abs();
+    }
+
+    fn add(&mut self, value: f64) {
+        self.value += value;
+        self.magnitude += value.abs();
+    }
+
+    fn apply(&mut self, step: &Step, data_type: DataType, i: usize, c: usize, place: usize) {
+        match step {
+            Step::Conv { .. } => {}
+            Step::Bias(bias) => {
+                let per_channel =
+                    bias.desc.lens()[2..].iter().all(|&len| len == 1) && bias.desc.lens()[0] == 1;
+                self.add(bias.values[if per_channel { c } else { i }]);
+                self.rounded(2.0);
+            }
+            Step::BatchNorm { mode, scale, bias, mean, variance, epsilon } => {
+                let at = if *mode == BatchNormMode::Spatial { c } else { place };
+                let of = |list: &[f32]| f64::from(list[at]);
+                self.add(-of(mean));
+                self.scale(1.0 / (of(variance) + epsilon).sqrt());
+                self.scale(of(scale));
+                self.add(of(bias));
+                self.rounded(8.0);
+            }
+            Step::Activation(mode, params) => {
+                let of = |x| activation(*mode, params, data_type, x);
+                // The argument of TANH and the base of POWER are rounded before the function is taken.
+                let offset = if params.beta == 0.0 { 0.0 } else { (params.alpha / params.beta).abs() };
+                let error = self.error + 2.0 * U * (self.value.abs() + offset);
+                let value = of(self.value);
+                let off = [of(self.value - error), of(self.value + error)].map(|y| (y - value).abs());
+                *self = Element { value, magnitude: value.abs(), error: off[0].max(off[1]) };
+                self.rounded(8.0);
+            }
+        }
+    }
+}
+
+/// Lengths N, C, D, H, W.
+fn five(desc: &TensorDescriptor) -> [usize; 5] {
+    match *desc.lens() {
+        [n, c, h, w] => [n, c, 1, h, w],
+        [n, c, d, h, w] => [n, c, d, h, w],
+        _ => unreachable!(),
     }
 }
 
 fn scatter(
     conv: &ConvolutionDescriptor,
     input: &Tensor,
-    [images, channels, depth, height, width]: [usize; 5],
     weights: &Tensor,
-    [filters, per_group, taps_d, taps_h, taps_w]: [usize; 5],
     [_, _, out_d, out_h, out_w]: [usize; 5],
 ) -> (Vec<f64>, Vec<f64>) {
+    let [images, channels, depth, height, width] = five(&input.desc);
+    let [filters, per_group, taps_d, taps_h, taps_w] = five(&weights.desc);
     let three = |list: &[usize], without: usize| match *list {
         [h, w] => [without, h, w],
         [d, h, w] => [d, h, w],
@@ -412,7 +498,7 @@ pub(crate) fn activation(mode: ActivationMode, p: &ActivationParams, data_type: 
         ActivationMode::Power => {
             let least = if data_type == DataType::Float { 1e-6 } else { 1e-4 };
             let base = p.alpha + p.beta * x;
-            if base > least { (p.gamma * base.ln()).exp() } else { 0.0 }
+            if base <= least { 0.0 } else { (p.gamma * base.ln()).exp() }
         }
         ActivationMode::ClippedRelu => {
             if positive > p.alpha {
@@ -424,13 +510,8 @@ pub(crate) fn activation(mode: ActivationMode, p: &ActivationParams, data_type: 
         ActivationMode::LeakyRelu => positive + if x > 0.0 { 0.0 } else { p.alpha * x },
         ActivationMode::Elu => positive + if x > 0.0 { 0.0 } else { p.alpha * (x.exp() - 1.0) },
         ActivationMode::Clamp => {
-            if x < p.alpha {
-                p.alpha
-            } else if x > p.beta {
-                p.beta
-            } else {
-                x
-            }
+            let below = if x > p.beta { p.beta } else { x };
+            if below < p.alpha { p.alpha } else { below }
         }
         other => panic!("no {other} in these tests"),
     }
@@ -446,13 +527,18 @@ pub(crate) fn solver(id: &str) -> &'static dyn Solver {
     *CpuBackend.solvers().iter().find(|solver| solver.id() == id).unwrap_or_else(|| panic!("no solver {id}"))
 }
 
-/// Compiles a problem with a solver and loads it on a device with this many threads.
-pub(crate) fn load(problem: &Problem, id: &str, threads: usize) -> Arc<dyn Executable> {
-    let device = open_with_threads(threads).unwrap();
+/// A device for each architecture that this processor can be, with three threads.
+pub(crate) fn devices() -> Vec<Arc<dyn Device>> {
+    let open = |arch: String| -> Arc<dyn Device> { Arc::new(CpuDevice::with_arch(3, &arch).unwrap()) };
+    CpuDevice::architectures().into_iter().map(open).collect()
+}
+
+/// Compiles a problem with a solver and loads it on a device.
+pub(crate) fn load(problem: &Problem, id: &str, device: &Arc<dyn Device>) -> Arc<dyn Executable> {
     let solver = solver(id);
     solver.applies(problem, device.info()).unwrap();
     let binary = solver.compile(problem, device.info()).unwrap();
-    let executable = solver.load(problem, &device, &binary).unwrap();
+    let executable = solver.load(problem, device, &binary).unwrap();
     assert_eq!(executable.info().solver, id);
     assert_eq!(executable.info().kernels, solver.kernels(problem));
     assert_eq!(executable.info().workspace, solver.workspace(problem, device.info()));

@@ -1,0 +1,202 @@
+//! Elements in rows, and which parameters belong to them.
+
+use std::fmt;
+use std::ops::Range;
+
+use fuseplan_api::{BatchNormMode, Op, Problem};
+
+/// Columns that are computed at once: a block of f32 that stays in the first-level cache.
+pub(super) const BLOCK: usize = 1024;
+
+/// Elements of an item, about: enough to make taking one cheap.
+const ITEM: usize = 16 << 10;
+
+/// The shortest row worth a multiply-add with parameters of its own.
+const SHORT: usize = 32;
+
+/// All elements in memory order, in rows of equal length; the last row may be shorter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Grid {
+    elements: usize,
+    /// Length of a row.
+    len: usize,
+    /// Whether parameters belong to rows. If not, they belong to columns, the same in each row.
+    per_row: bool,
+    /// Whether the next parameter in memory order is that of the next channel, rather than place.
+    channel_fastest: bool,
+    channels: usize,
+    /// Elements of one channel of one image.
+    plane: usize,
+    rows_per_item: usize,
+    columns_per_item: usize,
+}
+
+impl Grid {
+    /// For a packed problem.
+    pub(super) fn of(problem: &Problem) -> Self {
+        let tensor = &problem.output;
+        let elements = tensor.element_count();
+        let channels = tensor.lens()[1];
+        let plane: usize = tensor.spatial().iter().product();
+        let last = plane == 1 || tensor.layout().is_some_and(|layout| layout.is_channels_last());
+        let has_parameters = |op: &Op| !matches!(op, Op::ActivationForward { .. }) && !op.is_residual();
+        let per_place = |op: &Op| matches!(op, Op::BatchNormInference { mode: BatchNormMode::PerActivation });
+
+        let (per_row, len) = if !problem.ops.iter().any(has_parameters) {
+            (true, elements)
+        } else if problem.ops.iter().any(per_place) || !last && plane < SHORT {
+            (false, channels * plane)
+        } else if last {
+            // Some pixels in a row, a number that leaves no rest of a vector where there is room for it.
+            let pixels = (BLOCK / channels).max(1);
+            (false, channels * if pixels > 16 { pixels / 16 * 16 } else { pixels })
+        } else {
+            (true, plane)
+        };
+        let columns_per_item = len.min(if per_row { ITEM } else { BLOCK });
+        Grid {
+            elements,
+            len,
+            per_row,
+            channel_fastest: last || per_row,
+            channels,
+            plane,
+            rows_per_item: (ITEM / columns_per_item).clamp(1, BLOCK),
+            columns_per_item,
+        }
+    }
+
+    fn column_items(&self) -> usize {
+        self.len.div_ceil(self.columns_per_item)
+    }
+
+    /// How many items there are.
+    pub(super) fn items(&self) -> usize {
+        let rows = self.elements.div_ceil(self.len);
+        rows.div_ceil(self.rows_per_item) * self.column_items()
+    }
+
+    /// The rows and columns of an item.
+    pub(super) fn item(&self, index: usize) -> (Range<usize>, Range<usize>) {
+        let row = index / self.column_items() * self.rows_per_item;
+        let column = index % self.column_items() * self.columns_per_item;
+        let rows = self.elements.div_ceil(self.len);
+        (row..rows.min(row + self.rows_per_item), column..self.len.min(column + self.columns_per_item))
+    }
+
+    /// Where in memory some columns of a row lie; fewer than asked for where the last row is shorter.
+    pub(super) fn elements(&self, row: usize, columns: &Range<usize>) -> Range<usize> {
+        let first = row * self.len;
+        let place = |column: usize| (first + column).min(self.elements);
+        place(columns.start)..place(columns.end)
+    }
+
+    /// Whether parameters belong to rows.
+    pub(super) fn per_row(&self) -> bool {
+        self.per_row
+    }
+
+    /// The parameters of an item's rows or columns.
+    pub(super) fn parameters(&self, rows: &Range<usize>, columns: &Range<usize>) -> Parameters<'_> {
+        let range = if self.per_row { rows } else { columns };
+        let (channel, place) = if self.channel_fastest {
+            (range.start % self.channels, range.start / self.channels)
+        } else {
+            (range.start / self.plane, range.start % self.plane)
+        };
+        Parameters { grid: self, channel, place, left: range.len() }
+    }
+}
+
+impl fmt::Display for Grid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owner = if self.per_row { "row" } else { "column" };
+        write!(f, "rows of {} with parameters for each {owner}", self.len)
+    }
+}
+
+/// The channels, and the places in a plane, of parameters in memory order.
+#[derive(Debug, Clone)]
+pub(super) struct Parameters<'a> {
+    grid: &'a Grid,
+    channel: usize,
+    place: usize,
+    left: usize,
+}
+
+impl Iterator for Parameters<'_> {
+    /// The channel, and the index in packed `[1, C, (D,) H, W]` parameters.
+    type Item = (usize, usize);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let found = (self.channel, self.channel * self.grid.plane + self.place);
+        let (fast, slow, wrap) = if self.grid.channel_fastest {
+            (&mut self.channel, &mut self.place, self.grid.channels)
+        } else {
+            (&mut self.place, &mut self.channel, self.grid.plane)
+        };
+        *fast += 1;
+        if *fast == wrap {
+            *fast = 0;
+            *slow += 1;
+        }
+        Some(found)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fuseplan_api::{ActivationMode, DataType, MathMode, TensorDescriptor, TensorLayout};
+
+    use super::*;
+
+    fn problem(lens: &[usize], layout: TensorLayout, ops: &[Op]) -> Problem {
+        let tensor = TensorDescriptor::with_layout(DataType::Float, layout, lens).unwrap();
+        Problem { input: tensor, output: tensor, ops: ops.to_vec(), math: MathMode::Precise }
+    }
+
+    #[test]
+    fn every_element_is_in_one_item_with_its_own_parameters() {
+        let spatial = Op::BatchNormInference { mode: BatchNormMode::Spatial };
+        let per_activation = Op::BatchNormInference { mode: BatchNormMode::PerActivation };
+        let relu = Op::ActivationForward { mode: ActivationMode::Relu };
+        for lens in
+            [[3, 5, 4, 2], [2, 3, 40, 37], [1, 1, 1, 1], [5, 1500, 1, 1], [2, 1100, 2, 1], [1, 1, 150, 150]]
+        {
+            for layout in [TensorLayout::Nchw, TensorLayout::Nhwc] {
+                for ops in
+                    [vec![spatial.clone()], vec![spatial.clone(), per_activation.clone()], vec![relu.clone()]]
+                {
+                    let problem = problem(&lens, layout, &ops);
+                    let grid = Grid::of(&problem);
+                    let (channels, plane) = (lens[1], lens[2] * lens[3]);
+                    let mut seen = vec![0; problem.output.element_count()];
+                    for item in 0..grid.items() {
+                        let (rows, columns) = grid.item(item);
+                        let parameters: Vec<_> = grid.parameters(&rows, &columns).collect();
+                        for row in rows.clone() {
+                            let elements = grid.elements(row, &columns);
+                            for (i, at) in elements.enumerate() {
+                                seen[at] += 1;
+                                let (c, place) = match layout {
+                                    TensorLayout::Nhwc => (at % channels, at / channels % plane),
+                                    _ => (at / plane % channels, at % plane),
+                                };
+                                let found = parameters[if grid.per_row() { row - rows.start } else { i }];
+                                assert!(found.0 == c || ops == [relu.clone()]);
+                                assert!(found.1 == c * plane + place || ops.len() == 1);
+                            }
+                        }
+                    }
+                    assert!(seen.iter().all(|&n| n == 1), "{grid:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Plans without a convolution, in one pass over packed tensors.
+//!
+//! The elements are seen as rows in memory (see [`Grid`]) and cut into items that threads take. Steps that
+//! are affine in each channel (bias, batch-norm, alpha) and follow one another are folded into one
+//! multiply-add, once for each item. A chain of one of these and a simple activation runs in registers; any
+//! other passes block by block through the first-level cache. Arithmetic is f32, rounded once at the end,
+//! and no element's result depends on how the elements are cut.
+
+mod grid;
+mod kernel;
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fuseplan_api::{
+    ActivationMode, Algorithm, Binary, BuildError, Constraint, Device, DeviceInfo, Executable,
+    ExecutableInfo, Op, Problem, RawStream, RunArgs, RunError, Solver,
+};
+
+use crate::arena::with_scratch;
+use crate::constraint;
+use crate::element::with_value_type;
+use crate::isa::Isa;
+use crate::pool::Pool;
+use grid::Grid;
+use kernel::Item;
+
+/// Solver `cpu.element_wise.v1`.
+#[derive(Debug)]
+pub(crate) struct ElementWise;
+
+const CONSTRAINTS: &[Constraint] = &[constraint::DATA_TYPE, constraint::ELEMENT_WISE, constraint::ONE_LAYOUT];
+
+impl Solver for ElementWise {
+    fn id(&self) -> &'static str {
+        "cpu.element_wise.v1"
+    }
+
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::ElementWise
+    }
+
+    fn constraints(&self) -> &'static [Constraint] {
+        CONSTRAINTS
+    }
+
+    fn compile(&self, _problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
+        Ok(crate::device::nothing_to_compile(self, target))
+    }
+
+    fn load(
+        &self,
+        problem: &Problem,
+        device: &Arc<dyn Device>,
+        binary: &Binary,
+    ) -> Result<Arc<dyn Executable>, BuildError> {
+        let device = crate::device::of_binary(self, device, binary)?;
+        let (isa, pool) = (device.isa(), device.pool().clone());
+        let grid = Grid::of(problem);
+        let stages = stages(&problem.ops);
+        let info = ExecutableInfo {
+            solver: self.id(),
+            algorithm: self.algorithm(),
+            kernels: 1,
+            workspace: 0,
+            detail: format!("{} stages, {grid}, {}, {} threads", stages.len(), isa.name(), pool.threads()),
+        };
+        Ok(Arc::new(ElementWiseExecutable { info, problem: problem.clone(), grid, stages, isa, pool }))
+    }
+}
+
+/// A part of the chain. The first is always affine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Stage {
+    /// Operators that amount to one multiply-add for each element, with parameters of its channel or
+    /// place; none of them is the identity.
+    Affine(Range<usize>),
+    /// A bias with one value an element.
+    Residual(usize),
+    /// An activation.
+    Activation(usize),
+}
+
+fn stages(ops: &[Op]) -> Vec<Stage> {
+    let mut stages = vec![Stage::Affine(0..0)];
+    for (i, op) in ops.iter().enumerate() {
+        match op {
+            Op::ActivationForward { mode } if *mode != ActivationMode::Pasthru => {
+                stages.push(Stage::Activation(i))
+            }
+            _ if op.is_residual() => stages.push(Stage::Residual(i)),
+            _ => match stages.last_mut() {
+                Some(Stage::Affine(range)) => {
+                    let first = if *range == (0..0) { i } else { range.start };
+                    *range = first..i + 1;
+                }
+                _ => stages.push(Stage::Affine(i..i + 1)),
+            },
+        }
+    }
+    stages
+}
+
+#[derive(Debug)]
+struct ElementWiseExecutable {
+    info: ExecutableInfo,
+    problem: Problem,
+    grid: Grid,
+    stages: Vec<Stage>,
+    isa: Isa,
+    pool: Arc<Pool>,
+}
+
+impl Executable for ElementWiseExecutable {
+    fn info(&self) -> &ExecutableInfo {
+        &self.info
+    }
+
+    unsafe fn run(&self, _stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
+        let call = Call { executable: self, args };
+        let failure = Mutex::new(None);
+        let run_item = |index| {
+            if let Err(error) = call.item(index) {
+                *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            }
+        };
+        match self.grid.items() {
+            1 => run_item(0),
+            items => self.pool.for_each(items, &run_item)?,
+        }
+        failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+}
+
+/// One execution.
+struct Call<'a> {
+    executable: &'a ElementWiseExecutable,
+    args: &'a RunArgs<'a>,
+}
+
+// SAFETY: threads write different elements of the output, and read other operands only where those are the
+// same elements.
+unsafe impl Sync for Call<'_> {}
+
+impl Call<'_> {
+    fn item(&self, index: usize) -> Result<(), RunError> {
+        let ElementWiseExecutable { problem, grid, stages, isa, .. } = self.executable;
+        let item = grid.item(index);
+        with_value_type!(problem.output.data_type(), T => {
+            with_scratch(Item::<T>::scratch(stages), |scratch| {
+                isa.run(Item::<T>::new(problem, grid, stages, self.args, item, scratch))
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fuseplan_api::{BatchNormMode, DataType, TensorDescriptor};
+
+    use super::*;
+
+    #[test]
+    fn neighbouring_affine_operators_are_one_stage() {
+        let residual = TensorDescriptor::nchw(DataType::Float, [2, 3, 4, 5]).unwrap();
+        let per_channel = TensorDescriptor::nchw(DataType::Float, [1, 3, 1, 1]).unwrap();
+        let bias = || Op::BiasForward { bias: per_channel };
+        let batch_norm = || Op::BatchNormInference { mode: BatchNormMode::Spatial };
+        let activation = |mode| Op::ActivationForward { mode };
+        let chain = [
+            bias(),
+            batch_norm(),
+            activation(ActivationMode::Pasthru),
+            activation(ActivationMode::Relu),
+            Op::BiasForward { bias: residual },
+            batch_norm(),
+            bias(),
+        ];
+        use Stage::*;
+        assert_eq!(stages(&chain), [Affine(0..3), Activation(3), Residual(4), Affine(5..7)]);
+        assert_eq!(stages(&chain[3..4]), [Affine(0..0), Activation(0)]);
+    }
+}

@@ -1,0 +1,70 @@
+//! Runs after the first allocate nothing. A program of its own, because it counts the allocations of all
+//! threads.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::*;
+use fuseplan_api::*;
+use fuseplan_cpu::open_with_threads;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is handed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn runs_after_the_first_allocate_nothing() {
+    let mut random = Random::new(1);
+    let desc = TensorDescriptor::nchw(DataType::Half, [4, 8, 40, 40]).unwrap();
+    let params = ActivationParams::new(0.5, 2.0, 1.5);
+    let plan = Plan::new(Tensor::new(desc, || random.real()))
+        .then_batch_norm(BatchNormMode::Spatial, &mut random)
+        .then(Step::Activation(ActivationMode::Tanh, params))
+        .then_batch_norm(BatchNormMode::Spatial, &mut random);
+    let Step::BatchNorm { scale, bias, mean, variance, epsilon, .. } = &plan.steps[0].0 else {
+        unreachable!()
+    };
+    let op = |kind| OpArgs { alpha: 1.0, beta: 0.0, kind };
+    let batch_norm = || {
+        op(OpArgsKind::BatchNormInference {
+            scale: scale.as_ptr(),
+            bias: bias.as_ptr(),
+            mean: mean.as_ptr(),
+            variance: variance.as_ptr(),
+            epsilon: *epsilon,
+        })
+    };
+    let args = [batch_norm(), op(OpArgsKind::ActivationForward { params }), batch_norm()];
+    let (mut x, mut y) = (Buffer::filled(&desc, &plan.input.values), Buffer::poisoned(&desc));
+    for solver in ["cpu.element_wise.v1", "cpu.reference.v1"] {
+        let executable = load(&plan.problem(), solver, &open_with_threads(2).unwrap());
+        // Which thread takes an item is left to chance: a thread's first item may come late.
+        let quiet = (0..20).any(|_| {
+            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            run(&*executable, x.pointer(), y.pointer(), &args);
+            ALLOCATIONS.load(Ordering::Relaxed) == before
+        });
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        (0..5).for_each(|_| run(&*executable, x.pointer(), y.pointer(), &args));
+        assert!(quiet && ALLOCATIONS.load(Ordering::Relaxed) <= before + 2, "{solver} allocates in each run");
+    }
+}
