@@ -63,23 +63,24 @@ def prepare_environments(build):
 
 
 def build_servers(build):
-    """Compiles the peers' servers and ours; returns the path of ours."""
-    peers, compiler = BENCHES / "peers", os.environ.get("CXX", "c++")
-    flags = ["-std=c++17", "-Wall", "-Wextra"]
+    """Compiles the peers' servers, where they are not up to date, and ours; returns the path of ours."""
+    onednn, peak = BENCHES / "peers" / "onednn_server.cpp", BENCHES / "peers" / "fma_peak.cpp"
     for name, environment in ("onednn", "main"), ("onednn-omp", "openmp"):
         home = build / environment
         # oneDNN's own dependencies are found at run time, in the same folder.
-        run([compiler, *flags, "-O2", peers / "onednn_server.cpp", "-o", build / name, f"-I{home}/include",
-             f"-L{home}/lib", "-ldnnl", f"-Wl,-rpath,{home}/lib", "-Wl,--allow-shlib-undefined"])
-    run([compiler, *flags, "-O3", "-march=native", "-ffp-contract=fast", "-pthread", peers / "fma_peak.cpp",
-         "-o", build / "peak"])
-    run(["cargo", "build", "--quiet", "--release", "--package", "fuseplan-bench"], cwd=REPOSITORY)
+        compile_peer(onednn, build / name, "-O2", f"-I{home}/include", f"-L{home}/lib", "-ldnnl",
+                     f"-Wl,-rpath,{home}/lib", "-Wl,--allow-shlib-undefined")
+    compile_peer(peak, build / "peak", "-O3", "-march=native", "-ffp-contract=fast", "-pthread")
+    subprocess.run(["cargo", "build", "--quiet", "--release", "--package", "fuseplan-bench"], check=True,
+                   cwd=REPOSITORY)
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
     return target / "release" / "fuseplan-bench"
 
 
-def run(command, **options):
-    subprocess.run(command, check=True, **options)
+def compile_peer(source, program, *flags):
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        subprocess.run([os.environ.get("CXX", "c++"), "-std=c++17", "-Wall", "-Wextra", source, "-o", program, *flags],
+                       check=True)
 
 
 class Server:
