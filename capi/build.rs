@@ -1,0 +1,34 @@
+//! Links the shared library as AMD's is linked: soname `libMIOpen.so.1`, symbols under `MIOPEN_HIP_1`.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() {
+    println!("cargo:rerun-if-changed=miopen.map");
+    println!("cargo:rustc-check-cfg=cfg(versioned_symbols)");
+    let var = |name: &str| env::var(name).unwrap_or_default();
+    if var("CARGO_CFG_TARGET_OS") != "linux" {
+        return;
+    }
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libMIOpen.so.1");
+    // rustc hands the linker a version script of its own, beside which GNU ld accepts no second one; the
+    // lld that comes with the toolchain does.
+    let Some(lld) = bundled_lld(&var("RUSTC"), &var("HOST")) else {
+        println!("cargo:warning=the toolchain has no lld: libMIOpen.so.1 gets no symbol versions");
+        return;
+    };
+    let map = Path::new(&var("CARGO_MANIFEST_DIR")).join("miopen.map");
+    println!("cargo:rustc-cdylib-link-arg=-B{}", lld.display());
+    println!("cargo:rustc-cdylib-link-arg=-fuse-ld=lld");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={}", map.display());
+    println!("cargo:rustc-cfg=versioned_symbols");
+}
+
+/// The toolchain's folder in which a C compiler finds `ld.lld`.
+fn bundled_lld(rustc: &str, host: &str) -> Option<PathBuf> {
+    let sysroot = Command::new(rustc).args(["--print", "sysroot"]).output().ok()?;
+    let sysroot = PathBuf::from(String::from_utf8(sysroot.stdout).ok()?.trim());
+    let folder = sysroot.join("lib/rustlib").join(host).join("bin/gcc-ld");
+    folder.join("ld.lld").exists().then_some(folder)
+}

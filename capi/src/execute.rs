@@ -1,0 +1,294 @@
+//! Execution: the last section of the header's plans.
+
+use std::ffi::c_void;
+
+use fuseplan::{
+    ActivationForward, BiasForward, CompiledPlan, ConvForward, FusionDirection, FusionPlan, Operator,
+    OperatorArgs, TensorDescriptor,
+};
+
+use crate::abi::{In, export, miopenConvFwdAlgorithm_t};
+use crate::activation::miopenActivationDescriptor_t;
+use crate::args::{Given, Scales, Setting, bind, miopenOperatorArgs_t};
+use crate::convolution::miopenConvolutionDescriptor_t;
+use crate::handle::{Address, HandleObject, miopenHandle_t};
+use crate::operators::bias;
+use crate::plan::{PlanState, miopenFusionPlanDescriptor_t};
+use crate::primitives::scratch::Scratch;
+use crate::status::{Failure, bad_parm, not_implemented};
+use crate::tensor::miopenTensorDescriptor_t;
+
+/// Memory with its descriptor.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory {
+    pub(crate) descriptor: TensorDescriptor,
+    pub(crate) address: *mut c_void,
+}
+
+impl Memory {
+    /// What C hands in as descriptor and pointer.
+    pub(crate) fn new(descriptor: miopenTensorDescriptor_t, address: *const c_void) -> Result<Self, Failure> {
+        Ok(Memory { descriptor: descriptor.descriptor()?, address: address.cast_mut() })
+    }
+
+    /// The same, refused when the pointer is NULL.
+    pub(crate) fn present(self, name: &str) -> Result<Self, Failure> {
+        if self.address.is_null() { Err(bad_parm(format!("`{name}` is NULL"))) } else { Ok(self) }
+    }
+}
+
+/// The caller's workspace, or `None`: the handle's allocator is asked.
+pub(crate) type Workspace = Option<(*mut c_void, usize)>;
+
+/// Runs a compiled plan on a handle.
+///
+/// # Safety
+/// Memory, arguments and workspace are memory of the handle's device, as large as they say, until the
+/// handle's stream has passed the execution.
+unsafe fn launch(
+    handle: &HandleObject,
+    compiled: &CompiledPlan,
+    args: &OperatorArgs<'_>,
+    x: Memory,
+    y: Memory,
+    workspace: Workspace,
+) -> Result<(), Failure> {
+    let run = |workspace: *mut c_void, bytes: usize| {
+        handle.run(|handle| {
+            let (xd, yd) = (&x.descriptor, &y.descriptor);
+            // SAFETY: as promised by the caller.
+            let result =
+                unsafe { compiled.execute_raw(handle, xd, x.address, yd, y.address, args, workspace, bytes) };
+            Ok(result?)
+        })
+    };
+    match workspace {
+        Some((pointer, bytes)) => run(pointer, bytes),
+        None => {
+            let bytes = compiled.workspace();
+            handle.with_workspace(bytes, |pointer| run(pointer, bytes))
+        }
+    }
+}
+
+/// A plan of the library's own with its arguments: how single operators and combined calls are run.
+pub(crate) struct Chain {
+    plan: FusionPlan,
+    settings: Vec<Option<Setting>>,
+}
+
+impl Chain {
+    pub(crate) fn new(input: TensorDescriptor) -> Result<Self, Failure> {
+        let plan = FusionPlan::new(FusionDirection::Vertical, input)?;
+        Ok(Chain { plan, settings: Vec::new() })
+    }
+
+    /// Appends an operator and its arguments.
+    pub(crate) fn append<O: Operator>(
+        &mut self,
+        operator: O,
+        given: Given,
+        scales: Scales,
+    ) -> Result<&mut Self, Failure> {
+        self.plan.append(operator)?;
+        self.settings.push(Some(Setting { given, scales }));
+        Ok(self)
+    }
+
+    /// What the operators so far make of the input.
+    pub(crate) fn output(&self) -> &TensorDescriptor {
+        self.plan.output()
+    }
+
+    /// The plan for the handle's device.
+    pub(crate) fn compile(&self, handle: &HandleObject) -> Result<CompiledPlan, Failure> {
+        Ok(self.plan.compile(&handle.handle())?)
+    }
+
+    /// Compiles, or finds what was compiled, and runs.
+    ///
+    /// # Safety
+    /// As [`launch`].
+    pub(crate) unsafe fn run(
+        &self,
+        handle: &HandleObject,
+        x: Memory,
+        y: Memory,
+        workspace: Workspace,
+    ) -> Result<(), Failure> {
+        let compiled = self.compile(handle)?;
+        // SAFETY: as promised by the caller.
+        unsafe {
+            let args = bind(&self.plan, &self.settings, true)?;
+            launch(handle, &compiled, &args, x, y, workspace)
+        }
+    }
+}
+
+/// The plan's state is as this execution needs it: in MIOpen's order output, input, compiled.
+fn compiled_for<'a>(
+    state: &'a PlanState,
+    handle: &HandleObject,
+    x: &Memory,
+    y: &Memory,
+) -> Result<&'a CompiledPlan, Failure> {
+    let differ = |what: &str, found: &TensorDescriptor, expected: &TensorDescriptor| {
+        Err(bad_parm(format!(
+            "the {what} descriptor is {found} with strides {:?}, the plan's is {expected} with strides {:?}",
+            found.strides(),
+            expected.strides()
+        )))
+    };
+    if y.descriptor != *state.plan.output() {
+        return differ("output", &y.descriptor, state.plan.output());
+    }
+    if x.descriptor != *state.plan.input() {
+        return differ("input", &x.descriptor, state.plan.input());
+    }
+    let compiled = state.compiled_for(&handle.handle());
+    compiled.ok_or_else(|| bad_parm("the fusion plan was not compiled successfully for this handle"))
+}
+
+#[allow(clippy::too_many_arguments, reason = "MIOpen's own argument lists")]
+fn execute(
+    handle: miopenHandle_t,
+    plan: miopenFusionPlanDescriptor_t,
+    input_desc: miopenTensorDescriptor_t,
+    input: *const c_void,
+    output_desc: miopenTensorDescriptor_t,
+    output: *mut c_void,
+    args: miopenOperatorArgs_t,
+    workspace: Workspace,
+) -> Result<(), Failure> {
+    let handle = handle.get()?;
+    let plan = plan.get()?;
+    let y = Memory::new(output_desc, output)?;
+    let x = Memory::new(input_desc, input)?;
+    let args = args.get()?;
+    let (compiled, args) = {
+        let state = plan.state();
+        let compiled = compiled_for(&state, &handle, &x, &y)?.clone();
+        let settings = args.first(state.plan.ops().len());
+        // SAFETY: the header says that the pointers that were set are memory of the handle's device.
+        (compiled, unsafe { bind(&state.plan, &settings, handle.honors_scales()) }?)
+    };
+    // SAFETY: the header says so of input, output and workspace.
+    unsafe { launch(&handle, &compiled, &args, x.present("input")?, y.present("output")?, workspace) }
+}
+
+/// The parts of a convolution-bias-activation call.
+struct ConvBiasActivation {
+    x: Memory,
+    weights: Memory,
+    y: Memory,
+    residual: Option<Memory>,
+    bias: Memory,
+    /// Scales of the convolution and of the residual.
+    alphas: [f32; 2],
+}
+
+impl ConvBiasActivation {
+    /// `activation(alpha1 · conv(x) + alpha2 · z + bias)` as operators. Scaling both by `alpha2` behind the
+    /// addition leaves `alpha1 / alpha2` for the convolution, which is exact for the usual alpha2 of 1.
+    fn chain(
+        &self,
+        conv: miopenConvolutionDescriptor_t,
+        activation: miopenActivationDescriptor_t,
+    ) -> Result<Chain, Failure> {
+        let (mode, params) = activation.activation()?;
+        let [alpha1, alpha2] = self.alphas;
+        let scale = |alpha| Scales { alpha, beta: 0.0 };
+        let mut chain = Chain::new(self.x.descriptor)?;
+        let (first, residual) = match self.residual {
+            Some(residual) if alpha2 != 0.0 => (alpha1 / alpha2, Some(residual)),
+            _ => (alpha1, None),
+        };
+        let operator = ConvForward::new(conv.descriptor()?, self.weights.descriptor);
+        chain.append(operator, Given::Conv { weights: Address(self.weights.address) }, scale(first))?;
+        if let Some(z) = residual {
+            let operator = BiasForward::with_descriptor(z.descriptor);
+            chain.append(operator, Given::Bias { bias: Address(z.address) }, scale(alpha2))?;
+        }
+        let operator = bias(self.bias.descriptor, chain.output())?;
+        chain.append(operator, Given::Bias { bias: Address(self.bias.address) }, Scales::NONE)?;
+        let params = [params.alpha, params.beta, params.gamma];
+        chain.append(ActivationForward::new(mode), Given::Activation { params }, Scales::NONE)?;
+        Ok(chain)
+    }
+}
+
+export! {
+    fn miopenExecuteFusionPlan(
+        handle: miopenHandle_t,
+        fusePlanDesc: miopenFusionPlanDescriptor_t,
+        inputDesc: miopenTensorDescriptor_t,
+        input: *const c_void,
+        outputDesc: miopenTensorDescriptor_t,
+        output: *mut c_void,
+        args: miopenOperatorArgs_t,
+    ) {
+        execute(handle, fusePlanDesc, inputDesc, input, outputDesc, output, args, None)?;
+    }
+
+    fn miopenExecuteFusionPlan_v2(
+        handle: miopenHandle_t,
+        fusePlanDesc: miopenFusionPlanDescriptor_t,
+        inputDesc: miopenTensorDescriptor_t,
+        input: *const c_void,
+        outputDesc: miopenTensorDescriptor_t,
+        output: *mut c_void,
+        args: miopenOperatorArgs_t,
+        workspace: *mut c_void,
+        workspaceSize: usize,
+    ) {
+        let workspace = Some((workspace, workspaceSize));
+        execute(handle, fusePlanDesc, inputDesc, input, outputDesc, output, args, workspace)?;
+    }
+
+    fn miopenConvolutionBiasActivationForward(
+        handle: miopenHandle_t,
+        alpha1: In<c_void>,
+        xDesc: miopenTensorDescriptor_t,
+        x: *const c_void,
+        wDesc: miopenTensorDescriptor_t,
+        w: *const c_void,
+        convDesc: miopenConvolutionDescriptor_t,
+        algo: miopenConvFwdAlgorithm_t,
+        workspace: *mut c_void,
+        workspaceSizeInBytes: usize,
+        alpha2: In<c_void>,
+        zDesc: miopenTensorDescriptor_t,
+        z: *const c_void,
+        biasDesc: miopenTensorDescriptor_t,
+        bias: *const c_void,
+        activationDesc: miopenActivationDescriptor_t,
+        yDesc: miopenTensorDescriptor_t,
+        y: *mut c_void,
+    ) {
+        let _ = algo;
+        let handle = handle.get()?;
+        let alpha = |pointer: In<c_void>| Scales::read(pointer, In::NULL).alpha;
+        let residual = if z.is_null() { None } else { Some(Memory::new(zDesc, z)?) };
+        let mut call = ConvBiasActivation {
+            x: Memory::new(xDesc, x)?.present("x")?,
+            weights: Memory::new(wDesc, w)?.present("w")?,
+            y: Memory::new(yDesc, y)?.present("y")?,
+            residual,
+            bias: Memory::new(biasDesc, bias)?.present("bias")?,
+            alphas: [alpha(alpha1), alpha(alpha2)],
+        };
+        // A residual that is the output itself is read before the output is written.
+        let mut copy = None;
+        if let Some(z) = call.residual.as_mut().filter(|z| z.address == y && z.descriptor == call.y.descriptor) {
+            if !handle.is_host() {
+                return Err(not_implemented("`z` and `y` in the same memory, but on the CPU backend"));
+            }
+            // SAFETY: the header says that `z` is memory of its descriptor, here host memory.
+            z.address = copy.insert(unsafe { Scratch::copy(z) }?).address();
+        }
+        let chain = call.chain(convDesc, activationDesc)?;
+        let workspace = (!workspace.is_null()).then_some((workspace, workspaceSizeInBytes));
+        // SAFETY: the header says that the pointers are memory of the handle's device.
+        unsafe { chain.run(&handle, call.x, call.y, workspace) }?;
+    }
+}

@@ -1,0 +1,253 @@
+//! Handles, version, profiling: the "Library" and "Handle" sections of the header.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fuseplan::Handle;
+
+use crate::abi::{
+    Bool, In, Out, export, miopenAcceleratorQueue_t, miopenAllocatorFunction, miopenDeallocatorFunction,
+};
+use crate::status::{Failure, Status, bad_parm, not_implemented};
+use crate::table::{Ref, create, object};
+
+/// The interface version of the header.
+const VERSION: [usize; 3] = [3, 5, 0];
+
+/// What a `miopenHandle_t` names.
+#[derive(Debug)]
+pub struct HandleObject {
+    state: Mutex<State>,
+}
+object!(HandleObject, Handle);
+
+/// C's `miopenHandle_t`.
+#[allow(non_camel_case_types, reason = "MIOpen's own name")]
+pub type miopenHandle_t = Ref<HandleObject>;
+
+#[derive(Debug)]
+struct State {
+    /// With the caller's stream, if one was set.
+    handle: Handle,
+    /// The stream that was set last.
+    stream: Address,
+    allocator: Option<Allocator>,
+    profiling: bool,
+    milliseconds: f32,
+    honors_scales: bool,
+}
+
+/// An address of the caller's; nothing here looks behind it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Address(pub(crate) *mut c_void);
+
+// SAFETY: an address is a number; whoever dereferences it answers for that.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+/// The caller's functions for memory that the caller did not provide.
+#[derive(Debug, Clone, Copy)]
+struct Allocator {
+    allocate: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
+    free: unsafe extern "C" fn(*mut c_void, *mut c_void),
+    context: Address,
+}
+
+/// How many handles honour alpha and beta: while there is none, the pointers are not even read.
+static HONORING: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether alpha and beta are to be read when arguments are set.
+pub(crate) fn any_handle_honors_scales() -> bool {
+    HONORING.load(Ordering::Acquire) != 0
+}
+
+impl HandleObject {
+    fn new(handle: Handle, stream: miopenAcceleratorQueue_t) -> Self {
+        let state = State {
+            handle,
+            stream: Address(stream),
+            allocator: None,
+            profiling: false,
+            milliseconds: 0.0,
+            honors_scales: false,
+        };
+        HandleObject { state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The handle to run on.
+    pub(crate) fn handle(&self) -> Handle {
+        self.state().handle.clone()
+    }
+
+    /// Whether executions honour alpha and beta.
+    pub(crate) fn honors_scales(&self) -> bool {
+        self.state().honors_scales
+    }
+
+    /// Whether the device reads host memory.
+    pub(crate) fn is_host(&self) -> bool {
+        self.state().handle.device_info().backend == "cpu"
+    }
+
+    /// Refuses what is done by the host itself on devices with memory of their own.
+    pub(crate) fn require_host(&self, what: &str) -> Result<(), Failure> {
+        if self.is_host() {
+            return Ok(());
+        }
+        Err(not_implemented(format!("{what} is implemented for host memory only (the CPU backend)")))
+    }
+
+    /// Runs `work`; times it when profiling is on.
+    pub(crate) fn run(&self, work: impl FnOnce(&Handle) -> Result<(), Failure>) -> Result<(), Failure> {
+        let (handle, profiling) = {
+            let state = self.state();
+            (state.handle.clone(), state.profiling)
+        };
+        if !profiling {
+            return work(&handle);
+        }
+        let (elapsed, result) = handle.time(|| work(&handle))?;
+        result?;
+        self.state().milliseconds = elapsed.as_secs_f32() * 1e3;
+        Ok(())
+    }
+
+    /// Runs `work` with a workspace of `bytes` bytes from the caller's allocator.
+    pub(crate) fn with_workspace<R>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce(*mut c_void) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        if bytes == 0 {
+            return work(std::ptr::null_mut());
+        }
+        let Some(allocator) = self.state().allocator else {
+            return Err(bad_parm(format!(
+                "the plan needs a workspace of {bytes} bytes; give one to miopenExecuteFusionPlan_v2, or set \
+                 an allocator"
+            )));
+        };
+        // SAFETY: the caller set these functions as a pair for this context.
+        let memory = unsafe { (allocator.allocate)(allocator.context.0, bytes) };
+        if memory.is_null() {
+            return Err(Failure::new(
+                Status::AllocFailed,
+                format!("the handle's allocator gave no workspace of {bytes} bytes"),
+            ));
+        }
+        let result = work(memory);
+        let waited = self.handle().synchronize();
+        // SAFETY: the memory came from the pair's other function, and the stream no longer uses it.
+        unsafe { (allocator.free)(allocator.context.0, memory) };
+        waited?;
+        result
+    }
+}
+
+impl Drop for HandleObject {
+    fn drop(&mut self) {
+        if self.honors_scales() {
+            HONORING.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// A handle with the caller's stream.
+fn adopt(handle: &Handle, stream: miopenAcceleratorQueue_t) -> Handle {
+    // SAFETY: the header says that the stream is of the device and outlives the handle.
+    unsafe { handle.with_stream(stream) }
+}
+
+/// A backend's handle by name.
+fn open(backend: In<c_char>) -> Result<Handle, Failure> {
+    if backend.get().is_none() {
+        return Err(bad_parm("`backend` is NULL"));
+    }
+    // SAFETY: not NULL, so a C string, as the header says.
+    let name = unsafe { CStr::from_ptr(backend.as_ptr()) };
+    let name = name.to_str().map_err(|_| bad_parm("the name of the backend is not UTF-8"))?;
+    Ok(Handle::open(name, 0)?)
+}
+
+export! {
+    fn miopenGetVersion(major: Out<usize>, minor: Out<usize>, patch: Out<usize>) {
+        for (out, number) in [major, minor, patch].into_iter().zip(VERSION) {
+            out.set(number);
+        }
+    }
+
+    fn miopenCreate(handle: Out<miopenHandle_t>) {
+        let out = handle.required("handle")?;
+        out.set(create(HandleObject::new(Handle::new()?, std::ptr::null_mut()))?);
+    }
+
+    fn miopenCreateWithStream(handle: Out<miopenHandle_t>, stream: miopenAcceleratorQueue_t) {
+        let out = handle.required("handle")?;
+        out.set(create(HandleObject::new(adopt(&Handle::new()?, stream), stream))?);
+    }
+
+    fn fuseplanCreateForBackend(handle: Out<miopenHandle_t>, backend: In<c_char>) {
+        let out = handle.required("handle")?;
+        out.set(create(HandleObject::new(open(backend)?, std::ptr::null_mut()))?);
+    }
+
+    fn miopenDestroy(handle: miopenHandle_t) {
+        if !handle.is_null() {
+            handle.remove()?;
+        }
+    }
+
+    fn miopenSetStream(handle: miopenHandle_t, streamID: miopenAcceleratorQueue_t) {
+        let object = handle.get()?;
+        let mut state = object.state();
+        state.handle = adopt(&state.handle, streamID);
+        state.stream = Address(streamID);
+    }
+
+    fn miopenGetStream(handle: miopenHandle_t, streamID: Out<miopenAcceleratorQueue_t>) {
+        let object = handle.get()?;
+        streamID.required("streamID")?.set(object.state().stream.0);
+    }
+
+    fn miopenSetAllocator(
+        handle: miopenHandle_t,
+        allocator: miopenAllocatorFunction,
+        deallocator: miopenDeallocatorFunction,
+        allocatorContext: *mut c_void,
+    ) {
+        let object = handle.get()?;
+        object.state().allocator = match (allocator, deallocator) {
+            (Some(allocate), Some(free)) => {
+                Some(Allocator { allocate, free, context: Address(allocatorContext) })
+            }
+            (None, None) => None,
+            _ => return Err(bad_parm("allocator and deallocator must be given both or neither")),
+        };
+    }
+
+    fn miopenGetKernelTime(handle: miopenHandle_t, time: Out<f32>) {
+        let object = handle.get()?;
+        time.required("time")?.set(object.state().milliseconds);
+    }
+
+    fn miopenEnableProfiling(handle: miopenHandle_t, enable: Bool) {
+        handle.get()?.state().profiling = enable.get();
+    }
+
+    fn fuseplanSetHonorAlphaBeta(handle: miopenHandle_t, honor: Bool) {
+        let object = handle.get()?;
+        let mut state = object.state();
+        match (state.honors_scales, honor.get()) {
+            (false, true) => HONORING.fetch_add(1, Ordering::AcqRel),
+            (true, false) => HONORING.fetch_sub(1, Ordering::AcqRel),
+            _ => 0,
+        };
+        state.honors_scales = honor.get();
+    }
+}

@@ -1,0 +1,71 @@
+//! fuseplan as `libMIOpen.so.1`: MIOpen's C interface on top of the `fuseplan` crate.
+//!
+//! `include/miopen` is the interface, written for its readers; this crate is its other side, one file for
+//! each section: `handle`, `tensor`, `convolution`, `activation`, `plan`, `operators`, `args`,
+//! `execute`, `primitives`, `unimplemented`. Three files carry the rules that all functions share:
+//! `table` (handles are numbers, never addresses), `guard` (panics and failures become statuses with a
+//! reason) and `status` (which error becomes which status).
+
+#![allow(non_snake_case, reason = "the library's file is libMIOpen")]
+
+pub mod abi;
+mod activation;
+mod args;
+mod convolution;
+mod execute;
+mod guard;
+mod handle;
+mod operators;
+mod plan;
+mod primitives;
+mod status;
+mod table;
+mod tensor;
+mod text;
+mod unimplemented;
+
+use abi::Prototype;
+
+pub use activation::*;
+pub use args::*;
+pub use convolution::*;
+pub use execute::*;
+pub use handle::*;
+pub use operators::*;
+pub use plan::*;
+pub use primitives::activation::*;
+pub use primitives::batch_norm::*;
+pub use primitives::convolution::*;
+pub use primitives::immediate::*;
+pub use primitives::tensor::*;
+pub use status::*;
+pub use table::Ref;
+pub use tensor::*;
+pub use text::*;
+pub use unimplemented::*;
+
+/// The prototype of every implemented function but the two that return text.
+pub fn prototypes() -> impl Iterator<Item = &'static Prototype> {
+    let files = [
+        handle::PROTOTYPES,
+        tensor::PROTOTYPES,
+        convolution::PROTOTYPES,
+        activation::PROTOTYPES,
+        plan::PROTOTYPES,
+        operators::PROTOTYPES,
+        args::PROTOTYPES,
+        execute::PROTOTYPES,
+        text::PROTOTYPES,
+        primitives::tensor::PROTOTYPES,
+        primitives::convolution::PROTOTYPES,
+        primitives::immediate::PROTOTYPES,
+        primitives::activation::PROTOTYPES,
+        primitives::batch_norm::PROTOTYPES,
+    ];
+    files.into_iter().flatten()
+}
+
+/// The functions that are exported and not implemented.
+pub fn unimplemented_functions() -> &'static [&'static str] {
+    unimplemented::NAMES
+}

@@ -1,0 +1,202 @@
+//! Fusion plans: the "Plan" section of the header.
+
+use std::ffi::{c_char, c_int};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fuseplan::{CompiledPlan, FusionDirection, FusionPlan, Handle, OpKind};
+
+use crate::abi::{Out, export, miopenConvFwdAlgorithm_t, miopenFusionDirection_t, to_size};
+use crate::handle::miopenHandle_t;
+use crate::operators::{OpObject, miopenFusionOpDescriptor_t};
+use crate::status::{Failure, bad_parm};
+use crate::table::{Ref, create, object};
+use crate::tensor::miopenTensorDescriptor_t;
+use crate::text::write_text;
+
+/// What a `miopenFusionPlanDescriptor_t` names.
+#[derive(Debug)]
+pub struct PlanObject {
+    state: Mutex<PlanState>,
+}
+object!(PlanObject, Plan);
+
+/// C's `miopenFusionPlanDescriptor_t`.
+#[allow(non_camel_case_types, reason = "MIOpen's own name")]
+pub type miopenFusionPlanDescriptor_t = Ref<PlanObject>;
+
+#[derive(Debug)]
+pub(crate) struct PlanState {
+    pub(crate) plan: FusionPlan,
+    /// One handle for each operator; they end with the plan.
+    ops: Vec<miopenFusionOpDescriptor_t>,
+    /// At most one for each device, of the plan as it is now.
+    compiled: Vec<CompiledPlan>,
+    algorithm: Option<miopenConvFwdAlgorithm_t>,
+    /// The plan was destroyed while somebody still used it.
+    closed: bool,
+}
+
+impl PlanObject {
+    pub(crate) fn state(&self) -> MutexGuard<'_, PlanState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PlanState {
+    /// Appends an operator and makes the handle for it; if either fails, the plan is as it was.
+    pub(crate) fn append(
+        &mut self,
+        op: OpObject,
+        append: impl FnOnce(&mut FusionPlan) -> Result<(), Failure>,
+    ) -> Result<miopenFusionOpDescriptor_t, Failure> {
+        if self.closed {
+            return Err(bad_parm("the fusion plan was destroyed"));
+        }
+        let handle = create(op)?;
+        if let Err(error) = append(&mut self.plan) {
+            handle.remove()?;
+            return Err(error);
+        }
+        self.ops.push(handle);
+        self.compiled.clear();
+        Ok(handle)
+    }
+
+    /// The plan as compiled for the handle's device.
+    pub(crate) fn compiled_for(&self, handle: &Handle) -> Option<&CompiledPlan> {
+        self.compiled.iter().find(|compiled| compiled.is_for(handle))
+    }
+
+    fn workspace(&self, handle: &Handle) -> Result<usize, Failure> {
+        match self.compiled_for(handle) {
+            Some(compiled) => Ok(compiled.workspace()),
+            None => Ok(self.plan.compile(handle)?.workspace()),
+        }
+    }
+
+    fn require_convolution(&self) -> Result<(), Failure> {
+        match self.plan.ops().first() {
+            Some(op) if op.kind() == OpKind::ConvForward => Ok(()),
+            _ => Err(bad_parm("the fusion plan has no convolution")),
+        }
+    }
+
+    fn explain(&self, handle: &Handle) -> String {
+        match self.plan.compile(handle) {
+            Ok(compiled) => compiled.to_string(),
+            Err(error) => format!("{}\nrefused    {error}", self.plan.problem()),
+        }
+    }
+}
+
+fn direction(number: miopenFusionDirection_t) -> Result<FusionDirection, Failure> {
+    match number {
+        0 => Ok(FusionDirection::Vertical),
+        1 => Ok(FusionDirection::Horizontal),
+        _ => Err(bad_parm(format!("{number} is no fusion direction"))),
+    }
+}
+
+/// What `miopenFusionPlanConvolutionGetAlgo` lists: Direct and Winograd, as MIOpen does for every plan.
+const ALGORITHMS: [miopenConvFwdAlgorithm_t; 2] = [1, 3];
+
+export! {
+    fn miopenCreateFusionPlan(
+        fusePlanDesc: Out<miopenFusionPlanDescriptor_t>,
+        fuseDirection: miopenFusionDirection_t,
+        inputDesc: miopenTensorDescriptor_t,
+    ) {
+        let out = fusePlanDesc.required("fusePlanDesc")?;
+        let plan = FusionPlan::new(direction(fuseDirection)?, inputDesc.descriptor()?)?;
+        let state =
+            PlanState { plan, ops: Vec::new(), compiled: Vec::new(), algorithm: None, closed: false };
+        out.set(create(PlanObject { state: Mutex::new(state) })?);
+    }
+
+    fn miopenDestroyFusionPlan(fusePlanDesc: miopenFusionPlanDescriptor_t) {
+        if fusePlanDesc.is_null() {
+            return Ok(());
+        }
+        let object = fusePlanDesc.remove()?;
+        let mut state = object.state();
+        state.closed = true;
+        for op in state.ops.drain(..) {
+            op.remove()?;
+        }
+    }
+
+    fn miopenCompileFusionPlan(handle: miopenHandle_t, fusePlanDesc: miopenFusionPlanDescriptor_t) {
+        let handle = handle.get()?.handle();
+        let object = fusePlanDesc.get()?;
+        let mut state = object.state();
+        let compiled = state.plan.compile(&handle)?;
+        state.compiled.retain(|other| !other.is_for(&handle));
+        state.compiled.push(compiled);
+    }
+
+    fn miopenFusionPlanGetOp(
+        fusePlanDesc: miopenFusionPlanDescriptor_t,
+        op_idx: c_int,
+        op: Out<miopenFusionOpDescriptor_t>,
+    ) {
+        let object = fusePlanDesc.get()?;
+        let out = op.required("op")?;
+        let state = object.state();
+        let index = to_size(op_idx, "the operator index")?;
+        let found = state.ops.get(index).copied();
+        out.set(found.ok_or_else(|| {
+            bad_parm(format!("there is no operator {index}; the plan has {}", state.ops.len()))
+        })?);
+    }
+
+    fn miopenFusionPlanGetWorkSpaceSize(
+        handle: miopenHandle_t,
+        fusePlanDesc: miopenFusionPlanDescriptor_t,
+        workSpaceSize: Out<usize>,
+        algo: miopenConvFwdAlgorithm_t,
+    ) {
+        let _ = algo;
+        let handle = handle.get()?.handle();
+        let object = fusePlanDesc.get()?;
+        let out = workSpaceSize.required("workSpaceSize")?;
+        out.set(object.state().workspace(&handle)?);
+    }
+
+    fn miopenFusionPlanConvolutionGetAlgo(
+        fusePlanDesc: miopenFusionPlanDescriptor_t,
+        requestAlgoCount: c_int,
+        returnedAlgoCount: Out<c_int>,
+        returnedAlgos: Out<miopenConvFwdAlgorithm_t>,
+    ) {
+        let object = fusePlanDesc.get()?;
+        let (count, list) =
+            (returnedAlgoCount.required("returnedAlgoCount")?, returnedAlgos.required("returnedAlgos")?);
+        let requested = to_size(requestAlgoCount, "the number of algorithms requested")?;
+        object.state().require_convolution()?;
+        let algorithms = &ALGORITHMS[..ALGORITHMS.len().min(requested)];
+        count.set(algorithms.len() as c_int);
+        list.set_all(algorithms);
+    }
+
+    fn miopenFusionPlanConvolutionSetAlgo(
+        fusePlanDesc: miopenFusionPlanDescriptor_t,
+        algo: miopenConvFwdAlgorithm_t,
+    ) {
+        let object = fusePlanDesc.get()?;
+        let mut state = object.state();
+        state.require_convolution()?;
+        state.algorithm = Some(algo);
+    }
+
+    fn fuseplanExplainPlan(
+        handle: miopenHandle_t,
+        fusePlanDesc: miopenFusionPlanDescriptor_t,
+        text: Out<c_char>,
+        size: Out<usize>,
+    ) {
+        let handle = handle.get()?.handle();
+        let object = fusePlanDesc.get()?;
+        let explanation = object.state().explain(&handle);
+        write_text(&explanation, text, size)?;
+    }
+}
