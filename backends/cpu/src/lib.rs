@@ -1,16 +1,15 @@
 //! fuseplan's CPU backend: SIMD kernels chosen at run time, and the reference that they are judged by.
 
-#[allow(dead_code, reason = "the convolution solvers are the first users")]
 mod activation;
-#[allow(dead_code, reason = "the convolution solvers are the first users")]
 mod arena;
 mod ceilings;
 mod constraint;
 mod device;
+mod direct;
 mod element;
 mod element_wise;
+mod epilogue;
 mod formulas;
-#[allow(dead_code, reason = "the convolution solvers are the first users")]
 mod isa;
 mod pool;
 mod reference;
@@ -27,8 +26,13 @@ use isa::Isa;
 pub use device::CpuDevice;
 
 /// Solvers, best first; the reference takes what the others do not.
-static SOLVERS: [&dyn Solver; 3] =
-    [&element_wise::ElementWise, &training::BatchNormTraining, &reference::Reference];
+static SOLVERS: [&dyn Solver; 5] = [
+    &direct::DirectGrouped,
+    &direct::Direct,
+    &element_wise::ElementWise,
+    &training::BatchNormTraining,
+    &reference::Reference,
+];
 
 /// The processor of this machine, as one device.
 ///

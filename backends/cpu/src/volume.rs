@@ -2,6 +2,8 @@
 
 use fuseplan_api::TensorDescriptor;
 
+use crate::epilogue::Place;
+
 /// An index N, C, D, H, W.
 pub(crate) type Index = [usize; 5];
 
@@ -52,4 +54,23 @@ pub(crate) fn spatial(list: &[usize], without: usize) -> [usize; 3] {
     let mut all = [without; 3];
     all[3 - list.len()..].copy_from_slice(list);
     all
+}
+
+impl Volume {
+    /// Where a row starts, in elements from the first.
+    pub(crate) fn at(&self, place: Place) -> usize {
+        let (height, strides) = (self.lens[3], &self.strides);
+        place.image * strides[0]
+            + place.channel * strides[1]
+            + place.line / height * strides[2]
+            + place.line % height * strides[3]
+            + place.column * strides[4]
+    }
+
+    /// Whether a line follows the one before it as a column does.
+    pub(crate) fn is_flat(&self) -> bool {
+        let ([_, _, depth, height, width], strides) = (self.lens, &self.strides);
+        (height == 1 || strides[3] == width * strides[4])
+            && (depth == 1 || strides[2] == height * width * strides[4])
+    }
 }

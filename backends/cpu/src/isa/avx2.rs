@@ -107,6 +107,11 @@ impl Simd for Avx2 {
         unsafe { _mm256_castsi256_ps(_mm256_andnot_si256(self.first(from), self.first(to))) }
     }
     #[inline(always)]
+    fn permute(self, v: __m256, index: &[u32; MAX_LANES]) -> __m256 {
+        // SAFETY: `self` proves that the CPU has the set; the index has more than a whole vector.
+        unsafe { _mm256_permutevar8x32_ps(v, _mm256_loadu_si256(index.as_ptr().cast())) }
+    }
+    #[inline(always)]
     fn transpose(self, rows: &mut [__m256; MAX_LANES]) {
         // SAFETY: `self` proves that the CPU has the set.
         unsafe {

@@ -96,6 +96,11 @@ impl Simd for Avx512 {
         first(to.min(16)) & !first(from.min(16))
     }
     #[inline(always)]
+    fn permute(self, v: __m512, index: &[u32; MAX_LANES]) -> __m512 {
+        // SAFETY: `self` proves that the CPU has the set; the index has a whole vector.
+        unsafe { _mm512_permutexvar_ps(_mm512_loadu_si512(index.as_ptr().cast()), v) }
+    }
+    #[inline(always)]
     fn transpose(self, rows: &mut [__m512; MAX_LANES]) {
         // SAFETY: `self` proves that the CPU has the set.
         unsafe {

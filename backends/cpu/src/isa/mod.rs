@@ -204,8 +204,11 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn is_nan(self, a: Self::V) -> Self::M;
     /// `m ? a : b`
     fn select(self, m: Self::M, a: Self::V, b: Self::V) -> Self::V;
+    #[allow(dead_code, reason = "depthwise convolution of NCHW rows is the first user")]
     /// The lanes `from..to`; bounds beyond the vector are cut.
     fn lanes(self, from: usize, to: usize) -> Self::M;
+    /// Lane `i` is lane `index[i]` of `v`; indices are below [`Simd::LANES`].
+    fn permute(self, v: Self::V, index: &[u32; MAX_LANES]) -> Self::V;
     /// Transposes the square of the first [`Simd::LANES`] vectors.
     fn transpose(self, rows: &mut [Self::V; MAX_LANES]);
 
@@ -220,6 +223,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is readable for `n` elements.
     unsafe fn load_part(self, p: *const f32, n: usize) -> Self::V;
+    #[allow(dead_code, reason = "depthwise convolution of NCHW rows is the first user")]
     /// Lanes outside of the mask are 0.
     ///
     /// # Safety
@@ -296,6 +300,7 @@ pub(crate) trait Number: fuseplan_api::Element {
     fn widen(self) -> f32;
 
     /// From f32, rounded to nearest even; NaN stays NaN.
+    #[cfg(test)]
     fn narrow(x: f32) -> Self;
 }
 
@@ -325,7 +330,7 @@ impl Number for f32 {
     fn widen(self) -> f32 {
         self
     }
-    #[inline(always)]
+    #[cfg(test)]
     fn narrow(x: f32) -> Self {
         x
     }
@@ -347,7 +352,7 @@ impl Number for f16 {
     fn widen(self) -> f32 {
         self.to_f32()
     }
-    #[inline(always)]
+    #[cfg(test)]
     fn narrow(x: f32) -> Self {
         f16::from_f32(x)
     }
@@ -369,7 +374,7 @@ impl Number for bf16 {
     fn widen(self) -> f32 {
         self.to_f32()
     }
-    #[inline(always)]
+    #[cfg(test)]
     fn narrow(x: f32) -> Self {
         bf16::from_f32(x)
     }

@@ -97,6 +97,16 @@ impl Simd for Neon {
         unsafe { vld1q_u32(mask.as_ptr()) }
     }
     #[inline(always)]
+    fn permute(self, v: float32x4_t, index: &[u32; MAX_LANES]) -> float32x4_t {
+        let mut lanes = [0.0; 4];
+        // SAFETY: `self` proves that the CPU has the set; the arrays have four elements.
+        unsafe {
+            vst1q_f32(lanes.as_mut_ptr(), v);
+            let picked: [f32; 4] = std::array::from_fn(|i| lanes[index[i] as usize % 4]);
+            vld1q_f32(picked.as_ptr())
+        }
+    }
+    #[inline(always)]
     fn transpose(self, rows: &mut [float32x4_t; MAX_LANES]) {
         // SAFETY: `self` proves that the CPU has the set.
         unsafe {

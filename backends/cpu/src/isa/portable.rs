@@ -99,6 +99,10 @@ impl Simd for Portable {
         std::array::from_fn(|i| from <= i && i < to)
     }
     #[inline(always)]
+    fn permute(self, v: Self::V, index: &[u32; MAX_LANES]) -> Self::V {
+        map(|i| v[index[i] as usize % LANES])
+    }
+    #[inline(always)]
     fn transpose(self, rows: &mut [Self::V; MAX_LANES]) {
         let columns = *rows;
         for (i, row) in rows[..LANES].iter_mut().enumerate() {

@@ -140,6 +140,12 @@ impl Checks for Access {
                 assert_eq!(v, grid[j][i]);
             }
         }
+        let index = std::array::from_fn(|i| ((i * 5 + 3) % S::LANES) as u32);
+        // SAFETY: the array is at least as long as a vector.
+        let permuted = lanes_of(s, s.permute(unsafe { s.load(source.as_ptr()) }, &index));
+        for (i, &v) in permuted[..S::LANES].iter().enumerate() {
+            assert_eq!(v, source[index[i] as usize]);
+        }
         // SAFETY: the address is inside of the array.
         let splat = lanes_of(s, unsafe { s.load_splat(&source[5]) });
         assert!(splat[..S::LANES].iter().all(|&v| v == 6.0));

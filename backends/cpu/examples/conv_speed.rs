@@ -1,0 +1,144 @@
+//! Times the direct convolution solvers on ResNet-like f32 shapes, as a fraction of the processor's
+//! fused-multiply-add peak measured in the same run, since clocks move.
+//!
+//! `cargo run --release -p fuseplan-cpu --example conv_speed -- [name part] [threads] [batch] [solver id]`
+
+use std::error::Error;
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::time::Instant;
+
+use fuseplan_api::*;
+
+type Shape = (&'static str, usize, usize, usize, usize, usize, usize, usize, usize);
+
+/// Name, C, H = W, K, filter, stride, padding, dilation, groups.
+const SHAPES: &[Shape] = &[
+    ("r7x7s2_3-64@224", 3, 224, 64, 7, 2, 3, 1, 1),
+    ("1x1_64-256@56", 64, 56, 256, 1, 1, 0, 1, 1),
+    ("3x3_64-64@56", 64, 56, 64, 3, 1, 1, 1, 1),
+    ("3x3_128-128@28", 128, 28, 128, 3, 1, 1, 1, 1),
+    ("3x3_256-256@14", 256, 14, 256, 3, 1, 1, 1, 1),
+    ("3x3_512-512@7", 512, 7, 512, 3, 1, 1, 1, 1),
+    ("1x1s2_256-512@56", 256, 56, 512, 1, 2, 0, 1, 1),
+    ("1x1_1024-256@14", 1024, 14, 256, 1, 1, 0, 1, 1),
+    ("1x1_2048-512@7", 2048, 7, 512, 1, 1, 0, 1, 1),
+    ("vgg3x3_64-64@224", 64, 224, 64, 3, 1, 1, 1, 1),
+    ("3x3_256-256@56", 256, 56, 256, 3, 1, 1, 1, 1),
+    ("5x5_32-64@28", 32, 28, 64, 5, 1, 2, 1, 1),
+    ("g32_3x3_128-128@56", 128, 56, 128, 3, 1, 1, 1, 32),
+    ("dw3x3_256@28", 256, 28, 256, 3, 1, 1, 1, 256),
+    ("dil2_3x3_128-128@28", 128, 28, 128, 3, 1, 2, 2, 1),
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let part = args.first().map_or("", String::as_str);
+    let number = |i: usize| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(1);
+    let (threads, batch) = (number(1), number(2));
+    let device = fuseplan_cpu::open_with_threads(threads)?;
+    println!(
+        "{}, {threads} threads, batch {batch}; fractions of the peak, best of rounds",
+        device.info().arch
+    );
+    for shape in SHAPES.iter().filter(|s| s.0.contains(part)) {
+        print!("{:22}", shape.0);
+        for layout in [TensorLayout::Nchw, TensorLayout::Nhwc] {
+            let problem = problem(shape, batch, layout)?;
+            let (rate, peak, detail) = measure(&problem, &device, args.get(3).map(String::as_str))?;
+            print!("  {layout} {:6.1} GF/s {:5.2}", rate / 1e9, rate / peak);
+            if !part.is_empty() {
+                print!(" ({detail})");
+            }
+        }
+        println!();
+    }
+    Ok(())
+}
+
+fn problem(shape: &Shape, batch: usize, layout: TensorLayout) -> Result<Problem, DescriptorError> {
+    let &(_, c, hw, k, filter, stride, pad, dilation, groups) = shape;
+    let conv = ConvolutionDescriptor::new_2d([pad; 2], [stride; 2], [dilation; 2])?.with_groups(groups)?;
+    let input = TensorDescriptor::with_layout(DataType::Float, layout, &[batch, c, hw, hw])?;
+    let weights = TensorDescriptor::nchw(DataType::Float, [k, c / groups, filter, filter])?;
+    let output = conv.forward_output(&input, &weights)?;
+    let bias = TensorDescriptor::nchw(DataType::Float, [1, k, 1, 1])?;
+    let ops = vec![
+        Op::ConvForward { conv, weights },
+        Op::BiasForward { bias },
+        Op::ActivationForward { mode: ActivationMode::Relu },
+    ];
+    Ok(Problem { input, output, ops, math: MathMode::Precise })
+}
+
+/// Operations a second of the best round, the best peak, the solver's words.
+fn measure(
+    problem: &Problem,
+    device: &Arc<dyn Device>,
+    wanted: Option<&str>,
+) -> Result<(f64, f64, String), Box<dyn Error>> {
+    let backend = fuseplan_cpu::CpuBackend;
+    let takes =
+        |s: &&&dyn Solver| wanted.is_none_or(|id| s.id() == id) && s.applies(problem, device.info()).is_ok();
+    let solver = backend.solvers().iter().find(takes).ok_or("no such solver")?;
+    let executable = solver.load(problem, device, &solver.compile(problem, device.info())?)?;
+    let Some((_, weights)) = problem.conv() else { return Err("no convolution".into()) };
+    let filled = |t: &TensorDescriptor| vec![0.01f32; t.span()];
+    let (x, w, mut y) = (filled(&problem.input), filled(weights), filled(&problem.output));
+    let bias = vec![0.5f32; weights.lens()[0]];
+    let plain = |kind| OpArgs { alpha: 1.0, beta: 0.0, kind };
+    let pointer = |v: &[f32]| v.as_ptr().cast::<c_void>();
+    let ops = [
+        plain(OpArgsKind::ConvForward { weights: pointer(&w), prepared: Some(Arc::default()) }),
+        plain(OpArgsKind::BiasForward { bias: pointer(&bias) }),
+        plain(OpArgsKind::ActivationForward { params: ActivationParams::default() }),
+    ];
+    let (input, output) = (pointer(&x), y.as_mut_ptr().cast());
+    let args = RunArgs { input, output, ops: &ops, workspace: std::ptr::null_mut() };
+    // SAFETY: the vectors have the sizes of their descriptors, and live.
+    let run = || unsafe { executable.run(std::ptr::null_mut(), &args) };
+    run()?;
+    let flops = 2.0
+        * problem.output.element_count() as f64
+        * weights.lens()[1..].iter().map(|&l| l as f64).product::<f64>();
+    let start = Instant::now();
+    run()?;
+    let calls = (0.004 / start.elapsed().as_secs_f64()).clamp(1.0, 1000.0) as usize;
+    let (mut best, mut peak) = (0.0f64, 0.0f64);
+    for _ in 0..25 {
+        let start = Instant::now();
+        for _ in 0..calls {
+            run()?;
+        }
+        best = best.max(flops * calls as f64 / start.elapsed().as_secs_f64());
+        peak = peak.max(fma_rate() * device.info().compute_units as f64);
+    }
+    Ok((best, peak, executable.info().detail.clone()))
+}
+
+/// Operations a second of one thread that does nothing but fused multiply-adds.
+fn fma_rate() -> f64 {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512f") {
+        const TURNS: usize = 100_000;
+        let start = Instant::now();
+        // SAFETY: the processor has the instructions.
+        unsafe { fma_avx512(TURNS) };
+        return (TURNS * 16 * 32) as f64 / start.elapsed().as_secs_f64();
+    }
+    f64::NAN
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn fma_avx512(turns: usize) {
+    use std::arch::x86_64::*;
+    let mut acc = [_mm512_setzero_ps(); 16];
+    let (a, b) = (_mm512_set1_ps(1.0), _mm512_set1_ps(std::hint::black_box(0.5)));
+    for _ in 0..turns {
+        for acc in &mut acc {
+            *acc = _mm512_fmadd_ps(a, b, *acc);
+        }
+    }
+    std::hint::black_box(acc);
+}

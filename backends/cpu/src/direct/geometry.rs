@@ -1,0 +1,122 @@
+//! The convolution's shape, seen as lines of output pixels.
+
+use std::ops::Range;
+
+use fuseplan_api::Problem;
+
+use super::weights::Filters;
+use crate::epilogue::{Epilogue, Lanes};
+use crate::volume::{Volume, spatial};
+
+/// A convolution in the order depth, height, width.
+#[derive(Debug, Clone)]
+pub(super) struct Geometry {
+    pub(super) groups: usize,
+    /// Input and output channels of a group.
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
+    pub(super) input: Volume,
+    pub(super) output: Volume,
+    pub(super) filters: Filters,
+    pub(super) pads: [usize; 3],
+    pub(super) strides: [usize; 3],
+    pub(super) dilations: [usize; 3],
+    /// Columns of the last line, where an image was cut into lines of another length than its own.
+    last_width: usize,
+}
+
+impl Geometry {
+    /// The shape of a problem. Where a filter has one tap, no stride and no padding, pixels need not know
+    /// their neighbours: the image, and the batch if it can be, becomes one line that is cut into lines of
+    /// `line` pixels. The epilogue's tensors are reshaped likewise.
+    pub(super) fn new(problem: &Problem, epilogue: &mut Epilogue, line: usize) -> Self {
+        let Some((conv, weights)) = problem.conv() else { unreachable!("a solver accepted no convolution") };
+        let weights = Volume::of(weights);
+        let [filters, inputs, taps @ ..] = weights.lens;
+        let mut geometry = Geometry {
+            groups: conv.groups(),
+            inputs,
+            outputs: filters / conv.groups(),
+            input: Volume::of(&problem.input),
+            output: *epilogue.output(),
+            filters: Filters { channels: inputs, taps, strides: weights.strides },
+            pads: spatial(conv.pads(), 0),
+            strides: spatial(conv.strides(), 1),
+            dilations: spatial(conv.dilations(), 1),
+            last_width: epilogue.output().lens[4],
+        };
+        if taps == [1; 3] && geometry.strides == [1; 3] && geometry.pads == [0; 3] {
+            geometry.cut(epilogue, line);
+        }
+        geometry
+    }
+
+    fn cut(&mut self, epilogue: &mut Epilogue, line: usize) {
+        if !self.input.is_flat() || !epilogue.is_flat() {
+            return;
+        }
+        let plane = self.output.plane();
+        let images = self.output.lens[0];
+        let joins = |v: &Volume| v.strides[0] == plane * v.strides[4];
+        let joined = joins(&self.input) && epilogue.surfaces_mut().iter().all(joins);
+        let (images, pixels) = if joined { (1, images * plane) } else { (images, plane) };
+        let width = if pixels < 2 * line { pixels } else { line };
+        let lines = pixels.div_ceil(width);
+        self.last_width = pixels - (lines - 1) * width;
+        let reshape = |v: &mut Volume| {
+            let [image, channel, .., column] = v.strides;
+            *v = Volume {
+                lens: [images, v.lens[1], 1, lines, width],
+                strides: [image, channel, 0, width * column, column],
+            };
+        };
+        epilogue.surfaces_mut().iter_mut().for_each(reshape);
+        reshape(&mut self.input);
+        self.output = *epilogue.output();
+    }
+
+    /// Output columns of a line of a slice.
+    pub(super) fn width(&self, line: usize) -> usize {
+        let [_, _, _, lines, width] = self.output.lens;
+        if line + 1 == lines { self.last_width } else { width }
+    }
+
+    /// Input columns of an input line.
+    pub(super) fn input_width(&self, line: usize) -> usize {
+        let [_, _, _, lines, width] = self.output.lens;
+        // Only a cut image, whose input is cut likewise, has a shorter last line.
+        if self.last_width < width && line + 1 == lines { self.last_width } else { self.input.lens[4] }
+    }
+
+    /// Input lines from the first to the last that output lines need.
+    pub(super) fn input_lines(&self, lines: Range<usize>) -> Range<usize> {
+        let needed = lines.map(|line| self.taps_inside(1, line)).filter(|(taps, _)| !taps.is_empty());
+        let needed = needed.map(|(taps, first)| first..first + (taps.len() - 1) * self.dilations[1] + 1);
+        needed.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
+    }
+
+    /// The taps, along dimension `d` (depth 0, height 1), that lie inside of the input for output `at`, and
+    /// the input index of the first.
+    pub(super) fn taps_inside(&self, d: usize, at: usize) -> (Range<usize>, usize) {
+        let (start, pad) = (at * self.strides[d], self.pads[d]);
+        let (dilation, extent) = (self.dilations[d], self.input.lens[2 + d] + pad);
+        let first = pad.saturating_sub(start).div_ceil(dilation).min(self.filters.taps[d]);
+        let end = extent.saturating_sub(start).div_ceil(dilation).min(self.filters.taps[d]);
+        let index = (start + first * dilation).saturating_sub(pad);
+        (first..end.max(first), index)
+    }
+
+    /// Whether some output needs padding to the left or right.
+    pub(super) fn pads_columns(&self) -> bool {
+        let width = self.output.lens[4];
+        let reach = (width - 1) * self.strides[2] + (self.filters.taps[2] - 1) * self.dilations[2];
+        self.pads[2] > 0 || reach >= self.input.lens[4]
+    }
+}
+
+/// Along which dimension of a tensor to go with vectors.
+pub(super) fn lanes_of(volume: &Volume) -> Lanes {
+    let [_, channels, _, _, width] = volume.lens;
+    let unit = |d: usize| volume.strides[d] == 1;
+    if unit(1) && channels > 1 || width == 1 && !unit(4) { Lanes::Channels } else { Lanes::Width }
+}

@@ -1,0 +1,304 @@
+//! Direct convolution with output channels in the lanes, fused with everything behind it.
+//!
+//! A work item is a band of output lines of one image and one group. Its input is read in place where
+//! that is possible (f32, channels innermost, no padding), otherwise packed into the cache. For each block
+//! of output channels the band's tiles are computed from packed weights; sums go straight to the output
+//! where its channels are innermost, otherwise they wait in scratch until the band is complete and are then
+//! transposed. Filter taps above and below the image are left out; taps to its left and right meet zeros.
+
+mod geometry;
+mod input;
+mod output;
+mod plan;
+mod tile;
+mod weights;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fuseplan_api::{
+    Algorithm, Binary, BuildError, Constraint, DataType, Device, DeviceInfo, Executable, ExecutableInfo,
+    OpArgsKind, Problem, RawStream, RunArgs, RunError, Solver,
+};
+
+use crate::arena::{Buffer, with_scratch};
+use crate::element::with_value_type;
+use crate::epilogue::{self, Epilogue};
+use crate::isa::{Isa, Kernel, Number, Simd};
+use crate::pool::{Pool, Split};
+use crate::{constraint, device};
+use geometry::Geometry;
+use input::PackLineFn;
+use output::FinishFn;
+use plan::Plan;
+use tile::Tiles;
+use weights::{PackWeights, PackWeightsFn};
+use work::{Scratch, Work};
+
+/// Solver `cpu.direct.v1`: every input value meets a vector of weights.
+#[derive(Debug)]
+pub(crate) struct Direct;
+
+/// Solver `cpu.direct_grouped.v1`: groups share a vector, each lane has an input of its own.
+#[derive(Debug)]
+pub(crate) struct DirectGrouped;
+
+const CONVOLUTION: Constraint = Constraint {
+    property: "first operator",
+    accepts: "ConvForward",
+    check: |problem, _| problem.conv().is_none().then(|| problem.chain()),
+};
+
+const NARROW_GROUPS: Constraint = Constraint {
+    property: "channels per group",
+    accepts: "two or more groups, whose outputs fit half a vector and whose inputs fit a vector",
+    check: |problem, device| {
+        let (conv, weights) = problem.conv()?;
+        let (outputs, inputs) = (weights.lens()[0] / conv.groups(), weights.lens()[1]);
+        let lanes = device.lanes as usize;
+        let narrow = conv.groups() > 1 && 2 * outputs <= lanes && inputs <= lanes;
+        (!narrow).then(|| format!("{inputs} to {outputs} in {} groups", conv.groups()))
+    },
+};
+
+const DIRECT: &[Constraint] = &[CONVOLUTION, constraint::DATA_TYPE, constraint::INFERENCE, epilogue::LENGTH];
+const GROUPED: &[Constraint] =
+    &[CONVOLUTION, constraint::DATA_TYPE, constraint::INFERENCE, epilogue::LENGTH, NARROW_GROUPS];
+
+impl Solver for Direct {
+    fn id(&self) -> &'static str {
+        "cpu.direct.v1"
+    }
+
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::Direct
+    }
+
+    fn constraints(&self) -> &'static [Constraint] {
+        DIRECT
+    }
+
+    fn compile(&self, _problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
+        Ok(device::nothing_to_compile(self, target))
+    }
+
+    fn load(
+        &self,
+        problem: &Problem,
+        device: &Arc<dyn Device>,
+        binary: &Binary,
+    ) -> Result<Arc<dyn Executable>, BuildError> {
+        let device = device::of_binary(self, device, binary)?;
+        Ok(Arc::new(Convolution::new(self, problem, false, device.isa(), device.pool())))
+    }
+}
+
+impl Solver for DirectGrouped {
+    fn id(&self) -> &'static str {
+        "cpu.direct_grouped.v1"
+    }
+
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::Direct
+    }
+
+    fn constraints(&self) -> &'static [Constraint] {
+        GROUPED
+    }
+
+    fn compile(&self, _problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
+        Ok(device::nothing_to_compile(self, target))
+    }
+
+    fn load(
+        &self,
+        problem: &Problem,
+        device: &Arc<dyn Device>,
+        binary: &Binary,
+    ) -> Result<Arc<dyn Executable>, BuildError> {
+        let device = device::of_binary(self, device, binary)?;
+        Ok(Arc::new(Convolution::new(self, problem, true, device.isa(), device.pool())))
+    }
+}
+
+/// The functions of an instruction set and an element type.
+#[derive(Clone, Copy)]
+struct Functions {
+    tiles: Tiles,
+    pack_line: PackLineFn,
+    pack_weights: PackWeightsFn,
+    finish: FinishFn,
+    lanes: usize,
+}
+
+impl Functions {
+    fn of(isa: Isa, data_type: DataType) -> Self {
+        with_value_type!(data_type, T => isa.run(Collect::<T>(PhantomData)))
+    }
+}
+
+struct Collect<T>(PhantomData<T>);
+
+impl<T: Number> Kernel for Collect<T> {
+    type Output = Functions;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> Functions {
+        Functions {
+            tiles: Tiles::of::<S>(),
+            pack_line: input::pack::<S, T>,
+            pack_weights: weights::pack::<S, T>,
+            finish: output::finish::<S, T>,
+            lanes: S::LANES,
+        }
+    }
+}
+
+/// A convolution ready to run.
+struct Convolution {
+    info: ExecutableInfo,
+    geometry: Geometry,
+    epilogue: Epilogue,
+    plan: Plan,
+    functions: Functions,
+    /// Whether runs of pixels may go on over the end of a line.
+    flat: bool,
+    data_type: DataType,
+    pool: Arc<Pool>,
+    /// Under which packed weights are kept beside the arguments.
+    owner: u64,
+}
+
+impl std::fmt::Debug for Convolution {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Convolution").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl Convolution {
+    fn new(solver: &dyn Solver, problem: &Problem, lanewise: bool, isa: Isa, pool: &Arc<Pool>) -> Self {
+        static OWNERS: AtomicU64 = AtomicU64::new(0);
+        let data_type = problem.output.data_type();
+        let functions = Functions::of(isa, data_type);
+        let mut epilogue = Epilogue::new(problem);
+        let vectors = if lanewise { 1 } else { 2 };
+        let geometry = Geometry::new(problem, &mut epilogue, 8 * functions.tiles.rows[vectors - 1]);
+        let float = data_type == DataType::Float;
+        let plan = Plan::new(&geometry, lanewise, float, functions.lanes, pool.threads());
+        let info = ExecutableInfo {
+            solver: solver.id(),
+            algorithm: solver.algorithm(),
+            kernels: 1,
+            workspace: 0,
+            detail: format!(
+                "{}, tiles of {}x{vectors} vectors, {} bands of {} lines, {} parts, input {}, {} threads",
+                isa.name(),
+                functions.tiles.rows[vectors - 1],
+                plan.bands,
+                plan.band,
+                plan.parts,
+                if plan.pack.is_some() { "packed" } else { "in place" },
+                pool.threads(),
+            ),
+        };
+        let owner = OWNERS.fetch_add(1, Ordering::Relaxed);
+        let flat = epilogue.is_flat();
+        let pool = Arc::clone(pool);
+        Convolution { info, geometry, epilogue, plan, functions, flat, data_type, pool, owner }
+    }
+
+    /// Packs all weights, on all threads.
+    ///
+    /// # Safety
+    /// `source` has the filters; `target` has `plan.weights` floats.
+    unsafe fn pack_weights(&self, source: *const c_void, target: &mut [f32]) -> Result<(), RunError> {
+        let target = Shared(target.as_mut_ptr());
+        let source = Shared(source.cast_mut());
+        self.pool.for_each(self.plan.blocks.len(), &|index| {
+            let block = self.plan.blocks[index];
+            let target = target.get().wrapping_add(block.offset);
+            let filters = &self.geometry.filters;
+            // SAFETY: the caller's; blocks have weights of their own.
+            unsafe {
+                (self.functions.pack_weights)(&PackWeights { filters, block, source: source.get(), target })
+            }
+        })
+    }
+
+    /// # Safety
+    /// As [`Executable::run`]; `weights` are packed.
+    unsafe fn compute(&self, args: &RunArgs<'_>, weights: &[f32]) -> Result<(), RunError> {
+        let (g, plan) = (&self.geometry, &self.plan);
+        let (pack, sums) = (plan.pack_len(g), plan.pixels(g) * 2 * self.functions.lanes);
+        with_scratch(self.epilogue.table_len(), |tables| {
+            // SAFETY: the caller's; the tables live as long as the steps.
+            let steps = unsafe { self.epilogue.bind(args.ops, tables) };
+            let work = Work { conv: self, steps, input: args.input, output: args.output, weights };
+            let split = Split::new(plan.items(g), self.pool.threads());
+            let out_of_memory = std::sync::OnceLock::new();
+            self.pool.run(&|tid, _| {
+                let done = with_scratch(pack + sums + output::SCRATCH, |scratch| {
+                    let (packed, scratch) = scratch.split_at_mut(pack);
+                    let (sums, scratch) = scratch.split_at_mut(sums);
+                    let mut scratch = Scratch { packed, holds: None, sums, finish: scratch };
+                    while let Some(item) = split.next(tid) {
+                        // SAFETY: the caller's; items have outputs of their own.
+                        unsafe { work.item(item, &mut scratch) };
+                    }
+                });
+                if let Err(error) = done {
+                    let _ = out_of_memory.set(error);
+                }
+            })?;
+            out_of_memory.into_inner().map_or(Ok(()), Err)
+        })?
+    }
+}
+
+impl Executable for Convolution {
+    fn info(&self) -> &ExecutableInfo {
+        &self.info
+    }
+
+    unsafe fn run(&self, _stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
+        let OpArgsKind::ConvForward { weights, prepared } = &args.ops[0].kind else {
+            unreachable!("arguments are of their operators' kinds")
+        };
+        // SAFETY: the caller keeps what `RunArgs` promises for this problem.
+        unsafe {
+            match prepared {
+                Some(prepared) => {
+                    let packed = prepared.get_or_try_make(self.owner, || {
+                        let mut buffer = Buffer::zeroed(self.plan.weights)?;
+                        self.pack_weights(*weights, buffer.as_mut_slice())?;
+                        Ok::<_, RunError>(buffer)
+                    })?;
+                    self.compute(args, packed.as_slice())
+                }
+                None => with_scratch(self.plan.weights, |packed| {
+                    self.pack_weights(*weights, packed)?;
+                    self.compute(args, packed)
+                })?,
+            }
+        }
+    }
+}
+
+/// A pointer that threads share, each using its own part of what it points to.
+#[derive(Clone, Copy)]
+struct Shared<T>(*mut T);
+
+// SAFETY: only an address; who uses it answers for the access.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn get(&self) -> *mut T {
+        self.0
+    }
+}

@@ -1,0 +1,199 @@
+//! The direct solvers against sums in f64 that are written down here, on shapes that hurt.
+//!
+//! Data of small integers must come out exactly; random data within the bound of the sum's rounding.
+
+mod oracle;
+
+use std::sync::Arc;
+
+use fuseplan_api::{ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, TensorLayout};
+
+use super::{Direct, DirectGrouped};
+use crate::device::CpuDevice;
+use crate::isa::Isa;
+use oracle::{Case, Link, Ready};
+
+/// Devices of every instruction set that this processor has.
+fn devices(threads: usize) -> Vec<Arc<CpuDevice>> {
+    let arch = |isa: &Isa| {
+        let family = if cfg!(target_arch = "x86_64") { "x86-64" } else { std::env::consts::ARCH };
+        format!("{family}+{}", isa.name())
+    };
+    let open = |isa| Arc::new(CpuDevice::with_arch(threads, &arch(isa)).unwrap());
+    Isa::available().iter().map(open).collect()
+}
+
+/// N, C, H, W; K, height, width; pads; strides; dilations; groups.
+type Shape = ([usize; 4], [usize; 3], [usize; 2], [usize; 2], [usize; 2], usize);
+
+const SHAPES: &[Shape] = &[
+    // 1x1: lines cut from images and batches, tails, odd channels
+    ([1, 5, 7, 7], [3, 1, 1], [0, 0], [1, 1], [1, 1], 1),
+    ([3, 33, 5, 3], [35, 1, 1], [0, 0], [1, 1], [1, 1], 1),
+    ([2, 16, 17, 15], [64, 1, 1], [0, 0], [1, 1], [1, 1], 1),
+    ([1, 1, 1, 1], [1, 1, 1], [0, 0], [1, 1], [1, 1], 1),
+    ([5, 9, 1, 1], [17, 1, 1], [0, 0], [1, 1], [1, 1], 1),
+    ([2, 12, 9, 11], [20, 1, 1], [0, 0], [2, 2], [1, 1], 1),
+    ([1, 4, 9, 11], [20, 1, 1], [1, 2], [2, 3], [1, 1], 1),
+    ([1, 128, 4, 3], [8, 1, 1], [0, 0], [1, 1], [1, 1], 1),
+    // 3x3 and others: pads that differ, strides, dilations, images smaller than the filter
+    ([1, 16, 14, 14], [32, 3, 3], [1, 1], [1, 1], [1, 1], 1),
+    ([2, 7, 9, 30], [19, 3, 3], [1, 1], [1, 1], [1, 1], 1),
+    ([1, 3, 23, 29], [24, 7, 7], [3, 3], [2, 2], [1, 1], 1),
+    ([1, 6, 10, 9], [5, 3, 5], [0, 2], [1, 2], [1, 1], 1),
+    ([1, 18, 13, 12], [33, 3, 3], [2, 2], [1, 1], [2, 2], 1),
+    ([1, 5, 8, 1], [4, 3, 1], [1, 0], [1, 1], [1, 1], 1),
+    ([1, 5, 1, 20], [4, 1, 3], [0, 1], [1, 1], [1, 1], 1),
+    ([1, 4, 2, 2], [3, 5, 5], [3, 3], [1, 1], [1, 1], 1),
+    ([1, 2, 3, 4], [2, 2, 3], [4, 5], [3, 2], [2, 1], 1),
+    ([2, 3, 11, 8], [40, 2, 4], [0, 1], [3, 3], [1, 2], 1),
+    ([9, 4, 3, 3], [6, 3, 3], [1, 1], [1, 1], [1, 1], 1),
+    // groups: wide, narrow, of unequal width, depthwise, with multipliers
+    ([1, 40, 6, 7], [40, 3, 3], [1, 1], [1, 1], [1, 1], 2),
+    ([2, 32, 9, 9], [32, 3, 3], [1, 1], [1, 1], [1, 1], 8),
+    ([1, 12, 7, 18], [18, 3, 3], [1, 1], [2, 1], [1, 1], 6),
+    ([1, 21, 7, 9], [7, 3, 2], [1, 0], [1, 1], [1, 1], 7),
+    ([2, 19, 10, 9], [19, 3, 3], [1, 1], [1, 1], [1, 1], 19),
+    ([1, 16, 12, 33], [16, 5, 5], [2, 2], [2, 2], [1, 1], 16),
+    ([1, 5, 6, 6], [15, 3, 3], [1, 1], [1, 1], [2, 2], 5),
+    ([1, 6, 5, 40], [6, 1, 1], [0, 0], [1, 1], [1, 1], 6),
+    ([1, 36, 4, 5], [4, 3, 3], [1, 1], [1, 1], [1, 1], 4),
+];
+
+fn case(shape: &Shape, data_type: DataType, layout: TensorLayout) -> Case {
+    let (x, [k, h, w], pads, strides, dilations, groups) = *shape;
+    let conv = ConvolutionDescriptor::new_2d(pads, strides, dilations).unwrap().with_groups(groups).unwrap();
+    Case::new(data_type, layout, &x, &[k, x[1] / groups, h, w], conv)
+}
+
+const TYPES: [DataType; 3] = [DataType::Float, DataType::Half, DataType::BFloat16];
+const LAYOUTS: [TensorLayout; 2] = [TensorLayout::Nchw, TensorLayout::Nhwc];
+
+/// On every device, with both solvers where both take the case.
+fn check(case: Case, devices: &[Arc<CpuDevice>], exact: bool) {
+    let ready = Ready::new(&case);
+    for device in devices {
+        ready.check(&Direct, device, exact);
+        if case.is_narrow(device) {
+            ready.check(&DirectGrouped, device, exact);
+        }
+    }
+}
+
+#[test]
+fn integers_come_out_exactly() {
+    let devices = devices(2);
+    for shape in SHAPES {
+        for (data_type, layout) in TYPES.iter().flat_map(|&t| LAYOUTS.map(|l| (t, l))) {
+            let case = case(shape, data_type, layout).integers();
+            check(case.clone(), &devices, true);
+            check(case.link(Link::Bias).link(Link::Act(ActivationMode::Relu)), &devices, true);
+        }
+    }
+}
+
+#[test]
+fn random_data_stays_within_the_bound() {
+    let devices = devices(3);
+    for shape in SHAPES {
+        for (data_type, layout) in TYPES.iter().flat_map(|&t| LAYOUTS.map(|l| (t, l))) {
+            let case = case(shape, data_type, layout);
+            let chain =
+                [Link::Bias, Link::Norm(BatchNormMode::Spatial), Link::Act(ActivationMode::LeakyRelu)];
+            check(chain.into_iter().fold(case, Case::link), &devices, false);
+        }
+    }
+}
+
+#[test]
+fn every_chain_of_operators_is_applied_in_order() {
+    use ActivationMode::*;
+    use BatchNormMode::{PerActivation, Spatial};
+    let chains: Vec<Vec<Link>> = vec![
+        vec![Link::Residual],
+        vec![Link::Residual, Link::Act(Relu)],
+        vec![Link::Norm(Spatial), Link::Residual, Link::Act(Relu)],
+        vec![Link::Act(Relu), Link::Bias],
+        vec![Link::Act(Tanh), Link::Norm(Spatial), Link::Act(Logistic), Link::Bias],
+        vec![Link::Norm(PerActivation), Link::Act(Elu)],
+        vec![Link::Bias, Link::Bias, Link::Norm(PerActivation), Link::Residual, Link::Residual],
+        vec![Link::Act(Clamp), Link::Act(Abs), Link::Act(SoftRelu)],
+        vec![Link::Act(ClippedRelu), Link::Act(Pasthru), Link::Norm(Spatial), Link::Norm(Spatial)],
+        vec![Link::Act(Abs), Link::Act(Power)],
+    ];
+    let shapes: [Shape; 4] = [
+        ([2, 6, 7, 5], [35, 1, 1], [0, 0], [1, 1], [1, 1], 1),
+        ([2, 6, 7, 21], [19, 3, 3], [1, 1], [1, 1], [1, 1], 1),
+        ([1, 6, 9, 9], [4, 3, 3], [1, 1], [2, 2], [1, 1], 1),
+        ([2, 20, 5, 6], [20, 3, 3], [1, 1], [1, 1], [1, 1], 20),
+    ];
+    let devices = devices(2);
+    for (shape, chain) in shapes.iter().flat_map(|s| chains.iter().map(move |c| (s, c))) {
+        for (data_type, layout) in TYPES.iter().flat_map(|&t| LAYOUTS.map(|l| (t, l))) {
+            let case = chain.iter().copied().fold(case(shape, data_type, layout), Case::link);
+            check(case.clone(), &devices, false);
+            check(case.scaled(), &devices, false);
+        }
+    }
+}
+
+#[test]
+fn strided_tensors_and_volumes_are_taken() {
+    let devices = devices(2);
+    for data_type in TYPES {
+        for shape in [&SHAPES[2], &SHAPES[9], &SHAPES[20]] {
+            for layout in LAYOUTS {
+                let case =
+                    case(shape, data_type, layout).link(Link::Residual).link(Link::Act(ActivationMode::Relu));
+                check(case.clone().spread(), &devices, false);
+                check(case.scattered(), &devices, false);
+            }
+        }
+        for layout in [TensorLayout::Ncdhw, TensorLayout::Ndhwc] {
+            let three = |pads: [usize; 3], strides: [usize; 3], dilations: [usize; 3]| {
+                ConvolutionDescriptor::new(&pads, &strides, &dilations).unwrap()
+            };
+            let conv = three([1, 0, 1], [2, 1, 1], [1, 1, 2]);
+            let case = Case::new(data_type, layout, &[2, 5, 6, 4, 9], &[18, 5, 3, 2, 3], conv);
+            check(case.link(Link::Bias), &devices, false);
+            let conv = three([0; 3], [1; 3], [1; 3]);
+            let case = Case::new(data_type, layout, &[2, 5, 3, 4, 5], &[18, 5, 1, 1, 1], conv);
+            check(case.link(Link::Residual).integers(), &devices, true);
+            let conv = three([1; 3], [1; 3], [1; 3]).with_groups(6).unwrap();
+            let case = Case::new(data_type, layout, &[1, 6, 3, 4, 5], &[12, 1, 3, 3, 3], conv);
+            check(case.integers(), &devices, true);
+        }
+    }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let by_threads: Vec<_> = [1, 2, 3, 5].map(devices).into();
+    for shape in SHAPES {
+        for layout in LAYOUTS {
+            let case = case(shape, DataType::Float, layout).link(Link::Norm(BatchNormMode::Spatial));
+            let ready = Ready::new(&case);
+            for isa in 0..by_threads[0].len() {
+                let run = |devices: &Vec<_>| ready.run(&*case.load(&Direct, &devices[isa]), true);
+                let results: Vec<_> = by_threads.iter().map(run).collect();
+                assert!(results.iter().all(|r| *r == results[0]), "{case:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_executable_runs_on_many_threads_at_once() {
+    for device in devices(2) {
+        for layout in LAYOUTS {
+            let case = case(&SHAPES[9], DataType::Float, layout).link(Link::Residual).integers();
+            let (ready, executable) = (Ready::new(&case), case.load(&Direct, &device));
+            let once = || ready.compare(&ready.run(&*executable, true), true, "at once with others");
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| (0..20).for_each(|_| once()));
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The micro-kernel: a register tile of R pixels by V vectors of output channels.
+//!
+//! Every output is the sum over depth taps, height taps, width taps and channels, in this order, of input
+//! times weight, whatever the tile that computes it. A *dense* tile multiplies one input value, in all
+//! lanes, by a vector of weights. A *lane-wise* tile (grouped convolution) multiplies a vector of inputs,
+//! each lane having an input of its own group.
+
+use crate::epilogue::Steps;
+use crate::isa::{Kernel, Simd};
+
+/// Rows of the largest tile of any instruction set.
+const MAX_ROWS: usize = 14;
+
+/// What a tile computes. Distances count floats.
+pub(super) struct Tile<'a> {
+    /// First pixel, first tap, first channel.
+    pub(super) x: *const f32,
+    /// Weights of the first tap, packed: taps, channels, V vectors.
+    pub(super) w: *const f32,
+    /// First pixel's outputs.
+    pub(super) y: *mut f32,
+    /// From one pixel to the next in `x` and `y`.
+    pub(super) x_pixel: usize,
+    pub(super) y_pixel: usize,
+    /// Number of taps in depth, height, width.
+    pub(super) taps: [usize; 3],
+    /// From one tap to the next in `x`.
+    pub(super) x_tap: [usize; 3],
+    /// From one depth tap, and from one height tap, to the next in `w`.
+    pub(super) w_tap: [usize; 2],
+    /// Products at each tap, whose weights and inputs follow one another.
+    pub(super) depth: usize,
+    /// The front of the epilogue is applied to the sums, with these channels' scales and shifts.
+    pub(super) steps: &'a Steps<'a>,
+    pub(super) channel: usize,
+    /// Lanes of the last vector that are stored.
+    pub(super) tail: usize,
+}
+
+pub(super) type TileFn = unsafe fn(&Tile<'_>);
+
+/// The micro-kernels of an instruction set.
+#[derive(Clone, Copy)]
+pub(super) struct Tiles {
+    /// By vectors, then by rows, each less 1.
+    dense: [[TileFn; MAX_ROWS]; 2],
+    lanewise: [TileFn; MAX_ROWS],
+    /// Rows of the largest tile with one and with two vectors.
+    pub(super) rows: [usize; 2],
+}
+
+impl Tiles {
+    pub(super) fn of<S: Simd>() -> Self {
+        macro_rules! rows {
+            ($v:literal, $lanewise:literal: $($r:literal)*) => { [$(tile::<S, $r, $v, $lanewise>),*] };
+        }
+        Tiles {
+            dense: [
+                rows!(1, false: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+                rows!(2, false: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+            ],
+            lanewise: rows!(1, true: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+            rows: S::ROWS,
+        }
+    }
+
+    /// The kernel for this tile.
+    pub(super) fn get(&self, lanewise: bool, vectors: usize, rows: usize) -> TileFn {
+        if lanewise { self.lanewise[rows - 1] } else { self.dense[vectors - 1][rows - 1] }
+    }
+}
+
+/// # Safety
+/// The CPU has the instruction set, and all that the tile names is readable and writable.
+unsafe fn tile<S: Simd, const R: usize, const V: usize, const LANEWISE: bool>(tile: &Tile<'_>) {
+    // Larger tiles than the set has registers for are never asked for; this keeps them from being made.
+    if const { R <= S::ROWS[V - 1] } {
+        // SAFETY: the caller's.
+        unsafe { S::enter(Sum::<R, V, LANEWISE>(tile)) }
+    }
+}
+
+struct Sum<'a, const R: usize, const V: usize, const LANEWISE: bool>(&'a Tile<'a>);
+
+impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R, V, LANEWISE> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let t = self.0;
+        let mut acc = [[s.splat(0.0); V]; R];
+        let step = if LANEWISE { S::LANES } else { 1 };
+        // SAFETY: `tile`'s caller says that all that the tile names is readable.
+        unsafe {
+            let (mut x2, mut w2) = (t.x, t.w);
+            for _ in 0..t.taps[0] {
+                let (mut x1, mut w1) = (x2, w2);
+                for _ in 0..t.taps[1] {
+                    let (mut x0, mut w) = (x1, w1);
+                    for _ in 0..t.taps[2] {
+                        let mut x = x0;
+                        for _ in 0..t.depth {
+                            let weights: [S::V; V] = std::array::from_fn(|v| s.load(w.add(v * S::LANES)));
+                            for (r, acc) in acc.iter_mut().enumerate() {
+                                let pixel = x.add(r * t.x_pixel);
+                                let input = if LANEWISE { s.load(pixel) } else { s.load_splat(pixel) };
+                                for v in 0..V {
+                                    acc[v] = s.fma(input, weights[v], acc[v]);
+                                }
+                            }
+                            w = w.add(V * S::LANES);
+                            x = x.add(step);
+                        }
+                        x0 = x0.wrapping_add(t.x_tap[2]);
+                    }
+                    x1 = x1.wrapping_add(t.x_tap[1]);
+                    w1 = w1.wrapping_add(t.w_tap[1]);
+                }
+                x2 = x2.wrapping_add(t.x_tap[0]);
+                w2 = w2.wrapping_add(t.w_tap[0]);
+            }
+        }
+        // SAFETY: `tile`'s caller says that the outputs are writable; tables have room for whole tiles.
+        unsafe { store(s, t, acc) }
+    }
+}
+
+/// # Safety
+/// The tile's outputs are writable.
+#[inline(always)]
+unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>, acc: [[S::V; V]; R]) {
+    // SAFETY: the caller's.
+    unsafe {
+        let table =
+            |p: *const f32| -> [S::V; V] { std::array::from_fn(|v| s.load(p.add(t.channel + v * S::LANES))) };
+        let (scale, shift) = (table(t.steps.scale), table(t.steps.shift));
+        for (r, acc) in acc.iter().enumerate() {
+            let y = t.y.add(r * t.y_pixel);
+            for v in 0..V {
+                let value = t.steps.front(s, acc[v], scale[v], shift[v]);
+                if v + 1 < V || t.tail == S::LANES {
+                    s.store(y.add(v * S::LANES), value);
+                } else {
+                    s.store_part(y.add(v * S::LANES), value, t.tail);
+                }
+            }
+        }
+    }
+}

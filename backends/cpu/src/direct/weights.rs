@@ -1,0 +1,124 @@
+//! Weights in the order in which tiles read them: block of output channels, tap, input channel, lane.
+
+use crate::epilogue::load_strided;
+use crate::isa::{Kernel, MAX_LANES, Number, Simd};
+
+/// Output channels that one tile computes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Block {
+    /// The first of them.
+    pub(super) first: usize,
+    /// How many there are; lanes beyond have weights of 0.
+    pub(super) count: usize,
+    /// Vectors that hold them.
+    pub(super) vectors: usize,
+    /// Where their weights begin, in floats.
+    pub(super) offset: usize,
+}
+
+/// How filters lie in memory: K, C/groups, D, H, W.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Filters {
+    pub(super) channels: usize,
+    pub(super) taps: [usize; 3],
+    pub(super) strides: [usize; 5],
+}
+
+impl Filters {
+    pub(super) fn tap_count(&self) -> usize {
+        self.taps.iter().product()
+    }
+
+    /// Filters whose values follow one another: whether channels (else taps) are innermost.
+    fn innermost_channels(&self) -> Option<bool> {
+        let [_, channel, depth, height, width] = self.strides;
+        let [d, h, w] = self.taps;
+        // Strides of dimensions of length 1 do not matter.
+        let fits = |len: usize, stride: usize, expected: usize| len == 1 || stride == expected;
+        let spatial =
+            |unit: usize| fits(w, width, unit) && fits(h, height, w * unit) && fits(d, depth, h * w * unit);
+        if spatial(1) && fits(self.channels, channel, d * h * w) {
+            Some(false)
+        } else if spatial(self.channels) && fits(self.channels, channel, 1) {
+            Some(true)
+        } else {
+            None
+        }
+    }
+
+    fn offset(&self, channel: usize, tap: usize) -> usize {
+        let [_, _, h, w] = [0, 0, self.taps[1], self.taps[2]];
+        channel * self.strides[1]
+            + tap / (h * w) * self.strides[2]
+            + tap / w % h * self.strides[3]
+            + tap % w * self.strides[4]
+    }
+}
+
+/// What [`pack`] does: one block's weights.
+pub(super) struct PackWeights<'a> {
+    pub(super) filters: &'a Filters,
+    pub(super) block: Block,
+    /// The first value of the first filter of all.
+    pub(super) source: *const std::ffi::c_void,
+    pub(super) target: *mut f32,
+}
+
+pub(super) type PackWeightsFn = unsafe fn(&PackWeights<'_>);
+
+/// Packs the weights of a block.
+///
+/// # Safety
+/// The CPU has the instruction set; `source` has the filters, of type `T`; `target` has room for the
+/// block's weights.
+pub(super) unsafe fn pack<S: Simd, T: Number>(args: &PackWeights<'_>) {
+    // SAFETY: the caller's.
+    unsafe { S::enter(Pack::<T>(args, std::marker::PhantomData)) }
+}
+
+struct Pack<'a, T>(&'a PackWeights<'a>, std::marker::PhantomData<T>);
+
+impl<T: Number> Kernel for Pack<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let &PackWeights { filters, block, source, target } = self.0;
+        let (channels, taps) = (filters.channels, filters.tap_count());
+        let (len, width) = (channels * taps, block.vectors * S::LANES);
+        let innermost_channels = filters.innermost_channels();
+        for vector in 0..block.vectors {
+            let lanes = block.count.saturating_sub(vector * S::LANES).min(S::LANES);
+            let first = block.first + vector * S::LANES;
+            // SAFETY: `pack`'s caller says that the filters are readable and the block writable.
+            unsafe {
+                let source = source.cast::<T>().add(first * filters.strides[0]);
+                let target = target.add(vector * S::LANES);
+                let Some(innermost_channels) = innermost_channels else {
+                    for i in 0..len {
+                        let p = source.add(filters.offset(i % channels, i / channels));
+                        let column = load_strided(s, p, filters.strides[0], lanes);
+                        s.store(target.add(i * width), column);
+                    }
+                    continue;
+                };
+                for i in (0..len).step_by(S::LANES) {
+                    let n = (len - i).min(S::LANES);
+                    let mut square = [s.splat(0.0); MAX_LANES];
+                    for (lane, row) in square[..lanes].iter_mut().enumerate() {
+                        *row = load_strided(s, source.add(lane * filters.strides[0] + i), 1, n);
+                    }
+                    s.transpose(&mut square);
+                    for (j, column) in square[..n].iter().enumerate() {
+                        let at = if innermost_channels {
+                            i + j
+                        } else {
+                            (i + j) % taps * channels + (i + j) / taps
+                        };
+                        s.store(target.add(at * width), *column);
+                    }
+                }
+            }
+        }
+    }
+}
