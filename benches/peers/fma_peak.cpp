@@ -15,7 +15,7 @@ namespace {
 
 // Vector registers, and independent chains: more than latency times throughput, fewer than registers.
 #if defined(__AVX512F__)
-constexpr int vector_bytes = 64, chains = 24;
+constexpr int vector_bytes = 64, chains = 20;
 #elif defined(__AVX__)
 constexpr int vector_bytes = 32, chains = 12;
 #else
@@ -43,9 +43,9 @@ double measure(double seconds) {
     do {
         for (int i = 0; i < 4096; i++) {
             // The assembler statements keep the compiler from leaving anything out.
-#pragma GCC unroll 24
+#pragma GCC unroll 20
             for (int c = 0; c < chains; c++) sums[c] = sums[c] * factor + step;
-#pragma GCC unroll 24
+#pragma GCC unroll 20
             for (int c = 0; c < chains; c++) asm volatile("" : VECTOR_REGISTER(sums[c]));
         }
         rounds += 4096;
