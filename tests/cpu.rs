@@ -1,0 +1,5 @@
+//! The corpus and random cases on the CPU.
+
+fn main() -> std::process::ExitCode {
+    fuseplan_suite::run("cpu")
+}

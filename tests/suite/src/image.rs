@@ -1,0 +1,118 @@
+//! Tensors as bytes, with poison around and between the elements.
+
+use fuseplan::TensorDescriptor;
+
+use crate::number;
+
+/// Every byte that is no element. In each floating-point type it makes a NaN, so that a kernel that reads
+/// it into a result, or leaves an element unwritten, cannot pass.
+const POISON: u8 = 0xff;
+
+/// Bytes of poison before and behind a tensor.
+const GUARD: usize = 256;
+
+/// A tensor in memory. In memory that is aligned to [`GUARD`], as every device's is, its first element is
+/// aligned to its size and to nothing more.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Image {
+    descriptor: TensorDescriptor,
+    bytes: Vec<u8>,
+}
+
+impl Image {
+    /// A tensor with nothing written.
+    pub(crate) fn poisoned(descriptor: TensorDescriptor) -> Self {
+        let bytes = vec![POISON; 2 * GUARD + descriptor.data_type().size() + descriptor.bytes()];
+        Image { descriptor, bytes }
+    }
+
+    /// A tensor with values in the order N, C, (D,) H, W.
+    pub(crate) fn of(descriptor: TensorDescriptor, values: &[f64]) -> Self {
+        let mut image = Self::poisoned(descriptor);
+        let size = descriptor.data_type().size();
+        for (offset, &value) in offsets(&descriptor).zip(values) {
+            let start = image.start() + offset * size;
+            number::encode(value, descriptor.data_type(), &mut image.bytes[start..start + size]);
+        }
+        image
+    }
+
+    /// What lies there.
+    pub(crate) fn descriptor(&self) -> &TensorDescriptor {
+        &self.descriptor
+    }
+
+    /// Where the first element lies.
+    pub(crate) fn start(&self) -> usize {
+        GUARD + self.descriptor.data_type().size()
+    }
+
+    /// Everything, poison included.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Everything, poison included.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
+    /// The elements, in the order N, C, (D,) H, W.
+    pub(crate) fn values(&self) -> Vec<f64> {
+        let size = self.descriptor.data_type().size();
+        let element = |offset| {
+            let start = self.start() + offset * size;
+            number::decode(&self.bytes[start..start + size], self.descriptor.data_type())
+        };
+        offsets(&self.descriptor).map(element).collect()
+    }
+
+    /// The distance in bytes from the first element to a byte that should be poison and is not.
+    pub(crate) fn damage(&self) -> Option<isize> {
+        let size = self.descriptor.data_type().size();
+        let mut element = vec![false; self.bytes.len()];
+        for offset in offsets(&self.descriptor) {
+            let start = self.start() + offset * size;
+            element[start..start + size].fill(true);
+        }
+        let at = self.bytes.iter().zip(&element).position(|(&byte, &element)| !element && byte != POISON);
+        at.map(|at| at as isize - self.start() as isize)
+    }
+}
+
+/// Offsets of the elements from the first, in elements, in the order N, C, (D,) H, W.
+fn offsets(descriptor: &TensorDescriptor) -> impl Iterator<Item = usize> + '_ {
+    let (lens, strides) = (descriptor.lens(), descriptor.strides());
+    (0..descriptor.element_count()).map(|mut index| {
+        let mut offset = 0;
+        for d in (0..lens.len()).rev() {
+            offset += index % lens[d] * strides[d];
+            index /= lens[d];
+        }
+        offset
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Layout;
+    use fuseplan::DataType;
+
+    #[test]
+    fn values_survive_and_damage_is_seen() {
+        let descriptor = Layout::named("nhwc-gap2").describe(DataType::Half, &[2, 3, 2, 2]).unwrap();
+        let values: Vec<f64> = (0..24).map(f64::from).collect();
+        let image = Image::of(descriptor, &values);
+        assert_eq!(image.values(), values);
+        assert_eq!(image.damage(), None);
+        assert!(Image::poisoned(descriptor).values().iter().all(|v| v.is_nan()));
+        // Before, in the first gap (behind three channels), and behind.
+        for at in [-1, 6, descriptor.bytes() as isize] {
+            let mut damaged = image.clone();
+            let byte = image.start().wrapping_add_signed(at);
+            damaged.bytes_mut()[byte] = 0;
+            assert_eq!(damaged.damage(), Some(at));
+        }
+    }
+}

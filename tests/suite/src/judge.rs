@@ -1,0 +1,242 @@
+//! Whether what a case gave is what it had to give.
+
+use fuseplan::DataType;
+
+use crate::case::{Case, Refused, Stage};
+use crate::command;
+use crate::data::{self, EXACT_EPSILON, Tier};
+use crate::library::{Library, Refusal};
+use crate::number::round;
+use crate::oracle::{self, F32_ROUNDOFF, Field, five};
+
+/// MIOpen's limit of the root mean square error over the range, in units of the type's epsilon.
+const MIOPEN_TOLERANCE: f64 = 80.0;
+
+/// Puts a case through every solver that takes it, in every tier that it is in; or through its refusal.
+///
+/// # Errors
+/// What is wrong, with the first bad element and how to see it again.
+pub fn judge(library: &Library, case: &Case, seed: u64) -> Result<(), String> {
+    match &case.refused {
+        Some(refused) => judge_refusal(library, case, refused, seed),
+        None => {
+            let mut tiers = vec![Tier::Bound];
+            if case.can_be_exact() {
+                tiers.push(Tier::Exact);
+            }
+            tiers.into_iter().try_for_each(|tier| judge_tier(library, case, tier, seed))
+        }
+    }
+}
+
+fn judge_tier(library: &Library, case: &Case, tier: Tier, seed: u64) -> Result<(), String> {
+    let mut case = case.clone();
+    let mut roundoff = F32_ROUNDOFF;
+    if tier == Tier::Exact {
+        (case.epsilon, roundoff) = (EXACT_EPSILON, 0.0);
+    }
+    let operands = data::operands(&case, tier, seed ^ hash(&case.id));
+    let expected =
+        oracle::expect(&case, &operands, roundoff).map_err(|text| format!("{}: {text}", case.id))?;
+    let built = library.build(&case).map_err(|refusal| unexpected(&case, "", &refusal))?;
+    if built.plan.output().lens() != case.output_lens() {
+        let (found, wanted) = (built.plan.output().lens(), case.output_lens());
+        return Err(format!("{}: the plan's output has lengths {found:?}, want {wanted:?}", case.id));
+    }
+    let chosen = library.compile(&built, None).map_err(|refusal| unexpected(&case, "", &refusal))?;
+    let mut first = None;
+    for solver in library.solvers() {
+        let compiled = match library.compile(&built, Some(solver)) {
+            Err(refusal) if refusal.reason == "NoSolver" => continue,
+            other => other.map_err(|refusal| unexpected(&case, solver, &refusal))?,
+        };
+        first = first.or(Some(solver));
+        let repeat = |text: String| report(&case, solver, tier, seed, &text);
+        let outcome = library.execute(&case, &built, &compiled, &operands).map_err(repeat)?;
+        if let Some(fault) = outcome.faults.first() {
+            return Err(repeat(fault.clone()));
+        }
+        if outcome.results.len() != expected.len() {
+            return Err(repeat(format!("{} results, want {}", outcome.results.len(), expected.len())));
+        }
+        for (at, ((data_type, found), field)) in outcome.results.iter().zip(&expected).enumerate() {
+            compare(*data_type, found, field)
+                .and_then(
+                    |()| if tier == Tier::Bound { compatible(*data_type, found, field) } else { Ok(()) },
+                )
+                .map_err(|text| repeat(format!("result {at}: {text}")))?;
+        }
+    }
+    if first.copied() != Some(chosen.info().solver) {
+        let chosen = chosen.info().solver;
+        return Err(format!("{}: {chosen} was chosen, the first that takes it is {first:?}", case.id));
+    }
+    Ok(())
+}
+
+/// Every element within its bounds.
+fn compare(data_type: DataType, found: &[f64], want: &Field) -> Result<(), String> {
+    let bad = |i: &usize| {
+        let (least, greatest) = want.accepted(*i, data_type);
+        let right =
+            (least..=greatest).contains(&found[*i]) || (want.value[*i].is_nan() && found[*i].is_nan());
+        !right
+    };
+    let mut wrong = (0..found.len()).filter(bad);
+    let Some(i) = wrong.next() else { return Ok(()) };
+    let mut place = [0; 5];
+    let mut rest = i;
+    for d in (0..5).rev() {
+        place[d] = rest % want.lens[d];
+        rest /= want.lens[d];
+    }
+    let (least, greatest) = want.accepted(i, data_type);
+    Err(format!(
+        "element {place:?} (N, C, D, H, W) is {}, want {} rounded to {data_type} (accepted: {least} to {greatest}); \
+         {} of {} elements are wrong",
+        found[i],
+        want.value[i],
+        1 + wrong.count(),
+        found.len()
+    ))
+}
+
+/// MIOpen's own measure: root mean square error over the greatest magnitude.
+fn compatible(data_type: DataType, found: &[f64], want: &Field) -> Result<(), String> {
+    let pairs = || found.iter().zip(&want.value).map(|(&a, &b)| (a, round(b, data_type)));
+    let range = pairs().fold(f64::MIN_POSITIVE, |range, (a, b)| range.max(a.abs()).max(b.abs()));
+    let sum: f64 = pairs().filter(|(a, b)| a != b).map(|(a, b)| ((a - b) / range).powi(2)).sum();
+    let error = (sum / found.len() as f64).sqrt();
+    let allowed = MIOPEN_TOLERANCE * data_type.epsilon();
+    if error < allowed {
+        Ok(())
+    } else {
+        Err(format!("MIOpen's RMS error is {error:e}, allowed {allowed:e}"))
+    }
+}
+
+fn judge_refusal(library: &Library, case: &Case, want: &Refused, seed: u64) -> Result<(), String> {
+    let refusal = match library.build(case) {
+        Err(refusal) => refusal,
+        Ok(built) => match library.compile(&built, None) {
+            Err(refusal) => refusal,
+            Ok(compiled) => {
+                return Err(format!("{}: {} took it, want {want:?}", case.id, compiled.info().solver));
+            }
+        },
+    };
+    let contains = |text: &str, words: &[String]| words.iter().all(|word| text.contains(word.as_str()));
+    let same = refusal.stage == want.stage
+        && refusal.at == want.at
+        && refusal.reason == want.reason
+        && contains(&refusal.sentence, &want.says)
+        && contains(&refusal.accepts, &want.accepts);
+    if !same {
+        return Err(format!("{}: found {refusal:?}\n  want {want:?}", case.id));
+    }
+    // A plan is as usable behind a rejected append as before.
+    let (Stage::Append, 1.., Some(built)) = (refusal.stage, refusal.at, &refusal.rest) else {
+        return Ok(());
+    };
+    let mut rest = case.clone();
+    rest.ops.truncate(refusal.at);
+    rest.alpha.truncate(refusal.at);
+    let operands = data::operands(&rest, Tier::Bound, seed);
+    let expected = oracle::expect(&rest, &operands, F32_ROUNDOFF)?;
+    let compiled = library.compile(built, None).map_err(|refusal| unexpected(&rest, "", &refusal))?;
+    let outcome = library.execute(&rest, built, &compiled, &operands)?;
+    let (data_type, found) = &outcome.results[0];
+    compare(*data_type, found, &expected[0])
+        .map_err(|text| format!("{}: behind the rejection: {text}", case.id))
+}
+
+fn unexpected(case: &Case, solver: &str, refusal: &Refusal) -> String {
+    format!(
+        "{}: {solver} refused: {:?}: {} (operator {})",
+        case.id, refusal.stage, refusal.sentence, refusal.at
+    )
+}
+
+/// A failure with all that is needed to see it again.
+fn report(case: &Case, solver: &str, tier: Tier, seed: u64, text: &str) -> String {
+    let mut report = format!("{} on {solver}, tier {tier:?}, seed {seed}: {text}\n", case.id);
+    report += &format!(
+        "  {} {:?} {} -> {:?}, operators {:?}, alpha {:?}, beta {}\n",
+        case.data_type,
+        five(&case.input),
+        case.layout.name(),
+        case.output_lens(),
+        case.ops,
+        case.alpha,
+        case.beta
+    );
+    report +=
+        &format!("  again: FUSEPLAN_TEST_SEED={seed} cargo test --test <backend> -- --exact {}\n", case.id);
+    if let Some(line) = command::driver(case) {
+        report += &format!("  driver: {line}\n");
+    }
+    report
+}
+
+/// FNV-1a: the same on every machine and in every version.
+fn hash(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random;
+
+    /// What a kernel that computes in f64 and rounds once would give.
+    fn right(field: &Field, data_type: DataType) -> Vec<f64> {
+        field.value.iter().map(|&value| round(value, data_type)).collect()
+    }
+
+    #[test]
+    fn a_right_result_passes_and_one_wrong_element_fails() {
+        let mut tried = [0, 0];
+        for number in 0..200 {
+            let case = random::case(3, number);
+            for (tier, roundoff) in [(Tier::Exact, 0.0), (Tier::Bound, F32_ROUNDOFF)] {
+                if tier == Tier::Exact && !case.can_be_exact() {
+                    continue;
+                }
+                let exact = Case { epsilon: EXACT_EPSILON, ..case.clone() };
+                let case = if tier == Tier::Exact { &exact } else { &case };
+                let operands = data::operands(case, tier, number as u64);
+                let want = &oracle::expect(case, &operands, roundoff).unwrap()[0];
+                let found = right(want, case.data_type);
+                compare(case.data_type, &found, want).unwrap();
+                compatible(case.data_type, &found, want).unwrap();
+                let middle = found.len() / 2;
+                // Off by four units of the type in a normal number, and not written at all.
+                let step = 4.0 * case.data_type.epsilon() * found[middle].abs().max(1.0);
+                let reach = operands.input.len().max(100) as f64 * F32_ROUNDOFF * 100.0;
+                for wrong in [found[middle] + step + reach, f64::NAN] {
+                    let mut found = found.clone();
+                    found[middle] = wrong;
+                    let text = compare(case.data_type, &found, want).unwrap_err();
+                    assert!(text.contains("1 of "), "{text}");
+                }
+                tried[usize::from(tier == Tier::Exact)] += 1;
+            }
+        }
+        assert!(tried[0] > 150 && tried[1] > 50, "{tried:?}");
+    }
+
+    #[test]
+    fn the_compatibility_tier_is_miopens() {
+        let case = Case { input: vec![1, 1, 1, 4], ..random::case(0, 0) };
+        let case = Case { ops: Vec::new(), alpha: Vec::new(), beta: 0.0, ..case };
+        let operands =
+            oracle::Operands { input: vec![1.0, 2.0, 3.0, 4.0], ops: Vec::new(), prior: Vec::new() };
+        let want = &oracle::expect(&case, &operands, 0.0).unwrap()[0];
+        let found = |off: f64| [1.0, 2.0, 3.0 + off, 4.0];
+        // sqrt(off²) / (sqrt(4) · 4) against 80 ε.
+        let limit = 8.0 * 80.0 * DataType::Float.epsilon();
+        compatible(DataType::Float, &found(limit * 0.99), want).unwrap();
+        compatible(DataType::Float, &found(limit * 1.01), want).unwrap_err();
+    }
+}

@@ -1,0 +1,72 @@
+//! The corpus of named cases, the oracle that judges them, and the runner that every backend is put through.
+//!
+//! A case is data (`tests/data/*.toml`) or drawn at random. It becomes a plan; every solver that takes the
+//! plan runs it, each on its own, and each is judged by the same f64 oracle, never by another kernel. A
+//! backend's test is one line: `fuseplan_suite::run("cpu")`.
+
+pub mod case;
+pub mod command;
+pub mod corpus;
+pub mod data;
+mod image;
+pub mod judge;
+pub mod layout;
+pub mod library;
+pub mod number;
+pub mod oracle;
+pub mod random;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, FormatSetting, Trial};
+
+use library::Library;
+
+/// Random cases of a run, if `FUSEPLAN_TEST_CASES` does not say otherwise.
+const RANDOM_CASES: usize = 2_000;
+
+/// Runs every case of the corpus, then random cases, on a backend's first device; each is a test of its own.
+///
+/// Environment: `FUSEPLAN_TEST_SEED` (a number, 0 by default) draws other data and other random cases;
+/// `FUSEPLAN_TEST_CASES` says how many of the latter. A backend without a device is one ignored test, which
+/// says why, unless `REQUIRE_BACKEND` lists the backend: then it is a failure.
+pub fn run(backend: &str) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    if arguments.filter.is_none() && !arguments.list {
+        arguments.format.get_or_insert(FormatSetting::Terse);
+    }
+    let trials = match Library::open(backend) {
+        Ok(library) => trials(Arc::new(library)),
+        Err(reason) => {
+            let required = std::env::var("REQUIRE_BACKEND").unwrap_or_default();
+            let required = required.split(',').any(|name| name.trim() == backend);
+            println!("{backend} has no device here: {reason}");
+            let failure = format!("REQUIRE_BACKEND names {backend}, which has no device here: {reason}");
+            vec![
+                Trial::test(format!("{backend}.device"), || Err(failure.into())).with_ignored_flag(!required),
+            ]
+        }
+    };
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trials(library: Arc<Library>) -> Vec<Trial> {
+    let seed = number("FUSEPLAN_TEST_SEED", 0);
+    let random = number("FUSEPLAN_TEST_CASES", RANDOM_CASES as u64) as usize;
+    let corpus = match corpus::load() {
+        Ok(cases) => cases,
+        Err(error) => return vec![Trial::test("corpus", || Err(error.into()))],
+    };
+    let cases = corpus.into_iter().chain((0..random).map(|number| random::case(seed, number)));
+    let trial = |case: case::Case| {
+        let library = library.clone();
+        Trial::test(case.id.clone(), move || judge::judge(&library, &case, seed).map_err(Into::into))
+    };
+    cases.map(trial).collect()
+}
+
+/// The number in an environment variable.
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}

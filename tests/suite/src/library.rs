@@ -1,0 +1,479 @@
+//! The library under test: a case becomes a plan, and operands become memory of the device.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use fuseplan::{
+    ActivationBackward, ActivationBackwardArgs, ActivationForward, ActivationForwardArgs, AppendError,
+    BatchNormBackward, BatchNormBackwardArgs, BatchNormForward, BatchNormForwardArgs, BatchNormInference,
+    BatchNormInferenceArgs, BiasForward, BiasForwardArgs, CompileOptions, CompiledPlan, ConvForward,
+    ConvForwardArgs, ConvolutionDescriptor, ConvolutionMode, DataType, ExecutableInfo, FusionDirection,
+    FusionPlan, Handle, OpId, Operand, OperandMut, OperatorArgs, TensorDescriptor,
+};
+use fuseplan_api::{Device, Stream};
+
+use crate::case::{Case, OpSpec, OperandSpec, Stage};
+use crate::image::Image;
+use crate::oracle::{EXP_AVG_FACTOR, Operands};
+
+/// fuseplan on one device.
+#[derive(Debug)]
+pub struct Library {
+    handle: Handle,
+    /// For memory; the same device as the handle's.
+    device: Arc<dyn Device>,
+    solvers: Vec<&'static str>,
+}
+
+/// A plan made from a case, with the typed handles of its operators.
+#[derive(Debug, Clone)]
+pub struct Built {
+    /// The plan.
+    pub plan: FusionPlan,
+    ids: Vec<Id>,
+}
+
+/// A typed operator handle of any kind.
+#[derive(Debug, Clone, Copy)]
+enum Id {
+    Conv(OpId<ConvForward>),
+    Bias(OpId<BiasForward>),
+    BatchNorm(OpId<BatchNormInference>),
+    Activation(OpId<ActivationForward>),
+    BatchNormForward(OpId<BatchNormForward>),
+    BatchNormBackward(OpId<BatchNormBackward>),
+    ActivationBackward(OpId<ActivationBackward>),
+}
+
+/// Why a case was not computed.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    /// Where.
+    pub stage: Stage,
+    /// The operator.
+    pub at: usize,
+    /// The name of the error's or reason's variant.
+    pub reason: String,
+    /// The error in words.
+    pub sentence: String,
+    /// The nearest thing that would have been accepted.
+    pub accepts: String,
+    /// The plan as far as it came, of a rejected append.
+    pub rest: Option<Box<Built>>,
+}
+
+/// What an execution left behind.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The output, then what the operators wrote besides, with their types.
+    pub results: Vec<(DataType, Vec<f64>)>,
+    /// What ran.
+    pub info: ExecutableInfo,
+    /// Writes where there was nothing to write, and results that were not the same a second time.
+    pub faults: Vec<String>,
+}
+
+impl Refusal {
+    fn new(stage: Stage, at: usize, error: &(impl std::fmt::Debug + std::fmt::Display)) -> Self {
+        Refusal {
+            stage,
+            at,
+            reason: variant(error),
+            sentence: error.to_string(),
+            accepts: String::new(),
+            rest: None,
+        }
+    }
+}
+
+/// The name of an enumeration's variant.
+pub fn variant(error: &impl std::fmt::Debug) -> String {
+    format!("{error:?}").chars().take_while(|c| c.is_alphanumeric()).collect()
+}
+
+impl Library {
+    /// The library on a backend's first device.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn open(backend: &str) -> Result<Self, String> {
+        let found = fuseplan::discover(backend).map_err(|error| error.to_string())?;
+        if found.devices.is_empty() {
+            return Err(found.notes.join("; "));
+        }
+        Self::on(Handle::open(backend, 0).map_err(|error| error.to_string())?)
+    }
+
+    /// The library on a handle's device.
+    ///
+    /// # Errors
+    /// The device cannot be opened a second time, for its memory.
+    pub fn on(handle: Handle) -> Result<Self, String> {
+        let info = handle.device_info();
+        let backend = fuseplan::backends().iter().find(|backend| backend.name() == info.backend);
+        let backend = backend.ok_or("the handle's backend is not of this build")?;
+        let device = backend.open(info.ordinal).map_err(|error| error.to_string())?;
+        let solvers = backend.solvers().iter().map(|solver| solver.id()).collect();
+        Ok(Library { handle, device, solvers })
+    }
+
+    /// Every solver of the backend, in the order in which they are tried.
+    pub fn solvers(&self) -> &[&'static str] {
+        &self.solvers
+    }
+
+    /// The handle.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// The plan of a case.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn build(&self, case: &Case) -> Result<Built, Refusal> {
+        let input = case.layout.describe(case.data_type, &case.input);
+        let input = input.map_err(|error| Refusal::new(Stage::Descriptor, 0, &error))?;
+        let plan = if case.for_device {
+            FusionPlan::for_device(FusionDirection::Vertical, input, &self.handle)
+        } else {
+            FusionPlan::new(FusionDirection::Vertical, input)
+        };
+        let plan = plan.map_err(|error| Refusal::new(Stage::Plan, 0, &error))?;
+        let mut built = Built { plan, ids: Vec::new() };
+        for (at, op) in case.ops.iter().enumerate() {
+            match append(&mut built.plan, case, op, at) {
+                Ok(id) => built.ids.push(id),
+                Err(refusal) => return Err(Refusal { rest: Some(built.into()), ..refusal }),
+            }
+        }
+        Ok(built)
+    }
+
+    /// Compiles a case's plan for the library's device, for one solver if it is named.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn compile(&self, built: &Built, solver: Option<&str>) -> Result<CompiledPlan, Refusal> {
+        let options = CompileOptions::default();
+        let options = solver.map_or(options.clone(), |id| options.with_solver(id));
+        let last = built.ids.len().saturating_sub(1);
+        let compiled = built.plan.compile_with(&self.handle, &options);
+        compiled.map_err(|error| Refusal::new(Stage::Compile, last, &error))
+    }
+
+    /// Runs a compiled case twice, the second time with weights that are promised not to change.
+    ///
+    /// # Errors
+    /// The failure in words; no case expects one.
+    pub fn execute(
+        &self,
+        case: &Case,
+        built: &Built,
+        compiled: &CompiledPlan,
+        operands: &Operands,
+    ) -> Result<Outcome, String> {
+        let first = self.execute_once(case, built, compiled, operands, false)?;
+        let second = self.execute_once(case, built, compiled, operands, true)?;
+        let bits = |outcome: &Outcome| -> Vec<u64> {
+            outcome.results.iter().flat_map(|(_, values)| values.iter().map(|v| v.to_bits())).collect()
+        };
+        let same = bits(&first) == bits(&second);
+        let mut outcome = second;
+        outcome.faults.extend(first.faults);
+        if !same {
+            outcome.faults.push("a second run with constant weights gave other bits".into());
+        }
+        Ok(outcome)
+    }
+
+    fn execute_once(
+        &self,
+        case: &Case,
+        built: &Built,
+        compiled: &CompiledPlan,
+        operands: &Operands,
+        constant: bool,
+    ) -> Result<Outcome, String> {
+        let words = |error: &dyn std::fmt::Display| error.to_string();
+        let plan = &built.plan;
+        let input = self.upload("the input", Image::of(*plan.input(), &operands.input))?;
+        let separate = if case.in_place {
+            None
+        } else if case.beta == 0.0 {
+            Some(self.upload("the output", Image::poisoned(*plan.output()))?)
+        } else {
+            Some(self.upload("the output", Image::of(*plan.output(), &operands.prior))?)
+        };
+        let mut read = Vec::new();
+        let mut written = Vec::new();
+        for (specs, values) in case.operands().iter().zip(&operands.ops) {
+            let mut buffers = Vec::new();
+            for (spec, values) in specs.iter().zip(values) {
+                let descriptor = describe(spec)?;
+                buffers.push(self.upload(&format!("{:?}", spec.role), Image::of(descriptor, values))?);
+            }
+            read.push(buffers);
+        }
+        // Besides the output, training operators write parameters.
+        if case.is_training() {
+            let first = &case.operands()[0];
+            let params = first.iter().rfind(|spec| spec.data_type == DataType::Float);
+            let descriptor = describe(params.ok_or("a training operator has parameters")?)?;
+            for name in ["written first", "written second"] {
+                written.push(self.upload(name, Image::poisoned(descriptor))?);
+            }
+        }
+
+        let mut args = OperatorArgs::new();
+        for (i, id) in built.ids.iter().enumerate() {
+            set(&mut args, *id, case, i, &read[i], &written, constant);
+        }
+        let workspace = self.upload("workspace", Image::poisoned(bytes(compiled.workspace().max(1))?))?;
+        let output = separate.as_ref().unwrap_or(&input);
+        // SAFETY: every pointer is to memory of the device that an image of its descriptor was copied into,
+        // which lives until the stream has been waited for below.
+        unsafe {
+            compiled.execute_raw(
+                &self.handle,
+                plan.input(),
+                input.pointer(),
+                plan.output(),
+                output.pointer(),
+                &args,
+                workspace.pointer(),
+                compiled.workspace(),
+            )
+        }
+        .map_err(|error| words(&error))?;
+        self.handle.synchronize().map_err(|error| words(&error))?;
+
+        let mut faults = Vec::new();
+        let running = matches!(case.ops.first(), Some(OpSpec::BatchNormForward(norm)) if norm.running);
+        // Running statistics are read and written.
+        let updated = if running { read[0].split_off(2) } else { Vec::new() };
+        let constant = separate.iter().map(|_| &input).chain(read.iter().flatten());
+        for buffer in constant {
+            if buffer.download()? != buffer.image {
+                faults.push(format!("{} was written to", buffer.name));
+            }
+        }
+        let mut results = Vec::new();
+        for buffer in [output].into_iter().chain(&written).chain(&updated) {
+            let image = buffer.download()?;
+            if let Some(at) = image.damage() {
+                faults.push(format!("{}: byte {at}, which is no element's, was written", buffer.name));
+            }
+            results.push((image.descriptor().data_type(), image.values()));
+        }
+        if let Some(at) = workspace.download()?.damage() {
+            faults.push(format!("byte {at} behind the workspace was written"));
+        }
+        Ok(Outcome { results, info: compiled.info().clone(), faults })
+    }
+
+    fn upload(&self, name: &str, image: Image) -> Result<Buffer<'_>, String> {
+        let memory = self.device.memory();
+        let bytes = image.bytes().len();
+        let base = memory.allocate(bytes).map_err(|error| error.to_string())?;
+        let stream = Stream::borrowed(self.handle.stream());
+        let buffer = Buffer { device: &*self.device, stream, base, name: name.into(), image };
+        // SAFETY: `base` has room for `bytes`.
+        unsafe { memory.copy_in(base, buffer.image.bytes(), &buffer.stream) }
+            .map_err(|error| error.to_string())?;
+        Ok(buffer)
+    }
+}
+
+/// An image in the memory of a device.
+#[derive(Debug)]
+struct Buffer<'a> {
+    device: &'a dyn Device,
+    stream: Stream,
+    base: *mut c_void,
+    name: String,
+    /// What was copied there.
+    image: Image,
+}
+
+impl Buffer<'_> {
+    /// The first element.
+    fn pointer(&self) -> *mut c_void {
+        self.base.wrapping_byte_add(self.image.start())
+    }
+
+    fn download(&self) -> Result<Image, String> {
+        let mut image = self.image.clone();
+        // SAFETY: the image was copied there, so all of it is initialised.
+        unsafe { self.device.memory().copy_out(image.bytes_mut(), self.base, &self.stream) }
+            .map_err(|error| error.to_string())?;
+        Ok(image)
+    }
+}
+
+impl Drop for Buffer<'_> {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this size by `upload`, given back once; the stream has been waited for.
+        unsafe { self.device.memory().free(self.base, self.image.bytes().len()) }
+    }
+}
+
+/// A run of bytes.
+fn bytes(count: usize) -> Result<TensorDescriptor, String> {
+    TensorDescriptor::packed(DataType::Int8, &[count]).map_err(|error| error.to_string())
+}
+
+fn describe(spec: &OperandSpec) -> Result<TensorDescriptor, String> {
+    spec.layout.describe(spec.data_type, &spec.lens).map_err(|error| error.to_string())
+}
+
+/// Appends an operator, and holds the plan to being unchanged when that is rejected.
+fn append(plan: &mut FusionPlan, case: &Case, op: &OpSpec, at: usize) -> Result<Id, Refusal> {
+    let before = (plan.problem(), *plan.output());
+    let result = try_append(plan, case, op, at);
+    if result.is_err() {
+        assert_eq!((plan.problem(), *plan.output()), before, "a rejected append changed the plan");
+    }
+    result
+}
+
+fn try_append(plan: &mut FusionPlan, case: &Case, op: &OpSpec, at: usize) -> Result<Id, Refusal> {
+    let describing = |error| Refusal::new(Stage::Descriptor, at, &error);
+    let rejected = |error: AppendError| Refusal {
+        stage: Stage::Append,
+        at: error.index,
+        reason: variant(&error.reason),
+        sentence: error.to_string(),
+        accepts: error.accepted,
+        rest: None,
+    };
+    let id = match op {
+        OpSpec::Conv(spec) => {
+            let dims = spec.filter.len();
+            let list = |value: &dyn Fn(usize) -> usize| (0..dims).map(value).collect::<Vec<_>>();
+            let (pads, strides) = (list(&|d| spec.pad(d)), list(&|d| spec.stride(d)));
+            let conv = ConvolutionDescriptor::new(&pads, &strides, &list(&|d| spec.dilation(d)))
+                .and_then(|conv| conv.with_groups(spec.groups))
+                .map_err(describing)?;
+            let mode = if spec.transpose { ConvolutionMode::Transpose } else { ConvolutionMode::Convolution };
+            let layout = spec.weights.clone().unwrap_or_else(|| case.layout.packed());
+            let lens = spec.weight_lens(case.input[1]);
+            let data_type = spec.data_type.unwrap_or(case.data_type);
+            let weights = if lens.len() == case.input.len() {
+                layout.describe(data_type, &lens)
+            } else {
+                TensorDescriptor::packed(data_type, &lens)
+            };
+            Id::Conv(
+                plan.append(ConvForward::new(conv.with_mode(mode), weights.map_err(describing)?))
+                    .map_err(rejected)?,
+            )
+        }
+        OpSpec::Bias(spec) => {
+            let bias = match &spec.lens {
+                Some(lens) => BiasForward::with_descriptor(
+                    TensorDescriptor::packed(spec.data_type.unwrap_or(case.data_type), lens)
+                        .map_err(describing)?,
+                ),
+                None => BiasForward::new(),
+            };
+            Id::Bias(plan.append(bias).map_err(rejected)?)
+        }
+        OpSpec::Residual(spec) => {
+            let bias = match &spec.layout {
+                Some(layout) => BiasForward::with_descriptor(
+                    layout.describe(case.data_type, plan.output().lens()).map_err(describing)?,
+                ),
+                None => BiasForward::residual(),
+            };
+            Id::Bias(plan.append(bias).map_err(rejected)?)
+        }
+        OpSpec::BatchNorm(spec) => {
+            let norm = match &spec.params {
+                Some(lens) => BatchNormInference::with_descriptor(
+                    spec.mode,
+                    TensorDescriptor::packed(DataType::Float, lens).map_err(describing)?,
+                ),
+                None => BatchNormInference::new(spec.mode),
+            };
+            Id::BatchNorm(plan.append(norm).map_err(rejected)?)
+        }
+        OpSpec::Activation(spec) => {
+            Id::Activation(plan.append(ActivationForward::new(spec.mode)).map_err(rejected)?)
+        }
+        OpSpec::BatchNormForward(spec) => Id::BatchNormForward(
+            plan.append(BatchNormForward::new(spec.mode, spec.running)).map_err(rejected)?,
+        ),
+        OpSpec::BatchNormBackward(spec) => {
+            Id::BatchNormBackward(plan.append(BatchNormBackward::new(spec.mode)).map_err(rejected)?)
+        }
+        OpSpec::ActivationBackward(spec) => {
+            Id::ActivationBackward(plan.append(ActivationBackward::new(spec.mode)).map_err(rejected)?)
+        }
+    };
+    Ok(id)
+}
+
+fn set<'a>(
+    args: &mut OperatorArgs<'a>,
+    id: Id,
+    case: &Case,
+    i: usize,
+    read: &'a [Buffer<'_>],
+    written: &'a [Buffer<'_>],
+    constant: bool,
+) {
+    let alpha = case.alpha[i];
+    let beta = if i + 1 == case.ops.len() { case.beta } else { 0.0 };
+    let epsilon = case.epsilon;
+    let operand = |at: usize| {
+        let buffer: &Buffer<'_> = &read[at];
+        let size = buffer.image.descriptor().bytes();
+        // SAFETY: the buffer holds the operand and outlives the arguments; nobody writes to it.
+        let operand = unsafe { Operand::from_raw(buffer.pointer(), Some(size)) };
+        // SAFETY: as above.
+        if constant { unsafe { operand.constant() } } else { operand }
+    };
+    let target = |buffer: Option<&'a Buffer<'_>>| match buffer {
+        // SAFETY: the buffer has room for the operand and outlives the arguments; nobody else uses it.
+        Some(buffer) => unsafe {
+            OperandMut::from_raw(buffer.pointer(), Some(buffer.image.descriptor().bytes()))
+        },
+        None => OperandMut::none(),
+    };
+    let [a, b, c] = match &case.ops[i] {
+        OpSpec::Activation(spec) | OpSpec::ActivationBackward(spec) => spec.params,
+        _ => [0.0; 3],
+    };
+    match id {
+        Id::Conv(id) => args.set(id, ConvForwardArgs::new(operand(0)).alpha(alpha).beta(beta)),
+        Id::Bias(id) => args.set(id, BiasForwardArgs::new(operand(0)).alpha(alpha).beta(beta)),
+        Id::BatchNorm(id) => {
+            let new = BatchNormInferenceArgs::new(operand(0), operand(1), operand(2), operand(3), epsilon);
+            args.set(id, new.alpha(alpha).beta(beta))
+        }
+        Id::Activation(id) => args.set(id, ActivationForwardArgs::new(a, b, c).alpha(alpha).beta(beta)),
+        Id::BatchNormForward(id) => {
+            let new = BatchNormForwardArgs::new(
+                operand(0),
+                operand(1),
+                target(written.first()),
+                target(written.get(1)),
+                target(read.get(2)),
+                target(read.get(3)),
+                EXP_AVG_FACTOR,
+                epsilon,
+            );
+            args.set(id, new.alpha(alpha).beta(beta))
+        }
+        Id::BatchNormBackward(id) => {
+            let [x, scale, bias, mean, inverse] = [0, 1, 2, 3, 4].map(operand);
+            let (first, second) = (target(written.first()), target(written.get(1)));
+            let new = BatchNormBackwardArgs::new(x, scale, bias, mean, inverse, first, second);
+            args.set(id, new.alpha(alpha).beta(beta))
+        }
+        Id::ActivationBackward(id) => {
+            args.set(id, ActivationBackwardArgs::new(operand(0), a, b, c).alpha(alpha).beta(beta))
+        }
+    };
+}

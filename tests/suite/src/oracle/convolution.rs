@@ -1,0 +1,69 @@
+//! Cross-correlation by its definition.
+
+use super::Field;
+use crate::case::ConvSpec;
+
+/// A spatial dimension, (D,) H or W, as D, H, W.
+fn three(conv: &ConvSpec, value: impl Fn(usize) -> usize, rest: usize) -> [usize; 3] {
+    let missing = 3 - conv.filter.len();
+    std::array::from_fn(|d| if d < missing { rest } else { value(d - missing) })
+}
+
+/// `y[n,k,o] = Σ x[n, c, o·stride − pad + t·dilation] · w[k, c, t]` over the channels c of k's group and
+/// the taps t that fall into the input.
+pub(super) fn forward(conv: &ConvSpec, x: &Field, weights: &[f64], u: f64) -> Field {
+    let [taps, pad, stride, dilation] = [
+        three(conv, |d| conv.filter[d], 1),
+        three(conv, |d| conv.pad(d), 0),
+        three(conv, |d| conv.stride(d), 1),
+        three(conv, |d| conv.dilation(d), 1),
+    ];
+    let [images, channels, ..] = x.lens;
+    let (filters, per_group) = (conv.filters, channels / conv.groups);
+    let mut lens = [images, filters, 0, 0, 0];
+    for d in 0..3 {
+        lens[2 + d] = (x.lens[2 + d] + 2 * pad[d] - dilation[d] * (taps[d] - 1) - 1) / stride[d] + 1;
+    }
+    let [depth, height, width] = [lens[2], lens[3], lens[4]];
+    let count = lens.iter().product();
+    let (mut value, mut reach) = (vec![0.0; count], vec![0.0; count]);
+    // The input index of output o and tap t, if it is not in the padding.
+    let index = |d: usize, o: usize, t: usize| {
+        (o * stride[d] + t * dilation[d]).checked_sub(pad[d]).filter(|&i| i < x.lens[2 + d])
+    };
+    for (n, k) in (0..images).flat_map(|n| (0..filters).map(move |k| (n, k))) {
+        let group = k / (filters / conv.groups);
+        for (c, td, th, tw) in every([per_group, taps[0], taps[1], taps[2]]) {
+            let w = weights[(((k * per_group + c) * taps[0] + td) * taps[1] + th) * taps[2] + tw];
+            if w == 0.0 {
+                continue;
+            }
+            let columns: Vec<_> = (0..width).filter(|&o| index(2, o, tw).is_some()).collect();
+            let (Some(&first), Some(&last)) = (columns.first(), columns.last()) else { continue };
+            let start = index(2, first, tw).unwrap_or(0);
+            for (od, oh) in (0..depth).flat_map(|d| (0..height).map(move |h| (d, h))) {
+                let (Some(id), Some(ih)) = (index(0, od, td), index(1, oh, th)) else { continue };
+                let channel = n * channels + group * per_group + c;
+                let row = ((channel * x.lens[2] + id) * x.lens[3] + ih) * x.lens[4];
+                let out = (((n * filters + k) * depth + od) * height + oh) * width;
+                let inputs = x.value[row + start..row + x.lens[4]].iter().step_by(stride[2]);
+                let sums = value[out + first..=out + last].iter_mut();
+                for ((sum, size), &x) in sums.zip(&mut reach[out + first..=out + last]).zip(inputs) {
+                    let product = w * x;
+                    *sum += product;
+                    *size += product.abs();
+                }
+            }
+        }
+    }
+    let n = (per_group * taps.iter().product::<usize>() + 2) as f64;
+    let gamma = n * u / (1.0 - n * u);
+    let underflow = if u == 0.0 { 0.0 } else { n * f64::from(f32::MIN_POSITIVE) };
+    let error = reach.iter().map(|size| gamma * size + underflow).collect();
+    Field { lens, value, error, reach, grid: x.grid * super::grid(weights).min(f64::MAX) }
+}
+
+/// Every index of a box, the last dimension fastest.
+fn every([a, b, c, d]: [usize; 4]) -> impl Iterator<Item = (usize, usize, usize, usize)> {
+    (0..a * b * c * d).map(move |i| (i / (b * c * d), i / (c * d) % b, i / d % c, i % d))
+}

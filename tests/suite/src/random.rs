@@ -1,0 +1,182 @@
+//! Cases drawn at random, the same for the same seed.
+
+use fastrand::Rng;
+use fuseplan::{ActivationMode, BatchNormMode, DataType};
+
+use crate::case::{ActivationSpec, BatchNormSpec, BiasSpec, Case, ConvSpec, OpSpec, ResidualSpec};
+use crate::layout::Layout;
+
+/// The most products of a random convolution.
+const PRODUCTS: usize = 200_000;
+
+/// Extents where kernels go wrong: ones, primes, a vector's width and its neighbours.
+const CHANNELS: [usize; 18] = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 64, 65];
+const EXTENTS: [usize; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 28, 33];
+
+/// Case number `number` of a seed.
+pub fn case(seed: u64, number: usize) -> Case {
+    let random = &mut Rng::with_seed(seed.wrapping_add(number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let data_type = pick(random, &[DataType::Float, DataType::Half, DataType::BFloat16]);
+    loop {
+        let deep = random.u8(..8) == 0;
+        let names: &[&str] = if deep {
+            &["ncdhw", "ndhwc"]
+        } else {
+            &["nchw", "nhwc", "nchw", "nhwc", "nchw-gap3", "nhwc-gap5", "chwn"]
+        };
+        let layout = Layout::named(pick(random, names));
+        let dims = if deep { 3 } else { 2 };
+        let spatial: Vec<_> =
+            (0..dims).map(|_| pick(random, if deep { &EXTENTS[..9] } else { &EXTENTS })).collect();
+        let (input, mut ops) = if random.u8(..4) != 0 {
+            let (channels, conv) = convolution(random, &spatial, &layout);
+            let input = [&[pick(random, &[1, 1, 2, 3]), channels][..], &spatial].concat();
+            (input, vec![OpSpec::Conv(conv)])
+        } else {
+            ([&[pick(random, &[1, 2, 5]), pick(random, &CHANNELS)][..], &spatial].concat(), Vec::new())
+        };
+        let behind = random.usize(if ops.is_empty() { 1 } else { 0 }..5);
+        ops.extend((0..behind).map(|_| epilogue(random, &layout)));
+        let alpha =
+            ops.iter().map(|_| if random.u8(..8) == 0 { pick(random, &[2.0, 0.5, -1.0]) } else { 1.0 });
+        let case = Case {
+            id: format!("random.{number}.{data_type}.{}", layout.name()),
+            data_type,
+            input,
+            alpha: alpha.collect(),
+            beta: if random.u8(..8) == 0 { 0.5 } else { 0.0 },
+            epsilon: 1e-5,
+            in_place: false,
+            for_device: random.bool(),
+            refused: None,
+            layout,
+            ops,
+        };
+        if fits(&case) && products(&case) <= PRODUCTS {
+            return case;
+        }
+    }
+}
+
+fn pick<T: Copy>(random: &mut Rng, from: &[T]) -> T {
+    from[random.usize(..from.len())]
+}
+
+/// A convolution with the number of its input channels.
+fn convolution(random: &mut Rng, spatial: &[usize], layout: &Layout) -> (usize, ConvSpec) {
+    let channels = pick(random, &CHANNELS);
+    let divisors: Vec<_> = (1..=channels).filter(|&groups| channels.is_multiple_of(groups)).collect();
+    let groups = match random.u8(..6) {
+        0 => channels,
+        1 => pick(random, &divisors),
+        _ => 1,
+    };
+    let filters = match groups {
+        1 => pick(random, &CHANNELS),
+        _ => groups * pick(random, &[1, 1, 2, 3]),
+    };
+    let mut each = |from: &[usize]| -> Vec<usize> {
+        if random.bool() {
+            vec![pick(random, from); spatial.len()]
+        } else {
+            spatial.iter().map(|_| pick(random, from)).collect()
+        }
+    };
+    let filter = each(&[1, 1, 2, 3, 3, 3, 4, 5, 7]);
+    let pad = each(&[0, 0, 1, 1, 2, 3]);
+    let stride = each(&[1, 1, 1, 2, 2, 3]);
+    let dilation = each(&[1, 1, 1, 1, 2, 3]);
+    let weights = (random.u8(..4) == 0).then(|| {
+        let mirrored = ["nchw", "nhwc", "ncdhw", "ndhwc"];
+        let fitting: Vec<_> =
+            mirrored.into_iter().filter(|name| name.len() == layout.packed().name().len()).collect();
+        Layout::named(pick(random, &fitting))
+    });
+    (
+        channels,
+        ConvSpec {
+            filters,
+            filter,
+            pad,
+            stride,
+            dilation,
+            groups,
+            weights,
+            channels: None,
+            data_type: None,
+            transpose: false,
+        },
+    )
+}
+
+fn epilogue(random: &mut Rng, layout: &Layout) -> OpSpec {
+    match random.u8(..8) {
+        0..2 => OpSpec::Bias(BiasSpec::default()),
+        2 => {
+            let layout = (random.u8(..3) == 0).then(|| layout.packed());
+            OpSpec::Residual(ResidualSpec { layout })
+        }
+        3..5 => {
+            let mode =
+                pick(random, &[BatchNormMode::Spatial, BatchNormMode::Spatial, BatchNormMode::PerActivation]);
+            OpSpec::BatchNorm(BatchNormSpec { mode, params: None })
+        }
+        _ => {
+            let mode = if random.bool() { ActivationMode::Relu } else { pick(random, &ActivationMode::ALL) };
+            OpSpec::Activation(ActivationSpec { mode, params: params(random, mode) })
+        }
+    }
+}
+
+fn params(random: &mut Rng, mode: ActivationMode) -> [f64; 3] {
+    match mode {
+        ActivationMode::Power => pick(random, &[[3.0, 0.5, 2.0], [1.0, 1.0, 0.5], [4.0, 0.25, -1.0]]),
+        ActivationMode::Clamp => pick(random, &[[-1.0, 1.0, 0.0], [0.0, 6.0, 0.0]]),
+        ActivationMode::ClippedRelu => pick(random, &[[6.0, 0.0, 0.0], [0.5, 0.0, 0.0]]),
+        _ => pick(random, &[[0.5, 0.5, 0.5], [0.25, 1.0, 1.0], [0.1, 1.5, 0.3]]),
+    }
+}
+
+/// Whether the filter fits into the padded input.
+fn fits(case: &Case) -> bool {
+    case.conv().is_none_or(|conv| {
+        (0..conv.filter.len())
+            .all(|d| conv.dilation(d) * (conv.filter[d] - 1) < case.input[2 + d] + 2 * conv.pad(d))
+    })
+}
+
+fn products(case: &Case) -> usize {
+    let outputs = case.output_lens().iter().product::<usize>();
+    outputs * case.conv().map_or(1, |conv| conv.weight_lens(case.input[1])[1..].iter().product())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_cases_and_another_gives_others() {
+        let describe = |seed, number| format!("{:?}", case(seed, number));
+        for number in 0..50 {
+            assert_eq!(describe(7, number), describe(7, number));
+        }
+        assert!((0..50).any(|number| describe(7, number) != describe(8, number)));
+    }
+
+    #[test]
+    fn every_kind_of_thing_is_drawn() {
+        let cases: Vec<_> = (0..500).map(|number| case(0, number)).collect();
+        let some = |test: &dyn Fn(&Case) -> bool| cases.iter().filter(|case| test(case)).count() > 10;
+        for data_type in [DataType::Float, DataType::Half, DataType::BFloat16] {
+            assert!(some(&|case| case.data_type == data_type));
+        }
+        for layout in ["nchw", "nhwc", "ncdhw", "nchw-gap3", "chwn"] {
+            assert!(some(&|case| case.layout.name() == layout), "{layout}");
+        }
+        assert!(some(&|case| case.conv().is_none()));
+        assert!(some(&|case| case.conv().is_some_and(|conv| conv.groups > 1)));
+        assert!(some(&|case| case.conv().is_some_and(|conv| conv.pad(0) != conv.pad(1))));
+        assert!(some(&|case| case.ops.len() > 3 && case.can_be_exact()));
+        assert!(some(&|case| case.beta != 0.0));
+    }
+}
