@@ -5,14 +5,20 @@ use std::ops::Range;
 
 use fuseplan_api::{BatchNormMode, Op, Problem};
 
+use crate::isa::MAX_LANES;
+
 /// Columns that are computed at once: a block of f32 that stays in the first-level cache.
 pub(super) const BLOCK: usize = 1024;
 
-/// Elements of an item, about: enough to make taking one cheap.
-const ITEM: usize = 16 << 10;
+/// Elements of an item, about: enough to make taking one cheap, and folding its parameters.
+const ITEM: usize = 32 << 10;
 
-/// The shortest row worth a multiply-add with parameters of its own.
-const SHORT: usize = 32;
+/// Rows shorter than this are not worth parameters of their own: a rest of a vector costs too much.
+const SHORT: usize = 16;
+
+/// Nor are rows shorter than this that leave a rest, where there are enough images to share what columns
+/// cost.
+const UNEVEN: usize = 256;
 
 /// All elements in memory order, in rows of equal length; the last row may be shorter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,9 +48,11 @@ impl Grid {
         let has_parameters = |op: &Op| !matches!(op, Op::ActivationForward { .. }) && !op.is_residual();
         let per_place = |op: &Op| matches!(op, Op::BatchNormInference { mode: BatchNormMode::PerActivation });
 
+        let leaves_rest = plane < UNEVEN && !plane.is_multiple_of(MAX_LANES) && tensor.lens()[0] >= 8;
+
         let (per_row, len) = if !problem.ops.iter().any(has_parameters) {
             (true, elements)
-        } else if problem.ops.iter().any(per_place) || !last && plane < SHORT {
+        } else if problem.ops.iter().any(per_place) || !last && (plane < SHORT || leaves_rest) {
             (false, channels * plane)
         } else if last {
             // Some pixels in a row, a number that leaves no rest of a vector where there is room for it.
@@ -98,13 +106,7 @@ impl Grid {
 
     /// The parameters of an item's rows or columns.
     pub(super) fn parameters(&self, rows: &Range<usize>, columns: &Range<usize>) -> Parameters<'_> {
-        let range = if self.per_row { rows } else { columns };
-        let (channel, place) = if self.channel_fastest {
-            (range.start % self.channels, range.start / self.channels)
-        } else {
-            (range.start / self.plane, range.start % self.plane)
-        };
-        Parameters { grid: self, channel, place, left: range.len() }
+        Parameters { grid: self, left: if self.per_row { rows.clone() } else { columns.clone() } }
     }
 }
 
@@ -115,38 +117,59 @@ impl fmt::Display for Grid {
     }
 }
 
-/// The channels, and the places in a plane, of parameters in memory order.
+/// Parameters in memory order, in runs along one channel or one place.
 #[derive(Debug, Clone)]
 pub(super) struct Parameters<'a> {
     grid: &'a Grid,
+    left: Range<usize>,
+}
+
+/// Parameters of channels that follow one another at one place, or of places in one channel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run {
     channel: usize,
     place: usize,
-    left: usize,
+    len: usize,
+    along_channels: bool,
+    plane: usize,
+}
+
+impl Parameters<'_> {
+    /// How many there are.
+    pub(super) fn total(&self) -> usize {
+        self.left.len()
+    }
 }
 
 impl Iterator for Parameters<'_> {
-    /// The channel, and the index in packed `[1, C, (D,) H, W]` parameters.
-    type Item = (usize, usize);
+    type Item = Run;
 
-    #[inline(always)]
-    fn next(&mut self) -> Option<Self::Item> {
-        self.left = self.left.checked_sub(1)?;
-        let found = (self.channel, self.channel * self.grid.plane + self.place);
-        let (fast, slow, wrap) = if self.grid.channel_fastest {
-            (&mut self.channel, &mut self.place, self.grid.channels)
-        } else {
-            (&mut self.place, &mut self.channel, self.grid.plane)
-        };
-        *fast += 1;
-        if *fast == wrap {
-            *fast = 0;
-            *slow += 1;
-        }
-        Some(found)
+    fn next(&mut self) -> Option<Run> {
+        let Grid { channels, plane, channel_fastest, .. } = *self.grid;
+        let period = if channel_fastest { channels } else { plane };
+        let (slow, fast) = (self.left.start / period, self.left.start % period);
+        let len = self.left.len().min(period - fast);
+        self.left.start += len;
+        let (channel, place) = if channel_fastest { (fast, slow) } else { (slow, fast) };
+        (len > 0).then_some(Run { channel, place, len, along_channels: channel_fastest, plane })
+    }
+}
+
+impl Run {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
+    /// The index of the first and the distance to the next in a list with one value a channel, whose
+    /// neighbours are `stride` apart.
+    pub(super) fn per_channel(&self, stride: usize) -> (usize, usize) {
+        (self.channel * stride, if self.along_channels { stride } else { 0 })
+    }
+
+    /// The same in a packed list with one value for each channel and place.
+    pub(super) fn per_place(&self) -> (usize, usize) {
+        (self.channel * self.plane + self.place, if self.along_channels { self.plane } else { 1 })
     }
 }
 
@@ -179,7 +202,12 @@ mod tests {
                     let mut seen = vec![0; problem.output.element_count()];
                     for item in 0..grid.items() {
                         let (rows, columns) = grid.item(item);
-                        let parameters: Vec<_> = grid.parameters(&rows, &columns).collect();
+                        let list = |run: Run| {
+                            let indices = |(first, step)| (0..run.len()).map(move |i| first + i * step);
+                            indices(run.per_channel(1)).zip(indices(run.per_place()))
+                        };
+                        let parameters: Vec<_> = grid.parameters(&rows, &columns).flat_map(list).collect();
+                        assert_eq!(parameters.len(), grid.parameters(&rows, &columns).total());
                         for row in rows.clone() {
                             let elements = grid.elements(row, &columns);
                             for (i, at) in elements.enumerate() {

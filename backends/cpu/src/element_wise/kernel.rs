@@ -3,10 +3,10 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use fuseplan_api::{Op, OpArgs, OpArgsKind, Problem, RunArgs};
+use fuseplan_api::{BatchNormMode, Op, OpArgs, OpArgsKind, Problem, RunArgs};
 
 use super::Stage;
-use super::grid::{BLOCK, Grid};
+use super::grid::{BLOCK, Grid, Parameters, Run};
 use crate::activation::{Activation, Simple};
 use crate::isa::{Kernel, Number, Simd};
 
@@ -66,7 +66,7 @@ impl<'a, T: Number> Item<'a, T> {
         let (scale, shift) = folded.split_at_mut(BLOCK);
         let (first, second) = lists.split_at_mut(BLOCK);
         let entries = self.grid.parameters(&self.rows, &self.columns);
-        let padded = entries.clone().count().next_multiple_of(S::LANES);
+        let padded = entries.total().next_multiple_of(S::LANES);
         let Affine::One(one, zero) = IDENTITY else { return };
         scale[..padded].fill(one);
         shift[..padded].fill(zero);
@@ -86,31 +86,31 @@ impl<'a, T: Number> Item<'a, T> {
             match (&self.problem.ops[i], kind) {
                 (Op::BiasForward { bias }, OpArgsKind::BiasForward { bias: values }) => {
                     let (values, stride) = (values.cast::<T>(), bias.strides()[1]);
-                    for (to, (channel, _)) in first.iter_mut().zip(entries.clone()) {
-                        // SAFETY: the bias has an element for each channel.
-                        *to = unsafe { values.add(channel * stride).read() }.widen();
-                    }
+                    let place = |run: &Run| run.per_channel(stride);
+                    // SAFETY: the bias has an element for each channel.
+                    unsafe { gather(s, values, entries.clone(), place, first) };
                     each!(|t = shift, bias = first| shift = s.add(t, bias));
                 }
                 (
                     Op::BatchNormInference { mode },
                     OpArgsKind::BatchNormInference { scale: gamma, bias, mean, variance, epsilon },
                 ) => {
-                    let spatial = *mode == fuseplan_api::BatchNormMode::Spatial;
-                    let gather = |list: *const f32, to: &mut [f32]| {
-                        for (to, (channel, place)) in to.iter_mut().zip(entries.clone()) {
+                    let spatial = *mode == BatchNormMode::Spatial;
+                    let place = |run: &Run| if spatial { run.per_channel(1) } else { run.per_place() };
+                    macro_rules! gather {
+                        ($list:expr, $to:expr) => {
                             // SAFETY: there is a parameter for each channel or each place.
-                            *to = unsafe { list.add(if spatial { channel } else { place }).read() };
-                        }
-                    };
+                            unsafe { gather(s, *$list, entries.clone(), place, $to) }
+                        };
+                    }
                     let epsilon = s.splat(*epsilon as f32);
-                    gather(*gamma, first);
-                    gather(*variance, second);
+                    gather!(gamma, first);
+                    gather!(variance, second);
                     each!(|g = first, v = second| first = s.div(g, s.sqrt(s.add(v, epsilon))));
-                    gather(*mean, second);
+                    gather!(mean, second);
                     each!(|a = scale, t = shift, k = first, m = second|
                         scale = s.mul(a, k), shift = s.mul(s.sub(t, m), k));
-                    gather(*bias, second);
+                    gather!(bias, second);
                     each!(|t = shift, b = second| shift = s.add(t, b));
                 }
                 // PASTHRU
@@ -244,6 +244,39 @@ impl<T: Number> Item<'_, T> {
                 }
             }
         }
+    }
+}
+
+/// Copies parameters in memory order to `to`.
+///
+/// # Safety
+/// `place` gives each run's first index and step in the list at `list`.
+#[inline(always)]
+unsafe fn gather<S: Simd, T: Number>(
+    s: S,
+    list: *const T,
+    runs: Parameters<'_>,
+    place: impl Fn(&Run) -> (usize, usize),
+    to: &mut [f32],
+) {
+    let mut rest = to;
+    for run in runs {
+        let (to, behind) = rest.split_at_mut(run.len());
+        let (first, step) = place(&run);
+        // SAFETY: as of this function.
+        unsafe {
+            match step {
+                0 => to.fill((*list.add(first)).widen()),
+                1 => {
+                    let (from, to) = (list.add(first), to.as_mut_ptr());
+                    vectors!(S, run.len(), |at, count| {
+                        store(s, to.add(at), load(s, from.add(at), count), count);
+                    });
+                }
+                _ => (0..).zip(to).for_each(|(i, to)| *to = (*list.add(first + i * step)).widen()),
+            }
+        }
+        rest = behind;
     }
 }
 
