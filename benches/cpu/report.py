@@ -83,7 +83,7 @@ def number(result):
 
 def table(rows):
     """The table of one batch size, data type and number of threads."""
-    lines = ["| configuration | FMA peak | ours NCHW | oneDNN NCHW | ours / oneDNN | ours NHWC | oneDNN NHWC "
+    lines = ["| configuration | f32 peak | ours NCHW | oneDNN NCHW | ours / oneDNN | ours NHWC | oneDNN NHWC "
              "| ours / oneDNN | oneDNN any | ours NCHW / any | ORT NCHW | ours / ORT |",
              "|---|" + "--:|" * 11]
     columns = [Ratios() for _ in range(4)]
