@@ -1,7 +1,6 @@
 //! What the processor can do at most: multiply-adds and bytes copied a second, measured on all threads.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -43,8 +42,8 @@ fn best_rate(mut round: impl FnMut() -> Result<f64, RunError>) -> Result<f64, Ba
 /// registers.
 struct MultiplyAdd;
 
-/// Steps of each chain; all of them together take about a millisecond.
-const STEPS: usize = 1 << 18;
+/// Steps of each chain; all of them together take tens of microseconds.
+const STEPS: usize = 1 << 13;
 
 impl MultiplyAdd {
     #[inline(always)]
@@ -76,18 +75,19 @@ impl Kernel for MultiplyAdd {
     }
 }
 
+/// Measurements of the kernel above that a thread takes part in: enough of them that the last ones, which
+/// not every thread has a part in, do not count.
+const SHARES: usize = 32;
+
 fn flops(pool: &Pool, isa: Isa) -> Result<f64, BackendError> {
     best_rate(|| {
-        let team = AtomicUsize::new(1);
         let each = Mutex::new(0.0);
-        pool.run(&|tid, size| {
+        let items = SHARES * pool.threads();
+        pool.for_each(items, &|_| {
             let flops = isa.run(MultiplyAdd);
-            if tid == 0 {
-                team.store(size, Ordering::Relaxed);
-                *each.lock().unwrap_or_else(PoisonError::into_inner) = flops;
-            }
+            *each.lock().unwrap_or_else(PoisonError::into_inner) = flops;
         })?;
-        Ok(team.into_inner() as f64 * each.into_inner().unwrap_or_else(PoisonError::into_inner))
+        Ok(items as f64 * each.into_inner().unwrap_or_else(PoisonError::into_inner))
     })
 }
 

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use fuseplan_api::RunError;
 
-/// What a region runs: called once for each thread with its number and the size of the team.
-type Job<'a> = &'a (dyn Fn(usize, usize) + Sync);
+/// What a region runs: called with a thread's number, on each thread that takes part.
+type Job<'a> = &'a (dyn Fn(usize) + Sync);
 
 /// How long a worker looks for work before it sleeps.
 const PATIENCE: Duration = Duration::from_millis(1);
@@ -30,13 +30,9 @@ pub(crate) struct Pool {
 struct Shared {
     /// Held by the one region that has the workers.
     busy: AtomicBool,
-    /// Number of the region; a change is the signal to start.
-    epoch: AtomicUsize,
-    /// Workers that have not finished the region.
-    pending: AtomicUsize,
-    /// Size of the region's team.
-    team: AtomicUsize,
-    /// The region's job. Written before `epoch`, read behind it, valid until `pending` is 0.
+    /// Who may enter the region and who is inside.
+    gate: Gate,
+    /// The region's job. Written while the gate is closed and nobody is inside, read inside.
     job: UnsafeCell<Option<Job<'static>>>,
     panicked: AtomicBool,
     stop: AtomicBool,
@@ -44,22 +40,70 @@ struct Shared {
     asleep: Vec<AtomicBool>,
 }
 
-// SAFETY: `job` is only written by the thread that holds `busy`, while no worker is between seeing a new
-// epoch and leaving `pending`; everything else is atomic.
+// SAFETY: `job` is only written by the thread that holds `busy`, while the gate is closed and nobody is
+// inside, and only read inside; everything else is atomic.
 unsafe impl Sync for Shared {}
 // SAFETY: the job is `Sync`, so its reference may be sent.
 unsafe impl Send for Shared {}
+
+/// The number of the region, whether it is closed, and how many workers are inside, in one word: so a worker
+/// enters the very region that it has seen, or none.
+struct Gate(AtomicUsize);
+
+impl Gate {
+    const INSIDE: usize = 0x7fff;
+    const CLOSED: usize = 0x8000;
+    const REGION: usize = 0x1_0000;
+
+    fn region(word: usize) -> usize {
+        word / Self::REGION
+    }
+
+    fn new() -> Self {
+        Gate(AtomicUsize::new(Self::CLOSED))
+    }
+
+    /// Opens the next region. The gate is closed and nobody is inside.
+    fn open(&self) {
+        let word = self.0.load(Ordering::Relaxed);
+        self.0.store(Self::region(word).wrapping_add(1).wrapping_mul(Self::REGION), Ordering::SeqCst);
+    }
+
+    /// Lets nobody in any more, and waits until nobody is inside.
+    fn close(&self) {
+        let mut word = self.0.fetch_or(Self::CLOSED, Ordering::Acquire);
+        let mut spins = 0;
+        while word & Self::INSIDE != 0 {
+            relax(&mut spins);
+            word = self.0.load(Ordering::Acquire);
+        }
+    }
+
+    /// Enters the region of `word`, unless it was closed meanwhile.
+    fn enter(&self, mut word: usize) -> bool {
+        let region = Self::region(word);
+        while word & Self::CLOSED == 0 && Self::region(word) == region {
+            match self.0.compare_exchange_weak(word, word + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    fn leave(&self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
 
 impl Pool {
     /// A pool of `threads` threads, the caller's included; at least 1. Where the system refuses a thread,
     /// the pool is smaller.
     pub(crate) fn new(threads: usize) -> Self {
-        let workers = threads.saturating_sub(1);
+        let workers = threads.saturating_sub(1).min(Gate::INSIDE);
         let shared = Arc::new(Shared {
             busy: AtomicBool::new(false),
-            epoch: AtomicUsize::new(0),
-            pending: AtomicUsize::new(0),
-            team: AtomicUsize::new(1),
+            gate: Gate::new(),
             job: UnsafeCell::new(None),
             panicked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -81,9 +125,11 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Calls `f(tid, team)` once for each `tid` in `0..team`, at the same time, and waits. `team` is
-    /// [`Pool::threads`], or 1 where the workers are busy with another region (also one that this very call
-    /// is part of): so what `f` computes must not depend on it. Does not allocate.
+    /// Calls `f(0)` on this thread and, at the same time, `f(tid)` on each worker that comes while it runs;
+    /// waits for those. No worker is waited for that has not come: on a busy machine that can take longer
+    /// than the work. So `f` must take what it computes from something shared, such as a [`Split`], until
+    /// nothing is left. Where the workers have another region (also one that this very call is part of),
+    /// this thread computes alone. Does not allocate.
     ///
     /// # Errors
     /// `f` panicked, on whichever thread. All calls have returned all the same.
@@ -91,26 +137,19 @@ impl Pool {
         let alone = self.workers.is_empty()
             || self.shared.busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err();
         if alone {
-            return catch_unwind(AssertUnwindSafe(|| f(0, 1))).map_err(|_| stopped());
+            return catch_unwind(AssertUnwindSafe(|| f(0))).map_err(|_| stopped());
         }
         let shared = &*self.shared;
-        let team = self.threads();
-        // Only the lifetime changes. The workers use the reference until they have left `pending`, which
-        // this function waits for whatever happens.
-        // SAFETY: see above.
+        // SAFETY: only the lifetime changes. Workers use the reference inside of the gate only, and this
+        // function returns when it is closed with nobody inside, whatever happens.
         let job: Job<'static> = unsafe { std::mem::transmute::<Job<'_>, Job<'static>>(f) };
-        // SAFETY: this thread holds `busy`, and no worker reads the job before `epoch` changes.
+        // SAFETY: this thread holds `busy`, and the gate is closed with nobody inside.
         unsafe { *shared.job.get() = Some(job) };
         shared.panicked.store(false, Ordering::Relaxed);
-        shared.pending.store(team - 1, Ordering::Relaxed);
-        shared.team.store(team, Ordering::Relaxed);
-        shared.epoch.fetch_add(1, Ordering::SeqCst);
+        shared.gate.open();
         self.wake();
-        let own = catch_unwind(AssertUnwindSafe(|| f(0, team)));
-        let mut spins = 0u32;
-        while shared.pending.load(Ordering::Acquire) != 0 {
-            relax(&mut spins);
-        }
+        let own = catch_unwind(AssertUnwindSafe(|| f(0)));
+        shared.gate.close();
         let failed = own.is_err() || shared.panicked.load(Ordering::Relaxed);
         shared.busy.store(false, Ordering::Release);
         if failed { Err(stopped()) } else { Ok(()) }
@@ -122,7 +161,7 @@ impl Pool {
     /// As [`Pool::run`]; some items may then be left out.
     pub(crate) fn for_each(&self, items: usize, f: &(dyn Fn(usize) + Sync)) -> Result<(), RunError> {
         let split = Split::new(items, self.threads());
-        self.run(&|tid, _| {
+        self.run(&|tid| {
             while let Some(item) = split.next(tid) {
                 f(item);
             }
@@ -153,34 +192,38 @@ impl Shared {
     fn work(&self, index: usize) {
         let mut seen = 0;
         loop {
-            self.await_epoch_after(seen, index);
+            let word = self.await_region_after(seen, index);
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            seen = seen.wrapping_add(1);
-            // SAFETY: the job was written before the epoch that this thread has seen, and stays until this
-            // thread leaves `pending`.
-            let job = unsafe { *self.job.get() };
-            if let Some(job) = job {
-                let team = self.team.load(Ordering::Relaxed);
-                if catch_unwind(AssertUnwindSafe(|| job(index + 1, team))).is_err() {
-                    self.panicked.store(true, Ordering::Relaxed);
-                }
+            seen = Gate::region(word);
+            if !self.gate.enter(word) {
+                continue;
             }
-            self.pending.fetch_sub(1, Ordering::Release);
+            // SAFETY: inside of the gate the job is there and is not written.
+            let job = unsafe { *self.job.get() };
+            if job.is_some_and(|job| catch_unwind(AssertUnwindSafe(|| job(index + 1))).is_err()) {
+                self.panicked.store(true, Ordering::Relaxed);
+            }
+            self.gate.leave();
         }
     }
 
-    fn await_epoch_after(&self, seen: usize, index: usize) {
+    /// Waits for a region other than `seen`: the gate's word with it.
+    fn await_region_after(&self, seen: usize, index: usize) -> usize {
+        let next = || Some(self.gate.0.load(Ordering::SeqCst)).filter(|&word| Gate::region(word) != seen);
         let start = Instant::now();
         let mut spins = 0u32;
-        while self.epoch.load(Ordering::SeqCst) == seen {
+        loop {
+            if let Some(word) = next() {
+                return word;
+            }
             relax(&mut spins);
             if spins.is_multiple_of(1024) && start.elapsed() > PATIENCE {
-                // Either this thread sees the epoch change after it has raised its flag, or the caller, who
-                // changes the epoch first, sees the flag.
+                // Either this thread sees the new region after it has raised its flag, or the caller, who
+                // opens the region first, sees the flag.
                 self.asleep[index].store(true, Ordering::SeqCst);
-                while self.epoch.load(Ordering::SeqCst) == seen {
+                while next().is_none() {
                     thread::park();
                 }
                 self.asleep[index].store(false, Ordering::SeqCst);
@@ -192,7 +235,7 @@ impl Shared {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+        self.shared.gate.open();
         self.wake();
         for (_, handle) in self.workers.drain(..) {
             // A worker catches the panics of its jobs, so that there is nothing to learn here.
@@ -250,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_thread_runs_once_and_every_item_is_taken_once() {
+    fn every_item_is_taken_once_whoever_comes() {
         for threads in [1, 2, 3, 5] {
             let pool = Pool::new(threads);
             assert_eq!(pool.threads(), threads);
@@ -258,18 +301,37 @@ mod tests {
                 let calls: Vec<_> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
                 let taken: Vec<_> = (0..items).map(|_| AtomicUsize::new(0)).collect();
                 let split = Split::new(items, threads);
-                pool.run(&|tid, team| {
-                    assert_eq!(team, threads);
+                pool.run(&|tid| {
                     calls[tid].fetch_add(1, Ordering::Relaxed);
                     while let Some(item) = split.next(tid) {
                         taken[item].fetch_add(1, Ordering::Relaxed);
                     }
                 })
                 .unwrap();
-                assert!(calls.iter().all(|c| c.load(Ordering::Relaxed) == 1));
+                assert_eq!(calls[0].load(Ordering::Relaxed), 1);
+                assert!(calls.iter().all(|c| c.load(Ordering::Relaxed) <= 1));
                 assert!(taken.iter().all(|c| c.load(Ordering::Relaxed) == 1));
             }
         }
+    }
+
+    /// Runs a region that lasts until all threads have come.
+    fn meet(pool: &Pool) {
+        let here = AtomicUsize::new(0);
+        pool.run(&|_| {
+            here.fetch_add(1, Ordering::SeqCst);
+            let mut spins = 0;
+            while here.load(Ordering::SeqCst) < pool.threads() {
+                relax(&mut spins);
+            }
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn all_threads_take_part_in_a_region_that_lasts() {
+        let pool = Pool::new(4);
+        (0..500).for_each(|_| meet(&pool));
     }
 
     #[test]
@@ -284,12 +346,7 @@ mod tests {
         let pool = Pool::new(3);
         for _ in 0..3 {
             thread::sleep(PATIENCE * 3);
-            let calls = AtomicUsize::new(0);
-            pool.run(&|_, _| {
-                calls.fetch_add(1, Ordering::Relaxed);
-            })
-            .unwrap();
-            assert_eq!(calls.into_inner(), 3);
+            meet(&pool);
         }
     }
 
@@ -297,23 +354,29 @@ mod tests {
     fn a_panic_is_an_error_and_the_pool_lives_on() {
         let pool = Pool::new(2);
         for culprit in 0..2 {
-            let error = pool.run(&|tid, _| assert_ne!(tid, culprit, "on purpose")).unwrap_err();
+            let here = AtomicUsize::new(0);
+            let error = pool
+                .run(&|tid| {
+                    here.fetch_add(1, Ordering::SeqCst);
+                    let mut spins = 0;
+                    while here.load(Ordering::SeqCst) < 2 {
+                        relax(&mut spins);
+                    }
+                    assert_ne!(tid, culprit, "on purpose");
+                })
+                .unwrap_err();
             assert!(matches!(error, RunError::Stopped { backend: "cpu", .. }));
         }
-        assert!(pool.run(&|_, _| ()).is_ok());
+        meet(&pool);
     }
 
     #[test]
     fn a_busy_pool_lets_the_caller_work_alone() {
         let pool = Pool::new(2);
-        pool.run(&|_, team| {
-            assert_eq!(team, 2);
-            pool.run(&|tid, team| assert_eq!((tid, team), (0, 1))).unwrap();
-        })
-        .unwrap();
+        pool.run(&|_| pool.run(&|tid| assert_eq!(tid, 0)).unwrap()).unwrap();
         thread::scope(|scope| {
             for _ in 0..3 {
-                scope.spawn(|| (0..200).for_each(|_| pool.run(&|_, _| ()).unwrap()));
+                scope.spawn(|| (0..200).for_each(|_| pool.run(&|_| ()).unwrap()));
             }
         });
     }

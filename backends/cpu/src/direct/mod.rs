@@ -242,7 +242,7 @@ impl Convolution {
             let work = Work { conv: self, steps, input: args.input, output: args.output, weights };
             let split = Split::new(plan.items(g), self.pool.threads());
             let out_of_memory = std::sync::OnceLock::new();
-            self.pool.run(&|tid, _| {
+            self.pool.run(&|tid| {
                 let done = with_scratch(pack + sums + output::SCRATCH, |scratch| {
                     let (packed, scratch) = scratch.split_at_mut(pack);
                     let (sums, scratch) = scratch.split_at_mut(sums);
