@@ -15,6 +15,7 @@ pub mod library;
 pub mod number;
 pub mod oracle;
 pub mod random;
+pub mod sample;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,0 +1,104 @@
+//! Executing allocates nothing on the heap after the first time on a thread.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fuseplan::*;
+use half::{bf16, f16};
+
+/// Counts what every thread of the process asks of the system's allocator.
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is handed to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as promised to this function.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as promised to this function.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as promised to this function.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A convolution in `groups`, with bias, batch-norm and ReLU; or without the convolution for no groups.
+fn check<T: Element + Default>(
+    layout: TensorLayout,
+    filter: usize,
+    groups: usize,
+    constant: bool,
+    solvers: &[&str],
+) {
+    let handle = Handle::cpu();
+    let channels = 32;
+    let x = TensorDescriptor::with_layout(T::DATA_TYPE, layout, &[1, channels, 5, 7]).unwrap();
+    let mut plan = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+    let lens = [channels, channels / groups.max(1), filter, filter];
+    let w = TensorDescriptor::with_layout(T::DATA_TYPE, layout, &lens).unwrap();
+    let pad = filter / 2;
+    let descriptor = ConvolutionDescriptor::new_2d([pad, pad], [1, 1], [1, 1]).unwrap();
+    let conv = (groups > 0)
+        .then(|| plan.append(ConvForward::new(descriptor.with_groups(groups).unwrap(), w)).unwrap());
+    let bias = plan.append(BiasForward::new()).unwrap();
+    let norm = plan.append(BatchNormInference::new(BatchNormMode::Spatial)).unwrap();
+    let relu = plan.append(ActivationForward::new(ActivationMode::Relu)).unwrap();
+    let (weights, shift) = (vec![T::default(); w.span()], vec![T::default(); channels]);
+    let params = vec![1.0f32; channels];
+    let mut args = OperatorArgs::new();
+    if let Some(conv) = conv {
+        // SAFETY: `weights` outlive the arguments and do not change.
+        let operand = unsafe { Operand::from_raw(weights.as_ptr().cast(), Some(w.bytes())) };
+        args.set(conv, ConvForwardArgs::new(if constant { Operand::from(&weights) } else { operand }));
+    }
+    args.set(bias, BiasForwardArgs::new(&shift))
+        .set(norm, BatchNormInferenceArgs::new(&params, &params, &params, &params, 1e-5))
+        .set(relu, ActivationForwardArgs::new(0.0, 0.0, 0.0));
+    let input = vec![T::default(); x.span()];
+    let mut output = vec![T::default(); plan.output().span()];
+    for solver in solvers {
+        let options = CompileOptions::default().with_solver(*solver);
+        let Ok(compiled) = plan.compile_with(&handle, &options) else { continue };
+        let mut run = || {
+            let y = TensorMut::new(plan.output(), &mut output);
+            compiled.execute(&handle, Tensor::new(&x, &input), y, &args).unwrap();
+        };
+        // Any of the pool's threads may get its first work late.
+        (0..20).for_each(|_| run());
+        let before = ALLOCATIONS.load(Ordering::SeqCst);
+        (0..20).for_each(|_| run());
+        let allocated = ALLOCATIONS.load(Ordering::SeqCst) - before;
+        let what = format!("{} {layout} {filter}x{filter} groups {groups} constant {constant}", T::DATA_TYPE);
+        assert_eq!(allocated, 0, "{solver} on {what}");
+    }
+}
+
+// One test, so that nothing else runs and allocates in this process.
+#[test]
+fn no_heap_allocation_after_the_first_execution() {
+    let before = ALLOCATIONS.load(Ordering::SeqCst);
+    drop(std::hint::black_box(vec![0u8; 100]));
+    assert!(ALLOCATIONS.load(Ordering::SeqCst) > before, "allocations are not counted");
+    let solvers: Vec<_> = supported("cpu").unwrap().rows.iter().map(|row| row.solver).collect();
+    for layout in [TensorLayout::Nchw, TensorLayout::Nhwc] {
+        for (filter, groups) in [(3, 1), (1, 1), (3, 4), (3, 32), (3, 0)] {
+            for constant in [true, false] {
+                check::<f32>(layout, filter, groups, constant, &solvers);
+                check::<f16>(layout, filter, groups, constant, &solvers);
+                check::<bf16>(layout, filter, groups, constant, &solvers);
+            }
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Executing: arguments, operands and memory, on the typed and the raw path.
+
+use std::ffi::c_void;
+
+use fuseplan::*;
+use fuseplan_suite::sample::Sample;
+
+fn sample() -> Sample {
+    Sample::new(3).unwrap()
+}
+
+fn relu_args() -> ActivationForwardArgs<'static> {
+    ActivationForwardArgs::new(0.0, 0.0, 0.0)
+}
+
+/// What both paths say of these arguments; they must agree, and write nothing.
+fn refused(sample: &Sample, args: &OperatorArgs<'_>) -> ExecuteError {
+    let handle = Handle::cpu();
+    let compiled = sample.plan.compile(&handle).unwrap();
+    let mut output = vec![f32::NAN; compiled.output().span()];
+    let y = TensorMut::new(compiled.output(), &mut output);
+    let typed = compiled.execute(&handle, Tensor::new(compiled.input(), &sample.input), y, args).unwrap_err();
+    let (x, y) = (sample.input.as_ptr().cast(), output.as_mut_ptr().cast());
+    let raw = raw(&compiled, &handle, x, y, args).unwrap_err();
+    assert_eq!(typed, raw);
+    assert!(output.iter().all(|value| value.is_nan()), "something was written");
+    typed
+}
+
+/// The raw path, without a workspace. `x` and `y` are null, misaligned, or memory of the plan's extents.
+fn raw(
+    compiled: &CompiledPlan,
+    handle: &Handle,
+    x: *const c_void,
+    y: *mut c_void,
+    args: &OperatorArgs<'_>,
+) -> Result<(), ExecuteError> {
+    let (input, output) = (compiled.input(), compiled.output());
+    // SAFETY: the pointers are as this function's description says; bad ones are refused before use.
+    unsafe { compiled.execute_raw(handle, input, x, output, y, args, std::ptr::null_mut(), 0) }
+}
+
+#[test]
+fn both_paths_compute_the_same() {
+    let (sample, handle) = (sample(), Handle::cpu());
+    let compiled = sample.plan.compile(&handle).unwrap();
+    let args = sample.args();
+    assert_eq!(sample.run(&compiled, &handle, &args).unwrap(), sample.expected());
+    let mut output = vec![f32::NAN; compiled.output().span()];
+    raw(&compiled, &handle, sample.input.as_ptr().cast(), output.as_mut_ptr().cast(), &args).unwrap();
+    assert_eq!(output, sample.expected());
+}
+
+#[test]
+fn arguments_are_set_before_or_after_the_compile_in_any_order_and_again() {
+    let (mut sample, handle) = (sample(), Handle::cpu());
+    let expected = sample.expected();
+    let wrong = vec![9.0f32; sample.weights.len()];
+    let mut args = OperatorArgs::new();
+    args.set(sample.relu, relu_args()).set(sample.conv, ConvForwardArgs::new(&wrong));
+    let compiled = sample.plan.compile(&handle).unwrap();
+    args.set(sample.bias, BiasForwardArgs::new(&sample.shift));
+    assert_ne!(sample.run(&compiled, &handle, &args).unwrap(), expected);
+    // The last one counts.
+    args.set(sample.conv, ConvForwardArgs::new(&sample.weights));
+    for _ in 0..3 {
+        assert_eq!(sample.run(&compiled, &handle, &args).unwrap(), expected);
+    }
+    // The same arguments for another compile of the plan, and other data for the same compile.
+    let options = CompileOptions::default().with_solver("cpu.reference.v1");
+    let reference = sample.plan.compile_with(&handle, &options).unwrap();
+    assert_eq!(sample.run(&reference, &handle, &args).unwrap(), expected);
+    drop(args);
+    sample.input.reverse();
+    assert_eq!(sample.run(&compiled, &handle, &sample.args()).unwrap(), sample.expected());
+}
+
+#[test]
+fn weights_that_change_between_arguments_are_seen() {
+    let (mut sample, handle) = (sample(), Handle::cpu());
+    let compiled = sample.plan.compile(&handle).unwrap();
+    for round in 0..4 {
+        sample.weights.rotate_left(round);
+        sample.shift.rotate_left(1);
+        assert_eq!(sample.run(&compiled, &handle, &sample.args()).unwrap(), sample.expected());
+    }
+    // Raw weights without the promise may be rewritten while the arguments live.
+    let mut weights = sample.weights.clone();
+    let pointer = weights.as_mut_ptr();
+    let mut args = OperatorArgs::new();
+    // SAFETY: the pointer is to `weights`, which outlive `args` and are not written while a plan runs.
+    let operand = unsafe { Operand::from_raw(pointer.cast(), Some(size_of_val(weights.as_slice()))) };
+    args.set(sample.conv, ConvForwardArgs::new(operand))
+        .set(sample.bias, BiasForwardArgs::new(&sample.shift))
+        .set(sample.relu, relu_args());
+    assert_eq!(sample.run(&compiled, &handle, &args).unwrap(), sample.expected());
+    for i in 0..sample.weights.len() {
+        // SAFETY: within `weights`; no plan is running.
+        unsafe { pointer.add(i).write(-sample.weights[i]) };
+    }
+    let negated = sample.run(&compiled, &handle, &args).unwrap();
+    drop(args);
+    sample.weights.iter_mut().for_each(|weight| *weight = -*weight);
+    assert_eq!(negated, sample.expected());
+}
+
+#[test]
+fn missing_extra_and_foreign_arguments_name_the_operator() {
+    let sample = sample();
+    let error = refused(&sample, &OperatorArgs::new());
+    assert_eq!(error, ExecuteError::Missing { index: 0, kind: OpKind::ConvForward });
+
+    let mut args = OperatorArgs::new();
+    args.set(sample.conv, ConvForwardArgs::new(&sample.weights)).set(sample.relu, relu_args());
+    let error = refused(&sample, &args);
+    assert_eq!(error, ExecuteError::Missing { index: 1, kind: OpKind::BiasForward });
+    assert_eq!(error.to_string(), "BiasForward (operator 1) has no arguments");
+
+    let mut longer = sample.plan.clone();
+    let fourth = longer.append(ActivationForward::new(ActivationMode::Abs)).unwrap();
+    let mut args = sample.args();
+    args.set(fourth, relu_args());
+    let error = refused(&sample, &args);
+    assert_eq!(error, ExecuteError::Extra { index: 3, kind: OpKind::ActivationForward, count: 3 });
+    assert!(error.to_string().contains("operator 3") && error.to_string().contains("3 operators"));
+
+    let other = self::sample();
+    let mut args = sample.args();
+    args.set(other.bias, BiasForwardArgs::new(&other.shift));
+    let error = refused(&sample, &args);
+    assert_eq!(error, ExecuteError::Foreign { index: 1, kind: OpKind::BiasForward });
+    assert!(error.to_string().contains("another plan"));
+}
+
+#[test]
+fn beta_belongs_to_the_last_operator() {
+    let (sample, handle) = (sample(), Handle::cpu());
+    let mut args = sample.args();
+    args.set(sample.bias, BiasForwardArgs::new(&sample.shift).beta(1.0));
+    let error = refused(&sample, &args);
+    let expected = ExecuteError::Beta { index: 1, kind: OpKind::BiasForward, beta: "1".into(), last: 2 };
+    assert_eq!(error, expected);
+    assert!(error.to_string().contains("only the last operator, 2,"), "{error}");
+    args.set(sample.bias, BiasForwardArgs::new(&sample.shift).beta(f32::NAN));
+    assert!(matches!(refused(&sample, &args), ExecuteError::Beta { .. }));
+
+    let mut args = sample.args();
+    args.set(sample.relu, relu_args().alpha(2.0).beta(-1.0));
+    let compiled = sample.plan.compile(&handle).unwrap();
+    let mut output = vec![10.0; compiled.output().span()];
+    let y = TensorMut::new(compiled.output(), &mut output);
+    compiled.execute(&handle, Tensor::new(compiled.input(), &sample.input), y, &args).unwrap();
+    let blended: Vec<_> = sample.expected().iter().map(|y| 2.0 * y - 10.0).collect();
+    assert_eq!(output, blended);
+}
+
+#[test]
+fn operands_of_other_types_or_too_small_are_refused() {
+    let sample = sample();
+    let halves = vec![half::f16::ONE; sample.weights.len()];
+    let mut args = sample.args();
+    args.set(sample.conv, ConvForwardArgs::new(&halves));
+    let error = refused(&sample, &args);
+    let operand = "ConvForward (operator 0): weights".to_string();
+    let expected =
+        ExecuteError::DataType { operand: operand.clone(), found: DataType::Half, expected: DataType::Float };
+    assert_eq!(error, expected);
+
+    let mut args = sample.args();
+    args.set(sample.conv, ConvForwardArgs::new(&sample.weights[1..]));
+    let (found, needed) = (sample.weights.len() * 4 - 4, sample.weights.len() * 4);
+    assert_eq!(refused(&sample, &args), ExecuteError::TooSmall { operand, found, needed });
+
+    let mut args = sample.args();
+    args.set(sample.bias, BiasForwardArgs::new(&sample.shift[..3]));
+    assert!(matches!(refused(&sample, &args), ExecuteError::TooSmall { found: 12, needed: 16, .. }));
+}
+
+#[test]
+fn null_and_misaligned_operands_are_refused() {
+    let (sample, handle) = (sample(), Handle::cpu());
+    let compiled = sample.plan.compile(&handle).unwrap();
+    let mut args = sample.args();
+    // SAFETY: null operands are refused before use.
+    args.set(sample.bias, BiasForwardArgs::new(unsafe { Operand::from_raw(std::ptr::null(), None) }));
+    let operand = "BiasForward (operator 1): bias".to_string();
+    assert_eq!(refused(&sample, &args), ExecuteError::Null { operand: operand.clone() });
+    let odd = sample.shift.as_ptr().wrapping_byte_add(1).cast();
+    // SAFETY: misaligned operands are refused before use.
+    args.set(sample.bias, BiasForwardArgs::new(unsafe { Operand::from_raw(odd, None) }));
+    assert_eq!(refused(&sample, &args), ExecuteError::Misaligned { operand, size: 4 });
+
+    let args = sample.args();
+    let mut output = vec![f32::NAN; compiled.output().span()];
+    let (x, y) = (sample.input.as_ptr().cast::<c_void>(), output.as_mut_ptr().cast::<c_void>());
+    let null = |operand: &str| Err(ExecuteError::Null { operand: operand.into() });
+    let misaligned = |operand: &str| Err(ExecuteError::Misaligned { operand: operand.into(), size: 4 });
+    assert_eq!(raw(&compiled, &handle, std::ptr::null(), y, &args), null("the input"));
+    assert_eq!(raw(&compiled, &handle, x, std::ptr::null_mut(), &args), null("the output"));
+    assert_eq!(raw(&compiled, &handle, x.wrapping_byte_add(2), y, &args), misaligned("the input"));
+    assert_eq!(raw(&compiled, &handle, x, y.wrapping_byte_add(3), &args), misaligned("the output"));
+    assert!(output.iter().all(|value| value.is_nan()));
+}
+
+#[test]
+fn tensors_must_have_the_plans_descriptors_and_room() {
+    let (sample, handle) = (sample(), Handle::cpu());
+    let compiled = sample.plan.compile(&handle).unwrap();
+    let args = sample.args();
+    let mut output = vec![f32::NAN; compiled.output().span()];
+    let mut run = |x: &TensorDescriptor, y: &TensorDescriptor, inputs: usize, outputs: usize| {
+        let (input, output) = (&sample.input[..inputs], &mut output[..outputs]);
+        compiled.execute(&handle, Tensor::new(x, input), TensorMut::new(y, output), &args).unwrap_err()
+    };
+    let (x, y) = (*compiled.input(), *compiled.output());
+    let (inputs, outputs) = (x.span(), y.span());
+    let nhwc = TensorDescriptor::nhwc(DataType::Float, [2, 4, 6, 5]).unwrap();
+    // The output is looked at first, as in MIOpen.
+    assert!(matches!(run(&y, &nhwc, inputs, outputs), ExecuteError::Output { .. }));
+    assert!(matches!(run(&y, &y, inputs, outputs), ExecuteError::Input { .. }));
+    let text = run(&x, &nhwc, inputs, outputs).to_string();
+    assert!(text.contains("f32 2x4x6x5 NHWC") && text.contains("f32 2x4x6x5 NCHW"), "{text}");
+    let error = run(&x, &y, inputs - 1, outputs);
+    assert_eq!(
+        error,
+        ExecuteError::TooSmall { operand: "the input".into(), found: inputs * 4 - 4, needed: inputs * 4 }
+    );
+    assert!(matches!(run(&x, &y, inputs, outputs - 1), ExecuteError::TooSmall { .. }));
+
+    let halves = vec![half::f16::ONE; inputs];
+    let mut half_output = vec![half::f16::ONE; outputs];
+    let y = TensorMut::new(&y, &mut half_output);
+    let error = compiled.execute(&handle, Tensor::new(&x, &halves), y, &args).unwrap_err();
+    assert!(matches!(error, ExecuteError::DataType { found: DataType::Half, .. }), "{error}");
+}
+
+#[test]
+fn another_handles_device_is_refused() {
+    let (sample, handle) = (sample(), Handle::cpu());
+    let other = Handle::cpu_with_threads(1).unwrap();
+    let compiled = sample.plan.compile(&handle).unwrap();
+    let error = sample.run(&compiled, &other, &sample.args()).unwrap_err();
+    assert!(matches!(error, ExecuteError::OtherDevice { .. }), "{error}");
+    // A clone, and another handle of the same device, are as good.
+    for same in [handle.clone(), Handle::open("cpu", 0).unwrap()] {
+        assert_eq!(sample.run(&compiled, &same, &sample.args()).unwrap(), sample.expected());
+    }
+}
+
+#[test]
+fn what_is_written_overlaps_nothing() {
+    let (sample, handle) = (sample(), Handle::cpu());
+    let compiled = sample.plan.compile(&handle).unwrap();
+    let mut memory = vec![1.0f32; 1000];
+    let base = memory.as_mut_ptr();
+    let run = |y: usize, weights: usize| {
+        let mut args = OperatorArgs::new();
+        let at = |offset: usize| base.wrapping_add(offset).cast::<c_void>();
+        // SAFETY: within `memory`; overlaps with the output are refused before use.
+        let weights = unsafe { Operand::from_raw(at(weights), None) };
+        args.set(sample.conv, ConvForwardArgs::new(weights))
+            .set(sample.bias, BiasForwardArgs::new(&sample.shift))
+            .set(sample.relu, relu_args());
+        raw(&compiled, &handle, at(0), at(y), &args)
+    };
+    // Input 0..180, output of 240, weights of 108.
+    run(180, 420).unwrap();
+    for (y, weights, other) in [
+        (0, 420, "the input"),
+        (179, 500, "the input"),
+        (300, 193, "ConvForward (operator 0): weights"),
+        (300, 539, "ConvForward (operator 0): weights"),
+    ] {
+        let error = run(y, weights).unwrap_err();
+        let expected =
+            ExecuteError::Overlap { written: "the output".into(), other: other.into(), element_wise: false };
+        assert_eq!(error, expected, "output at {y}, weights at {weights}");
+    }
+    run(300, 192).unwrap();
+    run(300, 540).unwrap();
+    let y = TensorMut::new(compiled.output(), &mut memory);
+    let error = compiled.execute_in_place(&handle, y, &sample.args()).unwrap_err();
+    assert_eq!(error, ExecuteError::InPlace { first: OpKind::ConvForward });
+}
+
+#[test]
+fn element_wise_plans_run_in_place() {
+    let handle = Handle::cpu();
+    let x = TensorDescriptor::nhwc(DataType::Float, [2, 3, 4, 5]).unwrap();
+    let mut plan = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+    let residual = plan.append(BiasForward::residual()).unwrap();
+    let relu = plan.append(ActivationForward::new(ActivationMode::Relu)).unwrap();
+    let compiled = plan.compile(&handle).unwrap();
+    let values: Vec<f32> = (0..120).map(|i| i as f32 - 60.0).collect();
+    let terms: Vec<f32> = (0..120).map(|i| (i % 7) as f32).collect();
+    let expected: Vec<_> = values.iter().zip(&terms).map(|(a, b)| (a + b).max(0.0)).collect();
+
+    let mut memory = values.clone();
+    let mut args = OperatorArgs::new();
+    args.set(residual, BiasForwardArgs::new(&terms)).set(relu, relu_args());
+    compiled.execute_in_place(&handle, TensorMut::new(&x, &mut memory), &args).unwrap();
+    assert_eq!(memory, expected);
+
+    // Over the residual, which has the output's descriptor.
+    let mut memory = terms.clone();
+    let y = memory.as_mut_ptr().cast::<c_void>();
+    let mut args = OperatorArgs::new();
+    // SAFETY: the residual is `memory`, which the plan also writes, in place.
+    args.set(residual, BiasForwardArgs::new(unsafe { Operand::from_raw(y, None) })).set(relu, relu_args());
+    raw(&compiled, &handle, values.as_ptr().cast(), y, &args).unwrap();
+    assert_eq!(memory, expected);
+
+    // Beside it by one element is no place to run in.
+    let mut memory = vec![1.0f32; 121];
+    let base = memory.as_mut_ptr();
+    let mut args = OperatorArgs::new();
+    args.set(residual, BiasForwardArgs::new(&terms)).set(relu, relu_args());
+    let error = raw(&compiled, &handle, base.cast(), base.wrapping_add(1).cast(), &args).unwrap_err();
+    assert!(matches!(error, ExecuteError::Overlap { element_wise: true, .. }), "{error}");
+    assert!(error.to_string().contains("in place only"), "{error}");
+}
+
+#[test]
+fn training_operands_are_wanted_or_left_out_as_the_operator_says() {
+    let handle = Handle::cpu();
+    let x = TensorDescriptor::nchw(DataType::Float, [4, 2, 3, 3]).unwrap();
+    let values: Vec<f32> = (0..72).map(|i| (i % 5) as f32).collect();
+    let (scale, bias) = ([1.0f32, 2.0], [0.0f32, 1.0]);
+    let run = |running: bool, give_running: bool, give_saved: bool| {
+        let mut plan = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+        let norm = plan.append(BatchNormForward::new(BatchNormMode::Spatial, running)).unwrap();
+        let compiled = plan.compile(&handle).unwrap();
+        let mut written = [[f32::NAN; 2], [f32::NAN; 2], [0.0; 2], [1.0; 2]];
+        let [mean, inverse, running_mean, running_variance] = &mut written;
+        let give = |wanted: bool, memory: &mut [f32; 2]| {
+            if !wanted {
+                return OperandMut::none();
+            }
+            // SAFETY: `written` outlives the arguments, and nobody else uses it.
+            unsafe { OperandMut::from_raw(memory.as_mut_ptr().cast(), Some(8)) }
+        };
+        let mut args = OperatorArgs::new();
+        let new = BatchNormForwardArgs::new(
+            &scale,
+            &bias,
+            give(give_saved, mean),
+            give(give_saved, inverse),
+            give(give_running, running_mean),
+            give(give_running, running_variance),
+            0.5,
+            1e-5,
+        );
+        args.set(norm, new);
+        let mut output = vec![f32::NAN; 72];
+        let y = TensorMut::new(&x, &mut output);
+        compiled.execute(&handle, Tensor::new(&x, &values), y, &args).map(|()| written)
+    };
+    let [mean, _, running_mean, _] = run(true, true, true).unwrap();
+    assert!(mean.iter().all(|mean| (1.5..2.5).contains(mean)));
+    assert_eq!(running_mean, mean.map(|mean| mean / 2.0));
+    let [mean, inverse, ..] = run(true, true, false).unwrap();
+    assert!(mean.iter().chain(&inverse).all(|value| value.is_nan()));
+    let missing = run(true, false, true).unwrap_err();
+    assert_eq!(missing, ExecuteError::Null { operand: "BatchNormForward (operator 0): running mean".into() });
+    assert!(matches!(run(false, true, true).unwrap_err(), ExecuteError::Extra { .. }));
+    run(false, false, true).unwrap();
+}
