@@ -32,6 +32,24 @@ pub trait Operator: sealed::Lower {
 /// An operator of a plan, typed: only the arguments of its own kind can be set for it.
 ///
 /// Valid for the plan that returned it and for that plan's clones.
+///
+/// ```
+/// # use fuseplan::*;
+/// # let x = TensorDescriptor::nchw(DataType::Float, [1, 1, 4, 4])?;
+/// # let mut plan = FusionPlan::new(FusionDirection::Vertical, x)?;
+/// let bias: OpId<BiasForward> = plan.append(BiasForward::new())?;
+/// OperatorArgs::new().set(bias, BiasForwardArgs::new(&[1.0f32]));
+/// # Ok::<(), Error>(())
+/// ```
+/// Arguments of another kind do not compile:
+/// ```compile_fail
+/// # use fuseplan::*;
+/// # let x = TensorDescriptor::nchw(DataType::Float, [1, 1, 4, 4])?;
+/// # let mut plan = FusionPlan::new(FusionDirection::Vertical, x)?;
+/// let bias: OpId<BiasForward> = plan.append(BiasForward::new())?;
+/// OperatorArgs::new().set(bias, ConvForwardArgs::new(&[1.0f32]));
+/// # Ok::<(), Error>(())
+/// ```
 pub struct OpId<O> {
     pub(crate) plan: u64,
     pub(crate) index: usize,
