@@ -26,7 +26,8 @@ use isa::Isa;
 pub use device::CpuDevice;
 
 /// Solvers, best first; the reference takes what the others do not.
-static SOLVERS: [&dyn Solver; 5] = [
+static SOLVERS: [&dyn Solver; 6] = [
+    &direct::Depthwise,
     &direct::DirectGrouped,
     &direct::Direct,
     &element_wise::ElementWise,

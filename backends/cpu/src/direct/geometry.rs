@@ -95,7 +95,16 @@ impl Geometry {
         needed.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
     }
 
-    /// The taps, along dimension `d` (depth 0, height 1), that lie inside of the input for output `at`, and
+    /// Output columns of a line of `width` whose taps are all inside of the input.
+    pub(super) fn inner_columns(&self, width: usize) -> Range<usize> {
+        let (stride, pad) = (self.strides[2], self.pads[2]);
+        let reach = (self.filters.taps[2] - 1) * self.dilations[2];
+        let end = (self.input.lens[4] + pad).checked_sub(reach).map_or(0, |room| room.div_ceil(stride));
+        let start = pad.div_ceil(stride).min(width);
+        start..end.clamp(start, width)
+    }
+
+    /// The taps, along dimension `d` (depth, height, width), that lie inside of the input for output `at`, and
     /// the input index of the first.
     pub(super) fn taps_inside(&self, d: usize, at: usize) -> (Range<usize>, usize) {
         let (start, pad) = (at * self.strides[d], self.pads[d]);

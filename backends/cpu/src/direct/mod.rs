@@ -6,6 +6,7 @@
 //! where its channels are innermost, otherwise they wait in scratch until the band is complete and are then
 //! transposed. Filter taps above and below the image are left out; taps to its left and right meet zeros.
 
+mod depthwise;
 mod geometry;
 mod input;
 mod output;
@@ -40,6 +41,8 @@ use plan::Plan;
 use tile::Tiles;
 use weights::{PackWeights, PackWeightsFn};
 use work::{Scratch, Work};
+
+pub(crate) use depthwise::Depthwise;
 
 /// Solver `cpu.direct.v1`: every input value meets a vector of weights.
 #[derive(Debug)]
@@ -183,7 +186,6 @@ impl std::fmt::Debug for Convolution {
 
 impl Convolution {
     fn new(solver: &dyn Solver, problem: &Problem, lanewise: bool, isa: Isa, pool: &Arc<Pool>) -> Self {
-        static OWNERS: AtomicU64 = AtomicU64::new(0);
         let data_type = problem.output.data_type();
         let functions = Functions::of(isa, data_type);
         let mut epilogue = Epilogue::new(problem);
@@ -207,7 +209,7 @@ impl Convolution {
                 pool.threads(),
             ),
         };
-        let owner = OWNERS.fetch_add(1, Ordering::Relaxed);
+        let owner = next_owner();
         let flat = epilogue.is_flat();
         let pool = Arc::clone(pool);
         Convolution { info, geometry, epilogue, plan, functions, flat, data_type, pool, owner }
@@ -288,6 +290,12 @@ impl Executable for Convolution {
             }
         }
     }
+}
+
+/// A number that no other executable has.
+fn next_owner() -> u64 {
+    static OWNERS: AtomicU64 = AtomicU64::new(0);
+    OWNERS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// A pointer that threads share, each using its own part of what it points to.

@@ -9,6 +9,9 @@ use crate::epilogue::Lanes;
 /// second-level cache.
 const PACK: usize = 96 * 1024;
 
+/// Floats of a first-level cache.
+const L1: usize = 8 * 1024 + 4 * 1024;
+
 /// Pixels whose sums may wait in scratch for being finished.
 const WAITING: usize = 1024;
 
@@ -52,7 +55,11 @@ impl Plan {
         let pack = pack(g, lanewise, float, lanes);
         let [images, _, depth, height, width] = g.output.lens;
         let packed_line = g.inputs * if lanewise { lanes } else { 1 } * g.strides[1] * g.strides[2] * width;
-        let fits = (PACK / packed_line.max(1)).min(WAITING / width).clamp(1, height);
+        let direct = lanes_of(&g.output) == Lanes::Channels;
+        let small =
+            direct && g.filters.taps[1] == 1 && g.inputs * g.filters.tap_count() * 2 * lanes <= L1 / 3;
+        let pack_limit = if small { L1 / 2 } else { PACK };
+        let fits = (pack_limit / packed_line.max(1)).min(WAITING / width).clamp(1, height);
         let groups = blocks.len() / blocks_per_group;
         let (mut bands, mut parts) = (height.div_ceil(fits), 1);
         let items = |bands: usize| images * groups * depth * bands;

@@ -11,6 +11,9 @@ use crate::isa::{Kernel, Simd};
 /// Rows of the largest tile of any instruction set.
 const MAX_ROWS: usize = 14;
 
+/// Floats by which weights are asked for ahead of their use.
+const AHEAD: usize = 512;
+
 /// What a tile computes. Distances count floats.
 pub(super) struct Tile<'a> {
     /// First pixel, first tap, first channel.
@@ -90,6 +93,11 @@ impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R,
         let t = self.0;
         let mut acc = [[s.splat(0.0); V]; R];
         let step = if LANEWISE { S::LANES } else { 1 };
+        for r in 0..R {
+            for v in 0..V {
+                s.prefetch_write(t.y.wrapping_add(r * t.y_pixel + v * S::LANES));
+            }
+        }
         // SAFETY: `tile`'s caller says that all that the tile names is readable.
         unsafe {
             let (mut x2, mut w2) = (t.x, t.w);
@@ -101,6 +109,9 @@ impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R,
                         let mut x = x0;
                         for _ in 0..t.depth {
                             let weights: [S::V; V] = std::array::from_fn(|v| s.load(w.add(v * S::LANES)));
+                            for v in 0..V {
+                                s.prefetch(w.wrapping_add(AHEAD + v * S::LANES));
+                            }
                             for (r, acc) in acc.iter_mut().enumerate() {
                                 let pixel = x.add(r * t.x_pixel);
                                 let input = if LANEWISE { s.load(pixel) } else { s.load_splat(pixel) };

@@ -46,8 +46,9 @@ impl Filters {
         }
     }
 
-    fn offset(&self, channel: usize, tap: usize) -> usize {
-        let [_, _, h, w] = [0, 0, self.taps[1], self.taps[2]];
+    /// Where a filter's value lies, from its first.
+    pub(super) fn offset(&self, channel: usize, tap: usize) -> usize {
+        let [_, h, w] = self.taps;
         channel * self.strides[1]
             + tap / (h * w) * self.strides[2]
             + tap / w % h * self.strides[3]

@@ -181,7 +181,8 @@ impl Work<'_> {
             for t in 0..tiles {
                 let rows = width / tiles + usize::from(t < width % tiles);
                 let kernel = functions.tiles.get(plan.lanewise, block.vectors, rows);
-                let (x, y) = (first.x.wrapping_add(column * first.x_pixel), y.wrapping_add(column * y_pixel));
+                let x = first.x.wrapping_add(column * first.x_pixel);
+                let y = y.wrapping_add(column * y_pixel);
                 // SAFETY: the caller's; the tile's pixels are inside of the line.
                 unsafe { kernel(&Tile { x, y, y_pixel, tail, ..first }) };
                 column += rows;

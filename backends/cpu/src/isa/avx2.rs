@@ -136,6 +136,16 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        // SAFETY: prefetching never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
+    fn prefetch_write(self, p: *mut f32) {
+        // SAFETY: prefetching never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(p.cast_const().cast()) }
+    }
+    #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m256 {
         // SAFETY: the caller's.
         unsafe { _mm256_loadu_ps(p) }

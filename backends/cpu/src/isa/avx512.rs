@@ -133,6 +133,16 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        // SAFETY: prefetching never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
+    fn prefetch_write(self, p: *mut f32) {
+        // SAFETY: prefetching never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(p.cast_const().cast()) }
+    }
+    #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m512 {
         // SAFETY: the caller's.
         unsafe { _mm512_loadu_ps(p) }

@@ -212,6 +212,15 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Transposes the square of the first [`Simd::LANES`] vectors.
     fn transpose(self, rows: &mut [Self::V; MAX_LANES]);
 
+    /// Asks for the cache line of `p`, which need not be valid, to be read soon.
+    fn prefetch(self, p: *const f32) {
+        let _ = p;
+    }
+    /// Asks for the cache line of `p`, which need not be valid, to be written soon.
+    fn prefetch_write(self, p: *mut f32) {
+        let _ = p;
+    }
+
     /// # Safety
     /// `p` is readable for a whole vector.
     unsafe fn load(self, p: *const f32) -> Self::V;

@@ -6,9 +6,9 @@ mod oracle;
 
 use std::sync::Arc;
 
-use fuseplan_api::{ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, TensorLayout};
+use fuseplan_api::{ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, Solver, TensorLayout};
 
-use super::{Direct, DirectGrouped};
+use super::{Depthwise, Direct, DirectGrouped};
 use crate::device::CpuDevice;
 use crate::isa::Isa;
 use oracle::{Case, Link, Ready};
@@ -58,6 +58,9 @@ const SHAPES: &[Shape] = &[
     ([1, 5, 6, 6], [15, 3, 3], [1, 1], [1, 1], [2, 2], 5),
     ([1, 6, 5, 40], [6, 1, 1], [0, 0], [1, 1], [1, 1], 6),
     ([1, 36, 4, 5], [4, 3, 3], [1, 1], [1, 1], [1, 1], 4),
+    ([2, 32, 3, 2], [32, 5, 5], [3, 3], [1, 1], [1, 1], 32),
+    ([1, 37, 9, 20], [37, 3, 3], [2, 2], [1, 2], [2, 2], 37),
+    ([1, 16, 3, 29], [16, 2, 4], [1, 0], [1, 3], [1, 1], 16),
 ];
 
 fn case(shape: &Shape, data_type: DataType, layout: TensorLayout) -> Case {
@@ -69,13 +72,13 @@ fn case(shape: &Shape, data_type: DataType, layout: TensorLayout) -> Case {
 const TYPES: [DataType; 3] = [DataType::Float, DataType::Half, DataType::BFloat16];
 const LAYOUTS: [TensorLayout; 2] = [TensorLayout::Nchw, TensorLayout::Nhwc];
 
-/// On every device, with both solvers where both take the case.
+/// On every device, with every solver that takes the case.
 fn check(case: Case, devices: &[Arc<CpuDevice>], exact: bool) {
     let ready = Ready::new(&case);
     for device in devices {
-        ready.check(&Direct, device, exact);
-        if case.is_narrow(device) {
-            ready.check(&DirectGrouped, device, exact);
+        let solvers: [&dyn Solver; 3] = [&Direct, &DirectGrouped, &Depthwise];
+        for solver in solvers.into_iter().filter(|s| case.is_taken(*s, device)) {
+            ready.check(solver, device, exact);
         }
     }
 }

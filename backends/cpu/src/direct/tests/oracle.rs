@@ -200,8 +200,8 @@ impl Case {
         self.problem.output.data_type()
     }
 
-    pub(super) fn is_narrow(&self, device: &CpuDevice) -> bool {
-        super::DirectGrouped.applies(&self.problem, device.info()).is_ok()
+    pub(super) fn is_taken(&self, solver: &dyn Solver, device: &CpuDevice) -> bool {
+        solver.applies(&self.problem, device.info()).is_ok()
     }
 
     fn tensor(&self, tensor: &TensorDescriptor, seed: u64) -> Memory {
