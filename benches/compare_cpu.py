@@ -6,6 +6,7 @@ each, round after round, so that whatever else disturbs the machine disturbs all
 """
 
 import argparse
+import itertools
 import os
 import pathlib
 import random
@@ -40,26 +41,27 @@ def chosen(values, parts):
     return [value for value in values if not parts or any(part in value.name for part in parts)]
 
 
-def measure(options, configuration, n, dtype, threads, servers, folder):
-    """Yields a result for every side in `servers`: a dictionary of what was found or why there is nothing."""
-    from cpu.configurations import TOLERANCE, Data
+def measure(options, data, dtype, threads, servers):
+    """A result for every side in `servers`: a dictionary of what was found, or why there is nothing."""
+    from cpu.configurations import TOLERANCE
 
-    data = Data(configuration, n, dtype, folder)
+    configuration, n = data.configuration, data.n
     weights = "raw" if options.raw_weights else "packed"
     results, ready = {}, []
     for side, server in servers.items():
         result = {"config": configuration.name, "n": n, "dtype": dtype, "threads": threads, "side": side.name,
                   "flops": configuration.flops(n), "times": []}
         results[side] = result
-        word, rest = server.ask(f"setup {configuration.setup(n)} {side.setup(dtype, weights, folder)}")
+        word, rest = server.ask(f"setup {configuration.setup(n)} {side.setup(dtype, weights, data.folder)}")
         result["chosen" if word == "ready" else "refused"] = rest
         if word != "ready":
             continue
         ready.append(side)
         server.ask("run 0")
         if side.server != "peak":
-            word, rest = server.ask(f"output {folder / 'y'}")
-            result["error"] = data.error(folder / "y") if word == "done" else float("inf")
+            output = data.folder / "y"
+            word, rest = server.ask(f"output {output}")
+            result["error"] = data.error(output) if word == "done" else float("inf")
             if result["error"] > TOLERANCE[dtype]:
                 result["refused"] = f"wrong: error {result['error']:.1e} {rest}"
                 ready.remove(side)
@@ -74,7 +76,7 @@ def measure(options, configuration, n, dtype, threads, servers, folder):
                 results[side]["refused"] = rest
                 ready.remove(side)
             time.sleep(min(time.monotonic() - start, 0.15))
-    return results.values()
+    return list(results.values())
 
 
 def main():
@@ -84,24 +86,24 @@ def main():
     if sys.prefix != str(inside.parent.parent):
         os.execv(inside, [inside, *sys.argv])
     from cpu import report
-    from cpu.configurations import CONFIGURATIONS
+    from cpu.configurations import CONFIGURATIONS, Data
 
     ours = cpu_sides.build_servers(options.build)
     real_time = not options.normal_priority and cpu_sides.real_time_allowed()
     cores = sorted(os.sched_getaffinity(0))
+    servers = {threads: {side: cpu_sides.Server(side, threads, options.build, ours, cores, real_time)
+                         for side in chosen(cpu_sides.SIDES, options.sides)} for threads in options.threads}
     results = []
     with tempfile.TemporaryDirectory(dir=options.build) as folder:
-        for threads in options.threads:
-            servers = {side: cpu_sides.Server(side, threads, options.build, ours, cores, real_time)
-                       for side in chosen(cpu_sides.SIDES, options.sides)}
-            for dtype in options.dtypes:
-                for n in options.n:
-                    for configuration in chosen(CONFIGURATIONS, options.configs):
-                        row = list(measure(options, configuration, n, dtype, threads, servers, pathlib.Path(folder)))
-                        results += row
-                        print(report.line(row), file=sys.stderr, flush=True)
-            for server in servers.values():
-                server.stop()
+        for dtype, n, configuration in itertools.product(options.dtypes, options.n,
+                                                         chosen(CONFIGURATIONS, options.configs)):
+            data = Data(configuration, n, dtype, pathlib.Path(folder))
+            for threads in options.threads:
+                row = measure(options, data, dtype, threads, servers[threads])
+                results += row
+                print(report.line(row), file=sys.stderr, flush=True)
+    for server in itertools.chain.from_iterable(sides.values() for sides in servers.values()):
+        server.stop()
     head = report.machine(options, real_time, sys.argv)
     text = report.markdown(results, head)
     print(text)

@@ -75,7 +75,7 @@ class Data:
     """Inputs of one configuration, written to files that every side reads, and the exact output in f64."""
 
     def __init__(self, configuration, n, dtype, folder):
-        self.configuration, self.n = configuration, n
+        self.configuration, self.n, self.folder = configuration, n, folder
         cfg, random = configuration, np.random.default_rng(1)
 
         def uniform(low, high, *shape):
