@@ -3,6 +3,7 @@
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::bench;
 use crate::element::Precision;
 use crate::flags::{FusionFlags, Request};
 
@@ -41,6 +42,8 @@ pub(crate) enum Command {
     Supported(SupportedOptions),
     /// Print the devices of this machine, and what was looked for where there is none
     Devices,
+    /// Measure fused against unfused plans over a named list
+    Bench(bench::Options),
     /// Print a completion script for a shell
     Completions {
         /// The shell

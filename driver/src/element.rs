@@ -29,6 +29,17 @@ impl Precision {
     }
 }
 
+impl Precision {
+    /// What the primitives of this type have behind their name.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Precision::Fp32 => "",
+            Precision::Fp16 => "fp16",
+            Precision::Bfp16 => "bfp16",
+        }
+    }
+}
+
 /// Calls a function that is generic over [`Scalar`] for a precision.
 macro_rules! for_precision {
     ($precision:expr, $function:ident($($argument:expr),* $(,)?)) => {

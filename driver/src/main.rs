@@ -4,6 +4,7 @@
 //! with a code that says what happened, see [`failure`].
 #![forbid(unsafe_code)]
 
+mod bench;
 mod chain;
 mod cli;
 mod device;
@@ -41,6 +42,7 @@ fn run(command: Command, output: &Output) -> Result<(), Failure> {
         Command::Explain { primitive } => explain::run(&primitive.into(), output),
         Command::Supported(options) => inspect::supported_by(&options, output),
         Command::Devices => inspect::devices(output),
+        Command::Bench(options) => bench::run(&options, output),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), cli::NAME, &mut std::io::stdout());
             Ok(())

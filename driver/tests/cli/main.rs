@@ -1,5 +1,6 @@
 //! The command `fuseplan` as its users meet it: lines, objects, files, exit codes.
 
+mod bench;
 mod infer;
 mod inspect;
 mod run;

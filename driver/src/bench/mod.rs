@@ -1,0 +1,208 @@
+//! Fused against unfused over named lists: each configuration verified, timed interleaved, compared with
+//! the device's floor; a table, a chart.
+
+mod chart;
+mod lists;
+mod report;
+mod trial;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use fuseplan::{Handle, TensorLayout};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::device::DeviceFlags;
+use crate::element::{Precision, Scalar, for_precision};
+use crate::failure::Failure;
+use crate::flags::DEFAULT_SEED;
+use crate::output::Output;
+use lists::List;
+use report::{Report, Setting};
+use trial::Outcome;
+
+/// What to measure.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The list of configurations
+    list: List,
+    #[command(flatten)]
+    device: DeviceFlags,
+    /// Number of images
+    #[arg(long, value_name = "INT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
+    /// Data type
+    #[arg(long, value_name = "TYPE", default_value = "fp32")]
+    dtype: Precision,
+    /// Layout of tensors and filters
+    #[arg(long, value_name = "LAYOUT", default_value = "NCHW", value_parser = layout)]
+    layout: TensorLayout,
+    /// Only configurations whose name contains this, such as 28-28
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+    /// Seconds of measuring for each configuration; at least three rounds are made unless they are very slow
+    #[arg(long, value_name = "FLOAT", default_value = "2", value_parser = seconds)]
+    seconds: Duration,
+    /// Seed of the random data; 0 for a different one each time
+    #[arg(long, value_name = "INT", default_value_t = DEFAULT_SEED)]
+    seed: u64,
+    /// Write the table (Markdown and CSV) and the chart (SVG) into this directory
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+fn layout(text: &str) -> Result<TensorLayout, String> {
+    let found = TensorLayout::of_rank(4).iter().find(|layout| layout.to_string() == text);
+    found.copied().ok_or_else(|| "known: NCHW, NHWC".into())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "a number of seconds is needed".into())
+}
+
+/// Measures a list.
+pub(crate) fn run(options: &Options, output: &Output) -> Result<(), Failure> {
+    let handle = options.device.handle()?;
+    for_precision!(options.dtype, measure(options, &handle, output))
+}
+
+fn measure<T: Scalar>(options: &Options, handle: &Handle, output: &Output) -> Result<(), Failure> {
+    if let Some(directory) = &options.out {
+        fs::create_dir_all(directory).map_err(|error| unwritable(directory, &error))?;
+    }
+    let setting = Setting {
+        list: options.list,
+        precision: options.dtype,
+        layout: options.layout,
+        batch: options.batch as usize,
+        device: handle.device_info().clone(),
+    };
+    let mut cases = options.list.cases();
+    cases.retain(|case| case.label().contains(&options.only));
+    if cases.is_empty() {
+        let text = format!("--only: no configuration of {} contains `{}`", options.list.name(), options.only);
+        return Err(Failure::Usage(text));
+    }
+    let mut report = Report::new(setting, &cases);
+    let bar = progress(cases.len(), output);
+    bar.suspend(|| output.line(report.head()))?;
+    for case in &cases {
+        bar.set_message(case.label());
+        let outcome = trial::run::<T>(case, report.setting(), handle, options.seconds, options.seed)
+            .inspect_err(|_| bar.suspend(|| eprintln!("{} failed", case.label())))?;
+        bar.suspend(|| output.line(report.row(&outcome)))?;
+        output.object("bench", report.object(&outcome))?;
+        report.outcomes.push(outcome);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    output.line(report.foot())?;
+    output.object("bench_summary", report.summary())?;
+    if let Some(directory) = &options.out {
+        for (extension, text) in
+            [("md", report.markdown()), ("csv", report.csv()), ("svg", chart::speed_ups(&report))]
+        {
+            let path = directory.join(format!("{}.{extension}", report.setting().file_stem()));
+            fs::write(&path, text).map_err(|error| unwritable(&path, &error))?;
+            output.line(format!("wrote {}", path.display()))?;
+        }
+    }
+    verdict(&report.outcomes)
+}
+
+fn unwritable(path: &std::path::Path, error: &std::io::Error) -> Failure {
+    Failure::Usage(format!("--out: {} cannot be written: {error}", path.display()))
+}
+
+/// A bar on standard error, where that is a terminal that somebody watches.
+fn progress(length: usize, output: &Output) -> ProgressBar {
+    let target = if output.is_json() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let style = ProgressStyle::with_template("[{elapsed}] {bar:30} {pos}/{len} {msg}");
+    ProgressBar::with_draw_target(Some(length as u64), target)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// An error that names the commands of all wrong configurations.
+fn verdict(outcomes: &[Outcome]) -> Result<(), Failure> {
+    let wrong: Vec<_> = outcomes.iter().filter(|outcome| !outcome.passes()).collect();
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let commands: String = wrong.iter().map(|outcome| format!("\n  {}", outcome.command)).collect();
+    Err(Failure::WrongResult(format!(
+        "{} of {} configurations differ from the reference; to look closer:{commands}",
+        wrong.len(),
+        outcomes.len()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verify::Verdict;
+
+    fn outcome(error: f64) -> Outcome {
+        let verdict = |error| Verdict { error, tolerance: 1e-5 };
+        Outcome {
+            label: "512-7-7".into(),
+            command: format!("fuseplan CBAInfer --error {error}"),
+            solver: "cpu.some.v1".into(),
+            unfused_solvers: Vec::new(),
+            fused: 1e-3,
+            unfused: 2e-3,
+            rounds: 3,
+            floor: None,
+            flops: 1e6,
+            bytes: 1e6,
+            fused_verdict: verdict(0.0),
+            unfused_verdict: verdict(error),
+        }
+    }
+
+    #[test]
+    fn wrong_configurations_fail_with_their_commands() {
+        assert!(verdict(&[outcome(0.0), outcome(1e-6)]).is_ok());
+        let Err(Failure::WrongResult(text)) = verdict(&[outcome(0.0), outcome(0.25), outcome(f64::NAN)])
+        else {
+            panic!("not found");
+        };
+        assert!(text.starts_with("2 of 3 configurations differ"), "{text}");
+        assert!(
+            text.ends_with("\n  fuseplan CBAInfer --error 0.25\n  fuseplan CBAInfer --error NaN"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn reports_tell_wrong_results_and_unknown_floors() {
+        let device = Handle::cpu().device_info().clone();
+        let setting = Setting {
+            list: List::Na,
+            precision: Precision::Fp32,
+            layout: TensorLayout::Nchw,
+            batch: 64,
+            device,
+        };
+        let mut report = Report::new(setting, &List::Na.cases());
+        report.outcomes = vec![outcome(0.0), outcome(0.25)];
+        let cells = |index: usize| {
+            let row = report.row(&report.outcomes[index]);
+            row.split('|').map(|cell| cell.trim().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            cells(0)[1..],
+            ["512-7-7", "1.000", "2.000", "2.00", "unknown", "unknown", "1.0", "yes", "cpu.some.v1", ""]
+        );
+        assert_eq!(cells(1)[8], "WRONG");
+        assert!(report.foot().contains("Geometric mean of the speed-ups: 2.00"));
+        assert!(report.csv().ends_with(
+            "512-7-7,1.000000,2.000000,2.000000,,,1.000,1.000,3,cpu.some.v1,0e0,2.5e-1,1e-5,false\n"
+        ));
+        assert_eq!(report.summary()["verified"], 1);
+    }
+}

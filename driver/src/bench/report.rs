@@ -1,0 +1,201 @@
+//! The outcomes as a table: Markdown, CSV, objects.
+
+use fuseplan::{DeviceInfo, TensorLayout};
+use serde_json::{Value, json};
+
+use super::lists::{Case, List};
+use super::trial::Outcome;
+use crate::element::Precision;
+use crate::verify::REFERENCE;
+
+/// What is the same for all configurations.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    pub(crate) list: List,
+    pub(crate) precision: Precision,
+    pub(crate) layout: TensorLayout,
+    pub(crate) batch: usize,
+    pub(crate) device: DeviceInfo,
+}
+
+impl Setting {
+    /// `cba-f32-nchw-n64`
+    pub(crate) fn file_stem(&self) -> String {
+        let layout = self.layout.to_string().to_lowercase();
+        format!("{}-{}-{layout}-n{}", self.list.name(), self.precision.data_type(), self.batch)
+    }
+
+    /// `f32, NCHW, batch 64, on …`
+    pub(crate) fn describe(&self) -> String {
+        let DeviceInfo { backend, name, arch, compute_units, .. } = &self.device;
+        format!(
+            "{}, {}, batch {}, on {backend}: {name} ({arch}, {compute_units} compute units), fuseplan {}",
+            self.precision.data_type(),
+            self.layout,
+            self.batch,
+            env!("CARGO_PKG_VERSION")
+        )
+    }
+}
+
+/// The outcomes of a list.
+#[derive(Debug)]
+pub(crate) struct Report {
+    setting: Setting,
+    /// Width of the column of labels.
+    width: usize,
+    pub(crate) outcomes: Vec<Outcome>,
+}
+
+const COLUMNS: [&str; 7] =
+    ["fused ms", "unfused ms", "speed-up", "floor ms", "of floor", "GFLOP/s", "verified"];
+
+impl Report {
+    pub(crate) fn new(setting: Setting, cases: &[Case]) -> Self {
+        let labels = cases.iter().map(|case| case.label().len());
+        let width = labels.max().unwrap_or(0).max("configuration".len());
+        Report { setting, width, outcomes: Vec::new() }
+    }
+
+    pub(crate) fn setting(&self) -> &Setting {
+        &self.setting
+    }
+
+    /// What stands above the rows.
+    pub(crate) fn head(&self) -> String {
+        let list = self.setting.list;
+        let columns: String = COLUMNS.iter().map(|column| format!(" {column:>10} |")).collect();
+        let rule: String = COLUMNS.iter().map(|_| format!("{}:|", "-".repeat(11))).collect();
+        format!(
+            "# {}: fused against unfused\n\n{}.\nConfigurations are {}.\n\n| {:width$} |{columns} solver |\n|{}|{rule}---|",
+            list.title(),
+            self.setting.describe(),
+            list.label_form(),
+            "configuration",
+            "-".repeat(self.width + 2),
+            width = self.width
+        )
+    }
+
+    /// A row of the table.
+    pub(crate) fn row(&self, outcome: &Outcome) -> String {
+        let milliseconds = |seconds: f64| format!("{:.3}", seconds * 1e3);
+        let unknown = || "unknown".to_string();
+        let cells = [
+            milliseconds(outcome.fused),
+            milliseconds(outcome.unfused),
+            format!("{:.2}", outcome.speed_up()),
+            outcome.floor.map_or_else(unknown, milliseconds),
+            outcome.of_floor().map_or_else(unknown, |part| format!("{:.0} %", part * 100.0)),
+            format!("{:.1}", outcome.flops / outcome.fused * 1e-9),
+            if outcome.passes() { "yes" } else { "WRONG" }.to_string(),
+        ];
+        let cells: String = cells.iter().map(|cell| format!(" {cell:>10} |")).collect();
+        format!("| {:width$} |{cells} {} |", outcome.label, outcome.solver, width = self.width)
+    }
+
+    /// What stands below the rows: the mean, and how everything was measured.
+    pub(crate) fn foot(&self) -> String {
+        let rounds = self.outcomes.iter().map(|outcome| outcome.rounds);
+        let (fewest, most) = (rounds.clone().min().unwrap_or(0), rounds.max().unwrap_or(0));
+        let images = match self.setting.batch {
+            1 => "the image",
+            2 => "both images",
+            _ => "the first and the last image of the batch",
+        };
+        let itself = match self.outcomes.iter().filter(|outcome| outcome.solver == REFERENCE).count() {
+            0 => String::new(),
+            count => format!(" {count} of the fused plans ran on that solver itself."),
+        };
+        format!(
+            "\nGeometric mean of the speed-ups: {:.2}\n\n\
+             Unfused: the same operators as one plan each, one after the other through tensors in between. Times \
+             are medians of {fewest} to {most} rounds, fused and unfused in turn. Floor: the larger of operations \
+             over the device's measured rate and bytes over its measured bandwidth, each byte read or written \
+             once; data that stay in the caches can be faster. Verified: {images}, fused and unfused, against {REFERENCE} within 80 epsilon.{itself}",
+            self.mean()
+        )
+    }
+
+    /// The geometric mean of the speed-ups.
+    pub(crate) fn mean(&self) -> f64 {
+        let logarithms: f64 = self.outcomes.iter().map(|outcome| outcome.speed_up().ln()).sum();
+        (logarithms / self.outcomes.len() as f64).exp()
+    }
+
+    /// The whole table.
+    pub(crate) fn markdown(&self) -> String {
+        let rows: String = self.outcomes.iter().map(|outcome| self.row(outcome) + "\n").collect();
+        format!("{}\n{rows}{}\n", self.head(), self.foot())
+    }
+
+    /// The table for spreadsheets.
+    pub(crate) fn csv(&self) -> String {
+        let mut text = String::from(
+            "configuration,fused_ms,unfused_ms,speed_up,floor_ms,of_floor,gflops,gbytes,rounds,solver,\
+             fused_error,unfused_error,tolerance,verified\n",
+        );
+        let optional = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.6}"));
+        for outcome in &self.outcomes {
+            text += &format!(
+                "{},{:.6},{:.6},{:.6},{},{},{:.3},{:.3},{},{},{:e},{:e},{:e},{}\n",
+                outcome.label,
+                outcome.fused * 1e3,
+                outcome.unfused * 1e3,
+                outcome.speed_up(),
+                optional(outcome.floor.map(|floor| floor * 1e3)),
+                optional(outcome.of_floor()),
+                outcome.flops / outcome.fused * 1e-9,
+                outcome.bytes / outcome.fused * 1e-9,
+                outcome.rounds,
+                outcome.solver,
+                outcome.fused_verdict.error,
+                outcome.unfused_verdict.error,
+                outcome.fused_verdict.tolerance,
+                outcome.passes()
+            );
+        }
+        text
+    }
+
+    /// A row for programs.
+    pub(crate) fn object(&self, outcome: &Outcome) -> Value {
+        json!({
+            "list": self.setting.list.name(),
+            "configuration": outcome.label,
+            "command": outcome.command,
+            "solver": outcome.solver,
+            "unfused_solvers": outcome.unfused_solvers,
+            "fused_ms": outcome.fused * 1e3,
+            "unfused_ms": outcome.unfused * 1e3,
+            "speed_up": outcome.speed_up(),
+            "rounds": outcome.rounds,
+            "floor_ms": outcome.floor.map(|floor| floor * 1e3),
+            "of_floor": outcome.of_floor(),
+            "flops": outcome.flops,
+            "bytes": outcome.bytes,
+            "verified": outcome.passes(),
+            "verified_images": self.setting.batch.min(2),
+            "fused_error": outcome.fused_verdict.error,
+            "unfused_error": outcome.unfused_verdict.error,
+            "tolerance": outcome.fused_verdict.tolerance,
+        })
+    }
+
+    /// The whole list for programs.
+    pub(crate) fn summary(&self) -> Value {
+        json!({
+            "list": self.setting.list.name(),
+            "dtype": self.setting.precision.data_type().to_string(),
+            "layout": self.setting.layout.to_string(),
+            "batch": self.setting.batch,
+            "backend": self.setting.device.backend,
+            "device": self.setting.device.name,
+            "arch": self.setting.device.arch,
+            "compute_units": self.setting.device.compute_units,
+            "configurations": self.outcomes.len(),
+            "verified": self.outcomes.iter().filter(|outcome| outcome.passes()).count(),
+            "speed_up_geometric_mean": self.mean(),
+        })
+    }
+}

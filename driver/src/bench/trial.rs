@@ -1,0 +1,239 @@
+//! One configuration: fused and unfused, verified and timed.
+
+use std::time::Duration;
+
+use fuseplan::{CompileOptions, Error, ExecuteError, Handle, TensorDescriptor};
+
+use super::lists::Case;
+use super::report::Setting;
+use crate::chain::{Chain, Operands, Plan, Ready};
+use crate::element::{Random, Scalar};
+use crate::measure::{self, Floor};
+use crate::verify::{self, Verdict};
+
+/// What a configuration gave.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) label: String,
+    /// The command that runs the configuration alone.
+    pub(crate) command: String,
+    /// The solver of the fused plan.
+    pub(crate) solver: String,
+    /// The solvers of the unfused plans, in order.
+    pub(crate) unfused_solvers: Vec<String>,
+    /// Seconds of the fused plan, a median.
+    pub(crate) fused: f64,
+    /// Seconds of the unfused plans together, a median.
+    pub(crate) unfused: f64,
+    /// How often each was timed.
+    pub(crate) rounds: usize,
+    /// What the device needs at least; not known where it cannot measure its limits.
+    pub(crate) floor: Option<f64>,
+    pub(crate) flops: f64,
+    pub(crate) bytes: f64,
+    pub(crate) fused_verdict: Verdict,
+    pub(crate) unfused_verdict: Verdict,
+}
+
+impl Outcome {
+    /// The unfused time over the fused time.
+    pub(crate) fn speed_up(&self) -> f64 {
+        self.unfused / self.fused
+    }
+
+    /// The floor over the fused time.
+    pub(crate) fn of_floor(&self) -> Option<f64> {
+        self.floor.map(|floor| floor / self.fused)
+    }
+
+    /// Whether both results are right.
+    pub(crate) fn passes(&self) -> bool {
+        self.fused_verdict.passes() && self.unfused_verdict.passes()
+    }
+}
+
+/// Runs a configuration.
+pub(crate) fn run<T: Scalar>(
+    case: &Case,
+    setting: &Setting,
+    handle: &Handle,
+    budget: Duration,
+    seed: u64,
+) -> Result<Outcome, Error> {
+    let chain = case.chain(setting)?;
+    let plan = Plan::new(chain.input, &chain.steps)?;
+    let result = *plan.plan.output();
+    // Data of both signs, so that the activation cuts.
+    let mut random = Random::new(seed);
+    let input: Vec<T> = random.numbers(chain.input.span(), -0.5);
+    let operands = Operands::random(&chain, &result, &mut random, -0.5);
+
+    let fused = plan.compile(handle, &CompileOptions::default(), &operands)?;
+    let mut fused_result = verify::poisoned(&result);
+    let mut unfused = Unfused::new(&chain, &result, handle, &operands)?;
+    let mut unfused_result = verify::poisoned(&result);
+    fused.run(&input, &mut fused_result)?;
+    unfused.run(&input, &mut unfused_result)?;
+
+    let samples = Samples::new(&chain, &input, &operands)?;
+    let fused_verdict = samples.compare(&fused_result);
+    let unfused_verdict = samples.compare(&unfused_result);
+
+    let unfused_solvers = unfused.plans.iter().map(|plan| plan.compiled.info().solver.to_string()).collect();
+    let times = measure::interleaved(
+        handle,
+        budget,
+        &mut [&mut || fused.run(&input, &mut fused_result), &mut || unfused.run(&input, &mut unfused_result)],
+    )?;
+    let problem = fused.compiled.problem();
+    let ceilings = handle.ceilings(chain.input.data_type()).ok();
+    Ok(Outcome {
+        label: case.label(),
+        command: case.command(setting),
+        solver: fused.compiled.info().solver.to_string(),
+        unfused_solvers,
+        fused: measure::median(&times[0]),
+        unfused: measure::median(&times[1]),
+        rounds: times[0].len(),
+        floor: ceilings.map(|ceilings| Floor::new(problem, &ceilings).seconds()),
+        flops: problem.flops(),
+        bytes: problem.bytes(),
+        fused_verdict,
+        unfused_verdict,
+    })
+}
+
+/// One plan for each operator, run one after the other through tensors in between.
+struct Unfused<'a, T> {
+    plans: Vec<Ready<'a>>,
+    between: [Vec<T>; 2],
+}
+
+impl<'a, T: Scalar> Unfused<'a, T> {
+    fn new(
+        chain: &Chain,
+        result: &TensorDescriptor,
+        handle: &Handle,
+        operands: &'a Operands<T>,
+    ) -> Result<Self, Error> {
+        let mut plans = Vec::new();
+        let mut running = chain.input;
+        for step in &chain.steps {
+            let plan = Plan::new(running, std::slice::from_ref(step))?;
+            running = *plan.plan.output();
+            plans.push(plan.compile(handle, &CompileOptions::default(), operands)?);
+        }
+        let second = if plans.len() > 2 { verify::poisoned(result) } else { Vec::new() };
+        Ok(Unfused { plans, between: [verify::poisoned(result), second] })
+    }
+
+    fn run(&mut self, input: &[T], output: &mut [T]) -> Result<(), ExecuteError> {
+        let [target, source] = &mut self.between;
+        let (mut target, mut source) = (target, source);
+        let last = self.plans.len() - 1;
+        for (index, plan) in self.plans.iter().enumerate() {
+            let from: &[T] = if index == 0 { input } else { source };
+            if index == last {
+                return plan.run(from, output);
+            }
+            plan.run(from, target)?;
+            std::mem::swap(&mut source, &mut target);
+        }
+        Ok(())
+    }
+}
+
+/// The first and the last image of the batch as the reference computes them: the plain loops of the
+/// reference would take minutes for a whole batch.
+struct Samples<T> {
+    batch: usize,
+    reference: Vec<T>,
+    tolerance: f64,
+}
+
+impl<T: Scalar> Samples<T> {
+    fn new(chain: &Chain, input: &[T], operands: &Operands<T>) -> Result<Self, Error> {
+        let batch = chain.input.lens()[0];
+        let images = images(input, batch);
+        let mut lens = chain.input.lens().to_vec();
+        lens[0] = batch.min(2);
+        let sample = Chain { input: chain.input.like(&lens)?, steps: chain.steps.clone() };
+        let reference = verify::reference(&sample, &images, operands)?;
+        Ok(Samples { batch, reference, tolerance: verify::tolerance(chain.input.data_type()) })
+    }
+
+    fn compare(&self, result: &[T]) -> Verdict {
+        Verdict::new(&self.reference, &images(result, self.batch), self.tolerance)
+    }
+}
+
+/// The first and the last image of a packed tensor; the only one of a batch of 1.
+fn images<T: Scalar>(data: &[T], batch: usize) -> Vec<T> {
+    let image = data.len() / batch;
+    match batch {
+        1 => data.to_vec(),
+        _ => [&data[..image], &data[data.len() - image..]].concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::lists::List;
+    use crate::element::Precision;
+    use fuseplan::TensorLayout;
+
+    #[test]
+    fn the_first_and_the_last_image_are_taken() {
+        assert_eq!(images(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], 3), [1.0, 2.0, 5.0, 6.0]);
+        assert_eq!(images(&[1.0f32, 2.0], 2), [1.0, 2.0]);
+        assert_eq!(images(&[1.0f32, 2.0], 1), [1.0, 2.0]);
+    }
+
+    #[test]
+    fn fused_and_unfused_are_verified_in_every_type_and_layout() {
+        let handle = Handle::cpu();
+        let small = [Case::Cba([5, 7, 6, 3, 1, 2]), Case::Na([5, 7])];
+        for (case, layout) in
+            small.iter().flat_map(|case| TensorLayout::of_rank(4).iter().map(move |l| (case, *l)))
+        {
+            let setting = |precision| Setting {
+                list: List::Cba,
+                precision,
+                layout,
+                batch: 3,
+                device: handle.device_info().clone(),
+            };
+            let budget = Duration::from_millis(1);
+            let check = |outcome: Result<Outcome, Error>| {
+                let outcome = outcome.unwrap();
+                assert!(outcome.passes(), "{outcome:?}");
+                assert!(outcome.fused > 0.0 && outcome.unfused > 0.0 && outcome.rounds > 0, "{outcome:?}");
+            };
+            check(run::<f32>(case, &setting(Precision::Fp32), &handle, budget, 1));
+            check(run::<half::f16>(case, &setting(Precision::Fp16), &handle, budget, 1));
+            check(run::<half::bf16>(case, &setting(Precision::Bfp16), &handle, budget, 1));
+        }
+    }
+
+    #[test]
+    fn a_wrong_last_image_is_found() {
+        let chain = Case::Na([2, 3])
+            .chain(&Setting {
+                list: List::Na,
+                precision: Precision::Fp32,
+                layout: TensorLayout::Nchw,
+                batch: 4,
+                device: Handle::cpu().device_info().clone(),
+            })
+            .unwrap();
+        let mut random = Random::new(1);
+        let input: Vec<f32> = random.numbers(chain.input.span(), -0.5);
+        let operands = Operands::random(&chain, &chain.input, &mut random, -0.5);
+        let samples = Samples::new(&chain, &input, &operands).unwrap();
+        let mut result = verify::reference(&chain, &input, &operands).unwrap();
+        assert!(samples.compare(&result).passes());
+        *result.last_mut().unwrap() += 1.0;
+        assert!(!samples.compare(&result).passes());
+    }
+}

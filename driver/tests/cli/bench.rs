@@ -1,0 +1,97 @@
+//! `bench`: a small run of every list, its files, its refusals.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::run::fuseplan;
+
+/// A directory of a test's own, empty.
+fn directory(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&path);
+    path
+}
+
+#[test]
+fn a_list_gives_a_table_a_spreadsheet_and_a_chart() {
+    let out = directory("na");
+    let line = format!("bench na --batch 2 --seconds 0.01 --backend cpu --out {}", out.display());
+    let run = fuseplan(&line);
+    assert_eq!(run.code, 0, "{}{}", run.stdout, run.stderr);
+
+    let labels =
+        ["512-7-7", "2048-7-7", "256-14-14", "1024-14-14", "128-28-28", "512-28-28", "64-55-55", "256-55-55"];
+    let table = fs::read_to_string(out.join("na-f32-nchw-n2.md")).unwrap();
+    assert!(run.stdout.starts_with(&table), "{}", run.stdout);
+    assert!(table.contains("Verified: both images"), "{table}");
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.contains("configuration"))
+        .map(|line| line.split('|').map(str::trim).collect())
+        .collect();
+    assert_eq!(rows.iter().map(|row| row[1]).collect::<Vec<_>>(), labels);
+    assert!(rows.iter().all(|row| row[8] == "yes"), "{table}");
+
+    let csv = fs::read_to_string(out.join("na-f32-nchw-n2.csv")).unwrap();
+    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(lines.len(), 9);
+    assert!(lines.iter().all(|line| line.len() == lines[0].len()));
+    for line in &lines[1..] {
+        let number = |column: usize| line[column].parse::<f64>().unwrap();
+        assert!((number(2) / number(1) / number(3) - 1.0).abs() < 0.01, "{line:?}");
+        assert!(number(10) <= number(12), "{line:?}");
+        assert_eq!(line.last(), Some(&"true"));
+    }
+
+    let svg = fs::read_to_string(out.join("na-f32-nchw-n2.svg")).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    assert_eq!(svg.matches("<title>").count(), 8);
+    assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    for label in labels {
+        assert!(svg.contains(&format!(">{label}</text>")), "{label}");
+    }
+}
+
+#[test]
+fn convolutions_in_another_type_and_layout_are_objects() {
+    let run =
+        fuseplan("bench cba --only 64-55-55-64- --batch 1 --seconds 0 --dtype bf16 --layout NHWC --json");
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let objects = run.objects();
+    assert_eq!(objects.len(), 3);
+    for object in &objects[..2] {
+        assert_eq!(object["kind"], "bench");
+        assert_eq!(object["verified"], true, "{object}");
+        assert_eq!(object["unfused_solvers"].as_array().unwrap().len(), 3);
+        let speed_up = object["unfused_ms"].as_f64().unwrap() / object["fused_ms"].as_f64().unwrap();
+        assert!((object["speed_up"].as_f64().unwrap() / speed_up - 1.0).abs() < 1e-9);
+    }
+    assert_eq!(
+        objects[1]["command"],
+        "fuseplan CBAInferbfp16 -F 4 -c 64 -H 55 -W 55 -k 64 -y 3 -x 3 -p 1 -q 1 -u 1 -v 1 -n 1 -I NHWC \
+         -f NHWC --backend cpu"
+    );
+    let summary = &objects[2];
+    assert_eq!((&summary["kind"], &summary["verified"]), (&"bench_summary".into(), &2.into()));
+    assert_eq!((&summary["dtype"], &summary["layout"]), (&"bf16".into(), &"NHWC".into()));
+}
+
+#[test]
+fn nonsense_is_refused() {
+    for (line, text) in [
+        ("bench", "<LIST>"),
+        ("bench vgg", "[possible values: cba, na, resnet50]"),
+        ("bench na --batch 0", "0 is not in 1.."),
+        ("bench na --layout NCDHW", "known: NCHW, NHWC"),
+        ("bench na --dtype f64", "possible values: fp32, fp16, bfp16"),
+        ("bench na --only 9-9", "no configuration of na contains `9-9`"),
+        ("bench na --seconds -1", "unexpected argument"),
+        ("bench na --seconds=-1", "a number of seconds is needed"),
+        ("bench na --out /proc/version/here", "cannot be written"),
+    ] {
+        let run = fuseplan(line);
+        assert_eq!(run.code, 2, "{line}: {}", run.stderr);
+        assert!(run.stderr.contains(text), "{line}: {}", run.stderr);
+    }
+    assert_eq!(fuseplan("bench na --backend none").code, 4);
+}
