@@ -48,13 +48,13 @@ fn explain_tells_the_solver_the_reasons_and_the_floor() {
     let line = "explain CBAInfer -F 4 -n 1 -c 3 -k 4 -H 6 -W 6";
     let run = fuseplan(line);
     assert_eq!(run.code, 0, "{}", run.stderr);
-    for start in
-        ["solver  ", "kernels    1", "refused    cpu.", "time  ", "achieved  ", "ceilings  ", "floor  "]
-    {
+    for start in ["solver  ", "kernels    1", "time  ", "achieved  ", "ceilings  ", "floor  "] {
         assert!(run.stdout.lines().any(|line| line.starts_with(start)), "{start}: {}", run.stdout);
     }
     let objects = fuseplan(&format!("{line} --json")).objects();
     let object = &objects[0];
+    let refused = run.stdout.lines().filter(|line| line.starts_with("refused    cpu.")).count();
+    assert_eq!(object["refused"].as_array().unwrap().len(), refused);
     // 2 · 4 · 16 outputs · 27 products, and two operators on each output.
     assert_eq!(object["flops"], 2.0 * 64.0 * 27.0 + 2.0 * 64.0);
     assert_eq!(object["bytes"], 4.0 * (108.0 + 108.0 + 4.0 + 64.0));
