@@ -1,8 +1,7 @@
 //! Depthwise convolution of tensors whose channels are innermost.
 //!
 //! A tile is a few pixels of one line by one vector of channels, its inputs read where they are, one load
-//! for each multiply-add. Tiles go through all channels of their pixels before they move on, so that
-//! memory is read in order. Taps in the padding are left out on all sides.
+//! for each multiply-add. Taps in the padding are left out on all sides.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -18,7 +17,7 @@ use super::geometry::Geometry;
 use super::{CONVOLUTION, Shared, next_owner};
 use crate::arena::{Buffer, with_scratch};
 use crate::element::with_value_type;
-use crate::epilogue::{self, Epilogue, Lanes, Place, Steps, load_strided};
+use crate::epilogue::{self, Epilogue, Lanes, Place, Steps, load_strided, store_strided};
 use crate::isa::{Isa, Kernel, MAX_LANES, Number, Simd};
 use crate::pool::Pool;
 use crate::{constraint, device};
@@ -85,6 +84,9 @@ impl Solver for Depthwise {
 
 /// Pixels of the largest tile.
 const ROWS: usize = 8;
+
+/// Channels that are computed for all lines before others.
+const CHUNK: usize = 8 * MAX_LANES;
 
 /// The functions of an instruction set and an element type.
 #[derive(Clone, Copy)]
@@ -295,116 +297,141 @@ impl<T: Number> Kernel for Run<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let b = self.0;
-        let g = b.geometry;
-        let strides = g.input.strides;
-        let [_, taps_h, taps_w] = g.filters.taps;
-        let (slices, first_slice) = g.taps_inside(0, b.slice);
-        for line in b.lines.clone() {
-            let (lines, first_line) = g.taps_inside(1, line);
-            let width = g.width(line);
-            let inner = g.inner_columns(width);
-            let origin = b.image * strides[0] + first_slice * strides[2] + first_line * strides[3];
-            let tap = (slices.start * taps_h + lines.start) * taps_w;
-            let line_tile = Tile {
-                x: b.input.cast::<T>().wrapping_add(origin),
-                w: b.weights.wrapping_add(tap * b.padded),
-                taps: [slices.len(), lines.len(), taps_w],
-                x_tap: [
-                    g.dilations[0] * strides[2],
-                    g.dilations[1] * strides[3],
-                    g.dilations[2] * strides[4],
-                ],
-                w_tap: [taps_h * taps_w * b.padded, taps_w * b.padded, b.padded],
-                x_pixel: g.strides[2] * strides[4],
-                place: Place {
-                    image: b.image,
-                    channel: 0,
-                    line: b.slice * g.output.lens[3] + line,
-                    column: 0,
-                },
-            };
+        let channels = b.geometry.groups;
+        // All lines of a few columns and channels, so that a line's inputs are still in the first-level
+        // cache when the next two lines need them.
+        for first in (0..channels).step_by(CHUNK) {
+            let chunk = first..(first + CHUNK).min(channels);
             let mut column = 0;
-            while column < width {
-                let place = Place { column, ..line_tile.place };
-                let rows = if inner.contains(&column) {
-                    // As many pixels in each tile of the line, or one less.
-                    let left = inner.end - column;
-                    left.div_ceil(left.div_ceil(ROWS))
-                } else {
-                    1
-                };
-                let (taps, index) = g.taps_inside(2, column);
-                let tile = Tile {
-                    x: line_tile.x.wrapping_add(index * strides[4]),
-                    w: line_tile.w.wrapping_add(taps.start * b.padded),
-                    taps: [line_tile.taps[0], line_tile.taps[1], taps.len()],
-                    place,
-                    ..line_tile
-                };
-                macro_rules! rows {
-                    ($($r:literal)*) => {
-                        match rows {
-                            // SAFETY: `band`'s caller says that the tensors are the problem's.
-                            $($r => unsafe { pixels::<S, T, $r>(s, b, &tile) },)*
-                            _ => {}
-                        }
-                    };
+            while let Some(rows) = b.rows_at(column) {
+                for line in b.lines.clone().filter(|&line| column < b.geometry.width(line)) {
+                    // The last line of a cut image may end inside of the tile.
+                    let rows = rows.min(b.geometry.width(line) - column);
+                    let tile = b.tile::<T>(line, column);
+                    macro_rules! rows {
+                        ($($r:literal)*) => {
+                            match rows {
+                                // SAFETY: `band`'s caller says that the tensors are the problem's.
+                                $($r => unsafe { pixels::<S, T, $r>(s, b, &tile, chunk.clone()) },)*
+                                _ => {}
+                            }
+                        };
+                    }
+                    rows!(1 2 3 4 5 6 7 8);
+                    // SAFETY: as above; the tile's pixels wait in the scratch.
+                    unsafe { finish::<S, T>(s, b, &tile, rows, chunk.clone()) };
                 }
-                rows!(1 2 3 4 5 6 7 8);
                 column += rows;
             }
         }
     }
 }
 
-/// Computes all channels of a tile's pixels.
+impl Band<'_> {
+    /// Pixels of the tile that begins at a column of a full line.
+    fn rows_at(&self, column: usize) -> Option<usize> {
+        let width = self.geometry.output.lens[4];
+        let inner = self.geometry.inner_columns(width);
+        if inner.contains(&column) {
+            // As many pixels in each tile of the line, or one less.
+            let left = inner.end - column;
+            return Some(left.div_ceil(left.div_ceil(ROWS)));
+        }
+        // A pixel with taps in the padding is alone.
+        (column < width).then_some(1)
+    }
+
+    /// The tile at a line and a column.
+    fn tile<T: Number>(&self, line: usize, column: usize) -> Tile<T> {
+        let g = self.geometry;
+        let [image, _, slice, line_stride, pixel] = g.input.strides;
+        let [_, taps_h, taps_w] = g.filters.taps;
+        let (slices, first_slice) = g.taps_inside(0, self.slice);
+        let (lines, first_line) = g.taps_inside(1, line);
+        let (taps, first) = g.taps_inside(2, column);
+        let origin = self.image * image + first_slice * slice + first_line * line_stride + first * pixel;
+        let tap = (slices.start * taps_h + lines.start) * taps_w + taps.start;
+        Tile {
+            x: self.input.cast::<T>().wrapping_add(origin),
+            w: self.weights.wrapping_add(tap * self.padded),
+            taps: [slices.len(), lines.len(), taps.len()],
+            x_tap: [g.dilations[0] * slice, g.dilations[1] * line_stride, g.dilations[2] * pixel],
+            w_tap: [taps_h * taps_w * self.padded, taps_w * self.padded, self.padded],
+            x_pixel: g.strides[2] * pixel,
+            place: Place {
+                image: self.image,
+                channel: 0,
+                line: self.slice * g.output.lens[3] + line,
+                column,
+            },
+        }
+    }
+}
+
+/// Computes channels of a tile's pixels: to the output where the epilogue ends in registers, else to
+/// scratch.
 ///
 /// # Safety
 /// The tile lies inside of the tensors.
 #[inline(always)]
-unsafe fn pixels<S: Simd, T: Number, const R: usize>(s: S, b: &Band<'_>, tile: &Tile<T>) {
-    let channels = b.geometry.groups;
+unsafe fn pixels<S: Simd, T: Number, const R: usize>(
+    s: S,
+    b: &Band<'_>,
+    tile: &Tile<T>,
+    chunk: Range<usize>,
+) {
     let y_pixel = b.surface.strides[4];
     let y = b.output.cast::<T>().wrapping_add(b.surface.at(tile.place));
     let done = b.steps.end_in_registers();
-    for c in (0..channels).step_by(S::LANES) {
-        let n = (channels - c).min(S::LANES);
+    for c in chunk.clone().step_by(S::LANES) {
+        let n = (chunk.end - c).min(S::LANES);
         // SAFETY: the caller's; the scratch has room for the tile, tables for whole vectors.
         unsafe {
-            let acc = if n == S::LANES {
-                sums::<S, T, R>(s, tile, c, |p| T::load(s, p))
-            } else {
-                sums::<S, T, R>(s, tile, c, |p| T::load_part(s, p, n))
-            };
             let (scale, shift) = (s.load(b.steps.scale.add(c)), s.load(b.steps.shift.add(c)));
-            for (r, &sum) in acc.iter().enumerate() {
+            if n == S::LANES {
+                let acc: [S::V; R] = sums(s, tile, c, |p| T::load(s, p));
+                for (r, &sum) in acc.iter().enumerate() {
+                    let value = b.steps.front(s, sum, scale, shift);
+                    if done {
+                        T::store(s, y.add(r * y_pixel + c), value);
+                    } else {
+                        s.store(b.scratch.add(r * b.padded + c), value);
+                    }
+                }
+                continue;
+            }
+            for r in 0..R {
+                let pixel = Tile { x: tile.x.wrapping_add(r * tile.x_pixel), ..*tile };
+                let [sum] = sums(s, &pixel, c, |p| T::load_part(s, p, n));
                 let value = b.steps.front(s, sum, scale, shift);
-                if !done {
-                    s.store(b.scratch.add(r * b.padded + c), value);
-                } else if n == S::LANES {
-                    T::store(s, y.add(r * y_pixel + c), value);
-                } else {
+                if done {
                     T::store_part(s, y.add(r * y_pixel + c), value, n);
+                } else {
+                    s.store(b.scratch.add(r * b.padded + c), value);
                 }
             }
         }
     }
-    if done {
+}
+
+/// Applies what the epilogue has left, and writes the output.
+///
+/// # Safety
+/// As [`pixels`], which has computed these pixels.
+#[inline(always)]
+unsafe fn finish<S: Simd, T: Number>(s: S, b: &Band<'_>, tile: &Tile<T>, rows: usize, chunk: Range<usize>) {
+    if b.steps.end_in_registers() {
         return;
     }
-    for r in 0..R {
+    for r in 0..rows {
+        let place = Place { channel: chunk.start, column: tile.place.column + r, ..tile.place };
         // SAFETY: the caller's.
         unsafe {
-            let (row, y) = (b.scratch.add(r * b.padded), y.add(r * y_pixel));
-            let place = Place { column: tile.place.column + r, ..tile.place };
-            b.steps.rest(s, row, channels, Lanes::Channels, place, y.cast_const());
-            for c in (0..channels).step_by(S::LANES) {
-                let n = (channels - c).min(S::LANES);
-                if n == S::LANES {
-                    T::store(s, y.add(c), s.load(row.add(c)));
-                } else {
-                    T::store_part(s, y.add(c), s.load(row.add(c)), n);
-                }
+            let row = b.scratch.add(r * b.padded + chunk.start);
+            let y = b.output.cast::<T>().add(b.surface.at(place));
+            b.steps.rest(s, row, chunk.len(), Lanes::Channels, place, y.cast_const());
+            for c in (0..chunk.len()).step_by(S::LANES) {
+                store_strided(s, y.add(c), s.load(row.add(c)), 1, (chunk.len() - c).min(S::LANES));
             }
         }
     }
@@ -427,7 +454,7 @@ unsafe fn sums<S: Simd, T: Number, const R: usize>(
         let (mut x1, mut w1) = (x2, w2);
         for _ in 0..tile.taps[1] {
             let (mut x, mut w) = (x1, w1);
-            for _ in 0..tile.taps[2] {
+            let mut tap = || {
                 // SAFETY: packed weights have a whole vector for every tap.
                 let weight = unsafe { s.load(w) };
                 for (r, acc) in acc.iter_mut().enumerate() {
@@ -435,6 +462,14 @@ unsafe fn sums<S: Simd, T: Number, const R: usize>(
                 }
                 x = x.wrapping_add(tile.x_tap[2]);
                 w = w.wrapping_add(tile.w_tap[2]);
+            };
+            if tile.taps[2] == 3 {
+                // The usual width, without a loop: a tile is short.
+                tap();
+                tap();
+                tap();
+            } else {
+                (0..tile.taps[2]).for_each(|_| tap());
             }
             x1 = x1.wrapping_add(tile.x_tap[1]);
             w1 = w1.wrapping_add(tile.w_tap[1]);

@@ -102,11 +102,6 @@ impl Simd for Avx2 {
         unsafe { _mm256_blendv_ps(b, a, m) }
     }
     #[inline(always)]
-    fn lanes(self, from: usize, to: usize) -> __m256 {
-        // SAFETY: `self` proves that the CPU has the set.
-        unsafe { _mm256_castsi256_ps(_mm256_andnot_si256(self.first(from), self.first(to))) }
-    }
-    #[inline(always)]
     fn permute(self, v: __m256, index: &[u32; MAX_LANES]) -> __m256 {
         // SAFETY: `self` proves that the CPU has the set; the index has more than a whole vector.
         unsafe { _mm256_permutevar8x32_ps(v, _mm256_loadu_si256(index.as_ptr().cast())) }
@@ -159,11 +154,6 @@ impl Simd for Avx2 {
     unsafe fn load_part(self, p: *const f32, n: usize) -> __m256 {
         // SAFETY: the caller's; masked lanes are not touched.
         unsafe { _mm256_maskload_ps(p, self.first(n)) }
-    }
-    #[inline(always)]
-    unsafe fn load_mask(self, p: *const f32, m: __m256) -> __m256 {
-        // SAFETY: the caller's; masked lanes are not touched.
-        unsafe { _mm256_maskload_ps(p, _mm256_castps_si256(m)) }
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: __m256) {

@@ -92,10 +92,6 @@ impl Simd for Avx512 {
         unsafe { _mm512_mask_blend_ps(m, b, a) }
     }
     #[inline(always)]
-    fn lanes(self, from: usize, to: usize) -> __mmask16 {
-        first(to.min(16)) & !first(from.min(16))
-    }
-    #[inline(always)]
     fn permute(self, v: __m512, index: &[u32; MAX_LANES]) -> __m512 {
         // SAFETY: `self` proves that the CPU has the set; the index has a whole vector.
         unsafe { _mm512_permutexvar_ps(_mm512_loadu_si512(index.as_ptr().cast()), v) }
@@ -156,11 +152,6 @@ impl Simd for Avx512 {
     unsafe fn load_part(self, p: *const f32, n: usize) -> __m512 {
         // SAFETY: the caller's; masked lanes are not touched.
         unsafe { _mm512_maskz_loadu_ps(first(n), p) }
-    }
-    #[inline(always)]
-    unsafe fn load_mask(self, p: *const f32, m: __mmask16) -> __m512 {
-        // SAFETY: the caller's; masked lanes are not touched.
-        unsafe { _mm512_maskz_loadu_ps(m, p) }
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: __m512) {

@@ -204,9 +204,6 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn is_nan(self, a: Self::V) -> Self::M;
     /// `m ? a : b`
     fn select(self, m: Self::M, a: Self::V, b: Self::V) -> Self::V;
-    #[allow(dead_code, reason = "depthwise convolution of NCHW rows is the first user")]
-    /// The lanes `from..to`; bounds beyond the vector are cut.
-    fn lanes(self, from: usize, to: usize) -> Self::M;
     /// Lane `i` is lane `index[i]` of `v`; indices are below [`Simd::LANES`].
     fn permute(self, v: Self::V, index: &[u32; MAX_LANES]) -> Self::V;
     /// Transposes the square of the first [`Simd::LANES`] vectors.
@@ -232,12 +229,6 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is readable for `n` elements.
     unsafe fn load_part(self, p: *const f32, n: usize) -> Self::V;
-    #[allow(dead_code, reason = "depthwise convolution of NCHW rows is the first user")]
-    /// Lanes outside of the mask are 0.
-    ///
-    /// # Safety
-    /// `p`, which may point outside of anything, is readable at the mask's lanes.
-    unsafe fn load_mask(self, p: *const f32, m: Self::M) -> Self::V;
     /// # Safety
     /// `p` is writable for a whole vector.
     unsafe fn store(self, p: *mut f32, v: Self::V);

@@ -91,12 +91,6 @@ impl Simd for Neon {
         unsafe { vbslq_f32(m, a, b) }
     }
     #[inline(always)]
-    fn lanes(self, from: usize, to: usize) -> uint32x4_t {
-        let mask: [u32; 4] = std::array::from_fn(|i| if from <= i && i < to { !0 } else { 0 });
-        // SAFETY: `self` proves that the CPU has the set; the array has four elements.
-        unsafe { vld1q_u32(mask.as_ptr()) }
-    }
-    #[inline(always)]
     fn permute(self, v: float32x4_t, index: &[u32; MAX_LANES]) -> float32x4_t {
         let mut lanes = [0.0; 4];
         // SAFETY: `self` proves that the CPU has the set; the arrays have four elements.
@@ -139,20 +133,6 @@ impl Simd for Neon {
         // SAFETY: `n` is at most the block's length, and the caller answers for `p`.
         unsafe {
             std::ptr::copy_nonoverlapping(p, block.as_mut_ptr(), n);
-            vld1q_f32(block.as_ptr())
-        }
-    }
-    #[inline(always)]
-    unsafe fn load_mask(self, p: *const f32, m: uint32x4_t) -> float32x4_t {
-        let (mut mask, mut block) = ([0u32; 4], [0.0; 4]);
-        // SAFETY: only lanes in the mask are read, and the caller answers for those.
-        unsafe {
-            vst1q_u32(mask.as_mut_ptr(), m);
-            for i in 0..4 {
-                if mask[i] != 0 {
-                    block[i] = *p.wrapping_add(i);
-                }
-            }
             vld1q_f32(block.as_ptr())
         }
     }

@@ -95,10 +95,6 @@ impl Simd for Portable {
         map(|i| if m[i] { a[i] } else { b[i] })
     }
     #[inline(always)]
-    fn lanes(self, from: usize, to: usize) -> Self::M {
-        std::array::from_fn(|i| from <= i && i < to)
-    }
-    #[inline(always)]
     fn permute(self, v: Self::V, index: &[u32; MAX_LANES]) -> Self::V {
         map(|i| v[index[i] as usize % LANES])
     }
@@ -126,11 +122,6 @@ impl Simd for Portable {
         // SAFETY: `n` is at most the block's length, and the caller answers for `p`.
         unsafe { std::ptr::copy_nonoverlapping(p, v.as_mut_ptr(), n) };
         v
-    }
-    #[inline(always)]
-    unsafe fn load_mask(self, p: *const f32, m: Self::M) -> Self::V {
-        // SAFETY: only lanes in the mask are read, and the caller answers for those.
-        map(|i| if m[i] { unsafe { *p.wrapping_add(i) } } else { 0.0 })
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: Self::V) {
