@@ -15,6 +15,7 @@ const BAR: f64 = 34.0;
 const LEAST: f64 = 760.0;
 
 const BLUE: &str = "#2f6db5";
+/// Of bars whose number reads as less than 1.00.
 const RED: &str = "#c8553d";
 const GREY: &str = "#5f6570";
 const INK: &str = "#1d2330";
@@ -62,7 +63,7 @@ pub(crate) fn speed_ups(report: &Report) -> String {
             outcome.unfused * 1e3,
             outcome.solver
         );
-        svg.bar(x, axis.y(value), TOP + HEIGHT, if value < 1.0 { RED } else { BLUE }, &hint);
+        svg.bar(x, axis.y(value), TOP + HEIGHT, if value < 0.995 { RED } else { BLUE }, &hint);
         svg.value(x, axis.y(value) - 6.0, &format!("{value:.2}"));
         svg.rotated(x + 4.0, TOP + HEIGHT + 16.0, -45, "end", &outcome.label);
     }
