@@ -240,6 +240,7 @@ impl fmt::Debug for ConvolutionDescriptor {
             .field("pads", &self.pads())
             .field("strides", &self.strides())
             .field("dilations", &self.dilations())
+            .field("output_pads", &self.output_pads())
             .field("groups", &self.groups)
             .finish()
     }
