@@ -106,13 +106,26 @@ pub trait Solver: Debug + Send + Sync {
         1
     }
 
+    /// What decides the binary of a problem that this solver takes, beside the solver's id, the
+    /// architecture and the toolchain: the text of the kernel with the options of the compiler, or the
+    /// properties of the problem that `compile` looks at and a hash of the kernel's text. Problems of equal
+    /// keys share one stored binary: a kernel that serves every batch size leaves the batch out.
+    ///
+    /// `None`: compiling is not worth storing. Nothing is then asked of a disk.
+    fn cache_key(&self, _problem: &Problem, _target: &DeviceInfo) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Compiles for an architecture; no device is needed. Only for problems that this solver takes.
     ///
     /// # Errors
     /// The kernel compiler is missing or refuses.
     fn compile(&self, problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError>;
 
-    /// Makes a compiled kernel ready to run on an opened device of its architecture.
+    /// Makes a compiled kernel ready to run on an opened device of its architecture. The bytes are those
+    /// that this solver made, possibly on another machine: of the target that it compiled for only the
+    /// architecture is that of this device, so choices that `compile` made from anything else are read from
+    /// the binary, not made again.
     ///
     /// # Errors
     /// A binary of another solver, architecture or format; the driver refuses.
