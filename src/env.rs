@@ -1,6 +1,51 @@
 //! The environment variables that this crate reads. `docs/environment.md` lists them all.
 
+use std::path::PathBuf;
+
+use etcetera::BaseStrategy;
+
 /// `FUSEPLAN_BACKEND`: the backend of [`Handle::new`](crate::Handle::new), if set and not empty.
 pub(crate) fn backend() -> Option<String> {
     std::env::var("FUSEPLAN_BACKEND").ok().filter(|name| !name.is_empty())
+}
+
+/// The directory of the on-disk cache: `MIOPEN_CUSTOM_CACHE_DIR`, else `fuseplan` in the user's directory
+/// for caches; `None` where `MIOPEN_DISABLE_CACHE` says so or the user has no home.
+pub(crate) fn cache_directory() -> Option<PathBuf> {
+    if is_set("MIOPEN_DISABLE_CACHE") {
+        return None;
+    }
+    custom_cache_directory()
+        .or_else(|| Some(etcetera::choose_base_strategy().ok()?.cache_dir().join("fuseplan")))
+}
+
+/// `FUSEPLAN_TRUST_CACHE_DIR`: whether `MIOPEN_CUSTOM_CACHE_DIR` is shared with others on purpose.
+pub(crate) fn cache_directory_is_shared() -> bool {
+    is_set("FUSEPLAN_TRUST_CACHE_DIR") && custom_cache_directory().is_some()
+}
+
+fn custom_cache_directory() -> Option<PathBuf> {
+    std::env::var_os("MIOPEN_CUSTOM_CACHE_DIR").filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// Whether a variable has one of the values that MIOpen takes for yes.
+fn is_set(name: &str) -> bool {
+    std::env::var(name).is_ok_and(|value| is_yes(&value))
+}
+
+fn is_yes(value: &str) -> bool {
+    ["1", "on", "yes", "true", "enable", "enabled"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn miopens_words_for_yes() {
+        for yes in ["1", "on", "ON", "yes", "True", "enable", "ENABLED"] {
+            assert!(super::is_yes(yes), "{yes}");
+        }
+        for no in ["", "0", "off", "no", "false", "disable", "disabled", "2", "y"] {
+            assert!(!super::is_yes(no), "{no}");
+        }
+    }
 }

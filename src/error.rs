@@ -3,6 +3,7 @@
 use fuseplan_api::{BackendError, DescriptorError, RunError};
 use thiserror::Error;
 
+use crate::cache::BinaryError;
 use crate::execute::ExecuteError;
 use crate::plan::{AppendError, PlanError};
 use crate::select::CompileError;
@@ -23,6 +24,9 @@ pub enum Error {
     /// A plan cannot be compiled.
     #[error(transparent)]
     Compile(#[from] CompileError),
+    /// Bytes are not a compiled plan.
+    #[error(transparent)]
+    Binary(#[from] BinaryError),
     /// An execution was refused or failed.
     #[error(transparent)]
     Execute(#[from] ExecuteError),

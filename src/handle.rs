@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use fuseplan_api::{
-    Backend, BackendError, Ceilings, DataType, Device, DeviceInfo, Discovery, Problem, RawStream, RunError,
-    Stream,
+    Backend, BackendError, Binary, Ceilings, DataType, Device, DeviceInfo, Discovery, Problem, RawStream,
+    RunError, Stream,
 };
 
 use crate::cache::Cache;
@@ -53,7 +53,11 @@ impl Target {
     /// Unknown names, with the known ones.
     pub fn new(backend_name: &str, arch: &str) -> Result<Self, BackendError> {
         let backend = backend(backend_name)?;
-        Ok(Target { backend, info: backend.target(arch)? })
+        Ok(Self::of(backend, backend.target(arch)?))
+    }
+
+    pub(crate) fn of(backend: &'static dyn Backend, info: DeviceInfo) -> Self {
+        Target { backend, info }
     }
 
     /// What it is.
@@ -90,7 +94,7 @@ pub(crate) struct Context {
 
 impl Context {
     fn new(backend: &'static dyn Backend, device: Arc<dyn Device>) -> Arc<Self> {
-        let target = Target { backend, info: device.info().clone() };
+        let target = Target::of(backend, device.info().clone());
         Arc::new(Context { target, device, cache: Cache::default() })
     }
 
@@ -101,6 +105,10 @@ impl Context {
     pub(crate) fn build(&self, problem: &Problem, options: &CompileOptions) -> Result<Built, CompileError> {
         self.cache
             .get_or_build(problem, options, || select::build(&self.target, &self.device, problem, options))
+    }
+
+    pub(crate) fn load(&self, problem: &Problem, binary: &Binary) -> Result<Built, CompileError> {
+        select::load(&self.target, &self.device, problem, binary)
     }
 }
 

@@ -62,6 +62,7 @@ pub use args::{
     ActivationBackwardArgs, ActivationForwardArgs, Arguments, BatchNormBackwardArgs, BatchNormForwardArgs,
     BatchNormInferenceArgs, BiasForwardArgs, ConvForwardArgs, Operand, OperandMut, OperatorArgs,
 };
+pub use cache::BinaryError;
 pub use error::Error;
 pub use execute::ExecuteError;
 pub use fuseplan_api::{
@@ -75,7 +76,7 @@ pub use operator::{
     ActivationBackward, ActivationForward, BatchNormBackward, BatchNormForward, BatchNormInference,
     BiasForward, ConvForward, OpId, Operator,
 };
-pub use plan::{AppendError, CompiledPlan, FusionDirection, FusionPlan, PlanError, Reason};
+pub use plan::{AppendError, CompiledBinary, CompiledPlan, FusionDirection, FusionPlan, PlanError, Reason};
 pub use select::{CompileError, CompileOptions};
 pub use support::{SupportRow, SupportTable, supported, supported_on};
 pub use tensor::{Tensor, TensorMut};
@@ -90,6 +91,7 @@ const _: () = {
     shareable::<Handle>();
     shareable::<FusionPlan>();
     shareable::<CompiledPlan>();
+    shareable::<CompiledBinary>();
     shareable::<OperatorArgs<'static>>();
     shareable::<Error>();
 };

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use fuseplan_api::{BuildError, Device, Executable, Problem, Refusal, Solver};
+use fuseplan_api::{Binary, BuildError, Device, DeviceInfo, Executable, Problem, Refusal, Solver};
 use thiserror::Error;
 
+use crate::cache::{self, BinaryError, Subject};
 use crate::handle::Target;
 
 /// Choices of the caller's at a compile.
@@ -58,6 +59,9 @@ pub enum CompileError {
         /// Every solver's own reason, in order of preference.
         refusals: Vec<Refusal>,
     },
+    /// A compiled binary is not for this plan, device or version.
+    #[error(transparent)]
+    Binary(#[from] BinaryError),
     /// The solver's kernel cannot be built.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -106,6 +110,37 @@ pub(crate) fn build(
     problem: &Problem,
     options: &CompileOptions,
 ) -> Result<Built, CompileError> {
+    let (solver, refusals) = require(target, problem, options)?;
+    let executable = obtain(solver, problem, target.info(), |binary| solver.load(problem, device, binary))?;
+    Ok(Built { executable, refusals: refusals.into() })
+}
+
+/// Loads a binary of a solver on the device, if the solver takes the problem there.
+pub(crate) fn load(
+    target: &Target,
+    device: &Arc<dyn Device>,
+    problem: &Problem,
+    binary: &Binary,
+) -> Result<Built, CompileError> {
+    let options = CompileOptions::default().with_solver(&binary.solver);
+    let (solver, refusals) = require(target, problem, &options)?;
+    let executable = solver.load(problem, device, binary)?;
+    Ok(Built { executable, refusals: refusals.into() })
+}
+
+/// Chooses a solver and compiles for the target, which needs no device.
+pub(crate) fn compile(
+    target: &Target,
+    problem: &Problem,
+    options: &CompileOptions,
+) -> Result<(&'static dyn Solver, Binary), CompileError> {
+    let (solver, _) = require(target, problem, options)?;
+    let binary = obtain(solver, problem, target.info(), |binary| Ok(binary.clone()))?;
+    Ok((solver, binary))
+}
+
+/// [`choose`], or the error that says why not.
+fn require(target: &Target, problem: &Problem, options: &CompileOptions) -> Result<Choice, CompileError> {
     if let Some(id) = &options.solver {
         let known: Vec<_> = target.backend.solvers().iter().map(|solver| solver.id()).collect();
         if !known.contains(&id.as_str()) {
@@ -113,12 +148,24 @@ pub(crate) fn build(
             return Err(CompileError::UnknownSolver { backend, id: id.clone(), known });
         }
     }
-    let (solver, refusals) = choose(target, problem, options).map_err(|refusals| CompileError::NoSolver {
+    choose(target, problem, options).map_err(|refusals| CompileError::NoSolver {
         device: target.to_string(),
         chain: problem.chain(),
         refusals,
-    })?;
-    let binary = solver.compile(problem, target.info())?;
-    let executable = solver.load(problem, device, &binary)?;
-    Ok(Built { executable, refusals: refusals.into() })
+    })
+}
+
+/// What `load` makes of the solver's binary, from the disk cache if it is there.
+fn obtain<T>(
+    solver: &dyn Solver,
+    problem: &Problem,
+    target: &DeviceInfo,
+    load: impl Fn(&Binary) -> Result<T, BuildError>,
+) -> Result<T, BuildError> {
+    let compile = || solver.compile(problem, target);
+    let cached = Subject::stored(solver, problem, target).and_then(|subject| Some((subject, cache::disk()?)));
+    match cached {
+        Some((subject, disk)) => disk.get_or_build(&subject, load, compile),
+        None => load(&compile()?),
+    }
 }

@@ -1,5 +1,7 @@
 //! The plan: an input descriptor and operators appended in order.
 
+#[allow(unsafe_code, reason = "taking bytes for machine code: the constructor states what is promised")]
+mod binary;
 mod compiled;
 mod reject;
 mod rules;
@@ -9,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuseplan_api::{MathMode, Op, Problem, TensorDescriptor};
 
+pub use binary::CompiledBinary;
 pub use compiled::CompiledPlan;
 pub use reject::{AppendError, PlanError, Reason};
 
@@ -195,19 +198,25 @@ impl FusionPlan {
         handle: &Handle,
         options: &CompileOptions,
     ) -> Result<CompiledPlan, CompileError> {
+        self.check_for(handle.target())?;
+        let (generation, problem) = (self.generation(), self.problem());
+        let built = handle.context().build(&problem, options)?;
+        Ok(CompiledPlan::new(self, problem, generation, handle, built))
+    }
+
+    /// Whether there is something to compile, and the plan was not made for another device.
+    fn check_for(&self, target: &Target) -> Result<(), CompileError> {
         if self.ops.is_empty() {
             return Err(CompileError::Empty);
         }
-        if let Some(target) = self.target.as_ref().filter(|target| !target.covers(handle.target())) {
-            return Err(CompileError::OtherDevice {
-                plan: target.to_string(),
-                handle: handle.target().to_string(),
-            });
+        match self.target.as_ref().filter(|own| !own.covers(target)) {
+            Some(own) => Err(CompileError::OtherDevice { plan: own.to_string(), handle: target.to_string() }),
+            None => Ok(()),
         }
-        let generation = self.generation.load(Ordering::Acquire);
-        let problem = self.problem();
-        let built = handle.context().build(&problem, options)?;
-        Ok(CompiledPlan::new(self, problem, generation, handle, built))
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 }
 

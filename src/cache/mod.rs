@@ -1,9 +1,28 @@
-//! The in-memory cache of one device: canonical problem and options → executable.
+//! What is compiled once: executables in memory, binaries on disk.
+//!
+//! This file holds the in-memory cache of one device: canonical problem and options → executable. A miss
+//! goes on to the disk (`disk.rs`), a miss there to the solver's compiler.
+
+mod directory;
+#[cfg_attr(not(unix), allow(dead_code, reason = "there is no disk cache"))]
+mod disk;
+mod format;
+mod key;
+#[cfg(unix)]
+mod trust;
+
+#[cfg(all(test, unix))]
+mod tests;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fuseplan_api::Problem;
+
+pub(crate) use disk::Disk;
+pub use format::BinaryError;
+pub(crate) use format::{decode, encode};
+pub(crate) use key::{Subject, describe};
 
 use crate::select::{Built, CompileError, CompileOptions};
 
@@ -61,4 +80,35 @@ impl Cache {
         slot.last_used = clock;
         slot.built.clone()
     }
+}
+
+/// The disk cache of this process, opened when first asked for; `None` if there is none.
+pub(crate) fn disk() -> Option<&'static Disk> {
+    static DISK: OnceLock<Option<Disk>> = OnceLock::new();
+    DISK.get_or_init(open_disk).as_ref()
+}
+
+#[cfg(unix)]
+fn open_disk() -> Option<Disk> {
+    if trust::is_elevated() {
+        tracing::debug!(target: "fuseplan::cache", "no disk cache: the process runs with elevated rights");
+        return None;
+    }
+    let path = crate::env::cache_directory()?;
+    let trust =
+        if crate::env::cache_directory_is_shared() { trust::Trust::Shared } else { trust::Trust::Owner };
+    match directory::RealDirectory::open(&path, trust) {
+        Ok(directory) => Some(Disk::new(Box::new(directory), disk::Limits::default())),
+        Err(error) => {
+            let path = path.display();
+            tracing::warn!(target: "fuseplan::cache", "no disk cache, binaries are kept in memory only: {path}: {error}");
+            None
+        }
+    }
+}
+
+/// Ownership cannot be checked here, so no file is trusted.
+#[cfg(not(unix))]
+fn open_disk() -> Option<Disk> {
+    None
 }

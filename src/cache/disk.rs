@@ -1,0 +1,262 @@
+//! The on-disk cache: one file an entry, verified before every use. No fault of a file system is an error
+//! here; the worst is that a kernel is compiled again. `docs/cache.md` says what is promised.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fuseplan_api::{Binary, BuildError};
+
+use super::directory::{Directory, Item};
+use super::format;
+use super::key::Subject;
+
+/// Bounds of a disk cache.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Bytes of all files together; the least recently used go.
+    pub(crate) bytes: u64,
+    /// How long to wait for another process that compiles.
+    pub(crate) wait: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        // A kernel has some 100 KB and compiles within a second or two.
+        Limits { bytes: 1 << 30, wait: Duration::from_secs(10) }
+    }
+}
+
+/// Binaries in a directory.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    directory: Box<dyn Directory>,
+    limits: Limits,
+    /// The directory is not to be trusted any more.
+    disabled: AtomicBool,
+    warned: AtomicBool,
+}
+
+impl Disk {
+    pub(crate) fn new(directory: Box<dyn Directory>, limits: Limits) -> Self {
+        Disk { directory, limits, disabled: AtomicBool::new(false), warned: AtomicBool::new(false) }
+    }
+
+    /// What `load` makes of the stored binary, else of the compiled one, which is then stored. Of several
+    /// threads and processes that ask at once one compiles and the others wait, though not for ever.
+    pub(crate) fn get_or_build<T>(
+        &self,
+        subject: &Subject,
+        load: impl Fn(&Binary) -> Result<T, BuildError>,
+        compile: impl FnOnce() -> Result<Binary, BuildError>,
+    ) -> Result<T, BuildError> {
+        let name = subject.key().to_hex();
+        let stored = || {
+            let binary = self.get(&name, subject)?;
+            // What cannot be loaded is as good as absent; the new binary takes its place.
+            load(&binary).inspect_err(|error| self.fault(&name, "is compiled again", error)).ok()
+        };
+        if let Some(loaded) = stored() {
+            return Ok(loaded);
+        }
+        let _lock = self.lock(&name);
+        // Who had the lock before has most likely stored this very binary.
+        if let Some(loaded) = stored() {
+            return Ok(loaded);
+        }
+        let binary = compile()?;
+        let loaded = load(&binary)?;
+        self.put(&name, subject, &binary);
+        Ok(loaded)
+    }
+
+    /// The stored binary of the subject, if there is one in which every byte is right.
+    fn get(&self, name: &str, subject: &Subject) -> Option<Binary> {
+        if !self.is_usable() {
+            return None;
+        }
+        let entry = format!("{name}.bin");
+        let file = match self.directory.open(&entry) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => return self.quarantine(name, &error),
+        };
+        let mut bytes = Vec::new();
+        if let Err(error) = self.stream(&file).take(self.limits.bytes).read_to_end(&mut bytes) {
+            return self.quarantine(name, &error);
+        }
+        match format::decode(&bytes) {
+            Ok((found, payload)) if found == *subject => {
+                // An entry whose time cannot be set is only evicted earlier.
+                let _ = self.directory.touch(&file);
+                tracing::debug!(target: "fuseplan::cache", name, solver = subject.solver, "disk hit");
+                Some(Binary { solver: found.solver, arch: found.arch, bytes: payload.to_vec() })
+            }
+            Ok(_) => self.quarantine(name, "it is the binary of something else"),
+            Err(error) => self.quarantine(name, &error),
+        }
+    }
+
+    fn put(&self, name: &str, subject: &Subject, binary: &Binary) {
+        if !self.is_usable() {
+            return;
+        }
+        let bytes = format::encode(subject, &binary.bytes);
+        if bytes.len() as u64 > self.limits.bytes {
+            return;
+        }
+        let stored = self.publish(name, &bytes).and_then(|()| self.tidy());
+        if let Err(error) = stored {
+            self.warn_once("binaries are kept in memory only where they cannot be stored", &error);
+        }
+    }
+
+    /// Writes an entry so that it appears whole or not at all, also after a loss of power.
+    fn publish(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let (temporary, file) = self.temporary(name)?;
+        // For as long as it is locked, `tidy` takes it for somebody's. Where locks do not work, so be it.
+        let _ = self.directory.try_lock(&file);
+        let entry = format!("{name}.bin");
+        let written = self
+            .stream(&file)
+            .write_all(bytes)
+            .and_then(|()| self.directory.sync(&file))
+            .and_then(|()| self.directory.rename(&temporary, &entry))
+            .and_then(|()| self.directory.sync_names());
+        if written.is_err() {
+            // Gone already if it was renamed.
+            let _ = self.directory.remove(&temporary);
+        }
+        written
+    }
+
+    fn temporary(&self, name: &str) -> io::Result<(String, File)> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let mut attempts = 0;
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let temporary = format!("{name}.{}-{number}.tmp", std::process::id());
+            match self.directory.create(&temporary) {
+                // Of a killed process, or of one in another container, that has the same number.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempts < 1000 => {
+                    attempts += 1
+                }
+                created => return created.map(|file| (temporary, file)),
+            }
+        }
+    }
+
+    /// Removes what killed processes left behind and, above the size limit, what was not used for longest.
+    fn tidy(&self) -> io::Result<()> {
+        let mut items = self.directory.list()?;
+        items.retain(|item| is_ours(&item.name));
+        items.retain(|item| !(item.name.ends_with(".tmp") && self.remove_orphan(&item.name)));
+        items.sort_by_key(|item| item.used);
+        let mut bytes: u64 = items.iter().map(|item| item.bytes).sum();
+        for Item { name, bytes: size, .. } in &items {
+            if bytes <= self.limits.bytes {
+                break;
+            }
+            match self.directory.remove(name) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                // Another process may have been faster.
+                _ => bytes -= size,
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a temporary file unless its writer is alive, and so has it locked.
+    fn remove_orphan(&self, name: &str) -> bool {
+        let orphan = self.directory.open(name).and_then(|file| self.directory.try_lock(&file));
+        orphan.is_ok_and(|orphan| orphan) && self.directory.remove(name).is_ok()
+    }
+
+    /// The lock of everybody who compiles an entry, or nothing when it is not to be had in time: the lock
+    /// only saves work. A few names suffice, and so lock files never need to be removed.
+    fn lock(&self, name: &str) -> Option<File> {
+        if !self.is_usable() {
+            return None;
+        }
+        let lock = format!("{}.lock", name.get(..2).unwrap_or(name));
+        let file = self.directory.open_lock(&lock).ok()?;
+        let (start, mut pause) = (Instant::now(), Duration::from_millis(1));
+        loop {
+            match self.directory.try_lock(&file) {
+                Ok(true) => return Some(file),
+                Ok(false) if start.elapsed() < self.limits.wait => thread::sleep(pause),
+                // A holder that takes too long, or a file system without locks.
+                _ => return None,
+            }
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+
+    /// Sets an entry aside, for people to look at; it is not read again.
+    fn quarantine(&self, name: &str, reason: impl std::fmt::Display) -> Option<Binary> {
+        self.fault(name, "is set aside", reason);
+        let _ = self.directory.rename(&format!("{name}.bin"), &format!("{name}.bad"));
+        None
+    }
+
+    /// Whether the directory is still one to be trusted; once it is not, never again.
+    fn is_usable(&self) -> bool {
+        if self.disabled.load(Ordering::Relaxed) {
+            return false;
+        }
+        if let Err(error) = self.directory.check() {
+            self.disabled.store(true, Ordering::Relaxed);
+            self.warn_once("the cache is not used any more, binaries are kept in memory only", &error);
+            return false;
+        }
+        true
+    }
+
+    fn fault(&self, name: &str, what: &str, reason: impl std::fmt::Display) {
+        tracing::warn!(target: "fuseplan::cache", "cache entry {name} {what}: {reason}");
+    }
+
+    fn warn_once(&self, what: &str, reason: &io::Error) {
+        if self.warned.swap(true, Ordering::Relaxed) {
+            tracing::debug!(target: "fuseplan::cache", "{what}: {reason}");
+        } else {
+            tracing::warn!(target: "fuseplan::cache", "{what}: {reason}");
+        }
+    }
+
+    fn stream<'a>(&'a self, file: &'a File) -> Stream<'a> {
+        Stream { directory: &*self.directory, file }
+    }
+}
+
+/// Whether a name is one that this cache gives: a directory of the user's choice may hold other files.
+fn is_ours(name: &str) -> bool {
+    let (key, end) = name.split_once('.').unwrap_or((name, ""));
+    let is_key =
+        key.len() == 2 * blake3::OUT_LEN && key.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    is_key && (["bin", "bad"].contains(&end) || end.ends_with(".tmp"))
+}
+
+/// A file whose bytes pass through the directory.
+struct Stream<'a> {
+    directory: &'a dyn Directory,
+    file: &'a File,
+}
+
+impl Read for Stream<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.directory.read(self.file, buffer)
+    }
+}
+
+impl Write for Stream<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.directory.write(self.file, bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

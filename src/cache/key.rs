@@ -1,0 +1,58 @@
+//! What a stored binary is found by.
+
+use fuseplan_api::{DeviceInfo, Problem, Solver};
+
+use super::format;
+
+/// Everything that decides what is in a binary. Binaries of equal subjects can stand for one another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Subject {
+    /// This crate's version: the arguments that a kernel takes may change with it.
+    pub(crate) version: String,
+    /// The solver's id.
+    pub(crate) solver: String,
+    /// The architecture.
+    pub(crate) arch: String,
+    /// Driver and compiler.
+    pub(crate) toolchain: String,
+    /// In the cache a hash of [`Solver::cache_key`]; in exported bytes the problem, for people to read.
+    pub(crate) content: Vec<u8>,
+}
+
+impl Subject {
+    fn new(solver: &dyn Solver, target: &DeviceInfo, content: Vec<u8>) -> Self {
+        Subject {
+            version: env!("CARGO_PKG_VERSION").into(),
+            solver: solver.id().into(),
+            arch: target.arch.clone(),
+            toolchain: target.toolchain.clone(),
+            content,
+        }
+    }
+
+    /// The subject of a cache entry; `None` where the solver has nothing worth storing.
+    pub(crate) fn stored(solver: &dyn Solver, problem: &Problem, target: &DeviceInfo) -> Option<Self> {
+        let content = solver.cache_key(problem, target)?;
+        Some(Self::new(solver, target, blake3::hash(&content).as_bytes().to_vec()))
+    }
+
+    /// The subject of exported bytes.
+    pub(crate) fn exported(solver: &dyn Solver, problem: &Problem, target: &DeviceInfo) -> Self {
+        Self::new(solver, target, describe(problem).into_bytes())
+    }
+
+    /// The name of the entry: a hash of the format's version and of every field with its length, so that no
+    /// two subjects share it.
+    pub(super) fn key(&self) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&format::VERSION.to_le_bytes());
+        hasher.update(&format::fields(self));
+        hasher.finalize()
+    }
+}
+
+/// A problem as text that names every property. It is derived from the types, so an operator or a property
+/// that is new is in it without a word here.
+pub(crate) fn describe(problem: &Problem) -> String {
+    format!("{problem:?}")
+}

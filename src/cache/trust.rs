@@ -1,0 +1,114 @@
+//! Whose files are trusted. A digest finds damage; that nobody else can write is what keeps others from
+//! having their code run.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+const OTHERS_WRITE: u32 = 0o022;
+const STICKY: u32 = 0o1000;
+
+/// Whose files a cache directory may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// Ours alone: nobody else may be able to put a file there.
+    Owner,
+    /// Those of everyone who can write to the directory: the user has said so.
+    Shared,
+}
+
+impl Trust {
+    /// Whether an open directory or file may be used.
+    pub(super) fn check(self, what: &str, metadata: &Metadata) -> io::Result<()> {
+        if self == Trust::Shared {
+            return Ok(());
+        }
+        let (owner, user) = (metadata.uid(), rustix::process::geteuid().as_raw());
+        if owner != user {
+            return refuse(format!("{what} belongs to user {owner}, this process runs as user {user}"));
+        }
+        if metadata.mode() & OTHERS_WRITE != 0 {
+            return refuse(format!(
+                "{what} can be written by others (mode {:04o})",
+                metadata.mode() & 0o7777
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether somebody else could put another directory in the place of `path`, an absolute path without
+    /// links.
+    pub(super) fn check_ancestors(self, path: &Path) -> io::Result<()> {
+        if self == Trust::Shared {
+            return Ok(());
+        }
+        let user = rustix::process::geteuid().as_raw();
+        for ancestor in path.ancestors().skip(1) {
+            let metadata = fs::metadata(ancestor)?;
+            let (owner, mode) = (metadata.uid(), metadata.mode());
+            let ancestor = ancestor.display();
+            if owner != user && owner != 0 {
+                return refuse(format!("{ancestor} above it belongs to user {owner}"));
+            }
+            if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
+                return refuse(format!(
+                    "{ancestor} above it can be written by others (mode {:04o})",
+                    mode & 0o7777
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refuse(reason: String) -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
+}
+
+/// Whether this process has rights that whoever started it has not (`AT_SECURE`: setuid, setgid, file
+/// capabilities), so that the environment must not choose what it loads.
+pub(super) fn is_elevated() -> bool {
+    use rustix::process::{getegid, geteuid, getgid, getuid};
+    if getuid() != geteuid() || getgid() != getegid() {
+        return true;
+    }
+    match fs::read("/proc/self/auxv") {
+        Ok(vector) => at_secure(&vector),
+        // A process that may not read its own vector has been given rights; no such file is another system.
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
+
+/// The entry `AT_SECURE` of an auxiliary vector: pairs of words, type and value.
+fn at_secure(vector: &[u8]) -> bool {
+    const AT_SECURE: usize = 23;
+    let (words, _) = vector.as_chunks::<{ size_of::<usize>() }>();
+    let (pairs, _) = words.as_chunks::<2>();
+    pairs
+        .iter()
+        .any(|&[kind, value]| usize::from_ne_bytes(kind) == AT_SECURE && usize::from_ne_bytes(value) != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_secure_is_read_from_the_auxiliary_vector() {
+        let vector = |secure: usize| {
+            let words = [6, 4096, 23, secure, 11, 23, 0, 0];
+            words.iter().flat_map(|w: &usize| w.to_ne_bytes()).collect::<Vec<_>>()
+        };
+        assert!(at_secure(&vector(1)));
+        // The value 23 of another entry, and a vector that is cut short, are not it.
+        assert!(!at_secure(&vector(0)));
+        assert!(!at_secure(&vector(1)[..size_of::<usize>() * 3]));
+        assert!(!at_secure(&[]));
+    }
+
+    #[test]
+    fn an_ordinary_process_is_not_elevated() {
+        assert!(!is_elevated());
+    }
+}
