@@ -358,10 +358,30 @@ impl Steps<'_> {
         self.len == 0
     }
 
-    /// Applies the front to one vector of channel lanes whose values for `scale` and `shift` are given.
+    /// Applies the front to rows of V vectors of channel lanes, whose values for `scale` and `shift` are
+    /// given. The activation is looked at once for all of them.
     #[inline(always)]
-    pub(crate) fn front<S: Simd>(&self, s: S, x: S::V, scale: S::V, shift: S::V) -> S::V {
-        self.simple.apply(s, s.fma(x, scale, shift))
+    pub(crate) fn front<S: Simd, const R: usize, const V: usize>(
+        &self,
+        s: S,
+        sums: &mut [[S::V; V]; R],
+        scale: [S::V; V],
+        shift: [S::V; V],
+    ) {
+        macro_rules! each {
+            ($simple:expr) => {
+                for row in sums.iter_mut() {
+                    for v in 0..V {
+                        row[v] = $simple.apply(s, s.fma(row[v], scale[v], shift[v]));
+                    }
+                }
+            };
+        }
+        match self.simple {
+            Simple::Identity => each!(Simple::Identity),
+            Simple::Slope(slope) => each!(Simple::Slope(slope)),
+            Simple::Clip(top) => each!(Simple::Clip(top)),
+        }
     }
 
     /// Applies what remains behind the front to `len` elements at `row`, in place. `prior` is the output at

@@ -387,11 +387,11 @@ unsafe fn pixels<S: Simd, T: Number, const R: usize>(
         let n = (chunk.end - c).min(S::LANES);
         // SAFETY: the caller's; the scratch has room for the tile, tables for whole vectors.
         unsafe {
-            let (scale, shift) = (s.load(b.steps.scale.add(c)), s.load(b.steps.shift.add(c)));
+            let (scale, shift) = ([s.load(b.steps.scale.add(c))], [s.load(b.steps.shift.add(c))]);
             if n == S::LANES {
-                let acc: [S::V; R] = sums(s, tile, c, |p| T::load(s, p));
-                for (r, &sum) in acc.iter().enumerate() {
-                    let value = b.steps.front(s, sum, scale, shift);
+                let mut acc: [[S::V; 1]; R] = sums(s, tile, c, |p| T::load(s, p));
+                b.steps.front(s, &mut acc, scale, shift);
+                for (r, &[value]) in acc.iter().enumerate() {
                     if done {
                         T::store(s, y.add(r * y_pixel + c), value);
                     } else {
@@ -402,8 +402,9 @@ unsafe fn pixels<S: Simd, T: Number, const R: usize>(
             }
             for r in 0..R {
                 let pixel = Tile { x: tile.x.wrapping_add(r * tile.x_pixel), ..*tile };
-                let [sum] = sums(s, &pixel, c, |p| T::load_part(s, p, n));
-                let value = b.steps.front(s, sum, scale, shift);
+                let mut acc: [[S::V; 1]; 1] = sums(s, &pixel, c, |p| T::load_part(s, p, n));
+                b.steps.front(s, &mut acc, scale, shift);
+                let [[value]] = acc;
                 if done {
                     T::store_part(s, y.add(r * y_pixel + c), value, n);
                 } else {
@@ -447,8 +448,8 @@ unsafe fn sums<S: Simd, T: Number, const R: usize>(
     tile: &Tile<T>,
     c: usize,
     load: impl Fn(*const T) -> S::V,
-) -> [S::V; R] {
-    let mut acc = [s.splat(0.0); R];
+) -> [[S::V; 1]; R] {
+    let mut acc = [[s.splat(0.0)]; R];
     let (mut x2, mut w2) = (tile.x.wrapping_add(c), tile.w.wrapping_add(c));
     for _ in 0..tile.taps[0] {
         let (mut x1, mut w1) = (x2, w2);
@@ -457,7 +458,7 @@ unsafe fn sums<S: Simd, T: Number, const R: usize>(
             let mut tap = || {
                 // SAFETY: packed weights have a whole vector for every tap.
                 let weight = unsafe { s.load(w) };
-                for (r, acc) in acc.iter_mut().enumerate() {
+                for (r, [acc]) in acc.iter_mut().enumerate() {
                     *acc = s.fma(load(x.wrapping_add(r * tile.x_pixel)), weight, *acc);
                 }
                 x = x.wrapping_add(tile.x_tap[2]);

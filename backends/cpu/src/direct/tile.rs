@@ -139,16 +139,16 @@ impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R,
 /// # Safety
 /// The tile's outputs are writable.
 #[inline(always)]
-unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>, acc: [[S::V; V]; R]) {
+unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>, mut acc: [[S::V; V]; R]) {
     // SAFETY: the caller's.
     unsafe {
         let table =
             |p: *const f32| -> [S::V; V] { std::array::from_fn(|v| s.load(p.add(t.channel + v * S::LANES))) };
         let (scale, shift) = (table(t.steps.scale), table(t.steps.shift));
+        t.steps.front(s, &mut acc, scale, shift);
         for (r, acc) in acc.iter().enumerate() {
             let y = t.y.add(r * t.y_pixel);
-            for v in 0..V {
-                let value = t.steps.front(s, acc[v], scale[v], shift[v]);
+            for (v, &value) in acc.iter().enumerate() {
                 if v + 1 < V || t.tail == S::LANES {
                     s.store(y.add(v * S::LANES), value);
                 } else {
