@@ -33,6 +33,7 @@ fn case(data_type: DataType, layout: &str, input: Vec<usize>, ops: Vec<OpSpec>) 
         beta: 0.0,
         epsilon: EXACT_EPSILON,
         in_place: false,
+        special: false,
         for_device: false,
         refused: None,
         ops,

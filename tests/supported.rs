@@ -87,6 +87,7 @@ fn every_claim_compiles_and_what_is_not_claimed_does_not() {
                         beta: 0.0,
                         epsilon: 1e-5,
                         in_place: false,
+                        special: false,
                         for_device: false,
                         refused: None,
                         ops,

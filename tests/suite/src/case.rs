@@ -26,6 +26,8 @@ pub struct Case {
     pub epsilon: f64,
     /// Whether the output is written over the input.
     pub in_place: bool,
+    /// Whether the case is in the special tier too.
+    pub special: bool,
     /// Whether the plan is made for the backend's device, which then rejects at the append.
     pub for_device: bool,
     /// `None` for plans that must be computed.
@@ -179,8 +181,8 @@ pub struct OperandSpec {
     pub role: Role,
     /// N, C, (D,) H, W of the tensor.
     pub lens: Vec<usize>,
-    /// Where its elements lie.
-    pub layout: Layout,
+    /// Where its elements lie; as those of the plan's output where it is `None`.
+    pub layout: Option<Layout>,
     /// Its type.
     pub data_type: DataType,
 }
@@ -253,16 +255,16 @@ impl Case {
             let spec = |&role| OperandSpec {
                 role,
                 lens: lens.clone(),
-                layout: packed.clone(),
+                layout: Some(packed.clone()),
                 data_type: DataType::Float,
             };
             roles.iter().map(spec).collect()
         };
         let data_type = self.data_type;
-        let tensor = |role, layout: &Layout| OperandSpec {
+        let tensor = |role, layout: Option<&Layout>| OperandSpec {
             role,
             lens: output.clone(),
-            layout: layout.clone(),
+            layout: layout.cloned(),
             data_type,
         };
         let operands = |op: &OpSpec| match op {
@@ -270,18 +272,15 @@ impl Case {
                 vec![OperandSpec {
                     role: Role::Weights,
                     lens: conv.weight_lens(self.input[1]),
-                    layout: conv.weights.clone().unwrap_or_else(|| self.layout.packed()),
+                    layout: Some(conv.weights.clone().unwrap_or_else(|| self.layout.packed())),
                     data_type,
                 }]
             }
             OpSpec::Bias(_) => {
                 let lens = channel(&output);
-                vec![OperandSpec { role: Role::Bias, lens, layout: packed.clone(), data_type }]
+                vec![OperandSpec { role: Role::Bias, lens, layout: Some(packed.clone()), data_type }]
             }
-            OpSpec::Residual(residual) => {
-                let layout = residual.layout.clone().unwrap_or_else(|| self.output_layout());
-                vec![tensor(Role::Bias, &layout)]
-            }
+            OpSpec::Residual(residual) => vec![tensor(Role::Bias, residual.layout.as_ref())],
             OpSpec::BatchNorm(norm) => {
                 params(norm.mode, &[Role::Scale, Role::Bias, Role::Mean, Role::Variance])
             }
@@ -294,11 +293,11 @@ impl Case {
                 params(norm.mode, &roles)
             }
             OpSpec::BatchNormBackward(norm) => {
-                let mut list = vec![tensor(Role::Tensor, &self.layout)];
+                let mut list = vec![tensor(Role::Tensor, Some(&self.layout))];
                 list.extend(params(norm.mode, &[Role::Scale, Role::Bias, Role::Mean, Role::InverseVariance]));
                 list
             }
-            OpSpec::ActivationBackward(_) => vec![tensor(Role::Tensor, &self.layout)],
+            OpSpec::ActivationBackward(_) => vec![tensor(Role::Tensor, Some(&self.layout))],
         };
         self.ops.iter().map(operands).collect()
     }

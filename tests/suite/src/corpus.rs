@@ -40,6 +40,8 @@ struct Entry {
     #[serde(default)]
     in_place: bool,
     #[serde(default)]
+    special: bool,
+    #[serde(default)]
     for_device: bool,
     refused: Option<Refused>,
 }
@@ -110,6 +112,7 @@ impl Entry {
                         beta: self.beta,
                         epsilon: self.epsilon,
                         in_place: self.in_place,
+                        special: self.special,
                         for_device: self.for_device,
                         refused: self.refused.clone(),
                     });

@@ -15,7 +15,13 @@ pub enum Tier {
     Exact,
     /// Random numbers; each element is within the oracle's bound, and all together within MIOpen's.
     Bound,
+    /// Not numbers, infinities, zeros of both signs and large numbers among small ones, in the input only.
+    Special,
 }
+
+/// What the input of the special tier is drawn from.
+const SPECIAL: [f64; 12] =
+    [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1.0, -1.0, 0.5, -3.0, 90.0, 1e4, -1e4];
 
 /// The ε at which exact variances plus ε are powers of four.
 pub const EXACT_EPSILON: f64 = 1.0 / 1024.0;
@@ -27,7 +33,11 @@ pub fn operands(case: &Case, tier: Tier, seed: u64) -> Operands {
     let tensor = |lens: &[usize], random: &mut Rng| -> Vec<f64> {
         (0..count(lens)).map(|_| value(Role::Tensor, case.data_type, tier, 0.0, random)).collect()
     };
-    let input = tensor(&case.input, &mut random);
+    let input = match tier {
+        Tier::Special => (0..count(&case.input)).map(|_| SPECIAL[random.usize(..12)]).collect(),
+        _ => tensor(&case.input, &mut random),
+    };
+    let input: Vec<f64> = input.into_iter().map(|value| round(value, case.data_type)).collect();
     let ops = case.operands().iter().map(|specs| op(specs, tier, &mut random)).collect();
     let prior = tensor(&case.output_lens(), &mut random);
     Operands { input, ops, prior }
@@ -62,10 +72,10 @@ fn value(role: Role, data_type: DataType, tier: Tier, sparse: f64, random: &mut 
         (Tier::Exact, Role::Variance) => [1.0, 4.0, 0.25][random.usize(..3)] - EXACT_EPSILON,
         (Tier::Exact, Role::Scale) => 1.0,
         (Tier::Exact, _) => integer(random, 4),
-        (Tier::Bound, Role::Variance) => real(random, 0.05, 2.0),
-        (Tier::Bound, Role::InverseVariance) => real(random, 0.5, 4.0),
-        (Tier::Bound, Role::Scale) => real(random, 0.25, 1.5) * if random.bool() { 1.0 } else { -1.0 },
-        (Tier::Bound, _) => real(random, -1.0, 1.0),
+        (_, Role::Variance) => real(random, 0.05, 2.0),
+        (_, Role::InverseVariance) => real(random, 0.5, 4.0),
+        (_, Role::Scale) => real(random, 0.25, 1.5) * if random.bool() { 1.0 } else { -1.0 },
+        (_, _) => real(random, -1.0, 1.0),
     };
     round(value, data_type)
 }

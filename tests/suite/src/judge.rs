@@ -1,6 +1,6 @@
 //! Whether what a case gave is what it had to give.
 
-use fuseplan::DataType;
+use fuseplan::{DataType, TensorDescriptor};
 
 use crate::case::{Case, Refused, Stage};
 use crate::command;
@@ -24,6 +24,9 @@ pub fn judge(library: &Library, case: &Case, seed: u64) -> Result<(), String> {
             if case.can_be_exact() {
                 tiers.push(Tier::Exact);
             }
+            if case.special {
+                tiers.push(Tier::Special);
+            }
             tiers.into_iter().try_for_each(|tier| judge_tier(library, case, tier, seed))
         }
     }
@@ -39,10 +42,7 @@ fn judge_tier(library: &Library, case: &Case, tier: Tier, seed: u64) -> Result<(
     let expected =
         oracle::expect(&case, &operands, roundoff).map_err(|text| format!("{}: {text}", case.id))?;
     let built = library.build(&case).map_err(|refusal| unexpected(&case, "", &refusal))?;
-    if built.plan.output().lens() != case.output_lens() {
-        let (found, wanted) = (built.plan.output().lens(), case.output_lens());
-        return Err(format!("{}: the plan's output has lengths {found:?}, want {wanted:?}", case.id));
-    }
+    check_output(&case, built.plan.output())?;
     let chosen = library.compile(&built, None).map_err(|refusal| unexpected(&case, "", &refusal))?;
     let mut first = None;
     for solver in library.solvers() {
@@ -72,6 +72,17 @@ fn judge_tier(library: &Library, case: &Case, tier: Tier, seed: u64) -> Result<(
         return Err(format!("{}: {chosen} was chosen, the first that takes it is {first:?}", case.id));
     }
     Ok(())
+}
+
+/// The output has the lengths of the formula and, where the input's layout has a name, that layout.
+fn check_output(case: &Case, output: &TensorDescriptor) -> Result<(), String> {
+    let lens = case.output_lens();
+    let strides = case.output_layout().describe(case.data_type, &lens).map(|want| want.strides().to_vec());
+    let named = ["nchw", "nhwc", "ncdhw", "ndhwc"].contains(&case.layout.name());
+    if output.lens() == lens && (!named || strides.is_ok_and(|strides| strides == output.strides())) {
+        return Ok(());
+    }
+    Err(format!("{}: the plan's output is {output:?}, want {lens:?} in the input's layout", case.id))
 }
 
 /// Every element within its bounds.

@@ -210,7 +210,7 @@ impl Library {
         for (specs, values) in case.operands().iter().zip(&operands.ops) {
             let mut buffers = Vec::new();
             for (spec, values) in specs.iter().zip(values) {
-                let descriptor = describe(spec)?;
+                let descriptor = describe(spec, plan)?;
                 buffers.push(self.upload(&format!("{:?}", spec.role), Image::of(descriptor, values))?);
             }
             read.push(buffers);
@@ -219,7 +219,7 @@ impl Library {
         if case.is_training() {
             let first = &case.operands()[0];
             let params = first.iter().rfind(|spec| spec.data_type == DataType::Float);
-            let descriptor = describe(params.ok_or("a training operator has parameters")?)?;
+            let descriptor = describe(params.ok_or("a training operator has parameters")?, plan)?;
             for name in ["written first", "written second"] {
                 written.push(self.upload(name, Image::poisoned(descriptor))?);
             }
@@ -323,8 +323,9 @@ fn bytes(count: usize) -> Result<TensorDescriptor, String> {
     TensorDescriptor::packed(DataType::Int8, &[count]).map_err(|error| error.to_string())
 }
 
-fn describe(spec: &OperandSpec) -> Result<TensorDescriptor, String> {
-    spec.layout.describe(spec.data_type, &spec.lens).map_err(|error| error.to_string())
+fn describe(spec: &OperandSpec, plan: &FusionPlan) -> Result<TensorDescriptor, String> {
+    let Some(layout) = &spec.layout else { return Ok(*plan.output()) };
+    layout.describe(spec.data_type, &spec.lens).map_err(|error| error.to_string())
 }
 
 /// Appends an operator, and holds the plan to being unchanged when that is rejected.

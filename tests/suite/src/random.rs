@@ -47,6 +47,7 @@ pub fn case(seed: u64, number: usize) -> Case {
             beta: if random.u8(..8) == 0 { 0.5 } else { 0.0 },
             epsilon: 1e-5,
             in_place: false,
+            special: false,
             for_device: random.bool(),
             refused: None,
             layout,

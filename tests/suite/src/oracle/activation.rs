@@ -57,7 +57,9 @@ pub(super) fn forward(spec: &ActivationSpec, data_type: DataType, y: &mut Field,
         let x = y.value[i];
         let value = f(x);
         let (slack, roundings) = accuracy(mode, params, x);
-        let error = y.error[i] + if slack.is_finite() { slack * u } else { 0.0 };
+        // Infinities have no error.
+        let error =
+            if x.is_finite() { y.error[i] + if slack.is_finite() { slack * u } else { 0.0 } } else { 0.0 };
         let mut spread = (f(x + error) - value).abs().max((f(x - error) - value).abs());
         let [alpha, beta, gamma] = params;
         let base = alpha + beta * x;
@@ -66,8 +68,7 @@ pub(super) fn forward(spec: &ActivationSpec, data_type: DataType, y: &mut Field,
             spread = spread.max(zero.powf(gamma)).max(value);
         }
         y.value[i] = value;
-        y.error[i] =
-            if value.is_finite() && error.is_finite() { spread + roundings * u * value.abs() } else { 0.0 };
+        y.error[i] = spread + roundings * u * value.abs();
         if mode != ActivationMode::Pasthru {
             y.reach[i] = value.abs() + y.error[i];
         }

@@ -130,9 +130,9 @@ impl Field {
     }
 
     /// The least and the greatest result of the type that a right kernel may give for element `i`. Results
-    /// too small for a normal f32 may be flushed to zero.
+    /// too small for a normal f32 may be flushed to zero. What is not finite must be just that.
     pub fn accepted(&self, i: usize, data_type: fuseplan::DataType) -> (f64, f64) {
-        let error = self.error[i];
+        let error = if self.value[i].is_finite() { self.error[i] } else { 0.0 };
         let error = if error == 0.0 { 0.0 } else { error + f64::from(f32::MIN_POSITIVE) };
         (round(self.value[i] - error, data_type), round(self.value[i] + error, data_type))
     }
