@@ -58,7 +58,7 @@ def line(row):
 
 
 class Ratios:
-    """A column of ratios and its geometric mean."""
+    """A column of ratios and the geometric mean of its convolutions."""
 
     def __init__(self):
         self.logarithms = []
@@ -67,7 +67,8 @@ class Ratios:
         if not ours or not peer:
             return "-"
         median, best = (a / b for a, b in zip(rates(ours), rates(peer)))
-        self.logarithms.append(math.log(median))
+        if not ours["config"].startswith("bn"):
+            self.logarithms.append(math.log(median))
         return f"**{median:.2f}** ({best:.2f})"
 
     def mean(self):
@@ -96,7 +97,7 @@ def table(rows):
                  number(nhwc), number(last), columns[1].cell(nhwc, last),
                  number(blocked), columns[2].cell(nchw, blocked), number(ort), columns[3].cell(nchw, ort)]
         lines.append(f"| {' | '.join(cells)} |")
-    means = ["geometric mean", "", "", "", columns[0].mean(), "", "", columns[1].mean(), "", columns[2].mean(), "",
+    means = ["geometric mean of convolutions", "", "", "", columns[0].mean(), "", "", columns[1].mean(), "", columns[2].mean(), "",
              columns[3].mean()]
     lines.append(f"| {' | '.join(means)} |")
     return "\n".join(lines)
@@ -171,6 +172,13 @@ def write_csv(results, file: pathlib.Path):
             writer.writerow(cells)
 
 
+def essential(words):
+    """Command-line words without the options that only say where files lie."""
+    places = ("--build", "--output")
+    return [word for before, word in zip(["", *words], words)
+            if before not in places and word.partition("=")[0] not in places]
+
+
 def machine(options, real_time, command):
     """Everything that a reader needs to judge or repeat the figures."""
 
@@ -200,7 +208,7 @@ def machine(options, real_time, command):
         "Packages": ", ".join(versions),
         "fuseplan": commit,
         "Date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "Command": f"`{shlex.join(['benches/compare_cpu.py', *command[1:]])}`",
+        "Command": f"`{shlex.join(['benches/compare_cpu.py', *essential(command[1:])])}`",
         "Scheduling": f"{options.rounds} rounds of {options.burst * 1e3:.0f} ms, "
                       f"{'real-time' if real_time else 'normal'} priority, load before the run "
                       f"{os.getloadavg()[0]:.1f}",
