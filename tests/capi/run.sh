@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# Everything about the C library that is seen from outside: headers, symbols, clients of all known callers'
+# shapes plain, under ASan and under Valgrind, a program linked against a stand-in for AMD's library, install,
+# pkg-config, CMake, static linking, Python.
+#
+# Needs cc, c++, pkg-config, cmake, valgrind, python3; installs nothing. A tool that is missing fails the run,
+# except numpy, which only the Python client needs and which is then named. `tests/capi/run.sh <step> ...`
+# runs the named steps.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+prefix=$out/prefix
+clients=tests/capi
+warnings=(-Wall -Wextra -Werror -pedantic)
+
+fail() { echo "tests/capi/run.sh: $*" >&2; exit 1; }
+
+# The tree that everything else is built against.
+capi/install.sh --prefix "$prefix" >"$out/install.log" 2>&1 || { cat "$out/install.log" >&2; fail "install failed"; }
+export LD_LIBRARY_PATH=$prefix/lib PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+flags=(-I"$prefix/include" -I"$clients" -L"$prefix/lib" -lMIOpen -ldl -lm -lpthread)
+
+# build <compiler and flags> -- <source> <program>
+build() {
+    local compiler=()
+    while [ "$1" != -- ]; do compiler+=("$1"); shift; done
+    "${compiler[@]}" -g -O1 "${warnings[@]}" "$2" -o "$3" "${flags[@]}"
+}
+
+# Every client as C99 or C++17; the C sample as both.
+build_clients() {
+    local folder=$1; shift
+    mkdir -p "$folder"
+    python3 $clients/matrix.py capi/include "$out/matrix.c"
+    for source in $clients/*.c "$out/matrix.c"; do
+        build cc -std=c99 "$@" -- "$source" "$folder/$(basename "$source" .c)"
+    done
+    for source in $clients/*.cpp; do
+        build c++ -std=c++17 "$@" -- "$source" "$folder/$(basename "$source" .cpp)"
+    done
+    build c++ -std=c++17 -x c++ "$@" -- $clients/cba_sample.c "$folder/cba_sample_cpp"
+}
+
+# run_clients <folder> [command in front]
+run_clients() {
+    local folder=$1; shift
+    for program in "$folder"/*; do
+        "$@" "$program" >"$out/client.log" 2>&1 || { tail -40 "$out/client.log" >&2; fail "$(basename "$program") failed"; }
+    done
+}
+
+step_headers() {
+    printf '#include <miopen/miopen.h>\n#include <miopen/version.h>\n#include <miopen/fuseplan.h>\nint unit(void);\nint unit(void) { return MIOPEN_VERSION_MAJOR; }\n' >"$out/header.c"
+    for standard in c99 c11; do
+        cc -std=$standard "${warnings[@]}" -Wstrict-prototypes -I"$prefix/include" -c "$out/header.c" -o "$out/header.o"
+    done
+    for define in -DMIOPEN_BETA_API -DMIOPEN_BACKEND_HIP=1; do
+        c++ -std=c++17 -x c++ "${warnings[@]}" $define -I"$prefix/include" -c "$out/header.c" -o "$out/header.o"
+    done
+    # With HIP's headers the stream is HIP's.
+    mkdir -p "$out/hip/hip"
+    echo 'typedef struct ihipStream_t* hipStream_t;' >"$out/hip/hip/hip_runtime_api.h"
+    printf '#include <miopen/miopen.h>\nvoid unit(miopenHandle_t h, hipStream_t* s);\nvoid unit(miopenHandle_t h, hipStream_t* s) { (void)miopenGetStream(h, s); }\n' >"$out/hip.c"
+    cc -std=c99 "${warnings[@]}" -DMIOPEN_BACKEND_HIP=1 -I"$out/hip" -I"$prefix/include" -c "$out/hip.c" -o "$out/hip.o"
+}
+
+step_symbols() {
+    local library=$prefix/lib/libMIOpen.so.1
+    readelf -d "$library" | grep 'SONAME.*\[libMIOpen.so.1\]' >/dev/null || fail "the soname is not libMIOpen.so.1"
+    nm -D --defined-only "$library" | awk '{print $3}' | sort >"$out/exported"
+    grep -v -E '^(miopen\w+@@MIOPEN_HIP_1|fuseplan\w+@@FUSEPLAN_1)$' "$out/exported" && fail "exported without its version"
+    sed 's/@@.*//' "$out/exported" >"$out/names"
+    cat capi/include/miopen/*.h | tr '\n' ' ' | grep -o -E 'MIOPEN_EXPORT (miopenStatus_t|const char\*) +\w+ *\(' | grep -o -E '\w+\($' | tr -d '(' | sort >"$out/declared"
+    diff "$out/declared" "$out/names" || fail "header and library differ"
+    echo "   $(wc -l <"$out/names") functions, all versioned, as declared"
+}
+
+step_plain() {
+    build_clients "$out/plain"
+    run_clients "$out/plain" env MIOPEN_LOG_LEVEL=1
+    "$out/plain/matrix" 2>/dev/null | sed 's/^/   /'
+}
+
+step_asan() {
+    build_clients "$out/asan" -fsanitize=address,undefined -fno-sanitize-recover=all
+    nm "$out/asan/misuse" | grep __asan_init >/dev/null || fail "the clients were built without ASan"
+    run_clients "$out/asan" env MIOPEN_LOG_LEVEL=1 ASAN_OPTIONS=detect_leaks=1
+}
+
+step_valgrind() {
+    [ -d "$out/plain" ] || build_clients "$out/plain"
+    run_clients "$out/plain" env MIOPEN_LOG_LEVEL=1 valgrind -q --error-exitcode=99 --leak-check=full \
+        --show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect --fair-sched=yes
+}
+
+# A program linked against AMD's library runs on this one, and the loader says nothing.
+step_standin() {
+    local folder=$out/standin
+    mkdir -p "$folder"
+    python3 $clients/standin.py capi/include "$folder/standin.c"
+    echo 'MIOPEN_HIP_1 { global: miopen*; local: *; };' >"$folder/standin.map"
+    cc -shared -fPIC "$folder/standin.c" -Wl,--version-script="$folder/standin.map" -Wl,-soname,libMIOpen.so.1 \
+        -o "$folder/libMIOpen.so"
+    cc -std=c99 "${warnings[@]}" examples/cba.c -I"$prefix/include" -L"$folder" -lMIOpen -o "$folder/cba"
+    nm -D "$folder/cba" | grep 'U miopenCreate@MIOPEN_HIP_1' >/dev/null || fail "the stand-in's symbols have no versions"
+    ln -sf libMIOpen.so "$folder/libMIOpen.so.1"
+    ! LD_LIBRARY_PATH=$folder "$folder/cba" >/dev/null 2>&1 || fail "the stand-in works"
+    "$folder/cba" >"$folder/stdout" 2>"$folder/stderr" || { cat "$folder/stderr" >&2; fail "linked against the stand-in, cba fails"; }
+    [ ! -s "$folder/stderr" ] || { cat "$folder/stderr" >&2; fail "stderr is not empty"; }
+}
+
+step_packages() {
+    # shellcheck disable=SC2046
+    cc -std=c99 "${warnings[@]}" examples/cba.c -o "$out/cba_pkg" $(pkg-config --cflags --libs 'miopen >= 3.0')
+    "$out/cba_pkg" | sed 's/^/   /'
+    cmake -S examples -B "$out/cmake" -DCMAKE_PREFIX_PATH="$prefix" >"$out/cmake.log" || { cat "$out/cmake.log"; fail "cmake"; }
+    cmake --build "$out/cmake" >>"$out/cmake.log" 2>&1 || { cat "$out/cmake.log"; fail "cmake --build"; }
+    "$out/cmake/cba" >/dev/null
+    # Without the shared library, and the installed tree somewhere else.
+    mv "$prefix" "$out/moved"
+    # shellcheck disable=SC2046
+    PKG_CONFIG_PATH=$out/moved/lib/pkgconfig cc -std=c99 "${warnings[@]}" examples/cba.c -o "$out/cba_static" \
+        -I"$out/moved/include" "$out/moved/lib/libMIOpen.a" -lgcc_s -lpthread -lm -ldl
+    mv "$out/moved" "$prefix"
+    LD_LIBRARY_PATH= "$out/cba_static" >/dev/null
+}
+
+step_python() {
+    if ! python3 -c 'import numpy' 2>/dev/null; then
+        echo "   skipped: python3 has no numpy"
+        return
+    fi
+    MIOPEN_LIBRARY=$prefix/lib/libMIOpen.so.1 python3 examples/python/cba.py | sed 's/^/   /'
+}
+
+steps=("$@")
+[ ${#steps[@]} -gt 0 ] || steps=(headers symbols plain asan valgrind standin packages python)
+for step in "${steps[@]}"; do
+    echo "-- capi $step"
+    "step_$step"
+done
