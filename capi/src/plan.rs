@@ -188,6 +188,15 @@ export! {
         state.algorithm = Some(algo);
     }
 
+    fn fuseplanGetOutputDescriptor(
+        fusePlanDesc: miopenFusionPlanDescriptor_t,
+        outputDesc: miopenTensorDescriptor_t,
+    ) {
+        let object = fusePlanDesc.get()?;
+        let output = *object.state().plan.output();
+        outputDesc.assign(output)?;
+    }
+
     fn fuseplanExplainPlan(
         handle: miopenHandle_t,
         fusePlanDesc: miopenFusionPlanDescriptor_t,

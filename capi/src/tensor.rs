@@ -103,6 +103,11 @@ impl miopenTensorDescriptor_t {
         Ok(descriptor)
     }
 
+    /// Describes this very tensor.
+    pub(crate) fn assign(self, descriptor: TensorDescriptor) -> Result<(), Failure> {
+        self.put(code(descriptor.data_type())?, descriptor)
+    }
+
     fn put(self, code: miopenDataType_t, descriptor: TensorDescriptor) -> Result<(), Failure> {
         let object = self.get()?;
         let described = Described { code, descriptor, cast: None };
@@ -291,7 +296,7 @@ export! {
     ) {
         derivedBnDesc.get()?;
         let derived = batch_norm_mode(bn_mode)?.derive(&xDesc.described()?.descriptor)?;
-        derivedBnDesc.put(code(derived.data_type())?, derived)?;
+        derivedBnDesc.assign(derived)?;
     }
 }
 

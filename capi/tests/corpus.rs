@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use MIOpen::abi::{In, Out};
 use MIOpen::*;
-use fuseplan::{BatchNormMode, DataType};
+use fuseplan::{BatchNormMode, DataType, TensorDescriptor};
 use fuseplan_suite::case::{Case, OpSpec, OperandSpec, Stage};
 use fuseplan_suite::data::{self, EXACT_EPSILON, Tier};
 use fuseplan_suite::layout::Layout;
@@ -117,6 +117,21 @@ fn tensor(data_type: DataType, lens: &[usize], layout: Option<&Layout>) -> Resul
     Ok(handle)
 }
 
+/// What a descriptor of C's says.
+fn described(handle: miopenTensorDescriptor_t) -> Result<TensorDescriptor> {
+    let (mut rank, mut data_type, mut lens, mut strides) = (0, 0, [0; 5], [0; 5]);
+    // SAFETY: live places, of as many elements as a tensor may have dimensions.
+    unsafe {
+        check(Stage::Descriptor, miopenGetTensorDescriptorSize(handle, Out::new(&mut rank)))?;
+        let (lens, strides) = (Out::new(lens.as_mut_ptr()), Out::new(strides.as_mut_ptr()));
+        check(Stage::Descriptor, miopenGetTensorDescriptor(handle, Out::new(&mut data_type), lens, strides))?;
+    }
+    let rank = usize::try_from(rank)?;
+    let sizes = |list: [c_int; 5]| list[..rank].iter().map(|&value| value as usize).collect::<Vec<_>>();
+    let data_type = DataType::ALL.into_iter().find(|&known| code(known) == data_type).ok_or("a data type")?;
+    Ok(TensorDescriptor::new(data_type, &sizes(lens), &sizes(strides))?)
+}
+
 fn null() -> In<c_int> {
     // SAFETY: NULL is always allowed.
     unsafe { In::new(std::ptr::null()) }
@@ -124,14 +139,14 @@ fn null() -> In<c_int> {
 
 /// Memory of a tensor, poisoned but for the elements.
 struct Memory {
-    descriptor: fuseplan::TensorDescriptor,
+    descriptor: TensorDescriptor,
     /// Of 8 bytes each, so that every element type is aligned.
     words: Vec<u64>,
 }
 
 impl Memory {
-    fn new(data_type: DataType, lens: &[usize], layout: &Layout, values: Option<&[f64]>) -> Result<Self> {
-        let descriptor = layout.describe(data_type, lens)?;
+    fn new(descriptor: TensorDescriptor, values: Option<&[f64]>) -> Result<Self> {
+        let data_type = descriptor.data_type();
         let mut memory = Memory { descriptor, words: vec![u64::MAX; descriptor.bytes() / 8 + 1] };
         for (index, value) in values.into_iter().flatten().enumerate() {
             let (offset, size) = (memory.offset(index), data_type.size());
@@ -143,8 +158,11 @@ impl Memory {
         Ok(memory)
     }
 
-    fn of(spec: &OperandSpec, values: &[f64]) -> Result<Self> {
-        Memory::new(spec.data_type, &spec.lens, &spec.layout, Some(values))
+    /// An operand of the case; a residual that says nothing of its layout is like the output.
+    fn of(spec: &OperandSpec, output: TensorDescriptor, values: Option<&[f64]>) -> Result<Self> {
+        let layout = spec.layout.as_ref();
+        let described = layout.map_or(Ok(output), |layout| layout.describe(spec.data_type, &spec.lens));
+        Memory::new(described?, values)
     }
 
     fn pointer(&mut self) -> *mut c_void {
@@ -257,8 +275,14 @@ fn append(
             op?
         }
         OpSpec::Residual(spec) => {
-            let layout = spec.layout.clone().unwrap_or_else(|| case.output_layout());
-            let residual = tensor(case.data_type, &case.output_lens(), Some(&layout))?;
+            let residual = match &spec.layout {
+                Some(layout) => tensor(case.data_type, &case.output_lens(), Some(layout))?,
+                None => {
+                    let like = made!(Descriptor, miopenCreateTensorDescriptor(=>))?;
+                    call!(Descriptor, fuseplanGetOutputDescriptor(plan, like))?;
+                    like
+                }
+            };
             let op = made!(Append, miopenCreateOpBiasForward(plan, => residual));
             call!(Append, miopenDestroyTensorDescriptor(residual))?;
             op?
@@ -352,10 +376,14 @@ fn compare(data_type: DataType, found: &[f64], want: &Field) -> std::result::Res
 
 /// Sets the arguments, executes, and gives the output and whatever operators wrote besides.
 fn execute(case: &Case, built: &Built, operands: &Operands) -> Result<Vec<(DataType, Vec<f64>)>> {
+    let yd = made!(Compile, miopenCreateTensorDescriptor(=>))?;
+    call!(Compile, fuseplanGetOutputDescriptor(built.plan, yd))?;
+    let output = described(yd)?;
     let specs = case.operands();
     let mut read: Vec<Vec<Memory>> = Vec::new();
     for (specs, values) in specs.iter().zip(&operands.ops) {
-        let memories: Result<Vec<_>> = specs.iter().zip(values).map(|(s, v)| Memory::of(s, v)).collect();
+        let memories: Result<Vec<_>> =
+            specs.iter().zip(values).map(|(s, v)| Memory::of(s, output, Some(v))).collect();
         read.push(memories?);
     }
     let mut written = Vec::new();
@@ -363,7 +391,7 @@ fn execute(case: &Case, built: &Built, operands: &Operands) -> Result<Vec<(DataT
         let params = specs[0].iter().rfind(|spec| spec.data_type == DataType::Float);
         let spec = params.ok_or("a training operator has parameters")?;
         for _ in 0..2 {
-            written.push(Memory::new(spec.data_type, &spec.lens, &spec.layout, None)?);
+            written.push(Memory::of(spec, output, None)?);
         }
     }
     for (index, op) in case.ops.iter().enumerate() {
@@ -371,12 +399,10 @@ fn execute(case: &Case, built: &Built, operands: &Operands) -> Result<Vec<(DataT
         let results: Vec<*mut c_void> = written.iter_mut().map(Memory::pointer).collect();
         set(case, built, index, op, &pointers, &results)?;
     }
-    let mut x = Memory::new(case.data_type, &case.input, &case.layout, Some(&operands.input))?;
-    let output_layout = case.output_layout();
+    let mut x = Memory::new(case.layout.describe(case.data_type, &case.input)?, Some(&operands.input))?;
     let prior = (case.beta != 0.0).then_some(&operands.prior[..]);
-    let mut y = Memory::new(case.data_type, &case.output_lens(), &output_layout, prior)?;
+    let mut y = Memory::new(output, prior)?;
     let xd = tensor(case.data_type, &case.input, Some(&case.layout))?;
-    let yd = tensor(case.data_type, &case.output_lens(), Some(&output_layout))?;
     let target = if case.in_place { x.pointer() } else { y.pointer() };
     call!(
         Compile,

@@ -28,6 +28,13 @@ MIOPEN_EXPORT miopenStatus_t fuseplanCreateForBackend(miopenHandle_t* handle, co
 MIOPEN_EXPORT miopenStatus_t fuseplanSetHonorAlphaBeta(miopenHandle_t handle, bool honor);
 
 /*
+ * Describes in `outputDesc` what the plan's operators so far make of its input: the descriptor, strides
+ * included, that executing the plan expects of the output.
+ */
+MIOPEN_EXPORT miopenStatus_t fuseplanGetOutputDescriptor(miopenFusionPlanDescriptor_t fusePlanDesc,
+                                                         miopenTensorDescriptor_t outputDesc);
+
+/*
  * Text functions write at most `*size` bytes to `text`, a terminating zero included, and to `*size` how many
  * the whole text needs. With `text` NULL only the size is written. Too small a buffer is
  * miopenStatusInvalidValue; the size is written then, too.
