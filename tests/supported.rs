@@ -165,3 +165,12 @@ fn the_printed_table_has_every_cell() {
     assert!(text.contains(fuseplan::SupportTable::LEGEND));
     assert!(supported("tpu").is_err());
 }
+
+#[test]
+fn the_documentation_has_this_very_table() {
+    let documentation = include_str!("../docs/supported.md");
+    let table = supported("cpu").unwrap().to_string();
+    let rows = |text: &str| text.lines().filter(|line| line.starts_with('|')).map(String::from).collect();
+    let (found, expected): (Vec<_>, Vec<_>) = (rows(documentation), rows(&table));
+    assert_eq!(found, expected, "docs/supported.md is out of date; `fuseplan supported` prints the table");
+}

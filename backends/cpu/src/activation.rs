@@ -356,7 +356,10 @@ mod tests {
         let mut x = vec![0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 100.0, -100.0, 1e-40, -1e-40];
         x.extend([f32::MAX, f32::MIN, f32::MIN_POSITIVE, 88.72, 88.73, -103.9, -104.1, -87.4, 1e30, -1e30]);
         // Every exponent and sign, with mantissas spread over the range.
-        x.extend((0..1u64 << 32).step_by(99_991).map(|b| f32::from_bits(b as u32)));
+        // Signalling NaNs are quieted: Rust does not promise what becomes of them, and on some processors
+        // a compiled `a > b ? a : b` passes them on.
+        let quiet = |x: f32| if x.is_nan() { f32::NAN } else { x };
+        x.extend((0..1u64 << 32).step_by(99_991).map(|b| quiet(f32::from_bits(b as u32))));
         x.extend((-60_000..60_000).map(|i| i as f32 * 0.001_7));
         x.resize(x.len().next_multiple_of(16), 0.5);
         x
