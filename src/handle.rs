@@ -16,8 +16,12 @@ use crate::select::{self, Built, CompileError, CompileOptions};
 
 /// The backends of this build, the preferred first.
 pub fn backends() -> &'static [&'static dyn Backend] {
-    static BACKENDS: [&dyn Backend; 1] = [&fuseplan_cpu::CpuBackend];
-    &BACKENDS
+    static BACKENDS: &[&dyn Backend] = &[
+        #[cfg(feature = "cuda")]
+        &fuseplan_cuda::CudaBackend,
+        &fuseplan_cpu::CpuBackend,
+    ];
+    BACKENDS
 }
 
 fn backend(name: &str) -> Result<&'static dyn Backend, BackendError> {

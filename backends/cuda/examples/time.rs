@@ -1,0 +1,168 @@
+//! Times the thirteen convolution+bias+ReLU and eight batch-norm+ReLU configurations of MIOpen's published
+//! charts, batch 64, in every data type and layout. Operands rotate through 256 MB, so that nothing stays in
+//! the cache; the median of seven rounds, in microseconds.
+//!
+//! ```sh
+//! cargo run --release -p fuseplan-cuda --example time [solver]
+//! ```
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+use fuseplan_api::*;
+use fuseplan_cuda::CudaBackend;
+
+/// C, H, W, K, filter extent, padding.
+const CONVOLUTIONS: [[usize; 6]; 13] = [
+    [2048, 7, 7, 512, 1, 0],
+    [512, 7, 7, 2048, 1, 0],
+    [512, 7, 7, 512, 3, 1],
+    [1024, 14, 14, 256, 1, 0],
+    [256, 14, 14, 1024, 1, 0],
+    [256, 14, 14, 256, 3, 1],
+    [128, 28, 28, 128, 3, 1],
+    [128, 28, 28, 512, 1, 0],
+    [512, 28, 28, 128, 1, 0],
+    [256, 55, 55, 64, 1, 0],
+    [64, 55, 55, 256, 1, 0],
+    [64, 55, 55, 64, 1, 0],
+    [64, 55, 55, 64, 3, 1],
+];
+
+/// C, H, W.
+const BATCH_NORMS: [[usize; 3]; 8] = [
+    [512, 7, 7],
+    [2048, 7, 7],
+    [256, 14, 14],
+    [1024, 14, 14],
+    [128, 28, 28],
+    [512, 28, 28],
+    [64, 55, 55],
+    [256, 55, 55],
+];
+
+const BATCH: usize = 64;
+
+fn problems(data_type: DataType, layout: TensorLayout) -> Result<Vec<(String, Problem)>, DescriptorError> {
+    let relu = Op::ActivationForward { mode: ActivationMode::Relu };
+    let mut problems = Vec::new();
+    for [c, h, w, k, extent, pad] in CONVOLUTIONS {
+        let input = TensorDescriptor::with_layout(data_type, layout, &[BATCH, c, h, w])?;
+        let weights = TensorDescriptor::with_layout(data_type, layout, &[k, c, extent, extent])?;
+        let conv = ConvolutionDescriptor::new_2d([pad, pad], [1, 1], [1, 1])?;
+        let output = conv.forward_output(&input, &weights)?;
+        let bias = TensorDescriptor::nchw(data_type, [1, k, 1, 1])?;
+        let ops = vec![Op::ConvForward { conv, weights }, Op::BiasForward { bias }, relu.clone()];
+        let name = format!("{c}-{h}-{w}-{k}-{extent}-{extent}-{pad}-{pad}");
+        problems.push((name, Problem { input, output, ops, math: MathMode::Precise }));
+    }
+    for [c, h, w] in BATCH_NORMS {
+        let input = TensorDescriptor::with_layout(data_type, layout, &[BATCH, c, h, w])?;
+        let ops = vec![Op::BatchNormInference { mode: BatchNormMode::Spatial }, relu.clone()];
+        problems.push((
+            format!("na {c}-{h}-{w}"),
+            Problem { input, output: input, ops, math: MathMode::Precise },
+        ));
+    }
+    Ok(problems)
+}
+
+/// Memory with ones and minus ones in every data type's eyes, so to say: bytes that make small normal numbers.
+fn memory(device: &Arc<dyn Device>, stream: &Stream, bytes: usize) -> Result<*mut c_void, BackendError> {
+    let memory = device.memory().allocate(bytes)?;
+    let mut state = 1u32;
+    let content: Vec<u8> = (0..bytes)
+        .map(|i| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            // The exponents of numbers between 2^-7 and 2, in f16, bf16 and f32 alike.
+            if i % 2 == 1 { 0x3C ^ (state >> 31 << 7) as u8 } else { (state >> 24) as u8 }
+        })
+        .collect();
+    // SAFETY: the memory has as many bytes.
+    unsafe { device.memory().copy_in(memory, &content, stream) }?;
+    Ok(memory)
+}
+
+/// Microseconds of one execution.
+fn time(device: &Arc<dyn Device>, executable: &dyn Executable, problem: &Problem) -> Result<f64, RunError> {
+    let stream = device.create_stream()?;
+    let once = problem.bytes() as usize;
+    let sets = (256_000_000 / once).clamp(2, 64);
+    let mut all = Vec::new();
+    let mut get = |bytes: usize| -> Result<*mut c_void, BackendError> {
+        let pointer = memory(device, &stream, bytes)?;
+        all.push((pointer, bytes));
+        Ok(pointer)
+    };
+    let channels = problem.output.lens()[1];
+    let mut runs = Vec::new();
+    for _ in 0..sets {
+        let (input, output) = (get(problem.input.bytes())?, get(problem.output.bytes())?);
+        let mut ops = Vec::new();
+        for op in &problem.ops {
+            let kind = match op {
+                Op::ConvForward { weights, .. } => {
+                    OpArgsKind::ConvForward { weights: get(weights.bytes())?, prepared: None }
+                }
+                Op::BiasForward { bias } => OpArgsKind::BiasForward { bias: get(bias.bytes())? },
+                Op::BatchNormInference { .. } => {
+                    let parameters = get(4 * channels)?.cast_const().cast();
+                    OpArgsKind::BatchNormInference {
+                        scale: parameters,
+                        bias: parameters,
+                        mean: parameters,
+                        variance: parameters,
+                        epsilon: 1.0,
+                    }
+                }
+                _ => OpArgsKind::ActivationForward { params: ActivationParams::default() },
+            };
+            ops.push(OpArgs { alpha: 1.0, beta: 0.0, kind });
+        }
+        runs.push((input, output, ops));
+    }
+    let mut times = Vec::new();
+    for _ in 0..8 {
+        let elapsed = device.time(&stream, &mut || {
+            for (input, output, ops) in &runs {
+                let args = RunArgs { input: *input, output: *output, ops, workspace: ptr::null_mut() };
+                // SAFETY: memory of the problem's descriptors on this device, freed when all has run.
+                unsafe { executable.run(stream.raw(), &args) }?;
+            }
+            Ok(())
+        })?;
+        times.push(elapsed.as_secs_f64() * 1e6 / sets as f64);
+    }
+    for (pointer, bytes) in all {
+        // SAFETY: allocated above, once, and `time` has waited.
+        unsafe { device.memory().free(pointer, bytes) };
+    }
+    times.remove(0);
+    times.sort_by(f64::total_cmp);
+    Ok(times[times.len() / 2])
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let wanted = std::env::args().nth(1);
+    let device = CudaBackend.open(0)?;
+    println!("{} ({})", device.info().name, device.info().toolchain);
+    for data_type in [DataType::Half, DataType::BFloat16, DataType::Float] {
+        for layout in [TensorLayout::Nhwc, TensorLayout::Nchw] {
+            println!("\n{data_type} {layout}: microseconds, TFLOP/s, GB/s, solver");
+            for (name, problem) in problems(data_type, layout)? {
+                let takes = |solver: &&&dyn Solver| {
+                    wanted.as_deref().is_none_or(|id| id == solver.id())
+                        && solver.applies(&problem, device.info()).is_ok()
+                };
+                let Some(solver) = CudaBackend.solvers().iter().find(takes) else { continue };
+                let binary = solver.compile(&problem, device.info())?;
+                let executable = solver.load(&problem, &device, &binary)?;
+                let us = time(&device, &*executable, &problem)?;
+                let (rate, bandwidth) = (problem.flops() / us / 1e6, problem.bytes() / us / 1e3);
+                println!("{name:24} {us:8.1} {rate:7.1} {bandwidth:7.0}  {}", executable.info().detail);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,36 @@
+// What the shared kernels need of CUDA C++, with no header.
+
+#define DEVICE __device__ __forceinline__
+// Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
+#define KERNEL(...) \
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) fuseplan_kernel(const __grid_constant__ Args args)
+#define DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
+
+struct f16 {
+  unsigned short bits;
+};
+struct bf16 {
+  unsigned short bits;
+};
+
+DEVICE float to_float(f16 v) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v.bits));
+  return r;
+}
+DEVICE float to_float(bf16 v) { return __uint_as_float((unsigned)v.bits << 16); }
+DEVICE f16 f16_from_float(float v) {
+  f16 r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
+  return r;
+}
+DEVICE bf16 bf16_from_float(float v) {
+  bf16 r;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
+#else
+  const unsigned u = __float_as_uint(v);
+  r.bits = v != v ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16;
+#endif
+  return r;
+}

@@ -1,0 +1,308 @@
+//! Devices, their memory, streams and events.
+
+use std::any::Any;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUevent, CUstream};
+use fuseplan_api::{
+    BackendError, Ceilings, DataType, Device, DeviceInfo, Memory, MemoryKind, RunError, Stream, StreamOwner,
+};
+
+use crate::driver::{self, Context, call};
+use crate::{BACKEND, arch, compiler, library};
+
+/// Describes every device, and says of those that cannot be used why.
+pub(crate) fn all() -> Result<(Vec<DeviceInfo>, Vec<String>), BackendError> {
+    driver::initialise()?;
+    let described: Vec<_> = (0..count()?).map(describe).collect();
+    let (mut devices, mut notes) = (Vec::new(), Vec::new());
+    for device in described {
+        match device {
+            Ok(info) => devices.push(info),
+            Err(error) => notes.push(error.to_string()),
+        }
+    }
+    Ok((devices, notes))
+}
+
+fn count() -> Result<u32, BackendError> {
+    let mut count = 0;
+    // SAFETY: the driver is initialised and writes the number.
+    unsafe { call!(cuDeviceGetCount(&mut count)) }?;
+    Ok(count.max(0) as u32)
+}
+
+fn handle(ordinal: u32) -> Result<sys::CUdevice, BackendError> {
+    let mut device = 0;
+    // SAFETY: the driver is initialised and writes the device.
+    unsafe { call!(cuDeviceGet(&mut device, ordinal as c_int)) }?;
+    Ok(device)
+}
+
+/// A device of the initialised driver.
+fn describe(ordinal: u32) -> Result<DeviceInfo, BackendError> {
+    let device = handle(ordinal)?;
+    let attribute = |which| -> Result<u32, BackendError> {
+        let mut value = 0;
+        // SAFETY: the driver writes the number.
+        unsafe { call!(cuDeviceGetAttribute(&mut value, which, device)) }?;
+        Ok(value.max(0) as u32)
+    };
+    let mut name = [0; 256];
+    let (mut memory, mut version) = (0, 0);
+    // SAFETY: the driver writes at most as many bytes as it is told, with a final zero, and the numbers.
+    unsafe {
+        call!(cuDeviceGetName(name.as_mut_ptr().cast::<c_char>(), name.len() as c_int, device))?;
+        call!(cuDeviceTotalMem_v2(&mut memory, device))?;
+        call!(cuDriverGetVersion(&mut version))?;
+    }
+    let name: Vec<u8> = name.into_iter().take_while(|&byte| byte != 0).collect();
+    let capability = (
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    );
+    let name = String::from_utf8_lossy(&name).into_owned();
+    let Some(arch) = arch::of_capability(capability) else {
+        let (major, minor) = capability;
+        return Err(BackendError::Unavailable {
+            backend: BACKEND,
+            reason: format!(
+                "device {ordinal}, {name}, has compute capability {major}.{minor}; 7.0 and later that \
+                             this version knows are supported"
+            ),
+        });
+    };
+    Ok(DeviceInfo {
+        backend: BACKEND,
+        ordinal,
+        name,
+        arch: arch.name.into(),
+        toolchain: format!("driver {}.{}, {}", version / 1000, version % 1000 / 10, compiler::version()),
+        compute_units: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        lanes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
+        local_memory: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as usize,
+        memory: memory as u64,
+    })
+}
+
+/// An opened GPU. Work runs in its primary context, the one that the CUDA runtime uses.
+#[derive(Debug)]
+pub struct CudaDevice {
+    info: DeviceInfo,
+    memory: DeviceMemory,
+}
+
+impl CudaDevice {
+    pub(crate) fn open(ordinal: u32) -> Result<Self, BackendError> {
+        driver::initialise()?;
+        let count = count()?;
+        if ordinal >= count {
+            return Err(BackendError::NoDevice { backend: BACKEND, ordinal, count: count as usize });
+        }
+        let info = describe(ordinal)?;
+        let context = Arc::new(Context::retain(handle(ordinal)?)?);
+        Ok(CudaDevice { info, memory: DeviceMemory { context } })
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.memory.context
+    }
+}
+
+impl Device for CudaDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn memory(&self) -> &dyn Memory {
+        &self.memory
+    }
+
+    /// A stream that does not wait for the default stream.
+    fn create_stream(&self) -> Result<Stream, BackendError> {
+        let _entered = self.context().enter()?;
+        let mut raw = ptr::null_mut();
+        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as c_uint;
+        // SAFETY: the driver writes the stream.
+        unsafe { call!(cuStreamCreate(&mut raw, flags)) }?;
+        let owner = OwnedStream { raw, context: self.context().clone() };
+        Ok(Stream::owned(raw.cast(), Arc::new(owner)))
+    }
+
+    fn synchronize(&self, stream: &Stream) -> Result<(), BackendError> {
+        let _entered = self.context().enter()?;
+        // SAFETY: streams that reach a device are its own or were promised to be.
+        unsafe { call!(cuStreamSynchronize(stream.raw().cast())) }
+    }
+
+    fn time(
+        &self,
+        stream: &Stream,
+        work: &mut dyn FnMut() -> Result<(), RunError>,
+    ) -> Result<Duration, RunError> {
+        let _entered = self.context().enter()?;
+        let (start, end) = (Event::new()?, Event::new()?);
+        start.record(stream)?;
+        work()?;
+        end.record(stream)?;
+        Ok(end.since(&start)?)
+    }
+
+    /// Not measured yet.
+    fn ceilings(&self, _data_type: DataType) -> Result<Ceilings, BackendError> {
+        Err(BackendError::Unsupported { backend: BACKEND, what: "measuring ceilings" })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+#[derive(Debug)]
+struct OwnedStream {
+    raw: CUstream,
+    context: Arc<Context>,
+}
+
+// SAFETY: a stream is an address that only the driver dereferences, which takes it from any thread.
+unsafe impl Send for OwnedStream {}
+// SAFETY: as above.
+unsafe impl Sync for OwnedStream {}
+
+impl StreamOwner for OwnedStream {}
+
+impl Drop for OwnedStream {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.context.enter() {
+            // SAFETY: the stream was made by `create_stream` and ends once; work in it still runs to its end.
+            let _ = unsafe { call!(cuStreamDestroy_v2(self.raw)) };
+        }
+    }
+}
+
+/// An event of the current context.
+struct Event(CUevent);
+
+impl Event {
+    fn new() -> Result<Self, BackendError> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the driver writes the event.
+        unsafe { call!(cuEventCreate(&mut raw, sys::CUevent_flags_enum::CU_EVENT_DEFAULT as c_uint)) }?;
+        Ok(Event(raw))
+    }
+
+    fn record(&self, stream: &Stream) -> Result<(), BackendError> {
+        // SAFETY: both are live and of the current context.
+        unsafe { call!(cuEventRecord(self.0, stream.raw().cast())) }
+    }
+
+    /// Waits for this event; the time since `start`.
+    fn since(&self, start: &Event) -> Result<Duration, BackendError> {
+        /// `cuEventElapsedTime` by the name that every driver has, whatever the bindings' version calls.
+        type ElapsedTime = unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> sys::CUresult;
+        let driver = library::driver()?;
+        let mut milliseconds = 0.0;
+        // SAFETY: both events were recorded; the function, which `library` has found, has this type.
+        unsafe {
+            call!(cuEventSynchronize(self.0))?;
+            let elapsed = driver
+                .get::<ElapsedTime>(b"cuEventElapsedTime")
+                .map_err(|error| BackendError::Unavailable { backend: BACKEND, reason: error.to_string() })?;
+            driver::check("cuEventElapsedTime", elapsed(&mut milliseconds, start.0, self.0))?;
+        }
+        Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: the event is live and destroyed once.
+        let _ = unsafe { call!(cuEventDestroy_v2(self.0)) };
+    }
+}
+
+/// Memory of a device.
+#[derive(Debug)]
+struct DeviceMemory {
+    context: Arc<Context>,
+}
+
+/// What the contract asks of allocations; the driver's are aligned to more.
+const ALIGNMENT: usize = 256;
+
+impl Memory for DeviceMemory {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Device
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<*mut c_void, BackendError> {
+        if bytes == 0 {
+            return Ok(ptr::without_provenance_mut(ALIGNMENT));
+        }
+        let _entered = self.context.enter()?;
+        let mut address = 0;
+        // SAFETY: the driver writes the address.
+        match unsafe { sys::cuMemAlloc_v2(&mut address, bytes) } {
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                Err(BackendError::OutOfMemory { backend: BACKEND, bytes })
+            }
+            result => driver::check("cuMemAlloc_v2", result).map(|()| pointer(address)),
+        }
+    }
+
+    unsafe fn free(&self, pointer: *mut c_void, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        if let Ok(_entered) = self.context.enter() {
+            // SAFETY: the caller got the pointer from `allocate` and gives it back once.
+            let _ = unsafe { call!(cuMemFree_v2(pointer as u64)) };
+        }
+    }
+
+    unsafe fn copy_in(
+        &self,
+        target: *mut c_void,
+        source: &[u8],
+        stream: &Stream,
+    ) -> Result<(), BackendError> {
+        if source.is_empty() {
+            return Ok(());
+        }
+        let _entered = self.context.enter()?;
+        let stream = stream.raw().cast();
+        // SAFETY: the caller gives room for as many bytes as the source has; waiting keeps the source
+        // borrowed until it has been read, pinned or not.
+        unsafe {
+            call!(cuMemcpyHtoDAsync_v2(target as u64, source.as_ptr().cast(), source.len(), stream))?;
+            call!(cuStreamSynchronize(stream))
+        }
+    }
+
+    unsafe fn copy_out(
+        &self,
+        target: &mut [u8],
+        source: *const c_void,
+        stream: &Stream,
+    ) -> Result<(), BackendError> {
+        if target.is_empty() {
+            return Ok(());
+        }
+        let _entered = self.context.enter()?;
+        let stream = stream.raw().cast();
+        // SAFETY: the caller gives as many initialised bytes as the target has room for; waiting keeps the
+        // target borrowed until it has been written.
+        unsafe {
+            call!(cuMemcpyDtoHAsync_v2(target.as_mut_ptr().cast(), source as u64, target.len(), stream))?;
+            call!(cuStreamSynchronize(stream))
+        }
+    }
+}
+
+/// A device's address as a pointer, which nothing on the host dereferences.
+fn pointer(address: sys::CUdeviceptr) -> *mut c_void {
+    ptr::without_provenance_mut(address as usize)
+}

@@ -1,0 +1,220 @@
+//! The solvers, and how their kernels are loaded and launched.
+
+use std::ffi::{CString, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUfunction, CUfunction_attribute_enum as Attribute, CUmodule};
+use fuseplan_api::{Algorithm, BackendError, Constraint, DataType, Device, RawStream, Solver};
+use fuseplan_gpu::{
+    CompileFailure, DATA_TYPE, Function, GEMM, Geometry, INFERENCE, JitSolver, Kernel, MainLoop,
+    OPERATOR_COUNT, PACKED, Resources, Runtime, SPAN, TRAINING, Tile, batch_norm, direct, element_wise, ffma,
+    implicit_gemm,
+};
+
+use crate::driver::{Context, call};
+use crate::{BACKEND, CudaDevice, arch, compiler};
+
+/// What the shared kernels need of CUDA C++.
+const VENDOR: &str = include_str!("../kernels/vendor.cuh");
+
+/// Solvers, best first; the direct kernel takes every plan for inference.
+pub(crate) static SOLVERS: [&dyn Solver; 5] = [&MMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
+
+/// The solver with this id.
+pub(crate) fn by_id(id: &str) -> Option<&'static JitSolver<Cuda>> {
+    [&MMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT].into_iter().find(|solver| solver.id() == id)
+}
+
+static MMA: JitSolver<Cuda> = JitSolver::new(
+    "cuda.conv_mma.v1",
+    Algorithm::ImplicitGemm,
+    &[SIXTEEN_BITS, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
+    |problem, arch| implicit_gemm(VENDOR, problem, &mma(), units(arch)),
+);
+
+static FFMA: JitSolver<Cuda> = JitSolver::new(
+    "cuda.conv_ffma.v1",
+    Algorithm::ImplicitGemm,
+    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
+    |problem, arch| implicit_gemm(VENDOR, problem, &ffma(), units(arch)),
+);
+
+static ELEMENT_WISE: JitSolver<Cuda> = JitSolver::new(
+    "cuda.element_wise.v1",
+    Algorithm::ElementWise,
+    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, PACKED],
+    |problem, arch| element_wise(VENDOR, problem, units(arch)),
+);
+
+static BATCH_NORM: JitSolver<Cuda> = JitSolver::new(
+    "cuda.batch_norm_training.v1",
+    Algorithm::BatchNorm,
+    &[DATA_TYPE, TRAINING],
+    |problem, _| batch_norm(VENDOR, problem),
+);
+
+static DIRECT: JitSolver<Cuda> = JitSolver::new(
+    "cuda.direct.v1",
+    Algorithm::Direct,
+    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT],
+    |problem, _| direct(VENDOR, problem),
+);
+
+const SIXTEEN_BITS: Constraint = Constraint {
+    property: "data type",
+    accepts: "f16, bf16",
+    check: |problem, _| {
+        let data_type = problem.output.data_type();
+        let known = matches!(data_type, DataType::Half | DataType::BFloat16);
+        (!known).then(|| data_type.to_string())
+    },
+};
+
+const TENSOR_CORES: Constraint = Constraint {
+    property: "architecture",
+    accepts: "sm_80 and later",
+    check: |_, device| {
+        let known = arch::named(&device.arch).is_some_and(|arch| arch.capability >= (8, 0));
+        (!known).then(|| device.arch.clone())
+    },
+};
+
+/// About how many multiprocessors devices of an architecture have.
+fn units(arch: &str) -> usize {
+    arch::named(arch).map_or(1, |arch| arch.units as usize)
+}
+
+/// Buffers of the tensor cores' main loop.
+const STAGES: usize = 4;
+
+/// `mma.sync` with `cp.async`.
+fn mma() -> MainLoop {
+    const fn tile(pixels: usize, filters: usize, threads: usize) -> Tile {
+        Tile { pixels, filters, depth: 32, threads }
+    }
+    MainLoop {
+        text: include_str!("../kernels/mma.cuh"),
+        name: "mma.sync",
+        tiles: const { &[tile(128, 128, 256), tile(128, 64, 256), tile(64, 64, 128)] },
+        constants: |tile| {
+            // Warps take 64x32 sums of the largest tile, 32x32 of the others.
+            let warps_filters = tile.filters / 32;
+            vec![
+                ("STAGES", STAGES),
+                ("WARPS_P", tile.threads / 32 / warps_filters),
+                ("WARPS_F", warps_filters),
+            ]
+        },
+        shared: |tile| STAGES * (tile.pixels + tile.filters) * 64,
+    }
+}
+
+/// The CUDA runtime of the shared solvers: NVRTC and the driver.
+#[derive(Debug)]
+pub(crate) struct Cuda;
+
+impl Runtime for Cuda {
+    type Function = CudaFunction;
+
+    fn compile(source: &str, arch: &str) -> Result<Arc<[u8]>, CompileFailure> {
+        compiler::compile(source, arch).map(|compiled| compiled.cubin)
+    }
+
+    fn load(
+        device: &Arc<dyn Device>,
+        image: &[u8],
+        geometry: &Geometry,
+    ) -> Result<CudaFunction, BackendError> {
+        let foreign = BackendError::Unsupported { backend: BACKEND, what: "a device of another backend" };
+        let device: &CudaDevice = device.as_any().downcast_ref().ok_or(foreign)?;
+        let name = CString::new(Kernel::NAME).unwrap_or_default();
+        let _entered = device.context().enter()?;
+        let mut module = ptr::null_mut();
+        // SAFETY: the image is a whole cubin, which the driver checks and copies.
+        unsafe { call!(cuModuleLoadData(&mut module, image.as_ptr().cast())) }?;
+        // From here on the module is unloaded whatever happens.
+        let mut loaded = CudaFunction {
+            module,
+            function: ptr::null_mut(),
+            context: device.context().clone(),
+            resources: Resources { registers: 0, local: 0 },
+        };
+        let attribute = |function: CUfunction, which| -> Result<u32, BackendError> {
+            let mut value = 0;
+            // SAFETY: the function is of the loaded module; the driver writes the number.
+            unsafe { call!(cuFuncGetAttribute(&mut value, which, function)) }?;
+            Ok(value.max(0) as u32)
+        };
+        // SAFETY: the module is loaded and its name ends in a zero.
+        unsafe {
+            call!(cuModuleGetFunction(&mut loaded.function, module, name.as_ptr()))?;
+            let shared = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            call!(cuFuncSetAttribute(loaded.function, shared, geometry.shared as i32))?;
+        }
+        loaded.resources = Resources {
+            registers: attribute(loaded.function, Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            local: attribute(loaded.function, Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+        };
+        Ok(loaded)
+    }
+}
+
+/// A loaded kernel.
+#[derive(Debug)]
+pub(crate) struct CudaFunction {
+    module: CUmodule,
+    function: CUfunction,
+    context: Arc<Context>,
+    resources: Resources,
+}
+
+// SAFETY: module and function are addresses that only the driver dereferences, which takes them from any
+// thread; nothing changes them after loading.
+unsafe impl Send for CudaFunction {}
+// SAFETY: as above.
+unsafe impl Sync for CudaFunction {}
+
+impl Drop for CudaFunction {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.context.enter() {
+            // SAFETY: the module is unloaded once; the driver waits for launches that still run.
+            let _ = unsafe { call!(cuModuleUnload(self.module)) };
+        }
+    }
+}
+
+impl Function for CudaFunction {
+    fn resources(&self) -> Resources {
+        self.resources
+    }
+
+    unsafe fn launch(
+        &self,
+        stream: RawStream,
+        geometry: &Geometry,
+        arguments: &[u64],
+    ) -> Result<(), BackendError> {
+        let _entered = self.context.enter()?;
+        let ([x, y, z], block, shared) = (geometry.grid, geometry.block, geometry.shared);
+        let mut parameters: [*mut c_void; 1] = [arguments.as_ptr().cast_mut().cast()];
+        let (parameters, none) = (parameters.as_mut_ptr(), ptr::null_mut());
+        // SAFETY: the kernel's one parameter is a structure of these words, which the driver copies; the
+        // caller answers for what they point to and for the stream.
+        unsafe {
+            call!(cuLaunchKernel(
+                self.function,
+                x,
+                y,
+                z,
+                block,
+                1,
+                1,
+                shared,
+                stream.cast(),
+                parameters,
+                none
+            ))
+        }
+    }
+}

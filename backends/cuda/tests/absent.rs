@@ -1,0 +1,93 @@
+//! CUDA that is missing, or is not what it should be, is an error in words and never a panic.
+
+use std::path::Path;
+use std::process::Command;
+
+use fuseplan_api::*;
+use fuseplan_cuda::CudaBackend;
+
+/// Set in the process whose loader finds other libraries.
+const CHILD: &str = "FUSEPLAN_TEST_CHILD";
+
+/// Asks everything of the backend that can be asked and prints the answers.
+#[test]
+fn child() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    for note in CudaBackend.discover().notes {
+        println!("note: {note}");
+    }
+    println!("open: {}", CudaBackend.open(0).unwrap_err());
+    let target = CudaBackend.target("sm_90a").unwrap();
+    println!("target: {}", target.toolchain);
+    let x = TensorDescriptor::nchw(DataType::Half, [1, 2, 3, 4]).unwrap();
+    let ops = vec![Op::ActivationForward { mode: ActivationMode::Relu }];
+    let problem = Problem { input: x, output: x, ops, math: MathMode::Precise };
+    for solver in CudaBackend.solvers().iter().filter(|solver| solver.applies(&problem, &target).is_ok()) {
+        println!("compile: {}", solver.compile(&problem, &target).unwrap_err());
+    }
+}
+
+/// What the child says when its loader looks into `folder` first.
+fn answers(folder: &Path) -> String {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture"])
+        .env(CHILD, "1")
+        .env("LD_LIBRARY_PATH", folder)
+        .env_remove("FUSEPLAN_NVRTC_PATH")
+        .env_remove("CUDA_PATH")
+        .env_remove("CUDA_HOME")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&child.stdout).into_owned();
+    assert!(child.status.success(), "{text}\n{}", String::from_utf8_lossy(&child.stderr));
+    text
+}
+
+/// A library with these functions, which do nothing, under this name.
+fn library(folder: &Path, name: &str, functions: &[&str]) {
+    let source = folder.join("library.c");
+    let text: String = functions.iter().map(|name| format!("int {name}(void) {{ return 0; }}\n")).collect();
+    std::fs::write(&source, text + "static int nothing;\n").unwrap();
+    let status = Command::new("cc")
+        .args(["-w", "-shared", "-o"])
+        .arg(folder.join(name))
+        .arg(&source)
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn missing_and_foreign_libraries_are_errors() {
+    if !CudaBackend.discover().devices.is_empty() {
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("fuseplan-absent-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let text = answers(&folder);
+    assert!(
+        text.contains("note: cuda: not available: the driver is not installed: looked for libcuda.so"),
+        "{text}"
+    );
+    assert!(text.contains("open: cuda: not available: the driver is not installed"), "{text}");
+    if text.contains("target: no NVRTC") {
+        assert!(
+            text.contains("note: cuda: not available: the run-time compiler NVRTC is not installed"),
+            "{text}"
+        );
+        assert!(text.contains("compile: cuda: not available: the run-time compiler NVRTC"), "{text}");
+    }
+    // Libraries of the right names that lack functions.
+    library(&folder, "libcuda.so.1", &["cuInit"]);
+    library(&folder, "libnvrtc.so", &["nvrtcVersion"]);
+    let text = answers(&folder);
+    assert!(text.contains("open: cuda: not available: libcuda has no function cuCtxPopCurrent_v2"), "{text}");
+    assert!(
+        text.contains("compile: cuda: not available: libnvrtc has no function nvrtcCompileProgram"),
+        "{text}"
+    );
+    std::fs::remove_dir_all(&folder).unwrap();
+}

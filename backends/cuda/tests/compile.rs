@@ -1,0 +1,231 @@
+//! Every kernel family through the real compiler, for every architecture, with no device: it compiles,
+//! nothing is spilled, and tensor-core kernels contain the instructions that they are about.
+//!
+//! NVRTC is found by the loader (`LD_LIBRARY_PATH`) or in the folder `FUSEPLAN_NVRTC_PATH`; where it is not,
+//! cases are ignored with the reason. The instructions are read with `nvdisasm` where that is on the `PATH`.
+//! With `REQUIRE_NVRTC=1` a missing compiler is a failure.
+
+use std::process::Command;
+
+use fuseplan_api::*;
+use fuseplan_cuda::{CudaBackend, inspect};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+const ARCHS: [&str; 6] = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"];
+
+/// Name, solver, problem, instructions that must be there on a tensor-core kernel.
+type Case = (&'static str, &'static str, Problem, &'static [&'static str]);
+
+fn conv(
+    data_type: DataType,
+    layout: TensorLayout,
+    lens: &[usize],
+    filters: usize,
+    taps: usize,
+    groups: usize,
+    chain: Vec<Op>,
+) -> Problem {
+    let dims = lens.len() - 2;
+    let of = |value| vec![value; dims];
+    let conv =
+        ConvolutionDescriptor::new(&of(taps / 2), &of(1), &of(1)).unwrap().with_groups(groups).unwrap();
+    let input = TensorDescriptor::with_layout(data_type, layout, lens).unwrap();
+    let weights = [&[filters, lens[1] / groups][..], &of(taps)[..]].concat();
+    let weights = TensorDescriptor::with_layout(data_type, layout, &weights).unwrap();
+    let output = conv.forward_output(&input, &weights).unwrap();
+    let ops = [vec![Op::ConvForward { conv, weights }], chain].concat();
+    Problem { input, output, ops, math: MathMode::Precise }
+}
+
+/// Bias, batch-norm, residual, activation.
+fn chain(output: &[usize], data_type: DataType, layout: TensorLayout, mode: ActivationMode) -> Vec<Op> {
+    let bias = |lens: &[usize]| Op::BiasForward {
+        bias: TensorDescriptor::with_layout(data_type, layout, lens).unwrap(),
+    };
+    let mut channels = vec![1; output.len()];
+    channels[1] = output[1];
+    vec![
+        bias(&channels),
+        Op::BatchNormInference { mode: BatchNormMode::Spatial },
+        bias(output),
+        Op::ActivationForward { mode },
+    ]
+}
+
+fn element_wise(layout: TensorLayout, data_type: DataType, lens: [usize; 4], mode: BatchNormMode) -> Problem {
+    let x = TensorDescriptor::with_layout(data_type, layout, &lens).unwrap();
+    let ops = vec![Op::BatchNormInference { mode }, Op::ActivationForward { mode: ActivationMode::Relu }];
+    Problem { input: x, output: x, ops, math: MathMode::Precise }
+}
+
+/// Batch-norm for training with its activation.
+fn training(data_type: DataType, mode: BatchNormMode, act: ActivationMode, backward: bool) -> Problem {
+    let x = TensorDescriptor::nchw(data_type, [8, 16, 7, 5]).unwrap();
+    let ops = if backward {
+        vec![Op::BatchNormBackward { mode }, Op::ActivationBackward { mode: act }]
+    } else {
+        vec![Op::BatchNormForward { mode, running: true }, Op::ActivationForward { mode: act }]
+    };
+    Problem { input: x, output: x, ops, math: MathMode::Precise }
+}
+
+fn cases() -> Vec<Case> {
+    use DataType::*;
+    use TensorLayout::*;
+    let relu = |lens: &[usize], data_type, layout| chain(lens, data_type, layout, ActivationMode::Relu);
+    let (x, y) = (&[32, 64, 56, 56], &[32, 128, 56, 56]);
+    let mma: &[&str] = &["HMMA", "LDSM", "LDGSTS"];
+    vec![
+        ("mma.f16.nhwc", "cuda.conv_mma.v1", conv(Half, Nhwc, x, 128, 3, 1, relu(y, Half, Nhwc)), mma),
+        ("mma.bf16.nhwc.k64", "cuda.conv_mma.v1", conv(BFloat16, Nhwc, x, 64, 1, 1, vec![]), mma),
+        ("mma.f16.nchw", "cuda.conv_mma.v1", conv(Half, Nchw, x, 128, 3, 1, relu(y, Half, Nchw)), mma),
+        (
+            "mma.bf16.nhwc.stem",
+            "cuda.conv_mma.v1",
+            conv(BFloat16, Nhwc, &[8, 3, 224, 224], 64, 7, 1, vec![]),
+            &["HMMA", "LDSM"],
+        ),
+        (
+            "mma.f16.nchw.groups",
+            "cuda.conv_mma.v1",
+            conv(Half, Nchw, &[1, 64, 14, 14], 64, 3, 4, vec![]),
+            mma,
+        ),
+        (
+            "mma.f16.ndhwc",
+            "cuda.conv_mma.v1",
+            conv(Half, Ndhwc, &[2, 32, 8, 20, 20], 64, 3, 1, relu(&[2, 64, 8, 20, 20], Half, Ndhwc)),
+            mma,
+        ),
+        (
+            "ffma.f32.nchw",
+            "cuda.conv_ffma.v1",
+            conv(Float, Nchw, x, 128, 3, 1, relu(y, Float, Nchw)),
+            &["FFMA"],
+        ),
+        ("ffma.f32.nhwc", "cuda.conv_ffma.v1", conv(Float, Nhwc, x, 64, 1, 1, vec![]), &["FFMA"]),
+        (
+            "ffma.f16.nhwc",
+            "cuda.conv_ffma.v1",
+            conv(Half, Nhwc, &[1, 64, 14, 14], 64, 3, 1, vec![]),
+            &["FFMA"],
+        ),
+        ("direct.f32", "cuda.direct.v1", conv(Float, Nchw, x, 128, 3, 1, relu(y, Float, Nhwc)), &["FFMA"]),
+        ("direct.bf16.depthwise", "cuda.direct.v1", conv(BFloat16, Nhwc, x, 64, 3, 64, vec![]), &["FFMA"]),
+        (
+            "element_wise.f16.nchw",
+            "cuda.element_wise.v1",
+            element_wise(Nchw, Half, [64, 256, 55, 55], BatchNormMode::Spatial),
+            &["LDG.E.128", "STG.E.128"],
+        ),
+        (
+            "element_wise.f32.nhwc",
+            "cuda.element_wise.v1",
+            element_wise(Nhwc, Float, [64, 256, 55, 55], BatchNormMode::Spatial),
+            &["LDG.E.128", "STG.E.128"],
+        ),
+        (
+            "element_wise.bf16.nhwc.per_activation",
+            "cuda.element_wise.v1",
+            element_wise(Nhwc, BFloat16, [64, 256, 14, 14], BatchNormMode::PerActivation),
+            &["LDG.E.128", "STG.E.128"],
+        ),
+        (
+            "training.forward.f16.spatial",
+            "cuda.batch_norm_training.v1",
+            training(Half, BatchNormMode::Spatial, ActivationMode::Relu, false),
+            &["DADD"],
+        ),
+        (
+            "training.backward.f32.per_activation",
+            "cuda.batch_norm_training.v1",
+            training(Float, BatchNormMode::PerActivation, ActivationMode::Relu, true),
+            &["DADD"],
+        ),
+    ]
+}
+
+/// Every activation, in f32 and in 16 bits.
+fn activations() -> Vec<(String, Problem)> {
+    let types = [DataType::Float, DataType::Half];
+    let all = types.into_iter().flat_map(|t| ActivationMode::ALL.map(|mode| (t, mode)));
+    let problem = |(data_type, mode): (DataType, ActivationMode)| {
+        let x = TensorDescriptor::nchw(data_type, [2, 3, 4, 5]).unwrap();
+        let ops = vec![Op::ActivationForward { mode }];
+        (
+            format!("activation.{mode}.{data_type}"),
+            Problem { input: x, output: x, ops, math: MathMode::Precise },
+        )
+    };
+    all.map(problem).collect()
+}
+
+/// Compiles and looks at what the compiler says of it.
+fn check(solver: &str, problem: &Problem, arch: &str, wanted: &[&str]) -> Result<(), Failed> {
+    let target = CudaBackend.target(arch)?;
+    let found = CudaBackend.solvers().iter().find(|found| found.id() == solver).ok_or("no such solver")?;
+    found.applies(problem, &target).map_err(|refusal| refusal.to_string())?;
+    let (kernel, compiled) =
+        inspect(solver, problem, arch).unwrap().map_err(|failure| format!("{failure:?}"))?;
+    let spills = "0 bytes spill stores, 0 bytes spill loads";
+    if !compiled.log.contains(spills) || compiled.log.contains("warning") {
+        return Err(format!("{} for {arch}: {}", kernel.detail, compiled.log).into());
+    }
+    if let Some(text) = disassemble(&compiled.cubin)? {
+        for instruction in wanted {
+            if !text.contains(instruction) {
+                return Err(format!("{} for {arch} has no {instruction}", kernel.detail).into());
+            }
+        }
+        if text.contains("STL") || text.contains("LDL") {
+            return Err(format!("{} for {arch} uses local memory", kernel.detail).into());
+        }
+    }
+    Ok(())
+}
+
+/// The instructions of a cubin, where `nvdisasm` is at hand.
+fn disassemble(cubin: &[u8]) -> Result<Option<String>, Failed> {
+    let folder = std::env::temp_dir().join(format!("fuseplan-compile-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let file = folder.join(format!("{:?}.cubin", std::thread::current().id()));
+    std::fs::write(&file, cubin)?;
+    let output = Command::new("nvdisasm").arg("--print-code").arg(&file).output();
+    std::fs::remove_file(&file)?;
+    let _ = std::fs::remove_dir(&folder);
+    match output {
+        Ok(output) if output.status.success() => {
+            Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned()))
+        }
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned().into()),
+        Err(_) => Ok(None),
+    }
+}
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let missing = CudaBackend.discover().notes.into_iter().find(|note| note.contains("NVRTC"));
+    if let Some(note) = &missing {
+        println!("ignored: {note}");
+        if std::env::var_os("REQUIRE_NVRTC").is_some_and(|value| value == "1") {
+            std::process::exit(101);
+        }
+    }
+    let mut trials = Vec::new();
+    for (name, solver, problem, wanted) in cases() {
+        for arch in ARCHS {
+            let problem = problem.clone();
+            trials.push(Trial::test(format!("{name}.{arch}"), move || check(solver, &problem, arch, wanted)));
+        }
+    }
+    for (name, problem) in activations() {
+        trials.push(Trial::test(name, move || check("cuda.direct.v1", &problem, "sm_90a", &[])));
+    }
+    for mode in ActivationMode::ALL {
+        let problem = training(DataType::BFloat16, BatchNormMode::Spatial, mode, true);
+        let check = move || check("cuda.batch_norm_training.v1", &problem, "sm_90a", &[]);
+        trials.push(Trial::test(format!("gradient.{mode}"), check));
+    }
+    let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(missing.is_some())).collect();
+    libtest_mimic::run(&arguments, trials).exit();
+}

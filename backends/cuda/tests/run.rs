@@ -1,0 +1,254 @@
+//! What a device must do beyond right numbers, which the suite looks at: graphs, pointers of any alignment,
+//! the same bits every time. Ignored, with the reason, where there is no device or no NVRTC; with
+//! `REQUIRE_BACKEND=cuda` that is a failure.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use fuseplan_api::*;
+use fuseplan_cuda::CudaBackend;
+use half::f16;
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Memory of the device that is given back.
+struct Buffer {
+    device: Arc<dyn Device>,
+    base: *mut c_void,
+    bytes: usize,
+}
+
+impl Buffer {
+    fn of(device: &Arc<dyn Device>, stream: &Stream, bytes: &[u8]) -> Self {
+        let base = device.memory().allocate(bytes.len()).unwrap();
+        // SAFETY: the memory has as many bytes.
+        unsafe { device.memory().copy_in(base, bytes, stream) }.unwrap();
+        Buffer { device: device.clone(), base, bytes: bytes.len() }
+    }
+
+    fn read(&self, stream: &Stream) -> Vec<u8> {
+        let mut bytes = vec![0; self.bytes];
+        // SAFETY: the memory was filled when it was made.
+        unsafe { self.device.memory().copy_out(&mut bytes, self.base, stream) }.unwrap();
+        bytes
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this size, given back once; reads have waited for the stream.
+        unsafe { self.device.memory().free(self.base, self.bytes) }
+    }
+}
+
+/// Small whole numbers, so that sums are exact whatever their order.
+fn data(data_type: DataType, count: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        ((state >> 24) % 5) as f32 - 2.0
+    };
+    match data_type {
+        DataType::Float => (0..count).flat_map(|_| next().to_ne_bytes()).collect(),
+        _ => (0..count).flat_map(|_| f16::from_f32(next()).to_ne_bytes()).collect(),
+    }
+}
+
+/// A plan with its executable and operands.
+struct Plan {
+    problem: Problem,
+    executable: Arc<dyn Executable>,
+    input: Buffer,
+    output: Buffer,
+    operands: Vec<Buffer>,
+    /// Elements by which every pointer is moved.
+    shift: usize,
+}
+
+impl Plan {
+    /// The plan on the solver's device, its operands `shift` elements behind where an allocation starts.
+    fn new(device: &Arc<dyn Device>, stream: &Stream, problem: &Problem, solver: &str, shift: usize) -> Self {
+        let found = CudaBackend.solvers().iter().find(|found| found.id() == solver).unwrap();
+        found.applies(problem, device.info()).unwrap();
+        let binary = found.compile(problem, device.info()).unwrap();
+        let executable = found.load(problem, device, &binary).unwrap();
+        let data_type = problem.output.data_type();
+        let buffer = |span: usize, seed| Buffer::of(device, stream, &data(data_type, span + shift, seed));
+        let poison = vec![0xFF; (problem.output.span() + shift) * data_type.size()];
+        let operands = problem.ops.iter().enumerate().map(|(i, op)| match op {
+            Op::ConvForward { weights, .. } => buffer(weights.span(), 7),
+            Op::BiasForward { bias } => buffer(bias.span(), 11 + i as u32),
+            _ => buffer(1, 0),
+        });
+        Plan {
+            input: buffer(problem.input.span(), 3),
+            output: Buffer::of(device, stream, &poison),
+            operands: operands.collect(),
+            problem: problem.clone(),
+            executable,
+            shift,
+        }
+    }
+
+    fn launch(&self, stream: &Stream) {
+        let at = |buffer: &Buffer| {
+            buffer.base.wrapping_byte_add(self.shift * self.problem.output.data_type().size())
+        };
+        let kind = |(op, buffer): (&Op, &Buffer)| match op {
+            Op::ConvForward { .. } => OpArgsKind::ConvForward { weights: at(buffer), prepared: None },
+            Op::BiasForward { .. } => OpArgsKind::BiasForward { bias: at(buffer) },
+            _ => OpArgsKind::ActivationForward { params: ActivationParams::default() },
+        };
+        let ops: Vec<_> = self
+            .problem
+            .ops
+            .iter()
+            .zip(&self.operands)
+            .map(|pair| OpArgs { alpha: 1.0, beta: 0.0, kind: kind(pair) })
+            .collect();
+        let args = RunArgs {
+            input: at(&self.input),
+            output: at(&self.output),
+            ops: &ops,
+            workspace: ptr::null_mut(),
+        };
+        // SAFETY: buffers of the problem's descriptors on the executable's device, which live until a read
+        // has waited for the stream.
+        unsafe { self.executable.run(stream.raw(), &args) }.unwrap();
+    }
+
+    fn elements(&self, stream: &Stream) -> Vec<u8> {
+        self.output.read(stream).split_off(self.shift * self.problem.output.data_type().size())
+    }
+}
+
+/// Convolution, bias and activation; or bias and activation alone.
+fn problems() -> Vec<(&'static str, &'static str, Problem)> {
+    let problem = |data_type, layout, convolved: bool| {
+        let x = TensorDescriptor::with_layout(data_type, layout, &[3, 32, 9, 16]).unwrap();
+        let conv = ConvolutionDescriptor::new_2d([1, 1], [1, 1], [1, 1]).unwrap();
+        let weights = TensorDescriptor::with_layout(data_type, layout, &[48, 32, 3, 3]).unwrap();
+        let output = if convolved { conv.forward_output(&x, &weights).unwrap() } else { x };
+        let bias = TensorDescriptor::nchw(data_type, [1, output.lens()[1], 1, 1]).unwrap();
+        let mut ops = vec![Op::ConvForward { conv, weights }];
+        ops.truncate(convolved.into());
+        ops.push(Op::BiasForward { bias });
+        ops.push(Op::ActivationForward { mode: ActivationMode::Relu });
+        Problem { input: x, output, ops, math: MathMode::Precise }
+    };
+    use DataType::{Float, Half};
+    use TensorLayout::{Nchw, Nhwc};
+    vec![
+        ("mma.nhwc", "cuda.conv_mma.v1", problem(Half, Nhwc, true)),
+        ("mma.nchw", "cuda.conv_mma.v1", problem(Half, Nchw, true)),
+        ("ffma.nhwc", "cuda.conv_ffma.v1", problem(Float, Nhwc, true)),
+        ("ffma.nchw", "cuda.conv_ffma.v1", problem(Float, Nchw, true)),
+        ("element_wise.nhwc", "cuda.element_wise.v1", problem(Half, Nhwc, false)),
+        ("element_wise.nchw", "cuda.element_wise.v1", problem(Float, Nchw, false)),
+        ("direct", "cuda.direct.v1", problem(Half, Nchw, true)),
+    ]
+}
+
+/// What the direct kernel, which reads one element at a time, gives.
+fn reference(device: &Arc<dyn Device>, stream: &Stream, problem: &Problem, shift: usize) -> Vec<u8> {
+    let plan = Plan::new(device, stream, problem, "cuda.direct.v1", shift);
+    plan.launch(stream);
+    plan.elements(stream)
+}
+
+/// Every pointer at an odd element: the same integers as of the direct kernel on the same operands.
+fn misaligned(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<(), Failed> {
+    let stream = device.create_stream()?;
+    for shift in [0, 1, 3] {
+        let plan = Plan::new(device, &stream, problem, solver, shift);
+        plan.launch(&stream);
+        if plan.elements(&stream) != reference(device, &stream, problem, shift) {
+            return Err(format!("{solver} is wrong with pointers {shift} elements off").into());
+        }
+    }
+    Ok(())
+}
+
+fn repeated(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<(), Failed> {
+    let stream = device.create_stream()?;
+    let plan = Plan::new(device, &stream, problem, solver, 0);
+    plan.launch(&stream);
+    let first = plan.elements(&stream);
+    for run in 1..100 {
+        plan.launch(&stream);
+        if plan.elements(&stream) != first {
+            return Err(format!("run {run} gave other bits").into());
+        }
+    }
+    Ok(())
+}
+
+/// Captures a launch into a graph and replays it.
+fn captured(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<(), Failed> {
+    let stream = device.create_stream()?;
+    let plan = Plan::new(device, &stream, problem, solver, 0);
+    let raw: sys::CUstream = stream.raw().cast();
+    let ok = |result: sys::CUresult| match result {
+        sys::CUresult::CUDA_SUCCESS => Ok(()),
+        other => Err(Failed::from(format!("{other:?}"))),
+    };
+    let (mut graph, mut executable) = (ptr::null_mut(), ptr::null_mut());
+    let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_GLOBAL;
+    // A caller who captures has a current context: here the device's primary one.
+    let mut context = ptr::null_mut();
+    // SAFETY: the device is open, so the driver is initialised and the context is retained besides; the
+    // stream is live.
+    unsafe {
+        ok(sys::cuDevicePrimaryCtxRetain(&mut context, device.info().ordinal as i32))?;
+        ok(sys::cuCtxSetCurrent(context))?;
+        ok(sys::cuStreamBeginCapture_v2(raw, mode))?;
+        plan.launch(&stream);
+        ok(sys::cuStreamEndCapture(raw, &mut graph))?;
+    }
+    if plan.elements(&stream).iter().any(|&byte| byte != 0xFF) {
+        return Err("something ran at the capture".into());
+    }
+    // SAFETY: the graph was captured; everything is destroyed once.
+    unsafe {
+        ok(sys::cuGraphInstantiateWithFlags(&mut executable, graph, 0))?;
+        ok(sys::cuGraphLaunch(executable, raw))?;
+        device.synchronize(&stream)?;
+        ok(sys::cuGraphExecDestroy(executable))?;
+        ok(sys::cuGraphDestroy(graph))?;
+        ok(sys::cuCtxSetCurrent(ptr::null_mut()))?;
+        ok(sys::cuDevicePrimaryCtxRelease_v2(device.info().ordinal as i32))?;
+    }
+    if plan.elements(&stream) != reference(device, &stream, problem, 0) {
+        return Err("the replay gave another result".into());
+    }
+    Ok(())
+}
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    // One device, and captures that forbid calls of other threads meanwhile.
+    arguments.test_threads = Some(1);
+    let found = CudaBackend.discover();
+    let device =
+        found.devices.first().map(|_| CudaBackend.open(0).unwrap()).filter(|_| found.notes.is_empty());
+    if device.is_none() {
+        println!("ignored: {}", found.notes.join("; "));
+        if std::env::var("REQUIRE_BACKEND").is_ok_and(|names| names.split(',').any(|name| name == "cuda")) {
+            std::process::exit(101);
+        }
+    }
+    type Check = fn(&Arc<dyn Device>, &Problem, &str) -> Result<(), Failed>;
+    let checks: [(&str, Check); 3] =
+        [("misaligned", misaligned), ("repeated", repeated), ("captured", captured)];
+    let mut trials = Vec::new();
+    for (name, solver, problem) in problems() {
+        for (check_name, check) in checks {
+            let (problem, device) = (problem.clone(), device.clone());
+            let ignored = device.is_none();
+            let run = move || device.map_or(Ok(()), |device| check(&device, &problem, solver));
+            trials.push(Trial::test(format!("{check_name}.{name}"), run).with_ignored_flag(ignored));
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}

@@ -1,0 +1,32 @@
+// The end of every kernel: operators behind the convolution, blend with the output's previous contents.
+
+DEVICE void finish(const Args& args, const Channel& channel, float v, const Place& at) {
+  T* y = (T*)args.y + at.y;
+  v = chain(args, channel, v, at);
+  if (args.beta != 0.f) v = fmaf(args.beta, to_float(*y), v);
+  *y = from_float<T>(v);
+}
+
+// The same for V elements in a row of memory that lies at a multiple of its size. `ALONG_K` says whether
+// they are of consecutive channels (one Channel each) or places (one Channel for all).
+template <int V, bool ALONG_K>
+DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, Place at) {
+  Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at.y);
+  float out[V];
+#pragma unroll
+  for (int i = 0; i < V; i++) {
+    Place here = at;
+    here.y += i;
+    if (ALONG_K) here.k += i; else here.p += i;
+    out[i] = chain(args, channel[ALONG_K ? i : 0], v[i], here);
+  }
+  if (args.beta != 0.f) {
+    const Vector<T, V> prior = *y;
+#pragma unroll
+    for (int i = 0; i < V; i++) out[i] = fmaf(args.beta, to_float(prior.at[i]), out[i]);
+  }
+  Vector<T, V> result;
+#pragma unroll
+  for (int i = 0; i < V; i++) result.at[i] = from_float<T>(out[i]);
+  *y = result;
+}

@@ -1,0 +1,168 @@
+// Convolution as a matrix product that is never written out: rows are output pixels, columns the filters of
+// one group, the depth runs over channels and taps. Operands are read in chunks of 16 bytes along the depth
+// where the layout allows it (X_VECTOR, W_VECTOR) and the pointers do, else element by element. This part
+// reads operands and writes the result; the main loop between leaves a tile of f32 sums in shared memory.
+
+constexpr int CHUNK = 16 / (int)sizeof(T);
+constexpr int CHUNKS = TILE_K / CHUNK;
+constexpr int TAPS = TAPS_D * TAPS_H * TAPS_W;
+constexpr int DEPTH = CHANNELS * TAPS;
+constexpr int FILTER_TILES = (FILTERS + TILE_F - 1) / TILE_F;
+constexpr int STEPS = (DEPTH + TILE_K - 1) / TILE_K;
+constexpr int X_LOADS = TILE_P * CHUNKS / THREADS;
+constexpr int W_LOADS = TILE_F * CHUNKS / THREADS;
+static_assert(THREADS >= TILE_P && THREADS >= TILE_F, "a thread gathers for one row");
+
+// Padding of a tile's rows in shared memory that keeps the main loops' stores off each other's banks.
+constexpr int PITCH = Y_ALONG_K ? TILE_F + 8 : TILE_P + 4;
+DEVICE int tile_at(int p, int f) { return Y_ALONG_K ? p * PITCH + f : f * PITCH + p; }
+
+// Which row and chunk of an operand's tile the thread's load `i` is. Chunks: neighbours read along the depth.
+// Elements: neighbours read neighbouring rows.
+template <bool VECTOR, int ROWS> DEVICE int load_row(int i) {
+  return VECTOR ? (int)threadIdx.x / CHUNKS + i * (THREADS / CHUNKS) : (int)threadIdx.x % ROWS;
+}
+template <bool VECTOR, int ROWS> DEVICE int load_chunk(int i) {
+  return VECTOR ? (int)threadIdx.x % CHUNKS : (int)threadIdx.x / ROWS + i * (THREADS / ROWS);
+}
+
+// A place in the depth.
+struct Tap {
+  int c, d, h, w;
+};
+DEVICE Tap tap_of(int depth) {
+  const int t = CHANNEL_INNER ? depth / CHANNELS : depth % TAPS;
+  return {CHANNEL_INNER ? depth % CHANNELS : depth / TAPS, t / (TAPS_H * TAPS_W), t / TAPS_W % TAPS_H, t % TAPS_W};
+}
+
+// A row of the image operand: where its first tap lies.
+struct Pixel {
+  int offset, d, h, w;
+  bool inside;
+};
+DEVICE Pixel pixel_of(const Shape& s, int m, int group) {
+  const int n = m / s.out_plane, p = m % s.out_plane, row = p / s.out_w;
+  Pixel pixel;
+  pixel.inside = m < s.pixels;
+  pixel.d = row / s.out_h * STRIDE_D - PAD_D;
+  pixel.h = row % s.out_h * STRIDE_H - PAD_H;
+  pixel.w = p % s.out_w * STRIDE_W - PAD_W;
+  pixel.offset = n * s.x_n + group * CHANNELS * s.x_c + pixel.d * s.x_d + pixel.h * s.x_h + pixel.w * s.x_w;
+  return pixel;
+}
+
+// Offset of an element of the image operand, negative for one that is zero: padding, or beyond the depth.
+DEVICE int image_at(const Shape& s, const Pixel& pixel, int depth) {
+  const Tap t = tap_of(depth);
+  const int d = t.d * DILATION_D, h = t.h * DILATION_H, w = t.w * DILATION_W;
+  bool inside = pixel.inside && (DEPTH % TILE_K == 0 || depth < DEPTH);
+  if (TAPS_D > 1 || PAD_D > 0) inside = inside && (unsigned)(pixel.d + d) < (unsigned)s.in_d;
+  if (TAPS_H > 1 || PAD_H > 0) inside = inside && (unsigned)(pixel.h + h) < (unsigned)s.in_h;
+  if (TAPS_W > 1 || PAD_W > 0) inside = inside && (unsigned)(pixel.w + w) < (unsigned)s.in_w;
+  return inside ? pixel.offset + t.c * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w : -1;
+}
+
+// The same for the filters; `filter` counts within the group.
+DEVICE int filter_at(int filter, int group, int depth) {
+  const Tap t = tap_of(depth);
+  const bool inside = filter < FILTERS && (DEPTH % TILE_K == 0 || depth < DEPTH);
+  return inside ? (group * FILTERS + filter) * W_K + t.c * W_C + t.d * W_D + t.h * W_H + t.w * W_W : -1;
+}
+
+DEVICE T zero() { return from_float<T>(0.f); }
+
+// A chunk from its first offset, or element by element.
+DEVICE void load_vector(const T* from, int at, T* chunk) {
+  Vector<T, CHUNK> v;
+  if (at >= 0) {
+    v = *(const Vector<T, CHUNK>*)(from + at);
+  } else {
+#pragma unroll
+    for (int e = 0; e < CHUNK; e++) v.at[e] = zero();
+  }
+#pragma unroll
+  for (int e = 0; e < CHUNK; e++) chunk[e] = v.at[e];
+}
+DEVICE void gather_image(const Args& args, const Pixel& pixel, int depth, T* chunk) {
+#pragma unroll
+  for (int e = 0; e < CHUNK; e++) {
+    const int at = image_at(args.shape, pixel, depth + e);
+    chunk[e] = at >= 0 ? ((const T*)args.x)[at] : zero();
+  }
+}
+DEVICE void gather_filter(const Args& args, int filter, int group, int depth, T* chunk) {
+#pragma unroll
+  for (int e = 0; e < CHUNK; e++) {
+    const int at = filter_at(filter, group, depth + e);
+    chunk[e] = at >= 0 ? ((const T*)args.op[0].p[0])[at] : zero();
+  }
+}
+
+DEVICE Place place_of(const Shape& s, int m, int k) {
+  Place at;
+  at.n = m / s.out_plane;
+  at.p = m % s.out_plane;
+  at.k = k;
+  at.y = k * s.y_c;
+  if (Y_LINEAR) {
+    at.y += m * s.y_p;
+  } else {
+    const int row = at.p / s.out_w;
+    at.y += at.n * s.y_n + row / s.out_h * s.y_d + row % s.out_h * s.y_h + at.p % s.out_w * s.y_w;
+  }
+  return at;
+}
+
+template <bool ALONG_K> DEVICE void finish_tile_vector(const Args& args, const Channel* channel, const float* sums,
+                                                       const Place& at, bool aligned) {
+  constexpr int PART = Y_VECTOR < 4 ? Y_VECTOR : 4;
+  float v[Y_VECTOR];
+#pragma unroll
+  for (int i = 0; i < Y_VECTOR; i += PART) {
+    const Vector<float, PART> part = *(const Vector<float, PART>*)(sums + i);
+#pragma unroll
+    for (int j = 0; j < PART; j++) v[i + j] = part.at[j];
+  }
+  if (aligned) {
+    finish_vector<Y_VECTOR, ALONG_K>(args, channel, v, at);
+  } else {
+    Place here = at;
+#pragma unroll
+    for (int i = 0; i < Y_VECTOR; i++) {
+      finish(args, channel[ALONG_K ? i : 0], v[i], here);
+      here.y++;
+      if (ALONG_K) here.k++; else here.p++;
+    }
+  }
+}
+
+// Applies what is behind the convolution to a tile of sums and writes it.
+DEVICE void write_tile(const Args& args, const float* tile, int first_pixel, int first_filter, int group) {
+  const Shape& s = args.shape;
+  const bool aligned = is_aligned(args.y, Y_VECTOR * (int)sizeof(T));
+  constexpr int COLUMNS = (Y_ALONG_K ? TILE_F : TILE_P) / Y_VECTOR;
+  constexpr int ROWS_AT_ONCE = THREADS / COLUMNS;
+  const int column = threadIdx.x % COLUMNS;
+  if (Y_ALONG_K) {
+    const int f = first_filter + column * Y_VECTOR, k = group * FILTERS + f;
+    if (f >= FILTERS) return;
+    Channel channel[Y_VECTOR];
+#pragma unroll
+    for (int i = 0; i < Y_VECTOR; i++) channel[i] = channel_of(args, k + i);
+    for (int row = threadIdx.x / COLUMNS; row < TILE_P && first_pixel + row < s.pixels; row += ROWS_AT_ONCE) {
+      const float* sums = tile + tile_at(row, column * Y_VECTOR);
+      finish_tile_vector<true>(args, channel, sums, place_of(s, first_pixel + row, k), aligned);
+    }
+  } else {
+    const int m = first_pixel + column * Y_VECTOR;
+    if (m >= s.pixels) return;
+    const Place first = place_of(s, m, 0);
+    for (int row = threadIdx.x / COLUMNS; row < TILE_F && first_filter + row < FILTERS; row += ROWS_AT_ONCE) {
+      Place at = first;
+      at.k = group * FILTERS + first_filter + row;
+      at.y += at.k * s.y_c;
+      const Channel channel = channel_of(args, at.k);
+      finish_tile_vector<false>(args, &channel, tile + tile_at(column * Y_VECTOR, row), at, aligned);
+    }
+  }
+}

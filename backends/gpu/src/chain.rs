@@ -1,0 +1,102 @@
+//! The operators behind the convolution as functions of a kernel's text, in their declared order.
+//!
+//! What an operator needs of a channel is read once for the channel (`channel_of`), batch-norm's scale and
+//! variance folded to a factor; `chain` takes a value through every operator.
+
+use std::fmt::Write;
+
+use fuseplan_api::{ActivationMode, BatchNormMode, Op, Problem};
+
+use crate::kernel::Text;
+use crate::volume::{DIMS, Volume};
+
+/// `struct Channel`, `channel_of` and `chain` for a problem; adds the sizes that they use.
+pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
+    let (mut fields, mut reads, mut steps) = (String::new(), String::new(), String::new());
+    for (i, op) in problem.ops.iter().enumerate() {
+        // Writing to a string cannot fail.
+        let _ = match op {
+            Op::BiasForward { bias } if op.is_residual() => {
+                let at = if bias == &problem.output {
+                    "at.y".into()
+                } else {
+                    residual_offset(i, &Volume::of(bias), text)
+                };
+                writeln!(steps, "  v += element(args.op[{i}], {at});")
+            }
+            Op::BiasForward { bias } => {
+                text.size(format!("bias{i}_c"), Volume::of(bias).strides[1]);
+                let _ = write!(fields, " bias{i},");
+                let _ = writeln!(reads, "  c.bias{i} = element(args.op[{i}], k * args.shape.bias{i}_c);");
+                writeln!(steps, "  v += c.bias{i};")
+            }
+            Op::BatchNormInference { mode: BatchNormMode::Spatial } => {
+                let _ = write!(fields, " mean{i}, factor{i}, shift{i},");
+                for (field, value) in [
+                    ("mean", "param(OP, 2, k)"),
+                    ("factor", "factor_of(OP, k)"),
+                    ("shift", "param(OP, 1, k)"),
+                ] {
+                    let value = value.replace("OP", &format!("args.op[{i}]"));
+                    let _ = writeln!(reads, "  c.{field}{i} = {value};");
+                }
+                writeln!(steps, "  v = batch_norm(v, c.mean{i}, c.factor{i}, c.shift{i});")
+            }
+            Op::BatchNormInference { mode: BatchNormMode::PerActivation } => {
+                let o = format!("args.op[{i}]");
+                writeln!(
+                    steps,
+                    "  {{\n    const idx a = at.k * args.shape.out_plane + at.p;\n    \
+                     v = batch_norm(v, param({o}, 2, a), factor_of({o}, a), param({o}, 1, a));\n  }}"
+                )
+            }
+            Op::ActivationForward { mode } => {
+                writeln!(steps, "  v = act_{}(v, args.op[{i}]);", activation(*mode))
+            }
+            // A convolution's sum is what the chain starts from; training operators are not accepted.
+            _ => Ok(()),
+        };
+        let _ = writeln!(steps, "  v *= args.op[{i}].alpha;");
+    }
+    let fields = fields.strip_suffix(',').map(|names| format!("  float{names};\n")).unwrap_or_default();
+    format!(
+        "struct Channel {{\n{fields}}};\n\nDEVICE Channel channel_of(const Args& args, idx k) {{\n  Channel c;\n\
+         {reads}  return c;\n}}\n\nDEVICE float chain(const Args& args, const Channel& c, float v, const Place& at) \
+         {{\n{steps}  return v;\n}}\n"
+    )
+}
+
+/// The offset of an element of the residual of operator `i`.
+fn residual_offset(i: usize, residual: &Volume, text: &mut Text) -> String {
+    text.strides(&format!("residual{i}"), &residual.strides);
+    let index = [
+        "at.n",
+        "at.k",
+        "(at.p / args.shape.out_w / args.shape.out_h)",
+        "(at.p / args.shape.out_w % args.shape.out_h)",
+        "(at.p % args.shape.out_w)",
+    ];
+    let terms = DIMS.iter().zip(index).map(|(dim, index)| format!("{index} * args.shape.residual{i}_{dim}"));
+    terms.collect::<Vec<_>>().join(" + ")
+}
+
+/// An activation's name in the names of its functions.
+pub(crate) fn activation(mode: ActivationMode) -> String {
+    mode.to_string().to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_activation_has_its_function() {
+        let text = include_str!("../kernels/common.cuh");
+        for mode in ActivationMode::ALL {
+            assert!(
+                text.contains(&format!("DEVICE float act_{}(float x, const Op&", activation(mode))),
+                "{mode}"
+            );
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Conditions that solvers put on problems.
+
+use fuseplan_api::{Constraint, DataType, Problem};
+
+use crate::volume::{Volume, is_wide};
+
+/// The element types that kernels know.
+pub const DATA_TYPE: Constraint = Constraint {
+    property: "data type",
+    accepts: "f32, f16, bf16",
+    check: |problem, _| {
+        let data_type = problem.output.data_type();
+        let known = matches!(data_type, DataType::Float | DataType::Half | DataType::BFloat16);
+        (!known).then(|| data_type.to_string())
+    },
+};
+
+/// Forward operators with given statistics.
+pub const INFERENCE: Constraint = Constraint {
+    property: "operators",
+    accepts: "ConvForward first or not at all, BiasForward, BatchNormInference, ActivationForward in any order",
+    check: |problem, _| problem.is_training().then(|| problem.chain()),
+};
+
+/// One operator for training, alone or with its activation.
+pub const TRAINING: Constraint = Constraint {
+    property: "operators",
+    accepts: "BatchNormForward alone or followed by ActivationForward, BatchNormBackward alone or followed by \
+              ActivationBackward",
+    check: |problem, _| (!is_training_chain(problem)).then(|| problem.chain()),
+};
+
+fn is_training_chain(problem: &Problem) -> bool {
+    use fuseplan_api::Op::*;
+    matches!(
+        problem.ops.as_slice(),
+        [BatchNormForward { .. }]
+            | [BatchNormForward { .. }, ActivationForward { .. }]
+            | [BatchNormBackward { .. }]
+            | [BatchNormBackward { .. }, ActivationBackward { .. }]
+    )
+}
+
+/// Most operators whose arguments fit the 4096 bytes that a kernel's arguments may have.
+pub(crate) const MAX_OPS: usize = 32;
+
+/// As many operators as a kernel's arguments have room for.
+pub const OPERATOR_COUNT: Constraint = Constraint {
+    property: "number of operators",
+    accepts: "at most 32",
+    check: |problem, _| (problem.ops.len() > MAX_OPS).then(|| problem.ops.len().to_string()),
+};
+
+/// No convolution, tensors without gaps.
+pub const PACKED: Constraint = Constraint {
+    property: "element-wise layout",
+    accepts: "no convolution; input and output of the same packed layout",
+    check: |problem, _| {
+        if problem.conv().is_some() {
+            return Some("a convolution".into());
+        }
+        let like = problem.input == problem.output && problem.output.layout().is_some();
+        (!like).then(|| format!("{} to {}", problem.input, problem.output))
+    },
+};
+
+/// Offsets that fit 32 bits.
+pub const SPAN: Constraint = Constraint {
+    property: "extent",
+    accepts: "tensors that span less than 2^30 elements",
+    check: |problem, _| is_wide(problem).then(|| format!("{} to {}", problem.input, problem.output)),
+};
+
+/// Filters enough to fill a part of a tile.
+pub const GEMM: Constraint = Constraint {
+    property: "convolution",
+    accepts: "at least 16 filters a group, a depth (channels of a group times taps) of at least 16, at most \
+              65535 groups",
+    check: |problem, _| {
+        let Some((conv, weights)) = problem.conv() else { return Some("none".into()) };
+        let weights = Volume::of(weights);
+        let (filters, depth) = (weights.lens[0] / conv.groups(), weights.lens[1..].iter().product::<usize>());
+        let fits = filters >= 16 && depth >= 16 && conv.groups() <= 65535;
+        (!fits).then(|| format!("{filters} filters a group, depth {depth}, {} groups", conv.groups()))
+    },
+};

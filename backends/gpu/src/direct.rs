@@ -1,0 +1,48 @@
+//! Every plan for inference: one thread for each output, sizes as arguments.
+
+use fuseplan_api::Problem;
+
+use crate::kernel::{Geometry, Kernel, Text};
+use crate::volume::{Volume, spatial};
+
+/// Threads of a block; the text has the same number.
+const THREADS: usize = 256;
+/// Most blocks of a launch; threads walk over the rest.
+const BLOCKS: usize = 1 << 24;
+
+/// Plans the kernel that takes any problem for inference.
+pub fn direct(vendor: &str, problem: &Problem) -> Kernel {
+    let (x, y) = (Volume::of(&problem.input), Volume::of(&problem.output));
+    let mut text = Text::default();
+    text.constant("HAS_CONV", problem.conv().is_some().into());
+    text.constant("CHANNELS_LAST", y.is_channels_last().into());
+    text.output(&y).size("out_k", y.lens[1]).size("outputs", problem.output.element_count());
+    text.strides("x", &x.strides).strides("y", &y.strides);
+    text.size("in_d", x.lens[2]).size("in_h", x.lens[3]).size("in_w", x.lens[4]);
+    // Read by the branch of the text that has a convolution.
+    let (weights, numbers, groups) = match problem.conv() {
+        Some((conv, weights)) => {
+            let numbers = [spatial(conv.pads(), 0), spatial(conv.strides(), 1), spatial(conv.dilations(), 1)];
+            (Volume::of(weights), numbers, conv.groups())
+        }
+        None => (Volume { lens: [1; 5], strides: [0; 5] }, [[0; 3], [1; 3], [1; 3]], 1),
+    };
+    text.size("filters_per_group", weights.lens[0] / groups).size("channels", weights.lens[1]);
+    for (d, dim) in ["d", "h", "w"].into_iter().enumerate() {
+        text.size(format!("taps_{dim}"), weights.lens[2 + d])
+            .size(format!("w_{dim}"), weights.strides[2 + d]);
+        for (name, list) in ["pad", "stride", "dilation"].into_iter().zip(&numbers) {
+            text.size(format!("{name}_{dim}"), list[d]);
+        }
+    }
+    text.size("w_k", weights.strides[0]).size("w_c", weights.strides[1]);
+    let blocks = problem.output.element_count().div_ceil(THREADS).min(BLOCKS);
+    let geometry = Geometry { grid: [blocks as u32, 1, 1], block: THREADS as u32, shared: 0 };
+    text.finish(
+        vendor,
+        problem,
+        &[include_str!("../kernels/direct.cuh")],
+        geometry,
+        "one output a thread".into(),
+    )
+}

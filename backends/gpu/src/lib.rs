@@ -1,0 +1,26 @@
+//! What fuseplan's GPU backends share.
+//!
+//! Kernels are text: C++ without a single header, made from files in `kernels/`, constants of the problem
+//! and a function generated for its chain of operators ([`Kernel`]). A vendor adds a short text with its own
+//! words for the few things that differ, and a [`Runtime`]: compile a text, load what came out, launch it.
+//! [`JitSolver`] makes solvers of the two.
+
+mod batch_norm;
+mod chain;
+mod constraint;
+mod direct;
+mod element_wise;
+mod implicit_gemm;
+mod jit;
+mod kernel;
+mod runtime;
+mod volume;
+
+pub use batch_norm::batch_norm;
+pub use constraint::{DATA_TYPE, GEMM, INFERENCE, OPERATOR_COUNT, PACKED, SPAN, TRAINING};
+pub use direct::direct;
+pub use element_wise::element_wise;
+pub use implicit_gemm::{MainLoop, Tile, ffma, implicit_gemm};
+pub use jit::JitSolver;
+pub use kernel::{Geometry, Kernel};
+pub use runtime::{CompileFailure, Function, Resources, Runtime};

@@ -1,0 +1,69 @@
+//! What a vendor provides: a compiler, and functions that can be launched.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use fuseplan_api::{BackendError, Device, RawStream};
+
+use crate::Geometry;
+
+/// A vendor's compiler and loader.
+pub trait Runtime: Debug + Send + Sync + 'static {
+    /// A kernel on a device.
+    type Function: Function;
+
+    /// Compiles a kernel's text for an architecture; no device is needed.
+    ///
+    /// # Errors
+    /// The compiler is missing, or refuses the text.
+    fn compile(source: &str, arch: &str) -> Result<Arc<[u8]>, CompileFailure>;
+
+    /// Loads what `compile` made for this device's architecture. `geometry` is what it will be launched with.
+    ///
+    /// # Errors
+    /// A device of another backend; the driver refuses.
+    fn load(
+        device: &Arc<dyn Device>,
+        image: &[u8],
+        geometry: &Geometry,
+    ) -> Result<Self::Function, BackendError>;
+}
+
+/// Why a text was not compiled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CompileFailure {
+    /// There is no compiler, or it does not work.
+    Backend(BackendError),
+    /// The compiler's log about the text.
+    Log(String),
+}
+
+/// A kernel on a device.
+pub trait Function: Debug + Send + Sync + 'static {
+    /// What the compiler gave it.
+    fn resources(&self) -> Resources;
+
+    /// Launches with the kernel's argument, a structure of `arguments.len()` words, which is copied.
+    ///
+    /// # Errors
+    /// The driver refuses.
+    ///
+    /// # Safety
+    /// The kernel may run with this argument: its pointers are what the kernel expects, and stay so until
+    /// the stream has passed it. `stream` is a live stream of the function's device.
+    unsafe fn launch(
+        &self,
+        stream: RawStream,
+        geometry: &Geometry,
+        arguments: &[u64],
+    ) -> Result<(), BackendError>;
+}
+
+/// What a compiled kernel uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resources {
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Bytes of a thread's own memory: registers that were spilled, arrays that could not be registers.
+    pub local: u32,
+}

@@ -1,0 +1,5 @@
+//! The corpus and random cases on NVIDIA GPUs.
+
+fn main() -> std::process::ExitCode {
+    fuseplan_suite::run("cuda")
+}
