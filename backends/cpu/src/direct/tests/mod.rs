@@ -61,6 +61,11 @@ const SHAPES: &[Shape] = &[
     ([2, 32, 3, 2], [32, 5, 5], [3, 3], [1, 1], [1, 1], 32),
     ([1, 37, 9, 20], [37, 3, 3], [2, 2], [1, 2], [2, 2], 37),
     ([1, 16, 3, 29], [16, 2, 4], [1, 0], [1, 3], [1, 1], 16),
+    // depthwise 3x3 without strides: one pixel, no padding, wide padding, many channels
+    ([2, 17, 1, 1], [17, 3, 3], [1, 1], [1, 1], [1, 1], 17),
+    ([1, 16, 5, 7], [16, 3, 3], [0, 0], [1, 1], [1, 1], 16),
+    ([2, 33, 6, 2], [33, 3, 3], [4, 3], [1, 1], [1, 1], 33),
+    ([1, 300, 3, 5], [300, 3, 3], [1, 1], [1, 1], [1, 1], 300),
 ];
 
 fn case(shape: &Shape, data_type: DataType, layout: TensorLayout) -> Case {
@@ -124,11 +129,12 @@ fn every_chain_of_operators_is_applied_in_order() {
         vec![Link::Act(ClippedRelu), Link::Act(Pasthru), Link::Norm(Spatial), Link::Norm(Spatial)],
         vec![Link::Act(Abs), Link::Act(Power)],
     ];
-    let shapes: [Shape; 4] = [
+    let shapes: [Shape; 5] = [
         ([2, 6, 7, 5], [35, 1, 1], [0, 0], [1, 1], [1, 1], 1),
         ([2, 6, 7, 21], [19, 3, 3], [1, 1], [1, 1], [1, 1], 1),
         ([1, 6, 9, 9], [4, 3, 3], [1, 1], [2, 2], [1, 1], 1),
         ([2, 20, 5, 6], [20, 3, 3], [1, 1], [1, 1], [1, 1], 20),
+        ([1, 270, 3, 5], [270, 3, 3], [1, 1], [1, 1], [1, 1], 270),
     ];
     let devices = devices(2);
     for (shape, chain) in shapes.iter().flat_map(|s| chains.iter().map(move |c| (s, c))) {
@@ -177,9 +183,12 @@ fn any_number_of_threads_gives_the_same_bits() {
             let case = case(shape, DataType::Float, layout).link(Link::Norm(BatchNormMode::Spatial));
             let ready = Ready::new(&case);
             for isa in 0..by_threads[0].len() {
-                let run = |devices: &Vec<_>| ready.run(&*case.load(&Direct, &devices[isa]), true);
-                let results: Vec<_> = by_threads.iter().map(run).collect();
-                assert!(results.iter().all(|r| *r == results[0]), "{case:?}");
+                let solvers: [&dyn Solver; 3] = [&Direct, &DirectGrouped, &Depthwise];
+                for solver in solvers.into_iter().filter(|s| case.is_taken(*s, &by_threads[0][isa])) {
+                    let run = |devices: &Vec<_>| ready.run(&*case.load(solver, &devices[isa]), true);
+                    let results: Vec<_> = by_threads.iter().map(run).collect();
+                    assert!(results.iter().all(|r| *r == results[0]), "{}: {case:?}", solver.id());
+                }
             }
         }
     }

@@ -1,0 +1,189 @@
+//! Any filter: a tile is a few pixels of one line, with a load for each multiply-add.
+
+use std::marker::PhantomData;
+
+use super::{Band, PIXELS};
+use crate::epilogue::Place;
+use crate::isa::{Kernel, Number, Simd};
+
+/// Computes a band.
+///
+/// # Safety
+/// The CPU has the instruction set; the tensors are the problem's, of type `T`.
+pub(super) unsafe fn band<S: Simd, T: Number>(band: &Band<'_>) {
+    // SAFETY: the caller's.
+    unsafe { S::enter(Run::<T>(band, PhantomData)) }
+}
+
+struct Run<'a, T>(&'a Band<'a>, PhantomData<T>);
+
+/// A tile's pixels, at their first channel. Distances are in elements.
+#[derive(Clone, Copy)]
+struct Tile<T> {
+    /// First tap of the first pixel.
+    x: *const T,
+    w: *const f32,
+    taps: [usize; 3],
+    x_tap: [usize; 3],
+    w_tap: [usize; 3],
+    x_pixel: usize,
+    line: usize,
+    column: usize,
+}
+
+impl<T: Number> Kernel for Run<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let b = self.0;
+        // All lines of a few columns, so that a line's inputs are still in the first-level cache when the
+        // next two lines need them.
+        let mut column = 0;
+        while let Some(rows) = b.rows_at(column) {
+            for line in b.lines.clone().filter(|&line| column < b.geometry.width(line)) {
+                // The last line of a cut image may end inside of the tile.
+                let rows = rows.min(b.geometry.width(line) - column);
+                let tile = b.tile::<T>(line, column);
+                macro_rules! rows {
+                    ($($r:literal)*) => {
+                        match rows {
+                            // SAFETY: `band`'s caller says that the tensors are the problem's.
+                            $($r => unsafe { pixels::<S, T, $r>(s, b, &tile) },)*
+                            _ => {}
+                        }
+                    };
+                }
+                rows!(1 2 3 4 5 6 7 8);
+                if !b.steps.end_in_registers() {
+                    // SAFETY: as above; the tile's pixels wait in the scratch.
+                    unsafe { b.finish::<S, T>(s, 0, line, column..column + rows) };
+                }
+            }
+            column += rows;
+        }
+    }
+}
+
+impl Band<'_> {
+    /// Pixels of the tile that begins at a column of a full line.
+    fn rows_at(&self, column: usize) -> Option<usize> {
+        let width = self.geometry.output.lens[4];
+        let inner = self.geometry.inner_columns(width);
+        if inner.contains(&column) {
+            // As many pixels in each tile of the line, or one less.
+            let left = inner.end - column;
+            return Some(left.div_ceil(left.div_ceil(PIXELS)));
+        }
+        // A pixel with taps in the padding is alone.
+        (column < width).then_some(1)
+    }
+
+    /// The tile at a line and a column.
+    fn tile<T: Number>(&self, line: usize, column: usize) -> Tile<T> {
+        let g = self.geometry;
+        let [image, _, slice, line_stride, pixel] = g.input.strides;
+        let [_, taps_h, taps_w] = g.filters.taps;
+        let (slices, first_slice) = g.taps_inside(0, self.slice);
+        let (lines, first_line) = g.taps_inside(1, line);
+        let (taps, first) = g.taps_inside(2, column);
+        let origin = self.image * image + first_slice * slice + first_line * line_stride + first * pixel;
+        let tap = (slices.start * taps_h + lines.start) * taps_w + taps.start;
+        Tile {
+            x: self.input.cast::<T>().wrapping_add(origin),
+            w: self.weights.wrapping_add(tap * self.padded),
+            taps: [slices.len(), lines.len(), taps.len()],
+            x_tap: [g.dilations[0] * slice, g.dilations[1] * line_stride, g.dilations[2] * pixel],
+            w_tap: [taps_h * taps_w * self.padded, taps_w * self.padded, self.padded],
+            x_pixel: g.strides[2] * pixel,
+            line,
+            column,
+        }
+    }
+}
+
+/// Computes channels of a tile's pixels: to the output where the epilogue ends in registers, else to
+/// scratch.
+///
+/// # Safety
+/// The tile lies inside of the tensors.
+#[inline(always)]
+unsafe fn pixels<S: Simd, T: Number, const R: usize>(s: S, b: &Band<'_>, tile: &Tile<T>) {
+    let y_pixel = b.surface.strides[4];
+    let place = Place { channel: 0, ..b.place(tile.line, tile.column) };
+    let y = b.output.cast::<T>().wrapping_add(b.surface.at(place));
+    let done = b.steps.end_in_registers();
+    for c in b.channels.clone().step_by(S::LANES) {
+        let n = (b.channels.end - c).min(S::LANES);
+        // SAFETY: the caller's; the scratch has room for the tile, tables for whole vectors.
+        unsafe {
+            let (scale, shift) = ([s.load(b.steps.scale.add(c))], [s.load(b.steps.shift.add(c))]);
+            if n == S::LANES {
+                let mut acc: [[S::V; 1]; R] = sums(s, tile, c, |p| T::load(s, p));
+                b.steps.front(s, &mut acc, scale, shift);
+                for (r, &[value]) in acc.iter().enumerate() {
+                    if done {
+                        T::store(s, y.add(r * y_pixel + c), value);
+                    } else {
+                        s.store(b.row(r, c), value);
+                    }
+                }
+                continue;
+            }
+            for r in 0..R {
+                let pixel = Tile { x: tile.x.wrapping_add(r * tile.x_pixel), ..*tile };
+                let mut acc: [[S::V; 1]; 1] = sums(s, &pixel, c, |p| T::load_part(s, p, n));
+                b.steps.front(s, &mut acc, scale, shift);
+                let [[value]] = acc;
+                if done {
+                    T::store_part(s, y.add(r * y_pixel + c), value, n);
+                } else {
+                    s.store(b.row(r, c), value);
+                }
+            }
+        }
+    }
+}
+
+/// The sums of R pixels for the channels from `c`.
+///
+/// # Safety
+/// `load` may load the inputs of all taps.
+#[inline(always)]
+unsafe fn sums<S: Simd, T: Number, const R: usize>(
+    s: S,
+    tile: &Tile<T>,
+    c: usize,
+    load: impl Fn(*const T) -> S::V,
+) -> [[S::V; 1]; R] {
+    let mut acc = [[s.splat(0.0)]; R];
+    let (mut x2, mut w2) = (tile.x.wrapping_add(c), tile.w.wrapping_add(c));
+    for _ in 0..tile.taps[0] {
+        let (mut x1, mut w1) = (x2, w2);
+        for _ in 0..tile.taps[1] {
+            let (mut x, mut w) = (x1, w1);
+            let mut tap = || {
+                // SAFETY: packed weights have a whole vector for every tap.
+                let weight = unsafe { s.load(w) };
+                for (r, [acc]) in acc.iter_mut().enumerate() {
+                    *acc = s.fma(load(x.wrapping_add(r * tile.x_pixel)), weight, *acc);
+                }
+                x = x.wrapping_add(tile.x_tap[2]);
+                w = w.wrapping_add(tile.w_tap[2]);
+            };
+            if tile.taps[2] == 3 {
+                // The usual width, without a loop: a tile is short.
+                tap();
+                tap();
+                tap();
+            } else {
+                (0..tile.taps[2]).for_each(|_| tap());
+            }
+            x1 = x1.wrapping_add(tile.x_tap[1]);
+            w1 = w1.wrapping_add(tile.w_tap[1]);
+        }
+        x2 = x2.wrapping_add(tile.x_tap[0]);
+        w2 = w2.wrapping_add(tile.w_tap[0]);
+    }
+    acc
+}

@@ -1,0 +1,334 @@
+//! Depthwise convolution of tensors whose channels are innermost.
+//!
+//! A tile is a few pixels by one vector of channels, its inputs read where they are. Where the filter is
+//! 3x3, without strides and dilations, the pixels of a tile lie in two lines and share their inputs in
+//! registers; otherwise they lie in one, with a load for each multiply-add. Taps in the padding are left
+//! out on all sides.
+
+mod any;
+mod filter3x3;
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use fuseplan_api::{
+    Algorithm, Binary, BuildError, Constraint, Device, DeviceInfo, Executable, ExecutableInfo, OpArgsKind,
+    Problem, RawStream, RunArgs, RunError, Solver,
+};
+
+use super::geometry::Geometry;
+use super::{CONVOLUTION, Shared, next_owner};
+use crate::arena::{Buffer, with_scratch};
+use crate::element::with_value_type;
+use crate::epilogue::{self, Epilogue, Lanes, Place, Steps, load_strided, store_strided};
+use crate::isa::{Isa, Kernel, MAX_LANES, Number, Simd};
+use crate::pool::Pool;
+use crate::{constraint, device};
+
+/// Solver `cpu.depthwise.v1`.
+#[derive(Debug)]
+pub(crate) struct Depthwise;
+
+const ONE_CHANNEL: Constraint = Constraint {
+    property: "channels per group",
+    accepts: "1 to 1",
+    check: |problem, _| {
+        let (conv, weights) = problem.conv()?;
+        let (outputs, inputs) = (weights.lens()[0] / conv.groups(), weights.lens()[1]);
+        ((outputs, inputs) != (1, 1)).then(|| format!("{inputs} to {outputs}"))
+    },
+};
+
+const CHANNELS_INNERMOST: Constraint = Constraint {
+    property: "layout",
+    accepts: "channels innermost in input and output",
+    check: |problem, _| {
+        let strides = [problem.input.strides()[1], problem.output.strides()[1]];
+        (strides != [1, 1]).then(|| format!("channel strides {} and {}", strides[0], strides[1]))
+    },
+};
+
+const CONSTRAINTS: &[Constraint] = &[
+    CONVOLUTION,
+    constraint::DATA_TYPE,
+    constraint::INFERENCE,
+    epilogue::LENGTH,
+    ONE_CHANNEL,
+    CHANNELS_INNERMOST,
+];
+
+impl Solver for Depthwise {
+    fn id(&self) -> &'static str {
+        "cpu.depthwise.v1"
+    }
+
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::Direct
+    }
+
+    fn constraints(&self) -> &'static [Constraint] {
+        CONSTRAINTS
+    }
+
+    fn compile(&self, _problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
+        Ok(device::nothing_to_compile(self, target))
+    }
+
+    fn load(
+        &self,
+        problem: &Problem,
+        device: &Arc<dyn Device>,
+        binary: &Binary,
+    ) -> Result<Arc<dyn Executable>, BuildError> {
+        let device = device::of_binary(self, device, binary)?;
+        Ok(Arc::new(DepthwiseExecutable::new(self, problem, device.isa(), device.pool())))
+    }
+}
+
+/// Pixels of the largest tile.
+const PIXELS: usize = 8;
+
+/// Channels of the largest work item.
+const CHUNK: usize = 16 * MAX_LANES;
+
+/// The functions of an instruction set and an element type.
+#[derive(Clone, Copy)]
+struct Functions {
+    pack: PackFn,
+    /// For any filter.
+    any: BandFn,
+    filter3x3: BandFn,
+}
+
+type PackFn = unsafe fn(&Geometry, *const c_void, *mut f32, usize);
+type BandFn = unsafe fn(&Band<'_>);
+
+struct Collect<T>(PhantomData<T>);
+
+impl<T: Number> Kernel for Collect<T> {
+    type Output = Functions;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> Functions {
+        Functions { pack: pack::<S, T>, any: any::band::<S, T>, filter3x3: filter3x3::band::<S, T> }
+    }
+}
+
+struct DepthwiseExecutable {
+    info: ExecutableInfo,
+    geometry: Geometry,
+    epilogue: Epilogue,
+    pack: PackFn,
+    compute: BandFn,
+    pool: Arc<Pool>,
+    /// Lines of a work item.
+    band: usize,
+    /// Work items with the same lines.
+    chunks: usize,
+    /// Channels, rounded up to whole vectors: the distance of taps in packed weights.
+    padded: usize,
+    owner: u64,
+}
+
+impl std::fmt::Debug for DepthwiseExecutable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DepthwiseExecutable").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl DepthwiseExecutable {
+    fn new(solver: &dyn Solver, problem: &Problem, isa: Isa, pool: &Arc<Pool>) -> Self {
+        let functions = with_value_type!(problem.output.data_type(), T => isa.run(Collect::<T>(PhantomData)));
+        let mut epilogue = Epilogue::new(problem);
+        let geometry = Geometry::new(problem, &mut epilogue, 8 * PIXELS);
+        let [images, channels, depth, lines, _] = geometry.output.lens;
+        let chunks = channels.div_ceil(CHUNK);
+        let (compute, band, tiles) = if filter3x3::takes(&geometry) {
+            let lines = filter3x3::LINES;
+            (functions.filter3x3, lines, format!("{lines}x{}", filter3x3::COLUMNS))
+        } else {
+            // A few items for each thread, so that a late one does not hold up the rest.
+            let bands = (4 * pool.threads()).div_ceil(images * depth * chunks).min(lines);
+            let band = if pool.threads() == 1 { lines } else { lines.div_ceil(bands) };
+            (functions.any, band, format!("1x{PIXELS}"))
+        };
+        let info = ExecutableInfo {
+            solver: solver.id(),
+            algorithm: solver.algorithm(),
+            kernels: 1,
+            workspace: 0,
+            detail: format!("{}, tiles of {tiles} pixels, {} threads", isa.name(), pool.threads()),
+        };
+        DepthwiseExecutable {
+            info,
+            pack: functions.pack,
+            compute,
+            pool: Arc::clone(pool),
+            band,
+            chunks,
+            padded: channels.next_multiple_of(MAX_LANES),
+            owner: next_owner(),
+            geometry,
+            epilogue,
+        }
+    }
+
+    fn weights_len(&self) -> usize {
+        self.padded * self.geometry.filters.tap_count()
+    }
+
+    /// # Safety
+    /// As [`Executable::run`]; `weights` are packed.
+    unsafe fn compute(&self, args: &RunArgs<'_>, weights: &[f32]) -> Result<(), RunError> {
+        let g = &self.geometry;
+        let [images, channels, depth, lines, _] = g.output.lens;
+        let (bands, chunks) = (lines.div_ceil(self.band), self.chunks);
+        let (input, output) = (Shared(args.input.cast_mut()), Shared(args.output));
+        with_scratch(self.epilogue.table_len(), |tables| {
+            // SAFETY: the caller's; the tables live as long as the steps.
+            let steps = unsafe { self.epilogue.bind(args.ops, tables) };
+            let out_of_memory = std::sync::OnceLock::new();
+            self.pool.for_each(images * depth * bands * chunks, &|item| {
+                let (item, chunk) = (item / chunks, item % chunks * CHUNK);
+                let start = item % bands * self.band;
+                let done = with_scratch(PIXELS * CHUNK, |scratch| {
+                    // SAFETY: the caller's; items have lines and channels of their own.
+                    unsafe {
+                        (self.compute)(&Band {
+                            geometry: g,
+                            surface: self.epilogue.output(),
+                            steps: &steps,
+                            input: input.get(),
+                            output: output.get(),
+                            weights: weights.as_ptr(),
+                            padded: self.padded,
+                            scratch: scratch.as_mut_ptr(),
+                            image: item / bands / depth,
+                            slice: item / bands % depth,
+                            lines: start..(start + self.band).min(lines),
+                            channels: chunk..(chunk + CHUNK).min(channels),
+                        });
+                    }
+                });
+                if let Err(error) = done {
+                    let _ = out_of_memory.set(error);
+                }
+            })?;
+            out_of_memory.into_inner().map_or(Ok(()), Err)
+        })?
+    }
+}
+
+impl Executable for DepthwiseExecutable {
+    fn info(&self) -> &ExecutableInfo {
+        &self.info
+    }
+
+    unsafe fn run(&self, _stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
+        let OpArgsKind::ConvForward { weights, prepared } = &args.ops[0].kind else {
+            unreachable!("arguments are of their operators' kinds")
+        };
+        // SAFETY: the caller keeps what `RunArgs` promises for this problem.
+        unsafe {
+            let pack = |target: &mut [f32]| {
+                (self.pack)(&self.geometry, *weights, target.as_mut_ptr(), self.padded);
+            };
+            match prepared {
+                Some(prepared) => {
+                    let packed = prepared.get_or_try_make(self.owner, || {
+                        let mut buffer = Buffer::zeroed(self.weights_len())?;
+                        pack(buffer.as_mut_slice());
+                        Ok::<_, RunError>(buffer)
+                    })?;
+                    self.compute(args, packed.as_slice())
+                }
+                None => with_scratch(self.weights_len(), |packed| {
+                    pack(packed);
+                    self.compute(args, packed)
+                })?,
+            }
+        }
+    }
+}
+
+/// Packs weights: taps, then channels.
+///
+/// # Safety
+/// The CPU has the instruction set; `source` has the filters, of type `T`; `target` has `padded` floats
+/// for each tap.
+unsafe fn pack<S: Simd, T: Number>(g: &Geometry, source: *const c_void, target: *mut f32, padded: usize) {
+    struct Pack<'a, T>(&'a Geometry, *const T, *mut f32, usize);
+    impl<T: Number> Kernel for Pack<'_, T> {
+        type Output = ();
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            let Pack(g, source, target, padded) = self;
+            let stride = g.filters.strides[0];
+            for tap in 0..g.filters.tap_count() {
+                for c in (0..g.groups).step_by(S::LANES) {
+                    let n = (g.groups - c).min(S::LANES);
+                    // SAFETY: the caller of `pack` says that the filters are readable and that there is room.
+                    unsafe {
+                        let from = source.add(c * stride + g.filters.offset(0, tap));
+                        s.store(target.add(tap * padded + c), load_strided(s, from, stride, n));
+                    }
+                }
+            }
+        }
+    }
+    // SAFETY: the caller's.
+    unsafe { S::enter(Pack(g, source.cast::<T>(), target, padded)) }
+}
+
+/// A work item: some channels of lines of one slice of one image.
+struct Band<'a> {
+    geometry: &'a Geometry,
+    surface: &'a crate::volume::Volume,
+    steps: &'a Steps<'a>,
+    input: *const c_void,
+    output: *mut c_void,
+    weights: *const f32,
+    padded: usize,
+    /// `PIXELS` pixels of `CHUNK` channels.
+    scratch: *mut f32,
+    image: usize,
+    slice: usize,
+    lines: Range<usize>,
+    channels: Range<usize>,
+}
+
+impl Band<'_> {
+    /// A pixel of the band, at its first channel.
+    fn place(&self, line: usize, column: usize) -> Place {
+        let line = self.slice * self.geometry.output.lens[3] + line;
+        Place { image: self.image, channel: self.channels.start, line, column }
+    }
+
+    /// Where the sums of a tile's pixel are written from channel `c` on, if not to the output.
+    fn row(&self, pixel: usize, c: usize) -> *mut f32 {
+        self.scratch.wrapping_add(pixel * CHUNK + (c - self.channels.start))
+    }
+
+    /// Applies what the front of the epilogue has left to `columns` pixels of a line, and writes the output.
+    ///
+    /// # Safety
+    /// The pixels lie inside of the output, of type `T`; their sums are in scratch from pixel `first` on.
+    #[inline(always)]
+    unsafe fn finish<S: Simd, T: Number>(&self, s: S, first: usize, line: usize, columns: Range<usize>) {
+        let len = self.channels.len();
+        for (r, column) in columns.enumerate() {
+            let place = self.place(line, column);
+            // SAFETY: the caller's.
+            unsafe {
+                let row = self.row(first + r, self.channels.start);
+                let y = self.output.cast::<T>().add(self.surface.at(place));
+                self.steps.rest(s, row, len, Lanes::Channels, place, y.cast_const());
+                for c in (0..len).step_by(S::LANES) {
+                    store_strided(s, y.add(c), s.load(row.add(c)), 1, (len - c).min(S::LANES));
+                }
+            }
+        }
+    }
+}
