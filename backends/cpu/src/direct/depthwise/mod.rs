@@ -33,7 +33,7 @@ pub(crate) struct Depthwise;
 
 const ONE_CHANNEL: Constraint = Constraint {
     property: "channels per group",
-    accepts: "1 to 1",
+    accepts: "one input and one output",
     check: |problem, _| {
         let (conv, weights) = problem.conv()?;
         let (outputs, inputs) = (weights.lens()[0] / conv.groups(), weights.lens()[1]);
