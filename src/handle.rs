@@ -128,7 +128,8 @@ pub struct Handle {
 
 impl Handle {
     /// The backend that the environment variable `FUSEPLAN_BACKEND` names, else the best that has a device
-    /// on this machine; the CPU always has.
+    /// on this machine; the CPU always has. A GPU's handle runs plans by
+    /// [`CompiledPlan::execute_raw`](crate::CompiledPlan::execute_raw) only.
     ///
     /// # Errors
     /// The variable names no backend of this build, or a backend without a device; the driver refuses.
