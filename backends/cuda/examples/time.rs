@@ -1,15 +1,17 @@
 //! Times the thirteen convolution+bias+ReLU and eight batch-norm+ReLU configurations of MIOpen's published
-//! charts, batch 64, in every data type and layout. Operands rotate through 256 MB, so that nothing stays in
-//! the cache; the median of seven rounds, in microseconds.
+//! charts, batch 64. Launches on operands that rotate through 256 MB, so that nothing stays in the cache, are
+//! captured into a CUDA graph: the median of seven replays, in microseconds for one launch.
 //!
 //! ```sh
-//! cargo run --release -p fuseplan-cuda --example time [solver]
+//! cargo run --release -p fuseplan-cuda --example time -- [--json] [--types f16,bf16,f32] \
+//!     [--layouts nhwc,nchw] [--solver ID] [--only PART_OF_A_NAME]
 //! ```
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use cudarc::driver::sys;
 use fuseplan_api::*;
 use fuseplan_cuda::CudaBackend;
 
@@ -68,19 +70,28 @@ fn problems(data_type: DataType, layout: TensorLayout) -> Result<Vec<(String, Pr
     Ok(problems)
 }
 
-/// Memory with ones and minus ones in every data type's eyes, so to say: bytes that make small normal numbers.
-fn memory(device: &Arc<dyn Device>, stream: &Stream, bytes: usize) -> Result<*mut c_void, BackendError> {
-    let memory = device.memory().allocate(bytes)?;
-    let mut state = 1u32;
-    let content: Vec<u8> = (0..bytes)
-        .map(|i| {
+/// Bytes that make normal numbers of both signs and small magnitude in every data type.
+fn content() -> &'static [u8] {
+    static CONTENT: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let mut state = 1u32;
+        let mut next = |i| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             // The exponents of numbers between 2^-7 and 2, in f16, bf16 and f32 alike.
             if i % 2 == 1 { 0x3C ^ (state >> 31 << 7) as u8 } else { (state >> 24) as u8 }
-        })
-        .collect();
-    // SAFETY: the memory has as many bytes.
-    unsafe { device.memory().copy_in(memory, &content, stream) }?;
+        };
+        (0..1 << 22).map(&mut next).collect()
+    });
+    &CONTENT
+}
+
+/// Memory of the device, filled.
+fn memory(device: &Arc<dyn Device>, stream: &Stream, bytes: usize) -> Result<*mut c_void, BackendError> {
+    let memory = device.memory().allocate(bytes)?;
+    for start in (0..bytes).step_by(content().len()) {
+        let part = &content()[..content().len().min(bytes - start)];
+        // SAFETY: the memory has as many bytes.
+        unsafe { device.memory().copy_in(memory.wrapping_byte_add(start), part, stream) }?;
+    }
     Ok(memory)
 }
 
@@ -122,16 +133,17 @@ fn time(device: &Arc<dyn Device>, executable: &dyn Executable, problem: &Problem
         }
         runs.push((input, output, ops));
     }
+    let graph = Graph::capture(&stream, || {
+        for (input, output, ops) in &runs {
+            let args = RunArgs { input: *input, output: *output, ops, workspace: ptr::null_mut() };
+            // SAFETY: memory of the problem's descriptors on this device, freed when all has run.
+            unsafe { executable.run(stream.raw(), &args) }?;
+        }
+        Ok(())
+    })?;
     let mut times = Vec::new();
     for _ in 0..8 {
-        let elapsed = device.time(&stream, &mut || {
-            for (input, output, ops) in &runs {
-                let args = RunArgs { input: *input, output: *output, ops, workspace: ptr::null_mut() };
-                // SAFETY: memory of the problem's descriptors on this device, freed when all has run.
-                unsafe { executable.run(stream.raw(), &args) }?;
-            }
-            Ok(())
-        })?;
+        let elapsed = device.time(&stream, &mut || graph.replay(&stream))?;
         times.push(elapsed.as_secs_f64() * 1e6 / sets as f64);
     }
     for (pointer, bytes) in all {
@@ -143,16 +155,106 @@ fn time(device: &Arc<dyn Device>, executable: &dyn Executable, problem: &Problem
     Ok(times[times.len() / 2])
 }
 
+/// Launches that are replayed together.
+struct Graph(sys::CUgraphExec);
+
+fn check(call: &'static str, result: sys::CUresult) -> Result<(), RunError> {
+    match result {
+        sys::CUresult::CUDA_SUCCESS => Ok(()),
+        error => Err(BackendError::Driver { backend: "cuda", call, text: format!("{error:?}") }.into()),
+    }
+}
+
+impl Graph {
+    /// What `launches` launches into the stream.
+    fn capture(stream: &Stream, launches: impl FnOnce() -> Result<(), RunError>) -> Result<Self, RunError> {
+        let raw: sys::CUstream = stream.raw().cast();
+        let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        let (mut graph, mut executable) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the stream is live; the graph is destroyed once, when its executable form has been made.
+        unsafe {
+            check("cuStreamBeginCapture", sys::cuStreamBeginCapture_v2(raw, mode))?;
+            let launched = launches();
+            check("cuStreamEndCapture", sys::cuStreamEndCapture(raw, &mut graph))?;
+            launched?;
+            let made = sys::cuGraphInstantiateWithFlags(&mut executable, graph, 0);
+            check("cuGraphDestroy", sys::cuGraphDestroy(graph))?;
+            check("cuGraphInstantiate", made)?;
+        }
+        Ok(Graph(executable))
+    }
+
+    fn replay(&self, stream: &Stream) -> Result<(), RunError> {
+        // SAFETY: both are live.
+        check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.0, stream.raw().cast()) })
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: made by `capture`, destroyed once; replays have been waited for.
+        unsafe { sys::cuGraphExecDestroy(self.0) };
+    }
+}
+
+/// What the command line asks for.
+#[derive(Default)]
+struct Options {
+    json: bool,
+    types: Option<String>,
+    layouts: Option<String>,
+    solver: Option<String>,
+    only: Option<String>,
+}
+
+impl Options {
+    fn read() -> Result<Self, String> {
+        let mut options = Options::default();
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            let mut value = || words.next().map(Some).ok_or(format!("{word} needs a value"));
+            match word.as_str() {
+                "--json" => options.json = true,
+                "--types" => options.types = value()?,
+                "--layouts" => options.layouts = value()?,
+                "--solver" => options.solver = value()?,
+                "--only" => options.only = value()?,
+                _ => return Err(format!("unknown option {word}")),
+            }
+        }
+        Ok(options)
+    }
+
+    /// Whether a list of names has this one; no list has all.
+    fn wants(list: Option<&str>, name: &str) -> bool {
+        list.is_none_or(|list| list.split(',').any(|word| word.eq_ignore_ascii_case(name)))
+    }
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let wanted = std::env::args().nth(1);
+    let options = Options::read()?;
     let device = CudaBackend.open(0)?;
-    println!("{} ({})", device.info().name, device.info().toolchain);
-    for data_type in [DataType::Half, DataType::BFloat16, DataType::Float] {
-        for layout in [TensorLayout::Nhwc, TensorLayout::Nchw] {
-            println!("\n{data_type} {layout}: microseconds, TFLOP/s, GB/s, solver");
+    if !options.json {
+        println!("{} ({})", device.info().name, device.info().toolchain);
+    }
+    for (type_name, data_type) in
+        [("f16", DataType::Half), ("bf16", DataType::BFloat16), ("f32", DataType::Float)]
+    {
+        for (layout_name, layout) in [("nhwc", TensorLayout::Nhwc), ("nchw", TensorLayout::Nchw)] {
+            if !Options::wants(options.types.as_deref(), type_name)
+                || !Options::wants(options.layouts.as_deref(), layout_name)
+            {
+                continue;
+            }
+            if !options.json {
+                println!("\n{type_name} {layout_name}: microseconds, TFLOP/s, GB/s, solver");
+            }
             for (name, problem) in problems(data_type, layout)? {
+                if options.only.as_deref().is_some_and(|part| !name.contains(part)) {
+                    continue;
+                }
                 let takes = |solver: &&&dyn Solver| {
-                    wanted.as_deref().is_none_or(|id| id == solver.id())
+                    options.solver.as_deref().is_none_or(|id| id == solver.id())
                         && solver.applies(&problem, device.info()).is_ok()
                 };
                 let Some(solver) = CudaBackend.solvers().iter().find(takes) else { continue };
@@ -160,7 +262,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let executable = solver.load(&problem, &device, &binary)?;
                 let us = time(&device, &*executable, &problem)?;
                 let (rate, bandwidth) = (problem.flops() / us / 1e6, problem.bytes() / us / 1e3);
-                println!("{name:24} {us:8.1} {rate:7.1} {bandwidth:7.0}  {}", executable.info().detail);
+                let detail = &executable.info().detail;
+                if options.json {
+                    // Names and details have no characters that JSON would escape.
+                    println!(
+                        r#"{{"type":"{type_name}","layout":"{layout_name}","name":"{name}","us":{us:.3},"solver":"{}","detail":"{detail}"}}"#,
+                        solver.id()
+                    );
+                } else {
+                    println!("{name:24} {us:8.1} {rate:7.1} {bandwidth:7.0}  {} {detail}", solver.id());
+                }
             }
         }
     }
