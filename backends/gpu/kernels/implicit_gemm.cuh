@@ -98,21 +98,6 @@ DEVICE void gather_filter(const Args& args, int filter, int group, int depth, T*
   }
 }
 
-DEVICE Place place_of(const Shape& s, int m, int k) {
-  Place at;
-  at.n = m / s.out_plane;
-  at.p = m % s.out_plane;
-  at.k = k;
-  at.y = k * s.y_c;
-  if (Y_LINEAR) {
-    at.y += m * s.y_p;
-  } else {
-    const int row = at.p / s.out_w;
-    at.y += at.n * s.y_n + row / s.out_h * s.y_d + row % s.out_h * s.y_h + at.p % s.out_w * s.y_w;
-  }
-  return at;
-}
-
 template <bool ALONG_K> DEVICE void finish_tile_vector(const Args& args, const Channel* channel, const float* sums,
                                                        const Place& at, bool aligned) {
   constexpr int PART = Y_VECTOR < 4 ? Y_VECTOR : 4;

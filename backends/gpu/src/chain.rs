@@ -66,6 +66,16 @@ pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
     )
 }
 
+/// Numbers (f32) in a problem's `struct Channel`.
+pub fn channel_values(problem: &Problem) -> usize {
+    let values = |op: &Op| match op {
+        Op::BiasForward { .. } if !op.is_residual() => 1,
+        Op::BatchNormInference { mode: BatchNormMode::Spatial } => 3,
+        _ => 0,
+    };
+    problem.ops.iter().map(values).sum()
+}
+
 /// The offset of an element of the residual of operator `i`.
 fn residual_offset(i: usize, residual: &Volume, text: &mut Text) -> String {
     text.strides(&format!("residual{i}"), &residual.strides);

@@ -2,7 +2,7 @@
 
 use fuseplan_api::Problem;
 
-use crate::kernel::{Geometry, Kernel, Text};
+use crate::kernel::{Geometry, Kernel, PLACE, Text};
 use crate::volume::{Volume, common_power, spatial};
 
 /// A block's part of the product.
@@ -85,7 +85,6 @@ pub fn implicit_gemm(vendor: &str, problem: &Problem, main_loop: &MainLoop, unit
         }
         _ => 1,
     };
-    let pixel_stride = y.pixel_stride();
 
     let mut text = Text::default();
     text.constant("TILE_P", tile.pixels).constant("TILE_F", tile.filters).constant("TILE_K", tile.depth);
@@ -109,10 +108,9 @@ pub fn implicit_gemm(vendor: &str, problem: &Problem, main_loop: &MainLoop, unit
     text.constant("CHANNEL_INNER", channel_inner.into());
     text.constant("X_VECTOR", x_vector.into()).constant("W_VECTOR", w_vector.into());
     text.constant("Y_ALONG_K", along_k.into()).constant("Y_VECTOR", y_vector);
-    text.constant("Y_LINEAR", pixel_stride.is_some().into());
-    text.output(&y).size("pixels", y.pixels());
+    text.output(&y).place(&y);
     text.size("in_d", x.lens[2]).size("in_h", x.lens[3]).size("in_w", x.lens[4]);
-    text.strides("x", &x.strides).size("y_p", pixel_stride.unwrap_or(0)).strides("y", &y.strides);
+    text.strides("x", &x.strides);
 
     let pitch = if along_k { tile.filters + 8 } else { tile.pixels + 4 };
     let sums = pitch * if along_k { tile.pixels } else { tile.filters } * size_of::<f32>();
@@ -132,6 +130,6 @@ pub fn implicit_gemm(vendor: &str, problem: &Problem, main_loop: &MainLoop, unit
         access(x_vector),
         access(w_vector),
     );
-    let files = [include_str!("../kernels/implicit_gemm.cuh"), main_loop.text];
+    let files = [PLACE, include_str!("../kernels/implicit_gemm.cuh"), main_loop.text];
     text.finish(vendor, problem, &files, geometry, detail)
 }

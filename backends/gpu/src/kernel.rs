@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use fuseplan_api::{DataType, Op, Problem};
 
-use crate::chain;
 use crate::volume::{DIMS, Volume, is_wide};
+use crate::{Resources, chain};
 
 /// A kernel for a problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,14 +43,27 @@ pub(crate) fn places(op: &Op) -> usize {
 const SIZE: &str =
     "struct alignas(8) Size {\n  idx value;\n  DEVICE operator idx() const { return value; }\n};";
 
+/// The part of a text that finds the place of an output's pixel, which [`Text::place`] describes.
+pub const PLACE: &str = include_str!("../kernels/place.cuh");
+
 impl Kernel {
     /// The name of the kernel in the text.
     pub const NAME: &'static str = "fuseplan_kernel";
+
+    /// The choices made, the launch and what the compiler used, for people.
+    pub fn describe(&self, resources: Resources) -> String {
+        let Geometry { grid: [x, y, z], block, shared } = self.geometry;
+        format!(
+            "{}; {x}x{y}x{z} blocks of {block} threads, {} registers, {} bytes of local and {shared} of shared \
+             memory",
+            self.detail, resources.registers, resources.local
+        )
+    }
 }
 
 /// What a text is made of besides files: constants, and sizes that are arguments.
 #[derive(Debug, Default)]
-pub(crate) struct Text {
+pub struct Text {
     constants: String,
     names: Vec<String>,
     sizes: Vec<i64>,
@@ -58,21 +71,21 @@ pub(crate) struct Text {
 
 impl Text {
     /// A number that is fixed in the binary.
-    pub(crate) fn constant(&mut self, name: &str, value: usize) -> &mut Self {
+    pub fn constant(&mut self, name: &str, value: usize) -> &mut Self {
         // Writing to a string cannot fail.
         let _ = writeln!(self.constants, "constexpr int {name} = {value};");
         self
     }
 
     /// A number that is an argument, `args.shape.<name>` in the text.
-    pub(crate) fn size(&mut self, name: impl Into<String>, value: usize) -> &mut Self {
+    pub fn size(&mut self, name: impl Into<String>, value: usize) -> &mut Self {
         self.names.push(name.into());
         self.sizes.push(value as i64);
         self
     }
 
     /// The strides of a tensor as arguments `<prefix>_n`, `<prefix>_c`, …
-    pub(crate) fn strides(&mut self, prefix: &str, strides: &[usize; 5]) -> &mut Self {
+    pub fn strides(&mut self, prefix: &str, strides: &[usize; 5]) -> &mut Self {
         for (dim, stride) in DIMS.iter().zip(strides) {
             self.size(format!("{prefix}_{dim}"), *stride);
         }
@@ -80,12 +93,19 @@ impl Text {
     }
 
     /// What every kernel knows of its output.
-    pub(crate) fn output(&mut self, output: &Volume) -> &mut Self {
+    pub fn output(&mut self, output: &Volume) -> &mut Self {
         self.size("out_h", output.lens[3]).size("out_w", output.lens[4]).size("out_plane", output.plane())
     }
 
+    /// What [`PLACE`] needs to know of the output.
+    pub fn place(&mut self, output: &Volume) -> &mut Self {
+        let pixel_stride = output.pixel_stride();
+        self.constant("Y_LINEAR", pixel_stride.is_some().into()).size("pixels", output.pixels());
+        self.size("y_p", pixel_stride.unwrap_or(0)).strides("y", &output.strides)
+    }
+
     /// The whole text: the vendor's words, the problem's numbers and chain of operators, and `files`.
-    pub(crate) fn finish(
+    pub fn finish(
         mut self,
         vendor: &str,
         problem: &Problem,

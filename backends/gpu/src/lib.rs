@@ -5,7 +5,9 @@
 //! words for the few things that differ, and a [`Runtime`]: compile a text, load what came out, launch it.
 //! [`JitSolver`] makes solvers of the two.
 
+mod arguments;
 mod batch_norm;
+pub mod binary;
 mod chain;
 mod constraint;
 mod direct;
@@ -16,11 +18,14 @@ mod kernel;
 mod runtime;
 mod volume;
 
+pub use arguments::{MAX_WORDS, pack};
 pub use batch_norm::batch_norm;
+pub use chain::channel_values;
 pub use constraint::{DATA_TYPE, GEMM, INFERENCE, OPERATOR_COUNT, PACKED, SPAN, TRAINING};
 pub use direct::direct;
 pub use element_wise::element_wise;
 pub use implicit_gemm::{MainLoop, Tile, ffma, implicit_gemm};
-pub use jit::JitSolver;
-pub use kernel::{Geometry, Kernel};
+pub use jit::{JitSolver, compile};
+pub use kernel::{Geometry, Kernel, PLACE, Text};
 pub use runtime::{CompileFailure, Function, Resources, Runtime};
+pub use volume::{Volume, common_power, spatial};

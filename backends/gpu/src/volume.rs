@@ -8,14 +8,16 @@ pub(crate) const DIMS: [&str; 5] = ["n", "c", "d", "h", "w"];
 /// Lengths and strides in elements, in the order N, C, D, H, W; a tensor without depth has depth 1. Strides
 /// of dimensions of length 1, which no index reaches, are 0.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Volume {
-    pub(crate) lens: [usize; 5],
-    pub(crate) strides: [usize; 5],
+pub struct Volume {
+    /// Lengths.
+    pub lens: [usize; 5],
+    /// Distances between neighbours in memory.
+    pub strides: [usize; 5],
 }
 
 impl Volume {
     /// The same tensor.
-    pub(crate) fn of(tensor: &TensorDescriptor) -> Self {
+    pub fn of(tensor: &TensorDescriptor) -> Self {
         let depth = 5 - tensor.rank();
         let mut volume = Volume { lens: [1; 5], strides: [0; 5] };
         for (d, (&len, &stride)) in tensor.lens().iter().zip(tensor.strides()).enumerate() {
@@ -27,41 +29,41 @@ impl Volume {
     }
 
     /// Elements of one channel of one image.
-    pub(crate) fn plane(&self) -> usize {
+    pub fn plane(&self) -> usize {
         self.lens[2..].iter().product()
     }
 
     /// Images times places.
-    pub(crate) fn pixels(&self) -> usize {
+    pub fn pixels(&self) -> usize {
         self.lens[0] * self.plane()
     }
 
     /// Whether the channel is the dimension whose elements are neighbours in memory. A single place counts.
-    pub(crate) fn is_channels_last(&self) -> bool {
+    pub fn is_channels_last(&self) -> bool {
         self.lens[1] > 1 && self.strides[1] == 1
     }
 
     /// The distance between neighbouring places, if all places of an image are evenly apart.
-    pub(crate) fn place_stride(&self) -> Option<usize> {
+    pub fn place_stride(&self) -> Option<usize> {
         evenly_apart(&self.lens[2..], &self.strides[2..])
     }
 
     /// The distance between neighbouring pixels, if all pixels of all images are evenly apart.
-    pub(crate) fn pixel_stride(&self) -> Option<usize> {
+    pub fn pixel_stride(&self) -> Option<usize> {
         let [n, _, d, h, w] = self.lens;
         let [sn, _, sd, sh, sw] = self.strides;
         evenly_apart(&[n, d, h, w], &[sn, sd, sh, sw])
     }
 
     /// The largest power of two, at most `most`, that divides every stride but that of dimension `along`.
-    pub(crate) fn alignment(&self, along: usize, most: usize) -> usize {
+    pub fn alignment(&self, along: usize, most: usize) -> usize {
         let others = (0..5).filter(|&d| d != along).map(|d| self.strides[d]);
         others.fold(most, common_power)
     }
 }
 
 /// The larger of `power`, a power of two, and its halves that divides `number`; 0 is divided by all.
-pub(crate) fn common_power(power: usize, number: usize) -> usize {
+pub fn common_power(power: usize, number: usize) -> usize {
     let mut power = power;
     while !number.is_multiple_of(power) {
         power /= 2;
@@ -86,7 +88,7 @@ fn evenly_apart(lens: &[usize], strides: &[usize]) -> Option<usize> {
 
 /// A convolution's paddings, strides or dilations in the order D, H, W; depth gets `without` where a 2-D
 /// convolution has none.
-pub(crate) fn spatial(list: &[usize], without: usize) -> [usize; 3] {
+pub fn spatial(list: &[usize], without: usize) -> [usize; 3] {
     let mut all = [without; 3];
     all[3 - list.len()..].copy_from_slice(list);
     all

@@ -5,6 +5,7 @@ use fuseplan_api::null::NullBackend;
 use fuseplan_api::*;
 
 use super::*;
+use crate::arguments::{FIRST_OP, MAX_WORDS, OP_WORDS};
 use crate::constraint::MAX_OPS;
 use crate::{INFERENCE, OPERATOR_COUNT, Resources, direct};
 
