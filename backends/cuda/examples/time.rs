@@ -234,6 +234,8 @@ impl Options {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = Options::read()?;
     let device = CudaBackend.open(0)?;
+    // Graphs are made in the thread's current context; the device runs in the primary one.
+    let _current = cudarc::driver::CudaContext::new(0)?;
     if !options.json {
         println!("{} ({})", device.info().name, device.info().toolchain);
     }
