@@ -107,6 +107,7 @@ fn mma() -> MainLoop {
             ]
         },
         shared: |tile| STAGES * (tile.pixels + tile.filters) * 64,
+        part: |tile| tile.pixels,
     }
 }
 

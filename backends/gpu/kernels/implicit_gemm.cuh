@@ -13,8 +13,9 @@ constexpr int X_LOADS = TILE_P * CHUNKS / THREADS;
 constexpr int W_LOADS = TILE_F * CHUNKS / THREADS;
 static_assert(THREADS >= TILE_P && THREADS >= TILE_F, "a thread gathers for one row");
 
-// Padding of a tile's rows in shared memory that keeps the main loops' stores off each other's banks.
-constexpr int PITCH = Y_ALONG_K ? TILE_F + 8 : TILE_P + 4;
+// The sums of PART_P pixels and all filters of a tile lie in shared memory at once. Padding of their rows keeps
+// the main loops' stores off each other's banks.
+constexpr int PITCH = Y_ALONG_K ? TILE_F + 8 : PART_P + 4;
 DEVICE int tile_at(int p, int f) { return Y_ALONG_K ? p * PITCH + f : f * PITCH + p; }
 
 // Which row and chunk of an operand's tile the thread's load `i` is. Chunks: neighbours read along the depth.
@@ -121,11 +122,11 @@ template <bool ALONG_K> DEVICE void finish_tile_vector(const Args& args, const C
   }
 }
 
-// Applies what is behind the convolution to a tile of sums and writes it.
+// Applies what is behind the convolution to the sums of PART_P pixels and writes them.
 DEVICE void write_tile(const Args& args, const float* tile, int first_pixel, int first_filter, int group) {
   const Shape& s = args.shape;
   const bool aligned = is_aligned(args.y, Y_VECTOR * (int)sizeof(T));
-  constexpr int COLUMNS = (Y_ALONG_K ? TILE_F : TILE_P) / Y_VECTOR;
+  constexpr int COLUMNS = (Y_ALONG_K ? TILE_F : PART_P) / Y_VECTOR;
   constexpr int ROWS_AT_ONCE = THREADS / COLUMNS;
   const int column = threadIdx.x % COLUMNS;
   if (Y_ALONG_K) {
@@ -134,7 +135,7 @@ DEVICE void write_tile(const Args& args, const float* tile, int first_pixel, int
     Channel channel[Y_VECTOR];
 #pragma unroll
     for (int i = 0; i < Y_VECTOR; i++) channel[i] = channel_of(args, k + i);
-    for (int row = threadIdx.x / COLUMNS; row < TILE_P && first_pixel + row < s.pixels; row += ROWS_AT_ONCE) {
+    for (int row = threadIdx.x / COLUMNS; row < PART_P && first_pixel + row < s.pixels; row += ROWS_AT_ONCE) {
       const float* sums = tile + tile_at(row, column * Y_VECTOR);
       finish_tile_vector<true>(args, channel, sums, place_of(s, first_pixel + row, k), aligned);
     }

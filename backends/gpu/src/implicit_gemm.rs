@@ -31,6 +31,8 @@ pub struct MainLoop {
     pub constants: fn(&Tile) -> Vec<(&'static str, usize)>,
     /// Bytes of shared memory that its operands need.
     pub shared: fn(&Tile) -> usize,
+    /// Pixels of a tile whose sums it leaves in shared memory at once.
+    pub part: fn(&Tile) -> usize,
 }
 
 /// Multiply-adds in f32.
@@ -44,6 +46,7 @@ pub fn ffma() -> MainLoop {
         tiles: const { &[tile(128, 128), tile(128, 64), tile(64, 64)] },
         constants: |_| Vec::new(),
         shared: |tile| 2 * tile.depth * (tile.pixels + 4 + tile.filters + 4) * size_of::<f32>(),
+        part: |tile| tile.pixels,
     }
 }
 
@@ -88,6 +91,8 @@ pub fn implicit_gemm(vendor: &str, problem: &Problem, main_loop: &MainLoop, unit
 
     let mut text = Text::default();
     text.constant("TILE_P", tile.pixels).constant("TILE_F", tile.filters).constant("TILE_K", tile.depth);
+    let part = (main_loop.part)(&tile);
+    text.constant("PART_P", part);
     text.constant("THREADS", tile.threads).constant("FILTERS", filters).constant("CHANNELS", channels);
     for (name, value) in (main_loop.constants)(&tile) {
         text.constant(name, value);
@@ -112,8 +117,8 @@ pub fn implicit_gemm(vendor: &str, problem: &Problem, main_loop: &MainLoop, unit
     text.size("in_d", x.lens[2]).size("in_h", x.lens[3]).size("in_w", x.lens[4]);
     text.strides("x", &x.strides);
 
-    let pitch = if along_k { tile.filters + 8 } else { tile.pixels + 4 };
-    let sums = pitch * if along_k { tile.pixels } else { tile.filters } * size_of::<f32>();
+    let pitch = if along_k { tile.filters + 8 } else { part + 4 };
+    let sums = pitch * if along_k { part } else { tile.filters } * size_of::<f32>();
     let blocks = y.pixels().div_ceil(tile.pixels) * filters.div_ceil(tile.filters);
     let geometry = Geometry {
         grid: [blocks as u32, 1, conv.groups() as u32],
