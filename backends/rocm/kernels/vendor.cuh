@@ -1,0 +1,27 @@
+// What the shared kernels need of HIP C++, with no header.
+
+#if defined(__GFX9__)
+#define WAVE 64
+#else
+#define WAVE 32
+#endif
+
+#define DEVICE __device__ inline __attribute__((always_inline))
+// Most threads of a block, and, for kernels that need their registers more than neighbours, least waves of a SIMD.
+#define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) fuseplan_kernel(const Args args)
+#define DYNAMIC_SHARED(type, name) extern __shared__ __attribute__((aligned(128))) type name[]
+
+struct f16 {
+  unsigned short bits;
+};
+struct bf16 {
+  unsigned short bits;
+};
+
+DEVICE float to_float(f16 v) { return (float)__builtin_bit_cast(_Float16, v.bits); }
+DEVICE float to_float(bf16 v) { return __builtin_bit_cast(float, (unsigned)v.bits << 16); }
+DEVICE f16 f16_from_float(float v) { return {__builtin_bit_cast(unsigned short, (_Float16)v)}; }
+DEVICE bf16 bf16_from_float(float v) {
+  const unsigned u = __builtin_bit_cast(unsigned, v);
+  return {(unsigned short)(v != v ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16)};
+}
