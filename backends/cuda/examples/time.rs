@@ -11,9 +11,8 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Arc, LazyLock};
 
-use cudarc::driver::sys;
 use fuseplan_api::*;
-use fuseplan_cuda::CudaBackend;
+use fuseplan_cuda::{CudaBackend, Graph};
 
 /// C, H, W, K, filter extent, padding.
 const CONVOLUTIONS: [[usize; 6]; 13] = [
@@ -133,17 +132,21 @@ fn time(device: &Arc<dyn Device>, executable: &dyn Executable, problem: &Problem
         }
         runs.push((input, output, ops));
     }
-    let graph = Graph::capture(&stream, || {
+    let graph = Graph::capture(&**device, |stream| {
         for (input, output, ops) in &runs {
             let args = RunArgs { input: *input, output: *output, ops, workspace: ptr::null_mut() };
             // SAFETY: memory of the problem's descriptors on this device, freed when all has run.
             unsafe { executable.run(stream.raw(), &args) }?;
         }
-        Ok(())
+        Ok::<_, RunError>(())
     })?;
+    let graph = graph.instantiate()?;
     let mut times = Vec::new();
     for _ in 0..8 {
-        let elapsed = device.time(&stream, &mut || graph.replay(&stream))?;
+        let elapsed = device.time(&stream, &mut || {
+            // SAFETY: the memory lives; the stream is the device's.
+            Ok(unsafe { graph.launch(stream.raw()) }?)
+        })?;
         times.push(elapsed.as_secs_f64() * 1e6 / sets as f64);
     }
     for (pointer, bytes) in all {
@@ -153,48 +156,6 @@ fn time(device: &Arc<dyn Device>, executable: &dyn Executable, problem: &Problem
     times.remove(0);
     times.sort_by(f64::total_cmp);
     Ok(times[times.len() / 2])
-}
-
-/// Launches that are replayed together.
-struct Graph(sys::CUgraphExec);
-
-fn check(call: &'static str, result: sys::CUresult) -> Result<(), RunError> {
-    match result {
-        sys::CUresult::CUDA_SUCCESS => Ok(()),
-        error => Err(BackendError::Driver { backend: "cuda", call, text: format!("{error:?}") }.into()),
-    }
-}
-
-impl Graph {
-    /// What `launches` launches into the stream.
-    fn capture(stream: &Stream, launches: impl FnOnce() -> Result<(), RunError>) -> Result<Self, RunError> {
-        let raw: sys::CUstream = stream.raw().cast();
-        let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        let (mut graph, mut executable) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the stream is live; the graph is destroyed once, when its executable form has been made.
-        unsafe {
-            check("cuStreamBeginCapture", sys::cuStreamBeginCapture_v2(raw, mode))?;
-            let launched = launches();
-            check("cuStreamEndCapture", sys::cuStreamEndCapture(raw, &mut graph))?;
-            launched?;
-            let made = sys::cuGraphInstantiateWithFlags(&mut executable, graph, 0);
-            check("cuGraphDestroy", sys::cuGraphDestroy(graph))?;
-            check("cuGraphInstantiate", made)?;
-        }
-        Ok(Graph(executable))
-    }
-
-    fn replay(&self, stream: &Stream) -> Result<(), RunError> {
-        // SAFETY: both are live.
-        check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.0, stream.raw().cast()) })
-    }
-}
-
-impl Drop for Graph {
-    fn drop(&mut self) {
-        // SAFETY: made by `capture`, destroyed once; replays have been waited for.
-        unsafe { sys::cuGraphExecDestroy(self.0) };
-    }
 }
 
 /// What the command line asks for.
@@ -234,8 +195,6 @@ impl Options {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = Options::read()?;
     let device = CudaBackend.open(0)?;
-    // Graphs are made in the thread's current context; the device runs in the primary one.
-    let _current = cudarc::driver::CudaContext::new(0)?;
     if !options.json {
         println!("{} ({})", device.info().name, device.info().toolchain);
     }

@@ -5,25 +5,28 @@ use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use cudarc::nvrtc::sys::{self, nvrtcProgram, nvrtcResult};
 use fuseplan_api::BackendError;
 use fuseplan_gpu::CompileFailure;
 
+use crate::sys::{Nvrtc, Opaque, Status};
 use crate::{BACKEND, library};
+
+/// Calls a function of NVRTC; an error carries the function's name and NVRTC's words. Unsafe like the function
+/// itself.
+macro_rules! call {
+    ($nvrtc:ident.$function:ident($($argument:expr),* $(,)?)) => {
+        match $nvrtc.$function {
+            Some(function) => check($nvrtc, stringify!($function), function($($argument),*)),
+            None => Err(library::lacks("libnvrtc", stringify!($function))),
+        }
+    };
+}
 
 /// The compiler's name and version, for keys of stored binaries.
 pub(crate) fn version() -> String {
-    static VERSION: OnceLock<String> = OnceLock::new();
-    let read = || {
-        if library::nvrtc().is_err() {
-            return "no NVRTC".into();
-        }
-        let (mut major, mut minor) = (0, 0);
-        // SAFETY: NVRTC is there and writes the numbers.
-        unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
-        format!("NVRTC {major}.{minor}")
-    };
-    VERSION.get_or_init(read).clone()
+    let Ok(nvrtc) = library::nvrtc() else { return "no NVRTC".into() };
+    let (major, minor) = library::version(nvrtc).unwrap_or_default();
+    format!("NVRTC {major}.{minor}")
 }
 
 /// A cubin, and what the compiler said about its registers and memory.
@@ -56,29 +59,89 @@ pub(crate) fn compile(source: &str, arch: &str) -> Result<Compiled, CompileFailu
     Ok(known.entry(key).or_insert(compiled).clone())
 }
 
+/// The error of a function of NVRTC's.
+fn check(nvrtc: &Nvrtc, call: &'static str, status: Status) -> Result<(), BackendError> {
+    if status == Status::SUCCESS {
+        return Ok(());
+    }
+    // SAFETY: NVRTC gives a constant string.
+    let text = unsafe {
+        let text = nvrtc.nvrtcGetErrorString.map_or(ptr::null(), |words| words(status));
+        if text.is_null() { "error".into() } else { CStr::from_ptr(text).to_string_lossy() }
+    };
+    Err(BackendError::Driver { backend: BACKEND, call, text: format!("{text} ({})", status.0) })
+}
+
 /// A program of NVRTC's.
-struct Program(nvrtcProgram);
+struct Program {
+    nvrtc: &'static Nvrtc,
+    raw: Opaque,
+}
 
 impl Drop for Program {
     fn drop(&mut self) {
+        let nvrtc = self.nvrtc;
         // SAFETY: the program was made and is destroyed once.
-        unsafe { sys::nvrtcDestroyProgram(&mut self.0) };
+        let _ = unsafe { call!(nvrtc.nvrtcDestroyProgram(&mut self.raw)) };
     }
 }
 
-fn check(call: &'static str, result: nvrtcResult) -> Result<(), CompileFailure> {
-    if result == nvrtcResult::NVRTC_SUCCESS {
-        return Ok(());
+impl Program {
+    fn new(source: &CStr, name: &CStr) -> Result<Self, BackendError> {
+        let nvrtc = library::nvrtc()?;
+        let mut raw = ptr::null_mut();
+        let (source, name, none) = (source.as_ptr(), name.as_ptr(), ptr::null());
+        // SAFETY: NVRTC copies the strings, which end in a zero, and writes the program.
+        unsafe { call!(nvrtc.nvrtcCreateProgram(&mut raw, source, name, 0, none, none)) }?;
+        Ok(Program { nvrtc, raw })
     }
-    // SAFETY: NVRTC is loaded, since it gave this result, and gives a constant string.
-    let text = unsafe { CStr::from_ptr(sys::nvrtcGetErrorString(result)) }.to_string_lossy().into_owned();
-    Err(CompileFailure::Backend(BackendError::Driver { backend: BACKEND, call, text }))
+
+    fn compile(&self, options: &[CString]) -> Result<Compiled, CompileFailure> {
+        let nvrtc = self.nvrtc;
+        let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let compile =
+            nvrtc.nvrtcCompileProgram.ok_or_else(|| library::lacks("libnvrtc", "nvrtcCompileProgram"))?;
+        // SAFETY: the program is live; there are as many options as said, each ends in a zero.
+        let status = unsafe { compile(self.raw, options.len() as i32, options.as_ptr()) };
+        let log = self.log()?;
+        if status == Status::COMPILATION {
+            return Err(CompileFailure::Log(log));
+        }
+        check(nvrtc, "nvrtcCompileProgram", status).map_err(|error| match error {
+            BackendError::Driver { backend, call, text } => {
+                BackendError::Driver { backend, call, text: format!("{text}: {log}") }
+            }
+            other => other,
+        })?;
+        Ok(Compiled { cubin: self.cubin()?.into(), log })
+    }
+
+    fn cubin(&self) -> Result<Vec<u8>, BackendError> {
+        let (nvrtc, mut bytes) = (self.nvrtc, 0);
+        // SAFETY: NVRTC writes the number, and then as many bytes.
+        unsafe {
+            call!(nvrtc.nvrtcGetCUBINSize(self.raw, &mut bytes))?;
+            let mut cubin = vec![0u8; bytes];
+            call!(nvrtc.nvrtcGetCUBIN(self.raw, cubin.as_mut_ptr().cast()))?;
+            Ok(cubin)
+        }
+    }
+
+    fn log(&self) -> Result<String, BackendError> {
+        let (nvrtc, mut bytes) = (self.nvrtc, 0);
+        // SAFETY: NVRTC writes the number, and then as many bytes.
+        let text = unsafe {
+            call!(nvrtc.nvrtcGetProgramLogSize(self.raw, &mut bytes))?;
+            let mut text = vec![0u8; bytes];
+            call!(nvrtc.nvrtcGetProgramLog(self.raw, text.as_mut_ptr().cast()))?;
+            text
+        };
+        Ok(String::from_utf8_lossy(&text).trim_end_matches('\0').trim().to_string())
+    }
 }
 
 fn translate(source: &str, arch: &str) -> Result<Compiled, CompileFailure> {
-    library::nvrtc().map_err(CompileFailure::Backend)?;
     let string = |text: &str| CString::new(text).map_err(|error| CompileFailure::Log(error.to_string()));
-    let (source, name) = (string(source)?, string("fuseplan.cu")?);
     let options = [
         format!("--gpu-architecture={arch}"),
         "--std=c++17".into(),
@@ -86,53 +149,5 @@ fn translate(source: &str, arch: &str) -> Result<Compiled, CompileFailure> {
         "--ptxas-options=--warn-on-spills".into(),
     ];
     let options = options.iter().map(|option| string(option)).collect::<Result<Vec<_>, _>>()?;
-    let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
-    let mut program = Program(ptr::null_mut());
-    // SAFETY: NVRTC is there; strings end in a zero and live until the program is destroyed, buffers have
-    // the sizes that it asks for.
-    unsafe {
-        let made = sys::nvrtcCreateProgram(
-            &mut program.0,
-            source.as_ptr(),
-            name.as_ptr(),
-            0,
-            ptr::null(),
-            ptr::null(),
-        );
-        check("nvrtcCreateProgram", made)?;
-        let result = sys::nvrtcCompileProgram(program.0, options.len() as i32, options.as_ptr());
-        let log = log(&program)?;
-        if result == nvrtcResult::NVRTC_ERROR_COMPILATION {
-            return Err(CompileFailure::Log(log));
-        }
-        check("nvrtcCompileProgram", result).map_err(|failure| match failure {
-            CompileFailure::Backend(BackendError::Driver { backend, call, text }) => {
-                CompileFailure::Backend(BackendError::Driver {
-                    backend,
-                    call,
-                    text: format!("{text}: {log}"),
-                })
-            }
-            other => other,
-        })?;
-        let mut bytes = 0;
-        check("nvrtcGetCUBINSize", sys::nvrtcGetCUBINSize(program.0, &mut bytes))?;
-        let mut cubin = vec![0u8; bytes];
-        check("nvrtcGetCUBIN", sys::nvrtcGetCUBIN(program.0, cubin.as_mut_ptr().cast()))?;
-        Ok(Compiled { cubin: cubin.into(), log })
-    }
-}
-
-/// # Safety
-/// NVRTC is there and the program was compiled.
-unsafe fn log(program: &Program) -> Result<String, CompileFailure> {
-    let mut bytes = 0;
-    // SAFETY: as of this function; the buffer has the size that NVRTC asks for.
-    unsafe {
-        check("nvrtcGetProgramLogSize", sys::nvrtcGetProgramLogSize(program.0, &mut bytes))?;
-        let mut text = vec![0u8; bytes];
-        check("nvrtcGetProgramLog", sys::nvrtcGetProgramLog(program.0, text.as_mut_ptr().cast()))?;
-        let text = String::from_utf8_lossy(&text);
-        Ok(text.trim_end_matches('\0').trim().to_string())
-    }
+    Program::new(&string(source)?, c"fuseplan.cu")?.compile(&options)
 }

@@ -1,18 +1,18 @@
 //! Devices, their memory, streams and events.
 
 use std::any::Any;
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUevent, CUstream};
 use fuseplan_api::{
     BackendError, Ceilings, DataType, Device, DeviceInfo, Memory, MemoryKind, RunError, Stream, StreamOwner,
 };
 
-use crate::driver::{self, Context, call};
-use crate::{BACKEND, arch, compiler, library};
+use crate::driver::{self, Context, call, status};
+use crate::sys::{self, CUdevice, CUdeviceptr, Opaque, Status};
+use crate::{BACKEND, arch, compiler};
 
 /// Describes every device, and says of those that cannot be used why.
 pub(crate) fn all() -> Result<(Vec<DeviceInfo>, Vec<String>), BackendError> {
@@ -35,7 +35,7 @@ fn count() -> Result<u32, BackendError> {
     Ok(count.max(0) as u32)
 }
 
-fn handle(ordinal: u32) -> Result<sys::CUdevice, BackendError> {
+fn handle(ordinal: u32) -> Result<CUdevice, BackendError> {
     let mut device = 0;
     // SAFETY: the driver is initialised and writes the device.
     unsafe { call!(cuDeviceGet(&mut device, ordinal as c_int)) }?;
@@ -61,8 +61,8 @@ fn describe(ordinal: u32) -> Result<DeviceInfo, BackendError> {
     }
     let name: Vec<u8> = name.into_iter().take_while(|&byte| byte != 0).collect();
     let capability = (
-        attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-        attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        attribute(sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        attribute(sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
     );
     let name = String::from_utf8_lossy(&name).into_owned();
     let Some(arch) = arch::of_capability(capability) else {
@@ -81,14 +81,15 @@ fn describe(ordinal: u32) -> Result<DeviceInfo, BackendError> {
         name,
         arch: arch.name.into(),
         toolchain: format!("driver {}.{}, {}", version / 1000, version % 1000 / 10, compiler::version()),
-        compute_units: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-        lanes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
-        local_memory: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as usize,
+        compute_units: attribute(sys::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        lanes: attribute(sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
+        local_memory: attribute(sys::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as usize,
         memory: memory as u64,
     })
 }
 
-/// An opened GPU. Work runs in its primary context, the one that the CUDA runtime uses.
+/// An opened GPU. Work runs in its primary context, the one that the CUDA runtime uses, or in one that was
+/// [adopted](CudaDevice::adopt).
 #[derive(Debug)]
 pub struct CudaDevice {
     info: DeviceInfo,
@@ -96,6 +97,27 @@ pub struct CudaDevice {
 }
 
 impl CudaDevice {
+    /// The device of a caller's context (`CUcontext`), in which all work runs then; null is the context that
+    /// is the thread's current one. The context is used, never destroyed.
+    ///
+    /// # Errors
+    /// There is no driver, no current context, or the device is not supported.
+    ///
+    /// # Safety
+    /// The context is null or live, and lives until the result, and everything that was made of it, is gone.
+    pub unsafe fn adopt(context: *mut c_void) -> Result<Self, BackendError> {
+        driver::initialise()?;
+        // SAFETY: as promised by the caller.
+        let context = unsafe { Context::adopt(context) }?;
+        let mut ordinals = 0..count()?;
+        let ordinal = ordinals.find(|&ordinal| handle(ordinal) == Ok(context.device()));
+        let info = describe(ordinal.ok_or_else(|| BackendError::Unavailable {
+            backend: BACKEND,
+            reason: "the context is of a device that the driver does not list".into(),
+        })?)?;
+        Ok(CudaDevice { info, memory: DeviceMemory { context: Arc::new(context) } })
+    }
+
     pub(crate) fn open(ordinal: u32) -> Result<Self, BackendError> {
         driver::initialise()?;
         let count = count()?;
@@ -105,6 +127,12 @@ impl CudaDevice {
         let info = describe(ordinal)?;
         let context = Arc::new(Context::retain(handle(ordinal)?)?);
         Ok(CudaDevice { info, memory: DeviceMemory { context } })
+    }
+
+    /// The device behind the contract.
+    pub(crate) fn of(device: &dyn Device) -> Result<&Self, BackendError> {
+        let foreign = BackendError::Unsupported { backend: BACKEND, what: "a device of another backend" };
+        device.as_any().downcast_ref().ok_or(foreign)
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
@@ -125,17 +153,17 @@ impl Device for CudaDevice {
     fn create_stream(&self) -> Result<Stream, BackendError> {
         let _entered = self.context().enter()?;
         let mut raw = ptr::null_mut();
-        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as c_uint;
+        let flags = sys::CU_STREAM_NON_BLOCKING;
         // SAFETY: the driver writes the stream.
         unsafe { call!(cuStreamCreate(&mut raw, flags)) }?;
         let owner = OwnedStream { raw, context: self.context().clone() };
-        Ok(Stream::owned(raw.cast(), Arc::new(owner)))
+        Ok(Stream::owned(raw, Arc::new(owner)))
     }
 
     fn synchronize(&self, stream: &Stream) -> Result<(), BackendError> {
         let _entered = self.context().enter()?;
         // SAFETY: streams that reach a device are its own or were promised to be.
-        unsafe { call!(cuStreamSynchronize(stream.raw().cast())) }
+        unsafe { call!(cuStreamSynchronize(stream.raw())) }
     }
 
     fn time(
@@ -163,7 +191,7 @@ impl Device for CudaDevice {
 
 #[derive(Debug)]
 struct OwnedStream {
-    raw: CUstream,
+    raw: Opaque,
     context: Arc<Context>,
 }
 
@@ -176,42 +204,36 @@ impl StreamOwner for OwnedStream {}
 
 impl Drop for OwnedStream {
     fn drop(&mut self) {
-        if let Ok(_entered) = self.context.enter() {
-            // SAFETY: the stream was made by `create_stream` and ends once; work in it still runs to its end.
-            let _ = unsafe { call!(cuStreamDestroy_v2(self.raw)) };
-        }
+        // A stream knows its context; the current one matters to errors only.
+        let _entered = self.context.enter();
+        // SAFETY: the stream was made by `create_stream` and ends once; work in it still runs to its end.
+        let _ = unsafe { call!(cuStreamDestroy_v2(self.raw)) };
     }
 }
 
 /// An event of the current context.
-struct Event(CUevent);
+struct Event(Opaque);
 
 impl Event {
     fn new() -> Result<Self, BackendError> {
         let mut raw = ptr::null_mut();
         // SAFETY: the driver writes the event.
-        unsafe { call!(cuEventCreate(&mut raw, sys::CUevent_flags_enum::CU_EVENT_DEFAULT as c_uint)) }?;
+        unsafe { call!(cuEventCreate(&mut raw, sys::CU_EVENT_DEFAULT)) }?;
         Ok(Event(raw))
     }
 
     fn record(&self, stream: &Stream) -> Result<(), BackendError> {
         // SAFETY: both are live and of the current context.
-        unsafe { call!(cuEventRecord(self.0, stream.raw().cast())) }
+        unsafe { call!(cuEventRecord(self.0, stream.raw())) }
     }
 
     /// Waits for this event; the time since `start`.
     fn since(&self, start: &Event) -> Result<Duration, BackendError> {
-        /// `cuEventElapsedTime` by the name that every driver has, whatever the bindings' version calls.
-        type ElapsedTime = unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> sys::CUresult;
-        let driver = library::driver()?;
         let mut milliseconds = 0.0;
-        // SAFETY: both events were recorded; the function, which `library` has found, has this type.
+        // SAFETY: both events were recorded; the driver writes the number.
         unsafe {
             call!(cuEventSynchronize(self.0))?;
-            let elapsed = driver
-                .get::<ElapsedTime>(b"cuEventElapsedTime")
-                .map_err(|error| BackendError::Unavailable { backend: BACKEND, reason: error.to_string() })?;
-            driver::check("cuEventElapsedTime", elapsed(&mut milliseconds, start.0, self.0))?;
+            call!(cuEventElapsedTime(&mut milliseconds, start.0, self.0))?;
         }
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
     }
@@ -245,11 +267,9 @@ impl Memory for DeviceMemory {
         let _entered = self.context.enter()?;
         let mut address = 0;
         // SAFETY: the driver writes the address.
-        match unsafe { sys::cuMemAlloc_v2(&mut address, bytes) } {
-            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-                Err(BackendError::OutOfMemory { backend: BACKEND, bytes })
-            }
-            result => driver::check("cuMemAlloc_v2", result).map(|()| pointer(address)),
+        match unsafe { status!(cuMemAlloc_v2(&mut address, bytes)) }? {
+            Status::OUT_OF_MEMORY => Err(BackendError::OutOfMemory { backend: BACKEND, bytes }),
+            status => driver::check("cuMemAlloc_v2", status).map(|()| pointer(address)),
         }
     }
 
@@ -257,10 +277,9 @@ impl Memory for DeviceMemory {
         if bytes == 0 {
             return;
         }
-        if let Ok(_entered) = self.context.enter() {
-            // SAFETY: the caller got the pointer from `allocate` and gives it back once.
-            let _ = unsafe { call!(cuMemFree_v2(pointer as u64)) };
-        }
+        let _entered = self.context.enter();
+        // SAFETY: the caller got the pointer from `allocate` and gives it back once.
+        let _ = unsafe { call!(cuMemFree_v2(pointer as u64)) };
     }
 
     unsafe fn copy_in(
@@ -273,7 +292,7 @@ impl Memory for DeviceMemory {
             return Ok(());
         }
         let _entered = self.context.enter()?;
-        let stream = stream.raw().cast();
+        let stream = stream.raw();
         // SAFETY: the caller gives room for as many bytes as the source has; waiting keeps the source
         // borrowed until it has been read, pinned or not.
         unsafe {
@@ -292,7 +311,7 @@ impl Memory for DeviceMemory {
             return Ok(());
         }
         let _entered = self.context.enter()?;
-        let stream = stream.raw().cast();
+        let stream = stream.raw();
         // SAFETY: the caller gives as many initialised bytes as the target has room for; waiting keeps the
         // target borrowed until it has been written.
         unsafe {
@@ -303,6 +322,6 @@ impl Memory for DeviceMemory {
 }
 
 /// A device's address as a pointer, which nothing on the host dereferences.
-fn pointer(address: sys::CUdeviceptr) -> *mut c_void {
+fn pointer(address: CUdeviceptr) -> *mut c_void {
     ptr::without_provenance_mut(address as usize)
 }

@@ -1,53 +1,78 @@
 //! Calls of the driver with errors in its own words.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int};
 use std::ptr;
 
-use cudarc::driver::sys::{self, CUcontext, CUresult};
 use fuseplan_api::BackendError;
 
-use crate::{BACKEND, library};
+use crate::BACKEND;
+use crate::sys::{CUdevice, Opaque, Status};
 
-/// Calls a function of the driver; an error carries the function's name and the driver's words. Only where
-/// [`library::driver`] has succeeded. Unsafe like the function itself.
+/// Calls a function of the driver: its status, or an error where there is no driver or it lacks the function.
+/// Unsafe like the function itself.
+macro_rules! status {
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        $crate::library::driver().and_then(|driver| match driver.$function {
+            Some(function) => Ok(function($($argument),*)),
+            None => Err($crate::library::lacks("libcuda", stringify!($function))),
+        })
+    };
+}
+pub(crate) use status;
+
+/// Calls a function of the driver; an error carries the function's name and the driver's words. Unsafe like
+/// the function itself.
 macro_rules! call {
     ($function:ident($($argument:expr),* $(,)?)) => {
-        $crate::driver::check(stringify!($function), cudarc::driver::sys::$function($($argument),*))
+        $crate::driver::status!($function($($argument),*))
+            .and_then(|status| $crate::driver::check(stringify!($function), status))
     };
 }
 pub(crate) use call;
 
 /// The error of a driver's function.
-pub(crate) fn check(call: &'static str, result: CUresult) -> Result<(), BackendError> {
-    if result == CUresult::CUDA_SUCCESS {
+pub(crate) fn check(call: &'static str, status: Status) -> Result<(), BackendError> {
+    if status == Status::SUCCESS {
         return Ok(());
     }
-    let words = |function: unsafe fn(CUresult, *mut *const std::ffi::c_char) -> CUresult| {
-        let mut text = ptr::null();
-        // SAFETY: the driver is loaded, since it gave this result; it gives a constant string or null.
-        unsafe {
-            function(result, &mut text);
-            if text.is_null() { String::new() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
-        }
+    let (mut name, mut words) = (ptr::null(), ptr::null());
+    // SAFETY: the driver gives constant strings, or null for a number that it does not know.
+    let [name, words] = unsafe {
+        let _ = status!(cuGetErrorName(status, &mut name));
+        let _ = status!(cuGetErrorString(status, &mut words));
+        [name, words].map(|text| (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy()))
     };
-    let text =
-        format!("{} ({}): {}", words(sys::cuGetErrorName), result as u32, words(sys::cuGetErrorString));
+    let name = name.unwrap_or("an error that this driver has no name for".into());
+    let text = format!(
+        "{name} ({}){}{}",
+        status.0,
+        if words.is_some() { ": " } else { "" },
+        words.unwrap_or_default()
+    );
     Err(BackendError::Driver { backend: BACKEND, call, text })
 }
 
-/// The driver, initialised.
+/// The newest CUDA version that the driver is for, as major and minor number. Needs no device.
+pub(crate) fn version() -> Result<(c_int, c_int), BackendError> {
+    let mut version = 0;
+    // SAFETY: the driver writes the number.
+    unsafe { call!(cuDriverGetVersion(&mut version)) }?;
+    Ok((version / 1000, version % 1000 / 10))
+}
+
+/// Initialises the driver.
 pub(crate) fn initialise() -> Result<(), BackendError> {
-    library::driver()?;
-    // SAFETY: the driver is there; initialising again does nothing.
+    // SAFETY: initialising again does nothing.
     unsafe { call!(cuInit(0)) }
 }
 
-/// A device's primary context, which the CUDA runtime uses too, so that pointers and streams of either are
-/// good for the other.
+/// A context that work runs in.
 #[derive(Debug)]
 pub(crate) struct Context {
-    raw: CUcontext,
-    device: sys::CUdevice,
+    raw: Opaque,
+    device: CUdevice,
+    /// Whether it is the device's primary context, which counts its users.
+    retained: bool,
 }
 
 // SAFETY: a context is an address that only the driver dereferences, which takes it from any thread.
@@ -56,17 +81,47 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Retains the primary context of a device of the initialised driver.
-    pub(crate) fn retain(device: sys::CUdevice) -> Result<Self, BackendError> {
+    /// A device's primary context, which the CUDA runtime uses too, so that pointers and streams of either
+    /// are good for the other. The driver is initialised.
+    pub(crate) fn retain(device: CUdevice) -> Result<Self, BackendError> {
         let mut raw = ptr::null_mut();
         // SAFETY: the driver writes the context to `raw`.
         unsafe { call!(cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
-        Ok(Context { raw, device })
+        Ok(Context { raw, device, retained: true })
+    }
+
+    /// Somebody else's context; null is the thread's current one. It is used, never destroyed.
+    ///
+    /// # Safety
+    /// It is null, or a context that lives as long as the result.
+    pub(crate) unsafe fn adopt(mut raw: Opaque) -> Result<Self, BackendError> {
+        if raw.is_null() {
+            // SAFETY: the driver writes the context.
+            unsafe { call!(cuCtxGetCurrent(&mut raw)) }?;
+        }
+        if raw.is_null() {
+            return Err(BackendError::Unavailable {
+                backend: BACKEND,
+                reason: "the thread has no current context".into(),
+            });
+        }
+        let mut context = Context { raw, device: 0, retained: false };
+        let entered = context.enter()?;
+        let mut device = 0;
+        // SAFETY: the driver writes the device of the current context.
+        unsafe { call!(cuCtxGetDevice(&mut device)) }?;
+        drop(entered);
+        context.device = device;
+        Ok(context)
+    }
+
+    pub(crate) fn device(&self) -> CUdevice {
+        self.device
     }
 
     /// Makes it the thread's current context until the result is dropped.
     pub(crate) fn enter(&self) -> Result<Entered, BackendError> {
-        // SAFETY: the context is retained.
+        // SAFETY: the context is live.
         unsafe { call!(cuCtxPushCurrent_v2(self.raw)) }?;
         Ok(Entered)
     }
@@ -74,8 +129,10 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: it was retained once. A driver that is shutting down refuses, which is as good.
-        let _ = unsafe { call!(cuDevicePrimaryCtxRelease_v2(self.device)) };
+        if self.retained {
+            // SAFETY: it was retained once. A driver that is shutting down refuses, which is as good.
+            let _ = unsafe { call!(cuDevicePrimaryCtxRelease_v2(self.device)) };
+        }
     }
 }
 

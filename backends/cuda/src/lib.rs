@@ -10,8 +10,10 @@ mod arch;
 mod compiler;
 mod device;
 mod driver;
+mod graph;
 mod library;
 mod solvers;
+mod sys;
 
 use std::sync::Arc;
 
@@ -20,6 +22,7 @@ use fuseplan_gpu::{CompileFailure, Kernel};
 
 pub use compiler::Compiled;
 pub use device::CudaDevice;
+pub use graph::{Graph, GraphExec, RawGraph, RawGraphExec, RawNode};
 pub use library::FOLDERS;
 
 /// The backend's name.

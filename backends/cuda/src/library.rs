@@ -1,160 +1,148 @@
-//! The driver and NVRTC, loaded when first wanted.
-//!
-//! cudarc panics where a library or one of its functions is missing. So nothing of it is called before
-//! [`driver`] or [`nvrtc`] has said that the library is there with every function that this backend uses.
+//! The driver and NVRTC, found and loaded when first wanted, and kept.
 
+use std::cmp::Reverse;
+use std::error::Error;
+use std::ffi::{OsStr, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use cudarc::{driver, nvrtc as compiler};
 use fuseplan_api::BackendError;
 use libloading::Library;
 
-use crate::BACKEND;
+use crate::sys::{Driver, Nvrtc, Status};
+use crate::{BACKEND, driver as calls};
 
-/// Environment variables that name folders in which NVRTC is looked for when the system's loader does not
-/// know it: the folder itself, or a CUDA toolkit whose `lib64` it is. `/usr/local/cuda` comes last.
+/// Environment variables that name folders in which NVRTC is looked for: the folder itself, which comes before
+/// everything else, and CUDA toolkits, which come behind the system's loader.
 pub const FOLDERS: [&str; 3] = ["FUSEPLAN_NVRTC_PATH", "CUDA_PATH", "CUDA_HOME"];
 
-/// Functions of the driver that this backend calls.
-const DRIVER: [&str; 28] = [
-    "cuCtxPopCurrent_v2",
-    "cuCtxPushCurrent_v2",
-    "cuDeviceGet",
-    "cuDeviceGetAttribute",
-    "cuDeviceGetCount",
-    "cuDeviceGetName",
-    "cuDevicePrimaryCtxRelease_v2",
-    "cuDevicePrimaryCtxRetain",
-    "cuDeviceTotalMem_v2",
-    "cuDriverGetVersion",
-    "cuEventCreate",
-    "cuEventDestroy_v2",
-    "cuEventElapsedTime",
-    "cuEventRecord",
-    "cuEventSynchronize",
-    "cuFuncGetAttribute",
-    "cuFuncSetAttribute",
-    "cuGetErrorName",
-    "cuGetErrorString",
-    "cuInit",
-    "cuLaunchKernel",
-    "cuMemAlloc_v2",
-    "cuMemFree_v2",
-    "cuMemcpyDtoHAsync_v2",
-    "cuMemcpyHtoDAsync_v2",
-    "cuModuleGetFunction",
-    "cuModuleLoadData",
-    "cuModuleUnload",
-];
+/// What the system's loader knows the driver as.
+const DRIVER: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
 
-/// Functions of the driver for streams of our own.
-const STREAMS: [&str; 3] = ["cuStreamCreate", "cuStreamDestroy_v2", "cuStreamSynchronize"];
+/// What the system's loader knows NVRTC as, the newest first.
+const NVRTC: &[&str] = if cfg!(windows) {
+    &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll"]
+} else {
+    &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]
+};
 
-/// Functions of NVRTC that this backend calls.
-const NVRTC: [&str; 9] = [
-    "nvrtcCompileProgram",
-    "nvrtcCreateProgram",
-    "nvrtcDestroyProgram",
-    "nvrtcGetCUBIN",
-    "nvrtcGetCUBINSize",
-    "nvrtcGetErrorString",
-    "nvrtcGetProgramLog",
-    "nvrtcGetProgramLogSize",
-    "nvrtcVersion",
-];
+/// The folder of a toolkit that has its libraries.
+const TOOLKIT: &str = if cfg!(windows) { "bin" } else { "lib64" };
 
-/// The driver, or why it cannot be used. A driver that is found stays loaded.
-pub(crate) fn driver() -> Result<&'static Library, BackendError> {
-    static FOUND: OnceLock<Result<(), String>> = OnceLock::new();
-    let found = FOUND.get_or_init(|| {
-        // SAFETY: loading the driver runs its initialisers, which is what it is for.
-        if !unsafe { driver::sys::is_culib_present() } {
-            return Err(
-                "the driver is not installed: looked for libcuda.so, libcuda.so.1 and other names in \
-                        the loader's folders and LD_LIBRARY_PATH"
-                    .into(),
-            );
+/// The driver, or why it cannot be used.
+pub(crate) fn driver() -> Result<&'static Driver, BackendError> {
+    static FOUND: OnceLock<Result<Driver, String>> = OnceLock::new();
+    let find = || {
+        let mut missing = Vec::new();
+        for name in DRIVER {
+            match load(name.as_ref()) {
+                // SAFETY: the driver's functions have the types of its header.
+                Ok(library) => return Ok(unsafe { Driver::of(library) }),
+                Err(error) => missing.push(error),
+            }
         }
-        // SAFETY: the library is present, so it is found.
-        check(unsafe { driver::sys::culib() }, "libcuda", DRIVER.iter().chain(&STREAMS))
-    });
-    match found {
-        // SAFETY: it was found.
-        Ok(()) => Ok(unsafe { driver::sys::culib() }),
-        Err(reason) => Err(BackendError::Unavailable { backend: BACKEND, reason: reason.clone() }),
+        Err(format!("the driver is not installed: {}", missing.join("; ")))
+    };
+    FOUND.get_or_init(find).as_ref().map_err(|reason| unavailable(reason.clone()))
+}
+
+/// NVRTC, or why it cannot be used.
+pub(crate) fn nvrtc() -> Result<&'static Nvrtc, BackendError> {
+    static FOUND: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
+    FOUND.get_or_init(find_nvrtc).as_ref().map_err(|reason| unavailable(reason.clone()))
+}
+
+/// The error of a function that a library does not have.
+pub(crate) fn lacks(library: &str, function: &str) -> BackendError {
+    unavailable(format!("{library} has no function {function}, it is too old"))
+}
+
+fn unavailable(reason: String) -> BackendError {
+    BackendError::Unavailable { backend: BACKEND, reason }
+}
+
+/// Loads a library, for as long as the process lives: its threads and handlers outlive every use.
+fn load(name: &OsStr) -> Result<&'static Library, String> {
+    // SAFETY: loading these libraries runs their initialisers, which is what they are for.
+    let library = unsafe { Library::new(name) }.map_err(|error| {
+        // The loader's own words, which name the file.
+        error.source().map_or_else(|| format!("{}: {error}", name.display()), ToString::to_string)
+    })?;
+    Ok(Box::leak(Box::new(library)))
+}
+
+/// Looks for the first NVRTC whose code this machine's driver can load, which is of the same major version or
+/// an earlier one; without a driver, or if there is no such, for the first of all.
+fn find_nvrtc() -> Result<Nvrtc, String> {
+    let newest = calls::version().map_or(c_int::MAX, |(major, _)| major);
+    let mut first = None;
+    for file in candidates() {
+        let Ok(library) = load(file.as_ref()) else { continue };
+        // SAFETY: NVRTC's functions have the types of its header.
+        let nvrtc = unsafe { Nvrtc::of(library) };
+        if version(&nvrtc).is_none_or(|(major, _)| major <= newest) {
+            return Ok(nvrtc);
+        }
+        first.get_or_insert(nvrtc);
     }
+    first.ok_or_else(|| {
+        let folders: Vec<_> = toolkits().iter().map(|folder| folder.display().to_string()).collect();
+        format!(
+            "the run-time compiler NVRTC is not installed: looked for {} in the loader's folders, for any \
+             version in {}; {} names another folder",
+            NVRTC.join(", "),
+            folders.join(", "),
+            FOLDERS[0],
+        )
+    })
 }
 
-/// Whether NVRTC is there, or why it cannot be used. A compiler that is found stays loaded.
-pub(crate) fn nvrtc() -> Result<(), BackendError> {
-    static FOUND: OnceLock<Result<(), String>> = OnceLock::new();
-    let found = FOUND.get_or_init(|| {
-        let folders = folders();
-        let present = || {
-            // SAFETY: loading the compiler runs its initialisers, which is what it is for.
-            unsafe { compiler::sys::is_culib_present() }
-        };
-        if !present() && !folders.iter().any(|folder| preload(folder) && present()) {
-            let folders: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
-            return Err(format!(
-                "the run-time compiler NVRTC is not installed: looked for libnvrtc.so, libnvrtc.so.13, \
-                 libnvrtc.so.12 and other names in the loader's folders, LD_LIBRARY_PATH and {}; {} names \
-                 another folder",
-                folders.join(", "),
-                FOLDERS[0],
-            ));
+/// Major and minor version of NVRTC.
+pub(crate) fn version(nvrtc: &Nvrtc) -> Option<(c_int, c_int)> {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: NVRTC writes the numbers.
+    let status = unsafe { nvrtc.nvrtcVersion?(&mut major, &mut minor) };
+    (status == Status::SUCCESS).then_some((major, minor))
+}
+
+/// Names and files that may be NVRTC, in the order in which they are tried. Folders are looked into when it
+/// is their turn.
+fn candidates() -> impl Iterator<Item = PathBuf> {
+    let named = std::env::var_os(FOLDERS[0]).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let names = NVRTC.iter().map(PathBuf::from);
+    let toolkits = toolkits().into_iter().flat_map(|folder| files(&folder));
+    named.into_iter().flat_map(|folder| files(&folder)).chain(names).chain(toolkits)
+}
+
+/// The folders of toolkits.
+fn toolkits() -> Vec<PathBuf> {
+    let named = FOLDERS[1..].iter().filter_map(|name| std::env::var_os(name).map(PathBuf::from));
+    let usual = (!cfg!(windows)).then(|| PathBuf::from("/usr/local/cuda"));
+    let all = named.filter(|folder| folder.is_absolute()).chain(usual);
+    all.map(|folder| folder.join(TOOLKIT)).collect()
+}
+
+/// The files of a folder that are NVRTC by their names, the newest first. Its companion, which some versions
+/// look for by name only, is loaded before.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = folder.read_dir() else { return Vec::new() };
+    let mut files = Vec::new();
+    for file in entries.flatten().map(|entry| entry.path()) {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let is_library = name.contains(".so.") || name.ends_with(".so") || name.ends_with(".dll");
+        if !is_library || name.contains(".alt.") {
+            continue;
         }
-        // SAFETY: the library is present, so it is found.
-        check(unsafe { compiler::sys::culib() }, "libnvrtc", NVRTC.iter())
-    });
-    found.clone().map_err(|reason| BackendError::Unavailable { backend: BACKEND, reason })
-}
-
-/// The first function that a library does not have.
-fn check<'a>(
-    library: &Library,
-    name: &str,
-    functions: impl Iterator<Item = &'a &'static str>,
-) -> Result<(), String> {
-    for function in functions {
-        // SAFETY: the address is not used.
-        if let Err(error) = unsafe { library.get::<*const ()>(function.as_bytes()) } {
-            return Err(format!("{name} has no function {function}, it is too old: {error}"));
-        }
-    }
-    Ok(())
-}
-
-/// Where NVRTC is looked for besides the loader's own folders.
-fn folders() -> Vec<PathBuf> {
-    let named = FOLDERS.iter().filter_map(|name| Some((*name, PathBuf::from(std::env::var_os(name)?))));
-    let named = named.filter(|(_, folder)| folder.is_absolute());
-    let toolkit =
-        |(name, folder): (&str, PathBuf)| if name == FOLDERS[0] { folder } else { folder.join("lib64") };
-    named.map(toolkit).chain(["/usr/local/cuda/lib64".into()]).collect()
-}
-
-/// Loads NVRTC from a folder, so that the loader knows it by its name from then on; its own companion first,
-/// which some versions look for by name only. Both stay loaded.
-fn preload(folder: &Path) -> bool {
-    let Ok(entries) = folder.read_dir() else { return false };
-    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    let name =
-        |file: &Path| file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    files.retain(|file| {
-        name(file).starts_with("libnvrtc") && name(file).contains(".so.") && !name(file).contains(".alt.")
-    });
-    files.sort_by_key(|file| !name(file).contains("builtins"));
-    let mut loaded = false;
-    for file in files {
-        // SAFETY: as in `nvrtc`; the folder is the user's own choice or the toolkit's.
-        if let Ok(library) = unsafe { Library::new(&file) } {
-            std::mem::forget(library);
-            loaded = true;
+        if name.starts_with("libnvrtc-builtins.so.") || name.starts_with("nvrtc-builtins64_") {
+            // Where it is of use, NVRTC says so itself when it is not there.
+            let _ = load(file.as_ref());
+        } else if name.starts_with("libnvrtc.so") || name.starts_with("nvrtc64_") {
+            files.push(file);
         }
     }
-    loaded
+    // Versions differ behind the point, or the underscore, and have two digits.
+    files.sort_by_key(|file| Reverse(file.clone()));
+    files
 }
 
 #[cfg(test)]
@@ -162,19 +150,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_functions_are_named() {
-        #[cfg(unix)]
-        {
-            let this: Library = libloading::os::unix::Library::this().into();
-            assert_eq!(check(&this, "this program", [&"malloc"].into_iter()), Ok(()));
-            let error = check(&this, "libcuda", [&"malloc", &"cuNeverMade"].into_iter()).unwrap_err();
-            assert!(error.starts_with("libcuda has no function cuNeverMade, it is too old: "), "{error}");
-        }
+    fn folders_without_nvrtc_are_passed_over() {
+        assert!(files(Path::new("/nonexistent")).is_empty());
+        assert!(files(Path::new("/")).is_empty());
     }
 
     #[test]
-    fn folders_without_nvrtc_are_passed_over() {
-        assert!(!preload(Path::new("/nonexistent")));
-        assert!(!preload(Path::new("/")));
+    fn the_newest_nvrtc_of_a_folder_comes_first() {
+        let folder = std::env::temp_dir().join(format!("fuseplan-nvrtc-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for name in [
+            "libnvrtc.so.12",
+            "libnvrtc.so.13",
+            "libnvrtc.alt.so.13",
+            "libnvrtc-builtins.so.13.0",
+            "libm.so.6",
+        ] {
+            std::fs::write(folder.join(name), "").unwrap();
+        }
+        assert_eq!(files(&folder), ["libnvrtc.so.13", "libnvrtc.so.12"].map(|name| folder.join(name)));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

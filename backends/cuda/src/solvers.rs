@@ -4,7 +4,6 @@ use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUfunction, CUfunction_attribute_enum as Attribute, CUmodule};
 use fuseplan_api::{Algorithm, BackendError, Constraint, DataType, Device, RawStream, Solver};
 use fuseplan_gpu::{
     CompileFailure, DATA_TYPE, Function, GEMM, Geometry, INFERENCE, JitSolver, Kernel, MainLoop,
@@ -13,7 +12,8 @@ use fuseplan_gpu::{
 };
 
 use crate::driver::{Context, call};
-use crate::{BACKEND, CudaDevice, arch, compiler};
+use crate::sys::{self, Opaque};
+use crate::{CudaDevice, arch, compiler};
 
 /// What the shared kernels need of CUDA C++.
 const VENDOR: &str = include_str!("../kernels/vendor.cuh");
@@ -127,8 +127,7 @@ impl Runtime for Cuda {
         image: &[u8],
         geometry: &Geometry,
     ) -> Result<CudaFunction, BackendError> {
-        let foreign = BackendError::Unsupported { backend: BACKEND, what: "a device of another backend" };
-        let device: &CudaDevice = device.as_any().downcast_ref().ok_or(foreign)?;
+        let device = CudaDevice::of(&**device)?;
         let name = CString::new(Kernel::NAME).unwrap_or_default();
         let _entered = device.context().enter()?;
         let mut module = ptr::null_mut();
@@ -139,9 +138,9 @@ impl Runtime for Cuda {
             module,
             function: ptr::null_mut(),
             context: device.context().clone(),
-            resources: Resources { registers: 0, local: 0 },
+            resources: Resources { registers: 0, local: 0, shared: 0, resident: None },
         };
-        let attribute = |function: CUfunction, which| -> Result<u32, BackendError> {
+        let attribute = |function: Opaque, which| -> Result<u32, BackendError> {
             let mut value = 0;
             // SAFETY: the function is of the loaded module; the driver writes the number.
             unsafe { call!(cuFuncGetAttribute(&mut value, which, function)) }?;
@@ -150,22 +149,34 @@ impl Runtime for Cuda {
         // SAFETY: the module is loaded and its name ends in a zero.
         unsafe {
             call!(cuModuleGetFunction(&mut loaded.function, module, name.as_ptr()))?;
-            let shared = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let shared = sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             call!(cuFuncSetAttribute(loaded.function, shared, geometry.shared as i32))?;
         }
+        let function = loaded.function;
         loaded.resources = Resources {
-            registers: attribute(loaded.function, Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
-            local: attribute(loaded.function, Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+            registers: attribute(function, sys::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            local: attribute(function, sys::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+            shared: attribute(function, sys::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+            resident: resident(function, geometry),
         };
         Ok(loaded)
     }
 }
 
+/// How many blocks a multiprocessor has room for at once, if the driver says.
+fn resident(function: Opaque, geometry: &Geometry) -> Option<u32> {
+    let (mut blocks, block, shared) = (0, geometry.block as i32, geometry.shared as usize);
+    // SAFETY: the function is loaded; the driver writes the number.
+    unsafe { call!(cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function, block, shared)) }
+        .ok()?;
+    u32::try_from(blocks).ok()
+}
+
 /// A loaded kernel.
 #[derive(Debug)]
 pub(crate) struct CudaFunction {
-    module: CUmodule,
-    function: CUfunction,
+    module: Opaque,
+    function: Opaque,
     context: Arc<Context>,
     resources: Resources,
 }
@@ -178,10 +189,9 @@ unsafe impl Sync for CudaFunction {}
 
 impl Drop for CudaFunction {
     fn drop(&mut self) {
-        if let Ok(_entered) = self.context.enter() {
-            // SAFETY: the module is unloaded once; the driver waits for launches that still run.
-            let _ = unsafe { call!(cuModuleUnload(self.module)) };
-        }
+        let _entered = self.context.enter();
+        // SAFETY: the module is unloaded once; the driver waits for launches that still run.
+        let _ = unsafe { call!(cuModuleUnload(self.module)) };
     }
 }
 
@@ -203,19 +213,7 @@ impl Function for CudaFunction {
         // SAFETY: the kernel's one parameter is a structure of these words, which the driver copies; the
         // caller answers for what they point to and for the stream.
         unsafe {
-            call!(cuLaunchKernel(
-                self.function,
-                x,
-                y,
-                z,
-                block,
-                1,
-                1,
-                shared,
-                stream.cast(),
-                parameters,
-                none
-            ))
+            call!(cuLaunchKernel(self.function, x, y, z, block, 1, 1, shared, stream, parameters, none))
         }
     }
 }

@@ -6,9 +6,8 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys;
 use fuseplan_api::*;
-use fuseplan_cuda::CudaBackend;
+use fuseplan_cuda::{CudaBackend, Graph};
 use half::f16;
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -188,37 +187,17 @@ fn repeated(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result
 fn captured(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<(), Failed> {
     let stream = device.create_stream()?;
     let plan = Plan::new(device, &stream, problem, solver, 0);
-    let raw: sys::CUstream = stream.raw().cast();
-    let ok = |result: sys::CUresult| match result {
-        sys::CUresult::CUDA_SUCCESS => Ok(()),
-        other => Err(Failed::from(format!("{other:?}"))),
-    };
-    let (mut graph, mut executable) = (ptr::null_mut(), ptr::null_mut());
-    let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_GLOBAL;
-    // A caller who captures has a current context: here the device's primary one.
-    let mut context = ptr::null_mut();
-    // SAFETY: the device is open, so the driver is initialised and the context is retained besides; the
-    // stream is live.
-    unsafe {
-        ok(sys::cuDevicePrimaryCtxRetain(&mut context, device.info().ordinal as i32))?;
-        ok(sys::cuCtxSetCurrent(context))?;
-        ok(sys::cuStreamBeginCapture_v2(raw, mode))?;
-        plan.launch(&stream);
-        ok(sys::cuStreamEndCapture(raw, &mut graph))?;
-    }
+    let graph = Graph::capture(&**device, |stream| {
+        plan.launch(stream);
+        Ok::<_, BackendError>(())
+    })?;
+    device.synchronize(&stream)?;
     if plan.elements(&stream).iter().any(|&byte| byte != 0xFF) {
         return Err("something ran at the capture".into());
     }
-    // SAFETY: the graph was captured; everything is destroyed once.
-    unsafe {
-        ok(sys::cuGraphInstantiateWithFlags(&mut executable, graph, 0))?;
-        ok(sys::cuGraphLaunch(executable, raw))?;
-        device.synchronize(&stream)?;
-        ok(sys::cuGraphExecDestroy(executable))?;
-        ok(sys::cuGraphDestroy(graph))?;
-        ok(sys::cuCtxSetCurrent(ptr::null_mut()))?;
-        ok(sys::cuDevicePrimaryCtxRelease_v2(device.info().ordinal as i32))?;
-    }
+    let graph = graph.instantiate()?;
+    // SAFETY: the plan's buffers live until they have been read.
+    unsafe { graph.launch(stream.raw()) }?;
     if plan.elements(&stream) != reference(device, &stream, problem, 0) {
         return Err("the replay gave another result".into());
     }

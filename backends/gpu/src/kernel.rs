@@ -52,11 +52,16 @@ impl Kernel {
 
     /// The choices made, the launch and what the compiler used, for people.
     pub fn describe(&self, resources: Resources) -> String {
-        let Geometry { grid: [x, y, z], block, shared } = self.geometry;
+        let Geometry { grid: [x, y, z], block, shared: dynamic } = self.geometry;
+        let Resources { registers, local, shared, resident } = resources;
+        let resident = resident.map_or(String::new(), |blocks| {
+            format!(" ({blocks}, that is {} threads, a compute unit at once)", blocks * block)
+        });
         format!(
-            "{}; {x}x{y}x{z} blocks of {block} threads, {} registers, {} bytes of local and {shared} of shared \
-             memory",
-            self.detail, resources.registers, resources.local
+            "{}; {x}x{y}x{z} blocks of {block} threads{resident}, {registers} registers, {local} bytes of local \
+             and {} of shared memory",
+            self.detail,
+            shared + dynamic
         )
     }
 }

@@ -38,6 +38,12 @@ pub enum CompileFailure {
     Log(String),
 }
 
+impl From<BackendError> for CompileFailure {
+    fn from(error: BackendError) -> Self {
+        CompileFailure::Backend(error)
+    }
+}
+
 /// A kernel on a device.
 pub trait Function: Debug + Send + Sync + 'static {
     /// What the compiler gave it.
@@ -66,4 +72,8 @@ pub struct Resources {
     pub registers: u32,
     /// Bytes of a thread's own memory: registers that were spilled, arrays that could not be registers.
     pub local: u32,
+    /// Bytes of shared memory of a block that the kernel declares, beside those of the launch.
+    pub shared: u32,
+    /// Blocks that a compute unit has room for at once; `None` where the driver does not say.
+    pub resident: Option<u32>,
 }

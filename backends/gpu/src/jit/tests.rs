@@ -48,7 +48,7 @@ thread_local! {
 
 impl Function for Arc<Launched> {
     fn resources(&self) -> Resources {
-        Resources { registers: 32, local: 0 }
+        Resources { registers: 32, local: 0, shared: 64, resident: Some(2) }
     }
 
     unsafe fn launch(&self, _: RawStream, _: &Geometry, arguments: &[u64]) -> Result<(), BackendError> {
@@ -163,4 +163,18 @@ fn the_longest_plan_fits_a_kernels_arguments() {
     problem.ops.push(Op::BiasForward { bias });
     let refusal = SOLVER.applies(&problem, &info).unwrap_err().to_string();
     assert_eq!(refusal, "null.direct.v1: number of operators is 33, accepted: at most 32");
+}
+
+#[test]
+fn a_launch_and_what_it_uses_is_said() {
+    let geometry = Geometry { grid: [132, 2, 1], block: 256, shared: 65536 };
+    let kernel = Kernel { source: String::new(), geometry, sizes: Vec::new(), detail: "tile".into() };
+    let resources = Resources { registers: 128, local: 0, shared: 1024, resident: None };
+    let rest = "128 registers, 0 bytes of local and 66560 of shared memory";
+    assert_eq!(kernel.describe(resources), format!("tile; 132x2x1 blocks of 256 threads, {rest}"));
+    let resident = "(2, that is 512 threads, a compute unit at once)";
+    assert_eq!(
+        kernel.describe(Resources { resident: Some(2), ..resources }),
+        format!("tile; 132x2x1 blocks of 256 threads {resident}, {rest}")
+    );
 }
