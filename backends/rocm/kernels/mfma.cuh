@@ -37,8 +37,9 @@ DEVICE Sums multiply(Fragment a, Fragment b, Sums c, bf16) {
 #endif
 }
 DEVICE Sums multiply(Fragment a, Fragment b, Sums c, float) {
+  typedef float Float4 __attribute__((ext_vector_type(4)));
+  const Float4 p = __builtin_bit_cast(Float4, a), q = __builtin_bit_cast(Float4, b);
 #pragma unroll
-  for (int e = 0; e < 4; e++)
-    c = __builtin_amdgcn_mfma_f32_32x32x2f32(__builtin_bit_cast(float, a[e]), __builtin_bit_cast(float, b[e]), c, 0, 0, 0);
+  for (int e = 0; e < 4; e++) c = __builtin_amdgcn_mfma_f32_32x32x2f32(p[e], q[e], c, 0, 0, 0);
   return c;
 }
