@@ -4,6 +4,7 @@ use fuseplan::{DataType, Handle};
 use fuseplan_suite::case::Case;
 use fuseplan_suite::corpus;
 use fuseplan_suite::data::{self, Tier};
+use fuseplan_suite::image::Alignment;
 use fuseplan_suite::library::Library;
 use fuseplan_suite::oracle::Operands;
 use fuseplan_suite::sample::Sample;
@@ -34,7 +35,7 @@ fn bits(library: &Library, (case, operands): &(Case, Operands)) -> Vec<(&'static
     let mut all = Vec::new();
     for solver in library.solvers() {
         let Ok(compiled) = library.compile(&built, Some(solver)) else { continue };
-        let outcome = library.execute(case, &built, &compiled, operands).unwrap();
+        let outcome = library.execute(case, &built, &compiled, operands, Alignment::Full).unwrap();
         let values = outcome.results.iter().flat_map(|(_, values)| values);
         all.push((*solver, values.map(|value| value.to_bits()).collect()));
     }

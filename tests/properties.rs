@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use fuseplan::{ActivationMode, BatchNormMode, DataType};
 use fuseplan_suite::case::{ActivationSpec, BatchNormSpec, BiasSpec, Case, ConvSpec, OpSpec, ResidualSpec};
 use fuseplan_suite::data::{self, EXACT_EPSILON, Tier};
+use fuseplan_suite::image::Alignment;
 use fuseplan_suite::layout::Layout;
 use fuseplan_suite::library::Library;
 use fuseplan_suite::oracle::{self, F32_ROUNDOFF, Operands};
@@ -18,7 +19,7 @@ static LIBRARY: LazyLock<Library> = LazyLock::new(|| Library::open("cpu").unwrap
 fn run(case: &Case, operands: &Operands) -> Vec<f64> {
     let built = LIBRARY.build(case).unwrap();
     let compiled = LIBRARY.compile(&built, None).unwrap();
-    let outcome = LIBRARY.execute(case, &built, &compiled, operands).unwrap();
+    let outcome = LIBRARY.execute(case, &built, &compiled, operands, Alignment::Full).unwrap();
     assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
     outcome.results.into_iter().next().unwrap().1
 }

@@ -11,24 +11,33 @@ const POISON: u8 = 0xff;
 /// Bytes of poison before and behind a tensor.
 const GUARD: usize = 256;
 
-/// A tensor in memory. In memory that is aligned to [`GUARD`], as every device's is, its first element is
-/// aligned to its size and to nothing more.
+/// Where tensors start: kernels may take another way through memory that allows wide accesses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alignment {
+    /// At multiples of 256 bytes.
+    Full,
+    /// At multiples of their element's size and of nothing more.
+    Element,
+}
+
+/// A tensor in memory that is aligned to [`GUARD`], as every device's is.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Image {
     descriptor: TensorDescriptor,
+    alignment: Alignment,
     bytes: Vec<u8>,
 }
 
 impl Image {
     /// A tensor with nothing written.
-    pub(crate) fn poisoned(descriptor: TensorDescriptor) -> Self {
+    pub(crate) fn poisoned(descriptor: TensorDescriptor, alignment: Alignment) -> Self {
         let bytes = vec![POISON; 2 * GUARD + descriptor.data_type().size() + descriptor.bytes()];
-        Image { descriptor, bytes }
+        Image { descriptor, alignment, bytes }
     }
 
     /// A tensor with values in the order N, C, (D,) H, W.
-    pub(crate) fn of(descriptor: TensorDescriptor, values: &[f64]) -> Self {
-        let mut image = Self::poisoned(descriptor);
+    pub(crate) fn of(descriptor: TensorDescriptor, alignment: Alignment, values: &[f64]) -> Self {
+        let mut image = Self::poisoned(descriptor, alignment);
         let size = descriptor.data_type().size();
         for (offset, &value) in offsets(&descriptor).zip(values) {
             let start = image.start() + offset * size;
@@ -44,7 +53,10 @@ impl Image {
 
     /// Where the first element lies.
     pub(crate) fn start(&self) -> usize {
-        GUARD + self.descriptor.data_type().size()
+        match self.alignment {
+            Alignment::Full => GUARD,
+            Alignment::Element => GUARD + self.descriptor.data_type().size(),
+        }
     }
 
     /// Everything, poison included.
@@ -103,16 +115,18 @@ mod tests {
     fn values_survive_and_damage_is_seen() {
         let descriptor = Layout::named("nhwc-gap2").describe(DataType::Half, &[2, 3, 2, 2]).unwrap();
         let values: Vec<f64> = (0..24).map(f64::from).collect();
-        let image = Image::of(descriptor, &values);
-        assert_eq!(image.values(), values);
-        assert_eq!(image.damage(), None);
-        assert!(Image::poisoned(descriptor).values().iter().all(|v| v.is_nan()));
-        // Before, in the first gap (behind three channels), and behind.
-        for at in [-1, 6, descriptor.bytes() as isize] {
-            let mut damaged = image.clone();
-            let byte = image.start().wrapping_add_signed(at);
-            damaged.bytes_mut()[byte] = 0;
-            assert_eq!(damaged.damage(), Some(at));
+        for alignment in [Alignment::Full, Alignment::Element] {
+            let image = Image::of(descriptor, alignment, &values);
+            assert_eq!(image.values(), values);
+            assert_eq!(image.damage(), None);
+            assert!(Image::poisoned(descriptor, alignment).values().iter().all(|v| v.is_nan()));
+            // Before, in the first gap (behind three channels), and behind.
+            for at in [-1, 6, descriptor.bytes() as isize] {
+                let mut damaged = image.clone();
+                let byte = image.start().wrapping_add_signed(at);
+                damaged.bytes_mut()[byte] = 0;
+                assert_eq!(damaged.damage(), Some(at));
+            }
         }
     }
 }

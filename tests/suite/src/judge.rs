@@ -5,6 +5,7 @@ use fuseplan::{DataType, TensorDescriptor};
 use crate::case::{Case, Refused, Stage};
 use crate::command;
 use crate::data::{self, EXACT_EPSILON, Tier};
+use crate::image::Alignment;
 use crate::library::{Library, Refusal};
 use crate::number::round;
 use crate::oracle::{self, F32_ROUNDOFF, Field, five};
@@ -51,20 +52,22 @@ fn judge_tier(library: &Library, case: &Case, tier: Tier, seed: u64) -> Result<(
             other => other.map_err(|refusal| unexpected(&case, solver, &refusal))?,
         };
         first = first.or(Some(solver));
-        let repeat = |text: String| report(&case, solver, tier, seed, &text);
-        let outcome = library.execute(&case, &built, &compiled, &operands).map_err(repeat)?;
-        if let Some(fault) = outcome.faults.first() {
-            return Err(repeat(fault.clone()));
-        }
-        if outcome.results.len() != expected.len() {
-            return Err(repeat(format!("{} results, want {}", outcome.results.len(), expected.len())));
-        }
-        for (at, ((data_type, found), field)) in outcome.results.iter().zip(&expected).enumerate() {
-            compare(*data_type, found, field)
-                .and_then(
-                    |()| if tier == Tier::Bound { compatible(*data_type, found, field) } else { Ok(()) },
-                )
-                .map_err(|text| repeat(format!("result {at}: {text}")))?;
+        for alignment in [Alignment::Full, Alignment::Element] {
+            let repeat = |text: String| report(&case, solver, (tier, alignment), seed, &text);
+            let outcome = library.execute(&case, &built, &compiled, &operands, alignment).map_err(repeat)?;
+            if let Some(fault) = outcome.faults.first() {
+                return Err(repeat(fault.clone()));
+            }
+            if outcome.results.len() != expected.len() {
+                return Err(repeat(format!("{} results, want {}", outcome.results.len(), expected.len())));
+            }
+            for (at, ((data_type, found), field)) in outcome.results.iter().zip(&expected).enumerate() {
+                compare(*data_type, found, field)
+                    .and_then(
+                        |()| if tier == Tier::Bound { compatible(*data_type, found, field) } else { Ok(()) },
+                    )
+                    .map_err(|text| repeat(format!("result {at}: {text}")))?;
+            }
         }
     }
     if first.copied() != Some(chosen.info().solver) {
@@ -155,7 +158,7 @@ fn judge_refusal(library: &Library, case: &Case, want: &Refused, seed: u64) -> R
     let operands = data::operands(&rest, Tier::Bound, seed);
     let expected = oracle::expect(&rest, &operands, F32_ROUNDOFF)?;
     let compiled = library.compile(built, None).map_err(|refusal| unexpected(&rest, "", &refusal))?;
-    let outcome = library.execute(&rest, built, &compiled, &operands)?;
+    let outcome = library.execute(&rest, built, &compiled, &operands, Alignment::Element)?;
     let (data_type, found) = &outcome.results[0];
     compare(*data_type, found, &expected[0])
         .map_err(|text| format!("{}: behind the rejection: {text}", case.id))
@@ -169,8 +172,9 @@ fn unexpected(case: &Case, solver: &str, refusal: &Refusal) -> String {
 }
 
 /// A failure with all that is needed to see it again.
-fn report(case: &Case, solver: &str, tier: Tier, seed: u64, text: &str) -> String {
-    let mut report = format!("{} on {solver}, tier {tier:?}, seed {seed}: {text}\n", case.id);
+fn report(case: &Case, solver: &str, (tier, alignment): (Tier, Alignment), seed: u64, text: &str) -> String {
+    let mut report =
+        format!("{} on {solver}, tier {tier:?}, alignment {alignment:?}, seed {seed}: {text}\n", case.id);
     report += &format!(
         "  {} {:?} {} -> {:?}, operators {:?}, alpha {:?}, beta {}\n",
         case.data_type,

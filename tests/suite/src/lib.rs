@@ -8,7 +8,7 @@ pub mod case;
 pub mod command;
 pub mod corpus;
 pub mod data;
-mod image;
+pub mod image;
 pub mod judge;
 pub mod layout;
 pub mod library;

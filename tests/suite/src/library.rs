@@ -13,7 +13,7 @@ use fuseplan::{
 use fuseplan_api::{Device, Stream};
 
 use crate::case::{Case, OpSpec, OperandSpec, Stage};
-use crate::image::Image;
+use crate::image::{Alignment, Image};
 use crate::oracle::{EXP_AVG_FACTOR, Operands};
 
 /// fuseplan on one device.
@@ -172,9 +172,10 @@ impl Library {
         built: &Built,
         compiled: &CompiledPlan,
         operands: &Operands,
+        alignment: Alignment,
     ) -> Result<Outcome, String> {
-        let first = self.execute_once(case, built, compiled, operands, false)?;
-        let second = self.execute_once(case, built, compiled, operands, true)?;
+        let first = self.execute_once(case, built, compiled, operands, alignment, false)?;
+        let second = self.execute_once(case, built, compiled, operands, alignment, true)?;
         let bits = |outcome: &Outcome| -> Vec<u64> {
             outcome.results.iter().flat_map(|(_, values)| values.iter().map(|v| v.to_bits())).collect()
         };
@@ -193,17 +194,18 @@ impl Library {
         built: &Built,
         compiled: &CompiledPlan,
         operands: &Operands,
+        alignment: Alignment,
         constant: bool,
     ) -> Result<Outcome, String> {
         let words = |error: &dyn std::fmt::Display| error.to_string();
         let plan = &built.plan;
-        let input = self.upload("the input", Image::of(*plan.input(), &operands.input))?;
+        let input = self.upload("the input", Image::of(*plan.input(), alignment, &operands.input))?;
         let separate = if case.in_place {
             None
         } else if case.beta == 0.0 {
-            Some(self.upload("the output", Image::poisoned(*plan.output()))?)
+            Some(self.upload("the output", Image::poisoned(*plan.output(), alignment))?)
         } else {
-            Some(self.upload("the output", Image::of(*plan.output(), &operands.prior))?)
+            Some(self.upload("the output", Image::of(*plan.output(), alignment, &operands.prior))?)
         };
         let mut read = Vec::new();
         let mut written = Vec::new();
@@ -211,7 +213,9 @@ impl Library {
             let mut buffers = Vec::new();
             for (spec, values) in specs.iter().zip(values) {
                 let descriptor = describe(spec, plan)?;
-                buffers.push(self.upload(&format!("{:?}", spec.role), Image::of(descriptor, values))?);
+                buffers.push(
+                    self.upload(&format!("{:?}", spec.role), Image::of(descriptor, alignment, values))?,
+                );
             }
             read.push(buffers);
         }
@@ -221,7 +225,7 @@ impl Library {
             let params = first.iter().rfind(|spec| spec.data_type == DataType::Float);
             let descriptor = describe(params.ok_or("a training operator has parameters")?, plan)?;
             for name in ["written first", "written second"] {
-                written.push(self.upload(name, Image::poisoned(descriptor))?);
+                written.push(self.upload(name, Image::poisoned(descriptor, alignment))?);
             }
         }
 
@@ -229,7 +233,8 @@ impl Library {
         for (i, id) in built.ids.iter().enumerate() {
             set(&mut args, *id, case, i, &read[i], &written, constant);
         }
-        let workspace = self.upload("workspace", Image::poisoned(bytes(compiled.workspace().max(1))?))?;
+        let workspace =
+            self.upload("workspace", Image::poisoned(bytes(compiled.workspace().max(1))?, alignment))?;
         let output = separate.as_ref().unwrap_or(&input);
         // SAFETY: every pointer is to memory of the device that an image of its descriptor was copied into,
         // which lives until the stream has been waited for below.
