@@ -1,25 +1,33 @@
 //! Run-time arguments: what is set for each operator, in any order, before or after the compile.
 
+mod copies;
+
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use fuseplan_api::{ActivationParams, DataType, Element, OpArgs, OpArgsKind, OpKind, Prepared};
+use fuseplan_api::{
+    ActivationParams, BackendError, DataType, Element, OpArgs, OpArgsKind, OpKind, Prepared, Stream,
+};
 
+use crate::buffer::{Block, DeviceBuffer};
+use crate::handle::Handle;
 use crate::operator::{OpId, Operator};
+use copies::Copies;
+pub(crate) use copies::{Resident, place};
 
-/// Memory that a plan reads: a slice, or a raw pointer to memory of the handle's device.
+/// Memory that a plan reads: a [`DeviceBuffer`], a slice, or a raw pointer to memory of the handle's device.
 #[derive(Debug, Clone, Copy)]
 pub struct Operand<'a> {
-    pub(crate) memory: Span,
+    pub(crate) memory: Span<'a>,
     constant: bool,
-    lifetime: PhantomData<&'a ()>,
 }
 
-/// Memory that a plan writes: a mutable slice, or a raw pointer to memory of the handle's device.
+/// Memory that a plan writes: a [`DeviceBuffer`], a mutable slice, or a raw pointer to memory of the
+/// handle's device.
 #[derive(Debug)]
 pub struct OperandMut<'a> {
-    memory: Span,
+    pub(crate) memory: Span<'a>,
     lifetime: PhantomData<&'a mut ()>,
 }
 
@@ -31,7 +39,8 @@ impl Operand<'_> {
     /// plan's descriptor says), lives until the plan's stream has passed the execution, and is not written
     /// meanwhile.
     pub unsafe fn from_raw(address: *const c_void, bytes: Option<usize>) -> Self {
-        Operand { memory: Span::new(address, bytes, None, false), constant: false, lifetime: PhantomData }
+        let memory = Span { address, bytes, data_type: None, written: false, place: Place::Raw };
+        Operand { memory, constant: false }
     }
 
     /// Promises that the contents do not change as long as the arguments with this operand live, so that a
@@ -53,20 +62,52 @@ impl OperandMut<'_> {
     /// As [`Operand::from_raw`], and nothing else reads or writes the memory until the stream has passed
     /// the execution.
     pub unsafe fn from_raw(address: *mut c_void, bytes: Option<usize>) -> Self {
-        OperandMut { memory: Span::new(address, bytes, None, true), lifetime: PhantomData }
+        OperandMut::new(address, bytes, None, Place::Raw)
     }
 
     /// An output that is not wanted.
     pub fn none() -> Self {
-        OperandMut { memory: Span::new(std::ptr::null(), None, None, true), lifetime: PhantomData }
+        OperandMut::new(std::ptr::null(), None, None, Place::Raw)
+    }
+}
+
+impl<'a> OperandMut<'a> {
+    fn new(
+        address: *const c_void,
+        bytes: Option<usize>,
+        data_type: Option<DataType>,
+        place: Place<'a>,
+    ) -> Self {
+        let memory = Span { address, bytes, data_type, written: true, place };
+        OperandMut { memory, lifetime: PhantomData }
     }
 }
 
 impl<'a, T: Element> From<&'a [T]> for Operand<'a> {
     fn from(slice: &'a [T]) -> Self {
-        let bytes = size_of_val(slice);
-        let memory = Span::new(slice.as_ptr().cast(), Some(bytes), Some(T::DATA_TYPE), false);
-        Operand { memory, constant: true, lifetime: PhantomData }
+        let memory = Span {
+            address: slice.as_ptr().cast(),
+            bytes: Some(size_of_val(slice)),
+            data_type: Some(T::DATA_TYPE),
+            written: false,
+            place: Place::Host,
+        };
+        Operand { memory, constant: true }
+    }
+}
+
+/// Like a slice's, the contents cannot change as long as the borrow lasts.
+impl<'a, T: Element> From<&'a DeviceBuffer<T>> for Operand<'a> {
+    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
+        let block = buffer.block();
+        let memory = Span {
+            address: block.address(),
+            bytes: Some(block.bytes()),
+            data_type: Some(T::DATA_TYPE),
+            written: false,
+            place: Place::Device(block),
+        };
+        Operand { memory, constant: true }
     }
 }
 
@@ -84,9 +125,15 @@ impl<'a, T: Element, const N: usize> From<&'a [T; N]> for Operand<'a> {
 
 impl<'a, T: Element> From<&'a mut [T]> for OperandMut<'a> {
     fn from(slice: &'a mut [T]) -> Self {
-        let bytes = size_of_val(slice);
-        let memory = Span::new(slice.as_mut_ptr().cast_const().cast(), Some(bytes), Some(T::DATA_TYPE), true);
-        OperandMut { memory, lifetime: PhantomData }
+        let (address, bytes) = (slice.as_mut_ptr().cast_const().cast(), size_of_val(slice));
+        OperandMut::new(address, Some(bytes), Some(T::DATA_TYPE), Place::Host)
+    }
+}
+
+impl<'a, T: Element> From<&'a mut DeviceBuffer<T>> for OperandMut<'a> {
+    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
+        let block = buffer.block();
+        OperandMut::new(block.address(), Some(block.bytes()), Some(T::DATA_TYPE), Place::Device(block))
     }
 }
 
@@ -96,12 +143,29 @@ impl<'a, T: Element> From<&'a mut Vec<T>> for OperandMut<'a> {
     }
 }
 
+impl<'a, T: Element, const N: usize> From<&'a mut [T; N]> for OperandMut<'a> {
+    fn from(array: &'a mut [T; N]) -> Self {
+        array.as_mut_slice().into()
+    }
+}
+
 pub(crate) mod sealed {
     use super::*;
 
+    /// Whose an address is.
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) enum Place<'a> {
+        /// A slice in host memory.
+        Host,
+        /// Memory of the handle's device, as the caller promised.
+        Raw,
+        /// Memory of a device that keeps track of the streams that use it.
+        Device(&'a Block),
+    }
+
     /// An address with what is known of the memory there.
     #[derive(Debug, Clone, Copy)]
-    pub struct Span {
+    pub struct Span<'a> {
         pub(crate) address: *const c_void,
         /// `None` for raw pointers of unknown extent.
         pub(crate) bytes: Option<usize>,
@@ -109,35 +173,48 @@ pub(crate) mod sealed {
         pub(crate) data_type: Option<DataType>,
         /// Whether the plan writes there.
         pub(crate) written: bool,
+        pub(crate) place: Place<'a>,
     }
 
     // SAFETY: a span is an address and facts about it; whoever dereferences it answers for that.
-    unsafe impl Send for Span {}
+    unsafe impl Send for Span<'_> {}
     // SAFETY: as above.
-    unsafe impl Sync for Span {}
+    unsafe impl Sync for Span<'_> {}
 
-    impl Span {
-        pub(crate) fn new(
-            address: *const c_void,
-            bytes: Option<usize>,
-            data_type: Option<DataType>,
-            written: bool,
-        ) -> Self {
-            Span { address, bytes, data_type, written }
+    impl<'a> Span<'a> {
+        /// Whether this is a slice in host memory.
+        pub(crate) fn is_host(&self) -> bool {
+            matches!(self.place, Place::Host)
+        }
+
+        /// A buffer there is to be used by something launched into `stream` next.
+        pub(crate) fn use_on(&self, stream: &Stream) -> Result<(), BackendError> {
+            match self.place {
+                Place::Device(block) if self.written => block.write_on(stream),
+                Place::Device(block) => block.read_on(stream),
+                _ => Ok(()),
+            }
+        }
+
+        /// The bytes of a slice in host memory that is read.
+        pub(crate) fn host_bytes(&self) -> Option<&'a [u8]> {
+            let bytes = self.bytes.filter(|_| self.is_host() && !self.written)?;
+            // SAFETY: the span was made from a slice of numbers of this size, borrowed for `'a`.
+            Some(unsafe { std::slice::from_raw_parts(self.address.cast(), bytes) })
         }
     }
 
     /// What arguments are made of.
-    pub trait Lower {
+    pub trait Lower<'a> {
         /// The backend's form and the memory behind it, in the order of
         /// [`operands`](crate::execute::operands).
-        fn lower(self) -> (OpArgs, Vec<Span>);
+        fn lower(self) -> (OpArgs, Vec<Span<'a>>);
     }
 }
-pub(crate) use sealed::{Lower, Span};
+pub(crate) use sealed::{Lower, Place, Span};
 
 /// The arguments of one operator.
-pub trait Arguments<'a>: sealed::Lower {}
+pub trait Arguments<'a>: sealed::Lower<'a> {}
 
 macro_rules! arguments {
     (
@@ -192,8 +269,8 @@ macro_rules! arguments {
             }
         }
 
-        impl sealed::Lower for $name<'_> {
-            fn lower(self) -> (OpArgs, Vec<Span>) {
+        impl<'a> sealed::Lower<'a> for $name<'a> {
+            fn lower(self) -> (OpArgs, Vec<Span<'a>>) {
                 let $this = &self;
                 let kind = $kind;
                 let spans = vec![$(self.$read.memory,)* $(self.$write.memory,)*];
@@ -336,23 +413,28 @@ arguments!(
 /// The arguments of a plan's operators, keyed by operator.
 ///
 /// May be filled before or after the compile, in any order; setting again overwrites. May be used for any
-/// number of executions. Slices stay borrowed as long as the arguments live.
+/// number of executions. Slices and buffers stay borrowed as long as the arguments live.
+///
+/// Slices that plans read may be used on any device: where a device has memory of its own, they are copied
+/// there at the first execution, and the copy is kept as long as the arguments live and the operator's are
+/// not set again.
 #[derive(Debug, Default)]
 pub struct OperatorArgs<'a> {
     /// One entry for each operator index up to the highest that was set.
     ops: Vec<OpArgs>,
-    slots: Vec<Slot>,
+    slots: Vec<Slot<'a>>,
+    copies: Copies,
     lifetime: PhantomData<&'a mut ()>,
 }
 
 /// What is known of an operator's arguments besides the arguments.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Slot {
+pub(crate) struct Slot<'a> {
     /// The plan whose operator this was set for.
     pub(crate) plan: u64,
     /// `None` where nothing was set.
     pub(crate) kind: Option<OpKind>,
-    pub(crate) spans: Vec<Span>,
+    pub(crate) spans: Vec<Span<'a>>,
 }
 
 impl<'a> OperatorArgs<'a> {
@@ -368,6 +450,7 @@ impl<'a> OperatorArgs<'a> {
             self.ops.push(OpArgs { alpha: 1.0, beta: 0.0, kind: OpArgsKind::Unset });
             self.slots.push(Slot::default());
         }
+        self.copies.forget(operator.index);
         self.ops[operator.index] = args;
         self.slots[operator.index] = Slot { plan: operator.plan, kind: Some(O::KIND), spans };
         self
@@ -377,7 +460,28 @@ impl<'a> OperatorArgs<'a> {
         &self.ops
     }
 
-    pub(crate) fn slots(&self) -> &[Slot] {
+    pub(crate) fn slots(&self) -> &[Slot<'a>] {
         &self.slots
+    }
+
+    /// Every operand.
+    pub(crate) fn spans(&self) -> impl Iterator<Item = &Span<'a>> {
+        self.slots.iter().flat_map(|slot| &slot.spans)
+    }
+
+    /// The addresses of an operator's operands, of copies where there are any.
+    pub(crate) fn addresses(&self, index: usize, resident: Option<&Resident>) -> Vec<*mut c_void> {
+        let spans = self.slots[index].spans.iter().enumerate();
+        let copy = |operand| resident.and_then(|resident| resident.address((index, operand)));
+        spans.map(|(operand, span)| copy(operand).unwrap_or(span.address.cast_mut())).collect()
+    }
+
+    /// The arguments with every slice that is read replaced by its copy in the memory of the handle's
+    /// device; `None` where there is nothing to replace.
+    pub(crate) fn resident(&self, handle: &Handle) -> Result<Option<Arc<Resident>>, BackendError> {
+        if !self.spans().any(|span| span.is_host() && !span.written) {
+            return Ok(None);
+        }
+        self.copies.resident(handle, &self.ops, &self.slots).map(Some)
     }
 }

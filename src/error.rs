@@ -3,6 +3,7 @@
 use fuseplan_api::{BackendError, DescriptorError, RunError};
 use thiserror::Error;
 
+use crate::buffer::BufferError;
 use crate::cache::BinaryError;
 use crate::execute::ExecuteError;
 use crate::plan::{AppendError, PlanError};
@@ -30,6 +31,9 @@ pub enum Error {
     /// An execution was refused or failed.
     #[error(transparent)]
     Execute(#[from] ExecuteError),
+    /// A copy between a buffer and a slice failed.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
     /// A backend or device cannot do what was asked.
     #[error(transparent)]
     Backend(#[from] BackendError),

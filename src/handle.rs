@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use fuseplan_api::{
-    Backend, BackendError, Binary, Ceilings, DataType, Device, DeviceInfo, Discovery, Problem, RawStream,
-    RunError, Stream,
+    Backend, BackendError, Binary, Ceilings, DataType, Device, DeviceInfo, Discovery, Memory, MemoryKind,
+    Problem, RawStream, RunError, Stream,
 };
 
 use crate::cache::Cache;
@@ -102,8 +102,16 @@ impl Context {
         Arc::new(Context { target, device, cache: Cache::default() })
     }
 
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
     pub(crate) fn device(&self) -> &Arc<dyn Device> {
         &self.device
+    }
+
+    pub(crate) fn memory(&self) -> &dyn Memory {
+        self.device.memory()
     }
 
     pub(crate) fn build(&self, problem: &Problem, options: &CompileOptions) -> Result<Built, CompileError> {
@@ -128,8 +136,7 @@ pub struct Handle {
 
 impl Handle {
     /// The backend that the environment variable `FUSEPLAN_BACKEND` names, else the best that has a device
-    /// on this machine; the CPU always has. A GPU's handle runs plans by
-    /// [`CompiledPlan::execute_raw`](crate::CompiledPlan::execute_raw) only.
+    /// on this machine; the CPU always has.
     ///
     /// # Errors
     /// The variable names no backend of this build, or a backend without a device; the driver refuses.
@@ -170,6 +177,12 @@ impl Handle {
         Self::on(share((backend.name(), ordinal), || Ok(Context::new(backend, backend.open(ordinal)?)))?)
     }
 
+    /// A device that is opened already.
+    #[cfg(test)]
+    pub(crate) fn of(backend: &'static dyn Backend, device: Arc<dyn Device>) -> Result<Self, BackendError> {
+        Self::on(Context::new(backend, device))
+    }
+
     fn on(context: Arc<Context>) -> Result<Self, BackendError> {
         let stream = context.device.create_stream()?;
         Ok(Handle { context, stream })
@@ -179,7 +192,8 @@ impl Handle {
     /// backend's default stream. CPUs ignore it.
     ///
     /// # Safety
-    /// The stream belongs to this handle's device and outlives the result and its clones.
+    /// The stream belongs to this handle's device, outlives the result, its clones and what was made with
+    /// them, and is the same one for every thread (`CU_STREAM_PER_THREAD` is not).
     pub unsafe fn with_stream(&self, stream: RawStream) -> Self {
         Handle { context: self.context.clone(), stream: Stream::borrowed(stream) }
     }
@@ -187,6 +201,16 @@ impl Handle {
     /// The stream that plans run on.
     pub fn stream(&self) -> RawStream {
         self.stream.raw()
+    }
+
+    /// The same with what keeps it alive.
+    pub(crate) fn stream_owner(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Whether the device reads host memory, or has memory of its own.
+    pub fn memory_kind(&self) -> MemoryKind {
+        self.context.memory().kind()
     }
 
     /// What the device is.

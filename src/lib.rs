@@ -46,7 +46,12 @@
 
 #[allow(unsafe_code, reason = "raw operands: the constructors state what is promised")]
 mod args;
+#[allow(unsafe_code, reason = "memory of devices")]
+mod buffer;
 mod cache;
+#[cfg(test)]
+#[allow(unsafe_code, reason = "passing a kernel's arguments on")]
+mod double;
 mod env;
 mod error;
 mod execute;
@@ -62,14 +67,15 @@ pub use args::{
     ActivationBackwardArgs, ActivationForwardArgs, Arguments, BatchNormBackwardArgs, BatchNormForwardArgs,
     BatchNormInferenceArgs, BiasForwardArgs, ConvForwardArgs, Operand, OperandMut, OperatorArgs,
 };
+pub use buffer::{BufferError, DeviceBuffer};
 pub use cache::BinaryError;
 pub use error::Error;
 pub use execute::ExecuteError;
 pub use fuseplan_api::{
     ActivationMode, ActivationParams, Algorithm, BackendError, BatchNormMode, BuildError, Ceilings,
     ConvolutionDescriptor, ConvolutionMode, DataType, DescriptorError, DeviceInfo, Discovery, Element,
-    ExecutableInfo, MathMode, Op, OpKind, Problem, RawStream, Refusal, RunError, TensorDescriptor,
-    TensorLayout,
+    ExecutableInfo, MathMode, MemoryKind, Op, OpKind, Problem, RawStream, Refusal, RunError,
+    TensorDescriptor, TensorLayout,
 };
 pub use handle::{Handle, Target, backends, discover};
 pub use operator::{
@@ -93,5 +99,6 @@ const _: () = {
     shareable::<CompiledPlan>();
     shareable::<CompiledBinary>();
     shareable::<OperatorArgs<'static>>();
+    shareable::<DeviceBuffer<f32>>();
     shareable::<Error>();
 };

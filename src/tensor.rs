@@ -1,33 +1,35 @@
-//! Tensors in host memory: a descriptor and a slice.
+//! Tensors: a descriptor and memory.
 
-use fuseplan_api::{DataType, Element, TensorDescriptor};
+use fuseplan_api::TensorDescriptor;
+
+use crate::args::{Operand, OperandMut};
 
 /// A tensor that a plan reads.
 #[derive(Debug, Clone, Copy)]
-pub struct Tensor<'a, T> {
+pub struct Tensor<'a> {
     pub(crate) descriptor: &'a TensorDescriptor,
-    pub(crate) data: &'a [T],
+    pub(crate) operand: Operand<'a>,
 }
 
 /// A tensor that a plan writes.
 #[derive(Debug)]
-pub struct TensorMut<'a, T> {
+pub struct TensorMut<'a> {
     pub(crate) descriptor: &'a TensorDescriptor,
-    pub(crate) data: &'a mut [T],
+    pub(crate) operand: OperandMut<'a>,
 }
 
-impl<'a, T: Element> Tensor<'a, T> {
-    /// Elements and their descriptor. Whether they fit one another and the plan is checked when a plan runs.
-    pub fn new(descriptor: &'a TensorDescriptor, data: &'a [T]) -> Self {
-        Tensor { descriptor, data }
+impl<'a> Tensor<'a> {
+    /// Elements ([`DeviceBuffer`](crate::DeviceBuffer), slice or raw pointer) and their descriptor. Whether
+    /// they fit one another and the plan is checked when a plan runs.
+    pub fn new(descriptor: &'a TensorDescriptor, elements: impl Into<Operand<'a>>) -> Self {
+        Tensor { descriptor, operand: elements.into() }
     }
-
-    pub(crate) const DATA_TYPE: DataType = T::DATA_TYPE;
 }
 
-impl<'a, T: Element> TensorMut<'a, T> {
-    /// Elements and their descriptor. Whether they fit one another and the plan is checked when a plan runs.
-    pub fn new(descriptor: &'a TensorDescriptor, data: &'a mut [T]) -> Self {
-        TensorMut { descriptor, data }
+impl<'a> TensorMut<'a> {
+    /// Elements ([`DeviceBuffer`](crate::DeviceBuffer), slice or raw pointer) and their descriptor. Whether
+    /// they fit one another and the plan is checked when a plan runs.
+    pub fn new(descriptor: &'a TensorDescriptor, elements: impl Into<OperandMut<'a>>) -> Self {
+        TensorMut { descriptor, operand: elements.into() }
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fuseplan::Handle;
+use fuseplan::{Handle, MemoryKind};
 
 use crate::abi::{
     Bool, In, Out, export, miopenAcceleratorQueue_t, miopenAllocatorFunction, miopenDeallocatorFunction,
@@ -92,7 +92,7 @@ impl HandleObject {
 
     /// Whether the device reads host memory.
     pub(crate) fn is_host(&self) -> bool {
-        self.state().handle.device_info().backend == "cpu"
+        self.state().handle.memory_kind() == MemoryKind::Host
     }
 
     /// Refuses what is done by the host itself on devices with memory of their own.

@@ -4,11 +4,10 @@ use fuseplan::{
     ActivationForward, ActivationForwardArgs, ActivationMode, ActivationParams, BatchNormInference,
     BatchNormInferenceArgs, BatchNormMode, BiasForward, BiasForwardArgs, CompileOptions, CompiledPlan,
     ConvForward, ConvForwardArgs, ConvolutionDescriptor, Error, ExecuteError, FusionDirection, FusionPlan,
-    Handle, OpId, OperatorArgs, Tensor, TensorDescriptor, TensorMut,
+    Handle, OpId, Operand, OperandMut, OperatorArgs, Tensor, TensorDescriptor, TensorMut,
 };
 
 use crate::element::{Random, Scalar};
-use crate::verify::REFERENCE;
 
 /// Added to the variance, as MIOpenDriver does.
 const EPSILON: f64 = 1e-6;
@@ -128,13 +127,8 @@ pub(crate) struct Ready<'a> {
 }
 
 impl Ready<'_> {
-    /// Whether the plan runs on the solver that results are verified with.
-    pub(crate) fn is_reference(&self) -> bool {
-        self.compiled.info().solver == REFERENCE
-    }
-
     /// Executes the plan.
-    pub(crate) fn run<T: Scalar>(&self, input: &[T], output: &mut [T]) -> Result<(), ExecuteError> {
+    pub(crate) fn run(&self, input: Operand<'_>, output: OperandMut<'_>) -> Result<(), ExecuteError> {
         let x = Tensor::new(self.compiled.input(), input);
         let y = TensorMut::new(self.compiled.output(), output);
         self.compiled.execute(&self.handle, x, y, &self.args)

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 /// Where to run.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceFlags {
-    /// The backend; if not given, FUSEPLAN_BACKEND, else cpu
+    /// The backend; if not given, FUSEPLAN_BACKEND, else the best that has a device
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
     /// Number of threads of the cpu backend
@@ -20,8 +20,6 @@ impl DeviceFlags {
     /// The handle to run on.
     pub(crate) fn handle(&self) -> Result<Handle, Failure> {
         let handle = match (self.backend.as_deref(), self.threads) {
-            // The command runs on slices in host memory, which GPUs do not take: they must be asked for.
-            (None, None) if std::env::var_os("FUSEPLAN_BACKEND").is_none() => Ok(Handle::cpu()),
             (None, None) => Handle::new(),
             (Some(name), None) => Handle::open(name, 0),
             (None | Some("cpu"), Some(threads)) => Handle::cpu_with_threads(threads),

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use fuseplan::{Ceilings, CompileError, Error, Handle, Refusal};
+use fuseplan::{Ceilings, CompileError, CompiledPlan, Error, Handle, Refusal};
 use serde_json::{Value, json};
 
-use crate::chain::{Chain, Operands, Plan, Ready};
+use crate::chain::{Chain, Operands, Plan};
 use crate::element::{Random, Scalar, for_precision};
 use crate::failure::Failure;
 use crate::flags::{FusionFlags, Request};
 use crate::measure::{self, Floor};
 use crate::output::Output;
-use crate::verify;
+use crate::sequence::{Rotation, Sequence};
 
 /// How long a fusion is measured.
 const BUDGET: Duration = Duration::from_millis(500);
@@ -32,8 +32,9 @@ fn explain<T: Scalar>(
     let plan = Plan::new(chain.input, &chain.steps)?;
     let mut random = Random::new(flags.own.seed);
     let operands = Operands::<T>::random(chain, plan.plan.output(), &mut random, 0.0);
-    let ready = match plan.compile(handle, &flags.own.compile_options(), &operands) {
-        Ok(ready) => ready,
+    let options = flags.own.compile_options();
+    let compiled = match plan.plan.compile_with(handle, &options).map_err(Error::from) {
+        Ok(compiled) => compiled,
         Err(Error::Compile(CompileError::NoSolver { device, chain: operators, refusals })) => {
             output.line(plan.plan.problem())?;
             output.line(format!("device     {device}"))?;
@@ -47,27 +48,28 @@ fn explain<T: Scalar>(
         }
         Err(error) => return Err(error.into()),
     };
-    output.line(&ready.compiled)?;
+    output.line(&compiled)?;
 
     let input: Vec<T> = random.numbers(chain.input.span(), 0.0);
-    let mut result = verify::poisoned(plan.plan.output());
-    let mut work = || ready.run(&input, &mut result);
+    let count = Rotation::<T>::sets(handle, compiled.problem().bytes());
+    let mut sets = Rotation::new(count, || Sequence::fused(chain, handle, &options, &input, &operands))?;
+    let mut work = || sets.run();
     work().map_err(Error::from)?;
     let times = measure::interleaved(handle, BUDGET, &mut [&mut work])?;
-    let seconds = measure::median(&times[0]);
+    let seconds = measure::median(&times[0]) / count as f64;
     // A device that cannot measure its limits is still explained.
     let ceilings = handle.ceilings(chain.input.data_type());
-    report(&ready, seconds, times[0].len(), ceilings.map_err(|error| error.to_string()), output)
+    report(&compiled, seconds, times[0].len(), ceilings.map_err(|error| error.to_string()), output)
 }
 
 fn report(
-    ready: &Ready<'_>,
+    compiled: &CompiledPlan,
     seconds: f64,
     runs: usize,
     ceilings: Result<Ceilings, String>,
     output: &Output,
 ) -> Result<(), Failure> {
-    let problem = ready.compiled.problem();
+    let problem = compiled.problem();
     let (flops, bytes) = (problem.flops(), problem.bytes());
     let rates =
         |seconds: f64| format!("{:.1} GFLOP/s, {:.1} GB/s", flops / seconds * 1e-9, bytes / seconds * 1e-9);
@@ -93,18 +95,18 @@ fn report(
             None
         }
     };
-    let info = ready.compiled.info();
+    let info = compiled.info();
     output.object(
         "explain",
         json!({
             "problem": problem.to_string(),
-            "device": ready.compiled.target().to_string(),
+            "device": compiled.target().to_string(),
             "solver": info.solver,
             "algorithm": info.algorithm.to_string(),
             "kernels": info.kernels,
             "workspace": info.workspace,
             "detail": info.detail,
-            "refused": refusals_json(ready.compiled.refusals()),
+            "refused": refusals_json(compiled.refusals()),
             "flops": flops,
             "bytes": bytes,
             "time_ms": seconds * 1e3,

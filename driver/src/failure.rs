@@ -60,9 +60,7 @@ impl From<Error> for Failure {
             Error::Plan(_)
             | Error::Append(_)
             | Error::Compile(_)
-            | Error::Execute(ExecuteError::HostMemory { .. } | ExecuteError::Workspace { .. }) => {
-                Failure::Unsupported(text)
-            }
+            | Error::Execute(ExecuteError::Workspace { .. }) => Failure::Unsupported(text),
             Error::Backend(_) => Failure::NoDevice(text),
             _ => Failure::WrongResult(text),
         }

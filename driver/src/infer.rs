@@ -2,14 +2,15 @@
 
 use std::time::Instant;
 
-use fuseplan::{BatchNormMode, Error, Handle};
+use fuseplan::{BatchNormMode, CompiledPlan, Error, Handle};
 use serde_json::{Value, json};
 
-use crate::chain::{Chain, Operands, Plan, Ready, Step};
+use crate::chain::{Chain, Operands, Plan, Step};
 use crate::element::{Random, Scalar, for_precision};
 use crate::failure::Failure;
 use crate::flags::{FusionFlags, Request};
 use crate::output::Output;
+use crate::sequence::Sequence;
 use crate::verify::{self, Verdict};
 
 /// Runs a primitive.
@@ -44,9 +45,10 @@ fn run_chain<T: Scalar>(
     let plan = Plan::new(chain.input, &chain.steps)?;
     let input: Vec<T> = random.numbers(chain.input.span(), 0.0);
     let operands = Operands::random(chain, plan.plan.output(), &mut random, 0.0);
-    let ready = plan.compile(handle, &flags.own.compile_options(), &operands)?;
-    let mut result = verify::poisoned(plan.plan.output());
-    let times = Times::measure(&ready, handle, flags.iter, &input, &mut result)?;
+    let options = flags.own.compile_options();
+    let mut fused = Sequence::fused(chain, handle, &options, &input, &operands)?;
+    let times = Times::measure(&mut fused, handle, flags.iter)?;
+    let result = fused.output()?;
     if flags.wall != 0 {
         let (wall, count) = times.average(|run| run.wall);
         output.line(format!("Wall-clock Time Elapsed: {wall:.6} ms, for {count} iterations."))?;
@@ -60,14 +62,17 @@ fn run_chain<T: Scalar>(
             ))?;
         }
     }
-    if flags.verify != 0 && ready.is_reference() {
+    let runs_on_reference = fused.compiled().any(|compiled| compiled.info().solver == verify::REFERENCE);
+    if flags.verify != 0 && runs_on_reference {
         eprintln!("note: the plan ran on {}, so its result is compared with itself", verify::REFERENCE);
     }
     let verdict = match flags.verify {
         0 => None,
         _ => Some(verify_result(flags, chain, &input, &operands, &result, output)?),
     };
-    output.object("run", report(flags, &random, &ready, &times, verdict))?;
+    for compiled in fused.compiled() {
+        output.object("run", report(flags, &random, compiled, &times, verdict))?;
+    }
     match verdict {
         Some(verdict) if !verdict.passes() => Err(Failure::WrongResult(format!(
             "the result differs from the reference's; to run it again: fuseplan {}",
@@ -109,11 +114,10 @@ fn verify_result<T: Scalar>(
 fn report(
     flags: &FusionFlags,
     random: &Random,
-    ready: &Ready<'_>,
+    compiled: &CompiledPlan,
     times: &Times,
     verdict: Option<Verdict>,
 ) -> Value {
-    let compiled = &ready.compiled;
     json!({
         "command": command_line(),
         "fusion": flags.fusion_mode.to_string(),
@@ -145,16 +149,14 @@ struct Times(Vec<Run>);
 
 impl Times {
     fn measure<T: Scalar>(
-        ready: &Ready<'_>,
+        fused: &mut Sequence<'_, T>,
         handle: &Handle,
         iterations: u32,
-        input: &[T],
-        result: &mut [T],
     ) -> Result<Self, Error> {
         let mut runs = Vec::new();
         for _ in 0..iterations {
             let start = Instant::now();
-            let (kernel, executed) = handle.time(|| ready.run(input, result))?;
+            let (kernel, executed) = handle.time(|| fused.run())?;
             executed?;
             let milliseconds = |time: std::time::Duration| time.as_secs_f64() * 1e3;
             runs.push(Run { kernel: milliseconds(kernel), wall: milliseconds(start.elapsed()) });

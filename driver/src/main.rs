@@ -17,6 +17,7 @@ mod infer;
 mod inspect;
 mod measure;
 mod output;
+mod sequence;
 mod verify;
 
 use std::process::ExitCode;

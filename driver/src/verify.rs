@@ -26,7 +26,7 @@ pub(crate) fn reference<T: Scalar>(
     let options = CompileOptions::default().with_solver(REFERENCE);
     let ready = plan.compile(&Handle::cpu(), &options, operands)?;
     let mut output = poisoned(plan.plan.output());
-    ready.run(input, &mut output)?;
+    ready.run(input.into(), (&mut output).into())?;
     Ok(output)
 }
 

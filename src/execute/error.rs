@@ -1,6 +1,6 @@
 //! Why an execution was refused, or how it failed.
 
-use fuseplan_api::{DataType, OpKind, RunError, TensorDescriptor};
+use fuseplan_api::{BackendError, DataType, OpKind, RunError, TensorDescriptor};
 use thiserror::Error;
 
 /// An execution that was refused, or failed.
@@ -34,11 +34,15 @@ pub enum ExecuteError {
         /// The handle's device.
         handle: String,
     },
-    /// Host slices for a device that does not read host memory.
-    #[error("{device} does not read host memory; use execute_raw with its own pointers")]
-    HostMemory {
-        /// The device.
-        device: String,
+    /// A buffer in the memory of another device.
+    #[error("{operand} is in the memory of {found}, the handle is of {expected}")]
+    OtherMemory {
+        /// The operator and operand.
+        operand: String,
+        /// The buffer's device.
+        found: String,
+        /// The handle's device.
+        expected: String,
     },
     /// An operator has no arguments.
     #[error("{kind} (operator {index}) has no arguments")]
@@ -141,6 +145,12 @@ pub enum ExecuteError {
     /// The launch failed.
     #[error(transparent)]
     Run(#[from] RunError),
+}
+
+impl From<BackendError> for ExecuteError {
+    fn from(error: BackendError) -> Self {
+        ExecuteError::Run(error.into())
+    }
 }
 
 /// Two descriptors that print alike differ in unused strides; then those are shown.

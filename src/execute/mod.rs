@@ -3,15 +3,18 @@
 
 mod error;
 mod operands;
+mod staged;
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
-use fuseplan_api::{Element, MemoryKind, Op, OpKind, RunArgs, TensorDescriptor};
+use fuseplan_api::{MemoryKind, Op, OpKind, RunArgs, RunError, TensorDescriptor};
 
 pub use error::ExecuteError;
 pub(crate) use operands::{OperandSpec, operands};
 
-use crate::args::{OperatorArgs, Slot, Span};
+use crate::args::{OperatorArgs, Place, Resident, Slot, Span};
+use crate::buffer::Block;
 use crate::handle::Handle;
 use crate::plan::CompiledPlan;
 use crate::tensor::{Tensor, TensorMut};
@@ -25,7 +28,7 @@ struct Region {
 }
 
 impl Region {
-    fn new(span: &Span, descriptor: &TensorDescriptor) -> Self {
+    fn new(span: &Span<'_>, descriptor: &TensorDescriptor) -> Self {
         Region { start: span.address.addr(), bytes: descriptor.bytes(), written: span.written }
     }
 
@@ -36,86 +39,54 @@ impl Region {
 }
 
 impl CompiledPlan {
-    /// Runs on slices in host memory and waits. Nothing is allocated after the first execution of a plan on
-    /// a thread.
+    /// Runs the plan on [`DeviceBuffer`](crate::DeviceBuffer)s, slices or raw operands.
+    ///
+    /// On a CPU the work is done when this returns. On a device with memory of its own it is launched into
+    /// the handle's stream if all that the plan writes, and its input, lie in the device's memory: nothing
+    /// is then allocated or waited for after the first execution with these arguments. Slices are a
+    /// convenience there: an input or a result in host memory is copied in, computed, copied out and waited
+    /// for, through memory that is allocated for the call. A plan with a workspace allocates and waits
+    /// likewise. (Slices that operators read are copied once, see [`OperatorArgs`].)
     ///
     /// # Errors
     /// Descriptors that are not the plan's, a changed plan, a handle of another device, missing, extra or
-    /// foreign arguments, operands of the wrong type or too small, or a failed launch. Nothing is written
-    /// unless everything fits.
-    pub fn execute<T: Element>(
+    /// foreign arguments, operands of the wrong type, too small or in another device's memory, no memory for
+    /// copies, or a failed launch. Nothing is written unless everything fits.
+    pub fn execute(
         &self,
         handle: &Handle,
-        input: Tensor<'_, T>,
-        output: TensorMut<'_, T>,
+        input: Tensor<'_>,
+        output: TensorMut<'_>,
         args: &OperatorArgs<'_>,
     ) -> Result<(), ExecuteError> {
-        let data_type = Tensor::<T>::DATA_TYPE;
-        let x = Span {
-            address: input.data.as_ptr().cast(),
-            bytes: Some(size_of_val(input.data)),
-            data_type: Some(data_type),
-            written: false,
-        };
-        let y = Span {
-            address: output.data.as_mut_ptr().cast_const().cast(),
-            bytes: Some(size_of_val(output.data)),
-            data_type: Some(data_type),
-            written: true,
-        };
-        let (xd, yd) = (input.descriptor, output.descriptor);
-        self.execute_slices(handle, xd, x, yd, y, args)
+        let (x, y) = (input.operand.memory, output.operand.memory);
+        self.check(handle, input.descriptor, &x, output.descriptor, &y, args)?;
+        self.run(handle, &x, &y, args, None)
     }
 
-    /// Runs an element-wise plan on a slice in host memory, which it reads and writes.
+    /// Runs an element-wise plan on memory that it reads and writes.
     ///
     /// # Errors
     /// As [`CompiledPlan::execute`]; a plan that is not element-wise.
-    pub fn execute_in_place<T: Element>(
+    pub fn execute_in_place(
         &self,
         handle: &Handle,
-        tensor: TensorMut<'_, T>,
+        tensor: TensorMut<'_>,
         args: &OperatorArgs<'_>,
     ) -> Result<(), ExecuteError> {
         if !self.problem().is_element_wise() {
             let first = self.problem().ops.first().map_or(OpKind::ConvForward, Op::kind);
             return Err(ExecuteError::InPlace { first });
         }
-        let y = Span {
-            address: tensor.data.as_mut_ptr().cast_const().cast(),
-            bytes: Some(size_of_val(tensor.data)),
-            data_type: Some(T::DATA_TYPE),
-            written: true,
-        };
+        let y = tensor.operand.memory;
         let x = Span { written: false, ..y };
-        self.execute_slices(handle, tensor.descriptor, x, tensor.descriptor, y, args)
-    }
-
-    fn execute_slices(
-        &self,
-        handle: &Handle,
-        input: &TensorDescriptor,
-        x: Span,
-        output: &TensorDescriptor,
-        y: Span,
-        args: &OperatorArgs<'_>,
-    ) -> Result<(), ExecuteError> {
-        if handle.context().device().memory().kind() != MemoryKind::Host {
-            return Err(ExecuteError::HostMemory { device: handle.target().to_string() });
-        }
-        let needed = self.workspace();
-        if needed != 0 {
-            return Err(ExecuteError::Workspace { found: 0, needed });
-        }
-        self.check(handle, input, &x, output, &y, args)?;
-        // SAFETY: `check` has proved every operand present, typed, aligned, large enough and free of
-        // overlaps. Slices live for the duration of the call and a host device has finished when it returns;
-        // raw operands were promised valid where they were made.
-        unsafe { self.launch(handle, x.address, y.address.cast_mut(), args, std::ptr::null_mut()) }
+        self.check(handle, tensor.descriptor, &x, tensor.descriptor, &y, args)?;
+        self.run(handle, &x, &y, args, None)
     }
 
     /// Launches on pointers of the handle's device into the handle's stream and returns; on a CPU the work
     /// is then done. The same checks as [`CompiledPlan::execute`]; the extent of raw memory is not known.
+    /// Slices among the arguments are treated as there.
     ///
     /// # Errors
     /// As [`CompiledPlan::execute`]; null or misaligned pointers; a workspace that is too small.
@@ -136,31 +107,72 @@ impl CompiledPlan {
         workspace: *mut c_void,
         workspace_bytes: usize,
     ) -> Result<(), ExecuteError> {
-        let x = Span { address: input, bytes: None, data_type: None, written: false };
-        let y = Span { address: output, bytes: None, data_type: None, written: true };
+        let raw =
+            |address, written| Span { address, bytes: None, data_type: None, written, place: Place::Raw };
+        let (x, y) = (raw(input, false), raw(output, true));
         self.check(handle, input_descriptor, &x, output_descriptor, &y, args)?;
         let needed = self.workspace();
         let found = if workspace.is_null() { 0 } else { workspace_bytes };
         if found < needed {
             return Err(ExecuteError::Workspace { found, needed });
         }
-        // SAFETY: `check` has proved what can be seen of the operands; the caller promises their validity.
-        unsafe { self.launch(handle, input, output, args, workspace) }
+        self.run(handle, &x, &y, args, Some(workspace))
+    }
+
+    /// Runs on operands that `check` has passed; without a workspace one is allocated if need be.
+    fn run(
+        &self,
+        handle: &Handle,
+        x: &Span<'_>,
+        y: &Span<'_>,
+        args: &OperatorArgs<'_>,
+        workspace: Option<*mut c_void>,
+    ) -> Result<(), ExecuteError> {
+        let stream = handle.stream_owner();
+        let allocated = match workspace {
+            None if self.workspace() > 0 => Some(Block::new(handle, self.workspace())?),
+            _ => None,
+        };
+        let workspace = match &allocated {
+            Some(block) => {
+                block.write_on(stream)?;
+                block.address()
+            }
+            None => workspace.unwrap_or(std::ptr::null_mut()),
+        };
+        let (input, output) = (x.address, y.address.cast_mut());
+        if handle.memory_kind() == MemoryKind::Host {
+            let run = RunArgs { input, output, ops: args.ops(), workspace };
+            // SAFETY: `check` has proved every operand present, typed, aligned, large enough and free of
+            // overlaps. Slices and buffers live for the duration of the call, and a host device has
+            // finished when it returns; raw operands were promised valid where they were made.
+            return Ok(unsafe { self.launch(handle, &run) }?);
+        }
+        let resident = args.resident(handle)?;
+        let resident = resident.as_deref();
+        if let Some(resident) = resident {
+            resident.read_on(stream)?;
+        }
+        let written_to_host = args.spans().any(|span| span.is_host() && span.written);
+        if x.is_host() || y.is_host() || written_to_host {
+            return self.run_staged(handle, x, y, args, resident, workspace);
+        }
+        let ops = resident.map_or(args.ops(), Resident::ops);
+        for span in [x, y].into_iter().chain(args.spans()) {
+            span.use_on(stream)?;
+        }
+        let run = RunArgs { input, output, ops, workspace };
+        // SAFETY: as above; what buffers and copies hold is kept until the stream has passed, since they
+        // know that it uses them.
+        Ok(unsafe { self.launch(handle, &run) }?)
     }
 
     /// # Safety
-    /// `check` passed for these very operands, which stay valid until the stream has passed the execution.
-    unsafe fn launch(
-        &self,
-        handle: &Handle,
-        input: *const c_void,
-        output: *mut c_void,
-        args: &OperatorArgs<'_>,
-        workspace: *mut c_void,
-    ) -> Result<(), ExecuteError> {
-        let run = RunArgs { input, output, ops: args.ops(), workspace };
+    /// `run` is of operands that `check` has passed, in memory of the handle's device, which stay valid
+    /// until the stream has passed the execution.
+    unsafe fn launch(&self, handle: &Handle, run: &RunArgs<'_>) -> Result<(), RunError> {
         // SAFETY: as promised by the caller; the executable was loaded for this handle's device.
-        unsafe { self.executable().run(handle.stream(), &run) }.map_err(ExecuteError::from)
+        unsafe { self.executable().run(handle.stream(), run) }
     }
 
     /// Everything that can be checked before a launch, in MIOpen's order: output, input, compiled, arguments.
@@ -168,9 +180,9 @@ impl CompiledPlan {
         &self,
         handle: &Handle,
         input: &TensorDescriptor,
-        x: &Span,
+        x: &Span<'_>,
         output: &TensorDescriptor,
-        y: &Span,
+        y: &Span<'_>,
         args: &OperatorArgs<'_>,
     ) -> Result<(), ExecuteError> {
         if output != self.output() {
@@ -186,13 +198,13 @@ impl CompiledPlan {
             let (plan, handle) = (self.target().to_string(), handle.target().to_string());
             return Err(ExecuteError::OtherDevice { plan, handle });
         }
-        check_memory(|| "the output".into(), y, output)?;
-        check_memory(|| "the input".into(), x, input)?;
-        self.check_args(args)?;
+        check_memory(handle, || "the output".into(), y, output)?;
+        check_memory(handle, || "the input".into(), x, input)?;
+        self.check_args(handle, args)?;
         self.check_overlaps(x, y, args)
     }
 
-    fn check_args(&self, args: &OperatorArgs<'_>) -> Result<(), ExecuteError> {
+    fn check_args(&self, handle: &Handle, args: &OperatorArgs<'_>) -> Result<(), ExecuteError> {
         let ops = &self.problem().ops;
         let last = ops.len() - 1;
         for (index, op) in ops.iter().enumerate() {
@@ -214,7 +226,7 @@ impl CompiledPlan {
                 if spec.absent {
                     return Err(ExecuteError::Extra { index, kind, count: ops.len() });
                 }
-                check_memory(name, span, &spec.descriptor)?;
+                check_memory(handle, name, span, &spec.descriptor)?;
             }
         }
         let extra = args.slots().iter().enumerate().skip(ops.len());
@@ -225,7 +237,12 @@ impl CompiledPlan {
     }
 
     /// Nothing that is written may overlap anything else, except in place where that is exact.
-    fn check_overlaps(&self, x: &Span, y: &Span, args: &OperatorArgs<'_>) -> Result<(), ExecuteError> {
+    fn check_overlaps(
+        &self,
+        x: &Span<'_>,
+        y: &Span<'_>,
+        args: &OperatorArgs<'_>,
+    ) -> Result<(), ExecuteError> {
         let element_wise = self.problem().is_element_wise();
         let input = Region::new(x, self.input());
         let output = Region::new(y, self.output());
@@ -261,7 +278,7 @@ impl CompiledPlan {
     /// The memory of every operand that is present.
     fn regions<'s>(
         &'s self,
-        slots: &'s [Slot],
+        slots: &'s [Slot<'_>],
     ) -> impl Iterator<Item = ((usize, usize), Region, TensorDescriptor)> + 's {
         slots.iter().enumerate().flat_map(move |(index, slot)| {
             let operands = self.operands(index).iter().zip(&slot.spans).enumerate();
@@ -274,8 +291,9 @@ impl CompiledPlan {
 }
 
 fn check_memory(
+    handle: &Handle,
     operand: impl Fn() -> String,
-    span: &Span,
+    span: &Span<'_>,
     descriptor: &TensorDescriptor,
 ) -> Result<(), ExecuteError> {
     let expected = descriptor.data_type();
@@ -292,5 +310,14 @@ fn check_memory(
     if !span.address.addr().is_multiple_of(expected.size()) {
         return Err(ExecuteError::Misaligned { operand: operand(), size: expected.size() });
     }
-    Ok(())
+    match span.place {
+        Place::Device(block) if !Arc::ptr_eq(block.context(), handle.context()) => {
+            let (found, expected) = (block.context().target().to_string(), handle.target().to_string());
+            Err(ExecuteError::OtherMemory { operand: operand(), found, expected })
+        }
+        _ => Ok(()),
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -156,6 +156,7 @@ mod tests {
             fused: 1e-3,
             unfused: 2e-3,
             rounds: 3,
+            sets: 1,
             floor: None,
             flops: 1e6,
             bytes: 1e6,

@@ -103,6 +103,12 @@ impl Report {
             2 => "both images",
             _ => "the first and the last image of the batch",
         };
+        let rotated = match self.outcomes.iter().map(|outcome| outcome.sets).max().unwrap_or(1) {
+            1 => "",
+            _ => {
+                ", over sets of operands that take turns, so that caches hold nothing (256 MB, 64 sets at most)"
+            }
+        };
         let itself = match self.outcomes.iter().filter(|outcome| outcome.solver == REFERENCE).count() {
             0 => String::new(),
             count => format!(" {count} of the fused plans ran on that solver itself."),
@@ -110,7 +116,7 @@ impl Report {
         format!(
             "\nGeometric mean of the speed-ups: {:.2}\n\n\
              Unfused: the same operators as one plan each, one after the other through tensors in between. Times \
-             are medians of {fewest} to {most} rounds, fused and unfused in turn. Floor: the larger of operations \
+             are medians of {fewest} to {most} rounds, fused and unfused in turn{rotated}. Floor: the larger of operations \
              over the device's measured rate and bytes over its measured bandwidth, each byte read or written \
              once; data that stay in the caches can be faster. Verified: {images}, fused and unfused, against {REFERENCE} within 80 epsilon.{itself}",
             self.mean()
@@ -170,6 +176,7 @@ impl Report {
             "unfused_ms": outcome.unfused * 1e3,
             "speed_up": outcome.speed_up(),
             "rounds": outcome.rounds,
+            "sets": outcome.sets,
             "floor_ms": outcome.floor.map(|floor| floor * 1e3),
             "of_floor": outcome.of_floor(),
             "flops": outcome.flops,

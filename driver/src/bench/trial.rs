@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use fuseplan::{CompileOptions, Error, ExecuteError, Handle, TensorDescriptor};
+use fuseplan::{CompileOptions, Error, Handle};
 
 use super::lists::Case;
 use super::report::Setting;
-use crate::chain::{Chain, Operands, Plan, Ready};
+use crate::chain::{Chain, Operands, Plan};
 use crate::element::{Random, Scalar};
 use crate::measure::{self, Floor};
+use crate::sequence::{Rotation, Sequence};
 use crate::verify::{self, Verdict};
 
 /// What a configuration gave.
@@ -27,6 +28,8 @@ pub(crate) struct Outcome {
     pub(crate) unfused: f64,
     /// How often each was timed.
     pub(crate) rounds: usize,
+    /// How many sets of operands took turns.
+    pub(crate) sets: usize,
     /// What the device needs at least; not known where it cannot measure its limits.
     pub(crate) floor: Option<f64>,
     pub(crate) flops: f64,
@@ -62,85 +65,44 @@ pub(crate) fn run<T: Scalar>(
 ) -> Result<Outcome, Error> {
     let chain = case.chain(setting)?;
     let plan = Plan::new(chain.input, &chain.steps)?;
-    let result = *plan.plan.output();
     // Data of both signs, so that the activation cuts.
     let mut random = Random::new(seed);
     let input: Vec<T> = random.numbers(chain.input.span(), -0.5);
-    let operands = Operands::random(&chain, &result, &mut random, -0.5);
+    let operands = Operands::random(&chain, plan.plan.output(), &mut random, -0.5);
 
-    let fused = plan.compile(handle, &CompileOptions::default(), &operands)?;
-    let mut fused_result = verify::poisoned(&result);
-    let mut unfused = Unfused::new(&chain, &result, handle, &operands)?;
-    let mut unfused_result = verify::poisoned(&result);
-    fused.run(&input, &mut fused_result)?;
-    unfused.run(&input, &mut unfused_result)?;
+    let options = CompileOptions::default();
+    let compiled = plan.plan.compile(handle)?;
+    let problem = compiled.problem();
+    let sets = Rotation::<T>::sets(handle, problem.bytes());
+    let mut fused = Rotation::new(sets, || Sequence::fused(&chain, handle, &options, &input, &operands))?;
+    let mut unfused = Rotation::new(sets, || {
+        Sequence::new(&chain, chain.steps.chunks(1), handle, &options, &input, &operands)
+    })?;
+    fused.run()?;
+    unfused.run()?;
 
     let samples = Samples::new(&chain, &input, &operands)?;
-    let fused_verdict = samples.compare(&fused_result);
-    let unfused_verdict = samples.compare(&unfused_result);
+    let fused_verdict = samples.compare(&fused.first().output()?);
+    let unfused_verdict = samples.compare(&unfused.first().output()?);
 
-    let unfused_solvers = unfused.plans.iter().map(|plan| plan.compiled.info().solver.to_string()).collect();
-    let times = measure::interleaved(
-        handle,
-        budget,
-        &mut [&mut || fused.run(&input, &mut fused_result), &mut || unfused.run(&input, &mut unfused_result)],
-    )?;
-    let problem = fused.compiled.problem();
+    let unfused_solvers = unfused.first().compiled().map(|plan| plan.info().solver.to_string()).collect();
+    let times = measure::interleaved(handle, budget, &mut [&mut || fused.run(), &mut || unfused.run()])?;
     let ceilings = handle.ceilings(chain.input.data_type()).ok();
     Ok(Outcome {
         label: case.label(),
         command: case.command(setting),
-        solver: fused.compiled.info().solver.to_string(),
+        solver: compiled.info().solver.to_string(),
         unfused_solvers,
-        fused: measure::median(&times[0]),
-        unfused: measure::median(&times[1]),
+        fused: measure::median(&times[0]) / sets as f64,
+        unfused: measure::median(&times[1]) / sets as f64,
         rounds: times[0].len(),
+        sets,
         floor: ceilings.map(|ceilings| Floor::new(problem, &ceilings).seconds()),
         flops: problem.flops(),
         bytes: problem.bytes(),
         fused_verdict,
         unfused_verdict,
     })
-}
-
-/// One plan for each operator, run one after the other through tensors in between.
-struct Unfused<'a, T> {
-    plans: Vec<Ready<'a>>,
-    between: [Vec<T>; 2],
-}
-
-impl<'a, T: Scalar> Unfused<'a, T> {
-    fn new(
-        chain: &Chain,
-        result: &TensorDescriptor,
-        handle: &Handle,
-        operands: &'a Operands<T>,
-    ) -> Result<Self, Error> {
-        let mut plans = Vec::new();
-        let mut running = chain.input;
-        for step in &chain.steps {
-            let plan = Plan::new(running, std::slice::from_ref(step))?;
-            running = *plan.plan.output();
-            plans.push(plan.compile(handle, &CompileOptions::default(), operands)?);
-        }
-        let second = if plans.len() > 2 { verify::poisoned(result) } else { Vec::new() };
-        Ok(Unfused { plans, between: [verify::poisoned(result), second] })
-    }
-
-    fn run(&mut self, input: &[T], output: &mut [T]) -> Result<(), ExecuteError> {
-        let [target, source] = &mut self.between;
-        let (mut target, mut source) = (target, source);
-        let last = self.plans.len() - 1;
-        for (index, plan) in self.plans.iter().enumerate() {
-            let from: &[T] = if index == 0 { input } else { source };
-            if index == last {
-                return plan.run(from, output);
-            }
-            plan.run(from, target)?;
-            std::mem::swap(&mut source, &mut target);
-        }
-        Ok(())
-    }
 }
 
 /// The first and the last image of the batch as the reference computes them: the plain loops of the

@@ -11,7 +11,7 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
-/// Runs `fuseplan` with the words of `line`, in an environment of its own.
+/// Runs `fuseplan` with the words of `line`, in an environment of its own, on the CPU.
 pub(crate) fn fuseplan(line: &str) -> Run {
     fuseplan_with(line, &[])
 }
@@ -19,7 +19,7 @@ pub(crate) fn fuseplan(line: &str) -> Run {
 /// The same with environment variables.
 pub(crate) fn fuseplan_with(line: &str, variables: &[(&str, &str)]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fuseplan"));
-    command.env_remove("MIOPEN_DEBUG_DRIVER_PRNG_SEED").env_remove("FUSEPLAN_BACKEND");
+    command.env_remove("MIOPEN_DEBUG_DRIVER_PRNG_SEED").env("FUSEPLAN_BACKEND", "cpu");
     command.envs(variables.iter().copied()).args(line.split_whitespace());
     let output = command.output().unwrap();
     Run {

@@ -1,0 +1,303 @@
+//! A double of a device with memory of its own, for tests where there is none: the CPU's solvers, held to
+//! pointers that the device has allocated, and to streams that are waited for.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fuseplan_api::{
+    Algorithm, Backend, BackendError, Binary, BuildError, Ceilings, Constraint, DataType, Device, DeviceInfo,
+    Discovery, Executable, ExecutableInfo, Memory, MemoryKind, OpArgs, OpArgsKind, Problem, RawStream,
+    RunArgs, RunError, Solver, Stream,
+};
+use fuseplan_cpu::CpuBackend;
+
+use crate::handle::Handle;
+
+const BACKEND: &str = "double";
+
+/// A device of the double, and a look into it.
+#[derive(Debug, Clone)]
+pub(crate) struct Double(Arc<DoubleDevice>);
+
+impl Double {
+    /// A device and a handle of it.
+    pub(crate) fn open() -> (Self, Handle) {
+        let cpu = fuseplan_cpu::open_with_threads(1).unwrap();
+        let info = DeviceInfo { backend: BACKEND, ..cpu.info().clone() };
+        let device = Arc::new(DoubleDevice { info, cpu, state: Arc::default() });
+        let handle = Handle::of(&DoubleBackend, device.clone()).unwrap();
+        (Double(device), handle)
+    }
+
+    /// Blocks that are allocated now.
+    pub(crate) fn live(&self) -> usize {
+        self.0.state.blocks.lock().unwrap().len()
+    }
+
+    /// Allocations so far.
+    pub(crate) fn allocations(&self) -> usize {
+        self.0.state.allocations.load(Ordering::Relaxed)
+    }
+
+    /// Waits for streams so far.
+    pub(crate) fn waits(&self) -> usize {
+        self.0.state.waits.load(Ordering::Relaxed)
+    }
+
+    /// The allocation after `count` more is out of memory.
+    pub(crate) fn fail_allocation(&self, count: usize) {
+        *self.0.state.fail.lock().unwrap() = Some(count);
+    }
+
+    /// Plans have this workspace from now on.
+    pub(crate) fn set_workspace(&self, bytes: usize) {
+        self.0.state.workspace.store(bytes, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Length by address.
+    blocks: Mutex<BTreeMap<usize, usize>>,
+    allocations: AtomicUsize,
+    waits: AtomicUsize,
+    fail: Mutex<Option<usize>>,
+    workspace: AtomicUsize,
+    streams: AtomicUsize,
+}
+
+impl State {
+    /// Whether an address is in memory of the device.
+    fn owns(&self, pointer: *const c_void) -> bool {
+        let blocks = self.blocks.lock().unwrap();
+        let found = blocks.range(..=pointer.addr()).next_back();
+        found.is_some_and(|(start, bytes)| pointer.addr() < start + bytes)
+    }
+}
+
+#[derive(Debug)]
+struct DoubleDevice {
+    info: DeviceInfo,
+    cpu: Arc<dyn Device>,
+    state: Arc<State>,
+}
+
+impl Device for DoubleDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn memory(&self) -> &dyn Memory {
+        self
+    }
+
+    fn create_stream(&self) -> Result<Stream, BackendError> {
+        let number = self.state.streams.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(Stream::borrowed(ptr::without_provenance_mut(number)))
+    }
+
+    fn synchronize(&self, _stream: &Stream) -> Result<(), BackendError> {
+        self.state.waits.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn time(
+        &self,
+        stream: &Stream,
+        work: &mut dyn FnMut() -> Result<(), RunError>,
+    ) -> Result<Duration, RunError> {
+        self.cpu.time(stream, work)
+    }
+
+    fn ceilings(&self, data_type: DataType) -> Result<Ceilings, BackendError> {
+        self.cpu.ceilings(data_type)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Memory for DoubleDevice {
+    fn kind(&self) -> MemoryKind {
+        MemoryKind::Device
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<*mut c_void, BackendError> {
+        let mut fail = self.state.fail.lock().unwrap();
+        *fail = match *fail {
+            Some(0) => {
+                *fail = None;
+                return Err(BackendError::OutOfMemory { backend: BACKEND, bytes });
+            }
+            Some(count) => Some(count - 1),
+            None => None,
+        };
+        let pointer = self.cpu.memory().allocate(bytes)?;
+        // SAFETY: the block has as many bytes. New memory holds no zeros that a test could rely on.
+        unsafe { ptr::write_bytes(pointer.cast::<u8>(), 0xFF, bytes) };
+        self.state.blocks.lock().unwrap().insert(pointer.addr(), bytes);
+        self.state.allocations.fetch_add(1, Ordering::Relaxed);
+        Ok(pointer)
+    }
+
+    unsafe fn free(&self, pointer: *mut c_void, bytes: usize) {
+        assert_eq!(self.state.blocks.lock().unwrap().remove(&pointer.addr()), Some(bytes));
+        // SAFETY: as promised to this function.
+        unsafe { self.cpu.memory().free(pointer, bytes) }
+    }
+
+    unsafe fn copy_in(
+        &self,
+        target: *mut c_void,
+        source: &[u8],
+        stream: &Stream,
+    ) -> Result<(), BackendError> {
+        assert!(source.is_empty() || self.state.owns(target));
+        // SAFETY: as promised to this function.
+        unsafe { self.cpu.memory().copy_in(target, source, stream) }
+    }
+
+    unsafe fn copy_out(
+        &self,
+        target: &mut [u8],
+        source: *const c_void,
+        stream: &Stream,
+    ) -> Result<(), BackendError> {
+        assert!(target.is_empty() || self.state.owns(source));
+        self.state.waits.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as promised to this function.
+        unsafe { self.cpu.memory().copy_out(target, source, stream) }
+    }
+}
+
+/// The backend of these devices; they are not found by a look for devices.
+#[derive(Debug)]
+struct DoubleBackend;
+
+impl Backend for DoubleBackend {
+    fn name(&self) -> &'static str {
+        BACKEND
+    }
+
+    fn discover(&self) -> Discovery {
+        Discovery::default()
+    }
+
+    fn open(&self, ordinal: u32) -> Result<Arc<dyn Device>, BackendError> {
+        Err(BackendError::NoDevice { backend: BACKEND, ordinal, count: 0 })
+    }
+
+    fn target(&self, arch: &str) -> Result<DeviceInfo, BackendError> {
+        CpuBackend.target(arch)
+    }
+
+    fn solvers(&self) -> &'static [&'static dyn Solver] {
+        static SOLVERS: std::sync::OnceLock<Vec<&'static dyn Solver>> = std::sync::OnceLock::new();
+        SOLVERS.get_or_init(|| {
+            let solvers = CpuBackend.solvers().iter();
+            solvers.map(|solver| &*Box::leak(Box::new(DoubleSolver(*solver))) as &dyn Solver).collect()
+        })
+    }
+}
+
+#[derive(Debug)]
+struct DoubleSolver(&'static dyn Solver);
+
+impl Solver for DoubleSolver {
+    fn id(&self) -> &'static str {
+        self.0.id()
+    }
+
+    fn algorithm(&self) -> Algorithm {
+        self.0.algorithm()
+    }
+
+    fn constraints(&self) -> &'static [Constraint] {
+        self.0.constraints()
+    }
+
+    fn compile(&self, problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
+        self.0.compile(problem, target)
+    }
+
+    fn load(
+        &self,
+        problem: &Problem,
+        device: &Arc<dyn Device>,
+        binary: &Binary,
+    ) -> Result<Arc<dyn Executable>, BuildError> {
+        let device = device.as_any().downcast_ref::<DoubleDevice>().unwrap();
+        let inner = self.0.load(problem, &device.cpu, binary)?;
+        let workspace = device.state.workspace.load(Ordering::Relaxed);
+        let info = ExecutableInfo { workspace, ..inner.info().clone() };
+        Ok(Arc::new(DoubleExecutable { info, inner, state: device.state.clone() }))
+    }
+}
+
+#[derive(Debug)]
+struct DoubleExecutable {
+    info: ExecutableInfo,
+    inner: Arc<dyn Executable>,
+    state: Arc<State>,
+}
+
+impl Executable for DoubleExecutable {
+    fn info(&self) -> &ExecutableInfo {
+        &self.info
+    }
+
+    unsafe fn run(&self, stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
+        let pointers = args.ops.iter().flat_map(pointers).chain([args.input, args.output.cast_const()]);
+        for pointer in pointers.filter(|pointer| !pointer.is_null()) {
+            assert!(self.state.owns(pointer), "a pointer that is not the device's");
+        }
+        assert!(self.info.workspace == 0 || self.state.owns(args.workspace));
+        // SAFETY: as promised to this function.
+        unsafe { self.inner.run(stream, args) }
+    }
+}
+
+/// The pointers among an operator's arguments.
+fn pointers(op: &OpArgs) -> Vec<*const c_void> {
+    match &op.kind {
+        OpArgsKind::ConvForward { weights, .. } => vec![*weights],
+        OpArgsKind::BiasForward { bias } => vec![*bias],
+        OpArgsKind::BatchNormInference { scale, bias, mean, variance, .. } => {
+            [scale, bias, mean, variance].map(|pointer| pointer.cast()).to_vec()
+        }
+        OpArgsKind::BatchNormForward {
+            scale,
+            bias,
+            saved_mean,
+            saved_inv_variance,
+            running_mean,
+            running_variance,
+            ..
+        } => {
+            let read = [scale, bias].map(|pointer| pointer.cast());
+            let written = [saved_mean, saved_inv_variance, running_mean, running_variance];
+            [&read[..], &written.map(|pointer| pointer.cast_const().cast())].concat()
+        }
+        OpArgsKind::BatchNormBackward {
+            x,
+            scale,
+            bias,
+            scale_diff,
+            bias_diff,
+            saved_mean,
+            saved_inv_variance,
+        } => {
+            let read = [scale, bias, saved_mean, saved_inv_variance].map(|pointer| pointer.cast());
+            let written = [scale_diff, bias_diff].map(|pointer| pointer.cast_const().cast());
+            [&[*x][..], &read, &written].concat()
+        }
+        OpArgsKind::ActivationBackward { y, .. } => vec![*y],
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,277 @@
+//! Executing on a device with memory of its own: what is copied, allocated, waited for, and given back.
+
+use crate::double::Double;
+use crate::*;
+use fuseplan_api::MemoryKind;
+
+/// A 1x1 convolution of two channels into one, bias, ReLU: `max(x0 + 2 x1 + 1, 0)`.
+struct Fixture {
+    double: Double,
+    handle: Handle,
+    plan: FusionPlan,
+    compiled: CompiledPlan,
+    weights: [f32; 2],
+    shift: [f32; 1],
+}
+
+const INPUT: [f32; 6] = [1.0, -5.0, 2.0, 1.0, 1.0, -3.0];
+const RESULT: [f32; 3] = [4.0, 0.0, 0.0];
+
+impl Fixture {
+    fn new() -> Self {
+        Self::with_workspace(0)
+    }
+
+    fn with_workspace(workspace: usize) -> Self {
+        let (double, handle) = Double::open();
+        double.set_workspace(workspace);
+        let x = TensorDescriptor::nchw(DataType::Float, [1, 2, 1, 3]).unwrap();
+        let w = TensorDescriptor::nchw(DataType::Float, [1, 2, 1, 1]).unwrap();
+        let mut plan = FusionPlan::for_device(FusionDirection::Vertical, x, &handle).unwrap();
+        plan.append(ConvForward::new(ConvolutionDescriptor::new_2d([0; 2], [1; 2], [1; 2]).unwrap(), w))
+            .unwrap();
+        plan.append(BiasForward::new()).unwrap();
+        plan.append(ActivationForward::new(ActivationMode::Relu)).unwrap();
+        let compiled = plan.compile(&handle).unwrap();
+        Fixture { double, handle, plan, compiled, weights: [1.0, 2.0], shift: [1.0] }
+    }
+
+    fn args(&self) -> OperatorArgs<'_> {
+        let mut args = OperatorArgs::new();
+        args.set(self.plan.op_id::<ConvForward>(0).unwrap(), ConvForwardArgs::new(&self.weights))
+            .set(self.plan.op_id::<BiasForward>(1).unwrap(), BiasForwardArgs::new(&self.shift))
+            .set(self.plan.op_id::<ActivationForward>(2).unwrap(), ActivationForwardArgs::new(0.0, 0.0, 0.0));
+        args
+    }
+
+    fn run_slices(&self, args: &OperatorArgs<'_>, output: &mut [f32]) -> Result<(), ExecuteError> {
+        let (x, y) = (Tensor::new(self.plan.input(), &INPUT), TensorMut::new(self.plan.output(), output));
+        self.compiled.execute(&self.handle, x, y, args)
+    }
+
+    fn run_buffers(
+        &self,
+        handle: &Handle,
+        args: &OperatorArgs<'_>,
+        input: &DeviceBuffer<f32>,
+        output: &mut DeviceBuffer<f32>,
+    ) -> Result<(), ExecuteError> {
+        let (x, y) = (Tensor::new(self.plan.input(), input), TensorMut::new(self.plan.output(), output));
+        self.compiled.execute(handle, x, y, args)
+    }
+}
+
+#[test]
+fn slices_are_copied_and_nothing_stays_but_what_operators_read() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.handle.memory_kind(), MemoryKind::Device);
+    let args = fixture.args();
+    for _ in 0..3 {
+        let mut output = [f32::NAN; 3];
+        fixture.run_slices(&args, &mut output).unwrap();
+        assert_eq!(output, RESULT);
+        // Weights and bias.
+        assert_eq!(fixture.double.live(), 2);
+    }
+    // Weights and bias once, input and output each time.
+    assert_eq!(fixture.double.allocations(), 2 + 3 * 2);
+    drop(args);
+    assert_eq!(fixture.double.live(), 0);
+}
+
+#[test]
+fn buffers_are_used_where_they_lie_without_allocating_or_waiting() {
+    let fixture = Fixture::new();
+    let args = fixture.args();
+    let input = DeviceBuffer::from_slice(&fixture.handle, &INPUT).unwrap();
+    let mut output = DeviceBuffer::zeroed(&fixture.handle, 3).unwrap();
+    assert_eq!(output.to_vec().unwrap(), [0.0; 3]);
+    fixture.run_buffers(&fixture.handle, &args, &input, &mut output).unwrap();
+    let (allocations, waits) = (fixture.double.allocations(), fixture.double.waits());
+    for _ in 0..5 {
+        fixture.run_buffers(&fixture.handle, &args, &input, &mut output).unwrap();
+    }
+    assert_eq!((fixture.double.allocations(), fixture.double.waits()), (allocations, waits));
+    assert_eq!(output.to_vec().unwrap(), RESULT);
+    // A buffer as weights needs no copy.
+    let weights = DeviceBuffer::from_slice(&fixture.handle, &[0.0f32, 1.0]).unwrap();
+    let mut own = fixture.args();
+    own.set(fixture.plan.op_id::<ConvForward>(0).unwrap(), ConvForwardArgs::new(&weights));
+    fixture.run_buffers(&fixture.handle, &own, &input, &mut output).unwrap();
+    assert_eq!(output.to_vec().unwrap(), [2.0, 2.0, 0.0]);
+    drop((own, args, input, output));
+    drop(weights);
+    assert_eq!(fixture.double.live(), 0);
+}
+
+#[test]
+fn what_is_set_again_is_copied_again_and_the_rest_is_not() {
+    let fixture = Fixture::new();
+    let (mut args, mut output) = (fixture.args(), [f32::NAN; 3]);
+    fixture.run_slices(&args, &mut output).unwrap();
+    let before = fixture.double.allocations();
+    args.set(fixture.plan.op_id::<BiasForward>(1).unwrap(), BiasForwardArgs::new(&[7.0f32]));
+    fixture.run_slices(&args, &mut output).unwrap();
+    assert_eq!(output, [10.0, 4.0, 3.0]);
+    // The bias, input and output.
+    assert_eq!(fixture.double.allocations(), before + 3);
+    assert_eq!(fixture.double.live(), 2);
+}
+
+#[test]
+fn another_stream_waits_once_for_what_it_must_not_overtake() {
+    let fixture = Fixture::new();
+    let args = fixture.args();
+    // SAFETY: the double looks at no stream.
+    let other = unsafe { fixture.handle.with_stream(std::ptr::without_provenance_mut(77)) };
+    let input = DeviceBuffer::from_slice(&fixture.handle, &INPUT).unwrap();
+    let mut output = DeviceBuffer::zeroed(&fixture.handle, 3).unwrap();
+    fixture.run_buffers(&fixture.handle, &args, &input, &mut output).unwrap();
+    let waits = fixture.double.waits();
+    fixture.run_buffers(&other, &args, &input, &mut output).unwrap();
+    // For the input, weights and bias, which the first stream copied; the output, which it wrote.
+    assert_eq!(fixture.double.waits(), waits + 4);
+    fixture.run_buffers(&other, &args, &input, &mut output).unwrap();
+    assert_eq!(fixture.double.waits(), waits + 4);
+    // Both streams have read the input.
+    drop(input);
+    assert_eq!(fixture.double.waits(), waits + 6);
+}
+
+#[test]
+fn running_out_of_memory_is_an_error_that_leaks_and_writes_nothing() {
+    let fixture = Fixture::new();
+    for allocation in 0..4 {
+        let args = fixture.args();
+        let mut output = [f32::NAN; 3];
+        fixture.double.fail_allocation(allocation);
+        let error = fixture.run_slices(&args, &mut output).unwrap_err();
+        assert!(error.to_string().contains("out of memory allocating"), "{error}");
+        assert!(output.iter().all(|value| value.is_nan()));
+        // The same arguments are as good as before.
+        fixture.run_slices(&args, &mut output).unwrap();
+        assert_eq!(output, RESULT);
+        drop(args);
+        assert_eq!(fixture.double.live(), 0, "allocation {allocation}");
+    }
+    fixture.double.fail_allocation(0);
+    assert!(matches!(
+        DeviceBuffer::<f32>::zeroed(&fixture.handle, 3).unwrap_err(),
+        BackendError::OutOfMemory { bytes: 12, .. }
+    ));
+}
+
+#[test]
+fn a_workspace_is_there_for_the_execution() {
+    let fixture = Fixture::with_workspace(100);
+    let (args, mut output) = (fixture.args(), [f32::NAN; 3]);
+    fixture.run_slices(&args, &mut output).unwrap();
+    assert_eq!(output, RESULT);
+    assert_eq!(fixture.double.live(), 2);
+    let input = DeviceBuffer::from_slice(&fixture.handle, &INPUT).unwrap();
+    let mut output = DeviceBuffer::zeroed(&fixture.handle, 3).unwrap();
+    fixture.run_buffers(&fixture.handle, &args, &input, &mut output).unwrap();
+    assert_eq!(output.to_vec().unwrap(), RESULT);
+    assert_eq!(fixture.double.live(), 4);
+}
+
+#[test]
+fn blends_gaps_and_in_place_keep_what_a_slice_holds() {
+    let (_, handle) = Double::open();
+    let relu = |plan: &FusionPlan, beta: f32| {
+        let mut args = OperatorArgs::new();
+        let op = plan.op_id::<ActivationForward>(0).unwrap();
+        args.set(op, ActivationForwardArgs::new(0.0, 0.0, 0.0).beta(beta));
+        args
+    };
+    let plan = |x| {
+        let mut plan = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+        plan.append(ActivationForward::new(ActivationMode::Relu)).unwrap();
+        let compiled = plan.compile(&handle).unwrap();
+        (plan, compiled)
+    };
+    // Two rows of two with a gap of one behind the first.
+    let x = TensorDescriptor::new(DataType::Float, &[1, 1, 2, 2], &[6, 6, 3, 1]).unwrap();
+    let (gaps, compiled) = plan(x);
+    let mut output = [9.0f32; 5];
+    let input = [-1.0f32, 2.0, 100.0, 3.0, -4.0];
+    let args = relu(&gaps, 0.0);
+    compiled.execute(&handle, Tensor::new(&x, &input), TensorMut::new(&x, &mut output), &args).unwrap();
+    assert_eq!(output, [0.0, 2.0, 9.0, 3.0, 0.0]);
+    let args = relu(&gaps, 2.0);
+    compiled.execute(&handle, Tensor::new(&x, &input), TensorMut::new(&x, &mut output), &args).unwrap();
+    assert_eq!(output, [0.0, 6.0, 9.0, 9.0, 0.0]);
+
+    let x = TensorDescriptor::nchw(DataType::Float, [1, 1, 1, 2]).unwrap();
+    let (packed, compiled) = plan(x);
+    let mut both = [-3.0f32, 5.0];
+    compiled.execute_in_place(&handle, TensorMut::new(&x, &mut both), &relu(&packed, 0.0)).unwrap();
+    assert_eq!(both, [0.0, 5.0]);
+    let mut both = DeviceBuffer::from_slice(&handle, &[-3.0f32, 6.0]).unwrap();
+    compiled.execute_in_place(&handle, TensorMut::new(&x, &mut both), &relu(&packed, 0.0)).unwrap();
+    assert_eq!(both.to_vec().unwrap(), [0.0, 6.0]);
+}
+
+#[test]
+fn statistics_come_back_to_slices() {
+    let (double, handle) = Double::open();
+    let x = TensorDescriptor::nchw(DataType::Float, [2, 1, 1, 2]).unwrap();
+    let mut plan = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+    let norm = plan.append(BatchNormForward::new(BatchNormMode::Spatial, true)).unwrap();
+    let compiled = plan.compile(&handle).unwrap();
+    let input = DeviceBuffer::from_slice(&handle, &[1.0f32, 3.0, 5.0, 7.0]).unwrap();
+    let mut output = DeviceBuffer::<f32>::zeroed(&handle, 4).unwrap();
+    let (mut mean, mut running, mut variance) = ([f32::NAN], [2.0f32], [1.0f32]);
+    let mut args = OperatorArgs::new();
+    let none = OperandMut::none();
+    let own = BatchNormForwardArgs::new(
+        &[1.0f32],
+        &[0.0f32],
+        &mut mean,
+        none,
+        &mut running,
+        &mut variance,
+        0.5,
+        0.0,
+    );
+    args.set(norm, own);
+    compiled.execute(&handle, Tensor::new(&x, &input), TensorMut::new(&x, &mut output), &args).unwrap();
+    drop(args);
+    assert_eq!((mean, running), ([4.0], [3.0]));
+    assert!((variance[0] - (0.5 + 0.5 * 20.0 / 3.0)).abs() < 1e-5, "{variance:?}");
+    drop((input, output));
+    assert_eq!(double.live(), 0);
+}
+
+#[test]
+fn memory_of_another_device_is_refused() {
+    let fixture = Fixture::new();
+    let (_, other) = Double::open();
+    let args = fixture.args();
+    let mut output = DeviceBuffer::zeroed(&fixture.handle, 3).unwrap();
+    let input = DeviceBuffer::from_slice(&other, &INPUT).unwrap();
+    let error = fixture.run_buffers(&fixture.handle, &args, &input, &mut output).unwrap_err();
+    assert!(matches!(&error, ExecuteError::OtherMemory { operand, .. } if operand == "the input"), "{error}");
+    let halves = DeviceBuffer::<half::f16>::zeroed(&fixture.handle, 6).unwrap();
+    let (x, y) = (Tensor::new(fixture.plan.input(), &halves), fixture.plan.output());
+    let error =
+        fixture.compiled.execute(&fixture.handle, x, TensorMut::new(y, &mut output), &args).unwrap_err();
+    assert!(matches!(error, ExecuteError::DataType { found: DataType::Half, .. }), "{error}");
+}
+
+#[test]
+fn copies_need_equal_lengths() {
+    let (_, handle) = Double::open();
+    let mut buffer = DeviceBuffer::from_slice(&handle, &[1i8, 2, 3]).unwrap();
+    assert_eq!(buffer.copy_from(&[1, 2]), Err(BufferError::Length { found: 2, expected: 3 }));
+    assert_eq!(buffer.copy_to(&mut [0; 4]), Err(BufferError::Length { found: 4, expected: 3 }));
+    buffer.copy_from(&[4, 5, 6]).unwrap();
+    let mut slice = [0; 3];
+    buffer.copy_to(&mut slice).unwrap();
+    assert_eq!(slice, [4, 5, 6]);
+    let large = DeviceBuffer::<f64>::zeroed(&handle, 100_000).unwrap();
+    assert!(large.to_vec().unwrap().iter().all(|&value| value == 0.0));
+    let huge = DeviceBuffer::<f32>::zeroed(&Handle::cpu(), usize::MAX / 2);
+    assert!(matches!(huge.unwrap_err(), BackendError::OutOfMemory { .. }));
+    assert!(DeviceBuffer::<f32>::zeroed(&handle, 0).unwrap().to_vec().unwrap().is_empty());
+}
