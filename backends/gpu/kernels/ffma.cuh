@@ -61,7 +61,7 @@ KERNEL(THREADS) {
     if (step + 1 < STEPS) fetch(step + 1);
     const float* x = shared + step % 2 * BUFFER;
     const float* w = x + TILE_K * X_PITCH;
-#pragma unroll
+#pragma unroll UNROLL
     for (int k = 0; k < TILE_K; k++) {
       float a[8], b[8];
 #pragma unroll

@@ -44,7 +44,7 @@ pub fn ffma() -> MainLoop {
         text: include_str!("../kernels/ffma.cuh"),
         name: "FFMA",
         tiles: const { &[tile(128, 128), tile(128, 64), tile(64, 64)] },
-        constants: |_| Vec::new(),
+        constants: |tile| vec![("UNROLL", tile.depth)],
         shared: |tile| 2 * tile.depth * (tile.pixels + 4 + tile.filters + 4) * size_of::<f32>(),
         part: |tile| tile.pixels,
     }

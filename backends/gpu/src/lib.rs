@@ -15,6 +15,7 @@ mod element_wise;
 mod implicit_gemm;
 mod jit;
 mod kernel;
+mod memo;
 mod runtime;
 mod volume;
 
@@ -27,5 +28,6 @@ pub use element_wise::element_wise;
 pub use implicit_gemm::{MainLoop, Tile, ffma, implicit_gemm};
 pub use jit::{JitSolver, compile};
 pub use kernel::{Geometry, Kernel, PLACE, Text};
+pub use memo::{Compiled, Memo};
 pub use runtime::{CompileFailure, Function, Resources, Runtime};
 pub use volume::{Volume, common_power, spatial};

@@ -41,3 +41,15 @@ mod loader;
 pub use hip::*;
 pub use hiprtc::*;
 pub use loader::{FOLDERS, LoadError, hip, hiprtc, version};
+
+impl std::fmt::Debug for Hip {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hip")
+    }
+}
+
+impl std::fmt::Debug for Hiprtc {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hiprtc")
+    }
+}

@@ -1,0 +1,78 @@
+//! fuseplan's ROCm backend.
+//!
+//! Nothing of ROCm is needed to build this, and its absence at run time is an ordinary state: the HIP runtime
+//! (`libamdhip64`) and its compiler (`libhiprtc`) are loaded when they are first wanted, and what was looked
+//! for is part of [`Backend::discover`]'s notes and of errors. HIP 6 and 7 are supported.
+//!
+//! Kernels are compiled for the full name that a device gives itself, such as `gfx942:sramecc+:xnack-`.
+
+mod arch;
+mod compiler;
+mod device;
+mod driver;
+mod solvers;
+
+use std::sync::Arc;
+
+use fuseplan_api::{Backend, BackendError, Device, DeviceInfo, Discovery, Problem, Solver};
+use fuseplan_gpu::{CompileFailure, Compiled, Kernel};
+use fuseplan_hip_sys::{self as sys, LoadError};
+
+pub use device::RocmDevice;
+pub use sys::FOLDERS;
+
+/// The backend's name.
+const BACKEND: &str = "rocm";
+
+fn unavailable(error: LoadError) -> BackendError {
+    BackendError::Unavailable { backend: BACKEND, reason: error.to_string() }
+}
+
+/// AMD GPUs.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct RocmBackend;
+
+impl Backend for RocmBackend {
+    fn name(&self) -> &'static str {
+        BACKEND
+    }
+
+    fn discover(&self) -> Discovery {
+        let mut discovery = match device::all() {
+            Ok((devices, notes)) => Discovery { devices, notes },
+            Err(error) => Discovery { devices: Vec::new(), notes: vec![error.to_string()] },
+        };
+        // Without the runtime there is one note, not two.
+        if sys::version().is_ok() {
+            discovery.notes.extend(sys::hiprtc().err().map(|error| unavailable(error).to_string()));
+        }
+        discovery
+    }
+
+    fn open(&self, ordinal: u32) -> Result<Arc<dyn Device>, BackendError> {
+        Ok(Arc::new(RocmDevice::open(ordinal)?))
+    }
+
+    fn target(&self, arch: &str) -> Result<DeviceInfo, BackendError> {
+        arch::target(arch)
+    }
+
+    fn solvers(&self) -> &'static [&'static dyn Solver] {
+        &solvers::SOLVERS
+    }
+}
+
+/// The text of a solver's kernel for a problem that it takes, and what the compiler makes of it for an
+/// architecture: for looking at kernels with no device. `None` for an id that is no solver's.
+///
+/// # Errors
+/// hiprtc is missing, or refuses.
+pub fn inspect(
+    solver: &str,
+    problem: &Problem,
+    arch: &str,
+) -> Option<Result<(Kernel, Compiled), CompileFailure>> {
+    let kernel = solvers::by_id(solver)?.kernel(problem, arch);
+    let compiled = compiler::compile(&kernel.source, arch);
+    Some(compiled.map(|compiled| (kernel, compiled)))
+}

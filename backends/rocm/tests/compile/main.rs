@@ -1,0 +1,214 @@
+//! Every kernel family through the real compiler, for every architecture, with no device: it compiles, nothing
+//! is spilled, registers and shared memory stay within bounds.
+//!
+//! hiprtc is found as the backend finds it; where it is not, cases are ignored with the reason.
+//! `tests/rocm/run.sh` gets one that needs no installation. With `REQUIRE_HIPRTC=1` a missing compiler is a
+//! failure. `FUSEPLAN_TEST_ARCHS` lists the architectures, by default those that this HIP's compiler knows.
+
+mod code_object;
+
+use fuseplan_api::*;
+use fuseplan_rocm::{RocmBackend, inspect};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Architectures, the largest of each generation in full.
+const ARCHS: [&str; 8] = [
+    "gfx90a:sramecc+:xnack-",
+    "gfx942:sramecc+:xnack-",
+    "gfx950:sramecc+:xnack-",
+    "gfx1100",
+    "gfx1101",
+    "gfx1151",
+    "gfx1200",
+    "gfx1201",
+];
+
+/// Name, solver, problem, most vector registers.
+struct Case {
+    name: String,
+    solver: &'static str,
+    problem: Problem,
+    registers: u32,
+}
+
+fn case(name: impl Into<String>, solver: &'static str, problem: Problem) -> Case {
+    Case { name: name.into(), solver, problem, registers: 168 }
+}
+
+fn conv(
+    data_type: DataType,
+    layout: TensorLayout,
+    lens: &[usize],
+    filters: usize,
+    taps: usize,
+    groups: usize,
+    chain: Vec<Op>,
+) -> Problem {
+    let dims = lens.len() - 2;
+    let of = |value| vec![value; dims];
+    let conv =
+        ConvolutionDescriptor::new(&of(taps / 2), &of(1), &of(1)).unwrap().with_groups(groups).unwrap();
+    let input = TensorDescriptor::with_layout(data_type, layout, lens).unwrap();
+    let weights = [&[filters, lens[1] / groups][..], &of(taps)[..]].concat();
+    let weights = TensorDescriptor::with_layout(data_type, layout, &weights).unwrap();
+    let output = conv.forward_output(&input, &weights).unwrap();
+    let ops = [vec![Op::ConvForward { conv, weights }], chain].concat();
+    Problem { input, output, ops, math: MathMode::Precise }
+}
+
+/// Bias, batch-norm, residual, activation.
+fn chain(output: &[usize], data_type: DataType, layout: TensorLayout, mode: ActivationMode) -> Vec<Op> {
+    let bias = |lens: &[usize]| Op::BiasForward {
+        bias: TensorDescriptor::with_layout(data_type, layout, lens).unwrap(),
+    };
+    let mut channels = vec![1; output.len()];
+    channels[1] = output[1];
+    vec![
+        bias(&channels),
+        Op::BatchNormInference { mode: BatchNormMode::Spatial },
+        bias(output),
+        Op::ActivationForward { mode },
+    ]
+}
+
+fn element_wise(data_type: DataType, layout: TensorLayout, lens: [usize; 4], ops: Vec<Op>) -> Problem {
+    let x = TensorDescriptor::with_layout(data_type, layout, &lens).unwrap();
+    Problem { input: x, output: x, ops, math: MathMode::Precise }
+}
+
+/// Batch-norm for training with its activation.
+fn training(data_type: DataType, mode: BatchNormMode, act: ActivationMode, backward: bool) -> Problem {
+    let ops = if backward {
+        vec![Op::BatchNormBackward { mode }, Op::ActivationBackward { mode: act }]
+    } else {
+        vec![Op::BatchNormForward { mode, running: true }, Op::ActivationForward { mode: act }]
+    };
+    element_wise(data_type, TensorLayout::Nchw, [8, 16, 7, 5], ops)
+}
+
+fn cases() -> Vec<Case> {
+    use DataType::*;
+    use TensorLayout::*;
+    let relu = |lens: &[usize], data_type, layout| chain(lens, data_type, layout, ActivationMode::Relu);
+    let (x, y) = (&[32, 64, 56, 56], &[32, 128, 56, 56]);
+    let mut cases = Vec::new();
+    for data_type in [Float, Half, BFloat16] {
+        let mut add = |name: &str, solver, problem| {
+            cases.push(case(format!("{name}.{data_type}"), solver, problem));
+        };
+        let ffma = "rocm.conv_ffma.v1";
+        add("ffma.nchw", ffma, conv(data_type, Nchw, x, 128, 3, 1, relu(y, data_type, Nchw)));
+        add("ffma.nhwc", ffma, conv(data_type, Nhwc, x, 128, 3, 1, relu(y, data_type, Nhwc)));
+        add("ffma.stem", ffma, conv(data_type, Nchw, &[8, 3, 224, 224], 64, 7, 1, vec![]));
+        let volume = relu(&[2, 64, 8, 20, 20], data_type, Ndhwc);
+        add("ffma.ndhwc.groups", ffma, conv(data_type, Ndhwc, &[2, 64, 8, 20, 20], 64, 3, 2, volume));
+        let direct = "rocm.direct.v1";
+        add("direct.nchw", direct, conv(data_type, Nchw, x, 128, 3, 1, relu(y, data_type, Nchw)));
+        add("direct.nhwc.depthwise", direct, conv(data_type, Nhwc, x, 64, 3, 64, vec![]));
+        for mode in [BatchNormMode::Spatial, BatchNormMode::PerActivation] {
+            let solver = "rocm.element_wise.v1";
+            let relu = Op::ActivationForward { mode: ActivationMode::Relu };
+            let ops = vec![Op::BatchNormInference { mode }, relu];
+            let name = if mode == BatchNormMode::Spatial { "spatial" } else { "per_activation" };
+            let problem = element_wise(data_type, Nchw, [64, 256, 55, 55], ops.clone());
+            add(&format!("element_wise.nchw.{name}"), solver, problem);
+            let problem = element_wise(data_type, Nhwc, [64, 256, 55, 55], ops);
+            add(&format!("element_wise.nhwc.{name}"), solver, problem);
+            let solver = "rocm.batch_norm_training.v1";
+            for (way, backward) in [("forward", false), ("backward", true)] {
+                let problem = training(data_type, mode, ActivationMode::Tanh, backward);
+                add(&format!("training.{way}.{name}"), solver, problem);
+            }
+        }
+    }
+    cases
+}
+
+/// Every activation and its gradient, in f32 and in 16 bits.
+fn activations() -> Vec<Case> {
+    let types = [DataType::Float, DataType::BFloat16];
+    let all = types.into_iter().flat_map(|t| ActivationMode::ALL.map(|mode| (t, mode)));
+    let problems = |(data_type, mode): (DataType, ActivationMode)| {
+        let forward = vec![Op::ActivationForward { mode }];
+        let forward = element_wise(data_type, TensorLayout::Nchw, [2, 3, 4, 5], forward);
+        let gradient = training(data_type, BatchNormMode::Spatial, mode, true);
+        [
+            case(format!("activation.{mode}.{data_type}"), "rocm.direct.v1", forward),
+            case(format!("gradient.{mode}.{data_type}"), "rocm.batch_norm_training.v1", gradient),
+        ]
+    };
+    all.flat_map(problems).collect()
+}
+
+/// Compiles, and looks at what the code object says of its kernel.
+fn check(case: &Case, arch: &str) -> Result<(), Failed> {
+    let target = RocmBackend.target(arch)?;
+    let found =
+        RocmBackend.solvers().iter().find(|found| found.id() == case.solver).ok_or("no such solver")?;
+    found.applies(&case.problem, &target).map_err(|refusal| refusal.to_string())?;
+    let (kernel, compiled) =
+        inspect(case.solver, &case.problem, arch).unwrap().map_err(|failure| format!("{failure:?}"))?;
+    let (name, kernels) = code_object::read(&compiled.image)?;
+    let [usage] = kernels.as_slice() else { return Err(format!("{} kernels", kernels.len()).into()) };
+    let detail = format!("{}; {usage:?}", kernel.detail);
+    if std::env::var_os("FUSEPLAN_TEST_SHOW").is_some() {
+        let (vector, scalar, shared) = (usage.vector, usage.scalar, usage.shared + kernel.geometry.shared);
+        println!("{} {arch}: {vector} vector, {scalar} scalar registers, {shared} shared", case.name);
+    }
+    let hold = |holds: bool, what: &str| if holds { Ok(()) } else { Err(format!("{what}: {detail}")) };
+    hold(name.ends_with(arch), &format!("it is for {name}"))?;
+    hold(usage.name == "fuseplan_kernel" && usage.wave == target.lanes, "another kernel or wave")?;
+    // Scalar registers go to lanes of vector registers, not to memory.
+    hold(usage.scratch + usage.vector_spills == 0 && !usage.dynamic_stack, "it spills or has a stack")?;
+    hold(usage.block == kernel.geometry.block, "it was compiled for other blocks")?;
+    let shared = (usage.shared + kernel.geometry.shared) as usize;
+    hold(shared <= target.local_memory, "too much shared memory")?;
+    hold(usage.vector <= case.registers, "too many registers")?;
+    let explicit: Vec<_> =
+        usage.arguments.iter().filter(|argument| !argument.kind.starts_with("hidden")).collect();
+    hold(explicit.len() == 1 && explicit[0].size.is_multiple_of(8), "other arguments")?;
+    hold(!compiled.log.contains("warning"), &format!("the compiler warns: {}", compiled.log))?;
+    Ok(())
+}
+
+/// Why nothing can be compiled here.
+fn missing() -> Option<String> {
+    let problem = element_wise(
+        DataType::Float,
+        TensorLayout::Nchw,
+        [1, 1, 1, 1],
+        vec![Op::ActivationForward { mode: ActivationMode::Relu }],
+    );
+    let target = RocmBackend.target("gfx90a").unwrap();
+    let solver = RocmBackend.solvers().iter().find(|solver| solver.id() == "rocm.direct.v1").unwrap();
+    match solver.compile(&problem, &target) {
+        Err(BuildError::Backend(error @ BackendError::Unavailable { .. })) => Some(error.to_string()),
+        _ => None,
+    }
+}
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let missing = missing();
+    if let Some(reason) = &missing {
+        println!("ignored: {reason}");
+        if std::env::var_os("REQUIRE_HIPRTC").is_some_and(|value| value == "1") {
+            std::process::exit(101);
+        }
+    }
+    let listed = std::env::var("FUSEPLAN_TEST_ARCHS").ok();
+    let archs: Vec<String> = match &listed {
+        Some(list) => list.split_whitespace().map(String::from).collect(),
+        None => ARCHS.map(String::from).to_vec(),
+    };
+    let mut trials = Vec::new();
+    for arch in archs {
+        let activations =
+            if arch.starts_with("gfx942") || arch == "gfx1201" { activations() } else { Vec::new() };
+        for case in cases().into_iter().chain(activations) {
+            let (name, arch) = (format!("{}.{arch}", case.name), arch.clone());
+            trials.push(Trial::test(name, move || check(&case, &arch)).with_ignored_flag(missing.is_some()));
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}
