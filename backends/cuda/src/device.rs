@@ -10,6 +10,7 @@ use fuseplan_api::{
     BackendError, Ceilings, DataType, Device, DeviceInfo, Memory, MemoryKind, RunError, Stream, StreamOwner,
 };
 
+use crate::ceilings::Measured;
 use crate::driver::{self, Context, call, status};
 use crate::sys::{self, CUdevice, CUdeviceptr, Opaque, Status};
 use crate::{BACKEND, arch, compiler};
@@ -94,6 +95,7 @@ fn describe(ordinal: u32) -> Result<DeviceInfo, BackendError> {
 pub struct CudaDevice {
     info: DeviceInfo,
     memory: DeviceMemory,
+    measured: Measured,
 }
 
 impl CudaDevice {
@@ -109,13 +111,13 @@ impl CudaDevice {
         driver::initialise()?;
         // SAFETY: as promised by the caller.
         let context = unsafe { Context::adopt(context) }?;
-        let mut ordinals = 0..count()?;
-        let ordinal = ordinals.find(|&ordinal| handle(ordinal) == Ok(context.device()));
-        let info = describe(ordinal.ok_or_else(|| BackendError::Unavailable {
-            backend: BACKEND,
-            reason: "the context is of a device that the driver does not list".into(),
-        })?)?;
-        Ok(CudaDevice { info, memory: DeviceMemory { context: Arc::new(context) } })
+        for ordinal in 0..count()? {
+            if handle(ordinal)? == context.device() {
+                return Ok(Self::new(describe(ordinal)?, context));
+            }
+        }
+        let reason = "the context is of a device that the driver does not list".into();
+        Err(BackendError::Unavailable { backend: BACKEND, reason })
     }
 
     pub(crate) fn open(ordinal: u32) -> Result<Self, BackendError> {
@@ -125,8 +127,12 @@ impl CudaDevice {
             return Err(BackendError::NoDevice { backend: BACKEND, ordinal, count: count as usize });
         }
         let info = describe(ordinal)?;
-        let context = Arc::new(Context::retain(handle(ordinal)?)?);
-        Ok(CudaDevice { info, memory: DeviceMemory { context } })
+        Ok(Self::new(info, Context::retain(handle(ordinal)?)?))
+    }
+
+    fn new(info: DeviceInfo, context: Context) -> Self {
+        let memory = DeviceMemory { context: Arc::new(context) };
+        CudaDevice { info, memory, measured: Measured::default() }
     }
 
     /// The device behind the contract.
@@ -179,9 +185,8 @@ impl Device for CudaDevice {
         Ok(end.since(&start)?)
     }
 
-    /// Not measured yet.
-    fn ceilings(&self, _data_type: DataType) -> Result<Ceilings, BackendError> {
-        Err(BackendError::Unsupported { backend: BACKEND, what: "measuring ceilings" })
+    fn ceilings(&self, data_type: DataType) -> Result<Ceilings, BackendError> {
+        self.measured.get(self, data_type)
     }
 
     fn as_any(&self) -> &dyn Any {

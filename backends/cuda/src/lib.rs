@@ -7,6 +7,7 @@
 //! NVRTC is looked for by the system's loader, then in the folders that [`FOLDERS`] names.
 
 mod arch;
+mod ceilings;
 mod compiler;
 mod device;
 mod driver;

@@ -16,7 +16,7 @@ use crate::sys::{self, Opaque};
 use crate::{CudaDevice, arch, compiler};
 
 /// What the shared kernels need of CUDA C++.
-const VENDOR: &str = include_str!("../kernels/vendor.cuh");
+pub(crate) const VENDOR: &str = include_str!("../kernels/vendor.cuh");
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
 pub(crate) static SOLVERS: [&dyn Solver; 5] = [&MMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
@@ -127,7 +127,31 @@ impl Runtime for Cuda {
         image: &[u8],
         geometry: &Geometry,
     ) -> Result<CudaFunction, BackendError> {
-        let device = CudaDevice::of(&**device)?;
+        CudaFunction::load(CudaDevice::of(&**device)?, image, geometry)
+    }
+}
+
+/// How many blocks a multiprocessor has room for at once, if the driver says.
+fn resident(function: Opaque, geometry: &Geometry) -> Option<u32> {
+    let (mut blocks, block, shared) = (0, geometry.block as i32, geometry.shared as usize);
+    // SAFETY: the function is loaded; the driver writes the number.
+    unsafe { call!(cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function, block, shared)) }
+        .ok()?;
+    u32::try_from(blocks).ok()
+}
+
+/// A loaded kernel.
+#[derive(Debug)]
+pub(crate) struct CudaFunction {
+    module: Opaque,
+    function: Opaque,
+    context: Arc<Context>,
+    resources: Resources,
+}
+
+impl CudaFunction {
+    /// Loads a cubin for the device's architecture.
+    pub(crate) fn load(device: &CudaDevice, image: &[u8], geometry: &Geometry) -> Result<Self, BackendError> {
         let name = CString::new(Kernel::NAME).unwrap_or_default();
         let _entered = device.context().enter()?;
         let mut module = ptr::null_mut();
@@ -161,24 +185,6 @@ impl Runtime for Cuda {
         };
         Ok(loaded)
     }
-}
-
-/// How many blocks a multiprocessor has room for at once, if the driver says.
-fn resident(function: Opaque, geometry: &Geometry) -> Option<u32> {
-    let (mut blocks, block, shared) = (0, geometry.block as i32, geometry.shared as usize);
-    // SAFETY: the function is loaded; the driver writes the number.
-    unsafe { call!(cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, function, block, shared)) }
-        .ok()?;
-    u32::try_from(blocks).ok()
-}
-
-/// A loaded kernel.
-#[derive(Debug)]
-pub(crate) struct CudaFunction {
-    module: Opaque,
-    function: Opaque,
-    context: Arc<Context>,
-    resources: Resources,
 }
 
 // SAFETY: module and function are addresses that only the driver dereferences, which takes them from any

@@ -45,11 +45,10 @@ fn answers(folder: &Path) -> String {
     text
 }
 
-/// A library with these functions, which do nothing, under this name.
-fn library(folder: &Path, name: &str, functions: &[&str]) {
+/// A library under this name, made of C.
+fn library(folder: &Path, name: &str, text: &str) {
     let source = folder.join("library.c");
-    let text: String = functions.iter().map(|name| format!("int {name}(void) {{ return 0; }}\n")).collect();
-    std::fs::write(&source, text + "static int nothing;\n").unwrap();
+    std::fs::write(&source, text).unwrap();
     let status = Command::new("cc")
         .args(["-w", "-shared", "-o"])
         .arg(folder.join(name))
@@ -81,13 +80,20 @@ fn missing_and_foreign_libraries_are_errors() {
         assert!(text.contains("compile: cuda: not available: the run-time compiler NVRTC"), "{text}");
     }
     // Libraries of the right names that lack functions.
-    library(&folder, "libcuda.so.1", &["cuInit"]);
-    library(&folder, "libnvrtc.so", &["nvrtcVersion"]);
+    library(&folder, "libcuda.so.1", "int cuInit(int flags) { return 0; }");
+    library(&folder, "libnvrtc.so", "int nvrtcVersion(int *major, int *minor) { return 1; }");
     let text = answers(&folder);
     assert!(text.contains("open: cuda: not available: libcuda has no function cuDeviceGetCount"), "{text}");
     assert!(
         text.contains("compile: cuda: not available: libnvrtc has no function nvrtcCreateProgram"),
         "{text}"
     );
+    // Of two compilers the one whose code the driver can load, though it is the older.
+    let version = |major| format!("int nvrtcVersion(int *a, int *b) {{ *a = {major}; *b = 4; return 0; }}");
+    library(&folder, "libnvrtc.so.13", &version(13));
+    library(&folder, "libnvrtc.so.12", &version(12));
+    assert!(answers(&folder).contains("target: NVRTC 13.4"));
+    library(&folder, "libcuda.so.1", "int cuDriverGetVersion(int *version) { *version = 12080; return 0; }");
+    assert!(answers(&folder).contains("target: NVRTC 12.4"));
     std::fs::remove_dir_all(&folder).unwrap();
 }

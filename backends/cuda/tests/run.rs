@@ -1,13 +1,14 @@
-//! What a device must do beyond right numbers, which the suite looks at: graphs, pointers of any alignment,
-//! the same bits every time. Ignored, with the reason, where there is no device or no NVRTC; with
+//! What a device must do beyond right numbers, which the suite looks at: graphs, contexts of the caller's,
+//! several devices, pointers of any alignment, the same bits every time. Ignored, with the reason, where there is no device or no NVRTC; with
 //! `REQUIRE_BACKEND=cuda` that is a failure.
 
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use fuseplan_api::*;
-use fuseplan_cuda::{CudaBackend, Graph};
+use fuseplan_cuda::{CudaBackend, CudaDevice, Graph};
 use half::f16;
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -204,6 +205,200 @@ fn captured(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result
     Ok(())
 }
 
+/// The driver as a caller has it: functions that the backend does not use.
+mod caller {
+    use std::ffi::{c_int, c_uint, c_void};
+    use std::ptr;
+
+    use libtest_mimic::Failed;
+
+    pub(super) type Handle = *mut c_void;
+
+    fn call<F: Copy>(name: &str, run: impl FnOnce(F) -> c_int) -> Result<(), Failed> {
+        // SAFETY: the driver is loaded already; callers state the functions' own types.
+        let status = unsafe {
+            let driver = libloading::Library::new(if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" })?;
+            run(*driver.get::<F>(name)?)
+        };
+        if status == 0 { Ok(()) } else { Err(format!("{name} gave {status}").into()) }
+    }
+
+    /// A new context, which is then the thread's current one.
+    pub(super) fn create_context(device: u32) -> Result<Handle, Failed> {
+        let mut context = ptr::null_mut();
+        type Create = unsafe extern "system" fn(*mut Handle, c_uint, c_int) -> c_int;
+        // SAFETY: the driver is initialised and writes the context.
+        call("cuCtxCreate_v2", |f: Create| unsafe { f(&mut context, 0, device as c_int) })?;
+        Ok(context)
+    }
+
+    pub(super) fn current_context() -> Result<Handle, Failed> {
+        let mut context = ptr::null_mut();
+        type Get = unsafe extern "system" fn(*mut Handle) -> c_int;
+        // SAFETY: the driver is initialised and writes the context.
+        call("cuCtxGetCurrent", |f: Get| unsafe { f(&mut context) })?;
+        Ok(context)
+    }
+
+    /// Also takes it from the thread, whose current context it is.
+    pub(super) fn destroy_context(context: Handle) -> Result<(), Failed> {
+        type Destroy = unsafe extern "system" fn(Handle) -> c_int;
+        // SAFETY: the context was created, and nothing of it is left.
+        call("cuCtxDestroy_v2", |f: Destroy| unsafe { f(context) })
+    }
+
+    /// Makes the device's primary context the thread's current one, as the CUDA runtime does.
+    pub(super) fn enter_primary(device: u32) -> Result<(), Failed> {
+        let mut context = ptr::null_mut();
+        type Retain = unsafe extern "system" fn(*mut Handle, c_int) -> c_int;
+        type Push = unsafe extern "system" fn(Handle) -> c_int;
+        // SAFETY: the driver is initialised and writes the context.
+        call("cuDevicePrimaryCtxRetain", |f: Retain| unsafe { f(&mut context, device as c_int) })?;
+        // SAFETY: the context was retained.
+        call("cuCtxPushCurrent_v2", |f: Push| unsafe { f(context) })
+    }
+
+    pub(super) fn leave_primary(device: u32) -> Result<(), Failed> {
+        let mut context = ptr::null_mut();
+        type Pop = unsafe extern "system" fn(*mut Handle) -> c_int;
+        type Release = unsafe extern "system" fn(c_int) -> c_int;
+        // SAFETY: the context was pushed and retained.
+        call("cuCtxPopCurrent_v2", |f: Pop| unsafe { f(&mut context) })?;
+        // SAFETY: as above.
+        call("cuDevicePrimaryCtxRelease_v2", |f: Release| unsafe { f(device as c_int) })
+    }
+
+    pub(super) fn create_graph() -> Result<Handle, Failed> {
+        let mut graph = ptr::null_mut();
+        type Create = unsafe extern "system" fn(*mut Handle, c_uint) -> c_int;
+        // SAFETY: the driver writes the graph.
+        call("cuGraphCreate", |f: Create| unsafe { f(&mut graph, 0) })?;
+        Ok(graph)
+    }
+
+    pub(super) fn instantiate(graph: Handle) -> Result<Handle, Failed> {
+        let mut executable = ptr::null_mut();
+        type Instantiate = unsafe extern "system" fn(*mut Handle, Handle, u64) -> c_int;
+        // SAFETY: the graph is live.
+        call("cuGraphInstantiateWithFlags", |f: Instantiate| unsafe { f(&mut executable, graph, 0) })?;
+        Ok(executable)
+    }
+
+    pub(super) fn launch(executable: Handle, stream: Handle) -> Result<(), Failed> {
+        type Launch = unsafe extern "system" fn(Handle, Handle) -> c_int;
+        // SAFETY: both are live.
+        call("cuGraphLaunch", |f: Launch| unsafe { f(executable, stream) })
+    }
+
+    pub(super) fn destroy_graph(graph: Handle, executable: Handle) -> Result<(), Failed> {
+        type Destroy = unsafe extern "system" fn(Handle) -> c_int;
+        // SAFETY: both are live and destroyed once.
+        call("cuGraphExecDestroy", |f: Destroy| unsafe { f(executable) })?;
+        // SAFETY: as above.
+        call("cuGraphDestroy", |f: Destroy| unsafe { f(graph) })
+    }
+}
+
+/// In a context of the caller's own: right numbers, and the context is left as it was.
+fn adopted(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<(), Failed> {
+    let context = caller::create_context(device.info().ordinal)?;
+    // The thread's current context, and the same by its address.
+    for raw in [ptr::null_mut(), context] {
+        // SAFETY: the context lives until all that is made of it here is gone.
+        let adopted: Arc<dyn Device> = Arc::new(unsafe { CudaDevice::adopt(raw) }?);
+        if adopted.info() != device.info() {
+            return Err(format!("{:?} instead of {:?}", adopted.info(), device.info()).into());
+        }
+        let stream = adopted.create_stream()?;
+        let plan = Plan::new(&adopted, &stream, problem, solver, 0);
+        plan.launch(&stream);
+        let primary = device.create_stream()?;
+        if plan.elements(&stream) != reference(device, &primary, problem, 0) {
+            return Err("another result than in the primary context".into());
+        }
+        if caller::current_context()? != context {
+            return Err("the thread's current context was changed".into());
+        }
+    }
+    caller::destroy_context(context)
+}
+
+/// Two executions as nodes of a caller's graph, the second behind the first; then other operands for one.
+fn nodes(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<(), Failed> {
+    let stream = device.create_stream()?;
+    let plans: Vec<_> =
+        [0, 1, 2].into_iter().map(|_| Plan::new(device, &stream, problem, solver, 0)).collect();
+    let graph = |plan: &Plan| {
+        Graph::capture(&**device, |stream| {
+            plan.launch(stream);
+            Ok::<_, BackendError>(())
+        })
+    };
+    caller::enter_primary(device.info().ordinal)?;
+    let whole = caller::create_graph()?;
+    // SAFETY: the graph is live and this thread's; the plans live until it has run.
+    let second = unsafe {
+        let first = graph(&plans[0])?.add_to(whole, &[])?;
+        graph(&plans[1])?.add_to(whole, &[first])?
+    };
+    let executable = caller::instantiate(whole)?;
+    caller::launch(executable, stream.raw())?;
+    let expected = reference(device, &stream, problem, 0);
+    if plans[0].elements(&stream) != expected || plans[1].elements(&stream) != expected {
+        return Err("a node gave another result".into());
+    }
+    if plans[2].elements(&stream) == expected {
+        return Err("what is in no graph ran".into());
+    }
+    // SAFETY: as above; the node is of the graph that was instantiated.
+    unsafe { graph(&plans[2])?.update(executable, second) }?;
+    caller::launch(executable, stream.raw())?;
+    if plans[2].elements(&stream) != expected {
+        return Err("a node with other operands gave another result".into());
+    }
+    caller::destroy_graph(whole, executable)?;
+    caller::leave_primary(device.info().ordinal)
+}
+
+/// Every type has ceilings, which are measured once, in well under a second.
+fn ceilings(device: &Arc<dyn Device>) -> Result<(), Failed> {
+    for data_type in [DataType::Float, DataType::Half, DataType::BFloat16] {
+        let start = Instant::now();
+        let measured = device.ceilings(data_type)?;
+        println!(
+            "{data_type}: {:.1} TFLOP/s, {:.2} TB/s, measured in {:?}",
+            measured.flops / 1e12,
+            measured.bytes / 1e12,
+            start.elapsed()
+        );
+        if !(measured.flops > 1e10 && measured.flops < 1e18 && measured.bytes > 1e9 && measured.bytes < 1e15)
+        {
+            return Err(format!("{measured:?}").into());
+        }
+        if device.ceilings(data_type)? != measured {
+            return Err("measured again".into());
+        }
+    }
+    Ok(())
+}
+
+/// Devices by their ordinals: one plan compiled for each, run on each.
+fn devices(problem: &Problem, solver: &str) -> Result<(), Failed> {
+    let mut results = Vec::new();
+    for info in CudaBackend.discover().devices {
+        let device = CudaBackend.open(info.ordinal)?;
+        let stream = device.create_stream()?;
+        let plan = Plan::new(&device, &stream, problem, solver, 0);
+        plan.launch(&stream);
+        results.push((plan.elements(&stream), reference(&device, &stream, problem, 0)));
+    }
+    let expected = results[0].1.clone();
+    if results.iter().any(|(found, reference)| *found != expected || *reference != expected) {
+        return Err("devices differ".into());
+    }
+    Ok(())
+}
+
 fn main() {
     let mut arguments = Arguments::from_args();
     // One device, and captures that forbid calls of other threads meanwhile.
@@ -218,8 +413,13 @@ fn main() {
         }
     }
     type Check = fn(&Arc<dyn Device>, &Problem, &str) -> Result<(), Failed>;
-    let checks: [(&str, Check); 3] =
-        [("misaligned", misaligned), ("repeated", repeated), ("captured", captured)];
+    let checks: [(&str, Check); 5] = [
+        ("misaligned", misaligned),
+        ("repeated", repeated),
+        ("captured", captured),
+        ("nodes", nodes),
+        ("adopted", adopted),
+    ];
     let mut trials = Vec::new();
     for (name, solver, problem) in problems() {
         for (check_name, check) in checks {
@@ -229,5 +429,13 @@ fn main() {
             trials.push(Trial::test(format!("{check_name}.{name}"), run).with_ignored_flag(ignored));
         }
     }
+    for (name, solver, problem) in problems() {
+        let alone = found.devices.len() < 2;
+        let trial = Trial::test(format!("devices.{name}"), move || devices(&problem, solver));
+        trials.push(trial.with_ignored_flag(alone || device.is_none()));
+    }
+    let (ignored, device) = (device.is_none(), device.clone());
+    let run = move || device.map_or(Ok(()), |device| ceilings(&device));
+    trials.push(Trial::test("ceilings", run).with_ignored_flag(ignored));
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -1,0 +1,486 @@
+//! The backend's control flow with a mock in the place of the driver and of NVRTC: whatever call fails, and
+//! whatever function is missing, is an error that names it; nothing is leaked, no context is left current, and
+//! nothing panics. Needs no device, and is run in a process whose loader finds the mock first.
+
+use std::collections::HashSet;
+use std::ffi::{CStr, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::{fs, ptr, thread};
+
+use fuseplan_api::*;
+use fuseplan_cuda::{CudaBackend, CudaDevice, FOLDERS, Graph};
+use libloading::Library;
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// The folder of the mock, in the process that loads it.
+const MOCK: &str = "FUSEPLAN_TEST_MOCK";
+/// Set in a process that only prints what came of the scenario.
+const REPORT: &str = "FUSEPLAN_TEST_REPORT";
+
+/// The mock's own functions.
+struct Mock(Library);
+
+impl Mock {
+    fn load() -> Self {
+        // SAFETY: the mock, which the loader finds before a real driver.
+        Mock(unsafe { Library::new("libcuda.so.1") }.unwrap())
+    }
+
+    fn text(&self, function: &str) -> String {
+        // SAFETY: functions of this type, which give strings that stay.
+        unsafe {
+            let function = self.0.get::<unsafe extern "C" fn() -> *mut c_char>(function).unwrap();
+            CStr::from_ptr(function()).to_string_lossy().into_owned()
+        }
+    }
+
+    /// The `nth` call from now fails.
+    fn fail(&self, nth: u64, status: c_int) {
+        // SAFETY: the function has this type.
+        unsafe { self.0.get::<unsafe extern "C" fn(u64, c_int)>("mock_fail").unwrap()(nth, status) }
+    }
+
+    /// The call that failed.
+    fn failed(&self) -> String {
+        self.text("mock_failed")
+    }
+
+    /// What is live, and contexts that are current.
+    fn live(&self) -> String {
+        self.text("mock_live")
+    }
+
+    fn launches(&self, device: u32) -> u64 {
+        // SAFETY: the function has this type.
+        unsafe { self.0.get::<unsafe extern "C" fn(c_int) -> u64>("mock_launches").unwrap()(device as c_int) }
+    }
+
+    fn create_context(&self, device: u32) -> *mut std::ffi::c_void {
+        let mut context = ptr::null_mut();
+        type Create = unsafe extern "C" fn(*mut *mut std::ffi::c_void, u32, c_int) -> c_int;
+        // SAFETY: the driver's function, which writes the context.
+        let status =
+            unsafe { self.0.get::<Create>("cuCtxCreate_v2").unwrap()(&mut context, 0, device as c_int) };
+        assert_eq!(status, 0);
+        context
+    }
+
+    fn destroy_context(&self, context: *mut std::ffi::c_void) {
+        type Destroy = unsafe extern "C" fn(*mut std::ffi::c_void) -> c_int;
+        // SAFETY: the context is live.
+        let status = unsafe { self.0.get::<Destroy>("cuCtxDestroy_v2").unwrap()(context) };
+        assert_eq!(status, 0);
+    }
+}
+
+/// A convolution whose kernel has a text of its own for every number of channels.
+fn problem(channels: usize) -> Problem {
+    let input = TensorDescriptor::nchw(DataType::Half, [1, channels, 4, 4]).unwrap();
+    let weights = TensorDescriptor::nchw(DataType::Half, [16, channels, 1, 1]).unwrap();
+    let conv = ConvolutionDescriptor::new_2d([0, 0], [1, 1], [1, 1]).unwrap();
+    let output = conv.forward_output(&input, &weights).unwrap();
+    Problem { input, output, ops: vec![Op::ConvForward { conv, weights }], math: MathMode::Precise }
+}
+
+fn solver() -> &'static dyn Solver {
+    *CudaBackend.solvers().iter().find(|solver| solver.id() == "cuda.direct.v1").unwrap()
+}
+
+/// Memory that is given back.
+struct Memory<'a>(&'a Arc<dyn Device>, *mut std::ffi::c_void, usize);
+
+impl<'a> Memory<'a> {
+    fn new(device: &'a Arc<dyn Device>, bytes: usize) -> Result<Self, BackendError> {
+        Ok(Memory(device, device.memory().allocate(bytes)?, bytes))
+    }
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this size, given back once.
+        unsafe { self.0.memory().free(self.1, self.2) }
+    }
+}
+
+type AnyError = Box<dyn std::error::Error>;
+
+/// A compiled plan that runs on memory of its own.
+fn execute(
+    device: &Arc<dyn Device>,
+    stream: &Stream,
+    problem: &Problem,
+    binary: &Binary,
+) -> Result<(), AnyError> {
+    let executable = solver().load(problem, device, binary)?;
+    let memory = Memory::new(device, 4096)?;
+    let bytes: Vec<u8> = (0..4096).map(|i| (i % 251) as u8).collect();
+    // SAFETY: the memory has as many bytes.
+    unsafe { device.memory().copy_in(memory.1, &bytes, stream) }?;
+    let mut back = vec![0; 4096];
+    // SAFETY: as above, and they were written.
+    unsafe { device.memory().copy_out(&mut back, memory.1, stream) }?;
+    assert_eq!(back, bytes);
+    let kind = OpArgsKind::ConvForward { weights: memory.1, prepared: None };
+    let ops = [OpArgs { alpha: 1.0, beta: 0.0, kind }];
+    let args = RunArgs { input: memory.1, output: memory.1, ops: &ops, workspace: ptr::null_mut() };
+    // SAFETY: the mock's kernels touch nothing.
+    let run = |stream: &Stream| unsafe { executable.run(stream.raw(), &args) };
+    run(stream)?;
+    device.time(stream, &mut || run(stream))?;
+    let graph = Graph::capture(&**device, run)?;
+    // SAFETY: as above.
+    unsafe { graph.instantiate()?.launch(stream.raw()) }?;
+    Ok(device.synchronize(stream)?)
+}
+
+/// Everything that the backend does on a device.
+fn scenario(channels: usize) -> Result<(), AnyError> {
+    let problem = problem(channels);
+    let device = CudaBackend.open(0)?;
+    let stream = device.create_stream()?;
+    let binary = solver().compile(&problem, device.info())?;
+    execute(&device, &stream, &problem, &binary)?;
+    device.ceilings(DataType::Half)?;
+    // SAFETY: null: the current context, if there is one; it is the test's, which destroys it later.
+    match unsafe { CudaDevice::adopt(ptr::null_mut()) } {
+        Ok(device) => Ok(device.create_stream().map(drop)?),
+        Err(BackendError::Unavailable { reason, .. }) if reason.contains("no current context") => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Calls whose failure is nobody's: they give something back, or ask for what can be done without.
+const SILENT: [&str; 12] = [
+    "cuCtxPopCurrent_v2",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDriverGetVersion",
+    "cuEventDestroy_v2",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuMemFree_v2",
+    "cuModuleUnload",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuStreamDestroy_v2",
+    "nvrtcDestroyProgram",
+    "nvrtcVersion",
+];
+
+fn works(mock: &Mock) -> Result<(), Failed> {
+    let before = mock.launches(0);
+    scenario(3)?;
+    let launches = mock.launches(0) - before;
+    // Once by itself, once timed, once replayed; and those of the ceilings.
+    if launches < 3 {
+        return Err(format!("{launches} launches").into());
+    }
+    nothing_left(mock)
+}
+
+fn nothing_left(mock: &Mock) -> Result<(), Failed> {
+    let live = mock.live();
+    if live.is_empty() { Ok(()) } else { Err(format!("still live: {live}").into()) }
+}
+
+/// Each call of the scenario in turn fails with a status, beside a context of the caller's.
+fn every_call_fails(mock: &Mock, status: c_int) -> Result<(), Failed> {
+    let mut seen = HashSet::new();
+    let context = mock.create_context(0);
+    for nth in 1.. {
+        mock.fail(nth, status);
+        let result = catch_unwind(AssertUnwindSafe(|| scenario(4 + nth as usize)));
+        let failed = mock.failed();
+        mock.fail(0, 0);
+        let result = result.map_err(|_| format!("call {nth}, {failed}: a panic"))?;
+        if failed.is_empty() {
+            result?;
+            break;
+        }
+        if mock.live() != "context depth=1" {
+            return Err(format!("call {nth}, {failed}: live is {}", mock.live()).into());
+        }
+        match result {
+            // Something was given back, or asked for that can be done without.
+            Ok(()) if SILENT.contains(&&*failed) || failed == "cuCtxPushCurrent_v2" => {}
+            // Ceilings are then measured on less memory.
+            Ok(()) if failed == "cuMemAlloc_v2" && status == 2 => {}
+            Ok(()) => return Err(format!("call {nth}, {failed}: no error").into()),
+            Err(error) => {
+                let text = error.to_string();
+                let oom = failed == "cuMemAlloc_v2" && status == 2 && text.contains("out of memory");
+                let named = text.contains(&failed) && text.contains(&format!("({status})"));
+                if !oom && !named {
+                    return Err(format!("call {nth}, {failed}: {text}").into());
+                }
+            }
+        }
+        seen.insert(failed);
+    }
+    mock.destroy_context(context);
+    // The list of what is called must not have shrunk.
+    for name in ["cuInit", "cuModuleLoadData", "cuLaunchKernel", "cuStreamEndCapture", "cuMemcpyDtoHAsync_v2"]
+    {
+        if !seen.contains(name) {
+            return Err(format!("{name} never failed").into());
+        }
+    }
+    Ok(())
+}
+
+/// What a failure is called, also one that neither this version nor the driver knows.
+fn words(mock: &Mock) -> Result<(), Failed> {
+    let device = CudaBackend.open(0)?;
+    for (status, text) in [
+        (1, "cuda: cuStreamCreate failed: CUDA_ERROR_INVALID_VALUE (1): invalid argument"),
+        (424_242, "cuda: cuStreamCreate failed: an error that this driver has no name for (424242)"),
+        (-7, "cuda: cuStreamCreate failed: an error that this driver has no name for (-7)"),
+    ] {
+        // The first call enters the context.
+        mock.fail(2, status);
+        let error = device.create_stream().unwrap_err().to_string();
+        if error != text {
+            return Err(error.into());
+        }
+    }
+    let error = device.memory().allocate(1 << 40).unwrap_err();
+    if !matches!(error, BackendError::OutOfMemory { bytes, .. } if bytes == 1 << 40) {
+        return Err(error.to_string().into());
+    }
+    let error = CudaBackend.open(2).unwrap_err();
+    if !matches!(error, BackendError::NoDevice { ordinal: 2, count: 2, .. }) {
+        return Err(error.to_string().into());
+    }
+    Ok(())
+}
+
+/// A failure while devices are looked for is a note, and the other device is found.
+fn discovery(mock: &Mock) -> Result<(), Failed> {
+    let found = CudaBackend.discover();
+    if found.devices.len() != 2 || !found.notes.is_empty() {
+        return Err(format!("{found:?}").into());
+    }
+    for nth in 1.. {
+        mock.fail(nth, 1);
+        let found = CudaBackend.discover();
+        let failed = mock.failed();
+        mock.fail(0, 0);
+        if failed.is_empty() {
+            return Ok(());
+        }
+        if !found.notes.iter().any(|note| note.contains(&failed)) && !SILENT.contains(&&*failed) {
+            return Err(format!("{failed}: {found:?}").into());
+        }
+        nothing_left(mock)?;
+    }
+    Ok(())
+}
+
+/// One plan compiled for each device: kernels run on the device that they were loaded for.
+fn devices(mock: &Mock) -> Result<(), Failed> {
+    let problem = problem(3);
+    for info in CudaBackend.discover().devices {
+        let before = [mock.launches(0), mock.launches(1)];
+        let device = CudaBackend.open(info.ordinal)?;
+        let binary = solver().compile(&problem, &info)?;
+        execute(&device, &device.create_stream()?, &problem, &binary)?;
+        let mut expected = before;
+        expected[info.ordinal as usize] += 3;
+        if [mock.launches(0), mock.launches(1)] != expected {
+            return Err(format!("device {}: wrong launches", info.ordinal).into());
+        }
+        // The other device's code is refused before the driver sees it.
+        let other = CudaBackend.open(1 - info.ordinal)?;
+        let error = solver().load(&problem, &other, &binary).unwrap_err();
+        if !matches!(error, BuildError::Binary { .. }) {
+            return Err(error.to_string().into());
+        }
+    }
+    nothing_left(mock)
+}
+
+/// A caller's context is worked in, left current, and not destroyed.
+fn adopted(mock: &Mock) -> Result<(), Failed> {
+    let problem = problem(3);
+    for ordinal in [0, 1] {
+        let context = mock.create_context(ordinal);
+        // SAFETY: the context lives until all that is made of it here is gone.
+        let device: Arc<dyn Device> = Arc::new(unsafe { CudaDevice::adopt(ptr::null_mut()) }?);
+        if device.info().ordinal != ordinal {
+            return Err("another device".into());
+        }
+        let binary = solver().compile(&problem, device.info())?;
+        execute(&device, &device.create_stream()?, &problem, &binary)?;
+        // A caller's stream, here the default one.
+        execute(&device, &Stream::borrowed(ptr::null_mut()), &problem, &binary)?;
+        drop(device);
+        if mock.live() != "context depth=1" {
+            return Err(mock.live().into());
+        }
+        mock.destroy_context(context);
+    }
+    nothing_left(mock)
+}
+
+/// Many threads work on one device.
+fn threads(mock: &Mock) -> Result<(), Failed> {
+    let problem = problem(3);
+    let device = CudaBackend.open(0)?;
+    let binary = solver().compile(&problem, device.info())?;
+    thread::scope(|scope| {
+        let work = || -> Result<(), String> {
+            for _ in 0..20 {
+                let stream = device.create_stream().map_err(|error| error.to_string())?;
+                execute(&device, &stream, &problem, &binary).map_err(|error| error.to_string())?;
+            }
+            Ok(())
+        };
+        let workers: Vec<_> = (0..8).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().unwrap())
+    })?;
+    drop(device);
+    nothing_left(mock)
+}
+
+/// A driver that lacks a function, for every function: an error that names it, where it is needed.
+fn missing_functions(folder: &Path) -> Result<(), Failed> {
+    let library = fs::read(folder.join("libcuda.so.1"))?;
+    let whole = report(folder)?;
+    let called = whole.split_once("called: ").ok_or("no names")?.1.trim();
+    if called.split(' ').count() < 40 {
+        return Err(called.into());
+    }
+    for function in called.split(' ') {
+        let place = folder.join(function);
+        fs::create_dir(&place)?;
+        // Under another name the loader does not find it.
+        let (name, other) = (format!("\0{function}\0"), format!("\0X{}\0", &function[1..]));
+        let mut patched = library.clone();
+        let found: Vec<_> =
+            (0..patched.len() - name.len()).filter(|&i| patched[i..].starts_with(name.as_bytes())).collect();
+        for at in found {
+            patched[at..at + other.len()].copy_from_slice(other.as_bytes());
+        }
+        fs::write(place.join("libcuda.so.1"), &patched)?;
+        fs::write(place.join("libnvrtc.so.13"), &patched)?;
+        let text = report(&place)?;
+        let library = if function.starts_with("nvrtc") { "libnvrtc" } else { "libcuda" };
+        let named = text.contains(&format!("{library} has no function {function}, it is too old"));
+        // Objects that cannot be given back are lost, but nothing else happens.
+        let silent = SILENT.contains(&function) && text.contains("scenario: Ok");
+        if !named && !silent {
+            return Err(format!("{function}: {text}").into());
+        }
+        fs::remove_dir_all(&place)?;
+    }
+    Ok(())
+}
+
+/// With a driver and no NVRTC a compiled plan loads and runs; with neither, errors say what was looked for.
+fn driver_only(folder: &Path) -> Result<(), Failed> {
+    let place = folder.join("driver-only");
+    fs::create_dir(&place)?;
+    fs::copy(folder.join("libcuda.so.1"), place.join("libcuda.so.1"))?;
+    let text = report(&place)?;
+    for wanted in [
+        "scenario: Err(\"cuda: not available: the run-time compiler NVRTC is not installed: looked for libnvrtc.so.13",
+        "elsewhere: Ok",
+    ] {
+        if !text.contains(wanted) {
+            return Err(text.into());
+        }
+    }
+    Ok(())
+}
+
+/// What the scenario gives in a process whose loader finds this folder first.
+fn report(folder: &Path) -> Result<String, Failed> {
+    let output = command(folder).env(REPORT, "1").output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        return Err(format!("{}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr)).into());
+    }
+    Ok(text)
+}
+
+/// This program with a folder of libraries.
+fn command(folder: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.env("LD_LIBRARY_PATH", folder).env(MOCK, folder);
+    for name in FOLDERS {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn print_report() {
+    println!("scenario: {:?}", scenario(3).map_err(|error| error.to_string()));
+    // A binary that was compiled elsewhere.
+    let elsewhere = || -> Result<(), AnyError> {
+        let device = CudaBackend.open(0)?;
+        let bytes = match solver().compile(&problem(3), device.info()) {
+            Ok(binary) => return execute(&device, &device.create_stream()?, &problem(3), &binary),
+            Err(_) => compiled_elsewhere(),
+        };
+        let binary = Binary { solver: solver().id().into(), arch: device.info().arch.clone(), bytes };
+        execute(&device, &device.create_stream()?, &problem(3), &binary)
+    };
+    println!("elsewhere: {:?}", elsewhere().map_err(|error| error.to_string()));
+    println!("called: {}", Mock::load().text("mock_called"));
+}
+
+/// The bytes that a process with NVRTC stored in the mock's folder.
+fn compiled_elsewhere() -> Vec<u8> {
+    let folder = PathBuf::from(std::env::var_os(MOCK).unwrap());
+    fs::read(folder.parent().unwrap().join("binary")).unwrap()
+}
+
+/// Puts the mock into a folder and runs this program again with a loader that looks there first.
+fn with_mock() -> std::io::Result<ExitCode> {
+    let mock = std::env::current_exe()?.with_file_name("libfuseplan_cuda_mock.so");
+    let folder = std::env::temp_dir().join(format!("fuseplan-mock-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    // One file under two names would be one library to the loader, with one set of objects; copies are two.
+    fs::copy(&mock, folder.join("libcuda.so.1"))?;
+    std::os::unix::fs::symlink(folder.join("libcuda.so.1"), folder.join("libnvrtc.so.13"))?;
+    let status = command(&folder).args(std::env::args_os().skip(1)).status();
+    fs::remove_dir_all(&folder)?;
+    Ok(if status?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn main() -> ExitCode {
+    if !cfg!(target_os = "linux") {
+        println!("ignored: the mock is for Linux");
+        return ExitCode::SUCCESS;
+    }
+    let Some(folder) = std::env::var_os(MOCK).map(PathBuf::from) else {
+        return with_mock().unwrap();
+    };
+    if std::env::var_os(REPORT).is_some() {
+        print_report();
+        return ExitCode::SUCCESS;
+    }
+    let binary = solver().compile(&problem(3), &CudaBackend.target("sm_90a").unwrap()).unwrap();
+    fs::write(folder.join("binary"), binary.bytes).unwrap();
+    let mut arguments = Arguments::from_args();
+    // The mock counts the calls of the whole process.
+    arguments.test_threads = Some(1);
+    let mock: &'static Mock = Box::leak(Box::new(Mock::load()));
+    let mut trials = vec![
+        Trial::test("works", || works(mock)),
+        Trial::test("words", || words(mock)),
+        Trial::test("discovery", || discovery(mock)),
+        Trial::test("devices", || devices(mock)),
+        Trial::test("adopted", || adopted(mock)),
+        Trial::test("threads", || threads(mock)),
+    ];
+    for status in [1, 2, 999_999] {
+        trials
+            .push(Trial::test(format!("every_call_fails.{status}"), move || every_call_fails(mock, status)));
+    }
+    let place = folder.clone();
+    trials.push(Trial::test("missing_functions", move || missing_functions(&place)));
+    trials.push(Trial::test("driver_only", move || driver_only(&folder)));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

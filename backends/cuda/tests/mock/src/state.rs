@@ -1,0 +1,129 @@
+//! What the driver knows of its objects.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::c_int;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub(crate) type Result<T> = std::result::Result<T, c_int>;
+
+pub(crate) const INVALID_VALUE: c_int = 1;
+pub(crate) const INVALID_DEVICE: c_int = 101;
+pub(crate) const INVALID_CONTEXT: c_int = 201;
+pub(crate) const NO_BINARY: c_int = 209;
+pub(crate) const INVALID_HANDLE: c_int = 400;
+pub(crate) const NOT_FOUND: c_int = 500;
+pub(crate) const CAPTURE_INVALID: c_int = 901;
+
+/// Compute capabilities of the devices.
+pub(crate) const DEVICES: [(c_int, c_int); 2] = [(9, 0), (8, 0)];
+
+/// An object, by the address that the caller has.
+pub(crate) struct Object {
+    pub(crate) kind: &'static str,
+    /// The context that it belongs to; of a context its device.
+    pub(crate) context: usize,
+    /// Memory: its bytes. Stream: the graph that it is captured into. Event: 1 when it was recorded. Graph:
+    /// its launches. Primary context: its users.
+    pub(crate) value: usize,
+}
+
+pub(crate) struct State {
+    /// Calls until the one that fails, and its status.
+    pub(crate) fault: (u64, c_int),
+    pub(crate) failed: Option<&'static str>,
+    pub(crate) called: BTreeSet<&'static str>,
+    pub(crate) objects: BTreeMap<usize, Object>,
+    pub(crate) launches: [u64; DEVICES.len()],
+    /// Programs of NVRTC.
+    pub(crate) programs: usize,
+    next: usize,
+}
+
+pub(crate) fn state() -> MutexGuard<'static, State> {
+    static STATE: Mutex<State> = Mutex::new(State {
+        fault: (0, 0),
+        failed: None,
+        called: BTreeSet::new(),
+        objects: BTreeMap::new(),
+        launches: [0; DEVICES.len()],
+        programs: 0,
+        next: 0,
+    });
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local! {
+    /// The thread's contexts, the current one last.
+    pub(crate) static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+impl State {
+    /// Counts a call; an error if it is the one that fails.
+    pub(crate) fn count(&mut self, name: &'static str) -> Result<()> {
+        self.called.insert(name);
+        let (left, status) = self.fault;
+        match left {
+            0 => Ok(()),
+            1 => {
+                self.fault = (0, 0);
+                self.failed = Some(name);
+                Err(status)
+            }
+            _ => {
+                self.fault = (left - 1, status);
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn live(&self) -> String {
+        let mut words: Vec<_> = self.objects.values().map(|object| object.kind.to_string()).collect();
+        words.extend((0..self.programs).map(|_| "program".to_string()));
+        let depth = STACK.with_borrow(Vec::len);
+        if depth != 0 {
+            words.push(format!("depth={depth}"));
+        }
+        words.join(" ")
+    }
+
+    /// The thread's current context.
+    pub(crate) fn current(&self) -> Result<usize> {
+        let current = STACK.with_borrow(|stack| stack.last().copied());
+        current.filter(|context| self.objects.contains_key(context)).ok_or(INVALID_CONTEXT)
+    }
+
+    /// The device of the thread's current context.
+    pub(crate) fn device(&self) -> Result<usize> {
+        Ok(self.objects[&self.current()?].context)
+    }
+
+    /// A new object of the current context.
+    pub(crate) fn make(&mut self, kind: &'static str, value: usize) -> Result<usize> {
+        let context = self.current()?;
+        Ok(self.insert(Object { kind, context, value }))
+    }
+
+    pub(crate) fn insert(&mut self, object: Object) -> usize {
+        self.next += 0x1000;
+        self.objects.insert(self.next, object);
+        self.next
+    }
+
+    /// A live object of this kind.
+    pub(crate) fn object(&mut self, address: usize, kind: &'static str) -> Result<&mut Object> {
+        self.objects.get_mut(&address).filter(|object| object.kind == kind).ok_or(INVALID_HANDLE)
+    }
+
+    /// A live object of this kind and of the current context.
+    pub(crate) fn own(&mut self, address: usize, kind: &'static str) -> Result<&mut Object> {
+        let current = self.current()?;
+        let object = self.object(address, kind)?;
+        if object.context == current { Ok(object) } else { Err(INVALID_CONTEXT) }
+    }
+
+    pub(crate) fn remove(&mut self, address: usize, kind: &'static str) -> Result<Object> {
+        self.object(address, kind)?;
+        self.objects.remove(&address).ok_or(INVALID_HANDLE)
+    }
+}
