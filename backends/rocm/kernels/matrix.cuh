@@ -42,7 +42,7 @@ DEVICE Words gathered(const T* chunk) {
   return __builtin_bit_cast(Words, v);
 }
 
-KERNEL(THREADS) {
+KERNEL(THREADS, OCCUPANCY) {
   DYNAMIC_SHARED(char, shared);
   char* const x_rows = shared;
   char* const w_rows = shared + TILE_P * 64;
@@ -103,12 +103,14 @@ KERNEL(THREADS) {
   const int wave_p = wave % WAVES_P * WAVE_P, wave_f = wave / WAVES_P * WAVE_F;
   Sums sums[BLOCKS_P][BLOCKS_F] = {};
 
+  // STEPS, which the compiler must not know: where it unrolls few steps, registers spill.
+  const int steps = STEPS * (int)gridDim.y;
   fetch(0);
 #pragma unroll 1
-  for (int step = 0; step < STEPS; step++) {
+  for (int step = 0; step < steps; step++) {
     land();
     meet();
-    if (step + 1 < STEPS) fetch(step + 1);
+    if (step + 1 < steps) fetch(step + 1);
 #pragma unroll
     for (int k = 0; k < CHUNKS / 2; k++) {
       Fragment p[BLOCKS_P], f[BLOCKS_F];

@@ -5,6 +5,11 @@
 typedef unsigned Words __attribute__((ext_vector_type(4), may_alias));
 typedef float Sums __attribute__((ext_vector_type(16)));
 constexpr int BLOCK = 32, SUMS = 16;
+#if defined(__gfx942__) || defined(__gfx950__)
+constexpr int XCDS = 8;
+#else
+constexpr int XCDS = 1;
+#endif
 typedef Words Fragment;
 
 DEVICE Words* slot(char* rows, int row, int chunk);

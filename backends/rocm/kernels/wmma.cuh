@@ -3,7 +3,7 @@
 
 typedef unsigned Words __attribute__((ext_vector_type(4), may_alias));
 typedef float Sums __attribute__((ext_vector_type(8)));
-constexpr int BLOCK = 16, SUMS = 8;
+constexpr int BLOCK = 16, SUMS = 8, XCDS = 1;
 
 DEVICE Words* slot(char* rows, int row, int chunk);
 

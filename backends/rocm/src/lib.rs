@@ -10,6 +10,7 @@ mod arch;
 mod compiler;
 mod device;
 mod driver;
+mod matrix;
 mod solvers;
 
 use std::sync::Arc;

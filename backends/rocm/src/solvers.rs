@@ -14,18 +14,33 @@ use fuseplan_hip_sys::{hipFunction_attribute as Attribute, hipFunction_t};
 
 use crate::device::Modules;
 use crate::driver::call;
+use crate::matrix::{HAS_MFMA, HAS_WMMA, SIXTEEN_BITS, mfma, wmma};
 use crate::{BACKEND, RocmDevice, arch, compiler};
 
 /// What the shared kernels need of HIP C++.
 const VENDOR: &str = include_str!("../kernels/vendor.cuh");
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
-pub(crate) static SOLVERS: [&dyn Solver; 4] = [&FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
+pub(crate) static SOLVERS: [&dyn Solver; 6] = [&MFMA, &WMMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
 
 /// The solver with this id.
 pub(crate) fn by_id(id: &str) -> Option<&'static JitSolver<Rocm>> {
-    [&FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT].into_iter().find(|solver| solver.id() == id)
+    [&MFMA, &WMMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT].into_iter().find(|solver| solver.id() == id)
 }
+
+static MFMA: JitSolver<Rocm> = JitSolver::new(
+    "rocm.conv_mfma.v1",
+    Algorithm::ImplicitGemm,
+    &[HAS_MFMA, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
+    |problem, arch| implicit_gemm(VENDOR, problem, &mfma(problem.output.data_type()), units(arch)),
+);
+
+static WMMA: JitSolver<Rocm> = JitSolver::new(
+    "rocm.conv_wmma.v1",
+    Algorithm::ImplicitGemm,
+    &[HAS_WMMA, SIXTEEN_BITS, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
+    |problem, arch| implicit_gemm(VENDOR, problem, &wmma(), units(arch)),
+);
 
 static FFMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_ffma.v1",

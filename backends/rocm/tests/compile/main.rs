@@ -31,6 +31,9 @@ struct Case {
     registers: u32,
 }
 
+const MFMA: &str = "rocm.conv_mfma.v1";
+const WMMA: &str = "rocm.conv_wmma.v1";
+
 fn case(name: impl Into<String>, solver: &'static str, problem: Problem) -> Case {
     Case { name: name.into(), solver, problem, registers: 168 }
 }
@@ -124,6 +127,36 @@ fn cases() -> Vec<Case> {
     cases
 }
 
+/// Convolutions on matrix cores, and the register budget of each kind: what leaves a SIMD the waves that the
+/// kernels' bounds ask for.
+fn matrix() -> Vec<Case> {
+    use DataType::*;
+    use TensorLayout::*;
+    let relu = |lens: &[usize], data_type, layout| chain(lens, data_type, layout, ActivationMode::Relu);
+    let (x, y) = (&[32, 64, 56, 56], &[32, 128, 56, 56]);
+    let mut cases = Vec::new();
+    for data_type in [Half, BFloat16, Float] {
+        let solvers: &[_] = if data_type == Float { &[(MFMA, 168)] } else { &[(MFMA, 168), (WMMA, 216)] };
+        for &(solver, registers) in solvers {
+            let mut add = |name: &str, problem| {
+                let name = format!("{}.{name}.{data_type}", if solver == MFMA { "mfma" } else { "wmma" });
+                cases.push(Case { name, solver, problem, registers });
+            };
+            for layout in [Nhwc, Nchw] {
+                let name = |kind| format!("{kind}.{layout}");
+                add(&name("3x3"), conv(data_type, layout, x, 128, 3, 1, relu(y, data_type, layout)));
+                add(&name("1x1"), conv(data_type, layout, x, 64, 1, 1, vec![]));
+                add(&name("few"), conv(data_type, layout, &[1, 40, 14, 14], 70, 3, 1, vec![]));
+                add(&name("stem"), conv(data_type, layout, &[8, 3, 64, 64], 64, 7, 1, vec![]));
+                add(&name("groups"), conv(data_type, layout, x, 64, 3, 4, vec![]));
+            }
+            let volume = relu(&[2, 64, 8, 20, 20], data_type, Ndhwc);
+            add("ndhwc", conv(data_type, Ndhwc, &[2, 64, 8, 20, 20], 64, 3, 2, volume));
+        }
+    }
+    cases
+}
+
 /// Every activation and its gradient, in f32 and in 16 bits.
 fn activations() -> Vec<Case> {
     let types = [DataType::Float, DataType::BFloat16];
@@ -205,7 +238,16 @@ fn main() {
     for arch in archs {
         let activations =
             if arch.starts_with("gfx942") || arch == "gfx1201" { activations() } else { Vec::new() };
-        for case in cases().into_iter().chain(activations) {
+        let target = RocmBackend.target(&arch).ok();
+        let takes = |case: &Case| {
+            let solver = RocmBackend.solvers().iter().find(|solver| solver.id() == case.solver);
+            let refused = solver.zip(target.as_ref()).map(|(s, target)| s.applies(&case.problem, target));
+            refused.is_none_or(|answer| answer.is_ok())
+        };
+        // Each of these architectures has one of the two kinds of matrix cores.
+        let matrix: Vec<_> = matrix().into_iter().filter(takes).collect();
+        assert!(!matrix.is_empty(), "no matrix cores on {arch}");
+        for case in cases().into_iter().chain(matrix).chain(activations) {
             let (name, arch) = (format!("{}.{arch}", case.name), arch.clone());
             trials.push(Trial::test(name, move || check(&case, &arch)).with_ignored_flag(missing.is_some()));
         }

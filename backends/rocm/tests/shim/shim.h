@@ -42,7 +42,7 @@ struct ShimMatrix {
 // Adds the product of all lanes' fragments `a` (a row each) and `b` (a column each) to the lane's sums `c`.
 void shim_product(const ShimMatrix&, const void* a, const void* b, float* c);
 
-template <class V, class Sums> Sums shim_multiply(const ShimMatrix& matrix, V a, V b, Sums c) {
+template <class V, class Sums> Sums shim_multiply(const ShimMatrix& matrix, const V& a, const V& b, Sums c) {
   shim_product(matrix, &a, &b, (float*)&c);
   return c;
 }
