@@ -16,14 +16,15 @@ const FILES: [(&str, &str); 4] = [
 ];
 
 /// The C++ compiler: clang 19 or later, for its vector types and `_Float16`; none if there is none.
-pub fn compiler() -> Option<&'static str> {
+pub(crate) fn compiler() -> Option<&'static str> {
     static FOUND: OnceLock<Option<&str>> = OnceLock::new();
     *FOUND.get_or_init(|| {
         let names = ["clang++-19", "clang++-20", "clang++-21", "clang++-22", "clang++"];
         names.into_iter().find(|name| {
             let version = Command::new(name).arg("-dumpversion").output();
             let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-            let major = version.ok().and_then(|version| version.split('.').next()?.trim().parse::<u32>().ok());
+            let major =
+                version.ok().and_then(|version| version.split('.').next()?.trim().parse::<u32>().ok());
             major.is_some_and(|major| major >= 19)
         })
     })
@@ -34,7 +35,7 @@ pub fn compiler() -> Option<&'static str> {
 ///
 /// # Errors
 /// There is no compiler, or it refuses the text: its log.
-pub fn build(text: &str, arch: &str, folder: &Path) -> Result<PathBuf, String> {
+pub(crate) fn build(text: &str, arch: &str, folder: &Path) -> Result<PathBuf, String> {
     let compiler = compiler().ok_or("no clang++ of version 19 or later")?;
     let processor = arch.split(':').next().unwrap_or(arch);
     let macros = [format!("-D__{processor}__"), format!("-D{}", family(processor)?)];

@@ -168,13 +168,17 @@ void shim_product(const ShimMatrix& matrix, const void* a, const void* b, float*
   const int lane = running->item % shim_wave, parity = item.collectives++ % 2;
   const bool mfma = matrix.lanes == ShimLanes::Mfma, whole_rows = matrix.lanes == ShimLanes::Gfx11;
   const int size = mfma ? 32 : 16, half = lane / size, line = lane % size;
-  // The depth that a half of the wave has; both have all of it on gfx11, and must agree.
-  const int first = whole_rows ? 0 : half * matrix.depth, depth = whole_rows ? matrix.depth : 2 * matrix.depth;
+  // The depth that a half of the wave has: an end of it, fours by turns on gfx12, all of it on gfx11, where
+  // the halves must agree.
+  const int depth = whole_rows ? matrix.depth : 2 * matrix.depth;
+  const auto place = [&](int e) {
+    return whole_rows ? e : mfma ? half * matrix.depth + e : e / 4 * 8 + half * 4 + e % 4;
+  };
   Wave& wave = waves[running->item / shim_wave];
   if (shim_wave != (mfma ? 64u : 32u)) fail(std::string(matrix.name) + ": a wave of the wrong size");
   for (int e = 0; e < matrix.depth; e++) {
     const float p = number(a, matrix.element, e), q = number(b, matrix.element, e);
-    float &to_p = wave.a[parity][first + e][line], &to_q = wave.b[parity][first + e][line];
+    float &to_p = wave.a[parity][place(e)][line], &to_q = wave.b[parity][place(e)][line];
     if (whole_rows && half == 1 && (memcmp(&p, &to_p, 4) || memcmp(&q, &to_q, 4)))
       fail(std::string(matrix.name) + ": the halves of the wave differ");
     to_p = p, to_q = q;
