@@ -28,7 +28,7 @@ pub type miopenHandle_t = Ref<HandleObject>;
 
 #[derive(Debug)]
 struct State {
-    /// With the caller's stream, if one was set.
+    /// With the stream that was set last.
     handle: Handle,
     /// The stream that was set last.
     stream: Address,
@@ -64,9 +64,11 @@ pub(crate) fn any_handle_honors_scales() -> bool {
 }
 
 impl HandleObject {
-    fn new(handle: Handle, stream: miopenAcceleratorQueue_t) -> Self {
+    /// With the caller's stream; null is the backend's default stream, as programs expect that copy and
+    /// compute without naming one.
+    fn new(handle: &Handle, stream: miopenAcceleratorQueue_t) -> Self {
         let state = State {
-            handle,
+            handle: adopt(handle, stream),
             stream: Address(stream),
             allocator: None,
             profiling: false,
@@ -184,17 +186,17 @@ export! {
 
     fn miopenCreate(handle: Out<miopenHandle_t>) {
         let out = handle.required("handle")?;
-        out.set(create(HandleObject::new(Handle::new()?, std::ptr::null_mut()))?);
+        out.set(create(HandleObject::new(&Handle::new()?, std::ptr::null_mut()))?);
     }
 
     fn miopenCreateWithStream(handle: Out<miopenHandle_t>, stream: miopenAcceleratorQueue_t) {
         let out = handle.required("handle")?;
-        out.set(create(HandleObject::new(adopt(&Handle::new()?, stream), stream))?);
+        out.set(create(HandleObject::new(&Handle::new()?, stream))?);
     }
 
     fn fuseplanCreateForBackend(handle: Out<miopenHandle_t>, backend: In<c_char>) {
         let out = handle.required("handle")?;
-        out.set(create(HandleObject::new(open(backend)?, std::ptr::null_mut()))?);
+        out.set(create(HandleObject::new(&open(backend)?, std::ptr::null_mut()))?);
     }
 
     fn miopenDestroy(handle: miopenHandle_t) {
