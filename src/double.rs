@@ -54,6 +54,16 @@ impl Double {
         *self.0.state.fail.lock().unwrap() = Some(count);
     }
 
+    /// Executions of this solver take a while from now on.
+    pub(crate) fn slow_down(&self, solver: &'static str) {
+        *self.0.state.slow.lock().unwrap() = Some(solver);
+    }
+
+    /// Executions so far.
+    pub(crate) fn executions(&self) -> usize {
+        self.0.state.executions.load(Ordering::Relaxed)
+    }
+
     /// Plans have this workspace from now on.
     pub(crate) fn set_workspace(&self, bytes: usize) {
         self.0.state.workspace.store(bytes, Ordering::Relaxed);
@@ -69,6 +79,8 @@ struct State {
     fail: Mutex<Option<usize>>,
     workspace: AtomicUsize,
     streams: AtomicUsize,
+    slow: Mutex<Option<&'static str>>,
+    executions: AtomicUsize,
 }
 
 impl State {
@@ -258,6 +270,10 @@ impl Executable for DoubleExecutable {
             assert!(self.state.owns(pointer), "a pointer that is not the device's");
         }
         assert!(self.info.workspace == 0 || self.state.owns(args.workspace));
+        self.state.executions.fetch_add(1, Ordering::Relaxed);
+        if *self.state.slow.lock().unwrap() == Some(self.info.solver) {
+            std::thread::sleep(Duration::from_millis(3));
+        }
         // SAFETY: as promised to this function.
         unsafe { self.inner.run(stream, args) }
     }

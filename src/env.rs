@@ -4,9 +4,28 @@ use std::path::PathBuf;
 
 use etcetera::BaseStrategy;
 
+use crate::select::FindMode;
+
 /// `FUSEPLAN_BACKEND`: the backend of [`Handle::new`](crate::Handle::new), if set and not empty.
 pub(crate) fn backend() -> Option<String> {
     std::env::var("FUSEPLAN_BACKEND").ok().filter(|name| !name.is_empty())
+}
+
+/// The find mode of `MIOPEN_FIND_MODE_FUSION`, else of `MIOPEN_FIND_MODE`, by MIOpen's names and numbers;
+/// `None` if neither says one. MIOpen's modes other than FAST time solvers; they differ in what they do
+/// without a stored result, which is always used here.
+pub(crate) fn find_mode() -> Option<FindMode> {
+    let mode = |name| std::env::var(name).ok().and_then(|value| mode_of(&value));
+    mode("MIOPEN_FIND_MODE_FUSION").or_else(|| mode("MIOPEN_FIND_MODE"))
+}
+
+fn mode_of(value: &str) -> Option<FindMode> {
+    match value.to_ascii_uppercase().as_str() {
+        "FAST" | "2" => Some(FindMode::Fast),
+        "NORMAL" | "1" | "HYBRID" | "3" | "DYNAMIC_HYBRID" | "5" => Some(FindMode::Normal),
+        "TRUST_VERIFY" | "6" | "TRUST_VERIFY_FULL" | "7" => Some(FindMode::Normal),
+        _ => None,
+    }
 }
 
 /// The directory of the on-disk cache: `MIOPEN_CUSTOM_CACHE_DIR`, else `fuseplan` in the user's directory
@@ -39,6 +58,18 @@ fn is_yes(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crate::select::FindMode;
+
+    #[test]
+    fn find_modes_have_miopens_names_and_numbers() {
+        for normal in ["NORMAL", "1", "normal", "3", "DYNAMIC_HYBRID", "7"] {
+            assert_eq!(super::mode_of(normal), Some(FindMode::Normal), "{normal}");
+        }
+        assert_eq!(super::mode_of("fast"), Some(FindMode::Fast));
+        assert_eq!(super::mode_of("2"), Some(FindMode::Fast));
+        assert_eq!((super::mode_of(""), super::mode_of("4"), super::mode_of("quick")), (None, None, None));
+    }
+
     #[test]
     fn miopens_words_for_yes() {
         for yes in ["1", "on", "ON", "yes", "True", "enable", "ENABLED"] {

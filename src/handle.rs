@@ -10,8 +10,9 @@ use fuseplan_api::{
     Problem, RawStream, RunError, Stream,
 };
 
-use crate::cache::Cache;
+use crate::cache::{self, Cache};
 use crate::env;
+use crate::find;
 use crate::select::{self, Built, CompileError, CompileOptions};
 
 /// The backends of this build, the preferred first.
@@ -114,9 +115,23 @@ impl Context {
         self.device.memory()
     }
 
-    pub(crate) fn build(&self, problem: &Problem, options: &CompileOptions) -> Result<Built, CompileError> {
-        self.cache
-            .get_or_build(problem, options, || select::build(&self.target, &self.device, problem, options))
+    pub(crate) fn build(
+        self: &Arc<Self>,
+        problem: &Problem,
+        options: &CompileOptions,
+    ) -> Result<Built, CompileError> {
+        let options = options.resolved();
+        self.cache.get_or_build(problem, &options, || {
+            if options.times_solvers() {
+                // On a stream of its own, which nothing else waits for.
+                let handle = Handle::on(self.clone());
+                let found = handle.ok().and_then(|handle| find::fastest(&handle, problem, cache::disk()));
+                if let Some(built) = found {
+                    return Ok(built);
+                }
+            }
+            select::build(&self.target, &self.device, problem, &options)
+        })
     }
 
     pub(crate) fn load(&self, problem: &Problem, binary: &Binary) -> Result<Built, CompileError> {

@@ -55,6 +55,8 @@ mod double;
 mod env;
 mod error;
 mod execute;
+#[allow(unsafe_code, reason = "timing kernels on memory of its own")]
+mod find;
 #[allow(unsafe_code, reason = "adopting a caller's stream")]
 mod handle;
 mod operator;
@@ -83,7 +85,7 @@ pub use operator::{
     BiasForward, ConvForward, OpId, Operator,
 };
 pub use plan::{AppendError, CompiledBinary, CompiledPlan, FusionDirection, FusionPlan, PlanError, Reason};
-pub use select::{CompileError, CompileOptions};
+pub use select::{Chosen, CompileError, CompileOptions, FindMode};
 pub use support::{SupportRow, SupportTable, supported, supported_on};
 pub use tensor::{Tensor, TensorMut};
 

@@ -1,12 +1,15 @@
 //! The choice of a solver.
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fuseplan_api::{Binary, BuildError, Device, DeviceInfo, Executable, Problem, Refusal, Solver};
 use thiserror::Error;
 
 use crate::cache::{self, BinaryError, Subject};
-use crate::handle::Target;
+use crate::env;
+use crate::handle::{Handle, Target};
 
 /// Choices of the caller's at a compile.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -14,6 +17,21 @@ use crate::handle::Target;
 pub struct CompileOptions {
     /// The id of the only solver to be considered, such as `cpu.reference.v1`.
     pub solver: Option<String>,
+    /// How a solver is chosen; if not given, as the environment variables `MIOPEN_FIND_MODE_FUSION` and
+    /// `MIOPEN_FIND_MODE` say, else [`FindMode::Fast`].
+    pub find: Option<FindMode>,
+}
+
+/// How a solver is chosen among those that take a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FindMode {
+    /// The backend's order of preference decides; nothing is run.
+    Fast,
+    /// Each is timed on memory of the device that is allocated for it (as much as the plan's tensors), and
+    /// the fastest taken. What was found is stored on disk with the compiled kernels, and not timed again.
+    /// Where timing is impossible the order of preference decides.
+    Normal,
 }
 
 impl CompileOptions {
@@ -21,6 +39,23 @@ impl CompileOptions {
     pub fn with_solver(mut self, id: impl Into<String>) -> Self {
         self.solver = Some(id.into());
         self
+    }
+
+    /// How a solver is chosen.
+    pub fn with_find(mut self, mode: FindMode) -> Self {
+        self.find = Some(mode);
+        self
+    }
+
+    /// With the environment's choices where the caller made none.
+    pub(crate) fn resolved(&self) -> Self {
+        let find = self.find.or_else(env::find_mode).unwrap_or(FindMode::Fast);
+        CompileOptions { find: Some(find), ..self.clone() }
+    }
+
+    /// Whether solvers are to be timed.
+    pub(crate) fn times_solvers(&self) -> bool {
+        self.solver.is_none() && self.find == Some(FindMode::Normal)
     }
 }
 
@@ -67,6 +102,41 @@ pub enum CompileError {
     Build(#[from] BuildError),
 }
 
+/// How a compiled plan's solver was chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Chosen {
+    /// It is the first in the backend's order of preference that takes the plan.
+    Preferred,
+    /// It is the one that the caller, or a binary that was loaded, named.
+    Requested,
+    /// It is the fastest of those that take the plan.
+    Measured {
+        /// The solvers and the time of an execution of each, the fastest first.
+        times: Vec<(&'static str, Duration)>,
+        /// Whether the times were found earlier and stored.
+        stored: bool,
+    },
+}
+
+/// `measured: cuda.conv_mma.v1 31.2 µs, cuda.direct.v1 501.0 µs`
+impl fmt::Display for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Chosen::Preferred => f.write_str("by order of preference"),
+            Chosen::Requested => f.write_str("by request"),
+            Chosen::Measured { times, stored } => {
+                f.write_str(if *stored { "measured earlier:" } else { "measured:" })?;
+                for (index, (solver, time)) in times.iter().enumerate() {
+                    let comma = if index == 0 { "" } else { "," };
+                    write!(f, "{comma} {solver} {:.1} µs", time.as_secs_f64() * 1e6)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
 /// A chosen solver and why those before it were not.
 pub(crate) type Choice = (&'static dyn Solver, Vec<Refusal>);
 
@@ -101,6 +171,7 @@ pub(crate) fn choose(
 pub(crate) struct Built {
     pub(crate) executable: Arc<dyn Executable>,
     pub(crate) refusals: Arc<[Refusal]>,
+    pub(crate) chosen: Chosen,
 }
 
 /// Chooses a solver, compiles for the target and loads on the device.
@@ -112,7 +183,18 @@ pub(crate) fn build(
 ) -> Result<Built, CompileError> {
     let (solver, refusals) = require(target, problem, options)?;
     let executable = obtain(solver, problem, target.info(), |binary| solver.load(problem, device, binary))?;
-    Ok(Built { executable, refusals: refusals.into() })
+    let chosen = if options.solver.is_some() { Chosen::Requested } else { Chosen::Preferred };
+    Ok(Built { executable, refusals: refusals.into(), chosen })
+}
+
+/// A solver's executable on the handle's device, its binary from the disk cache if it is there.
+pub(crate) fn load_stored(
+    handle: &Handle,
+    solver: &dyn Solver,
+    problem: &Problem,
+) -> Result<Arc<dyn Executable>, BuildError> {
+    let device = handle.context().device();
+    obtain(solver, problem, handle.device_info(), |binary| solver.load(problem, device, binary))
 }
 
 /// Loads a binary of a solver on the device, if the solver takes the problem there.
@@ -125,7 +207,7 @@ pub(crate) fn load(
     let options = CompileOptions::default().with_solver(&binary.solver);
     let (solver, refusals) = require(target, problem, &options)?;
     let executable = solver.load(problem, device, binary)?;
-    Ok(Built { executable, refusals: refusals.into() })
+    Ok(Built { executable, refusals: refusals.into(), chosen: Chosen::Requested })
 }
 
 /// Chooses a solver and compiles for the target, which needs no device.

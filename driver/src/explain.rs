@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fuseplan::{Ceilings, CompileError, CompiledPlan, Error, Handle, Refusal};
+use fuseplan::{Ceilings, Chosen, CompileError, CompiledPlan, Error, Handle, Refusal};
 use serde_json::{Value, json};
 
 use crate::chain::{Chain, Operands, Plan};
@@ -103,6 +103,7 @@ fn report(
             "device": compiled.target().to_string(),
             "solver": info.solver,
             "algorithm": info.algorithm.to_string(),
+            "chosen": chosen_json(compiled.chosen()),
             "kernels": info.kernels,
             "workspace": info.workspace,
             "detail": info.detail,
@@ -121,6 +122,17 @@ fn report(
         }),
     )?;
     Ok(())
+}
+
+fn chosen_json(chosen: &Chosen) -> Value {
+    match chosen {
+        Chosen::Measured { times, stored } => {
+            let time = |(solver, time): &(&str, Duration)| json!({ "solver": solver, "time_ms": time.as_secs_f64() * 1e3 });
+            json!({ "by": "time", "stored": stored, "times": times.iter().map(time).collect::<Value>() })
+        }
+        Chosen::Requested => json!({ "by": "request" }),
+        _ => json!({ "by": "preference" }),
+    }
 }
 
 fn refusals_json(refusals: &[Refusal]) -> Value {

@@ -4,7 +4,7 @@
 use clap::Args;
 use fuseplan::{
     ActivationMode, ActivationParams, BatchNormMode, CompileOptions, ConvolutionDescriptor, DataType,
-    DescriptorError, Error, TensorDescriptor, TensorLayout,
+    DescriptorError, Error, FindMode, TensorDescriptor, TensorLayout,
 };
 
 use crate::chain::{Chain, Step};
@@ -148,6 +148,9 @@ pub(crate) struct OwnFlags {
     /// Only this solver, such as cpu.reference.v1
     #[arg(long, value_name = "ID")]
     solver: Option<String>,
+    /// Time every solver that takes the plan and use the fastest; what is found is stored
+    #[arg(long, conflicts_with = "solver")]
+    find: bool,
     /// Seed of the random data; 0 for a different one each time
     #[arg(long, value_name = "INT", default_value_t = DEFAULT_SEED, env = "MIOPEN_DEBUG_DRIVER_PRNG_SEED")]
     pub(crate) seed: u64,
@@ -162,9 +165,11 @@ pub(crate) const DEFAULT_SEED: u64 = 12345678;
 impl OwnFlags {
     /// How plans are to be compiled.
     pub(crate) fn compile_options(&self) -> CompileOptions {
+        let options = CompileOptions::default();
         match &self.solver {
-            Some(id) => CompileOptions::default().with_solver(id),
-            None => CompileOptions::default(),
+            Some(id) => options.with_solver(id),
+            None if self.find => options.with_find(FindMode::Normal),
+            None => options,
         }
     }
 }

@@ -9,7 +9,7 @@ use super::format;
 pub(crate) struct Subject {
     /// This crate's version: the arguments that a kernel takes may change with it.
     pub(crate) version: String,
-    /// The solver's id.
+    /// The solver's id; `find` of stored times.
     pub(crate) solver: String,
     /// The architecture.
     pub(crate) arch: String,
@@ -34,6 +34,20 @@ impl Subject {
     pub(crate) fn stored(solver: &dyn Solver, problem: &Problem, target: &DeviceInfo) -> Option<Self> {
         let content = solver.cache_key(problem, target)?;
         Some(Self::new(solver, target, blake3::hash(&content).as_bytes().to_vec()))
+    }
+
+    /// The subject of times of these solvers on a device: what decides them is the problem, the device itself
+    /// and not only its architecture, and who was timed.
+    pub(crate) fn found(device: &DeviceInfo, problem: &Problem, solvers: &[&str]) -> Self {
+        let DeviceInfo { name, compute_units, .. } = device;
+        let content = format!("{name}\n{compute_units}\n{}\n{}", solvers.join(" "), describe(problem));
+        Subject {
+            version: env!("CARGO_PKG_VERSION").into(),
+            solver: "find".into(),
+            arch: device.arch.clone(),
+            toolchain: device.toolchain.clone(),
+            content: blake3::hash(content.as_bytes()).as_bytes().to_vec(),
+        }
     }
 
     /// The subject of exported bytes.

@@ -88,6 +88,13 @@ pub(crate) fn disk() -> Option<&'static Disk> {
     DISK.get_or_init(open_disk).as_ref()
 }
 
+/// A disk cache of a test's own.
+#[cfg(all(test, unix))]
+pub(crate) fn disk_at(path: &std::path::Path) -> Disk {
+    let directory = directory::RealDirectory::open(path, trust::Trust::Owner).unwrap();
+    Disk::new(Box::new(directory), disk::Limits::default())
+}
+
 #[cfg(unix)]
 fn open_disk() -> Option<Disk> {
     if trust::is_elevated() {

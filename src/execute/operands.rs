@@ -13,6 +13,17 @@ pub(crate) struct OperandSpec {
     pub(super) absent: bool,
 }
 
+impl OperandSpec {
+    pub(crate) fn descriptor(&self) -> &TensorDescriptor {
+        &self.descriptor
+    }
+
+    /// Whether it must be null.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.absent
+    }
+}
+
 /// An operator's operands, in the order in which its arguments list them.
 pub(crate) fn operands(op: &Op, running: &TensorDescriptor) -> Vec<OperandSpec> {
     let spec = |name, descriptor| OperandSpec { name, descriptor, optional: false, absent: false };

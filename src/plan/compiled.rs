@@ -9,7 +9,7 @@ use fuseplan_api::{Executable, ExecutableInfo, Problem, Refusal, TensorDescripto
 use super::FusionPlan;
 use crate::execute::{OperandSpec, operands};
 use crate::handle::{Context, Handle, Target};
-use crate::select::Built;
+use crate::select::{Built, Chosen};
 
 /// A plan compiled for a device: one kernel, ready to run.
 ///
@@ -82,6 +82,11 @@ impl CompiledPlan {
         &self.inner.built.refusals
     }
 
+    /// How the solver was chosen.
+    pub fn chosen(&self) -> &Chosen {
+        &self.inner.built.chosen
+    }
+
     /// Bytes of workspace that an execution needs.
     pub fn workspace(&self) -> usize {
         self.info().workspace
@@ -138,6 +143,7 @@ impl fmt::Display for CompiledPlan {
         writeln!(f, "{}", self.problem())?;
         writeln!(f, "device     {}", self.target())?;
         writeln!(f, "solver     {} ({})", info.solver, info.algorithm)?;
+        writeln!(f, "chosen     {}", self.chosen())?;
         writeln!(f, "kernels    {}", info.kernels)?;
         write!(f, "workspace  {} bytes", info.workspace)?;
         if !info.detail.is_empty() {

@@ -79,7 +79,11 @@ impl Report {
 
     /// A row of the table.
     pub(crate) fn row(&self, outcome: &Outcome) -> String {
-        let milliseconds = |seconds: f64| format!("{:.3}", seconds * 1e3);
+        // GPUs need a few microseconds.
+        let milliseconds = |seconds: f64| match seconds * 1e3 {
+            long if long >= 1.0 => format!("{long:.3}"),
+            short => format!("{short:.4}"),
+        };
         let unknown = || "unknown".to_string();
         let cells = [
             milliseconds(outcome.fused),

@@ -1,6 +1,6 @@
 //! What is supported, on what, and why: `supported`, `devices`, `explain`, `completions`, help.
 
-use crate::run::fuseplan;
+use crate::run::{fuseplan, fuseplan_with};
 
 #[test]
 fn the_supported_table_names_every_solver() {
@@ -63,6 +63,30 @@ fn explain_tells_the_solver_the_reasons_and_the_floor() {
     assert!((rate * time * 1e-3 / object["flops"].as_f64().unwrap() - 1.0).abs() < 1e-9);
     let floor = object["floor_memory_ms"].as_f64().unwrap().max(object["floor_compute_ms"].as_f64().unwrap());
     assert!((floor / time / object["of_floor"].as_f64().unwrap() - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn explain_tells_how_the_solver_was_chosen() {
+    let line = "explain CBAInfer -F 4 -n 1 -c 8 -k 8 -g 2 -H 6 -W 6";
+    let cache = tempfile::tempdir().unwrap();
+    let variables = [("MIOPEN_CUSTOM_CACHE_DIR", cache.path().to_str().unwrap())];
+    let explain = |more: &str, variables: &[(&str, &str)]| {
+        let run = fuseplan_with(&format!("{line} {more} --json"), variables);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        assert!(run.stderr.lines().any(|line| line.starts_with("chosen     ")), "{}", run.stderr);
+        run.objects()[0]["chosen"].clone()
+    };
+    assert_eq!(explain("", &variables)["by"], "preference");
+    assert_eq!(explain("--solver cpu.reference.v1", &variables)["by"], "request");
+    let found = explain("--find", &variables);
+    assert_eq!((&found["by"], &found["stored"]), (&"time".into(), &false.into()));
+    assert!(found["times"].as_array().unwrap().len() > 1, "{found}");
+    // A second process finds what the first has found; the environment asks for it as well.
+    let mode = [variables[0], ("MIOPEN_FIND_MODE_FUSION", "NORMAL")];
+    let again = explain("", &mode);
+    assert_eq!((&again["stored"], &again["times"]), (&true.into(), &found["times"]));
+    let fast = [mode[0], ("MIOPEN_FIND_MODE", "NORMAL"), ("MIOPEN_FIND_MODE_FUSION", "FAST")];
+    assert_eq!(explain("", &fast)["by"], "preference");
 }
 
 #[test]

@@ -19,7 +19,10 @@ pub(crate) fn fuseplan(line: &str) -> Run {
 /// The same with environment variables.
 pub(crate) fn fuseplan_with(line: &str, variables: &[(&str, &str)]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fuseplan"));
-    command.env_remove("MIOPEN_DEBUG_DRIVER_PRNG_SEED").env("FUSEPLAN_BACKEND", "cpu");
+    for variable in ["MIOPEN_DEBUG_DRIVER_PRNG_SEED", "MIOPEN_FIND_MODE_FUSION", "MIOPEN_FIND_MODE"] {
+        command.env_remove(variable);
+    }
+    command.env("FUSEPLAN_BACKEND", "cpu");
     command.envs(variables.iter().copied()).args(line.split_whitespace());
     let output = command.output().unwrap();
     Run {

@@ -1,0 +1,143 @@
+//! Timing solvers on the double of a device.
+
+use std::fs;
+
+use fuseplan_api::DeviceInfo;
+
+use super::*;
+use crate::cache::disk_at;
+use crate::double::Double;
+use crate::*;
+
+/// A convolution in groups, which several of the CPU's solvers take; then all that an operator may need.
+fn plan(handle: &Handle) -> FusionPlan {
+    let x = TensorDescriptor::nhwc(DataType::Float, [1, 8, 6, 6]).unwrap();
+    let w = TensorDescriptor::nhwc(DataType::Float, [8, 4, 3, 3]).unwrap();
+    let conv = ConvolutionDescriptor::new_2d([1, 1], [1, 1], [1, 1]).unwrap().with_groups(2).unwrap();
+    let mut plan = FusionPlan::for_device(FusionDirection::Vertical, x, handle).unwrap();
+    plan.append(ConvForward::new(conv, w)).unwrap();
+    plan.append(BiasForward::new()).unwrap();
+    plan.append(BatchNormInference::new(BatchNormMode::Spatial)).unwrap();
+    plan.append(BiasForward::residual()).unwrap();
+    plan.append(ActivationForward::new(ActivationMode::Relu)).unwrap();
+    plan
+}
+
+fn times(built: &Built) -> &[(&'static str, Duration)] {
+    match &built.chosen {
+        Chosen::Measured { times, .. } => times,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_stored(built: &Built) -> bool {
+    matches!(built.chosen, Chosen::Measured { stored: true, .. })
+}
+
+#[test]
+fn the_fastest_is_taken_and_its_scratch_memory_given_back() {
+    let (double, handle) = Double::open();
+    let plan = plan(&handle);
+    let preferred = plan.compile(&handle).unwrap();
+    assert_eq!(*preferred.chosen(), Chosen::Preferred);
+    double.slow_down(preferred.info().solver);
+    let options = CompileOptions::default().with_find(FindMode::Normal);
+    let built = fastest(&handle, &plan.problem(), None).unwrap();
+    assert!(times(&built).len() > 1);
+    assert!(times(&built).windows(2).all(|pair| pair[0].1 <= pair[1].1));
+    assert_eq!(times(&built)[times(&built).len() - 1].0, preferred.info().solver);
+    assert_eq!(built.executable.info().solver, times(&built)[0].0);
+    assert!(times(&built).iter().all(|(solver, _)| *solver != "cpu.reference.v1"));
+    assert_eq!(double.live(), 0);
+    // A request is a request.
+    let asked = plan.compile_with(&handle, &options.with_solver("cpu.reference.v1")).unwrap();
+    assert_eq!(*asked.chosen(), Chosen::Requested);
+    let text = built.chosen.to_string();
+    assert!(
+        text.starts_with(&format!("measured: {} ", times(&built)[0].0)) && text.ends_with(" µs"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_was_found_is_stored_and_not_timed_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = disk_at(directory.path());
+    let (double, handle) = Double::open();
+    let problem = plan(&handle).problem();
+    let first = fastest(&handle, &problem, Some(&disk)).unwrap();
+    assert!(!is_stored(&first));
+    let executions = double.executions();
+    let second = fastest(&handle, &problem, Some(&disk)).unwrap();
+    assert!(is_stored(&second));
+    assert_eq!(times(&second), times(&first));
+    assert_eq!(second.executable.info().solver, first.executable.info().solver);
+    assert_eq!(double.executions(), executions);
+    assert!(second.chosen.to_string().starts_with("measured earlier: "));
+
+    // Damage is found, and the file set aside.
+    let files = || fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path());
+    let entry = files().find(|path| path.extension().is_some_and(|end| end == "bin")).unwrap();
+    let mut bytes = fs::read(&entry).unwrap();
+    let middle = bytes.len() - 40;
+    bytes[middle] ^= 1;
+    fs::write(&entry, bytes).unwrap();
+    assert!(!is_stored(&fastest(&handle, &problem, Some(&disk)).unwrap()));
+    assert!(is_stored(&fastest(&handle, &problem, Some(&disk)).unwrap()));
+    assert!(files().any(|path| path.extension().is_some_and(|end| end == "bad")));
+}
+
+#[test]
+fn times_are_of_a_device_a_problem_and_solvers() {
+    let (_, handle) = Double::open();
+    let (info, problem) = (handle.device_info(), plan(&handle).problem());
+    let subject = Subject::found(info, &problem, &["a", "b"]);
+    let other = DeviceInfo { name: "another".into(), ..info.clone() };
+    let smaller = DeviceInfo { compute_units: info.compute_units + 1, ..info.clone() };
+    let updated = DeviceInfo { toolchain: "another".into(), ..info.clone() };
+    for different in [&other, &smaller, &updated] {
+        assert_ne!(Subject::found(different, &problem, &["a", "b"]), subject);
+    }
+    assert_ne!(Subject::found(info, &problem, &["a"]), subject);
+    let ordinal = DeviceInfo { ordinal: 3, ..info.clone() };
+    assert_eq!(Subject::found(&ordinal, &problem, &["a", "b"]), subject);
+
+    let times = vec![("b", Duration::from_nanos(5)), ("a", Duration::from_nanos(70))];
+    assert_eq!(parse(&format(&times), &["a", "b"]), Some(times.clone()));
+    assert_eq!(parse(&format(&times), &["a"]), None);
+    for nonsense in ["", "a", "a b\n", "a -1\n", "\u{FFFD} 1\n"] {
+        assert_eq!(parse(nonsense.as_bytes(), &["a", "b"]), None, "{nonsense}");
+    }
+}
+
+#[test]
+fn without_a_choice_or_memory_the_order_decides() {
+    let (double, handle) = Double::open();
+    let x = TensorDescriptor::nchw(DataType::Float, [1, 2, 2, 2]).unwrap();
+    let mut single = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+    single.append(BatchNormForward::new(BatchNormMode::Spatial, false)).unwrap();
+    assert!(fastest(&handle, &single.problem(), None).is_none());
+    double.fail_allocation(2);
+    assert!(fastest(&handle, &plan(&handle).problem(), None).is_none());
+    assert_eq!(double.live(), 0);
+}
+
+/// Every kind of operator can be given scratch operands.
+#[test]
+fn training_is_timed_like_the_rest() {
+    let (double, handle) = Double::open();
+    let x = TensorDescriptor::nchw(DataType::Float, [2, 3, 4, 4]).unwrap();
+    let mut forward = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+    forward.append(BatchNormForward::new(BatchNormMode::Spatial, true)).unwrap();
+    let mut backward = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+    backward.append(BatchNormBackward::new(BatchNormMode::PerActivation)).unwrap();
+    backward.append(ActivationBackward::new(ActivationMode::Tanh)).unwrap();
+    for plan in [forward, backward] {
+        let (problem, compiled) = (plan.problem(), plan.compile(&handle).unwrap());
+        let scratch = Scratch::new(&handle, &problem).unwrap();
+        let executable = compiled.executable();
+        let time = scratch.time(&handle, executable, None).unwrap();
+        assert!(time > Duration::ZERO);
+    }
+    assert_eq!(double.live(), 0);
+}
