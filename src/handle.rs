@@ -20,6 +20,8 @@ pub fn backends() -> &'static [&'static dyn Backend] {
     static BACKENDS: &[&dyn Backend] = &[
         #[cfg(feature = "cuda")]
         &fuseplan_cuda::CudaBackend,
+        #[cfg(feature = "rocm")]
+        &fuseplan_rocm::RocmBackend,
         &fuseplan_cpu::CpuBackend,
     ];
     BACKENDS

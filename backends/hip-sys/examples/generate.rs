@@ -12,9 +12,8 @@ use std::error::Error;
 use std::path::Path;
 
 /// What the backend calls of the runtime. All of it is there from HIP 6.0 on.
-const HIP: [&str; 29] = [
+const HIP: [&str; 26] = [
     "hipDeviceGetAttribute",
-    "hipDriverGetVersion",
     "hipEventCreateWithFlags",
     "hipEventDestroy",
     "hipEventElapsedTime",
@@ -35,12 +34,10 @@ const HIP: [&str; 29] = [
     "hipModuleLoadData",
     "hipModuleUnload",
     "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor",
-    "hipPointerGetAttributes",
     "hipRuntimeGetVersion",
     "hipSetDevice",
     "hipStreamCreateWithFlags",
     "hipStreamDestroy",
-    "hipStreamGetDevice",
     "hipStreamSynchronize",
 ];
 

@@ -119,27 +119,6 @@ pub struct hipDeviceProp_tR0600 {
     pub isLargeBar: ::std::os::raw::c_int,
     pub asicRevision: ::std::os::raw::c_int,
 }
-impl hipMemoryType {
-    pub const hipMemoryTypeUnregistered: hipMemoryType = hipMemoryType(0);
-    pub const hipMemoryTypeHost: hipMemoryType = hipMemoryType(1);
-    pub const hipMemoryTypeDevice: hipMemoryType = hipMemoryType(2);
-    pub const hipMemoryTypeManaged: hipMemoryType = hipMemoryType(3);
-    pub const hipMemoryTypeArray: hipMemoryType = hipMemoryType(10);
-    pub const hipMemoryTypeUnified: hipMemoryType = hipMemoryType(11);
-}
-#[repr(transparent)]
-#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct hipMemoryType(pub ::std::os::raw::c_uint);
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct hipPointerAttribute_t {
-    pub type_: hipMemoryType,
-    pub device: ::std::os::raw::c_int,
-    pub devicePointer: *mut ::std::os::raw::c_void,
-    pub hostPointer: *mut ::std::os::raw::c_void,
-    pub isManaged: ::std::os::raw::c_int,
-    pub allocationFlags: ::std::os::raw::c_uint,
-}
 impl hipError_t {
     pub const hipSuccess: hipError_t = hipError_t(0);
     pub const hipErrorInvalidValue: hipError_t = hipError_t(1);
@@ -393,7 +372,6 @@ impl hipFunction_attribute {
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct hipFunction_attribute(pub ::std::os::raw::c_uint);
-pub type hipDevice_t = ::std::os::raw::c_int;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct ihipStream_t {
@@ -421,7 +399,6 @@ pub type hipEvent_t = *mut ihipEvent_t;
 pub struct Hip {
     __library: ::libloading::Library,
     pub hipInit: unsafe extern "C" fn(flags: ::std::os::raw::c_uint) -> hipError_t,
-    pub hipDriverGetVersion: unsafe extern "C" fn(driverVersion: *mut ::std::os::raw::c_int) -> hipError_t,
     pub hipRuntimeGetVersion: unsafe extern "C" fn(runtimeVersion: *mut ::std::os::raw::c_int) -> hipError_t,
     pub hipSetDevice: unsafe extern "C" fn(deviceId: ::std::os::raw::c_int) -> hipError_t,
     pub hipGetDevice: unsafe extern "C" fn(deviceId: *mut ::std::os::raw::c_int) -> hipError_t,
@@ -439,7 +416,6 @@ pub struct Hip {
         unsafe extern "C" fn(stream: *mut hipStream_t, flags: ::std::os::raw::c_uint) -> hipError_t,
     pub hipStreamDestroy: unsafe extern "C" fn(stream: hipStream_t) -> hipError_t,
     pub hipStreamSynchronize: unsafe extern "C" fn(stream: hipStream_t) -> hipError_t,
-    pub hipStreamGetDevice: unsafe extern "C" fn(stream: hipStream_t, device: *mut hipDevice_t) -> hipError_t,
     pub hipEventCreateWithFlags:
         unsafe extern "C" fn(event: *mut hipEvent_t, flags: ::std::os::raw::c_uint) -> hipError_t,
     pub hipEventRecord: unsafe extern "C" fn(event: hipEvent_t, stream: hipStream_t) -> hipError_t,
@@ -447,10 +423,6 @@ pub struct Hip {
     pub hipEventSynchronize: unsafe extern "C" fn(event: hipEvent_t) -> hipError_t,
     pub hipEventElapsedTime:
         unsafe extern "C" fn(ms: *mut f32, start: hipEvent_t, stop: hipEvent_t) -> hipError_t,
-    pub hipPointerGetAttributes: unsafe extern "C" fn(
-        attributes: *mut hipPointerAttribute_t,
-        ptr: *const ::std::os::raw::c_void,
-    ) -> hipError_t,
     pub hipMalloc: unsafe extern "C" fn(ptr: *mut *mut ::std::os::raw::c_void, size: usize) -> hipError_t,
     pub hipFree: unsafe extern "C" fn(ptr: *mut ::std::os::raw::c_void) -> hipError_t,
     pub hipMemcpyAsync: unsafe extern "C" fn(
@@ -507,7 +479,6 @@ impl Hip {
     {
         let __library = library.into();
         let hipInit = __library.get(b"hipInit\0").map(|sym| *sym)?;
-        let hipDriverGetVersion = __library.get(b"hipDriverGetVersion\0").map(|sym| *sym)?;
         let hipRuntimeGetVersion = __library.get(b"hipRuntimeGetVersion\0").map(|sym| *sym)?;
         let hipSetDevice = __library.get(b"hipSetDevice\0").map(|sym| *sym)?;
         let hipGetDevice = __library.get(b"hipGetDevice\0").map(|sym| *sym)?;
@@ -519,13 +490,11 @@ impl Hip {
         let hipStreamCreateWithFlags = __library.get(b"hipStreamCreateWithFlags\0").map(|sym| *sym)?;
         let hipStreamDestroy = __library.get(b"hipStreamDestroy\0").map(|sym| *sym)?;
         let hipStreamSynchronize = __library.get(b"hipStreamSynchronize\0").map(|sym| *sym)?;
-        let hipStreamGetDevice = __library.get(b"hipStreamGetDevice\0").map(|sym| *sym)?;
         let hipEventCreateWithFlags = __library.get(b"hipEventCreateWithFlags\0").map(|sym| *sym)?;
         let hipEventRecord = __library.get(b"hipEventRecord\0").map(|sym| *sym)?;
         let hipEventDestroy = __library.get(b"hipEventDestroy\0").map(|sym| *sym)?;
         let hipEventSynchronize = __library.get(b"hipEventSynchronize\0").map(|sym| *sym)?;
         let hipEventElapsedTime = __library.get(b"hipEventElapsedTime\0").map(|sym| *sym)?;
-        let hipPointerGetAttributes = __library.get(b"hipPointerGetAttributes\0").map(|sym| *sym)?;
         let hipMalloc = __library.get(b"hipMalloc\0").map(|sym| *sym)?;
         let hipFree = __library.get(b"hipFree\0").map(|sym| *sym)?;
         let hipMemcpyAsync = __library.get(b"hipMemcpyAsync\0").map(|sym| *sym)?;
@@ -539,7 +508,6 @@ impl Hip {
         Ok(Hip {
             __library,
             hipInit,
-            hipDriverGetVersion,
             hipRuntimeGetVersion,
             hipSetDevice,
             hipGetDevice,
@@ -551,13 +519,11 @@ impl Hip {
             hipStreamCreateWithFlags,
             hipStreamDestroy,
             hipStreamSynchronize,
-            hipStreamGetDevice,
             hipEventCreateWithFlags,
             hipEventRecord,
             hipEventDestroy,
             hipEventSynchronize,
             hipEventElapsedTime,
-            hipPointerGetAttributes,
             hipMalloc,
             hipFree,
             hipMemcpyAsync,
@@ -571,9 +537,6 @@ impl Hip {
     }
     pub unsafe fn hipInit(&self, flags: ::std::os::raw::c_uint) -> hipError_t {
         (self.hipInit)(flags)
-    }
-    pub unsafe fn hipDriverGetVersion(&self, driverVersion: *mut ::std::os::raw::c_int) -> hipError_t {
-        (self.hipDriverGetVersion)(driverVersion)
     }
     pub unsafe fn hipRuntimeGetVersion(&self, runtimeVersion: *mut ::std::os::raw::c_int) -> hipError_t {
         (self.hipRuntimeGetVersion)(runtimeVersion)
@@ -621,9 +584,6 @@ impl Hip {
     pub unsafe fn hipStreamSynchronize(&self, stream: hipStream_t) -> hipError_t {
         (self.hipStreamSynchronize)(stream)
     }
-    pub unsafe fn hipStreamGetDevice(&self, stream: hipStream_t, device: *mut hipDevice_t) -> hipError_t {
-        (self.hipStreamGetDevice)(stream, device)
-    }
     pub unsafe fn hipEventCreateWithFlags(
         &self,
         event: *mut hipEvent_t,
@@ -647,13 +607,6 @@ impl Hip {
         stop: hipEvent_t,
     ) -> hipError_t {
         (self.hipEventElapsedTime)(ms, start, stop)
-    }
-    pub unsafe fn hipPointerGetAttributes(
-        &self,
-        attributes: *mut hipPointerAttribute_t,
-        ptr: *const ::std::os::raw::c_void,
-    ) -> hipError_t {
-        (self.hipPointerGetAttributes)(attributes, ptr)
     }
     pub unsafe fn hipMalloc(&self, ptr: *mut *mut ::std::os::raw::c_void, size: usize) -> hipError_t {
         (self.hipMalloc)(ptr, size)

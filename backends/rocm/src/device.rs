@@ -143,11 +143,11 @@ impl Modules {
 
 impl Drop for Modules {
     fn drop(&mut self) {
-        if let Ok(_entered) = self.context.enter() {
-            for module in self.loaded.get_mut().unwrap_or_else(PoisonError::into_inner).values() {
-                // SAFETY: the module is unloaded once, and no function of it is left.
-                let _ = unsafe { call!(self.context.hip, hipModuleUnload(module.0)) };
-            }
+        // A module knows its device; the current one matters to errors only.
+        let _entered = self.context.enter();
+        for module in self.loaded.get_mut().unwrap_or_else(PoisonError::into_inner).values() {
+            // SAFETY: the module is unloaded once, and no function of it is left.
+            let _ = unsafe { call!(self.context.hip, hipModuleUnload(module.0)) };
         }
     }
 }
@@ -218,10 +218,9 @@ impl StreamOwner for OwnedStream {}
 
 impl Drop for OwnedStream {
     fn drop(&mut self) {
-        if let Ok(_entered) = self.context.enter() {
-            // SAFETY: the stream was made by `create_stream` and ends once; work in it still runs to its end.
-            let _ = unsafe { call!(self.context.hip, hipStreamDestroy(self.raw)) };
-        }
+        let _entered = self.context.enter();
+        // SAFETY: the stream was made by `create_stream` and ends once; work in it still runs to its end.
+        let _ = unsafe { call!(self.context.hip, hipStreamDestroy(self.raw)) };
     }
 }
 
@@ -316,10 +315,9 @@ impl Memory for Context {
         if bytes == 0 {
             return;
         }
-        if let Ok(_entered) = self.enter() {
-            // SAFETY: the caller got the pointer from `allocate` and gives it back once.
-            let _ = unsafe { call!(self.hip, hipFree(pointer)) };
-        }
+        let _entered = self.enter();
+        // SAFETY: the caller got the pointer from `allocate` and gives it back once.
+        let _ = unsafe { call!(self.hip, hipFree(pointer)) };
     }
 
     unsafe fn copy_in(

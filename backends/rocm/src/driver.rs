@@ -35,17 +35,22 @@ pub(crate) fn check(hip: &Hip, call: &'static str, result: hipError_t) -> Result
 /// as one of two.
 pub(crate) fn initialise() -> Result<(&'static Hip, u32), BackendError> {
     let hip = sys::hip().map_err(unavailable)?;
+    // SAFETY: initialising again does nothing.
+    if is_absent("hipInit", hip, unsafe { hip.hipInit(0) })? {
+        return Ok((hip, 0));
+    }
     let mut count = 0;
-    // SAFETY: initialising again does nothing; the runtime writes the number.
-    let result = unsafe {
-        match hip.hipInit(0) {
-            hipError_t::hipSuccess => hip.hipGetDeviceCount(&mut count),
-            failed => failed,
-        }
-    };
+    // SAFETY: the runtime writes the number.
+    let counted = unsafe { hip.hipGetDeviceCount(&mut count) };
+    let absent = is_absent("hipGetDeviceCount", hip, counted)?;
+    Ok((hip, if absent { 0 } else { count.max(0) as u32 }))
+}
+
+/// Whether a function says that there is no device; other errors are errors.
+fn is_absent(call: &'static str, hip: &Hip, result: hipError_t) -> Result<bool, BackendError> {
     match result {
-        hipError_t::hipErrorNoDevice | hipError_t::hipErrorInvalidDevice => Ok((hip, 0)),
-        result => check(hip, "hipInit", result).map(|()| (hip, count.max(0) as u32)),
+        hipError_t::hipErrorNoDevice | hipError_t::hipErrorInvalidDevice => Ok(true),
+        result => check(hip, call, result).map(|()| false),
     }
 }
 

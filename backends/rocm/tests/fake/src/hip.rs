@@ -1,0 +1,433 @@
+//! The runtime's functions. Their contracts are HIP's; what a program may not do is an error here even where
+//! the real runtime would not see it.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ptr;
+
+use fuseplan_hip_sys::*;
+
+use crate::state::{DEVICE, Kind, Module, archs, state, wave};
+
+/// A result or a number of HIP's.
+type Outcome = Result<(), hipError_t>;
+
+const INVALID: Outcome = Err(hipError_t::hipErrorInvalidValue);
+
+/// Defines functions that note their call, fail if they are to, and do not unwind into their caller.
+macro_rules! functions {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) $body:block)*) => {
+        $(
+            /// HIP's function of this name.
+            ///
+            /// # Safety
+            /// As HIP's.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $type),*) -> hipError_t {
+                if let Some(number) = state().begin(stringify!($name)) {
+                    return hipError_t(number);
+                }
+                let work = || -> Outcome { $body };
+                match work() {
+                    Ok(()) => hipError_t::hipSuccess,
+                    Err(error) => error,
+                }
+            }
+        )*
+
+        /// Does not compile if a function's type is not that of HIP's header.
+        #[allow(dead_code, reason = "only its types count")]
+        fn have_the_types_of_the_header(hip: &mut Hip) {
+            $(hip.$name = $name;)*
+            hip.hipGetErrorName = hipGetErrorName;
+            hip.hipGetErrorString = hipGetErrorString;
+        }
+    };
+}
+
+fn device(ordinal: c_int) -> Result<&'static str, hipError_t> {
+    let found = usize::try_from(ordinal).ok().and_then(|ordinal| archs().get(ordinal));
+    found.map(String::as_str).ok_or(hipError_t::hipErrorInvalidDevice)
+}
+
+/// The current device; nothing works without one.
+fn current() -> Result<&'static str, hipError_t> {
+    device(DEVICE.get()).map_err(|_| hipError_t::hipErrorNoDevice)
+}
+
+/// Writes a result.
+///
+/// # Safety
+/// The place is null or valid.
+unsafe fn put<T>(place: *mut T, value: T) -> Outcome {
+    if place.is_null() {
+        return INVALID;
+    }
+    // SAFETY: as of this function.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+/// A stream that is live, or the default stream.
+fn check_stream(stream: hipStream_t) -> Outcome {
+    let live = stream.is_null() || state().is_live(stream as usize, Kind::Stream);
+    if live { Ok(()) } else { Err(hipError_t::hipErrorContextIsDestroyed) }
+}
+
+fn check_event(event: hipEvent_t) -> Outcome {
+    if state().is_live(event as usize, Kind::Event) { Ok(()) } else { Err(hipError_t::hipErrorInvalidHandle) }
+}
+
+fn layout(bytes: usize) -> Result<Layout, hipError_t> {
+    Layout::from_size_align(bytes, 256).map_err(|_| hipError_t::hipErrorOutOfMemory)
+}
+
+/// Gives a thing back.
+fn end(address: usize, kind: Kind) -> Outcome {
+    if state().end(address, kind) { Ok(()) } else { Err(hipError_t::hipErrorInvalidHandle) }
+}
+
+/// What code objects of the fake compiler begin with; architecture and shared object follow, a line each.
+pub(crate) const MAGIC: &str = "fake HIP code object\n";
+
+/// Memory that a device is said to have.
+const MEMORY: usize = 16 << 30;
+
+functions! {
+    fn hipInit(_flags: c_uint) {
+        if archs().is_empty() { Err(hipError_t::hipErrorNoDevice) } else { Ok(()) }
+    }
+
+    fn hipRuntimeGetVersion(version: *mut c_int) {
+        let text = std::env::var("FAKE_HIP_VERSION").ok();
+        // SAFETY: as HIP's.
+        unsafe { put(version, text.and_then(|text| text.parse().ok()).unwrap_or(70_253_211)) }
+    }
+
+    fn hipGetDeviceCount(count: *mut c_int) {
+        // SAFETY: as HIP's.
+        unsafe { put(count, archs().len() as c_int)? };
+        if archs().is_empty() { Err(hipError_t::hipErrorNoDevice) } else { Ok(()) }
+    }
+
+    fn hipGetDevice(ordinal: *mut c_int) {
+        current()?;
+        // SAFETY: as HIP's.
+        unsafe { put(ordinal, DEVICE.get()) }
+    }
+
+    fn hipSetDevice(ordinal: c_int) {
+        device(ordinal)?;
+        DEVICE.set(ordinal);
+        Ok(())
+    }
+
+    fn hipDeviceGetAttribute(value: *mut c_int, attribute: hipDeviceAttribute_t, ordinal: c_int) {
+        let arch = device(ordinal)?;
+        let number = match attribute {
+            hipDeviceAttribute_t::hipDeviceAttributeWarpSize => {
+                std::env::var("FAKE_HIP_WAVE").ok().and_then(|text| text.parse().ok()).unwrap_or(wave(arch))
+            }
+            hipDeviceAttribute_t::hipDeviceAttributeMultiprocessorCount => 4,
+            hipDeviceAttribute_t::hipDeviceAttributeMaxSharedMemoryPerBlock => 64 << 10,
+            _ => return INVALID,
+        };
+        // SAFETY: as HIP's.
+        unsafe { put(value, number) }
+    }
+
+    fn hipGetDevicePropertiesR0600(properties: *mut hipDeviceProp_tR0600, ordinal: c_int) {
+        let arch = device(ordinal)?;
+        // SAFETY: zeros are valid for numbers and arrays of them.
+        let mut filled: hipDeviceProp_tR0600 = unsafe { std::mem::zeroed() };
+        let write = |field: &mut [c_char; 256], text: &str| {
+            field.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from as c_char);
+        };
+        write(&mut filled.name, "Fake GPU");
+        write(&mut filled.gcnArchName, arch);
+        filled.totalGlobalMem = MEMORY;
+        // SAFETY: as HIP's.
+        unsafe { put(properties, filled) }
+    }
+
+    fn hipMalloc(pointer: *mut *mut c_void, bytes: usize) {
+        current()?;
+        if bytes > MEMORY {
+            return Err(hipError_t::hipErrorOutOfMemory);
+        }
+        let layout = layout(bytes.max(1))?;
+        // SAFETY: the layout is not empty.
+        let memory = unsafe { alloc(layout) };
+        if memory.is_null() {
+            return Err(hipError_t::hipErrorOutOfMemory);
+        }
+        state().live.insert(memory as usize, (Kind::Memory, layout.size()));
+        // SAFETY: as HIP's.
+        unsafe { put(pointer, memory.cast()) }
+    }
+
+    fn hipFree(pointer: *mut c_void) {
+        current()?;
+        if pointer.is_null() {
+            return Ok(());
+        }
+        let (kind, bytes) = state().live.get(&(pointer as usize)).copied().ok_or(hipError_t::hipErrorInvalidValue)?;
+        if kind != Kind::Memory {
+            return INVALID;
+        }
+        end(pointer as usize, Kind::Memory)?;
+        // SAFETY: it came from `hipMalloc` with these bytes and was live.
+        unsafe { dealloc(pointer.cast(), layout(bytes)?) };
+        Ok(())
+    }
+
+    fn hipMemcpyAsync(
+        target: *mut c_void,
+        source: *const c_void,
+        bytes: usize,
+        kind: hipMemcpyKind,
+        stream: hipStream_t
+    ) {
+        check_stream(stream)?;
+        let device = match kind {
+            hipMemcpyKind::hipMemcpyHostToDevice => target as usize,
+            hipMemcpyKind::hipMemcpyDeviceToHost => source as usize,
+            _ => return INVALID,
+        };
+        if !state().has(device, bytes) {
+            return INVALID;
+        }
+        // SAFETY: the device's side was looked at; the host's is as HIP's.
+        unsafe { ptr::copy_nonoverlapping(source.cast::<u8>(), target.cast::<u8>(), bytes) };
+        Ok(())
+    }
+
+    fn hipStreamCreateWithFlags(stream: *mut hipStream_t, flags: c_uint) {
+        current()?;
+        if flags > 1 {
+            return INVALID;
+        }
+        let made = state().make(Kind::Stream);
+        // SAFETY: as HIP's.
+        unsafe { put(stream, ptr::without_provenance_mut(made)) }
+    }
+
+    fn hipStreamDestroy(stream: hipStream_t) {
+        end(stream as usize, Kind::Stream)
+    }
+
+    fn hipStreamSynchronize(stream: hipStream_t) {
+        check_stream(stream)
+    }
+
+    fn hipEventCreateWithFlags(event: *mut hipEvent_t, _flags: c_uint) {
+        current()?;
+        let made = state().make(Kind::Event);
+        // SAFETY: as HIP's.
+        unsafe { put(event, ptr::without_provenance_mut(made)) }
+    }
+
+    fn hipEventDestroy(event: hipEvent_t) {
+        end(event as usize, Kind::Event)
+    }
+
+    fn hipEventRecord(event: hipEvent_t, stream: hipStream_t) {
+        check_event(event)?;
+        check_stream(stream)
+    }
+
+    fn hipEventSynchronize(event: hipEvent_t) {
+        check_event(event)
+    }
+
+    fn hipEventElapsedTime(milliseconds: *mut f32, start: hipEvent_t, end: hipEvent_t) {
+        check_event(start)?;
+        check_event(end)?;
+        // SAFETY: as HIP's.
+        unsafe { put(milliseconds, 0.25) }
+    }
+
+    fn hipModuleLoadData(module: *mut hipModule_t, image: *const c_void) {
+        let arch = current()?;
+        // SAFETY: an image has at least the bytes of this magic, all of them before any zero if they are it.
+        let magic = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), MAGIC.len()) };
+        if magic != MAGIC.as_bytes() {
+            return Err(hipError_t::hipErrorInvalidImage);
+        }
+        // SAFETY: code objects with this magic end in a zero.
+        let text = unsafe { CStr::from_ptr(image.cast()) }.to_string_lossy().into_owned();
+        let mut lines = text[MAGIC.len()..].lines();
+        if lines.next() != Some(arch) {
+            return Err(hipError_t::hipErrorNoBinaryForGpu);
+        }
+        let object = lines.next().filter(|line| !line.is_empty()).map(String::from);
+        let mut state = state();
+        let made = state.make(Kind::Module);
+        state.modules.insert(made, Module { device: DEVICE.get(), object });
+        // SAFETY: as HIP's.
+        unsafe { put(module, ptr::without_provenance_mut(made)) }
+    }
+
+    fn hipModuleUnload(module: hipModule_t) {
+        end(module as usize, Kind::Module)?;
+        state().modules.remove(&(module as usize));
+        Ok(())
+    }
+
+    fn hipModuleGetFunction(function: *mut hipFunction_t, module: hipModule_t, name: *const c_char) {
+        // SAFETY: as HIP's.
+        let name = unsafe { CStr::from_ptr(name) };
+        if !state().is_live(module as usize, Kind::Module) {
+            return Err(hipError_t::hipErrorInvalidHandle);
+        }
+        if name != c"fuseplan_kernel" {
+            return Err(hipError_t::hipErrorNotFound);
+        }
+        // A module has one function, which is known by the module.
+        // SAFETY: as HIP's.
+        unsafe { put(function, module.cast()) }
+    }
+
+    fn hipFuncGetAttribute(value: *mut c_int, _attribute: hipFunction_attribute, function: hipFunction_t) {
+        if !state().is_live(function as usize, Kind::Module) {
+            return Err(hipError_t::hipErrorInvalidHandle);
+        }
+        // SAFETY: as HIP's.
+        unsafe { put(value, 0) }
+    }
+
+    fn hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
+        blocks: *mut c_int,
+        function: hipFunction_t,
+        block: c_int,
+        _shared: usize
+    ) {
+        if !state().is_live(function as usize, Kind::Module) || block <= 0 {
+            return INVALID;
+        }
+        // SAFETY: as HIP's.
+        unsafe { put(blocks, 2) }
+    }
+
+    fn hipModuleLaunchKernel(
+        function: hipFunction_t,
+        x: c_uint,
+        y: c_uint,
+        z: c_uint,
+        block_x: c_uint,
+        block_y: c_uint,
+        block_z: c_uint,
+        shared: c_uint,
+        stream: hipStream_t,
+        parameters: *mut *mut c_void,
+        extra: *mut *mut c_void
+    ) {
+        check_stream(stream)?;
+        let module = state().modules.get(&(function as usize)).cloned().ok_or(hipError_t::hipErrorInvalidHandle)?;
+        let (grid, block) = ([x, y, z], [block_x, block_y, block_z]);
+        // A grid's threads in one dimension are counted in 32 bits.
+        let fits = grid.iter().zip(&block).all(|(&g, &b)| g > 0 && b > 0 && u32::try_from(u64::from(g) * u64::from(b)).is_ok());
+        if !fits || block.iter().product::<u32>() > 1024 || shared > 64 << 10 || !parameters.is_null() || extra.is_null() {
+            return INVALID;
+        }
+        if module.device != DEVICE.get() {
+            return Err(hipError_t::hipErrorInvalidResourceHandle);
+        }
+        // SAFETY: the list has five places, the last of which ends it.
+        let list = unsafe { std::slice::from_raw_parts(extra, 5) };
+        if [list[0] as usize, list[2] as usize, list[4] as usize] != [1, 2, 3] {
+            return INVALID;
+        }
+        // SAFETY: the place behind 2 is the number of bytes.
+        let bytes = unsafe { *list[3].cast::<usize>() };
+        match &module.object {
+            // SAFETY: the arguments are as many bytes, and good for the kernel, as HIP's.
+            Some(object) => unsafe { launch(object, grid, block, shared, list[1], bytes) },
+            None => Ok(()),
+        }
+    }
+}
+
+/// Runs a kernel of a shared object, which is open only meanwhile: programs have thousands.
+///
+/// # Safety
+/// The arguments are good for the kernel.
+unsafe fn launch(
+    object: &str,
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    shared: c_uint,
+    arguments: *const c_void,
+    bytes: usize,
+) -> Outcome {
+    /// `shim_launch` of `shim/launch.h`.
+    type Launch = unsafe extern "C" fn(
+        *const c_char,
+        *const c_uint,
+        *const c_uint,
+        c_uint,
+        *const c_void,
+        std::ffi::c_ulong,
+        *mut c_char,
+        std::ffi::c_ulong,
+    ) -> c_int;
+    let failed = |what: &str| {
+        eprintln!("fake HIP: {object}: {what}");
+        Err(hipError_t::hipErrorLaunchFailure)
+    };
+    // SAFETY: the shim made the object; it does nothing when it is loaded.
+    let library = match unsafe { libloading::Library::new(object) } {
+        Ok(library) => library,
+        Err(error) => return failed(&error.to_string()),
+    };
+    // SAFETY: the function has this type.
+    let Ok(run) = (unsafe { library.get::<Launch>(b"shim_launch\0") }) else {
+        return failed("no shim_launch");
+    };
+    let mut message = [0; 512];
+    let (name, room) = (c"fuseplan_kernel".as_ptr(), message.len() as std::ffi::c_ulong);
+    // SAFETY: as of this function; the message has room for as many bytes.
+    let status = unsafe {
+        run(
+            name,
+            grid.as_ptr(),
+            block.as_ptr(),
+            shared,
+            arguments,
+            bytes as std::ffi::c_ulong,
+            message.as_mut_ptr(),
+            room,
+        )
+    };
+    // SAFETY: the message ends in a zero.
+    if status == 0 { Ok(()) } else { failed(&unsafe { CStr::from_ptr(message.as_ptr()) }.to_string_lossy()) }
+}
+
+/// HIP's function of this name; `hipErrorUnknown` for what it does not know.
+#[unsafe(no_mangle)]
+pub extern "C" fn hipGetErrorName(error: hipError_t) -> *const c_char {
+    let name = match error {
+        hipError_t::hipErrorInvalidValue => c"hipErrorInvalidValue",
+        hipError_t::hipErrorNoDevice => c"hipErrorNoDevice",
+        hipError_t::hipErrorNoBinaryForGpu => c"hipErrorNoBinaryForGpu",
+        hipError_t::hipErrorInvalidImage => c"hipErrorInvalidImage",
+        hipError_t::hipErrorLaunchFailure => c"hipErrorLaunchFailure",
+        _ => c"hipErrorUnknown",
+    };
+    name.as_ptr()
+}
+
+/// HIP's function of this name; null for what it does not know.
+#[unsafe(no_mangle)]
+pub extern "C" fn hipGetErrorString(error: hipError_t) -> *const c_char {
+    match error {
+        hipError_t::hipErrorInvalidValue => c"invalid argument".as_ptr(),
+        hipError_t::hipErrorNoDevice => c"no ROCm-capable device is detected".as_ptr(),
+        _ => ptr::null(),
+    }
+}
+
+/// A code object of the fake compiler.
+pub(crate) fn code_object(arch: &str, object: &str) -> Vec<u8> {
+    CString::new(format!("{MAGIC}{arch}\n{object}\n")).unwrap_or_default().into_bytes_with_nul()
+}

@@ -1,0 +1,101 @@
+//! What the runtime knows: devices, calls, wishes to fail, and what is in use.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Things that are made and given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Event,
+    Memory,
+    Module,
+    Program,
+    Stream,
+}
+
+/// The runtime's state.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Every call since the last reset.
+    pub(crate) calls: Vec<&'static str>,
+    /// Function, how many calls of it still succeed, the number returned then.
+    pub(crate) failure: Option<(String, usize, u32)>,
+    /// What is in use: by address, its kind and, for memory, its bytes.
+    pub(crate) live: BTreeMap<usize, (Kind, usize)>,
+    /// Modules: the shared object of their kernel, if kernels run.
+    pub(crate) modules: HashMap<usize, Module>,
+    next: usize,
+}
+
+/// A loaded code object.
+#[derive(Debug, Clone)]
+pub(crate) struct Module {
+    pub(crate) device: i32,
+    pub(crate) object: Option<String>,
+}
+
+thread_local! {
+    /// The thread's current device.
+    pub(crate) static DEVICE: Cell<i32> = const { Cell::new(0) };
+}
+
+pub(crate) fn state() -> MutexGuard<'static, State> {
+    static STATE: OnceLock<Mutex<State>> = OnceLock::new();
+    STATE.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    /// Notes a call; the number that it is to return, if it is to fail.
+    pub(crate) fn begin(&mut self, name: &'static str) -> Option<u32> {
+        self.calls.push(name);
+        let (function, left, number) = self.failure.as_mut()?;
+        if function != name {
+            return None;
+        }
+        if *left > 0 {
+            *left -= 1;
+            return None;
+        }
+        let number = *number;
+        self.failure = None;
+        Some(number)
+    }
+
+    /// A new thing that is only an address.
+    pub(crate) fn make(&mut self, kind: Kind) -> usize {
+        self.next += 1;
+        let address = 0xfa4e_0000_0000 + self.next * 64;
+        self.live.insert(address, (kind, 0));
+        address
+    }
+
+    pub(crate) fn is_live(&self, address: usize, kind: Kind) -> bool {
+        self.live.get(&address).is_some_and(|(found, _)| *found == kind)
+    }
+
+    /// Gives a thing back; whether it was one.
+    pub(crate) fn end(&mut self, address: usize, kind: Kind) -> bool {
+        self.is_live(address, kind) && self.live.remove(&address).is_some()
+    }
+
+    /// Whether bytes are all of one piece of memory.
+    pub(crate) fn has(&self, address: usize, bytes: usize) -> bool {
+        let at = self.live.range(..=address).next_back();
+        at.is_some_and(|(start, (kind, size))| *kind == Kind::Memory && address + bytes <= start + size)
+    }
+}
+
+/// The devices' architectures.
+pub(crate) fn archs() -> &'static [String] {
+    static ARCHS: OnceLock<Vec<String>> = OnceLock::new();
+    ARCHS.get_or_init(|| {
+        let list = std::env::var("FAKE_HIP_ARCHS").unwrap_or("gfx942:sramecc+:xnack-".into());
+        list.split_whitespace().map(String::from).collect()
+    })
+}
+
+/// Threads of a wave.
+pub(crate) fn wave(arch: &str) -> i32 {
+    if arch.starts_with("gfx9") { 64 } else { 32 }
+}

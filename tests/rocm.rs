@@ -1,0 +1,5 @@
+//! The corpus and random cases on AMD GPUs.
+
+fn main() -> std::process::ExitCode {
+    fuseplan_suite::run("rocm")
+}
