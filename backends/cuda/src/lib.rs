@@ -12,6 +12,7 @@ mod compiler;
 mod device;
 mod driver;
 mod graph;
+mod hopper;
 mod library;
 mod solvers;
 mod sys;
@@ -72,7 +73,7 @@ pub fn inspect(
     problem: &Problem,
     arch: &str,
 ) -> Option<Result<(Kernel, Compiled), CompileFailure>> {
-    let kernel = solvers::by_id(solver)?.kernel(problem, arch);
+    let kernel = solvers::kernel(solver, problem, arch)?;
     let compiled = compiler::compile(&kernel.source, arch);
     Some(compiled.map(|compiled| (kernel, compiled)))
 }

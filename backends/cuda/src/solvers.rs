@@ -4,7 +4,7 @@ use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use fuseplan_api::{Algorithm, BackendError, Constraint, DataType, Device, RawStream, Solver};
+use fuseplan_api::{Algorithm, BackendError, Constraint, DataType, Device, Problem, RawStream, Solver};
 use fuseplan_gpu::{
     CompileFailure, DATA_TYPE, Function, GEMM, Geometry, INFERENCE, JitSolver, Kernel, MainLoop,
     OPERATOR_COUNT, PACKED, Resources, Runtime, SPAN, TRAINING, Tile, batch_norm, direct, element_wise, ffma,
@@ -12,6 +12,7 @@ use fuseplan_gpu::{
 };
 
 use crate::driver::{Context, call};
+use crate::hopper::{self, Hopper};
 use crate::sys::{self, Opaque};
 use crate::{CudaDevice, arch, compiler};
 
@@ -19,14 +20,18 @@ use crate::{CudaDevice, arch, compiler};
 pub(crate) const VENDOR: &str = include_str!("../kernels/vendor.cuh");
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
-pub(crate) static SOLVERS: [&dyn Solver; 5] = [&MMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
+pub(crate) static SOLVERS: [&dyn Solver; 6] = [&Hopper, &MMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
 
-/// The solver with this id.
-pub(crate) fn by_id(id: &str) -> Option<&'static JitSolver<Cuda>> {
-    [&MMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT].into_iter().find(|solver| solver.id() == id)
+/// The kernel of the solver with this id.
+pub(crate) fn kernel(id: &str, problem: &Problem, arch: &str) -> Option<Kernel> {
+    if id == Hopper::ID {
+        return Some(hopper::plan(problem, arch).kernel);
+    }
+    let compiled = [&MMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
+    Some(compiled.into_iter().find(|solver| solver.id() == id)?.kernel(problem, arch))
 }
 
-static MMA: JitSolver<Cuda> = JitSolver::new(
+pub(crate) static MMA: JitSolver<Cuda> = JitSolver::new(
     "cuda.conv_mma.v1",
     Algorithm::ImplicitGemm,
     &[SIXTEEN_BITS, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
@@ -61,7 +66,7 @@ static DIRECT: JitSolver<Cuda> = JitSolver::new(
     |problem, _| direct(VENDOR, problem),
 );
 
-const SIXTEEN_BITS: Constraint = Constraint {
+pub(crate) const SIXTEEN_BITS: Constraint = Constraint {
     property: "data type",
     accepts: "f16, bf16",
     check: |problem, _| {
@@ -81,7 +86,7 @@ const TENSOR_CORES: Constraint = Constraint {
 };
 
 /// About how many multiprocessors devices of an architecture have.
-fn units(arch: &str) -> usize {
+pub(crate) fn units(arch: &str) -> usize {
     arch::named(arch).map_or(1, |arch| arch.units as usize)
 }
 

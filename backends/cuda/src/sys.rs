@@ -40,6 +40,14 @@ pub(crate) const CU_FUNC_ATTRIBUTE_NUM_REGS: c_int = 4;
 pub(crate) const CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: c_int = 8;
 pub(crate) const CU_STREAM_NON_BLOCKING: c_uint = 1;
 pub(crate) const CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: c_int = 1;
+pub(crate) const CU_TENSOR_MAP_DATA_TYPE_FLOAT16: c_int = 6;
+pub(crate) const CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: c_int = 9;
+pub(crate) const CU_TENSOR_MAP_INTERLEAVE_NONE: c_int = 0;
+pub(crate) const CU_TENSOR_MAP_SWIZZLE_32B: c_int = 1;
+pub(crate) const CU_TENSOR_MAP_SWIZZLE_64B: c_int = 2;
+pub(crate) const CU_TENSOR_MAP_SWIZZLE_128B: c_int = 3;
+pub(crate) const CU_TENSOR_MAP_L2_PROMOTION_L2_256B: c_int = 3;
+pub(crate) const CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE: c_int = 0;
 pub(crate) const CU_EVENT_DEFAULT: c_uint = 0;
 
 /// A library's functions by their names. One that the library does not have is `None`.
@@ -114,6 +122,14 @@ table! {
         cuStreamDestroy_v2(Opaque);
         cuStreamEndCapture(Opaque, *mut Opaque);
         cuStreamSynchronize(Opaque);
+        cuTensorMapEncodeIm2col(
+            *mut u64, c_int, c_uint, *mut c_void, *const u64, *const u64, *const c_int, *const c_int, c_uint, c_uint,
+            *const c_uint, c_int, c_int, c_int, c_int,
+        );
+        cuTensorMapEncodeTiled(
+            *mut u64, c_int, c_uint, *mut c_void, *const u64, *const u64, *const c_uint, *const c_uint, c_int, c_int,
+            c_int, c_int,
+        );
     }
 }
 

@@ -13,6 +13,9 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 const ARCHS: [&str; 6] = ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"];
 
+/// The solver for Hopper alone.
+const WGMMA: &str = "cuda.conv_wgmma.v1";
+
 /// Name, solver, problem, instructions that must be there on a tensor-core kernel.
 type Case = (&'static str, &'static str, Problem, &'static [&'static str]);
 
@@ -75,7 +78,37 @@ fn cases() -> Vec<Case> {
     let relu = |lens: &[usize], data_type, layout| chain(lens, data_type, layout, ActivationMode::Relu);
     let (x, y) = (&[32, 64, 56, 56], &[32, 128, 56, 56]);
     let mma: &[&str] = &["HMMA", "LDSM", "LDGSTS"];
+    let wgmma: &[&str] = &["HGMMA", "UTMALDG.4D.IM2COL", "UTMALDG.4D", "USETMAXREG", "STG.E.128"];
     vec![
+        ("wgmma.f16", WGMMA, conv(Half, Nhwc, x, 128, 3, 1, relu(y, Half, Nhwc)), wgmma),
+        ("wgmma.bf16.k64", WGMMA, conv(BFloat16, Nhwc, x, 64, 1, 1, vec![]), wgmma),
+        (
+            "wgmma.f16.tanh",
+            WGMMA,
+            conv(
+                Half,
+                Nhwc,
+                &[64, 512, 7, 7],
+                2048,
+                1,
+                1,
+                chain(&[64, 2048, 7, 7], Half, Nhwc, ActivationMode::Tanh),
+            ),
+            wgmma,
+        ),
+        (
+            "wgmma.bf16.c24k20",
+            WGMMA,
+            conv(BFloat16, Nhwc, &[2, 24, 9, 11], 20, 3, 1, vec![]),
+            &["HGMMA", "UTMALDG.4D.IM2COL"],
+        ),
+        ("wgmma.f16.groups", WGMMA, conv(Half, Nhwc, &[8, 128, 28, 28], 512, 3, 4, vec![]), wgmma),
+        (
+            "wgmma.f16.ndhwc",
+            WGMMA,
+            conv(Half, Ndhwc, &[2, 32, 8, 20, 20], 64, 3, 1, relu(&[2, 64, 8, 20, 20], Half, Ndhwc)),
+            &["HGMMA", "UTMALDG.5D.IM2COL", "STG.E.128"],
+        ),
         ("mma.f16.nhwc", "cuda.conv_mma.v1", conv(Half, Nhwc, x, 128, 3, 1, relu(y, Half, Nhwc)), mma),
         ("mma.bf16.nhwc.k64", "cuda.conv_mma.v1", conv(BFloat16, Nhwc, x, 64, 1, 1, vec![]), mma),
         ("mma.f16.nchw", "cuda.conv_mma.v1", conv(Half, Nchw, x, 128, 3, 1, relu(y, Half, Nchw)), mma),
@@ -213,7 +246,8 @@ fn main() {
     }
     let mut trials = Vec::new();
     for (name, solver, problem, wanted) in cases() {
-        for arch in ARCHS {
+        let archs = if solver == WGMMA { &["sm_90a"][..] } else { &ARCHS };
+        for arch in archs {
             let problem = problem.clone();
             trials.push(Trial::test(format!("{name}.{arch}"), move || check(solver, &problem, arch, wanted)));
         }

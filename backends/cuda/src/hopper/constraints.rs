@@ -1,0 +1,85 @@
+//! What the copy engine can address, and what is worth it.
+
+use fuseplan_api::Constraint;
+use fuseplan_gpu::{Volume, channel_values, spatial};
+
+/// The only architecture with these instructions.
+pub(crate) const ARCHITECTURE: Constraint = Constraint {
+    property: "architecture",
+    accepts: "sm_90a",
+    check: |_, device| (device.arch != "sm_90a").then(|| device.arch.clone()),
+};
+
+/// What a block keeps of its channels in shared memory.
+pub(crate) const CHANNEL_VALUES: Constraint = Constraint {
+    property: "parameters of a channel",
+    accepts: "at most 16 numbers: a bias is one, a batch-norm three",
+    check: |problem, _| {
+        let values = channel_values(problem);
+        (values > 16).then(|| values.to_string())
+    },
+};
+
+/// Filters enough to be worth a matrix product.
+pub(crate) const FILTERS: Constraint = Constraint {
+    property: "convolution",
+    accepts: "at least 16 filters a group",
+    check: |problem, _| {
+        let Some((conv, weights)) = problem.conv() else { return Some("none".into()) };
+        let filters = weights.lens()[0] / conv.groups();
+        (filters < 16).then(|| format!("{filters} filters a group"))
+    },
+};
+
+/// Tensors that the copy engine can address.
+pub(crate) const LAYOUT: Constraint = Constraint {
+    property: "layout",
+    accepts: "channels innermost in input, filters and output; in input and filters all other strides \
+              multiples of 8 elements, and no smaller than what lies within, in the order W, H, D, N",
+    check: |problem, _| {
+        let (_, weights) = problem.conv()?;
+        let addressable = |volume: &Volume| {
+            let mut least = volume.lens[1];
+            (volume.lens[1] == 1 || volume.strides[1] == 1)
+                && [4, 3, 2, 0].into_iter().filter(|&d| volume.lens[d] > 1).all(|d| {
+                    let fits = volume.strides[d] >= least && volume.strides[d].is_multiple_of(8);
+                    least = volume.strides[d] * volume.lens[d];
+                    fits
+                })
+        };
+        let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
+        let fits = addressable(&x) && addressable(&w) && y.is_channels_last();
+        (!fits).then(|| format!("{}, filters {weights}, {}", problem.input, problem.output))
+    },
+};
+
+/// A step along the depth stays within its group.
+pub(crate) const GROUPS: Constraint = Constraint {
+    property: "groups",
+    accepts: "one, or groups of a multiple of 16 channels",
+    check: |problem, _| {
+        let (conv, weights) = problem.conv()?;
+        let channels = weights.lens()[1];
+        let fits = conv.groups() == 1 || channels.is_multiple_of(16);
+        (!fits).then(|| format!("{} groups of {channels} channels", conv.groups()))
+    },
+};
+
+/// The numbers that the copy engine has room for.
+pub(crate) const REACH: Constraint = Constraint {
+    property: "filter",
+    accepts: "strides of at most 8; padding, and what the filter reaches beyond it, of at most 127 elements (15 in \
+              3-D); at most 255 elements (31) between a filter's first and last tap",
+    check: |problem, _| {
+        let (conv, weights) = problem.conv()?;
+        let taps = Volume::of(weights).lens;
+        let [pads, strides, dilations] = [(conv.pads(), 0), (conv.strides(), 1), (conv.dilations(), 1)]
+            .map(|(list, rest)| spatial(list, rest));
+        let (corner, offset) = if conv.spatial_dims() == 3 { (15, 31) } else { (127, 255) };
+        let fits = (0..3).all(|d| {
+            let reach = (taps[2 + d] - 1) * dilations[d];
+            strides[d] <= 8 && pads[d] <= corner && reach <= pads[d] + corner && reach <= offset
+        });
+        (!fits).then(|| format!("{conv}, filters {weights}"))
+    },
+};

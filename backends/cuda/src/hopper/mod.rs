@@ -1,0 +1,162 @@
+//! Convolution on Hopper's tensor cores: `wgmma` fed by the copy engine.
+//!
+//! The copy engine reads tensors by maps that hold their addresses, so maps are made at every execution, on
+//! the host and from numbers alone. It reads addresses that are multiples of 16 bytes; for others the binary
+//! carries the kernel of [`MMA`](crate::solvers::MMA) too.
+
+mod constraints;
+mod plan;
+mod tensor_map;
+mod tiling;
+
+use std::sync::Arc;
+
+use fuseplan_api::{
+    Algorithm, Binary, BuildError, Constraint, Device, DeviceInfo, Executable, ExecutableInfo, OpArgsKind,
+    Problem, RawStream, RunArgs, RunError, Solver,
+};
+use fuseplan_gpu::{
+    Function, Geometry, INFERENCE, MAX_WORDS, OPERATOR_COUNT, Runtime, SPAN, binary, compile, pack,
+};
+
+use crate::solvers::{Cuda, CudaFunction, MMA, SIXTEEN_BITS};
+
+pub(crate) use plan::{Plan, plan};
+use tensor_map::{MAP_WORDS, TensorMap};
+
+/// The solver.
+#[derive(Debug)]
+pub(crate) struct Hopper;
+
+impl Hopper {
+    pub(crate) const ID: &str = "cuda.conv_wgmma.v1";
+}
+
+/// What the copy engine reads and where results go is aligned to this.
+const ALIGNMENT: usize = 16;
+
+impl Solver for Hopper {
+    fn id(&self) -> &'static str {
+        Self::ID
+    }
+
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::ImplicitGemm
+    }
+
+    fn constraints(&self) -> &'static [Constraint] {
+        &[
+            constraints::ARCHITECTURE,
+            SIXTEEN_BITS,
+            INFERENCE,
+            OPERATOR_COUNT,
+            constraints::CHANNEL_VALUES,
+            constraints::FILTERS,
+            constraints::LAYOUT,
+            constraints::GROUPS,
+            constraints::REACH,
+            SPAN,
+        ]
+    }
+
+    fn cache_key(&self, problem: &Problem, target: &DeviceInfo) -> Option<Vec<u8>> {
+        let other = MMA.cache_key(problem, target)?;
+        Some([binary::cache_key(&plan(problem, &target.arch).kernel.source), other].concat())
+    }
+
+    fn compile(&self, problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
+        let text = plan(problem, &target.arch).kernel.source;
+        let image = compile::<Cuda>(Self::ID, &text, &target.arch)?;
+        let other = MMA.compile(problem, target)?;
+        let images = [&(image.len() as u64).to_le_bytes(), &*image, &other.bytes].concat();
+        Ok(binary::seal(Self::ID, &target.arch, &text, &images))
+    }
+
+    fn load(
+        &self,
+        problem: &Problem,
+        device: &Arc<dyn Device>,
+        binary: &Binary,
+    ) -> Result<Arc<dyn Executable>, BuildError> {
+        let arch = &device.info().arch;
+        let plan = plan(problem, arch);
+        let blocks = plan.blocks(device.info().compute_units as usize);
+        let Plan { mut kernel, input, filters, .. } = plan;
+        let images = binary::open(Self::ID, arch, &kernel.source, binary)?;
+        let Some((image, other)) = split(images) else {
+            return Err(BuildError::Binary { solver: Self::ID, reason: "it is cut off".into() });
+        };
+        let other = Binary { solver: MMA.id().into(), arch: arch.clone(), bytes: other.into() };
+        let misaligned = MMA.load(problem, device, &other)?;
+        kernel.geometry.grid[0] = blocks;
+        let function = Cuda::load(device, image, &kernel.geometry)?;
+        let info = ExecutableInfo {
+            solver: Self::ID,
+            algorithm: self.algorithm(),
+            kernels: 1,
+            workspace: 0,
+            detail: kernel.describe(function.resources()),
+        };
+        Ok(Arc::new(HopperExecutable {
+            info,
+            function,
+            geometry: kernel.geometry,
+            sizes: kernel.sizes,
+            input,
+            filters,
+            misaligned,
+        }))
+    }
+}
+
+/// The first image, whose length stands before it, and the rest.
+fn split(images: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, images) = images.split_first_chunk()?;
+    images.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
+}
+
+#[derive(Debug)]
+struct HopperExecutable {
+    info: ExecutableInfo,
+    function: CudaFunction,
+    geometry: Geometry,
+    sizes: Vec<i64>,
+    input: TensorMap,
+    filters: TensorMap,
+    /// For pointers that the copy engine does not take.
+    misaligned: Arc<dyn Executable>,
+}
+
+impl HopperExecutable {
+    /// The words of the text's `struct Launch`, and their number; `None` where the copy engine does not take
+    /// the pointers.
+    fn arguments(&self, args: &RunArgs<'_>, words: &mut [u64; MAX_WORDS]) -> Option<usize> {
+        let weights = match args.ops.first().map(|op| &op.kind) {
+            Some(OpArgsKind::ConvForward { weights, .. }) => *weights,
+            _ => unreachable!("a constraint demands a convolution"),
+        };
+        let pointers = [args.input, weights, args.output.cast_const()];
+        if pointers.iter().any(|pointer| !pointer.addr().is_multiple_of(ALIGNMENT)) {
+            return None;
+        }
+        words[..MAP_WORDS].copy_from_slice(&self.input.encode(args.input).ok()?);
+        words[MAP_WORDS..2 * MAP_WORDS].copy_from_slice(&self.filters.encode(weights).ok()?);
+        Some(2 * MAP_WORDS + pack(args, &self.sizes, &mut words[2 * MAP_WORDS..]))
+    }
+}
+
+impl Executable for HopperExecutable {
+    fn info(&self) -> &ExecutableInfo {
+        &self.info
+    }
+
+    unsafe fn run(&self, stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
+        let mut words = [0; MAX_WORDS];
+        match self.arguments(args, &mut words) {
+            // SAFETY: these are the arguments of this kernel's text; the caller keeps what `RunArgs` promises.
+            Some(count) => Ok(unsafe { self.function.launch(stream, &self.geometry, &words[..count]) }?),
+            // SAFETY: an executable of the same problem and device.
+            None => unsafe { self.misaligned.run(stream, args) },
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The choice of a tile: a model of what bounds a kernel, put to every tile that a block has room for.
+
+use fuseplan_api::Problem;
+use fuseplan_gpu::{Volume, channel_values};
+
+/// Shapes of a block and its tile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tiling {
+    /// Teams that take tiles by turns.
+    pub(crate) teams: usize,
+    /// Groups of four warps of a team.
+    pub(crate) consumers: usize,
+    /// Blocks of 64 pixels of each.
+    pub(crate) blocks: usize,
+    /// Filters.
+    pub(crate) filters: usize,
+    /// Channels of a step.
+    pub(crate) depth: usize,
+    /// Steps in flight.
+    pub(crate) stages: usize,
+    /// Blocks of a multiprocessor.
+    pub(crate) per_unit: usize,
+    /// Whether a block keeps its filters.
+    pub(crate) resident: bool,
+}
+
+/// Registers of a multiprocessor for each of 128 threads.
+const REGISTERS: usize = 512;
+/// Bytes of shared memory of a multiprocessor, and of it what every block costs besides its own.
+const SHARED: usize = 228 * 1024;
+const SHARED_RESERVED: usize = 1024;
+
+impl Tiling {
+    pub(super) fn pixels(&self) -> usize {
+        self.consumers * self.blocks * 64
+    }
+
+    /// Tiles whose channels are at hand: of every team's, and the next.
+    pub(super) fn buffers(&self) -> usize {
+        self.teams + 1
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        (self.teams * self.consumers + 1) * 128
+    }
+
+    /// Bytes of shared memory of a block; as the text counts them.
+    pub(super) fn shared(&self, steps: usize, channel_values: usize) -> usize {
+        let row = self.depth * 2;
+        let kept = if self.resident { steps } else { self.stages };
+        let operands = self.stages * self.pixels() * row + kept * self.filters * row;
+        let sums = self.teams * self.consumers * 4 * 8 * 72 * size_of::<f32>();
+        let channels = self.buffers() * self.filters * channel_values * size_of::<f32>();
+        1024 + operands + sums + channels + (2 * self.stages + 2 * self.buffers() + self.teams + 1) * 8 + 8
+    }
+
+    fn registers_at_launch(&self) -> usize {
+        let groups = self.teams * self.consumers + 1;
+        (REGISTERS / (self.per_unit * groups) / 8 * 8).min(248)
+    }
+
+    /// Registers of a thread that feeds and of one that multiplies.
+    pub(super) fn registers(&self) -> (usize, usize) {
+        let groups = self.teams * self.consumers + 1;
+        let pool = self.registers_at_launch() * groups;
+        let feed = if pool >= 400 { 40 } else { 24 };
+        (feed, ((pool - feed) / (groups - 1) / 8 * 8).min(240))
+    }
+}
+
+/// Teams, groups of a team, blocks of 64 pixels of a group, blocks of a multiprocessor.
+const SHAPES: [(usize, usize, usize, usize); 11] = [
+    (1, 2, 1, 1),
+    (1, 3, 1, 1),
+    (1, 2, 2, 1),
+    (2, 1, 1, 1),
+    (2, 2, 1, 1),
+    (3, 1, 1, 1),
+    (4, 1, 1, 1),
+    (1, 1, 1, 2),
+    (2, 1, 1, 2),
+    (1, 1, 2, 2),
+    (1, 1, 1, 1),
+];
+
+/// Most stages: more are of no use.
+const STAGES: usize = 12;
+/// The widest tile that one instruction makes.
+const FILTERS: usize = 256;
+
+/// What the choice is made of.
+#[derive(Debug, Clone, Copy)]
+struct Work {
+    pixels: usize,
+    groups: usize,
+    /// Filters and channels of a group.
+    filters: usize,
+    channels: usize,
+    taps: usize,
+    channel_values: usize,
+    /// Bytes of input and output.
+    bytes: usize,
+    /// Multiprocessors.
+    units: usize,
+}
+
+/// The tile for a problem that meets the solver's constraints, on a device of about `units` multiprocessors.
+pub(super) fn choose(problem: &Problem, units: usize) -> Tiling {
+    let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let (w, y) = (Volume::of(weights), Volume::of(&problem.output));
+    let work = Work {
+        pixels: y.pixels(),
+        groups: conv.groups(),
+        filters: w.lens[0] / conv.groups(),
+        channels: w.lens[1],
+        taps: w.plane(),
+        channel_values: channel_values(problem),
+        bytes: problem.input.bytes() + problem.output.bytes(),
+        units,
+    };
+    let all = candidates(&work);
+    let best = all.into_iter().min_by(|a, b| work.time(a).total_cmp(&work.time(b)));
+    // Unreachable: the smallest tile always fits.
+    best.unwrap_or(Tiling {
+        teams: 1,
+        consumers: 1,
+        blocks: 1,
+        filters: 8,
+        depth: 16,
+        stages: 2,
+        per_unit: 1,
+        resident: false,
+    })
+}
+
+/// Every tile that there is room for.
+fn candidates(work: &Work) -> Vec<Tiling> {
+    let depth = depth(work);
+    // Widths that cut the filters into equal parts.
+    let (fewest, most) = (work.filters.div_ceil(FILTERS), work.filters.div_ceil(64));
+    let mut widths: Vec<_> =
+        (fewest..=most).map(|parts| work.filters.div_ceil(parts).next_multiple_of(8)).collect();
+    widths.dedup();
+    let mut all = Vec::new();
+    for filters in widths {
+        for (teams, consumers, blocks, per_unit) in SHAPES {
+            for resident in [false, true] {
+                let tiling =
+                    Tiling { teams, consumers, blocks, filters, depth, stages: 0, per_unit, resident };
+                all.extend(tiling.filled(work));
+            }
+        }
+    }
+    all
+}
+
+/// Channels of a step: those that leave the least of the last step empty. A step of a group with others
+/// beside it must not reach into them.
+fn depth(work: &Work) -> usize {
+    let cost = |depth: &usize| {
+        // Wide rows are copied faster.
+        let slow = match depth {
+            64 => 100,
+            32 => 110,
+            _ => 135,
+        };
+        work.channels.next_multiple_of(*depth) * slow
+    };
+    let fits = |depth: &usize| work.groups == 1 || work.channels.is_multiple_of(*depth);
+    [64, 32, 16].into_iter().filter(fits).min_by_key(cost).unwrap_or(16)
+}
+
+impl Tiling {
+    /// The same with as many stages as there is room for, if there are registers and shared memory enough.
+    fn filled(self, work: &Work) -> Option<Tiling> {
+        let steps = work.steps(&self);
+        let sums = self.blocks * self.filters / 2;
+        // What the multiplying threads need besides their sums; the first at the entry already.
+        let (entry, finishing) = (26, 30 + 8 * work.channel_values.max(1));
+        if self.registers_at_launch() < sums + entry || self.registers().1 < sums + finishing {
+            return None;
+        }
+        let columns = work.columns(&self);
+        if self.resident && columns > work.units * self.per_unit {
+            return None;
+        }
+        let least = if self.resident { 4 } else { 3 };
+        let limit = SHARED / self.per_unit - SHARED_RESERVED;
+        let stages = (least..=STAGES)
+            .rev()
+            .find(|&stages| Tiling { stages, ..self }.shared(steps, work.channel_values) <= limit)?;
+        Some(Tiling { stages, ..self })
+    }
+}
+
+impl Work {
+    fn steps(&self, tiling: &Tiling) -> usize {
+        self.channels.div_ceil(tiling.depth) * self.taps
+    }
+
+    fn columns(&self, tiling: &Tiling) -> usize {
+        self.groups * self.filters.div_ceil(tiling.filters)
+    }
+
+    /// About how many microseconds the kernel takes. The form is that of what bounds it, the numbers were
+    /// fitted to 629 timings of thirteen convolutions on an H200; what matters is the order.
+    fn time(&self, tiling: &Tiling) -> f64 {
+        // Of a multiprocessor in a microsecond: products, bytes into and out of shared memory, outputs
+        // finished. Bytes of the device's memory in a microsecond.
+        const PRODUCTS: f64 = 3.6e6;
+        const BYTES_IN: f64 = 140e3;
+        const BYTES_OUT: f64 = 84e3;
+        const OUTPUTS: f64 = 32.6e3;
+        const MEMORY: f64 = 4.5e6;
+        // Microseconds of a launch, more for every block of a multiprocessor; of a step; of 64 pixels times
+        // 64 filters in a team's hands.
+        const LAUNCH: f64 = 3.3;
+        const BLOCK: f64 = 0.7;
+        const STEP: f64 = 0.0056;
+        const PART: f64 = 0.8;
+
+        let (steps, columns) = (self.steps(tiling), self.columns(tiling));
+        let tiles = self.pixels.div_ceil(tiling.pixels()) * columns;
+        let slots = self.units * tiling.per_unit;
+        let slots = if tiling.resident { slots / columns * columns } else { slots };
+        let rounds = tiles.div_ceil(slots.max(1)) as f64;
+        let row = (tiling.depth * 2) as f64;
+        let outputs = (tiling.pixels() * tiling.filters) as f64;
+        let rows = tiling.pixels() + if tiling.resident { 0 } else { tiling.filters };
+        let products = steps as f64 * outputs * tiling.depth as f64 / PRODUCTS;
+        let bytes = steps as f64 * rows as f64 * row / BYTES_IN + outputs * 2.0 / BYTES_OUT;
+        let multiply = products.max(bytes);
+        let finish = PART * (tiling.blocks * tiling.filters.div_ceil(64)) as f64;
+        let alone = multiply + STEP * steps as f64;
+
+        // What the multiprocessor's teams share, and what one team does one after the other.
+        let all = rounds * tiling.per_unit as f64;
+        let shared = all * multiply.max(outputs / OUTPUTS);
+        let one = (rounds / tiling.teams as f64).ceil() * (alone + finish);
+        let in_turn = if tiling.teams > 1 { rounds * alone + finish } else { 0.0 };
+        let unit = shared.max(one).max(in_turn);
+        let memory = self.bytes as f64 / MEMORY;
+        let kept = if tiling.resident { steps as f64 * tiling.filters as f64 * row / BYTES_IN } else { 0.0 };
+        LAUNCH + BLOCK * tiling.per_unit as f64 + kept + unit.hypot(memory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(pixels: usize, filters: usize, channels: usize, taps: usize) -> Work {
+        let bytes = 2 * pixels * (filters + channels);
+        Work { pixels, groups: 1, filters, channels, taps, channel_values: 1, bytes, units: 132 }
+    }
+
+    fn best(work: &Work) -> Tiling {
+        candidates(work).into_iter().min_by(|a, b| work.time(a).total_cmp(&work.time(b))).unwrap()
+    }
+
+    #[test]
+    fn every_problem_has_a_tile_within_a_block() {
+        for filters in [16, 17, 24, 100, 256, 257, 5000] {
+            for channels in [1, 8, 24, 72, 512, 4096usize] {
+                for channel_values in [0, 1, 4, 16] {
+                    for groups in [1, 3] {
+                        let all = candidates(&Work {
+                            channel_values,
+                            groups,
+                            channels: channels.next_multiple_of(if groups == 1 { 1 } else { 16 }),
+                            ..work(1000, filters, channels, 9)
+                        });
+                        assert!(!all.is_empty(), "{filters} {channels} {channel_values} {groups}");
+                        for tiling in all {
+                            assert!(tiling.filters.is_multiple_of(8) && tiling.filters <= FILTERS);
+                            let (feed, consumer) = tiling.registers();
+                            let registers = feed + tiling.teams * tiling.consumers * consumer;
+                            assert!(
+                                registers * tiling.per_unit <= REGISTERS && consumer <= 240,
+                                "{tiling:?}"
+                            );
+                            assert!(tiling.stages >= 3);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_suit_their_problems() {
+        // One wave of 25 times 5 tiles.
+        let deep = best(&work(64 * 49, 512, 512, 9));
+        assert_eq!((deep.pixels(), deep.filters), (128, 104));
+        // Memory bound: many hands, and filters that stay.
+        let wide = best(&work(64 * 55 * 55, 256, 64, 1));
+        assert!(wide.teams * wide.consumers * wide.per_unit >= 4 && wide.resident, "{wide:?}");
+        // Large: every operand is used often.
+        let large = best(&work(16 * 128 * 128, 512, 512, 9));
+        assert!(large.pixels() * large.filters >= 128 * 128, "{large:?}");
+        // A single image still gives work to many multiprocessors.
+        let one = best(&work(49, 512, 512, 9));
+        assert!(one.pixels() == 64 && one.filters <= 64, "{one:?}");
+    }
+
+    #[test]
+    fn steps_leave_little_empty_and_stay_within_groups() {
+        let depth_of = |channels, groups| depth(&Work { groups, ..work(100, 64, channels, 1) });
+        assert_eq!(
+            [8, 16, 24, 32, 48, 64, 72, 512].map(|c| depth_of(c, 1)),
+            [16, 16, 32, 32, 64, 64, 32, 64]
+        );
+        assert_eq!([16, 32, 48, 64, 96].map(|c| depth_of(c, 2)), [16, 32, 16, 64, 32]);
+    }
+}
