@@ -10,6 +10,7 @@ mod arch;
 mod compiler;
 mod device;
 mod driver;
+mod estimate;
 mod matrix;
 mod solvers;
 

@@ -4,7 +4,7 @@ use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use fuseplan_api::{Algorithm, BackendError, Device, RawStream, Solver};
+use fuseplan_api::{Algorithm, BackendError, Device, Problem, RawStream, Solver};
 use fuseplan_gpu::{
     CompileFailure, DATA_TYPE, Function, GEMM, Geometry, INFERENCE, JitSolver, Kernel, MainLoop,
     OPERATOR_COUNT, PACKED, Resources, Runtime, SPAN, TRAINING, Tile, batch_norm, direct, element_wise, ffma,
@@ -15,7 +15,7 @@ use fuseplan_hip_sys::{hipFunction_attribute as Attribute, hipFunction_t};
 use crate::device::Modules;
 use crate::driver::call;
 use crate::matrix::{HAS_MFMA, HAS_WMMA, SIXTEEN_BITS, mfma, wmma};
-use crate::{BACKEND, RocmDevice, arch, compiler};
+use crate::{BACKEND, RocmDevice, arch, compiler, estimate};
 
 /// What the shared kernels need of HIP C++.
 const VENDOR: &str = include_str!("../kernels/vendor.cuh");
@@ -32,14 +32,14 @@ static MFMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_mfma.v1",
     Algorithm::ImplicitGemm,
     &[HAS_MFMA, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
-    |problem, arch| implicit_gemm(VENDOR, problem, &mfma(problem.output.data_type()), units(arch)),
+    |problem, arch| on_matrix_cores(problem, arch, &mfma(problem.output.data_type())),
 );
 
 static WMMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_wmma.v1",
     Algorithm::ImplicitGemm,
     &[HAS_WMMA, SIXTEEN_BITS, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
-    |problem, arch| implicit_gemm(VENDOR, problem, &wmma(), units(arch)),
+    |problem, arch| on_matrix_cores(problem, arch, &wmma()),
 );
 
 static FFMA: JitSolver<Rocm> = JitSolver::new(
@@ -69,6 +69,15 @@ static DIRECT: JitSolver<Rocm> = JitSolver::new(
     &[DATA_TYPE, INFERENCE, OPERATOR_COUNT],
     |problem, _| direct(VENDOR, problem),
 );
+
+/// An implicit matrix product, with the time that it cannot beat among the choices made.
+fn on_matrix_cores(problem: &Problem, arch: &str, main_loop: &MainLoop) -> Kernel {
+    let mut kernel = implicit_gemm(VENDOR, problem, main_loop, units(arch));
+    if let Some(shortest) = estimate::shortest(problem, arch) {
+        kernel.detail = format!("{}; {shortest}", kernel.detail);
+    }
+    kernel
+}
 
 /// About how many compute units devices of an architecture have.
 fn units(arch: &str) -> usize {
