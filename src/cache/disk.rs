@@ -88,12 +88,14 @@ impl Disk {
             return self.quarantine(name, &error);
         }
         match format::decode(&bytes) {
-            Ok((found, payload)) if found == *subject => {
+            Ok((found, payload)) if found.serves(subject) => {
                 // An entry whose time cannot be set is only evicted earlier.
                 let _ = self.directory.touch(&file);
                 tracing::debug!(target: "fuseplan::cache", name, solver = subject.solver, "disk hit");
                 Some(Binary { solver: found.solver, arch: found.arch, bytes: payload.to_vec() })
             }
+            // Of another compiler; this one's takes its place.
+            Ok((found, _)) if found.key() == subject.key() => None,
             Ok(_) => self.quarantine(name, "it is the binary of something else"),
             Err(error) => self.quarantine(name, &error),
         }

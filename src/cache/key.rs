@@ -13,7 +13,7 @@ pub(crate) struct Subject {
     pub(crate) solver: String,
     /// The architecture.
     pub(crate) arch: String,
-    /// Driver and compiler.
+    /// The compiler; empty where there is none, and what any of them made has to do.
     pub(crate) toolchain: String,
     /// In the cache a hash of [`Solver::cache_key`]; in exported bytes the problem, for people to read.
     pub(crate) content: Vec<u8>,
@@ -55,13 +55,19 @@ impl Subject {
         Self::new(solver, target, describe(problem).into_bytes())
     }
 
-    /// The name of the entry: a hash of the format's version and of every field with its length, so that no
-    /// two subjects share it.
+    /// The name of the entry: a hash of the format's version and of every field but the compiler, with its
+    /// length, so that no two subjects share it. What another compiler made is found, and replaced.
     pub(super) fn key(&self) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&format::VERSION.to_le_bytes());
-        hasher.update(&format::fields(self));
+        hasher.update(&format::fields(&Subject { toolchain: String::new(), ..self.clone() }));
         hasher.finalize()
+    }
+
+    /// Whether a binary that was stored as this one is what `asked` asks for.
+    pub(super) fn serves(&self, asked: &Subject) -> bool {
+        let toolchain = if asked.toolchain.is_empty() { &asked.toolchain } else { &self.toolchain };
+        *asked == Subject { toolchain: toolchain.clone(), ..self.clone() }
     }
 }
 

@@ -52,7 +52,8 @@ pub struct DeviceInfo {
     pub name: String,
     /// What kernels are compiled for: `x86-64+avx512`, `sm_90a`, `gfx942:sramecc+:xnack-`.
     pub arch: String,
-    /// Version of everything that shapes a binary: driver, compiler. Part of a stored binary's key.
+    /// The compiler and its version, which shape a binary; empty where there is none, and stored binaries of
+    /// any have to do.
     pub toolchain: String,
     /// Cores, multiprocessors or compute units.
     pub compute_units: u32,

@@ -9,17 +9,10 @@ struct Args {
 };
 
 #ifdef COPY
-// As many vectors for each thread, so that enough loads are on the way.
-constexpr int EACH = 4;
+// A vector for each thread: nothing copies faster.
 KERNEL(THREADS) {
-  const long long start = (long long)blockIdx.x * (THREADS * EACH) + threadIdx.x;
-  uint4 v[EACH];
-#pragma unroll
-  for (int i = 0; i < EACH; ++i)
-    if (start + i * THREADS < args.count) v[i] = __ldcs(args.from + start + i * THREADS);
-#pragma unroll
-  for (int i = 0; i < EACH; ++i)
-    if (start + i * THREADS < args.count) __stcs(args.to + start + i * THREADS, v[i]);
+  const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
+  if (i < args.count) args.to[i] = args.from[i];
 }
 #endif
 

@@ -1,6 +1,6 @@
 //! What a device can do at most, measured: the best of a few launches of kernels that do nothing else.
 //!
-//! - **bytes**: a copy of 256 MB, or of what there is room for; read plus written.
+//! - **bytes**: copies of 512 MB, or of what there is room for; read plus written.
 //! - **arithmetic**: multiplications and additions on operands that are at hand. f32 on the CUDA cores, where
 //!   its products are exact; f16 and bf16 on the tensor cores by the instruction that this backend's kernels
 //!   use on the architecture: `wgmma` on sm_90a, `mma.sync` from sm_80, and the CUDA cores before.
@@ -86,8 +86,10 @@ impl Probe {
 }
 
 const COPY_THREADS: u32 = 512;
-/// Bytes of a thread's vectors.
-const COPY_EACH: usize = 4 * 16;
+/// Bytes that a thread copies.
+const COPY_EACH: usize = 16;
+/// Copies that are timed together.
+const COPIES: u32 = 4;
 
 /// A part of the text.
 fn text(part: &str, data_type: &str, threads: u32) -> String {
@@ -112,17 +114,26 @@ fn load(
     CudaFunction::load(device, &compiled.cubin, geometry)
 }
 
-/// Seconds of a launch.
+/// The shortest of a few times.
+fn best(mut time: impl FnMut() -> Result<f64, BackendError>) -> Result<f64, BackendError> {
+    (0..8).try_fold(f64::INFINITY, |best, _| Ok(best.min(time()?)))
+}
+
+/// Seconds of so many launches.
 fn seconds(
     device: &CudaDevice,
     stream: &Stream,
     function: &CudaFunction,
     geometry: &Geometry,
     arguments: [u64; 3],
+    launches: u32,
 ) -> Result<f64, BackendError> {
     let elapsed = device.time(stream, &mut || {
-        // SAFETY: the argument is the text's structure; its memory lives until the time is known.
-        Ok(unsafe { function.launch(stream.raw(), geometry, &arguments) }?)
+        for _ in 0..launches {
+            // SAFETY: the argument is the text's structure; its memory lives until the time is known.
+            unsafe { function.launch(stream.raw(), geometry, &arguments) }?;
+        }
+        Ok(())
     });
     match elapsed {
         Ok(elapsed) => Ok(elapsed.as_secs_f64().max(1e-9)),
@@ -136,16 +147,14 @@ fn seconds(
 /// Bytes a second of a copy.
 fn copy(device: &CudaDevice) -> Result<f64, BackendError> {
     let stream = device.create_stream()?;
-    let (memory, bytes) = Scratch::largest(device, 256 << 20)?;
+    let (memory, bytes) = Scratch::largest(device, 512 << 20)?;
     let blocks = bytes.div_ceil(COPY_EACH * COPY_THREADS as usize) as u32;
     let geometry = Geometry { grid: [blocks, 1, 1], block: COPY_THREADS, shared: 0 };
     let function = load(device, "COPY", "", &geometry)?;
     let (from, to) = (memory.pointer as u64, memory.pointer as u64 + bytes as u64);
-    let mut best = f64::INFINITY;
-    for _ in 0..8 {
-        best = best.min(seconds(device, &stream, &function, &geometry, [from, to, (bytes / 16) as u64])?);
-    }
-    Ok(2.0 * bytes as f64 / best)
+    let arguments = [from, to, (bytes / COPY_EACH) as u64];
+    let best = best(|| seconds(device, &stream, &function, &geometry, arguments, COPIES))?;
+    Ok(f64::from(2 * COPIES) * bytes as f64 / best)
 }
 
 /// Operations a second of a kernel that computes.
@@ -156,16 +165,13 @@ fn arithmetic(device: &CudaDevice, probe: &Probe) -> Result<f64, BackendError> {
     let geometry = Geometry { grid: [blocks, 1, 1], block: probe.threads, shared: 0 };
     let function = load(device, probe.name, probe.data_type, &geometry)?;
     let run =
-        |rounds: u64| seconds(device, &stream, &function, &geometry, [0, memory.pointer as u64, rounds]);
+        |rounds: u64| seconds(device, &stream, &function, &geometry, [0, memory.pointer as u64, rounds], 1);
     // The clock rises with the first work. Then as many rounds as take about two milliseconds.
     let mut rounds = 256;
     while run(rounds)? < 2e-3 && rounds < 1 << 24 {
         rounds *= 2;
     }
-    let mut best = f64::INFINITY;
-    for _ in 0..8 {
-        best = best.min(run(rounds)?);
-    }
+    let best = best(|| run(rounds))?;
     Ok(f64::from(blocks) * f64::from(probe.threads) * probe.operations * rounds as f64 / best)
 }
 

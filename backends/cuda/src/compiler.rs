@@ -22,9 +22,9 @@ macro_rules! call {
     };
 }
 
-/// The compiler's name and version, for keys of stored binaries.
+/// The compiler's name and version, which stored binaries are of; empty where there is none.
 pub(crate) fn version() -> String {
-    let Ok(nvrtc) = library::nvrtc() else { return "no NVRTC".into() };
+    let Ok(nvrtc) = library::nvrtc() else { return String::new() };
     let (major, minor) = library::version(nvrtc).unwrap_or_default();
     format!("NVRTC {major}.{minor}")
 }

@@ -53,12 +53,11 @@ fn describe(ordinal: u32) -> Result<DeviceInfo, BackendError> {
         Ok(value.max(0) as u32)
     };
     let mut name = [0; 256];
-    let (mut memory, mut version) = (0, 0);
+    let mut memory = 0;
     // SAFETY: the driver writes at most as many bytes as it is told, with a final zero, and the numbers.
     unsafe {
         call!(cuDeviceGetName(name.as_mut_ptr().cast::<c_char>(), name.len() as c_int, device))?;
         call!(cuDeviceTotalMem_v2(&mut memory, device))?;
-        call!(cuDriverGetVersion(&mut version))?;
     }
     let name: Vec<u8> = name.into_iter().take_while(|&byte| byte != 0).collect();
     let capability = (
@@ -81,7 +80,7 @@ fn describe(ordinal: u32) -> Result<DeviceInfo, BackendError> {
         ordinal,
         name,
         arch: arch.name.into(),
-        toolchain: format!("driver {}.{}, {}", version / 1000, version % 1000 / 10, compiler::version()),
+        toolchain: compiler::version(),
         compute_units: attribute(sys::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         lanes: attribute(sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
         local_memory: attribute(sys::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as usize,

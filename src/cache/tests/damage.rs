@@ -126,23 +126,42 @@ fn a_sound_entry_of_something_else_is_not_taken() {
 }
 
 #[test]
-fn every_field_decides_the_key() {
+fn every_field_but_the_compiler_decides_the_key() {
     let base = subject(1);
     let mut keys = HashSet::from([base.key()]);
-    let changes: [fn(&mut Subject); 6] = [
+    let changes: [fn(&mut Subject); 5] = [
         |s| s.version = "1.2.4".into(),
         |s| s.solver = "fake.copy.v2".into(),
         |s| s.arch = "fake_90a".into(),
-        |s| s.toolchain = "fakec 12.5".into(),
         |s| s.content = vec![1],
         // The same bytes, divided otherwise.
-        |s| (s.arch, s.toolchain) = ("fake_90fakec".into(), " 12.4".into()),
+        |s| (s.solver, s.arch) = ("fake.copy.v1fake".into(), "_90".into()),
     ];
     for change in changes {
         let mut other = base.clone();
         change(&mut other);
         assert!(keys.insert(other.key()), "{other:?}");
     }
+}
+
+/// What one compiler made is not taken by another, which replaces it; where there is none, it is.
+#[test]
+fn a_compiler_replaces_what_another_made_and_none_takes_it() {
+    let directory = temporary();
+    let disk = open(directory.path());
+    let asked = |toolchain: &str, made: &[u8]| -> Vec<u8> {
+        let subject = Subject { toolchain: toolchain.into(), ..subject(1) };
+        let made = Binary { solver: String::new(), arch: String::new(), bytes: made.into() };
+        disk.get_or_build(&subject, |binary| Ok(binary.bytes.clone()), || Ok(made)).unwrap()
+    };
+    assert_eq!(asked("fakec 1", b"one"), b"one");
+    assert_eq!(asked("fakec 1", b"not asked for"), b"one");
+    assert_eq!(asked("", b"not asked for"), b"one");
+    assert_eq!(asked("fakec 2", b"two"), b"two");
+    assert_eq!(asked("", b"not asked for"), b"two");
+    assert_eq!(asked("fakec 1", b"one again"), b"one again");
+    assert!(names(directory.path(), ".bad").is_empty());
+    assert_eq!(names(directory.path(), ".bin").len(), 1);
 }
 
 #[test]
@@ -198,7 +217,7 @@ fn every_property_of_a_problem_decides_the_key() {
     let (one, here) = (problem(1), info());
     assert_eq!(key(&one, &here), key(&problem(1), &info()));
     assert_ne!(key(&one, &here), key(&one, &DeviceInfo { arch: "other".into(), ..info() }));
-    assert_ne!(key(&one, &here), key(&one, &DeviceInfo { toolchain: "other".into(), ..info() }));
+    assert_eq!(key(&one, &here), key(&one, &DeviceInfo { toolchain: "other".into(), ..info() }));
     assert_eq!(key(&one, &here), key(&one, &DeviceInfo { ordinal: 1, memory: 1, ..info() }));
 }
 

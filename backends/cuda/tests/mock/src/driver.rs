@@ -372,7 +372,7 @@ functions! {
             return Err(INVALID_HANDLE);
         }
         // SAFETY: see above.
-        unsafe { put(milliseconds, 1e-3) }
+        unsafe { put(milliseconds, 5.0) }
     }
 
     fn cuModuleLoadData(state, place: *mut Handle, image: *const c_void) {

@@ -1,6 +1,6 @@
 //! A CUDA driver and an NVRTC with nothing behind them, for tests: one library that is loaded under both names.
 //!
-//! Memory is the host's, copies happen at once, launches are only counted, events are a microsecond apart, a
+//! Memory is the host's, copies happen at once, launches are only counted, events are five milliseconds apart, a
 //! cubin is a few words. What is real is the bookkeeping: every object belongs to a context and is live until
 //! it is destroyed, calls need a current context where the driver's do, and misuse is an error. There are two
 //! devices, of compute capability 9.0 and 8.0.
