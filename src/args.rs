@@ -72,7 +72,7 @@ impl OperandMut<'_> {
 }
 
 impl<'a> OperandMut<'a> {
-    fn new(
+    pub(crate) fn new(
         address: *const c_void,
         bytes: Option<usize>,
         data_type: Option<DataType>,
@@ -83,16 +83,17 @@ impl<'a> OperandMut<'a> {
     }
 }
 
+impl<'a> Operand<'a> {
+    /// Memory that is borrowed, so that its contents do not change.
+    pub(crate) fn new(address: *const c_void, bytes: usize, data_type: DataType, place: Place<'a>) -> Self {
+        let memory = Span { address, bytes: Some(bytes), data_type: Some(data_type), written: false, place };
+        Operand { memory, constant: true }
+    }
+}
+
 impl<'a, T: Element> From<&'a [T]> for Operand<'a> {
     fn from(slice: &'a [T]) -> Self {
-        let memory = Span {
-            address: slice.as_ptr().cast(),
-            bytes: Some(size_of_val(slice)),
-            data_type: Some(T::DATA_TYPE),
-            written: false,
-            place: Place::Host,
-        };
-        Operand { memory, constant: true }
+        Operand::new(slice.as_ptr().cast(), size_of_val(slice), T::DATA_TYPE, Place::Host)
     }
 }
 
@@ -100,14 +101,7 @@ impl<'a, T: Element> From<&'a [T]> for Operand<'a> {
 impl<'a, T: Element> From<&'a DeviceBuffer<T>> for Operand<'a> {
     fn from(buffer: &'a DeviceBuffer<T>) -> Self {
         let block = buffer.block();
-        let memory = Span {
-            address: block.address(),
-            bytes: Some(block.bytes()),
-            data_type: Some(T::DATA_TYPE),
-            written: false,
-            place: Place::Device(block),
-        };
-        Operand { memory, constant: true }
+        Operand::new(block.address(), block.bytes(), T::DATA_TYPE, Place::Device(block))
     }
 }
 
@@ -161,6 +155,9 @@ pub(crate) mod sealed {
         Raw,
         /// Memory of a device that keeps track of the streams that use it.
         Device(&'a Block),
+        /// Memory of a device that is ready for this handle's stream and no other.
+        #[cfg(feature = "cudarc")]
+        Stream(&'a Handle),
     }
 
     /// An address with what is known of the memory there.

@@ -195,7 +195,7 @@ impl Handle {
     }
 
     /// A device that is opened already.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "cuda"))]
     pub(crate) fn of(backend: &'static dyn Backend, device: Arc<dyn Device>) -> Result<Self, BackendError> {
         Self::on(Context::new(backend, device))
     }
@@ -213,6 +213,12 @@ impl Handle {
     /// them, and is the same one for every thread (`CU_STREAM_PER_THREAD` is not).
     pub unsafe fn with_stream(&self, stream: RawStream) -> Self {
         Handle { context: self.context.clone(), stream: Stream::borrowed(stream) }
+    }
+
+    /// The same device with another stream of it.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_stream(&self, stream: Stream) -> Self {
+        Handle { context: self.context.clone(), stream }
     }
 
     /// The stream that plans run on.

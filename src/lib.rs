@@ -49,6 +49,9 @@ mod args;
 #[allow(unsafe_code, reason = "memory of devices")]
 mod buffer;
 mod cache;
+#[cfg(feature = "cuda")]
+#[allow(unsafe_code, reason = "adopting a caller's context")]
+pub mod cuda;
 #[cfg(test)]
 #[allow(unsafe_code, reason = "passing a kernel's arguments on")]
 mod double;

@@ -142,6 +142,12 @@ pub enum ExecuteError {
         /// The bytes needed.
         needed: usize,
     },
+    /// Memory that is ready for another stream than that of the handle.
+    #[error("{operand} was given for another stream than the handle's")]
+    OtherStream {
+        /// The operator and operand.
+        operand: String,
+    },
     /// The launch failed.
     #[error(transparent)]
     Run(#[from] RunError),

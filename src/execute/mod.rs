@@ -315,6 +315,10 @@ fn check_memory(
             let (found, expected) = (block.context().target().to_string(), handle.target().to_string());
             Err(ExecuteError::OtherMemory { operand: operand(), found, expected })
         }
+        #[cfg(feature = "cudarc")]
+        Place::Stream(other) if !(other.is_same_device(handle) && other.stream() == handle.stream()) => {
+            Err(ExecuteError::OtherStream { operand: operand() })
+        }
         _ => Ok(()),
     }
 }

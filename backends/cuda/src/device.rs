@@ -134,6 +134,11 @@ impl CudaDevice {
         CudaDevice { info, memory, measured: Measured::default() }
     }
 
+    /// The context that work runs in (`CUcontext`).
+    pub fn raw_context(&self) -> *mut c_void {
+        self.memory.context.raw()
+    }
+
     /// The device behind the contract.
     pub(crate) fn of(device: &dyn Device) -> Result<&Self, BackendError> {
         let foreign = BackendError::Unsupported { backend: BACKEND, what: "a device of another backend" };

@@ -115,6 +115,10 @@ impl Context {
         Ok(context)
     }
 
+    pub(crate) fn raw(&self) -> Opaque {
+        self.raw
+    }
+
     pub(crate) fn device(&self) -> CUdevice {
         self.device
     }

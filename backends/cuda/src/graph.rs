@@ -43,8 +43,8 @@ impl Graph {
         let context = CudaDevice::of(device)?.context().clone();
         let stream = device.create_stream()?;
         let _entered = context.enter()?;
-        // Other threads may allocate and wait meanwhile.
-        let mode = sys::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // Whoever works meanwhile, this thread included, may allocate, and wait for other streams.
+        let mode = sys::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is live.
         unsafe { call!(cuStreamBeginCapture_v2(stream.raw(), mode)) }?;
         let capture = Capture { stream: &stream, context: &context };

@@ -1,0 +1,55 @@
+//! What CUDA programs have of their own: contexts, graphs and, with the feature `cudarc`, cudarc's streams and
+//! memory.
+//!
+//! A [`Handle`] from [`Handle::open`] works in the device's primary context, which the CUDA runtime and all
+//! that is built on it (cudarc, PyTorch) use too: their pointers are good for
+//! [raw operands](crate::Operand::from_raw), their streams for [`Handle::with_stream`]. A program with contexts
+//! of its own hands one to [`Handle::adopt_cuda_context`].
+
+#[cfg(feature = "cudarc")]
+mod cudarc;
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use fuseplan_api::BackendError;
+use fuseplan_cuda::{CudaBackend, CudaDevice};
+
+#[cfg(feature = "cudarc")]
+pub use self::cudarc::{CudarcHandle, Reading, Writing};
+pub use fuseplan_cuda::{Graph, GraphExec, RawGraph, RawGraphExec, RawNode};
+
+use crate::handle::Handle;
+
+impl Handle {
+    /// The device of a caller's context (`CUcontext`), with a stream of its own; null is the context that is the
+    /// thread's current one. All work runs in the context, which is never destroyed. What is compiled is kept
+    /// with the result and its clones, not with other handles of the device.
+    ///
+    /// # Errors
+    /// There is no driver, no current context, or the device is not supported.
+    ///
+    /// # Safety
+    /// The context is null or live, and lives until the result and everything that is made with it is gone.
+    pub unsafe fn adopt_cuda_context(context: *mut c_void) -> Result<Self, BackendError> {
+        // SAFETY: as promised by the caller.
+        let device = unsafe { CudaDevice::adopt(context) }?;
+        Handle::of(&CudaBackend, Arc::new(device))
+    }
+
+    /// What `work` executes on the handle that it is given, as a CUDA graph: to be replayed, or to be a node of
+    /// the caller's graph. Nothing runs now.
+    ///
+    /// Operands must be in the device's memory. A graph keeps addresses: launching it is `unsafe`, because
+    /// nothing else keeps the operands.
+    ///
+    /// # Errors
+    /// A handle of another backend, what `work` returns, or the driver refuses.
+    pub fn capture_cuda_graph<E: From<BackendError>>(
+        &self,
+        work: impl FnOnce(&Handle) -> Result<(), E>,
+    ) -> Result<Graph, E> {
+        let device = &**self.context().device();
+        Graph::capture(device, |stream| work(&self.on_stream(stream.clone())))
+    }
+}
