@@ -3,78 +3,23 @@
 //! nothing panics. Needs no device, and is run in a process whose loader finds the mock first.
 
 use std::collections::HashSet;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::{fs, ptr, thread};
 
+#[path = "mock/client.rs"]
+mod client;
+
+use client::{MOCK, Mock, command, with_mock};
 use fuseplan_api::*;
-use fuseplan_cuda::{CudaBackend, CudaDevice, FOLDERS, Graph};
-use libloading::Library;
+use fuseplan_cuda::{CudaBackend, CudaDevice, Graph};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// The folder of the mock, in the process that loads it.
-const MOCK: &str = "FUSEPLAN_TEST_MOCK";
 /// Set in a process that only prints what came of the scenario.
 const REPORT: &str = "FUSEPLAN_TEST_REPORT";
-
-/// The mock's own functions.
-struct Mock(Library);
-
-impl Mock {
-    fn load() -> Self {
-        // SAFETY: the mock, which the loader finds before a real driver.
-        Mock(unsafe { Library::new("libcuda.so.1") }.unwrap())
-    }
-
-    fn text(&self, function: &str) -> String {
-        // SAFETY: functions of this type, which give strings that stay.
-        unsafe {
-            let function = self.0.get::<unsafe extern "C" fn() -> *mut c_char>(function).unwrap();
-            CStr::from_ptr(function()).to_string_lossy().into_owned()
-        }
-    }
-
-    /// The `nth` call from now fails.
-    fn fail(&self, nth: u64, status: c_int) {
-        // SAFETY: the function has this type.
-        unsafe { self.0.get::<unsafe extern "C" fn(u64, c_int)>("mock_fail").unwrap()(nth, status) }
-    }
-
-    /// The call that failed.
-    fn failed(&self) -> String {
-        self.text("mock_failed")
-    }
-
-    /// What is live, and contexts that are current.
-    fn live(&self) -> String {
-        self.text("mock_live")
-    }
-
-    fn launches(&self, device: u32) -> u64 {
-        // SAFETY: the function has this type.
-        unsafe { self.0.get::<unsafe extern "C" fn(c_int) -> u64>("mock_launches").unwrap()(device as c_int) }
-    }
-
-    fn create_context(&self, device: u32) -> *mut std::ffi::c_void {
-        let mut context = ptr::null_mut();
-        type Create = unsafe extern "C" fn(*mut *mut std::ffi::c_void, u32, c_int) -> c_int;
-        // SAFETY: the driver's function, which writes the context.
-        let status =
-            unsafe { self.0.get::<Create>("cuCtxCreate_v2").unwrap()(&mut context, 0, device as c_int) };
-        assert_eq!(status, 0);
-        context
-    }
-
-    fn destroy_context(&self, context: *mut std::ffi::c_void) {
-        type Destroy = unsafe extern "C" fn(*mut std::ffi::c_void) -> c_int;
-        // SAFETY: the context is live.
-        let status = unsafe { self.0.get::<Destroy>("cuCtxDestroy_v2").unwrap()(context) };
-        assert_eq!(status, 0);
-    }
-}
 
 /// A convolution whose kernel has a text of its own for every number of channels.
 fn problem(layout: TensorLayout, channels: usize) -> Problem {
@@ -423,16 +368,6 @@ fn report(folder: &Path) -> Result<String, Failed> {
     Ok(text)
 }
 
-/// This program with a folder of libraries.
-fn command(folder: &Path) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.env("LD_LIBRARY_PATH", folder).env(MOCK, folder);
-    for name in FOLDERS {
-        command.env_remove(name);
-    }
-    command
-}
-
 fn print_report() {
     println!("scenario: {:?}", scenario(3).map_err(|error| error.to_string()));
     // A binary that was compiled elsewhere.
@@ -453,19 +388,6 @@ fn print_report() {
 fn compiled_elsewhere() -> Vec<u8> {
     let folder = PathBuf::from(std::env::var_os(MOCK).unwrap());
     fs::read(folder.parent().unwrap().join("binary")).unwrap()
-}
-
-/// Puts the mock into a folder and runs this program again with a loader that looks there first.
-fn with_mock() -> std::io::Result<ExitCode> {
-    let mock = std::env::current_exe()?.with_file_name("libfuseplan_cuda_mock.so");
-    let folder = std::env::temp_dir().join(format!("fuseplan-mock-{}", std::process::id()));
-    fs::create_dir_all(&folder)?;
-    // One file under two names would be one library to the loader, with one set of objects; copies are two.
-    fs::copy(&mock, folder.join("libcuda.so.1"))?;
-    fs::hard_link(folder.join("libcuda.so.1"), folder.join("libnvrtc.so.13"))?;
-    let status = command(&folder).args(std::env::args_os().skip(1)).status();
-    fs::remove_dir_all(&folder)?;
-    Ok(if status?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn main() -> ExitCode {

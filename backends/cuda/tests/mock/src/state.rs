@@ -105,7 +105,8 @@ impl State {
     }
 
     pub(crate) fn insert(&mut self, object: Object) -> usize {
-        self.next += 0x1000;
+        // As far apart as the largest memory.
+        self.next += 1 << 30;
         self.objects.insert(self.next, object);
         self.next
     }

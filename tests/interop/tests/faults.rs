@@ -1,0 +1,104 @@
+//! The library on a GPU with a mock in the place of the driver and of NVRTC: whatever call fails is an error, nothing
+//! is leaked and nothing panics, for buffers, slices that are copied, workspaces and graphs.
+
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+#[path = "../../../backends/cuda/tests/mock/client.rs"]
+mod client;
+
+use client::{MOCK, Mock, with_mock};
+use fuseplan::*;
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Everything that a program does in its current context; `channels` make the kernels' texts.
+fn scenario(channels: usize) -> Result<(), Error> {
+    // SAFETY: the context is the test's, which destroys it when all of this is gone.
+    let handle = unsafe { Handle::adopt_cuda_context(std::ptr::null_mut()) }?;
+    let x = TensorDescriptor::nchw(DataType::Float, [1, channels, 4, 4])?;
+    let w = TensorDescriptor::nchw(DataType::Float, [8, channels, 1, 1])?;
+    let mut plan = FusionPlan::for_device(FusionDirection::Vertical, x, &handle)?;
+    let conv = plan.append(ConvForward::new(ConvolutionDescriptor::new_2d([0, 0], [1, 1], [1, 1])?, w))?;
+    let bias = plan.append(BiasForward::new())?;
+    let compiled = plan.compile(&handle)?;
+    let y = *compiled.output();
+
+    // Weights in the device's memory, the bias in the host's, which is copied once.
+    let weights = DeviceBuffer::from_slice(&handle, &vec![0.5f32; 8 * channels])?;
+    let shift = [1.0f32; 8];
+    let mut args = OperatorArgs::new();
+    args.set(conv, ConvForwardArgs::new(&weights)).set(bias, BiasForwardArgs::new(&shift));
+
+    let from = DeviceBuffer::from_slice(&handle, &vec![1.0f32; 16 * channels])?;
+    let mut to = DeviceBuffer::<f32>::zeroed(&handle, 16 * 8)?;
+    compiled.execute(&handle, Tensor::new(&x, &from), TensorMut::new(&y, &mut to), &args)?;
+    // On another stream, which waits for the first.
+    let graph = handle.capture_cuda_graph(|handle| {
+        compiled.execute(handle, Tensor::new(&x, &from), TensorMut::new(&y, &mut to), &args)
+    })?;
+    // SAFETY: the buffers live until the stream has been waited for.
+    unsafe { graph.instantiate()?.launch(handle.stream()) }?;
+    to.to_vec()?;
+
+    // Slices in host memory, which are copied there and back.
+    let (from, mut to) = (vec![1.0f32; 16 * channels], vec![0.0f32; 16 * 8]);
+    compiled.execute(&handle, Tensor::new(&x, &from), TensorMut::new(&y, &mut to), &args)?;
+    Ok(handle.synchronize()?)
+}
+
+fn every_call_fails(mock: &Mock, status: c_int) -> Result<(), Failed> {
+    let context = mock.create_context(0);
+    let mut failures = 0;
+    for nth in 1.. {
+        let launches = mock.launches(0);
+        mock.fail(nth, status);
+        let result = catch_unwind(AssertUnwindSafe(|| scenario(nth as usize)));
+        let failed = mock.failed();
+        mock.fail(0, 0);
+        let result = result.map_err(|_| format!("call {nth}, {failed}: a panic"))?;
+        if mock.live() != "context depth=1" {
+            return Err(format!("call {nth}, {failed}: live is {}", mock.live()).into());
+        }
+        match result {
+            Ok(()) if mock.launches(0) != launches + 3 => {
+                return Err(format!("call {nth}, {failed}: a launch is missing").into());
+            }
+            Err(error) if failed.is_empty() => return Err(error.to_string().into()),
+            Err(error) => {
+                let text = error.to_string();
+                if !text.contains(&failed) && !text.contains("out of memory") {
+                    return Err(format!("call {nth}, {failed}: {text}").into());
+                }
+                failures += 1;
+            }
+            Ok(()) => {}
+        }
+        if failed.is_empty() {
+            break;
+        }
+    }
+    mock.destroy_context(context);
+    if failures > 40 { Ok(()) } else { Err(format!("only {failures} calls failed").into()) }
+}
+
+fn main() -> ExitCode {
+    if !cfg!(target_os = "linux") {
+        println!("ignored: the mock is for Linux");
+        return ExitCode::SUCCESS;
+    }
+    if std::env::var_os(MOCK).is_none() {
+        return with_mock().unwrap();
+    }
+    // SAFETY: nothing else runs yet. The disk would spare the compiler its calls.
+    unsafe { std::env::set_var("MIOPEN_DISABLE_CACHE", "1") };
+    let mut arguments = Arguments::from_args();
+    // The mock counts the calls of the whole process.
+    arguments.test_threads = Some(1);
+    let mock: &'static Mock = Box::leak(Box::new(Mock::load()));
+    // No memory, and a status that nobody knows.
+    let trials = [2, 999_999].map(|status| {
+        Trial::test(format!("every_call_fails.{status}"), move || every_call_fails(mock, status))
+    });
+    libtest_mimic::run(&arguments, trials.into()).exit_code()
+}
