@@ -24,11 +24,9 @@ pub struct Graph {
     context: Arc<Context>,
 }
 
-// SAFETY: a graph is an address that only the driver dereferences. The driver asks that calls on one graph
-// do not overlap where one changes it; nothing here does after the capture.
+// SAFETY: a graph is an address that only the driver dereferences, which takes it from any thread, though from one
+// at a time.
 unsafe impl Send for Graph {}
-// SAFETY: as above.
-unsafe impl Sync for Graph {}
 
 impl Graph {
     /// What `work` launches into the stream that it is given. Nothing runs; `work` must not wait for the
@@ -146,7 +144,7 @@ pub struct GraphExec {
     context: Arc<Context>,
 }
 
-// SAFETY: an executable graph is an address that only the driver dereferences, which orders launches of it.
+// SAFETY: as of a graph.
 unsafe impl Send for GraphExec {}
 
 impl GraphExec {

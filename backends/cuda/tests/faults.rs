@@ -350,6 +350,7 @@ fn driver_only(folder: &Path) -> Result<(), Failed> {
     for wanted in [
         "scenario: Err(\"cuda: not available: the run-time compiler NVRTC is not installed: looked for libnvrtc.so.13",
         "elsewhere: Ok",
+        "ceilings: Err(\"cuda: not available: the run-time compiler NVRTC is not installed",
     ] {
         if !text.contains(wanted) {
             return Err(text.into());
@@ -381,6 +382,8 @@ fn print_report() {
         execute(&device, &device.create_stream()?, &direct(3), &binary)
     };
     println!("elsewhere: {:?}", elsewhere().map_err(|error| error.to_string()));
+    let ceilings = CudaBackend.open(0).and_then(|device| device.ceilings(DataType::Float));
+    println!("ceilings: {:?}", ceilings.map_err(|error| error.to_string()));
     println!("called: {}", Mock::load().text("mock_called"));
 }
 
