@@ -216,7 +216,7 @@ proptest! {
         whole.alpha = vec![1.0; whole.ops.len()];
         let (tier, roundoff) = if exact { (Tier::Exact, 0.0) } else { (Tier::Bound, F32_ROUNDOFF) };
         let operands = data::operands(&whole, tier, seed);
-        let bounds = &oracle::expect(&whole, &operands, roundoff).unwrap()[0];
+        let bounds = &oracle::expect(&whole, &operands, roundoff, 0.0).unwrap()[0];
         let mut running = operands.input.clone();
         for (i, op) in whole.ops.iter().enumerate() {
             let input = if i == 0 { whole.input.clone() } else { whole.output_lens() };

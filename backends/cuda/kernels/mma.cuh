@@ -1,130 +1,264 @@
-// The main loop on tensor cores (sm_80 and later): mma.sync m16n8k16 with f32 sums, STAGES buffers in shared
-// memory. Chunks go there by cp.async; elements through registers, loaded a whole step ahead of their use.
-// Rows of a tile are 64 bytes, four chunks; chunks are permuted so that ldmatrix and stores meet no bank twice.
+// The main loop on tensor cores (sm_80 and later): mma.sync of 16 pixels, 8 filters and 32 bytes of depth with
+// f32 sums, STAGES buffers in shared memory. f32 is rounded to TF32.
+//
+// Filters lie in a buffer as rows of TILE_K, and so do pixels if channels are neighbours in memory. Else a row
+// is a place in the depth and holds TILE_P pixels: neighbours in a plane are read and stored side by side, and
+// ldmatrix transposes 16-bit elements on their way to registers. What is 4 bytes or more goes there by
+// cp.async; single 16-bit elements through registers, loaded a whole step ahead of their use. Chunks of 16
+// bytes are permuted within a row so that neither ldmatrix nor stores meet a bank twice.
 
-static_assert(sizeof(T) == 2 && TILE_K == 32, "a row of a tile is 64 bytes");
+constexpr int BYTES = (int)sizeof(T);
+DEVICE unsigned bits(f16 v) { return v.bits; }
+DEVICE unsigned bits(bf16 v) { return v.bits; }
+DEVICE unsigned bits(float v) { return __float_as_uint(v); }
+constexpr int ROW = TILE_K * BYTES;
+static_assert(ROW == 64 || ROW == 128, "a row of a tile is 4 or 8 chunks");
+// TF32 pixels are read from shared memory one by one: the padding puts four rows on different banks.
+constexpr int PLANE_ROW = BYTES == 2 ? TILE_P * 2 : (TILE_P + 8) * 4;
+constexpr int X_BYTES = X_VECTOR ? TILE_P * ROW : TILE_K * PLANE_ROW;
+constexpr int STAGE = X_BYTES + TILE_F * ROW;
 constexpr int WARP_P = TILE_P / WARPS_P, WARP_F = TILE_F / WARPS_F;
-constexpr int STAGE = (TILE_P + TILE_F) * 64;
+static_assert(WARP_P % 16 == 0 && WARP_F % 16 == 0 && THREADS == WARPS_P * WARPS_F * 32, "whole fragments");
 
-DEVICE unsigned slot(int row, int chunk) { return row * 64 + ((chunk ^ (row >> 1 & 3)) << 4); }
+// Loads of the image: THREADS / X_ACROSS rows of a buffer at once.
+constexpr bool SINGLE = !X_VECTOR && X_RUN * BYTES == 2;
+constexpr int RUN = SINGLE ? 2 : X_RUN;
+constexpr int X_ACROSS = X_VECTOR ? CHUNKS : TILE_P / RUN;
+constexpr int X_DOWN = THREADS / X_ACROSS;
+constexpr int X_PARTS = (X_VECTOR ? TILE_P : TILE_K) / X_DOWN;
+// Places in the depth at which a step loads.
+constexpr int PLACES = X_VECTOR ? CHUNKS : TILE_K;
+static_assert(X_DOWN > 0 && X_PARTS > 0 && THREADS >= PLACES, "threads suit the image's part of a buffer");
+// Loads of the filters: threads side by side read along the depth.
+constexpr int W_DOWN = THREADS / CHUNKS;
 
-DEVICE void copy_async(unsigned to, const T* from, int at) {
-  const T* source = at >= 0 ? from + at : from;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(source), "r"(at >= 0 ? 16 : 0) : "memory");
+DEVICE unsigned slot(int row, int chunk) {
+  return ROW == 64 ? row * 64 + ((chunk ^ (row >> 1 & 3)) << 4) : row * 128 + ((chunk ^ (row & 7)) << 4);
 }
-DEVICE void put_chunk(unsigned to, const T* chunk) {
-  unsigned v[4];
+DEVICE unsigned plane_slot(int depth, int pixel) {
+  return depth * PLANE_ROW + (BYTES == 2 ? (pixel >> 3 ^ (depth & 7)) << 4 | (pixel & 7) << 1 : pixel * 4);
+}
+
+// Copies to shared memory, or fills with zeros if something is missing.
+template <int SIZE> DEVICE void copy_async(unsigned to, const T* from, unsigned missing) {
+  const int size = missing ? 0 : SIZE;
+  if (SIZE == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(size) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(SIZE), "r"(size) : "memory");
+}
+DEVICE void put_word(unsigned to, unsigned word) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
+}
+// The same as copy_async, from a pointer that is only aligned to an element.
+template <int SIZE> DEVICE void copy_elements(unsigned to, const T* from, unsigned missing) {
 #pragma unroll
-  for (int i = 0; i < 4; i++) v[i] = chunk[2 * i].bits | (unsigned)chunk[2 * i + 1].bits << 16;
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+  for (int i = 0; i < SIZE; i += 4) {
+    unsigned word = 0;
+    if (!missing) {
+      const T* const part = from + i / BYTES;
+      word = BYTES == 4 ? *(const unsigned*)part : bits(part[0]) | bits(part[BYTES == 2]) << 16;
+    }
+    put_word(to + i, word);
+  }
 }
-DEVICE void load_matrices(unsigned from, unsigned* v) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(from) : "memory");
+// A 16-bit element, and two of them side by side.
+DEVICE unsigned short load_single(const T* from, unsigned missing) {
+  unsigned short v;
+  asm volatile("{\n .reg .pred there;\n setp.eq.u32 there, %2, 0;\n mov.b16 %0, 0;\n"
+               " @there ld.global.b16 %0, [%1];\n}" : "=h"(v) : "l"(from), "r"(missing));
+  return v;
 }
-#define MMA(type) \
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 " \
+DEVICE void put_singles(unsigned to, unsigned short low, unsigned short high) {
+  asm volatile("{\n .reg .b32 word;\n mov.b32 word, {%1, %2};\n st.shared.b32 [%0], word;\n}"
+               ::"r"(to), "h"(low), "h"(high) : "memory");
+}
+
+template <bool TRANSPOSE> DEVICE void load_matrices(unsigned from, unsigned* v) {
+  if (TRANSPOSE)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(from) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(from) : "memory");
+}
+DEVICE unsigned load_word(unsigned from) {
+  unsigned v;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
+  return v;
+}
+DEVICE void round_to_tf32(unsigned* v, int count) {
+  if (BYTES == 4)
+#pragma unroll
+    for (int i = 0; i < count; i++) asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(v[i]));
+}
+#define MMA(shape, type) \
+  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type ".f32 " \
                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-DEVICE void multiply(float* c, const unsigned* a, const unsigned* b, f16) { MMA("f16"); }
-DEVICE void multiply(float* c, const unsigned* a, const unsigned* b, bf16) { MMA("bf16"); }
+DEVICE void multiply(float* c, const unsigned* a, const unsigned* b, f16) { MMA("m16n8k16", "f16"); }
+DEVICE void multiply(float* c, const unsigned* a, const unsigned* b, bf16) { MMA("m16n8k16", "bf16"); }
+DEVICE void multiply(float* c, const unsigned* a, const unsigned* b, float) { MMA("m16n8k8", "tf32"); }
 
-KERNEL(THREADS) {
+KERNEL(THREADS, OCCUPANCY) {
   DYNAMIC_SHARED(char, shared);
   const unsigned base = (unsigned)__cvta_generic_to_shared(shared);
+  Step* const places = (Step*)(shared + STAGES * STAGE);
+  const Shape& shape = args.shape;
   const int first_filter = blockIdx.x % FILTER_TILES * TILE_F, first_pixel = blockIdx.x / FILTER_TILES * TILE_P;
   const int group = blockIdx.z;
-  const bool x_aligned = is_aligned(args.x, 16), w_aligned = is_aligned(args.op[0].p[0], 16);
-  const T* weights = (const T*)args.op[0].p[0];
+  const T* const image = (const T*)args.x;
+  const T* const weights = (const T*)args.op[0].p[0];
+  const bool x_aligned = is_aligned(image, SINGLE ? 2 : X_VECTOR ? 16 : RUN * BYTES);
+  const bool w_aligned = is_aligned(weights, 16);
 
-  Pixel pixels[X_LOADS];
+  // What the thread loads of the image: chunks `across` of X_PARTS pixels; or pixels `across * RUN` and on, of
+  // X_PARTS places in the depth side by side.
+  const int across = threadIdx.x % X_ACROSS, down = threadIdx.x / X_ACROSS;
+  constexpr int ROWS = X_VECTOR ? X_PARTS : SINGLE ? 2 : 1;
+  Row rows[ROWS];
+  const T* firsts[ROWS];
 #pragma unroll
-  for (int i = 0; i < X_LOADS; i++)
-    pixels[i] = pixel_of(args.shape, first_pixel + load_row<X_VECTOR, TILE_P>(i), group);
-
-  T x[X_LOADS][CHUNK], w[W_LOADS][CHUNK];
+  for (int i = 0; i < ROWS; i++) {
+    rows[i] = row_of(shape, first_pixel + (X_VECTOR ? down + i * X_DOWN : across * RUN + i), group);
+    firsts[i] = image + rows[i].pixel.offset;
+    // One addition away from each element, whatever the compiler thinks of it.
+    if (!X_VECTOR) asm volatile("" : "+l"(firsts[i]));
+  }
+  // Rows come in powers of two, so that what is permuted is the sum of the thread's part and a constant.
+  const unsigned x_at = X_VECTOR ? slot(down, across) : plane_slot(down * X_PARTS, across * RUN);
   const auto x_slot = [&](int i, unsigned stage) {
-    return stage + slot(load_row<X_VECTOR, TILE_P>(i), load_chunk<X_VECTOR, TILE_P>(i));
+    if (X_VECTOR) return stage + x_at + i * X_DOWN * ROW;
+    return ((stage + x_at) ^ (BYTES == 2 ? (i & 7) << 4 : 0)) + i * PLANE_ROW;
   };
-  const auto w_slot = [&](int i, unsigned stage) {
-    return stage + TILE_P * 64 + slot(load_row<W_VECTOR, TILE_F>(i), load_chunk<W_VECTOR, TILE_F>(i));
+  const int w_chunk = threadIdx.x % CHUNKS, w_row = threadIdx.x / CHUNKS;
+  const int w_first = (group * FILTERS + first_filter + w_row) * W_K + w_chunk * CHUNK;
+  const unsigned w_at = X_BYTES + slot(w_row, w_chunk);
+  const auto w_slot = [&](int i, unsigned stage) { return stage + w_at + i * W_DOWN * ROW; };
+
+  // Where the loads of a step begin and what they need, for the whole block; written a step before they start.
+  const auto plan = [&](int step) {
+    if (threadIdx.x < PLACES)
+      places[step % STAGES * PLACES + threadIdx.x] =
+          step_of(shape, step * TILE_K + threadIdx.x * (X_VECTOR ? CHUNK : 1));
   };
-  // Starts the loads of a step; what goes through registers is put in its place by `land`.
-  const auto fetch = [&](int step, unsigned stage) {
+
+  // These start the loads of a step, also of those beyond the last, which load nothing. Singles are put in
+  // their place by `land`.
+  unsigned short singles[SINGLE ? X_PARTS : 1][2];
+  const auto fetch_image = [&](int step, unsigned stage) {
+    const Step* const here = places + step % STAGES * PLACES + (X_VECTOR ? across : down * X_PARTS);
+    constexpr int SIZE = X_VECTOR ? 16 : RUN * BYTES;
+    if constexpr (SINGLE) {
 #pragma unroll
-    for (int i = 0; i < X_LOADS; i++) {
-      const int depth = step * TILE_K + load_chunk<X_VECTOR, TILE_P>(i) * CHUNK;
-      if (!X_VECTOR) {
-        gather_image(args, pixels[i], depth, x[i]);
-      } else if (x_aligned) {
-        copy_async(x_slot(i, stage), (const T*)args.x, image_at(args.shape, pixels[i], depth));
-      } else {
-        T chunk[CHUNK];
-        gather_image(args, pixels[i], depth, chunk);
-        put_chunk(x_slot(i, stage), chunk);
+      for (int i = 0; i < X_PARTS; i++)
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+          singles[i][j] = load_single(firsts[j] + here[i].offset, missing(shape, rows[j], here[i]));
+    } else if (x_aligned) {
+#pragma unroll
+      for (int i = 0; i < X_PARTS; i++) {
+        const Step at = here[X_VECTOR ? 0 : i];
+        const Row& row = rows[X_VECTOR ? i : 0];
+        const T* const from = X_VECTOR ? image + (row.pixel.offset + at.offset) : firsts[0] + at.offset;
+        copy_async<SIZE>(x_slot(i, stage), from, missing(shape, row, at));
       }
-    }
-#pragma unroll
-    for (int i = 0; i < W_LOADS; i++) {
-      const int depth = step * TILE_K + load_chunk<W_VECTOR, TILE_F>(i) * CHUNK;
-      const int filter = first_filter + load_row<W_VECTOR, TILE_F>(i);
-      if (!W_VECTOR) {
-        gather_filter(args, filter, group, depth, w[i]);
-      } else if (w_aligned) {
-        copy_async(w_slot(i, stage), weights, filter_at(filter, group, depth));
-      } else {
-        T chunk[CHUNK];
-        gather_filter(args, filter, group, depth, chunk);
-        put_chunk(w_slot(i, stage), chunk);
+    } else {
+#pragma unroll 1
+      for (int i = 0; i < X_PARTS; i++) {
+        const Step at = here[X_VECTOR ? 0 : i];
+        const Row row = row_of(shape, first_pixel + (X_VECTOR ? down + i * X_DOWN : across * RUN), group);
+        copy_elements<SIZE>(x_slot(i, stage), image + (row.pixel.offset + at.offset), missing(shape, row, at));
       }
     }
   };
   const auto land = [&](unsigned stage) {
-    if (!X_VECTOR)
+    if constexpr (SINGLE) {
 #pragma unroll
-      for (int i = 0; i < X_LOADS; i++) put_chunk(x_slot(i, stage), x[i]);
-    if (!W_VECTOR)
+      for (int i = 0; i < X_PARTS; i++) put_singles(x_slot(i, stage), singles[i][0], singles[i][1]);
+    }
+  };
+  const auto fetch_filters = [&](int step, unsigned stage) {
+    const int depth = step * TILE_K + w_chunk * CHUNK;
+    if (W_VECTOR && w_aligned) {
 #pragma unroll
-      for (int i = 0; i < W_LOADS; i++) put_chunk(w_slot(i, stage), w[i]);
+      for (int i = 0; i < W_LOADS; i++) {
+        const int filter = first_filter + w_row + i * W_DOWN;
+        const bool there = depth < DEPTH && (FILTERS % TILE_F == 0 || filter < FILTERS);
+        const T* const from = W_LINEAR ? weights + (w_first + step * TILE_K) + i * W_DOWN * W_K
+                                       : weights + (there ? filter_at(filter, group, depth) : 0);
+        copy_async<16>(w_slot(i, stage), from, !there);
+      }
+    } else {
+#pragma unroll 1
+      for (int i = 0; i < W_LOADS; i++) {
+        T chunk[CHUNK];
+        gather_filter(args, first_filter + w_row + i * W_DOWN, group, depth, chunk);
+        copy_elements<16>(w_slot(i, stage), chunk, 0);
+      }
+    }
   };
   const auto commit = [] { asm volatile("cp.async.commit_group;" ::: "memory"); };
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warp_p = warp % WARPS_P * WARP_P, warp_f = warp / WARPS_P * WARP_F;
   float sums[WARP_P / 16][WARP_F / 8][4] = {};
+  // What a fragment begins with in shared memory: 16 pixels or filters, and 32 bytes of depth.
+  const unsigned a_at = X_VECTOR     ? slot(warp_p + lane % 16, lane / 16)
+                        : BYTES == 2 ? plane_slot(lane / 16 * 8 + lane % 8, warp_p + lane / 8 % 2 * 8)
+                                     : plane_slot(lane % 4, warp_p + lane / 4);
+  const unsigned b_at = X_BYTES + slot(warp_f + lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  const auto load_pixels = [&](unsigned stage, int i, int k, unsigned* a) {
+    if (X_VECTOR) {
+      load_matrices<false>(((stage + a_at) ^ k << 5) + i * 16 * ROW, a);
+    } else if (BYTES == 2) {
+      load_matrices<true>(((stage + a_at) ^ i << 5) + k * 16 * PLANE_ROW, a);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; e++) a[e] = load_word(stage + a_at + plane_slot(k * 8 + e / 2 * 4, i * 16 + e % 2 * 8));
+    }
+    round_to_tf32(a, 4);
+  };
+  const auto load_filters = [&](unsigned stage, int j, int k, unsigned* b) {
+    load_matrices<false>(((stage + b_at) ^ k << 5) + j * 16 * ROW, b);
+    round_to_tf32(b, 4);
+  };
 
+  // Singles are loaded one step ahead, all else STAGES - 1.
+  constexpr int AHEAD = SINGLE ? 1 : STAGES - 1;
+#pragma unroll
+  for (int step = 0; step <= AHEAD; step++) plan(step);
+  __syncthreads();
 #pragma unroll
   for (int step = 0; step < STAGES - 1; step++) {
-    if (step < STEPS) {
-      fetch(step, base + step * STAGE);
-      land(base + step * STAGE);
-    }
+    if (step < AHEAD) fetch_image(step, base + step * STAGE);
+    fetch_filters(step, base + step * STAGE);
     commit();
   }
 #pragma unroll 1
   for (int step = 0; step < STEPS; step++) {
+    const auto stage_of = [&](int step) { return base + step % STAGES * STAGE; };
+    const unsigned stage = stage_of(step);
+    land(stage);
     asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
     __syncthreads();
-    const int ahead = step + STAGES - 1;
-    const unsigned stage = base + step % STAGES * STAGE, next = base + ahead % STAGES * STAGE;
-    if (ahead < STEPS) fetch(ahead, next);
+    fetch_image(step + AHEAD, stage_of(step + AHEAD));
+    fetch_filters(step + STAGES - 1, stage_of(step + STAGES - 1));
+    commit();
+    plan(step + AHEAD + 1);
 #pragma unroll
-    for (int k = 0; k < TILE_K / 16; k++) {
+    for (int k = 0; k < ROW / 32; k++) {
       unsigned a[WARP_P / 16][4], b[WARP_F / 16][4];
 #pragma unroll
-      for (int i = 0; i < WARP_P / 16; i++)
-        load_matrices(stage + slot(warp_p + i * 16 + lane % 16, k * 2 + lane / 16), a[i]);
+      for (int i = 0; i < WARP_P / 16; i++) load_pixels(stage, i, k, a[i]);
 #pragma unroll
-      for (int j = 0; j < WARP_F / 16; j++)
-        load_matrices(stage + TILE_P * 64 + slot(warp_f + j * 16 + lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2), b[j]);
+      for (int j = 0; j < WARP_F / 16; j++) load_filters(stage, j, k, b[j]);
 #pragma unroll
       for (int i = 0; i < WARP_P / 16; i++)
 #pragma unroll
         for (int j = 0; j < WARP_F / 8; j++) multiply(sums[i][j], a[i], b[j / 2] + j % 2 * 2, T());
     }
-    if (ahead < STEPS) land(next);
-    commit();
   }
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   __syncthreads();
@@ -135,8 +269,12 @@ KERNEL(THREADS) {
 #pragma unroll
     for (int j = 0; j < WARP_F / 8; j++)
 #pragma unroll
-      for (int e = 0; e < 4; e++)
-        tile[tile_at(warp_p + i * 16 + lane / 4 + e / 2 * 8, warp_f + j * 8 + lane % 4 * 2 + e % 2)] = sums[i][j][e];
+      for (int half = 0; half < 2; half++) {
+        const int p = warp_p + i * 16 + lane / 4 + half * 8, f = warp_f + j * 8 + lane % 4 * 2;
+        const float *two = sums[i][j] + half * 2;
+        if (Y_ALONG_K) *(Vector<float, 2>*)(tile + tile_at(p, f)) = {two[0], two[1]};
+        else tile[tile_at(p, f)] = two[0], tile[tile_at(p, f + 1)] = two[1];
+      }
   __syncthreads();
   write_tile(args, tile, first_pixel, first_filter, group);
 }

@@ -4,9 +4,11 @@ use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use fuseplan_api::{Algorithm, BackendError, Constraint, DataType, Device, Problem, RawStream, Solver};
+use fuseplan_api::{
+    Algorithm, BackendError, Constraint, DataType, Device, MathMode, Problem, RawStream, Solver,
+};
 use fuseplan_gpu::{
-    CompileFailure, DATA_TYPE, Function, GEMM, Geometry, INFERENCE, JitSolver, Kernel, MainLoop,
+    Access, CompileFailure, DATA_TYPE, Function, GEMM, Geometry, INFERENCE, JitSolver, Kernel, MainLoop,
     OPERATOR_COUNT, PACKED, Resources, Runtime, SPAN, TRAINING, Tile, batch_norm, direct, element_wise, ffma,
     implicit_gemm,
 };
@@ -34,7 +36,7 @@ pub(crate) fn kernel(id: &str, problem: &Problem, arch: &str) -> Option<Kernel> 
 pub(crate) static MMA: JitSolver<Cuda> = JitSolver::new(
     "cuda.conv_mma.v1",
     Algorithm::ImplicitGemm,
-    &[SIXTEEN_BITS, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
+    &[TENSOR_CORE_TYPES, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
     |problem, arch| implicit_gemm(VENDOR, problem, &mma(), units(arch)),
 );
 
@@ -76,6 +78,15 @@ pub(crate) const SIXTEEN_BITS: Constraint = Constraint {
     },
 };
 
+const TENSOR_CORE_TYPES: Constraint = Constraint {
+    property: "data type",
+    accepts: "f16, bf16, f32 where TF32 is allowed",
+    check: |problem, _| match (problem.output.data_type(), problem.math) {
+        (DataType::Half | DataType::BFloat16, _) | (DataType::Float, MathMode::AllowTf32) => None,
+        (data_type, _) => Some(data_type.to_string()),
+    },
+};
+
 const TENSOR_CORES: Constraint = Constraint {
     property: "architecture",
     accepts: "sm_80 and later",
@@ -90,30 +101,70 @@ pub(crate) fn units(arch: &str) -> usize {
     arch::named(arch).map_or(1, |arch| arch.units as usize)
 }
 
-/// Buffers of the tensor cores' main loop.
-const STAGES: usize = 4;
-
 /// `mma.sync` with `cp.async`.
 fn mma() -> MainLoop {
-    const fn tile(pixels: usize, filters: usize, threads: usize) -> Tile {
-        Tile { pixels, filters, depth: 32, threads }
+    const fn tiles(depth: usize) -> [Tile; 5] {
+        const fn tile([pixels, filters, depth]: [usize; 3], threads: usize, rate: usize) -> Tile {
+            Tile { pixels, filters, depth, threads, rate }
+        }
+        // Rates as seen on an H200. A thread of the largest has 128 registers: too few for deep steps.
+        [
+            tile([128, 128, 32], 256, 340),
+            tile([64, 128, depth], 128, 320),
+            tile([128, 64, depth], 128, 255),
+            tile([64, 64, depth], 128, 220),
+            tile([128, 32, depth], 128, 160),
+        ]
     }
+    const SHALLOW: [Tile; 5] = tiles(32);
+    const DEEP: [Tile; 5] = tiles(64);
     MainLoop {
         text: include_str!("../kernels/mma.cuh"),
         name: "mma.sync",
-        tiles: const { &[tile(128, 128, 256), tile(128, 64, 256), tile(64, 64, 128)] },
-        constants: |tile| {
-            // Warps take 64x32 sums of the largest tile, 32x32 of the others.
-            let warps_filters = tile.filters / 32;
+        tiles: |access| {
+            let deep = access.depth % 64 == 0 && access.element == 2 && !through_registers(access);
+            // The largest has too few registers for TF32, and loses to deep steps where chunks are copied.
+            let largest = access.element == 2 && !(deep && access.image_chunks);
+            let tiles = if deep { &DEEP } else { &SHALLOW };
+            &tiles[usize::from(!largest)..]
+        },
+        constants: |tile, access| {
+            let warps = tile.threads / 32;
+            // Warps as square as can be read least from shared memory.
+            let filters = (0..=warps.ilog2())
+                .map(|power| 1 << power)
+                .filter(|filters| tile.filters / filters >= 16 && tile.pixels * filters / warps >= 16)
+                .min_by_key(|filters| tile.filters / filters + tile.pixels * filters / warps)
+                .unwrap_or(1);
             vec![
-                ("STAGES", STAGES),
-                ("WARPS_P", tile.threads / 32 / warps_filters),
-                ("WARPS_F", warps_filters),
+                ("STAGES", stages(tile, access)),
+                ("OCCUPANCY", tile.threads / 128),
+                ("WARPS_P", warps / filters),
+                ("WARPS_F", filters),
             ]
         },
-        shared: |tile| STAGES * (tile.pixels + tile.filters) * 64,
+        shared: |tile, access| {
+            let row = tile.depth * access.element;
+            let image = match (access.image_chunks, access.element) {
+                (true, _) => tile.pixels * row,
+                (false, 2) => tile.depth * tile.pixels * 2,
+                (false, element) => tile.depth * (tile.pixels + 8) * element,
+            };
+            let places = tile.depth * size_of::<[u32; 2]>();
+            stages(tile, access) * (image + tile.filters * row + places)
+        },
         part: |tile| tile.pixels,
     }
+}
+
+/// Whether the tensor cores' main loop takes the image through registers, one 16-bit element at a time.
+fn through_registers(access: &Access) -> bool {
+    !access.image_chunks && access.image_run * access.element == 2
+}
+
+/// Buffers of the tensor cores' main loop. What goes through registers is a step ahead anyway.
+fn stages(tile: &Tile, access: &Access) -> usize {
+    if !through_registers(access) && tile.depth * access.element == 64 { 4 } else { 3 }
 }
 
 /// The CUDA runtime of the shared solvers: NVRTC and the driver.

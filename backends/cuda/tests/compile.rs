@@ -19,6 +19,11 @@ const WGMMA: &str = "cuda.conv_wgmma.v1";
 /// Name, solver, problem, instructions that must be there on a tensor-core kernel.
 type Case = (&'static str, &'static str, Problem, &'static [&'static str]);
 
+/// The same with TF32 allowed.
+fn tf32(problem: Problem) -> Problem {
+    Problem { math: MathMode::AllowTf32, ..problem }
+}
+
 fn conv(
     data_type: DataType,
     layout: TensorLayout,
@@ -129,6 +134,48 @@ fn cases() -> Vec<Case> {
             "cuda.conv_mma.v1",
             conv(Half, Ndhwc, &[2, 32, 8, 20, 20], 64, 3, 1, relu(&[2, 64, 8, 20, 20], Half, Ndhwc)),
             mma,
+        ),
+        (
+            "mma.f16.nchw.runs",
+            "cuda.conv_mma.v1",
+            conv(Half, Nchw, &[64, 256, 28, 28], 1024, 1, 1, relu(&[64, 1024, 28, 28], Half, Nchw)),
+            &["HMMA", "LDSM", "LDGSTS.E.BYPASS.128"],
+        ),
+        (
+            "mma.bf16.nchw.odd",
+            "cuda.conv_mma.v1",
+            conv(BFloat16, Nchw, &[64, 512, 7, 7], 2048, 1, 1, vec![]),
+            &["HMMA", "LDSM", "LDG.E.U16", "LDGSTS"],
+        ),
+        (
+            "mma.f16.nhwc.narrow",
+            "cuda.conv_mma.v1",
+            conv(Half, Nhwc, &[8, 512, 28, 28], 512, 3, 32, vec![]),
+            mma,
+        ),
+        (
+            "mma.tf32.nhwc",
+            "cuda.conv_mma.v1",
+            tf32(conv(Float, Nhwc, x, 128, 3, 1, relu(y, Float, Nhwc))),
+            &["HMMA.1688.F32.TF32", "LDSM", "LDGSTS"],
+        ),
+        (
+            "mma.tf32.nchw",
+            "cuda.conv_mma.v1",
+            tf32(conv(Float, Nchw, x, 128, 3, 1, relu(y, Float, Nchw))),
+            &["HMMA.1688.F32.TF32", "LDSM", "LDGSTS"],
+        ),
+        (
+            "mma.tf32.nchw.runs",
+            "cuda.conv_mma.v1",
+            tf32(conv(Float, Nchw, &[64, 256, 28, 28], 1024, 1, 1, vec![])),
+            &["HMMA.1688.F32.TF32", "LDSM", "LDGSTS.E.BYPASS.128"],
+        ),
+        (
+            "ffma.f32.nchw.runs",
+            "cuda.conv_ffma.v1",
+            conv(Float, Nchw, &[64, 256, 28, 28], 1024, 1, 1, vec![]),
+            &["FFMA", "LDG.E.128"],
         ),
         (
             "ffma.f32.nchw",

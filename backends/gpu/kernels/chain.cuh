@@ -20,7 +20,7 @@ DEVICE void finish_vector(const Args& args, const Channel* channel, const float*
     if (ALONG_K) here.k += i; else here.p += i;
     out[i] = chain(args, channel[ALONG_K ? i : 0], v[i], here);
   }
-  if (args.beta != 0.f) {
+  if (__builtin_expect(args.beta != 0.f, 0)) {
     const Vector<T, V> prior = *y;
 #pragma unroll
     for (int i = 0; i < V; i++) out[i] = fmaf(args.beta, to_float(prior.at[i]), out[i]);

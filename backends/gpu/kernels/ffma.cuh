@@ -1,64 +1,125 @@
-// The main loop in f32 multiply-adds: 8x8 sums a thread, two buffers in shared memory. f32 products are f32.
+// The main loop in f32 multiply-adds: 8x8 sums a thread, two buffers in shared memory, of which each row is a
+// place in the depth. f32 products are f32.
 
 constexpr int X_PITCH = TILE_P + 4, W_PITCH = TILE_F + 4;
 constexpr int BUFFER = TILE_K * (X_PITCH + W_PITCH);
 constexpr int COLUMN_THREADS = TILE_F / 8;
 
-struct Staged {
-  T x[X_LOADS][CHUNK], w[W_LOADS][CHUNK];
-};
+// Loads of the image: chunks along the depth, or runs of X_RUN pixels in rows of the buffer.
+constexpr int X_PART = X_VECTOR ? CHUNK : X_RUN;
+constexpr int X_ACROSS = X_VECTOR ? CHUNKS : TILE_P / X_RUN;
+constexpr int X_DOWN = THREADS / X_ACROSS;
+constexpr int X_PARTS = (X_VECTOR ? TILE_P : TILE_K) / X_DOWN;
+// Places in the depth at which a step loads.
+constexpr int PLACES = X_VECTOR ? CHUNKS : TILE_K;
+static_assert(X_DOWN > 0 && X_PARTS > 0 && X_DOWN * X_PARTS * X_ACROSS * X_PART == TILE_P * TILE_K, "threads load all");
 
-template <bool VECTOR, int ROWS, int LOADS, int ROW_PITCH>
-DEVICE void put(float* operand, const T (*chunks)[CHUNK]) {
-#pragma unroll
-  for (int i = 0; i < LOADS; i++)
-#pragma unroll
-    for (int e = 0; e < CHUNK; e++)
-      operand[(load_chunk<VECTOR, ROWS>(i) * CHUNK + e) * ROW_PITCH + load_row<VECTOR, ROWS>(i)] =
-          to_float(chunks[i][e]);
-}
+// Loads of the filters: threads side by side read along the depth.
+constexpr int W_DOWN = THREADS / CHUNKS;
 
-KERNEL(THREADS) {
+KERNEL(THREADS, OCCUPANCY) {
   DYNAMIC_SHARED(float, shared);
+  Step* const places = (Step*)(shared + 2 * BUFFER);
   const int first_filter = blockIdx.x % FILTER_TILES * TILE_F, first_pixel = blockIdx.x / FILTER_TILES * TILE_P;
   const int group = blockIdx.z;
-  const bool x_chunks = X_VECTOR && is_aligned(args.x, 16), w_chunks = W_VECTOR && is_aligned(args.op[0].p[0], 16);
+  const Shape& shape = args.shape;
+  const T* const image = (const T*)args.x;
+  const T* const weights = (const T*)args.op[0].p[0];
+  const bool x_aligned = X_PART == 1 || is_aligned(image, X_PART * (int)sizeof(T));
+  const bool w_chunks = W_VECTOR && is_aligned(weights, 16);
 
-  Pixel pixels[X_LOADS];
+  const int across = threadIdx.x % X_ACROSS, down = threadIdx.x / X_ACROSS;
+  constexpr int ROWS = X_VECTOR ? X_PARTS : 1;
+  Row rows[ROWS];
 #pragma unroll
-  for (int i = 0; i < X_LOADS; i++)
-    pixels[i] = pixel_of(args.shape, first_pixel + load_row<X_VECTOR, TILE_P>(i), group);
+  for (int i = 0; i < ROWS; i++)
+    rows[i] = row_of(shape, first_pixel + (X_VECTOR ? down + i * X_DOWN : across * X_RUN), group);
+  const int w_chunk = threadIdx.x % CHUNKS, w_row = threadIdx.x / CHUNKS;
 
-  Staged staged;
+  // Where loads begin and what they need, for the whole block; written a step before the step is fetched.
+  const auto plan = [&](int step) {
+    if (threadIdx.x < PLACES)
+      places[step % 2 * PLACES + threadIdx.x] =
+          step_of(shape, step * TILE_K + threadIdx.x * (X_VECTOR ? CHUNK : 1));
+  };
+  // Loads of a step. Nothing is done with what arrives until it is stored.
+  Vector<T, X_PART> x[X_PARTS];
+  T w[W_LOADS][CHUNK];
   const auto fetch = [&](int step) {
+    const Step* const here = places + step % 2 * PLACES + (X_VECTOR ? across : down * X_PARTS);
 #pragma unroll
-    for (int i = 0; i < X_LOADS; i++) {
-      const int depth = step * TILE_K + load_chunk<X_VECTOR, TILE_P>(i) * CHUNK;
-      if (x_chunks) load_vector((const T*)args.x, image_at(args.shape, pixels[i], depth), staged.x[i]);
-      else gather_image(args, pixels[i], depth, staged.x[i]);
+    for (int i = 0; i < X_PARTS; i++)
+#pragma unroll
+      for (int e = 0; e < X_PART; e++) x[i].at[e] = zero();
+    if (x_aligned) {
+#pragma unroll
+      for (int i = 0; i < X_PARTS; i++) {
+        const Row& row = rows[X_VECTOR ? i : 0];
+        const Step at = here[X_VECTOR ? 0 : i];
+        const T* const from = image + (row.pixel.offset + at.offset);
+        if (!missing(shape, row, at)) x[i] = *(const Vector<T, X_PART>*)from;
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < X_PARTS; i++) {
+        const Row& row = rows[X_VECTOR ? i : 0];
+        const Step at = here[X_VECTOR ? 0 : i];
+        const T* const from = image + (row.pixel.offset + at.offset);
+        if (!missing(shape, row, at))
+#pragma unroll
+          for (int e = 0; e < X_PART; e++) x[i].at[e] = from[e];
+      }
     }
+    const int depth = step * TILE_K + w_chunk * CHUNK;
+    if (w_chunks) {
 #pragma unroll
-    for (int i = 0; i < W_LOADS; i++) {
-      const int depth = step * TILE_K + load_chunk<W_VECTOR, TILE_F>(i) * CHUNK;
-      const int filter = first_filter + load_row<W_VECTOR, TILE_F>(i);
-      if (w_chunks) load_vector((const T*)args.op[0].p[0], filter_at(filter, group, depth), staged.w[i]);
-      else gather_filter(args, filter, group, depth, staged.w[i]);
+      for (int i = 0; i < W_LOADS; i++)
+        load_vector(weights, filter_at(first_filter + w_row + i * W_DOWN, group, depth), w[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < W_LOADS; i++)
+        gather_filter(args, first_filter + w_row + i * W_DOWN, group, depth, w[i]);
     }
   };
   const auto store = [&](int buffer) {
-    float* x = shared + buffer * BUFFER;
-    put<X_VECTOR, TILE_P, X_LOADS, X_PITCH>(x, staged.x);
-    put<W_VECTOR, TILE_F, W_LOADS, W_PITCH>(x + TILE_K * X_PITCH, staged.w);
+    float* const x_rows = shared + buffer * BUFFER;
+    float* const w_rows = x_rows + TILE_K * X_PITCH;
+#pragma unroll
+    for (int i = 0; i < X_PARTS; i++) {
+      if constexpr (X_VECTOR) {
+#pragma unroll
+        for (int e = 0; e < CHUNK; e++)
+          x_rows[(across * CHUNK + e) * X_PITCH + down + i * X_DOWN] = to_float(x[i].at[e]);
+      } else {
+        constexpr int PART = X_RUN < 4 ? X_RUN : 4;
+#pragma unroll
+        for (int e = 0; e < X_RUN; e += PART) {
+          Vector<float, PART> part;
+#pragma unroll
+          for (int j = 0; j < PART; j++) part.at[j] = to_float(x[i].at[e + j]);
+          *(Vector<float, PART>*)(x_rows + (down * X_PARTS + i) * X_PITCH + across * X_RUN + e) = part;
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < W_LOADS; i++)
+#pragma unroll
+      for (int e = 0; e < CHUNK; e++)
+        w_rows[(w_chunk * CHUNK + e) * W_PITCH + w_row + i * W_DOWN] = to_float(w[i][e]);
   };
 
   const int p = threadIdx.x / COLUMN_THREADS * 4, f = threadIdx.x % COLUMN_THREADS * 4;
   float sums[8][8] = {};
+  plan(0);
+  plan(1);
+  __syncthreads();
   fetch(0);
   store(0);
   __syncthreads();
 #pragma unroll 1
   for (int step = 0; step < STEPS; step++) {
     if (step + 1 < STEPS) fetch(step + 1);
+    plan(step + 2);
     const float* x = shared + step % 2 * BUFFER;
     const float* w = x + TILE_K * X_PITCH;
 #pragma unroll UNROLL

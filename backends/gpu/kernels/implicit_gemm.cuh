@@ -1,7 +1,8 @@
 // Convolution as a matrix product that is never written out: rows are output pixels, columns the filters of
 // one group, the depth runs over channels and taps. Operands are read in chunks of 16 bytes along the depth
-// where the layout allows it (X_VECTOR, W_VECTOR) and the pointers do, else element by element. This part
-// reads operands and writes the result; the main loop between leaves a tile of f32 sums in shared memory.
+// where the layout allows it (X_VECTOR, W_VECTOR) and the pointers do, else element by element, or in runs of
+// X_RUN pixels along a plane. This part reads operands and writes the result; the main loop between leaves a
+// tile of f32 sums in shared memory.
 
 constexpr int CHUNK = 16 / (int)sizeof(T);
 constexpr int CHUNKS = TILE_K / CHUNK;
@@ -9,9 +10,8 @@ constexpr int TAPS = TAPS_D * TAPS_H * TAPS_W;
 constexpr int DEPTH = CHANNELS * TAPS;
 constexpr int FILTER_TILES = (FILTERS + TILE_F - 1) / TILE_F;
 constexpr int STEPS = (DEPTH + TILE_K - 1) / TILE_K;
-constexpr int X_LOADS = TILE_P * CHUNKS / THREADS;
-constexpr int W_LOADS = TILE_F * CHUNKS / THREADS;
-static_assert(THREADS >= TILE_P && THREADS >= TILE_F, "a thread gathers for one row");
+[[maybe_unused]] constexpr int X_LOADS = TILE_P * CHUNKS / THREADS;
+[[maybe_unused]] constexpr int W_LOADS = TILE_F * CHUNKS / THREADS;
 
 // The sums of PART_P pixels and all filters of a tile lie in shared memory at once. Padding of their rows keeps
 // the main loops' stores off each other's banks.
@@ -21,6 +21,7 @@ DEVICE int tile_at(int p, int f) { return Y_ALONG_K ? p * PITCH + f : f * PITCH 
 // Which row and chunk of an operand's tile the thread's load `i` is. Chunks: neighbours read along the depth.
 // Elements: neighbours read neighbouring rows.
 template <bool VECTOR, int ROWS> DEVICE int load_row(int i) {
+  static_assert(VECTOR || THREADS >= ROWS, "a thread gathers for one row");
   return VECTOR ? (int)threadIdx.x / CHUNKS + i * (THREADS / CHUNKS) : (int)threadIdx.x % ROWS;
 }
 template <bool VECTOR, int ROWS> DEVICE int load_chunk(int i) {
@@ -36,19 +37,31 @@ DEVICE Tap tap_of(int depth) {
   return {CHANNEL_INNER ? depth % CHANNELS : depth / TAPS, t / (TAPS_H * TAPS_W), t / TAPS_W % TAPS_H, t % TAPS_W};
 }
 
-// A row of the image operand: where its first tap lies.
+// A row of the image operand: where its first tap lies. With ONE_TAP each place of the output is that of the
+// input, `x_p` from its neighbours; with X_LINEAR images follow each other at the same distance.
 struct Pixel {
   int offset, d, h, w;
   bool inside;
 };
 DEVICE Pixel pixel_of(const Shape& s, int m, int group) {
-  const int n = m / s.out_plane, p = m % s.out_plane, row = p / s.out_w;
-  Pixel pixel;
+  Pixel pixel = {};
   pixel.inside = m < s.pixels;
-  pixel.d = row / s.out_h * STRIDE_D - PAD_D;
-  pixel.h = row % s.out_h * STRIDE_H - PAD_H;
-  pixel.w = p % s.out_w * STRIDE_W - PAD_W;
-  pixel.offset = n * s.x_n + group * CHANNELS * s.x_c + pixel.d * s.x_d + pixel.h * s.x_h + pixel.w * s.x_w;
+  if (X_LINEAR) {
+    pixel.offset = m * s.x_p;
+  } else {
+    const int n = m / s.out_plane, p = m % s.out_plane;
+    pixel.offset = n * s.x_n;
+    if (ONE_TAP) {
+      pixel.offset += p * s.x_p;
+    } else {
+      const int row = p / s.out_w;
+      pixel.d = row / s.out_h * STRIDE_D - PAD_D;
+      pixel.h = row % s.out_h * STRIDE_H - PAD_H;
+      pixel.w = p % s.out_w * STRIDE_W - PAD_W;
+      pixel.offset += pixel.d * s.x_d + pixel.h * s.x_h + pixel.w * s.x_w;
+    }
+  }
+  pixel.offset += group * CHANNELS * s.x_c;
   return pixel;
 }
 
@@ -56,7 +69,7 @@ DEVICE Pixel pixel_of(const Shape& s, int m, int group) {
 DEVICE int image_at(const Shape& s, const Pixel& pixel, int depth) {
   const Tap t = tap_of(depth);
   const int d = t.d * DILATION_D, h = t.h * DILATION_H, w = t.w * DILATION_W;
-  bool inside = pixel.inside && (DEPTH % TILE_K == 0 || depth < DEPTH);
+  bool inside = pixel.inside && depth < DEPTH;
   if (TAPS_D > 1 || PAD_D > 0) inside = inside && (unsigned)(pixel.d + d) < (unsigned)s.in_d;
   if (TAPS_H > 1 || PAD_H > 0) inside = inside && (unsigned)(pixel.h + h) < (unsigned)s.in_h;
   if (TAPS_W > 1 || PAD_W > 0) inside = inside && (unsigned)(pixel.w + w) < (unsigned)s.in_w;
@@ -66,8 +79,52 @@ DEVICE int image_at(const Shape& s, const Pixel& pixel, int depth) {
 // The same for the filters; `filter` counts within the group.
 DEVICE int filter_at(int filter, int group, int depth) {
   const Tap t = tap_of(depth);
-  const bool inside = filter < FILTERS && (DEPTH % TILE_K == 0 || depth < DEPTH);
-  return inside ? (group * FILTERS + filter) * W_K + t.c * W_C + t.d * W_D + t.h * W_H + t.w * W_W : -1;
+  const bool inside = filter < FILTERS && depth < DEPTH;
+  const int at = W_LINEAR ? depth : t.c * W_C + t.d * W_D + t.h * W_H + t.w * W_W;
+  return inside ? (group * FILTERS + filter) * W_K + at : -1;
+}
+
+// The same for main loops that keep what does not change: a Row for each row of the image operand, and for each
+// place in the depth a Step, which all rows share. A row lacks some taps of each dimension, a step needs one
+// of each; beyond the end of the depth lies a tap that every row lacks.
+constexpr bool MASKED = TAPS_D + TAPS_H + TAPS_W < 32;
+
+struct Row {
+  Pixel pixel;
+  unsigned lacks;
+};
+struct Step {
+  int offset;
+  unsigned needs;
+};
+
+DEVICE unsigned lacks(int first, int taps, int dilation, int length) {
+  unsigned mask = 0;
+#pragma unroll
+  for (int t = 0; t < taps; t++) mask |= (unsigned)((unsigned)(first + t * dilation) >= (unsigned)length) << t;
+  return mask;
+}
+DEVICE Row row_of(const Shape& s, int m, int group) {
+  Row row;
+  row.pixel = pixel_of(s, m, group);
+  row.lacks = ~0u;
+  if (MASKED && row.pixel.inside)
+    row.lacks = 1u << 31 | lacks(row.pixel.d, TAPS_D, DILATION_D, s.in_d) |
+                lacks(row.pixel.h, TAPS_H, DILATION_H, s.in_h) << TAPS_D |
+                lacks(row.pixel.w, TAPS_W, DILATION_W, s.in_w) << (TAPS_D + TAPS_H);
+  return row;
+}
+DEVICE Step step_of(const Shape& s, int depth) {
+  const Tap t = tap_of(depth);
+  Step step;
+  step.offset = t.c * s.x_c + t.d * DILATION_D * s.x_d + t.h * DILATION_H * s.x_h + t.w * DILATION_W * s.x_w;
+  step.needs = depth < DEPTH ? 1u << t.d | 1u << (TAPS_D + t.h) | 1u << (TAPS_D + TAPS_H + t.w) : 1u << 31;
+  if (!MASKED) step.needs = depth;
+  return step;
+}
+// Zero if the element at `row.pixel.offset + step.offset` is of the image; else the element is zero.
+DEVICE unsigned missing(const Shape& s, const Row& row, const Step& step) {
+  return MASKED ? row.lacks & step.needs : image_at(s, row.pixel, step.needs) < 0;
 }
 
 DEVICE T zero() { return from_float<T>(0.f); }
@@ -99,8 +156,9 @@ DEVICE void gather_filter(const Args& args, int filter, int group, int depth, T*
   }
 }
 
-template <bool ALONG_K> DEVICE void finish_tile_vector(const Args& args, const Channel* channel, const float* sums,
-                                                       const Place& at, bool aligned) {
+// Applies what is behind the convolution to Y_VECTOR sums and writes them.
+template <bool ALONG_K, bool ALIGNED>
+DEVICE void finish_sums(const Args& args, const Channel* channel, const float* sums, const Place& at) {
   constexpr int PART = Y_VECTOR < 4 ? Y_VECTOR : 4;
   float v[Y_VECTOR];
 #pragma unroll
@@ -109,7 +167,7 @@ template <bool ALONG_K> DEVICE void finish_tile_vector(const Args& args, const C
 #pragma unroll
     for (int j = 0; j < PART; j++) v[i + j] = part.at[j];
   }
-  if (aligned) {
+  if (ALIGNED) {
     finish_vector<Y_VECTOR, ALONG_K>(args, channel, v, at);
   } else {
     Place here = at;
@@ -122,33 +180,55 @@ template <bool ALONG_K> DEVICE void finish_tile_vector(const Args& args, const C
   }
 }
 
-// Applies what is behind the convolution to the sums of PART_P pixels and writes them.
-DEVICE void write_tile(const Args& args, const float* tile, int first_pixel, int first_filter, int group) {
+// The same for the sums of PART_P pixels and all filters of a tile.
+template <bool ALIGNED>
+DEVICE void write_sums(const Args& args, const float* tile, int first_pixel, int first_filter, int group) {
   const Shape& s = args.shape;
-  const bool aligned = is_aligned(args.y, Y_VECTOR * (int)sizeof(T));
   constexpr int COLUMNS = (Y_ALONG_K ? TILE_F : PART_P) / Y_VECTOR;
   constexpr int ROWS_AT_ONCE = THREADS / COLUMNS;
   const int column = threadIdx.x % COLUMNS;
   if (Y_ALONG_K) {
     const int f = first_filter + column * Y_VECTOR, k = group * FILTERS + f;
     if (f >= FILTERS) return;
-    Channel channel[Y_VECTOR];
+    Channel channels[Y_VECTOR];
 #pragma unroll
-    for (int i = 0; i < Y_VECTOR; i++) channel[i] = channel_of(args, k + i);
+    for (int i = 0; i < Y_VECTOR; i++) channels[i] = channel_of(args, k + i);
+#pragma unroll 1
     for (int row = threadIdx.x / COLUMNS; row < PART_P && first_pixel + row < s.pixels; row += ROWS_AT_ONCE) {
       const float* sums = tile + tile_at(row, column * Y_VECTOR);
-      finish_tile_vector<true>(args, channel, sums, place_of(s, first_pixel + row, k), aligned);
+      finish_sums<true, ALIGNED>(args, channels, sums, place_of(s, first_pixel + row, k));
     }
   } else {
     const int m = first_pixel + column * Y_VECTOR;
     if (m >= s.pixels) return;
     const Place first = place_of(s, m, 0);
-    for (int row = threadIdx.x / COLUMNS; row < TILE_F && first_filter + row < FILTERS; row += ROWS_AT_ONCE) {
-      Place at = first;
-      at.k = group * FILTERS + first_filter + row;
-      at.y += at.k * s.y_c;
-      const Channel channel = channel_of(args, at.k);
-      finish_tile_vector<false>(args, &channel, tile + tile_at(column * Y_VECTOR, row), at, aligned);
+    const int first_k = group * FILTERS + first_filter;
+    const int left = FILTERS - first_filter, rows = FILTERS % TILE_F == 0 || left > TILE_F ? TILE_F : left;
+    // What several rows need of their channels is read at once, before the first of them is written.
+    constexpr int TOGETHER = !ALIGNED || sizeof(Channel) > 16 ? 1 : Y_VECTOR > 1 ? 4 : 8;
+#pragma unroll 1
+    for (int top = threadIdx.x / COLUMNS; top < rows; top += ROWS_AT_ONCE * TOGETHER) {
+      Channel channels[TOGETHER];
+#pragma unroll
+      for (int i = 0; i < TOGETHER; i++) {
+        const int row = top + i * ROWS_AT_ONCE;
+        channels[i] = channel_of(args, first_k + (row < rows ? row : top));
+      }
+#pragma unroll
+      for (int i = 0; i < TOGETHER; i++) {
+        const int row = top + i * ROWS_AT_ONCE;
+        if (row >= rows) break;
+        Place at = first;
+        at.k = first_k + row;
+        at.y += at.k * s.y_c;
+        finish_sums<false, ALIGNED>(args, &channels[i], tile + tile_at(column * Y_VECTOR, row), at);
+      }
     }
   }
+}
+DEVICE void write_tile(const Args& args, const float* tile, int first_pixel, int first_filter, int group) {
+  if (Y_VECTOR == 1 || is_aligned(args.y, Y_VECTOR * (int)sizeof(T)))
+    write_sums<true>(args, tile, first_pixel, first_filter, group);
+  else
+    write_sums<false>(args, tile, first_pixel, first_filter, group);
 }

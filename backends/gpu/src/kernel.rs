@@ -104,9 +104,10 @@ impl Text {
 
     /// What [`PLACE`] needs to know of the output.
     pub fn place(&mut self, output: &Volume) -> &mut Self {
-        let pixel_stride = output.pixel_stride();
-        self.constant("Y_LINEAR", pixel_stride.is_some().into()).size("pixels", output.pixels());
-        self.size("y_p", pixel_stride.unwrap_or(0)).strides("y", &output.strides)
+        let (pixels, places) = (output.pixel_stride(), output.place_stride());
+        self.constant("Y_LINEAR", pixels.is_some().into()).constant("Y_PLANAR", places.is_some().into());
+        self.size("pixels", output.pixels());
+        self.size("y_p", pixels.or(places).unwrap_or(0)).strides("y", &output.strides)
     }
 
     /// The whole text: the vendor's words, the problem's numbers and chain of operators, and `files`.

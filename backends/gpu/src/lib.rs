@@ -25,7 +25,7 @@ pub use chain::channel_values;
 pub use constraint::{DATA_TYPE, GEMM, INFERENCE, OPERATOR_COUNT, PACKED, SPAN, TRAINING};
 pub use direct::direct;
 pub use element_wise::element_wise;
-pub use implicit_gemm::{MainLoop, Tile, ffma, implicit_gemm};
+pub use implicit_gemm::{Access, MainLoop, Tile, ffma, implicit_gemm};
 pub use jit::{JitSolver, compile};
 pub use kernel::{Geometry, Kernel, PLACE, Text};
 pub use memo::{Compiled, Memo};

@@ -73,7 +73,7 @@ pub fn common_power(power: usize, number: usize) -> usize {
 
 /// The stride of dimensions, given slowest first, that lie in memory like one; dimensions of length 1 have
 /// no say. 1 if there are no others.
-fn evenly_apart(lens: &[usize], strides: &[usize]) -> Option<usize> {
+pub(crate) fn evenly_apart(lens: &[usize], strides: &[usize]) -> Option<usize> {
     let mut used = lens.iter().zip(strides).rev().filter(|&(&len, _)| len > 1);
     let Some((&len, &first)) = used.next() else { return Some(1) };
     let mut next = first * len;

@@ -1,7 +1,7 @@
 //! Main loops on matrix cores.
 
 use fuseplan_api::{Constraint, DataType, DeviceInfo};
-use fuseplan_gpu::{MainLoop, Tile};
+use fuseplan_gpu::{Access, MainLoop, Tile};
 
 use crate::arch;
 
@@ -42,23 +42,23 @@ pub(crate) const SIXTEEN_BITS: Constraint = Constraint {
 const PART: usize = 32;
 
 /// Bytes of shared memory for one step's operands.
-fn operands(tile: &Tile) -> usize {
+fn operands(tile: &Tile, _: &Access) -> usize {
     (tile.pixels + tile.filters) * 64
 }
 
 /// CDNA's matrix cores, in f32, f16 or bf16: waves of 64 threads that have 64x64 sums.
-pub(crate) fn mfma(data_type: DataType) -> MainLoop {
+pub(crate) fn mfma() -> MainLoop {
     const fn tiles(depth: usize) -> [Tile; 3] {
-        [tile(128, 128, depth), tile(128, 64, depth), tile(64, 64, depth)]
+        [tile(128, 128, depth, 100), tile(128, 64, depth, 90), tile(64, 64, depth, 75)]
     }
-    const fn tile(pixels: usize, filters: usize, depth: usize) -> Tile {
-        Tile { pixels, filters, depth, threads: pixels * filters / 64 }
+    const fn tile(pixels: usize, filters: usize, depth: usize, rate: usize) -> Tile {
+        Tile { pixels, filters, depth, threads: pixels * filters / 64, rate }
     }
     MainLoop {
         text: concat!(include_str!("../kernels/mfma.cuh"), "\n", include_str!("../kernels/matrix.cuh")),
         name: "MFMA",
-        tiles: if data_type == DataType::Float { const { &tiles(16) } } else { const { &tiles(32) } },
-        constants: |tile| {
+        tiles: |access| if access.element == 4 { const { &tiles(16) } } else { const { &tiles(32) } },
+        constants: |tile, _| {
             vec![("WAVES_P", tile.pixels / 64), ("WAVES_F", tile.filters / 64), ("OCCUPANCY", 3)]
         },
         shared: operands,
@@ -68,14 +68,14 @@ pub(crate) fn mfma(data_type: DataType) -> MainLoop {
 
 /// RDNA's matrix cores, in f16 or bf16: waves of 32 threads that have 64x32 sums.
 pub(crate) fn wmma() -> MainLoop {
-    const fn tile(pixels: usize, filters: usize) -> Tile {
-        Tile { pixels, filters, depth: 32, threads: pixels * filters / 64 }
+    const fn tile(pixels: usize, filters: usize, rate: usize) -> Tile {
+        Tile { pixels, filters, depth: 32, threads: pixels * filters / 64, rate }
     }
     MainLoop {
         text: concat!(include_str!("../kernels/wmma.cuh"), "\n", include_str!("../kernels/matrix.cuh")),
         name: "WMMA",
-        tiles: const { &[tile(128, 64), tile(64, 64)] },
-        constants: |tile| {
+        tiles: |_| const { &[tile(128, 64, 90), tile(64, 64, 75)] },
+        constants: |tile, _| {
             vec![("WAVES_P", tile.pixels / 64), ("WAVES_F", tile.filters / 32), ("OCCUPANCY", 1)]
         },
         shared: operands,

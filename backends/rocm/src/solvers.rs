@@ -32,7 +32,7 @@ static MFMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_mfma.v1",
     Algorithm::ImplicitGemm,
     &[HAS_MFMA, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
-    |problem, arch| on_matrix_cores(problem, arch, &mfma(problem.output.data_type())),
+    |problem, arch| on_matrix_cores(problem, arch, &mfma()),
 );
 
 static WMMA: JitSolver<Rocm> = JitSolver::new(
@@ -86,14 +86,14 @@ fn units(arch: &str) -> usize {
 
 /// The shared main loop in f32; its sums of a tile fit 64 KiB of shared memory.
 fn fma() -> MainLoop {
-    const fn tile(pixels: usize, filters: usize) -> Tile {
-        Tile { pixels, filters, depth: 16, threads: pixels * filters / 64 }
+    const fn tile(pixels: usize, filters: usize, rate: usize) -> Tile {
+        Tile { pixels, filters, depth: 16, threads: pixels * filters / 64, rate }
     }
     MainLoop {
         name: "FMA",
-        tiles: const { &[tile(128, 64), tile(64, 64)] },
+        tiles: |_| const { &[tile(128, 64, 95), tile(64, 64, 85)] },
         // Of a whole step the compiler reads all operands at once, and has no registers left.
-        constants: |_| vec![("UNROLL", 4)],
+        constants: |_, _| vec![("OCCUPANCY", 1), ("UNROLL", 4)],
         ..ffma()
     }
 }

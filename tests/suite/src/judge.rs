@@ -1,6 +1,6 @@
 //! Whether what a case gave is what it had to give.
 
-use fuseplan::{DataType, TensorDescriptor};
+use fuseplan::{DataType, MathMode, TensorDescriptor};
 
 use crate::case::{Case, Refused, Stage};
 use crate::command;
@@ -8,7 +8,7 @@ use crate::data::{self, EXACT_EPSILON, Tier};
 use crate::image::Alignment;
 use crate::library::{Library, Refusal};
 use crate::number::round;
-use crate::oracle::{self, F32_ROUNDOFF, Field, five};
+use crate::oracle::{self, F32_ROUNDOFF, Field, TF32_PRODUCT, five};
 
 /// MIOpen's limit of the root mean square error over the range, in units of the type's epsilon.
 const MIOPEN_TOLERANCE: f64 = 80.0;
@@ -21,39 +21,51 @@ pub fn judge(library: &Library, case: &Case, seed: u64) -> Result<(), String> {
     match &case.refused {
         Some(refused) => judge_refusal(library, case, refused, seed),
         None => {
-            let mut tiers = vec![Tier::Bound];
+            let mut tiers = vec![(Tier::Bound, MathMode::Precise)];
             if case.can_be_exact() {
-                tiers.push(Tier::Exact);
+                tiers.push((Tier::Exact, MathMode::Precise));
             }
             if case.special {
-                tiers.push(Tier::Special);
+                tiers.push((Tier::Special, MathMode::Precise));
             }
-            tiers.into_iter().try_for_each(|tier| judge_tier(library, case, tier, seed))
+            // Small integers are exact in TF32 too.
+            if case.data_type == DataType::Float && case.conv().is_some() {
+                let tf32 =
+                    |tier: &(Tier, _)| (tier.0 != Tier::Special).then_some((tier.0, MathMode::AllowTf32));
+                tiers.extend(tiers.clone().iter().filter_map(tf32));
+            }
+            tiers.into_iter().try_for_each(|(tier, math)| judge_tier(library, case, tier, math, seed))
         }
     }
 }
 
-fn judge_tier(library: &Library, case: &Case, tier: Tier, seed: u64) -> Result<(), String> {
+/// Every solver that takes the case has to pass, if TF32 is allowed the one that is chosen.
+fn judge_tier(library: &Library, case: &Case, tier: Tier, math: MathMode, seed: u64) -> Result<(), String> {
     let mut case = case.clone();
     let mut roundoff = F32_ROUNDOFF;
+    let mut product = if math == MathMode::Precise { 0.0 } else { TF32_PRODUCT };
     if tier == Tier::Exact {
-        (case.epsilon, roundoff) = (EXACT_EPSILON, 0.0);
+        (case.epsilon, roundoff, product) = (EXACT_EPSILON, 0.0, 0.0);
     }
     let operands = data::operands(&case, tier, seed ^ hash(&case.id));
     let expected =
-        oracle::expect(&case, &operands, roundoff).map_err(|text| format!("{}: {text}", case.id))?;
-    let built = library.build(&case).map_err(|refusal| unexpected(&case, "", &refusal))?;
+        oracle::expect(&case, &operands, roundoff, product).map_err(|text| format!("{}: {text}", case.id))?;
+    let mut built = library.build(&case).map_err(|refusal| unexpected(&case, "", &refusal))?;
+    built.plan.set_math_mode(math);
     check_output(&case, built.plan.output())?;
     let chosen = library.compile(&built, None).map_err(|refusal| unexpected(&case, "", &refusal))?;
     let mut first = None;
     for solver in library.solvers() {
+        if math != MathMode::Precise && *solver != chosen.info().solver {
+            continue;
+        }
         let compiled = match library.compile(&built, Some(solver)) {
             Err(refusal) if refusal.reason == "NoSolver" => continue,
             other => other.map_err(|refusal| unexpected(&case, solver, &refusal))?,
         };
         first = first.or(Some(solver));
         for alignment in [Alignment::Full, Alignment::Element] {
-            let repeat = |text: String| report(&case, solver, (tier, alignment), seed, &text);
+            let repeat = |text: String| report(&case, solver, (tier, math, alignment), seed, &text);
             let outcome = library.execute(&case, &built, &compiled, &operands, alignment).map_err(repeat)?;
             if let Some(fault) = outcome.faults.first() {
                 return Err(repeat(fault.clone()));
@@ -63,9 +75,10 @@ fn judge_tier(library: &Library, case: &Case, tier: Tier, seed: u64) -> Result<(
             }
             for (at, ((data_type, found), field)) in outcome.results.iter().zip(&expected).enumerate() {
                 compare(*data_type, found, field)
-                    .and_then(
-                        |()| if tier == Tier::Bound { compatible(*data_type, found, field) } else { Ok(()) },
-                    )
+                    .and_then(|()| match (tier, math) {
+                        (Tier::Bound, MathMode::Precise) => compatible(*data_type, found, field),
+                        _ => Ok(()),
+                    })
                     .map_err(|text| repeat(format!("result {at}: {text}")))?;
             }
         }
@@ -156,7 +169,7 @@ fn judge_refusal(library: &Library, case: &Case, want: &Refused, seed: u64) -> R
     rest.ops.truncate(refusal.at);
     rest.alpha.truncate(refusal.at);
     let operands = data::operands(&rest, Tier::Bound, seed);
-    let expected = oracle::expect(&rest, &operands, F32_ROUNDOFF)?;
+    let expected = oracle::expect(&rest, &operands, F32_ROUNDOFF, 0.0)?;
     let compiled = library.compile(built, None).map_err(|refusal| unexpected(&rest, "", &refusal))?;
     let outcome = library.execute(&rest, built, &compiled, &operands, Alignment::Element)?;
     let (data_type, found) = &outcome.results[0];
@@ -172,9 +185,17 @@ fn unexpected(case: &Case, solver: &str, refusal: &Refusal) -> String {
 }
 
 /// A failure with all that is needed to see it again.
-fn report(case: &Case, solver: &str, (tier, alignment): (Tier, Alignment), seed: u64, text: &str) -> String {
-    let mut report =
-        format!("{} on {solver}, tier {tier:?}, alignment {alignment:?}, seed {seed}: {text}\n", case.id);
+fn report(
+    case: &Case,
+    solver: &str,
+    (tier, math, alignment): (Tier, MathMode, Alignment),
+    seed: u64,
+    text: &str,
+) -> String {
+    let mut report = format!(
+        "{} on {solver}, tier {tier:?}, products {math:?}, alignment {alignment:?}, seed {seed}: {text}\n",
+        case.id
+    );
     report += &format!(
         "  {} {:?} {} -> {:?}, operators {:?}, alpha {:?}, beta {}\n",
         case.data_type,
@@ -221,7 +242,7 @@ mod tests {
                 let exact = Case { epsilon: EXACT_EPSILON, ..case.clone() };
                 let case = if tier == Tier::Exact { &exact } else { &case };
                 let operands = data::operands(case, tier, number as u64);
-                let want = &oracle::expect(case, &operands, roundoff).unwrap()[0];
+                let want = &oracle::expect(case, &operands, roundoff, 0.0).unwrap()[0];
                 let found = right(want, case.data_type);
                 compare(case.data_type, &found, want).unwrap();
                 compatible(case.data_type, &found, want).unwrap();
@@ -247,7 +268,7 @@ mod tests {
         let case = Case { ops: Vec::new(), alpha: Vec::new(), beta: 0.0, ..case };
         let operands =
             oracle::Operands { input: vec![1.0, 2.0, 3.0, 4.0], ops: Vec::new(), prior: Vec::new() };
-        let want = &oracle::expect(&case, &operands, 0.0).unwrap()[0];
+        let want = &oracle::expect(&case, &operands, 0.0, 0.0).unwrap()[0];
         let found = |off: f64| [1.0, 2.0, 3.0 + off, 4.0];
         // sqrt(off²) / (sqrt(4) · 4) against 80 ε.
         let limit = 8.0 * 80.0 * DataType::Float.epsilon();

@@ -11,7 +11,7 @@ fn three(conv: &ConvSpec, value: impl Fn(usize) -> usize, rest: usize) -> [usize
 
 /// `y[n,k,o] = Σ x[n, c, o·stride − pad + t·dilation] · w[k, c, t]` over the channels c of k's group and
 /// the taps t that fall into the input.
-pub(super) fn forward(conv: &ConvSpec, x: &Field, weights: &[f64], u: f64) -> Field {
+pub(super) fn forward(conv: &ConvSpec, x: &Field, weights: &[f64], u: f64, product: f64) -> Field {
     let [taps, pad, stride, dilation] = [
         three(conv, |d| conv.filter[d], 1),
         three(conv, |d| conv.pad(d), 0),
@@ -59,7 +59,7 @@ pub(super) fn forward(conv: &ConvSpec, x: &Field, weights: &[f64], u: f64) -> Fi
     let n = (per_group * taps.iter().product::<usize>() + 2) as f64;
     let gamma = n * u / (1.0 - n * u);
     let underflow = if u == 0.0 { 0.0 } else { n * f64::from(f32::MIN_POSITIVE) };
-    let error = reach.iter().map(|size| gamma * size + underflow).collect();
+    let error = reach.iter().map(|size| (gamma + product) * size + underflow).collect();
     Field { lens, value, error, reach, grid: x.grid * super::grid(weights).min(f64::MAX) }
 }
 

@@ -33,6 +33,9 @@ pub const EXP_AVG_FACTOR: f64 = 0.25;
 /// The unit roundoff of f32, in which kernels accumulate.
 pub const F32_ROUNDOFF: f64 = 1.0 / (1 << 24) as f64;
 
+/// How far products are off, relatively, whose factors are rounded to TF32, which has ten bits of fraction.
+pub const TF32_PRODUCT: f64 = 2.0 / (1 << 11) as f64 + 1.0 / (1 << 22) as f64;
+
 /// A result with its bounds.
 #[derive(Debug, Clone)]
 pub struct Field {
@@ -143,11 +146,11 @@ fn grid(values: &[f64]) -> f64 {
 }
 
 /// What a case computes: the output, then whatever else its operators write. `u` is the unit roundoff of the
-/// sums.
+/// sums, `product` the relative error of a convolution's products.
 ///
 /// # Errors
 /// With `u` 0: data with which f32 is not exact. Operators that no plan has in this order.
-pub fn expect(case: &Case, operands: &Operands, u: f64) -> Result<Vec<Field>, String> {
+pub fn expect(case: &Case, operands: &Operands, u: f64, product: f64) -> Result<Vec<Field>, String> {
     let input = Field::exact(five(&case.input), operands.input.clone());
     if case.is_training() {
         return Ok(training::expect(case, input, operands, u));
@@ -163,7 +166,7 @@ pub fn expect(case: &Case, operands: &Operands, u: f64) -> Result<Vec<Field>, St
     for (i, op) in case.ops.iter().enumerate() {
         let values = &operands.ops[i];
         match op {
-            OpSpec::Conv(conv) => y = convolution::forward(conv, &y, &values[0], u),
+            OpSpec::Conv(conv) => y = convolution::forward(conv, &y, &values[0], u, product),
             OpSpec::Bias(_) => {
                 let (plane, channels) = (y.plane(), y.lens[1]);
                 y.add(&values[0], 1.0, u, |i| i / plane % channels);
