@@ -5,10 +5,68 @@
 // chunk goes to shared memory.
 
 static_assert(TILE_K * sizeof(T) == 64, "a row of a tile is 64 bytes");
-static_assert(X_LOADS + W_LOADS <= 32, "a bit for each load");
 constexpr int WAVE_P = TILE_P / WAVES_P, WAVE_F = TILE_F / WAVES_F;
 constexpr int BLOCKS_P = WAVE_P / BLOCK, BLOCKS_F = WAVE_F / BLOCK;
 static_assert(WAVE_P % PART_P == 0 && PART_P % BLOCK == 0, "a part is of one row of waves");
+
+// A load of the image: a chunk, or for each element of a chunk X_WIDE neighbouring pixels. Chunks: neighbouring
+// threads read along the depth. Pixels: neighbours read neighbours.
+constexpr int X_WIDE = !X_VECTOR && X_RUN >= 2 && sizeof(T) == 2 ? 2 : 1;
+constexpr int X_ACROSS = X_VECTOR ? CHUNKS : TILE_P / X_WIDE;
+constexpr int X_DOWN = THREADS / X_ACROSS;
+constexpr int X_COUNT = TILE_P / X_WIDE * CHUNKS / THREADS;
+DEVICE int x_row(int i) {
+  return X_VECTOR ? (int)threadIdx.x / X_ACROSS + i * X_DOWN : (int)threadIdx.x % X_ACROSS * X_WIDE;
+}
+DEVICE int x_chunk(int i) {
+  return X_VECTOR ? (int)threadIdx.x % X_ACROSS : (int)threadIdx.x / X_ACROSS + i * X_DOWN;
+}
+// Places in the depth at which a step loads the image.
+constexpr int PLACES = X_VECTOR ? CHUNKS : TILE_K;
+
+// Loads under way: chunks, or elements. A bit of `inside` for each.
+template <bool VECTOR, int COUNT, int WIDE> struct Staged {
+  Words chunk[VECTOR ? COUNT : 1];
+  Vector<T, WIDE> element[VECTOR ? 1 : COUNT][CHUNK];
+  unsigned inside;
+  static_assert((VECTOR ? COUNT : COUNT * CHUNK) <= 32, "a bit for each load");
+
+  // Takes the chunk that is 16 bytes at `offset`.
+  DEVICE void load(int i, const T* from, int offset, bool is_inside) {
+    chunk[i] = *(const Words*)(from + (unsigned)(is_inside ? offset : 0));
+    inside |= (unsigned)is_inside << i;
+  }
+  // Takes the chunk from elements that are read one by one.
+  DEVICE void take(int i, const T* elements) {
+    Vector<T, CHUNK> v;
+#pragma unroll
+    for (int e = 0; e < CHUNK; e++) v.at[e] = elements[e];
+    chunk[i] = __builtin_bit_cast(Words, v);
+    inside |= 1u << i;
+  }
+  // Takes element `e` of a chunk.
+  DEVICE void load(int i, int e, const T* from, int offset, bool is_inside, bool aligned) {
+    from += (unsigned)(is_inside ? offset : 0);
+    if (aligned) {
+      element[i][e] = *(const Vector<T, WIDE>*)from;
+    } else {
+#pragma unroll
+      for (int p = 0; p < WIDE; p++) element[i][e].at[p] = from[p];
+    }
+    inside |= (unsigned)is_inside << (i * CHUNK + e);
+  }
+  // A chunk of pixel `p` when it has come.
+  DEVICE Words landed(int i, int p) const {
+    if constexpr (VECTOR) {
+      return inside >> i & 1 ? chunk[i] : (Words)0u;
+    } else {
+      Vector<T, CHUNK> v;
+#pragma unroll
+      for (int e = 0; e < CHUNK; e++) v.at[e] = inside >> (i * CHUNK + e) & 1 ? element[i][e].at[p] : zero();
+      return __builtin_bit_cast(Words, v);
+    }
+  }
+};
 
 DEVICE Words* slot(char* rows, int row, int chunk) { return (Words*)(rows + row * 64 + ((chunk ^ (row >> 1 & 3)) << 4)); }
 
@@ -35,68 +93,78 @@ DEVICE Work work() {
   return {b % tiles / FILTER_TILES * TILE_P, b % tiles % FILTER_TILES * TILE_F, b / tiles};
 }
 
-DEVICE Words gathered(const T* chunk) {
-  Vector<T, CHUNK> v;
-#pragma unroll
-  for (int e = 0; e < CHUNK; e++) v.at[e] = chunk[e];
-  return __builtin_bit_cast(Words, v);
-}
-
 KERNEL(THREADS, OCCUPANCY) {
   DYNAMIC_SHARED(char, shared);
   char* const x_rows = shared;
   char* const w_rows = shared + TILE_P * 64;
+  Step* const places = (Step*)(w_rows + TILE_F * 64);
+  const Shape& s = args.shape;
   const Work at = work();
-  const T* x = (const T*)args.x;
-  const T* weights = (const T*)args.op[0].p[0];
-  const bool x_chunks = X_VECTOR && is_aligned(x, 16), w_chunks = W_VECTOR && is_aligned(weights, 16);
+  const T* const x = (const T*)args.x;
+  const T* const weights = (const T*)args.op[0].p[0];
+  const bool x_aligned = is_aligned(x, X_VECTOR ? 16 : X_WIDE * (int)sizeof(T)), w_aligned = is_aligned(weights, 16);
 
-  Pixel pixels[X_LOADS];
+  Row rows[X_VECTOR ? X_COUNT : 1];
 #pragma unroll
-  for (int i = 0; i < X_LOADS; i++)
-    pixels[i] = pixel_of(args.shape, at.pixel + load_row<X_VECTOR, TILE_P>(i), at.group);
+  for (int i = 0; i < (X_VECTOR ? X_COUNT : 1); i++) rows[i] = row_of(s, at.pixel + x_row(i), at.group);
 
-  Words staged[X_LOADS + W_LOADS];
-  unsigned inside;
+  // What a step loads of the image, for the whole block; written a step before it is fetched.
+  const auto plan = [&](int step) {
+    if (threadIdx.x < PLACES)
+      places[step % 2 * PLACES + threadIdx.x] =
+          step_of(s, step * TILE_K + (int)threadIdx.x * (X_VECTOR ? CHUNK : 1));
+  };
+  Staged<X_VECTOR, X_COUNT, X_WIDE> staged_x;
+  Staged<W_VECTOR, W_LOADS, 1> staged_w;
   const auto fetch = [&](int step) {
-    inside = 0;
-    const auto load = [&](int i, const T* from, int offset) {
-      staged[i] = *(const Words*)(from + (offset >= 0 ? offset : 0));
-      inside |= (unsigned)(offset >= 0) << i;
-    };
+    const Step* const here = places + step % 2 * PLACES;
+    staged_x.inside = staged_w.inside = 0;
 #pragma unroll
-    for (int i = 0; i < X_LOADS; i++) {
-      const int depth = step * TILE_K + load_chunk<X_VECTOR, TILE_P>(i) * CHUNK;
-      if (x_chunks) {
-        load(i, x, image_at(args.shape, pixels[i], depth));
+    for (int i = 0; i < X_COUNT; i++) {
+      const Row& row = rows[X_VECTOR ? i : 0];
+      if constexpr (!X_VECTOR) {
+#pragma unroll
+        for (int e = 0; e < CHUNK; e++) {
+          const Step place = here[x_chunk(i) * CHUNK + e];
+          staged_x.load(i, e, x, row.pixel.offset + place.offset, !missing(s, row, place), x_aligned);
+        }
+      } else if (x_aligned) {
+        const Step place = here[x_chunk(i)];
+        staged_x.load(i, x, row.pixel.offset + place.offset, !missing(s, row, place));
       } else {
         T chunk[CHUNK];
-        gather_image(args, pixels[i], depth, chunk);
-        staged[i] = gathered(chunk);
-        inside |= 1u << i;
+        gather_image(args, row.pixel, step * TILE_K + x_chunk(i) * CHUNK, chunk);
+        staged_x.take(i, chunk);
       }
     }
 #pragma unroll
     for (int i = 0; i < W_LOADS; i++) {
-      const int depth = step * TILE_K + load_chunk<W_VECTOR, TILE_F>(i) * CHUNK;
-      const int filter = at.filter + load_row<W_VECTOR, TILE_F>(i);
-      if (w_chunks) {
-        load(X_LOADS + i, weights, filter_at(filter, at.group, depth));
+      const int filter = at.filter + load_row<true, TILE_F>(i);
+      const int depth = step * TILE_K + load_chunk<true, TILE_F>(i) * CHUNK;
+      if constexpr (!W_VECTOR) {
+#pragma unroll
+        for (int e = 0; e < CHUNK; e++) {
+          const int offset = filter_at(filter, at.group, depth + e);
+          staged_w.load(i, e, weights, offset, offset >= 0, true);
+        }
+      } else if (w_aligned) {
+        const int offset = filter_at(filter, at.group, depth);
+        staged_w.load(i, weights, offset, offset >= 0);
       } else {
         T chunk[CHUNK];
         gather_filter(args, filter, at.group, depth, chunk);
-        staged[X_LOADS + i] = gathered(chunk);
-        inside |= 1u << (X_LOADS + i);
+        staged_w.take(i, chunk);
       }
     }
   };
   const auto land = [&] {
 #pragma unroll
-    for (int i = 0; i < X_LOADS + W_LOADS; i++) {
-      const Words v = inside >> i & 1 ? staged[i] : (Words)0u;
-      if (i < X_LOADS) *slot(x_rows, load_row<X_VECTOR, TILE_P>(i), load_chunk<X_VECTOR, TILE_P>(i)) = v;
-      else *slot(w_rows, load_row<W_VECTOR, TILE_F>(i - X_LOADS), load_chunk<W_VECTOR, TILE_F>(i - X_LOADS)) = v;
-    }
+    for (int i = 0; i < X_COUNT; i++)
+#pragma unroll
+      for (int p = 0; p < X_WIDE; p++) *slot(x_rows, x_row(i) + p, x_chunk(i)) = staged_x.landed(i, p);
+#pragma unroll
+    for (int i = 0; i < W_LOADS; i++)
+      *slot(w_rows, load_row<true, TILE_F>(i), load_chunk<true, TILE_F>(i)) = staged_w.landed(i, 0);
   };
 
   const int lane = threadIdx.x % WAVE, wave = threadIdx.x / WAVE;
@@ -105,12 +173,16 @@ KERNEL(THREADS, OCCUPANCY) {
 
   // STEPS, which the compiler must not know: where it unrolls few steps, registers spill.
   const int steps = STEPS * (int)gridDim.y;
+  plan(0);
+  plan(1);
+  meet();
   fetch(0);
 #pragma unroll 1
   for (int step = 0; step < steps; step++) {
     land();
     meet();
     if (step + 1 < steps) fetch(step + 1);
+    plan(step + 2);
 #pragma unroll
     for (int k = 0; k < CHUNKS / 2; k++) {
       Fragment p[BLOCKS_P], f[BLOCKS_F];

@@ -38,45 +38,70 @@ pub(crate) const SIXTEEN_BITS: Constraint = Constraint {
     },
 };
 
-/// Pixels whose sums lie in shared memory at once: with the operands they leave it room for three blocks.
+/// Pixels whose sums lie in shared memory at once: about as many bytes as the operands.
 const PART: usize = 32;
 
-/// Bytes of shared memory for one step's operands.
-fn operands(tile: &Tile, _: &Access) -> usize {
-    (tile.pixels + tile.filters) * 64
+/// A tile whose rows are 64 bytes in 16 bits. The rates are guesses from the traffic of shared memory.
+const fn tile(pixels: usize, filters: usize, threads: usize, rate: usize) -> Tile {
+    Tile { pixels, filters, depth: 32, threads, rate }
 }
 
-/// CDNA's matrix cores, in f32, f16 or bf16: waves of 64 threads that have 64x64 sums.
+/// The same tiles with rows of 64 bytes in f32.
+const fn in_f32<const N: usize>(mut tiles: [Tile; N]) -> [Tile; N] {
+    let mut i = 0;
+    while i < N {
+        tiles[i].depth = 16;
+        i += 1;
+    }
+    tiles
+}
+
+/// Bytes of shared memory for one step's operands, and for what two steps load of the image.
+fn operands(tile: &Tile, _: &Access) -> usize {
+    (tile.pixels + tile.filters) * 64 + 2 * tile.depth * size_of::<[u32; 2]>()
+}
+
+/// CDNA's matrix cores, in f32, f16 or bf16: waves of 64 threads that have 64x64 sums, or twice or half as many.
 pub(crate) fn mfma() -> MainLoop {
-    const fn tiles(depth: usize) -> [Tile; 3] {
-        [tile(128, 128, depth, 100), tile(128, 64, depth, 90), tile(64, 64, depth, 75)]
-    }
-    const fn tile(pixels: usize, filters: usize, depth: usize, rate: usize) -> Tile {
-        Tile { pixels, filters, depth, threads: pixels * filters / 64, rate }
-    }
+    const CHUNKS: [Tile; 5] = [
+        tile(256, 128, 256, 100),
+        tile(128, 128, 256, 90),
+        tile(128, 64, 128, 80),
+        tile(64, 64, 64, 65),
+        tile(128, 32, 128, 50),
+    ];
+    // Elements take more registers on their way, and threads to read them.
+    const ELEMENTS: [Tile; 4] =
+        [tile(128, 128, 256, 90), tile(128, 64, 256, 70), tile(64, 64, 128, 55), tile(128, 32, 128, 50)];
     MainLoop {
         text: concat!(include_str!("../kernels/mfma.cuh"), "\n", include_str!("../kernels/matrix.cuh")),
         name: "MFMA",
-        tiles: |access| if access.element == 4 { const { &tiles(16) } } else { const { &tiles(32) } },
+        tiles: |access| match (access.image_chunks, access.element) {
+            (true, 4) => const { &in_f32(CHUNKS) },
+            (true, _) => &CHUNKS,
+            (false, 4) => const { &in_f32(ELEMENTS) },
+            (false, _) => &ELEMENTS,
+        },
         constants: |tile, _| {
-            vec![("WAVES_P", tile.pixels / 64), ("WAVES_F", tile.filters / 64), ("OCCUPANCY", 3)]
+            let across = (tile.pixels / 64).min(2);
+            let occupancy = if tile.pixels == 256 { 2 } else { 3 };
+            vec![("WAVES_P", across), ("WAVES_F", tile.threads / 64 / across), ("OCCUPANCY", occupancy)]
         },
         shared: operands,
         part: |_| PART,
     }
 }
 
-/// RDNA's matrix cores, in f16 or bf16: waves of 32 threads that have 64x32 sums.
+/// RDNA's matrix cores, in f16 or bf16: waves of 32 threads that have 64x32 sums, or half as many.
 pub(crate) fn wmma() -> MainLoop {
-    const fn tile(pixels: usize, filters: usize, rate: usize) -> Tile {
-        Tile { pixels, filters, depth: 32, threads: pixels * filters / 64, rate }
-    }
+    const TILES: [Tile; 3] = [tile(128, 64, 128, 100), tile(64, 64, 64, 80), tile(128, 32, 128, 70)];
     MainLoop {
         text: concat!(include_str!("../kernels/wmma.cuh"), "\n", include_str!("../kernels/matrix.cuh")),
         name: "WMMA",
-        tiles: |_| const { &[tile(128, 64, 90), tile(64, 64, 75)] },
+        tiles: |_| &TILES,
         constants: |tile, _| {
-            vec![("WAVES_P", tile.pixels / 64), ("WAVES_F", tile.filters / 32), ("OCCUPANCY", 1)]
+            let along = tile.filters / 32;
+            vec![("WAVES_P", tile.threads / 32 / along), ("WAVES_F", along), ("OCCUPANCY", 1)]
         },
         shared: operands,
         part: |_| PART,

@@ -136,22 +136,36 @@ fn matrix() -> Vec<Case> {
     let (x, y) = (&[32, 64, 56, 56], &[32, 128, 56, 56]);
     let mut cases = Vec::new();
     for data_type in [Half, BFloat16, Float] {
-        let solvers: &[_] = if data_type == Float { &[(MFMA, 168)] } else { &[(MFMA, 168), (WMMA, 216)] };
-        for &(solver, registers) in solvers {
-            let mut add = |name: &str, problem| {
+        let solvers: &[_] = if data_type == Float { &[MFMA] } else { &[MFMA, WMMA] };
+        for &solver in solvers {
+            // The largest tiles, for images that are read in chunks, leave a SIMD of CDNA two waves, the others
+            // three; RDNA has registers for six waves at any rate.
+            let mut add = |name: &str, problem, waves: u32| {
                 let name = format!("{}.{name}.{data_type}", if solver == MFMA { "mfma" } else { "wmma" });
+                let registers = if solver == MFMA { 512 / waves / 8 * 8 } else { 240 };
                 cases.push(Case { name, solver, problem, registers });
             };
-            for layout in [Nhwc, Nchw] {
+            for (layout, waves) in [(Nhwc, 2), (Nchw, 3)] {
                 let name = |kind| format!("{kind}.{layout}");
-                add(&name("3x3"), conv(data_type, layout, x, 128, 3, 1, relu(y, data_type, layout)));
-                add(&name("1x1"), conv(data_type, layout, x, 64, 1, 1, vec![]));
-                add(&name("few"), conv(data_type, layout, &[1, 40, 14, 14], 70, 3, 1, vec![]));
-                add(&name("stem"), conv(data_type, layout, &[8, 3, 64, 64], 64, 7, 1, vec![]));
-                add(&name("groups"), conv(data_type, layout, x, 64, 3, 4, vec![]));
+                add(&name("3x3"), conv(data_type, layout, x, 128, 3, 1, relu(y, data_type, layout)), waves);
+                add(&name("1x1"), conv(data_type, layout, x, 64, 1, 1, vec![]), waves);
+                add(&name("few"), conv(data_type, layout, &[1, 40, 14, 14], 70, 3, 1, vec![]), waves);
+                add(&name("stem"), conv(data_type, layout, &[8, 3, 64, 64], 64, 7, 1, vec![]), waves);
+                add(&name("groups"), conv(data_type, layout, x, 64, 3, 4, vec![]), waves);
             }
+            // Work enough for the largest tiles on the largest chip.
+            let large = conv(
+                data_type,
+                Nhwc,
+                &[64, 128, 56, 56],
+                128,
+                3,
+                1,
+                relu(&[64, 128, 56, 56], data_type, Nhwc),
+            );
+            add("large.NHWC", large, 2);
             let volume = relu(&[2, 64, 8, 20, 20], data_type, Ndhwc);
-            add("ndhwc", conv(data_type, Ndhwc, &[2, 64, 8, 20, 20], 64, 3, 2, volume));
+            add("ndhwc", conv(data_type, Ndhwc, &[2, 64, 8, 20, 20], 64, 3, 2, volume), 2);
         }
     }
     cases
