@@ -3,7 +3,8 @@
 //!
 //! hiprtc is found as the backend finds it; where it is not, cases are ignored with the reason.
 //! `tests/rocm/run.sh` gets one that needs no installation. With `REQUIRE_HIPRTC=1` a missing compiler is a
-//! failure. `FUSEPLAN_TEST_ARCHS` lists the architectures, by default those that this HIP's compiler knows.
+//! failure. `FUSEPLAN_TEST_ARCHS` lists the architectures, and of each only every `FUSEPLAN_TEST_EVERY`-th case is
+//! compiled.
 
 mod code_object;
 
@@ -234,6 +235,22 @@ fn missing() -> Option<String> {
     }
 }
 
+/// Whether this machine has something that the runtime may take for a device.
+fn has_device() -> bool {
+    std::path::Path::new("/dev/kfd").exists()
+}
+
+/// The real runtime on a machine without a device: a state like any other.
+fn no_device() -> Result<(), Failed> {
+    let found = RocmBackend.discover();
+    let [note] = found.notes.as_slice() else { return Err(format!("{found:?}").into()) };
+    if !found.devices.is_empty() || !note.starts_with("rocm: HIP ") || !note.ends_with(" finds no device") {
+        return Err(format!("{found:?}").into());
+    }
+    assert_eq!(RocmBackend.open(0).unwrap_err().to_string(), "rocm: no device 0; 0 found");
+    Ok(())
+}
+
 fn main() {
     let arguments = Arguments::from_args();
     let missing = missing();
@@ -248,7 +265,9 @@ fn main() {
         Some(list) => list.split_whitespace().map(String::from).collect(),
         None => ARCHS.map(String::from).to_vec(),
     };
-    let mut trials = Vec::new();
+    let every = std::env::var("FUSEPLAN_TEST_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let mut trials =
+        vec![Trial::test("no_device", no_device).with_ignored_flag(missing.is_some() || has_device())];
     for arch in archs {
         let activations =
             if arch.starts_with("gfx942") || arch == "gfx1201" { activations() } else { Vec::new() };
@@ -261,7 +280,7 @@ fn main() {
         // Each of these architectures has one of the two kinds of matrix cores.
         let matrix: Vec<_> = matrix().into_iter().filter(takes).collect();
         assert!(!matrix.is_empty(), "no matrix cores on {arch}");
-        for case in cases().into_iter().chain(matrix).chain(activations) {
+        for case in cases().into_iter().chain(matrix).chain(activations).step_by(every) {
             let (name, arch) = (format!("{}.{arch}", case.name), arch.clone());
             trials.push(Trial::test(name, move || check(&case, &arch)).with_ignored_flag(missing.is_some()));
         }

@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# What can be known of the ROCm backend without an AMD GPU:
+#
+#   headers    the bindings agree with the headers of HIP 7 and HIP 6
+#   compile    every kernel family, for every architecture, through the real compilers of both; and the real
+#              runtime with no device
+#   simulate   cases of the suite through the backend's own way from a plan to a launch, on a runtime without a
+#              GPU that runs the kernels' text on the CPU
+#
+#   tests/rocm/run.sh [STEP…]
+#
+# HIP is unpacked from Debian's archive into target/rocm. Where that cannot be reached, or has no such version any
+# more, what needs it is skipped, loudly; with REQUIRE_HIP=1 that is a failure. FUSEPLAN_TEST_EVERY (default 10; 1
+# is all) is the share of the suite's cases that are simulated.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+target=${CARGO_TARGET_DIR:-$PWD/target}
+work=$target/rocm
+
+# The folder of a major version of HIP in `hip`; fails if there is none.
+hip() {
+    local major=$1 suites suite
+    hip=$work/hip$major
+    [ -x "$hip/run" ] && return
+    [ "$(uname -sm)" = "Linux x86_64" ] && command -v apt-get dpkg-deb >/dev/null || return 1
+    # The suite that had it when this was written, then those that it moves to.
+    case $major in
+    7) suites=(sid,experimental sid forky) ;;
+    *) suites=(forky sid) ;;
+    esac
+    for suite in "${suites[@]}"; do
+        tests/rocm/root.sh "$hip" "$suite" "libamdhip64-$major" "libhiprtc$major" "libhiprtc-builtins$major" \
+            libamdhip64-dev >"$work/hip$major.log" 2>&1 && return
+    done
+    tail -n 3 "$work/hip$major.log" >&2
+    rm -rf "$hip"
+    return 1
+}
+
+skip() {
+    echo "SKIPPED: $1 needs HIP $2, which Debian's archive did not give" >&2
+    [ "${REQUIRE_HIP:-0}" != 1 ]
+}
+
+step_headers() {
+    local major includes
+    includes=$(gcc -print-file-name=include)
+    for major in 7 6; do
+        hip $major || { skip headers $major; continue; }
+        cargo run -q --locked -p fuseplan-hip-sys --example generate -- \
+            "$hip/root/usr/include" --check -isystem "$includes"
+    done
+}
+
+# compiled MAJOR EVERY ARCH…: the compile test with a version of HIP.
+compiled() {
+    local major=$1 every=$2
+    shift 2
+    # The compiler keeps what it made; this is about what it makes.
+    AMD_COMGR_CACHE=0 CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$work/hip$major/run REQUIRE_HIPRTC=1 \
+        FUSEPLAN_TEST_EVERY=$every FUSEPLAN_TEST_ARCHS="$*" \
+        cargo test -q --locked -p fuseplan-rocm --test compile >"$work/compile$major-$1.log" 2>&1 ||
+        { cat "$work/compile$major-$1.log"; return 1; }
+    echo "HIP $major, $*: $(grep '^test result' "$work/compile$major-$1.log")"
+}
+
+step_compile() {
+    local features=:sramecc+:xnack- first
+    cargo test -q --locked -p fuseplan-rocm --test compile --no-run
+    # A process compiles one kernel at a time.
+    if hip 7; then
+        compiled 7 1 gfx942$features & first=$!
+        compiled 7 1 gfx1201
+        wait $first
+        compiled 7 4 gfx90a$features gfx950$features gfx1101 & first=$!
+        compiled 7 4 gfx1100 gfx1151 gfx1200
+        wait $first
+    else
+        skip compile 7
+    fi
+    if hip 6; then
+        compiled 6 9 gfx90a$features gfx942$features gfx1100 & first=$!
+        compiled 6 9 gfx950$features gfx1201
+        wait $first
+    else
+        skip compile 6
+    fi
+}
+
+step_simulate() {
+    local lib=$work/fake/lib name
+    cargo build -q --locked -p fuseplan-fake-hip
+    mkdir -p "$lib"
+    for name in libamdhip64 libhiprtc; do
+        ln -sfn "$target/debug/libfuseplan_fake_hip.so" "$lib/$name.so.7"
+    done
+    simulated() {
+        ROCM_PATH=$work/fake FAKE_HIP_KERNELS=$work/kernels FAKE_HIP_ARCHS=$1 MIOPEN_DISABLE_CACHE=1 \
+            FUSEPLAN_TEST_EVERY=${FUSEPLAN_TEST_EVERY:-$2} REQUIRE_BACKEND=rocm \
+            cargo test -q --locked --test rocm >"$work/simulate.log" 2>&1 ||
+            { grep -v '^\.*$' "$work/simulate.log" | tail -n 200; return 1; }
+        echo "$1, simulated: $(grep '^test result' "$work/simulate.log")"
+    }
+    # Each kind of matrix instruction, and the processor whose plans have none.
+    simulated gfx942:sramecc+:xnack- 10
+    simulated gfx1100 30
+    simulated gfx1201 30
+}
+
+mkdir -p "$work"
+steps=("$@")
+[ ${#steps[@]} -gt 0 ] || steps=(headers compile simulate)
+for step in "${steps[@]}"; do
+    echo "== rocm: $step"
+    "step_$step"
+done
