@@ -89,7 +89,9 @@ pub use operator::{
 };
 pub use plan::{AppendError, CompiledBinary, CompiledPlan, FusionDirection, FusionPlan, PlanError, Reason};
 pub use select::{Chosen, CompileError, CompileOptions, FindMode};
-pub use support::{SupportRow, SupportTable, supported, supported_on};
+pub use support::{
+    Comparison, ComparisonRow, SupportRow, SupportTable, beside_miopen, supported, supported_on,
+};
 pub use tensor::{Tensor, TensorMut};
 
 /// The README's examples are run as tests.

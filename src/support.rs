@@ -1,6 +1,8 @@
 //! The table of what is supported. It is made by asking the rules: each cell is there because a plan with
 //! that property was put to the solver and taken, and the constraints are the solver's own.
 
+mod miopen;
+
 use std::fmt;
 
 use fuseplan_api::{
@@ -15,6 +17,8 @@ use crate::operator::{
     BiasForward, ConvForward,
 };
 use crate::plan::{FusionDirection, FusionPlan};
+
+pub use miopen::{Comparison, ComparisonRow, beside_miopen};
 
 /// What one solver takes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fuseplan::{ActivationMode, BatchNormMode, DataType, supported};
+use fuseplan::{ActivationMode, BatchNormMode, DataType, Target, beside_miopen, supported, supported_on};
 use fuseplan_suite::case::{
     ActivationSpec, BatchNormForwardSpec, BatchNormSpec, BiasSpec, Case, ConvSpec, OpSpec, ResidualSpec,
 };
@@ -167,10 +167,41 @@ fn the_printed_table_has_every_cell() {
 }
 
 #[test]
-fn the_documentation_has_this_very_table() {
-    let documentation = include_str!("../docs/supported.md");
-    let table = supported("cpu").unwrap().to_string();
-    let rows = |text: &str| text.lines().filter(|line| line.starts_with('|')).map(String::from).collect();
-    let (found, expected): (Vec<_>, Vec<_>) = (rows(documentation), rows(&table));
-    assert_eq!(found, expected, "docs/supported.md is out of date; `fuseplan supported` prints the table");
+#[cfg(feature = "rocm")]
+fn all_that_miopen_fuses_is_fused() {
+    for arch in ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201"] {
+        let comparison = beside_miopen(&Target::new("rocm", arch).unwrap()).unwrap().unwrap();
+        assert_eq!(comparison.rows.len(), 20);
+        for row in comparison.rows {
+            assert!(row.theirs.is_empty(), "{arch} {}: {:?}", row.operators, row.theirs);
+            assert!(row.ours > 0, "{arch} {}", row.operators);
+            if ["NA", "FA", "GH"].contains(&row.operators) {
+                assert!(!row.both.is_empty(), "{arch} {}", row.operators);
+            }
+        }
+    }
+    assert_eq!(beside_miopen(&Target::new("cpu", &supported_arch()).unwrap()).unwrap(), None);
+}
+
+#[cfg(feature = "rocm")]
+fn supported_arch() -> String {
+    fuseplan::discover("cpu").unwrap().devices[0].arch.clone()
+}
+
+/// The rows of tables in Markdown.
+fn rows(text: &str) -> Vec<String> {
+    text.lines().filter(|line| line.starts_with('|')).map(String::from).collect()
+}
+
+#[test]
+#[cfg(feature = "rocm")]
+fn the_documentation_has_these_very_tables() {
+    let target = Target::new("rocm", "gfx942:sramecc+:xnack-").unwrap();
+    let tables = [
+        supported("cpu").unwrap().to_string(),
+        supported_on(&target).unwrap().to_string(),
+        beside_miopen(&target).unwrap().unwrap().to_string(),
+    ];
+    let (found, expected) = (rows(include_str!("../docs/supported.md")), rows(&tables.join("\n")));
+    assert_eq!(found, expected, "docs/supported.md is out of date; `fuseplan supported` prints the tables");
 }

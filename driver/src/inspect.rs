@@ -1,6 +1,8 @@
 //! What there is: devices, and what is supported on them.
 
-use fuseplan::{SupportTable, Target, backends, discover, supported, supported_on};
+use fuseplan::{
+    BackendError, Comparison, SupportTable, Target, backends, beside_miopen, discover, supported_on,
+};
 use serde_json::{Map, Value, json};
 
 use crate::cli::SupportedOptions;
@@ -9,7 +11,8 @@ use crate::output::Output;
 
 /// Prints the table of what is supported: of one backend, or of every backend that has a device.
 pub(crate) fn supported_by(options: &SupportedOptions, output: &Output) -> Result<(), Failure> {
-    for (index, table) in tables(options)?.into_iter().enumerate() {
+    for (index, target) in targets(options)?.into_iter().enumerate() {
+        let table = supported_on(&target)?;
         if index > 0 {
             output.line("")?;
         }
@@ -26,23 +29,55 @@ pub(crate) fn supported_by(options: &SupportedOptions, output: &Output) -> Resul
             members.insert("target".into(), table.target.clone().into());
             output.object("supported", Value::Object(members))?;
         }
+        if let Some(comparison) = beside_miopen(&target)? {
+            compare(&comparison, output)?;
+        }
     }
     Ok(())
 }
 
-fn tables(options: &SupportedOptions) -> Result<Vec<SupportTable>, Failure> {
+/// Prints what of it MIOpen fuses too.
+fn compare(comparison: &Comparison, output: &Output) -> Result<(), Failure> {
+    if !output.is_json() {
+        output.line("")?;
+        return Ok(output.line(comparison)?);
+    }
+    for row in &comparison.rows {
+        let members = json!({
+            "target": comparison.target,
+            "operators": row.operators,
+            "both": row.both,
+            "fuseplan_alone": row.ours,
+            "miopen_alone": row.theirs,
+        });
+        output.object("beside_miopen", members)?;
+    }
+    Ok(())
+}
+
+/// What is asked about: an architecture, a backend's first device, or the first of every backend that has one.
+fn targets(options: &SupportedOptions) -> Result<Vec<Target>, Failure> {
+    let no_device = |error: BackendError| Failure::NoDevice(error.to_string());
     if let (Some(backend), Some(arch)) = (&options.backend, &options.arch) {
-        let target = Target::new(backend, arch).map_err(|error| Failure::NoDevice(error.to_string()))?;
-        return Ok(vec![supported_on(&target)?]);
+        return Ok(vec![Target::new(backend, arch).map_err(no_device)?]);
     }
+    let asked = |name: &str| options.backend.as_deref().is_none_or(|backend| backend == name);
     if let Some(backend) = &options.backend {
-        return Ok(vec![supported(backend)?]);
+        let found = discover(backend).map_err(no_device)?;
+        if found.devices.is_empty() {
+            let notes = found.notes.join("; ");
+            let text =
+                format!("{backend} has no device on this machine: {notes}; --arch names an architecture");
+            return Err(Failure::NoDevice(text));
+        }
     }
-    let mut tables = Vec::new();
-    for backend in backends().iter().filter(|backend| !backend.discover().devices.is_empty()) {
-        tables.push(supported(backend.name())?);
+    let mut targets = Vec::new();
+    for backend in backends().iter().filter(|backend| asked(backend.name())) {
+        if let Some(device) = backend.discover().devices.first() {
+            targets.push(Target::new(backend.name(), &device.arch).map_err(no_device)?);
+        }
     }
-    Ok(tables)
+    Ok(targets)
 }
 
 /// Prints the devices of this machine by backend, with what the look for them noted.
