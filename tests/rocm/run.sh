@@ -103,6 +103,7 @@ step_simulate() {
     }
     # Each kind of matrix instruction, and the processor whose plans have none.
     simulated gfx942:sramecc+:xnack- 10
+    simulated gfx950:sramecc+:xnack- 60
     simulated gfx1100 30
     simulated gfx1201 30
 }
