@@ -54,6 +54,7 @@ fn child() {
         Ok(handle) => handle,
         Err(error) => return println!("open: {error}"),
     };
+    println!("compiler: {:?}", handle.device_info().toolchain);
     if installed == "driver and compiler" {
         let plan = Plan::new(ActivationMode::Tanh);
         let binary = plan.0.compile_for(&handle, &CompileOptions::default()).unwrap();
@@ -92,9 +93,6 @@ fn on_machine(folder: &Path, installed: &str) -> String {
 
 #[test]
 fn what_is_compiled_runs_where_there_is_no_compiler() {
-    if Path::new("/usr/local/cuda/lib64").exists() {
-        return println!("ignored: the loader would find this machine's compiler");
-    }
     let folder = std::env::temp_dir().join(format!("fuseplan-driver-only-{}", std::process::id()));
     fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
     let mock = std::env::current_exe().unwrap().with_file_name("libfuseplan_cuda_mock.so");
@@ -110,12 +108,15 @@ fn what_is_compiled_runs_where_there_is_no_compiler() {
     assert!(text.contains("known: ran\nexported: ran\n"), "{text}");
     let text = on_machine(&folder, "driver");
     assert!(text.contains("known: ran\nexported: ran\n"), "{text}");
-    let missing = "new: cuda: not available: the run-time compiler NVRTC is not installed: looked for ";
-    assert!(text.contains(missing), "{text}");
+    if text.contains("compiler: \"\"") {
+        let missing = "new: cuda: not available: the run-time compiler NVRTC is not installed: looked for ";
+        assert!(text.contains(missing), "{text}");
+    } else {
+        println!("ignored: the loader finds this machine's own compiler");
+    }
     let text = on_machine(&folder, "nothing");
-    assert!(
-        text.contains("open: cuda: not available: the driver is not installed: libcuda.so.1: "),
-        "{text}"
-    );
+    let missing = "open: cuda: not available: the driver is not installed: libcuda.so.1: ";
+    // Unless the loader finds this machine's own.
+    assert!(text.contains(missing) || text.contains("compiler: "), "{text}");
     fs::remove_dir_all(&folder).unwrap();
 }
