@@ -107,3 +107,34 @@ pub(crate) fn wmma() -> MainLoop {
         part: |_| PART,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the texts ask of a tile, for every way to read the image.
+    #[test]
+    fn tiles_suit_their_texts() {
+        for (main_loop, wave, block) in [(mfma(), 64, 32), (wmma(), 32, 16)] {
+            for (element, image_chunks) in [(2, true), (2, false), (4, true), (4, false)] {
+                let access = Access { element, image_chunks, image_run: 1, filter_chunks: true, depth: 576 };
+                for tile in (main_loop.tiles)(&access) {
+                    let constants = (main_loop.constants)(tile, &access);
+                    let number = |wanted| constants.iter().find(|(name, _)| *name == wanted).unwrap().1;
+                    let (across, along) = (number("WAVES_P"), number("WAVES_F"));
+                    assert_eq!(tile.threads, across * along * wave, "{tile:?}");
+                    let (pixels, filters) = (tile.pixels / across, tile.filters / along);
+                    assert!(pixels % (main_loop.part)(tile) == 0 && filters % block == 0, "{tile:?}");
+                    assert!(element == 4 || main_loop.name == "MFMA" || tile.depth == 32, "{tile:?}");
+                    // Chunks of 16 bytes, four a row, are dealt out evenly; a bit for each load.
+                    let loads = [tile.pixels, tile.filters].map(|rows| (rows * 4 / tile.threads, rows * 4));
+                    assert!(loads.iter().all(|(count, rows)| count * tile.threads == *rows), "{tile:?}");
+                    assert!(image_chunks || loads[0].0 * (16 / element) <= 32, "{tile:?}");
+                    assert!(loads[1].0 * (16 / element) <= 32, "{tile:?}");
+                    let sums = PART * (tile.filters + 8).max(tile.filters * (PART + 4) / PART) * 4;
+                    assert!(sums.max((main_loop.shared)(tile, &access)) <= 64 << 10, "{tile:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,12 +1,12 @@
 //! The runtime's functions. Their contracts are HIP's; what a program may not do is an error here even where
 //! the real runtime would not see it.
 
-use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 
 use fuseplan_hip_sys::*;
 
+use crate::memory;
 use crate::state::{DEVICE, Kind, Module, archs, state, wave};
 
 /// A result or a number of HIP's.
@@ -76,10 +76,6 @@ fn check_stream(stream: hipStream_t) -> Outcome {
 
 fn check_event(event: hipEvent_t) -> Outcome {
     if state().is_live(event as usize, Kind::Event) { Ok(()) } else { Err(hipError_t::hipErrorInvalidHandle) }
-}
-
-fn layout(bytes: usize) -> Result<Layout, hipError_t> {
-    Layout::from_size_align(bytes, 256).map_err(|_| hipError_t::hipErrorOutOfMemory)
 }
 
 /// Gives a thing back.
@@ -155,13 +151,8 @@ functions! {
         if bytes > MEMORY {
             return Err(hipError_t::hipErrorOutOfMemory);
         }
-        let layout = layout(bytes.max(1))?;
-        // SAFETY: the layout is not empty.
-        let memory = unsafe { alloc(layout) };
-        if memory.is_null() {
-            return Err(hipError_t::hipErrorOutOfMemory);
-        }
-        state().live.insert(memory as usize, (Kind::Memory, layout.size()));
+        let memory = memory::take(bytes).ok_or(hipError_t::hipErrorOutOfMemory)?;
+        state().live.insert(memory as usize, (Kind::Memory, bytes));
         // SAFETY: as HIP's.
         unsafe { put(pointer, memory.cast()) }
     }
@@ -177,7 +168,7 @@ functions! {
         }
         end(pointer as usize, Kind::Memory)?;
         // SAFETY: it came from `hipMalloc` with these bytes and was live.
-        unsafe { dealloc(pointer.cast(), layout(bytes)?) };
+        unsafe { memory::give_back(pointer.cast(), bytes) };
         Ok(())
     }
 

@@ -1,9 +1,9 @@
 //! A HIP runtime and compiler without a GPU.
 //!
 //! The shared object has the functions that the ROCm backend calls, under their real names: memory is the
-//! host's, calls are counted, any can be made to fail, and what is not given back is known. With
-//! `FAKE_HIP_KERNELS` the compiler makes shared objects for this CPU (`tests/shim`) and launches run them at
-//! once; without it kernels do nothing.
+//! host's, between pages that nobody may touch; calls are counted, any can be made to fail, and what is not given
+//! back is known. With `FAKE_HIP_KERNELS` the compiler makes shared objects for this CPU (`tests/shim`) and
+//! launches run them at once; without it kernels do nothing.
 //!
 //! Environment, read when first wanted: `FAKE_HIP_ARCHS`, the devices' architectures with blanks between them,
 //! by default one gfx942; `FAKE_HIP_VERSION`, the runtime's version, by default 70253211;
@@ -14,6 +14,7 @@
 mod control;
 mod hip;
 mod hiprtc;
+mod memory;
 #[path = "../../shim/mod.rs"]
 pub mod shim;
 mod state;
