@@ -11,9 +11,14 @@ use fuseplan_hip_sys::{self as sys, Hiprtc, hiprtcProgram, hiprtcResult};
 use crate::arch::{self, Arch};
 use crate::{BACKEND, unavailable};
 
-/// The runtime's name and version, for keys of stored binaries. The compiler's own version number is the same
-/// in every release.
+/// The compiler's name and version, for keys of stored binaries; empty where there is none. It is known by its
+/// runtime's, since its own number is the same in every release.
 pub(crate) fn version() -> String {
+    if sys::hiprtc().is_err() { String::new() } else { runtime() }
+}
+
+/// The runtime's name and version.
+pub(crate) fn runtime() -> String {
     match sys::version() {
         Ok(version) => {
             format!("HIP {}.{}.{}", version / 10_000_000, version / 100_000 % 100, version % 100_000)
@@ -35,7 +40,7 @@ fn require(arch: &Arch) -> Result<(), BackendError> {
         return Ok(());
     }
     let (name, (major, minor)) = (arch.name, arch.since);
-    let reason = format!("{name} needs HIP {major}.{minor} or later, found {}", self::version());
+    let reason = format!("{name} needs HIP {major}.{minor} or later, found {}", runtime());
     Err(BackendError::Unavailable { backend: BACKEND, reason })
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn all() -> Result<(Vec<DeviceInfo>, Vec<String>), BackendError> {
         }
     }
     if count == 0 {
-        notes.push(format!("{BACKEND}: {} finds no device", compiler::version()));
+        notes.push(format!("{BACKEND}: {} finds no device", compiler::runtime()));
     }
     Ok((devices, notes))
 }

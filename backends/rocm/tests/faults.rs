@@ -112,7 +112,7 @@ fn every_failure_is_an_error(fake: &Fake) -> Result<(), Failed> {
     for function in &functions {
         for nth in 0..calls.iter().filter(|call| *call == function).count() {
             number += 1;
-            fake.fail(function, nth, UNKNOWN);
+            fake.fail(function, nth..nth + 1, UNKNOWN);
             let result = everything(number);
             let what = format!("call {nth} of {function}");
             if !fake.calls().contains(function) {

@@ -1,6 +1,7 @@
 //! Finding and steering the shared object that a program has loaded.
 
 use std::ffi::{CStr, CString, c_char};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use libloading::Library;
@@ -10,7 +11,7 @@ use crate::state::{Kind, state};
 /// The shared object, as a test sees it.
 #[derive(Debug)]
 pub struct Fake {
-    fail: unsafe extern "C" fn(*const c_char, usize, u32),
+    fail: unsafe extern "C" fn(*const c_char, usize, usize, u32),
     calls: unsafe extern "C" fn() -> *mut c_char,
     take_live: unsafe extern "C" fn() -> *mut c_char,
     free: unsafe extern "C" fn(*mut c_char),
@@ -61,14 +62,14 @@ impl Fake {
 
     /// Forgets calls and wishes to fail.
     pub fn reset(&self) {
-        self.fail("", 0, 0);
+        self.fail("", 0..0, 0);
     }
 
-    /// Forgets calls; call `nth` of a function, counted from 0, is to return `number`, once.
-    pub fn fail(&self, function: &str, nth: usize, number: u32) {
+    /// Forgets calls; these calls of a function, counted from 0, are to return `number`.
+    pub fn fail(&self, function: &str, calls: Range<usize>, number: u32) {
         let name = CString::new(function).unwrap_or_default();
         // SAFETY: the name ends in a zero.
-        unsafe { (self.fail)(name.as_ptr(), nth, number) }
+        unsafe { (self.fail)(name.as_ptr(), calls.start, calls.end, number) }
     }
 
     /// The functions called since the last reset, in order.
@@ -104,12 +105,12 @@ fn object() -> Result<PathBuf, String> {
 /// # Safety
 /// The name ends in a zero.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fake_hip_fail(name: *const c_char, nth: usize, number: u32) {
+pub unsafe extern "C" fn fake_hip_fail(name: *const c_char, first: usize, end: usize, number: u32) {
     // SAFETY: as of this function.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
     let mut state = state();
     state.calls.clear();
-    state.failure = (!name.is_empty()).then_some((name, nth, number));
+    state.failure = (!name.is_empty()).then_some((name, first..end, number));
 }
 
 /// See [`Fake::calls`].

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Things that are made and given back.
@@ -19,8 +20,8 @@ pub(crate) enum Kind {
 pub(crate) struct State {
     /// Every call since the last reset.
     pub(crate) calls: Vec<&'static str>,
-    /// Function, how many calls of it still succeed, the number returned then.
-    pub(crate) failure: Option<(String, usize, u32)>,
+    /// A function, which of its calls since the last reset fail, and the number that they return.
+    pub(crate) failure: Option<(String, Range<usize>, u32)>,
     /// What is in use: by address, its kind and, for memory, its bytes.
     pub(crate) live: BTreeMap<usize, (Kind, usize)>,
     /// Modules: the shared object of their kernel, if kernels run.
@@ -48,18 +49,10 @@ pub(crate) fn state() -> MutexGuard<'static, State> {
 impl State {
     /// Notes a call; the number that it is to return, if it is to fail.
     pub(crate) fn begin(&mut self, name: &'static str) -> Option<u32> {
+        let nth = self.calls.iter().filter(|call| **call == name).count();
         self.calls.push(name);
-        let (function, left, number) = self.failure.as_mut()?;
-        if function != name {
-            return None;
-        }
-        if *left > 0 {
-            *left -= 1;
-            return None;
-        }
-        let number = *number;
-        self.failure = None;
-        Some(number)
+        let (function, calls, number) = self.failure.as_ref()?;
+        (function == name && calls.contains(&nth)).then_some(*number)
     }
 
     /// A new thing that is only an address.
