@@ -21,7 +21,7 @@ const EPSILON: f64 = 1e-5;
 const CLIP: f64 = 6.0;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let handle = Handle::cpu();
+    let handle = Handle::new()?;
     println!("device: {} ({})", handle.device_info().name, handle.device_info().arch);
     run::<f32>(&handle, |x| x, f64::from)?;
     run::<f16>(&handle, f16::from_f32, f64::from)?;

@@ -24,8 +24,8 @@ const OUT_H: usize = H - TAPS + 1;
 const OUT_W: usize = W - TAPS + 1;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // 1. A handle: the device, here this machine's CPU.
-    let handle = Handle::cpu();
+    // 1. A handle: the best device of this machine, which may be its CPU.
+    let handle = Handle::new()?;
     println!("device: {} ({})", handle.device_info().name, handle.device_info().arch);
 
     // 2. Tensor descriptors of input and weights.
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             .set(bias, BiasForwardArgs::new(&data.bias))
             .set(relu, ActivationForwardArgs::new(0.0, 0.0, 0.0));
 
-        // 9. Execute.
+        // 9. Execute on slices, which works on every device. Data that stay on a GPU are `DeviceBuffer`s.
         let mut y = vec![f32::NAN; output.element_count()];
         let start = Instant::now();
         compiled.execute(

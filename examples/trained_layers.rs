@@ -28,7 +28,7 @@ use trained::{BOUND, HostTensor, Layer, NETWORKS, Network, difference};
 const REPETITIONS: usize = 10;
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let handle = Handle::cpu();
+    let handle = Handle::new()?;
     println!("{}", handle.device_info().name);
     let mut wrong = 0;
     for name in NETWORKS {

@@ -38,6 +38,17 @@ fn backend(name: &str) -> Result<&'static dyn Backend, BackendError> {
     })
 }
 
+/// The device that the calling thread has chosen by the vendor's own means, if any.
+fn current_device(backend: &str) -> Option<u32> {
+    match backend {
+        #[cfg(feature = "cuda")]
+        "cuda" => fuseplan_cuda::current_device(),
+        #[cfg(feature = "rocm")]
+        "rocm" => fuseplan_rocm::current_device(),
+        _ => None,
+    }
+}
+
 /// What a backend found on this machine.
 ///
 /// # Errors
@@ -153,16 +164,29 @@ pub struct Handle {
 
 impl Handle {
     /// The backend that the environment variable `FUSEPLAN_BACKEND` names, else the best that has a device
-    /// on this machine; the CPU always has.
+    /// and can compile for it on this machine; the CPU always has and can. Of several devices the one that
+    /// the calling thread has chosen ([`Handle::of_backend`]).
     ///
     /// # Errors
     /// The variable names no backend of this build, or a backend without a device; the driver refuses.
     pub fn new() -> Result<Self, BackendError> {
         if let Some(name) = env::backend() {
-            return Self::open(&name, 0);
+            return Self::of_backend(&name);
         }
-        let best = backends().iter().find(|backend| !backend.discover().devices.is_empty());
-        Self::open(best.map_or("cpu", |backend| backend.name()), 0)
+        // A device without a toolchain runs only what was compiled before.
+        let compiles = |backend: &&&dyn Backend| {
+            backend.discover().devices.iter().any(|device| !device.toolchain.is_empty())
+        };
+        Self::of_backend(backends().iter().find(compiles).map_or("cpu", |backend| backend.name()))
+    }
+
+    /// A backend's device that the calling thread has chosen by the vendor's own means (`cudaSetDevice`, the
+    /// current context's device), else its first.
+    ///
+    /// # Errors
+    /// No such backend, no device, or the driver refuses.
+    pub fn of_backend(name: &str) -> Result<Self, BackendError> {
+        Self::open(name, current_device(name).unwrap_or(0))
     }
 
     /// The CPU with all its cores, shared by the whole process.
@@ -209,8 +233,8 @@ impl Handle {
     /// backend's default stream. CPUs ignore it.
     ///
     /// # Safety
-    /// The stream belongs to this handle's device, outlives the result, its clones and what was made with
-    /// them, and is the same one for every thread (`CU_STREAM_PER_THREAD` is not).
+    /// The stream belongs to this handle's device; it outlives the result, its clones, and the buffers and
+    /// arguments that are used with them; it is the same one for every thread (`CU_STREAM_PER_THREAD` is not).
     pub unsafe fn with_stream(&self, stream: RawStream) -> Self {
         Handle { context: self.context.clone(), stream: Stream::borrowed(stream) }
     }

@@ -174,7 +174,7 @@ fn open(backend: In<c_char>) -> Result<Handle, Failure> {
     // SAFETY: not NULL, so a C string, as the header says.
     let name = unsafe { CStr::from_ptr(backend.as_ptr()) };
     let name = name.to_str().map_err(|_| bad_parm("the name of the backend is not UTF-8"))?;
-    Ok(Handle::open(name, 0)?)
+    Ok(Handle::of_backend(name)?)
 }
 
 export! {

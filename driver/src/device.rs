@@ -21,7 +21,7 @@ impl DeviceFlags {
     pub(crate) fn handle(&self) -> Result<Handle, Failure> {
         let handle = match (self.backend.as_deref(), self.threads) {
             (None, None) => Handle::new(),
-            (Some(name), None) => Handle::open(name, 0),
+            (Some(name), None) => Handle::of_backend(name),
             (None | Some("cpu"), Some(threads)) => Handle::cpu_with_threads(threads),
             (Some(name), Some(_)) => {
                 return Err(Failure::Usage(format!("--threads is for the cpu backend, not for {name}")));

@@ -43,6 +43,24 @@ fn handle(ordinal: u32) -> Result<CUdevice, BackendError> {
     Ok(device)
 }
 
+/// The ordinal of a context's device.
+fn ordinal_of(context: &Context) -> Result<Option<u32>, BackendError> {
+    for ordinal in 0..count()? {
+        if handle(ordinal)? == context.device() {
+            return Ok(Some(ordinal));
+        }
+    }
+    Ok(None)
+}
+
+/// The ordinal of the device of the calling thread's current context, if there is one.
+pub fn current_device() -> Option<u32> {
+    driver::initialise().ok()?;
+    // SAFETY: null asks for the context that is current now; the result does not leave this function.
+    let context = unsafe { Context::adopt(ptr::null_mut()) }.ok()?;
+    ordinal_of(&context).ok()?
+}
+
 /// A device of the initialised driver.
 fn describe(ordinal: u32) -> Result<DeviceInfo, BackendError> {
     let device = handle(ordinal)?;
@@ -110,13 +128,11 @@ impl CudaDevice {
         driver::initialise()?;
         // SAFETY: as promised by the caller.
         let context = unsafe { Context::adopt(context) }?;
-        for ordinal in 0..count()? {
-            if handle(ordinal)? == context.device() {
-                return Ok(Self::new(describe(ordinal)?, context));
-            }
-        }
-        let reason = "the context is of a device that the driver does not list".into();
-        Err(BackendError::Unavailable { backend: BACKEND, reason })
+        let Some(ordinal) = ordinal_of(&context)? else {
+            let reason = "the context is of a device that the driver does not list".into();
+            return Err(BackendError::Unavailable { backend: BACKEND, reason });
+        };
+        Ok(Self::new(describe(ordinal)?, context))
     }
 
     pub(crate) fn open(ordinal: u32) -> Result<Self, BackendError> {

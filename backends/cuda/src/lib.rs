@@ -23,7 +23,7 @@ use fuseplan_api::{Backend, BackendError, Device, DeviceInfo, Discovery, Problem
 use fuseplan_gpu::{CompileFailure, Kernel};
 
 pub use compiler::Compiled;
-pub use device::CudaDevice;
+pub use device::{CudaDevice, current_device};
 pub use graph::{Graph, GraphExec, RawGraph, RawGraphExec, RawNode};
 pub use library::FOLDERS;
 

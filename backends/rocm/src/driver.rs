@@ -54,6 +54,15 @@ fn is_absent(call: &'static str, hip: &Hip, result: hipError_t) -> Result<bool, 
     }
 }
 
+/// The ordinal of the calling thread's current device, if there is a device.
+pub fn current_device() -> Option<u32> {
+    let (hip, count) = initialise().ok()?;
+    let mut ordinal = 0;
+    // SAFETY: the runtime is initialised and writes the number.
+    unsafe { call!(hip, hipGetDevice(&mut ordinal)) }.ok()?;
+    u32::try_from(ordinal).ok().filter(|&ordinal| ordinal < count)
+}
+
 /// A device of the initialised runtime.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context {

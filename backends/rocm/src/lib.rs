@@ -21,6 +21,7 @@ use fuseplan_gpu::{CompileFailure, Compiled, Kernel};
 use fuseplan_hip_sys::{self as sys, LoadError};
 
 pub use device::RocmDevice;
+pub use driver::current_device;
 pub use sys::FOLDERS;
 
 /// The backend's name.

@@ -14,6 +14,7 @@ pub mod layout;
 pub mod library;
 pub mod number;
 pub mod oracle;
+pub mod process;
 pub mod random;
 pub mod sample;
 
@@ -34,6 +35,9 @@ const RANDOM_CASES: usize = 2_000;
 /// the same ones. A backend without a device is one ignored test, which
 /// says why, unless `REQUIRE_BACKEND` lists the backend: then it is a failure.
 pub fn run(backend: &str) -> ExitCode {
+    if let Some(code) = process::child(backend) {
+        return code;
+    }
     let mut arguments = Arguments::from_args();
     if arguments.filter.is_none() && !arguments.list {
         arguments.format.get_or_insert(FormatSetting::Terse);
@@ -67,7 +71,11 @@ fn trials(library: Arc<Library>) -> Vec<Trial> {
         let library = library.clone();
         Trial::test(case.id.clone(), move || judge::judge(&library, &case, seed).map_err(Into::into))
     };
-    cases.map(trial).collect()
+    let mut trials: Vec<_> = cases.map(trial).collect();
+    if process::has_binaries(&library) {
+        trials.push(Trial::test("cache.second_process", || Ok(process::second_process()?)));
+    }
+    trials
 }
 
 /// A number that depends on every letter (FNV-1a).
