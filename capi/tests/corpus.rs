@@ -350,7 +350,7 @@ fn judge_tier(case: &Case, tier: Tier) -> Result<()> {
         (case.epsilon, roundoff) = (EXACT_EPSILON, 0.0);
     }
     let operands = data::operands(&case, tier, 0);
-    let expected = oracle::expect(&case, &operands, roundoff)?;
+    let expected = oracle::expect(&case, &operands, roundoff, 0.0)?;
     let built = build(&case)?;
     call!(Compile, miopenCompileFusionPlan(built.handle, built.plan))?;
     let found = execute(&case, &built, &operands)?;
