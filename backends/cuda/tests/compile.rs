@@ -252,7 +252,7 @@ fn check(solver: &str, problem: &Problem, arch: &str, wanted: &[&str]) -> Result
     if !compiled.log.contains(spills) || compiled.log.contains("warning") {
         return Err(format!("{} for {arch}: {}", kernel.detail, compiled.log).into());
     }
-    if let Some(text) = disassemble(&compiled.image)? {
+    if let Some(text) = disassemble(&compiled.cubin)? {
         for instruction in wanted {
             if !text.contains(instruction) {
                 return Err(format!("{} for {arch} has no {instruction}", kernel.detail).into());

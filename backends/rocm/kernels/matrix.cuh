@@ -31,28 +31,14 @@ template <bool VECTOR, int COUNT, int WIDE> struct Staged {
   unsigned inside;
   static_assert((VECTOR ? COUNT : COUNT * CHUNK) <= 32, "a bit for each load");
 
-  // Takes the chunk that is 16 bytes at `offset`.
+  // Takes the chunk at `offset`. AMD's loads of 16 bytes need no more alignment than an element's.
   DEVICE void load(int i, const T* from, int offset, bool is_inside) {
-    chunk[i] = *(const Words*)(from + (unsigned)(is_inside ? offset : 0));
+    __builtin_memcpy(&chunk[i], from + (unsigned)(is_inside ? offset : 0), sizeof(Words));
     inside |= (unsigned)is_inside << i;
   }
-  // Takes the chunk from elements that are read one by one.
-  DEVICE void take(int i, const T* elements) {
-    Vector<T, CHUNK> v;
-#pragma unroll
-    for (int e = 0; e < CHUNK; e++) v.at[e] = elements[e];
-    chunk[i] = __builtin_bit_cast(Words, v);
-    inside |= 1u << i;
-  }
   // Takes element `e` of a chunk.
-  DEVICE void load(int i, int e, const T* from, int offset, bool is_inside, bool aligned) {
-    from += (unsigned)(is_inside ? offset : 0);
-    if (aligned) {
-      element[i][e] = *(const Vector<T, WIDE>*)from;
-    } else {
-#pragma unroll
-      for (int p = 0; p < WIDE; p++) element[i][e].at[p] = from[p];
-    }
+  DEVICE void load(int i, int e, const T* from, int offset, bool is_inside) {
+    __builtin_memcpy(&element[i][e], from + (unsigned)(is_inside ? offset : 0), WIDE * sizeof(T));
     inside |= (unsigned)is_inside << (i * CHUNK + e);
   }
   // A chunk of pixel `p` when it has come.
@@ -102,7 +88,6 @@ KERNEL(THREADS, OCCUPANCY) {
   const Work at = work();
   const T* const x = (const T*)args.x;
   const T* const weights = (const T*)args.op[0].p[0];
-  const bool x_aligned = is_aligned(x, X_VECTOR ? 16 : X_WIDE * (int)sizeof(T)), w_aligned = is_aligned(weights, 16);
 
   Row rows[X_VECTOR ? X_COUNT : 1];
 #pragma unroll
@@ -122,38 +107,30 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
     for (int i = 0; i < X_COUNT; i++) {
       const Row& row = rows[X_VECTOR ? i : 0];
-      if constexpr (!X_VECTOR) {
-#pragma unroll
-        for (int e = 0; e < CHUNK; e++) {
-          const Step place = here[x_chunk(i) * CHUNK + e];
-          staged_x.load(i, e, x, row.pixel.offset + place.offset, !missing(s, row, place), x_aligned);
-        }
-      } else if (x_aligned) {
+      if constexpr (X_VECTOR) {
         const Step place = here[x_chunk(i)];
         staged_x.load(i, x, row.pixel.offset + place.offset, !missing(s, row, place));
       } else {
-        T chunk[CHUNK];
-        gather_image(args, row.pixel, step * TILE_K + x_chunk(i) * CHUNK, chunk);
-        staged_x.take(i, chunk);
+#pragma unroll
+        for (int e = 0; e < CHUNK; e++) {
+          const Step place = here[x_chunk(i) * CHUNK + e];
+          staged_x.load(i, e, x, row.pixel.offset + place.offset, !missing(s, row, place));
+        }
       }
     }
 #pragma unroll
     for (int i = 0; i < W_LOADS; i++) {
       const int filter = at.filter + load_row<true, TILE_F>(i);
       const int depth = step * TILE_K + load_chunk<true, TILE_F>(i) * CHUNK;
-      if constexpr (!W_VECTOR) {
-#pragma unroll
-        for (int e = 0; e < CHUNK; e++) {
-          const int offset = filter_at(filter, at.group, depth + e);
-          staged_w.load(i, e, weights, offset, offset >= 0, true);
-        }
-      } else if (w_aligned) {
+      if constexpr (W_VECTOR) {
         const int offset = filter_at(filter, at.group, depth);
         staged_w.load(i, weights, offset, offset >= 0);
       } else {
-        T chunk[CHUNK];
-        gather_filter(args, filter, at.group, depth, chunk);
-        staged_w.take(i, chunk);
+#pragma unroll
+        for (int e = 0; e < CHUNK; e++) {
+          const int offset = filter_at(filter, at.group, depth + e);
+          staged_w.load(i, e, weights, offset, offset >= 0);
+        }
       }
     }
   };
@@ -184,18 +161,26 @@ KERNEL(THREADS, OCCUPANCY) {
     if (step + 1 < steps) fetch(step + 1);
     plan(step + 2);
 #pragma unroll
-    for (int k = 0; k < CHUNKS / 2; k++) {
-      Fragment p[BLOCKS_P], f[BLOCKS_F];
+    for (int first = 0; first < CHUNKS / 2; first += AHEAD) {
+      Fragment p[AHEAD][BLOCKS_P], f[AHEAD][BLOCKS_F];
 #pragma unroll
-      for (int i = 0; i < BLOCKS_P; i++) p[i] = fragment(x_rows, wave_p + i * BLOCK, k, lane);
+      for (int k = 0; k < AHEAD; k++) {
 #pragma unroll
-      for (int j = 0; j < BLOCKS_F; j++) f[j] = fragment(w_rows, wave_f + j * BLOCK, k, lane);
+        for (int i = 0; i < BLOCKS_P; i++) p[k][i] = fragment(x_rows, wave_p + i * BLOCK, first + k, lane);
 #pragma unroll
-      for (int i = 0; i < BLOCKS_P; i++)
+        for (int j = 0; j < BLOCKS_F; j++) f[k][j] = fragment(w_rows, wave_f + j * BLOCK, first + k, lane);
+      }
+      // The compiler would rather have fewer registers than reads under way.
+      if (AHEAD > 1) __builtin_amdgcn_sched_barrier(0);
 #pragma unroll
-        for (int j = 0; j < BLOCKS_F; j++)
-          // A lane has sums of one column: of what lies in a row of the output's memory.
-          sums[i][j] = Y_ALONG_K ? multiply(p[i], f[j], sums[i][j], T()) : multiply(f[j], p[i], sums[i][j], T());
+      for (int k = 0; k < AHEAD; k++)
+#pragma unroll
+        for (int i = 0; i < BLOCKS_P; i++)
+#pragma unroll
+          for (int j = 0; j < BLOCKS_F; j++)
+            // A lane has sums of one column: of what lies in a row of the output's memory.
+            sums[i][j] = Y_ALONG_K ? multiply(p[k][i], f[k][j], sums[i][j], T())
+                                   : multiply(f[k][j], p[k][i], sums[i][j], T());
     }
     meet();
   }

@@ -84,8 +84,14 @@ pub(crate) fn mfma() -> MainLoop {
         },
         constants: |tile, _| {
             let across = (tile.pixels / 64).min(2);
+            // Fewer waves have more registers each, but sums of 128x64 leave none to read ahead.
             let occupancy = if tile.pixels == 256 { 2 } else { 3 };
-            vec![("WAVES_P", across), ("WAVES_F", tile.threads / 64 / across), ("OCCUPANCY", occupancy)]
+            vec![
+                ("WAVES_P", across),
+                ("WAVES_F", tile.threads / 64 / across),
+                ("OCCUPANCY", occupancy),
+                ("AHEAD", 2),
+            ]
         },
         shared: operands,
         part: |_| PART,
@@ -101,7 +107,7 @@ pub(crate) fn wmma() -> MainLoop {
         tiles: |_| &TILES,
         constants: |tile, _| {
             let along = tile.filters / 32;
-            vec![("WAVES_P", tile.threads / 32 / along), ("WAVES_F", along), ("OCCUPANCY", 1)]
+            vec![("WAVES_P", tile.threads / 32 / along), ("WAVES_F", along), ("OCCUPANCY", 1), ("AHEAD", 1)]
         },
         shared: operands,
         part: |_| PART,

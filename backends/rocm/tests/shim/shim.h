@@ -28,6 +28,7 @@ void shim_barrier();
 inline void __syncthreads() { shim_barrier(); }
 #define __builtin_amdgcn_s_barrier shim_barrier
 #define __builtin_amdgcn_fence(...) (void)0
+#define __builtin_amdgcn_sched_barrier(...) (void)0
 
 // A matrix instruction: the rows and columns of its result, the depth that a lane's fragments have, which sums
 // a lane has, and what an element of a fragment is.
