@@ -169,9 +169,23 @@ template <int PART> DEVICE void hand_over(const float (&sums)[BLOCKS][TILE_F / 2
   }
 }
 
+// Whether results are scaled and blended by nothing, as usual.
+DEVICE bool is_plain(const Args& args) {
+  bool plain = args.beta == 0.f;
+#pragma unroll
+  for (int i = 0; i < OPS; i++) plain = plain && args.op[i].alpha == 1.f;
+  return plain;
+}
+
 // Takes the warp's sums of a tile through the operators and writes them, a part at a time.
-DEVICE void finish_sums(const Args& args, const float (&sums)[BLOCKS][TILE_F / 2], float* part, const Channel* channels,
+template <bool PLAIN>
+DEVICE void finish_sums(Args args, const float (&sums)[BLOCKS][TILE_F / 2], float* part, const Channel* channels,
                         int tile) {
+  if (PLAIN) {
+    args.beta = 0.f;
+#pragma unroll
+    for (int i = 0; i < OPS; i++) args.op[i].alpha = 1.f;
+  }
   const Column column = column_of(tile);
   const int lane = threadIdx.x % 32;
   const int consumer = (threadIdx.x / 128 - 1) % CONSUMERS;
@@ -241,13 +255,15 @@ fuseplan_kernel(const __grid_constant__ Launch launch) {
     float* part = (float*)(memory + (shared - start) + SUMS_AT) + (threadIdx.x / 32 - 4) * 8 * PITCH;
     float sums[BLOCKS][TILE_F / 2];
     if (RESIDENT && blockIdx.x < tiles_of(args.shape)) barrier_wait(barriers.filters(), 0);
+    const bool plain = is_plain(args);
     unsigned count = (threadIdx.x / 128 - 1) / CONSUMERS;
 #pragma unroll 1
     for (int tile = blockIdx.x + count * gridDim.x; tile < tiles_of(args.shape); tile += TEAMS * gridDim.x) {
       multiply(sums, shared, barriers, count);
       const Ring<BUFFERS> buffer(count);
       barrier_wait(barriers.channels_full(buffer.at), buffer.parity);
-      finish_sums(args, sums, part, channels + buffer.at * TILE_F, tile);
+      if (plain) finish_sums<true>(args, sums, part, channels + buffer.at * TILE_F, tile);
+      else finish_sums<false>(args, sums, part, channels + buffer.at * TILE_F, tile);
       __syncwarp();
       if (threadIdx.x % 32 == 0) barrier_arrive(barriers.channels_empty(buffer.at));
       count += TEAMS;
