@@ -59,6 +59,12 @@ DEVICE void copy_filters(unsigned to, const TensorMap* map, unsigned barrier, in
   }
 }
 
+// Filters from k on, elements of their depth from `depth` on.
+DEVICE void copy_rows(unsigned to, const TensorMap* map, unsigned barrier, int depth, int k) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%3, %4}], [%2];" ::"r"(to), "l"(map), "r"(barrier), "r"(depth), "r"(k) : "memory");
+}
+
 // A matrix operand: rows of ROW bytes along the depth, swizzled over ROW bytes as the copy engine does it.
 DEVICE unsigned long long operand(unsigned at) {
   constexpr unsigned long long SWIZZLE = ROW == 128 ? 1 : ROW == 64 ? 2 : 3, EIGHT_ROWS = 8 * ROW >> 4;

@@ -14,7 +14,7 @@ use fuseplan_gpu::{
 };
 
 use crate::driver::{Context, call};
-use crate::hopper::{self, Hopper};
+use crate::hopper;
 use crate::sys::{self, Opaque};
 use crate::{CudaDevice, arch, compiler};
 
@@ -22,12 +22,13 @@ use crate::{CudaDevice, arch, compiler};
 pub(crate) const VENDOR: &str = include_str!("../kernels/vendor.cuh");
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
-pub(crate) static SOLVERS: [&dyn Solver; 6] = [&Hopper, &MMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
+pub(crate) static SOLVERS: [&dyn Solver; 7] =
+    [&hopper::COPIED, &hopper::GATHERED, &MMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
 
 /// The kernel of the solver with this id.
 pub(crate) fn kernel(id: &str, problem: &Problem, arch: &str) -> Option<Kernel> {
-    if id == Hopper::ID {
-        return Some(hopper::plan(problem, arch).kernel);
+    if let Some(hopper) = [&hopper::COPIED, &hopper::GATHERED].into_iter().find(|solver| solver.id() == id) {
+        return Some(hopper.plan(problem, arch).kernel);
     }
     let compiled = [&MMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
     Some(compiled.into_iter().find(|solver| solver.id() == id)?.kernel(problem, arch))

@@ -14,8 +14,9 @@ use libtest_mimic::{Arguments, Failed, Trial};
 /// The first is older than the tensor cores' instructions that kernels use.
 const ARCHS: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"];
 
-/// The solver for Hopper alone.
+/// The solvers for Hopper alone.
 const WGMMA: &str = "cuda.conv_wgmma.v1";
+const GATHER: &str = "cuda.conv_wgmma_gather.v1";
 
 /// Name, solver, problem, instructions that must be there on a tensor-core kernel.
 type Case = (&'static str, &'static str, Problem, &'static [&'static str]);
@@ -84,6 +85,7 @@ fn cases() -> Vec<Case> {
     let relu = |lens: &[usize], data_type, layout| chain(lens, data_type, layout, ActivationMode::Relu);
     let (x, y) = (&[32, 64, 56, 56], &[32, 128, 56, 56]);
     let mma: &[&str] = &["HMMA", "LDSM", "LDGSTS"];
+    let gather: &[&str] = &["HGMMA", "UTMALDG.2D", "LDG.E.U16", "USETMAXREG", "STG.E.128"];
     let wgmma: &[&str] = &["HGMMA", "UTMALDG.4D.IM2COL", "UTMALDG.4D", "USETMAXREG", "STG.E.128"];
     vec![
         ("wgmma.f16", WGMMA, conv(Half, Nhwc, x, 128, 3, 1, relu(y, Half, Nhwc)), wgmma),
@@ -107,6 +109,28 @@ fn cases() -> Vec<Case> {
             WGMMA,
             conv(BFloat16, Nhwc, &[2, 24, 9, 11], 20, 3, 1, vec![]),
             &["HGMMA", "UTMALDG.4D.IM2COL"],
+        ),
+        ("gather.f16", GATHER, conv(Half, Nchw, x, 128, 3, 1, relu(y, Half, Nchw)), gather),
+        ("gather.bf16.k64", GATHER, conv(BFloat16, Nchw, x, 64, 1, 1, vec![]), gather),
+        (
+            "gather.f16.tanh",
+            GATHER,
+            conv(
+                Half,
+                Nchw,
+                &[64, 512, 7, 7],
+                2048,
+                1,
+                1,
+                chain(&[64, 2048, 7, 7], Half, Nchw, ActivationMode::Tanh),
+            ),
+            &["HGMMA", "UTMALDG.2D", "LDG.E.U16"],
+        ),
+        (
+            "gather.f16.ncdhw",
+            GATHER,
+            conv(Half, Ncdhw, &[2, 24, 8, 20, 20], 48, 3, 1, relu(&[2, 48, 8, 20, 20], Half, Ncdhw)),
+            gather,
         ),
         ("wgmma.f16.groups", WGMMA, conv(Half, Nhwc, &[8, 128, 28, 28], 512, 3, 4, vec![]), wgmma),
         (
@@ -295,7 +319,7 @@ fn main() {
     let mut trials = Vec::new();
     for (name, solver, problem, wanted) in cases() {
         let archs = match solver {
-            WGMMA => &["sm_90a"],
+            WGMMA | GATHER => &["sm_90a"],
             "cuda.conv_mma.v1" => &ARCHS[1..],
             _ => &ARCHS[..],
         };

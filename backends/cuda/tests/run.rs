@@ -141,6 +141,7 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
     use TensorLayout::{Nchw, Nhwc};
     vec![
         ("wgmma", "cuda.conv_wgmma.v1", problem(Half, Nhwc, true)),
+        ("wgmma.gather", "cuda.conv_wgmma_gather.v1", problem(Half, Nchw, true)),
         ("mma.nhwc", "cuda.conv_mma.v1", problem(Half, Nhwc, true)),
         ("mma.nchw", "cuda.conv_mma.v1", problem(Half, Nchw, true)),
         ("ffma.nhwc", "cuda.conv_ffma.v1", problem(Float, Nhwc, true)),

@@ -83,3 +83,42 @@ pub(crate) const REACH: Constraint = Constraint {
         (!fits).then(|| format!("{conv}, filters {weights}"))
     },
 };
+
+/// Filters and depth enough to be worth a matrix product of gathered pixels.
+pub(crate) const SIZE: Constraint = Constraint {
+    property: "convolution",
+    accepts: "at least 32 filters a group and a depth (channels of a group times taps) of at least 48",
+    check: |problem, _| {
+        let Some((conv, weights)) = problem.conv() else { return Some("none".into()) };
+        let w = Volume::of(weights);
+        let (filters, depth) = (w.lens[0] / conv.groups(), w.lens[1] * w.plane());
+        (filters < 32 || depth < 48).then(|| format!("{filters} filters a group, depth {depth}"))
+    },
+};
+
+/// Filters whose depth is one aligned row, results that lie side by side along pixels.
+pub(crate) const GATHERED_LAYOUT: Constraint = Constraint {
+    property: "layout",
+    accepts: "channels not innermost in input and output, places of an output's channel side by side; packed \
+              filters of a multiple of 8 elements, channels before taps",
+    check: |problem, _| {
+        let (_, weights) = problem.conv()?;
+        let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
+        let depth = w.lens[1] * w.plane();
+        let packed = w.place_stride() == Some(1) && (w.lens[1] == 1 || w.strides[1] == w.plane());
+        let pitch = if w.lens[0] > 1 { w.strides[0] } else { depth };
+        let rows = packed && pitch >= depth && pitch.is_multiple_of(8) && depth.is_multiple_of(8);
+        let along = !x.is_channels_last() && !y.is_channels_last() && y.place_stride() == Some(1);
+        (!rows || !along).then(|| format!("{}, filters {weights}, {}", problem.input, problem.output))
+    },
+};
+
+/// Taps that have a bit each.
+pub(crate) const TAPS: Constraint = Constraint {
+    property: "filter",
+    accepts: "at most 32 taps",
+    check: |problem, _| {
+        let taps = Volume::of(problem.conv()?.1).plane();
+        (taps > 32).then(|| taps.to_string())
+    },
+};

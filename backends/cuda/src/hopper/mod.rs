@@ -9,6 +9,7 @@ mod plan;
 mod tensor_map;
 mod tiling;
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use fuseplan_api::{
@@ -21,23 +22,66 @@ use fuseplan_gpu::{
 
 use crate::solvers::{Cuda, CudaFunction, MMA, SIXTEEN_BITS};
 
-pub(crate) use plan::{Plan, plan};
+use plan::Plan;
 use tensor_map::{MAP_WORDS, TensorMap};
+use tiling::Way;
 
-/// The solver.
+/// A solver: pixels come one way.
 #[derive(Debug)]
-pub(crate) struct Hopper;
-
-impl Hopper {
-    pub(crate) const ID: &str = "cuda.conv_wgmma.v1";
+pub(crate) struct Hopper {
+    id: &'static str,
+    constraints: &'static [Constraint],
+    way: Way,
 }
 
-/// What the copy engine reads and where results go is aligned to this.
+/// Channels innermost.
+pub(crate) static COPIED: Hopper = Hopper {
+    id: "cuda.conv_wgmma.v1",
+    constraints: &[
+        constraints::ARCHITECTURE,
+        SIXTEEN_BITS,
+        INFERENCE,
+        OPERATOR_COUNT,
+        constraints::CHANNEL_VALUES,
+        constraints::FILTERS,
+        constraints::LAYOUT,
+        constraints::GROUPS,
+        constraints::REACH,
+        SPAN,
+    ],
+    way: Way::Copied,
+};
+
+/// Any other layout.
+pub(crate) static GATHERED: Hopper = Hopper {
+    id: "cuda.conv_wgmma_gather.v1",
+    constraints: &[
+        constraints::ARCHITECTURE,
+        SIXTEEN_BITS,
+        INFERENCE,
+        OPERATOR_COUNT,
+        constraints::CHANNEL_VALUES,
+        constraints::SIZE,
+        constraints::GATHERED_LAYOUT,
+        constraints::TAPS,
+        SPAN,
+    ],
+    way: Way::Gathered,
+};
+
+impl Hopper {
+    /// The plan of a problem that meets the constraints.
+    pub(crate) fn plan(&self, problem: &Problem, arch: &str) -> Plan {
+        plan::plan(self.way, problem, arch)
+    }
+}
+
+/// What the copy engine reads is aligned to this.
 const ALIGNMENT: usize = 16;
 
 impl Solver for Hopper {
     fn id(&self) -> &'static str {
-        Self::ID
+        self.id
     }
 
     fn algorithm(&self) -> Algorithm {
@@ -45,31 +89,20 @@ impl Solver for Hopper {
     }
 
     fn constraints(&self) -> &'static [Constraint] {
-        &[
-            constraints::ARCHITECTURE,
-            SIXTEEN_BITS,
-            INFERENCE,
-            OPERATOR_COUNT,
-            constraints::CHANNEL_VALUES,
-            constraints::FILTERS,
-            constraints::LAYOUT,
-            constraints::GROUPS,
-            constraints::REACH,
-            SPAN,
-        ]
+        self.constraints
     }
 
     fn cache_key(&self, problem: &Problem, target: &DeviceInfo) -> Option<Vec<u8>> {
         let other = MMA.cache_key(problem, target)?;
-        Some([binary::cache_key(&plan(problem, &target.arch).kernel.source), other].concat())
+        Some([binary::cache_key(&self.plan(problem, &target.arch).kernel.source), other].concat())
     }
 
     fn compile(&self, problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
-        let text = plan(problem, &target.arch).kernel.source;
-        let image = compile::<Cuda>(Self::ID, &text, &target.arch)?;
+        let text = self.plan(problem, &target.arch).kernel.source;
+        let image = compile::<Cuda>(self.id, &text, &target.arch)?;
         let other = MMA.compile(problem, target)?;
         let images = [&(image.len() as u64).to_le_bytes(), &*image, &other.bytes].concat();
-        Ok(binary::seal(Self::ID, &target.arch, &text, &images))
+        Ok(binary::seal(self.id, &target.arch, &text, &images))
     }
 
     fn load(
@@ -79,19 +112,19 @@ impl Solver for Hopper {
         binary: &Binary,
     ) -> Result<Arc<dyn Executable>, BuildError> {
         let arch = &device.info().arch;
-        let plan = plan(problem, arch);
+        let plan = self.plan(problem, arch);
         let blocks = plan.blocks(device.info().compute_units as usize);
-        let Plan { mut kernel, input, filters, .. } = plan;
-        let images = binary::open(Self::ID, arch, &kernel.source, binary)?;
+        let Plan { mut kernel, input, filters, output_alignment, .. } = plan;
+        let images = binary::open(self.id, arch, &kernel.source, binary)?;
         let Some((image, other)) = split(images) else {
-            return Err(BuildError::Binary { solver: Self::ID, reason: "it is cut off".into() });
+            return Err(BuildError::Binary { solver: self.id, reason: "it is cut off".into() });
         };
         let other = Binary { solver: MMA.id().into(), arch: arch.clone(), bytes: other.into() };
         let misaligned = MMA.load(problem, device, &other)?;
         kernel.geometry.grid[0] = blocks;
         let function = Cuda::load(device, image, &kernel.geometry)?;
         let info = ExecutableInfo {
-            solver: Self::ID,
+            solver: self.id,
             algorithm: self.algorithm(),
             kernels: 1,
             workspace: 0,
@@ -104,6 +137,7 @@ impl Solver for Hopper {
             sizes: kernel.sizes,
             input,
             filters,
+            output_alignment,
             misaligned,
         }))
     }
@@ -121,8 +155,9 @@ struct HopperExecutable {
     function: CudaFunction,
     geometry: Geometry,
     sizes: Vec<i64>,
-    input: TensorMap,
+    input: Option<TensorMap>,
     filters: TensorMap,
+    output_alignment: usize,
     /// For pointers that the copy engine does not take.
     misaligned: Arc<dyn Executable>,
 }
@@ -135,11 +170,16 @@ impl HopperExecutable {
             Some(OpArgsKind::ConvForward { weights, .. }) => *weights,
             _ => unreachable!("a constraint demands a convolution"),
         };
-        let pointers = [args.input, weights, args.output.cast_const()];
-        if pointers.iter().any(|pointer| !pointer.addr().is_multiple_of(ALIGNMENT)) {
+        let is_aligned = |pointer: *const c_void, alignment| pointer.addr().is_multiple_of(alignment);
+        if !is_aligned(args.output, self.output_alignment) || !is_aligned(weights, ALIGNMENT) {
             return None;
         }
-        words[..MAP_WORDS].copy_from_slice(&self.input.encode(args.input).ok()?);
+        if let Some(input) = &self.input {
+            if !is_aligned(args.input, ALIGNMENT) {
+                return None;
+            }
+            words[..MAP_WORDS].copy_from_slice(&input.encode(args.input).ok()?);
+        }
         words[MAP_WORDS..2 * MAP_WORDS].copy_from_slice(&self.filters.encode(weights).ok()?);
         Some(2 * MAP_WORDS + pack(args, &self.sizes, &mut words[2 * MAP_WORDS..]))
     }

@@ -3,18 +3,21 @@
 use std::fmt::Write;
 
 use fuseplan_api::{DataType, Problem};
-use fuseplan_gpu::{Geometry, Kernel, PLACE, Text, Volume, channel_values, common_power, spatial};
+use fuseplan_gpu::{Geometry, Kernel, PLACE, Text, Volume, channel_values, spatial};
 
 use super::tensor_map::{Part, TensorMap};
-use super::tiling::{self, Tiling};
+use super::tiling::{self, Tiling, Way};
 use crate::solvers::{VENDOR, units};
 
 /// A kernel and the maps that it is launched with.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) kernel: Kernel,
-    pub(crate) input: TensorMap,
+    /// Of the input, where the copy engine reads it.
+    pub(crate) input: Option<TensorMap>,
     pub(crate) filters: TensorMap,
+    /// What the output's address must be a multiple of.
+    pub(crate) output_alignment: usize,
     tiling: Tiling,
     tiles: usize,
     /// Tiles side by side that cover all filters of all groups.
@@ -32,20 +35,28 @@ impl Plan {
 }
 
 /// Plans a problem that meets the solver's constraints.
-pub(crate) fn plan(problem: &Problem, arch: &str) -> Plan {
+pub(crate) fn plan(way: Way, problem: &Problem, arch: &str) -> Plan {
     let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
     let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
     let groups = conv.groups();
     let (filters, channels) = (w.lens[0] / groups, w.lens[1]);
-    let tiling = tiling::choose(problem, units(arch));
-    let channel_steps = channels.div_ceil(tiling.depth);
-    let steps = channel_steps * w.plane();
-    let columns = groups * filters.div_ceil(tiling.filters);
+    let tiling = tiling::choose(way, problem, units(arch));
+    let taps = w.plane();
+    let steps = match way {
+        Way::Copied => channels.div_ceil(tiling.depth) * taps,
+        Way::Gathered => (channels * taps).div_ceil(tiling.depth),
+    };
+    let columns = groups * filters.div_ceil(tiling.filters());
     let tiles = y.pixels().div_ceil(tiling.pixels()) * columns;
-    let shared = tiling.shared(steps, channel_values(problem));
+    let shared = tiling.shared(steps, taps, channel_values(problem));
     let (feed, consumer) = tiling.registers();
     let dims = conv.spatial_dims();
-    let y_vector = common_power(y.alignment(1, 8), filters);
+    let y_vector = tiling::outputs_at_once(way, problem);
+    // Arrivals at a stage that make it full, threads that read channels.
+    let (arrivals, channel_feeders) = match way {
+        Way::Copied => (1, 96),
+        Way::Gathered => (tiling.feeders * 4 + usize::from(!tiling.resident), tiling.feeders * 128),
+    };
 
     let mut text = Text::default();
     let numbers = [
@@ -54,11 +65,18 @@ pub(crate) fn plan(problem: &Problem, arch: &str) -> Plan {
         ("FILTERS", filters),
         ("CHANNELS", channels),
         ("CHANNEL_VALUES", channel_values(problem)),
+        ("STEPS", steps),
+        ("FEEDERS", tiling.feeders),
+        ("FULL_ARRIVALS", arrivals),
+        ("CHANNEL_FEEDERS", channel_feeders),
+        ("TABLE_BYTES", tiling.table(taps)),
         ("TEAMS", tiling.teams),
         ("CONSUMERS", tiling.consumers),
         ("BUFFERS", tiling.buffers()),
         ("BLOCKS", tiling.blocks),
-        ("TILE_F", tiling.filters),
+        ("PIXELS_ARE_ROWS", (way == Way::Copied).into()),
+        ("TILE_P", tiling.pixels()),
+        ("TILE_F", tiling.filters()),
         ("TILE_K", tiling.depth),
         ("ROW", tiling.depth * 2),
         ("STAGES", tiling.stages),
@@ -84,39 +102,63 @@ pub(crate) fn plan(problem: &Problem, arch: &str) -> Plan {
         }
     }
     text.output(&y).place(&y);
-    let grid = tiles.min(units(arch) * tiling.per_unit);
-    let grid = if tiling.resident { grid / columns * columns } else { grid };
-    let geometry =
-        Geometry { grid: [grid as u32, 1, 1], block: tiling.threads() as u32, shared: shared as u32 };
+    if way == Way::Gathered {
+        text.size("in_d", x.lens[2]).size("in_h", x.lens[3]).size("in_w", x.lens[4]).strides("x", &x.strides);
+    }
+    let geometry = Geometry { grid: [1; 3], block: tiling.threads() as u32, shared: shared as u32 };
     let detail = format!(
-        "wgmma, tile {} pixels x {} filters x {}, {} teams, {} stages, {y_vector} outputs at a time{}",
+        "wgmma, pixels {}, tile {} pixels x {} filters x {}, {} teams, {} stages, {y_vector} outputs at a time{}",
+        if way == Way::Copied { "copied" } else { "gathered" },
         tiling.pixels(),
-        tiling.filters,
+        tiling.filters(),
         tiling.depth,
         tiling.teams,
         tiling.stages,
         if tiling.resident { ", filters kept" } else { "" }
     );
     let hopper = include_str!("../../kernels/hopper.cuh");
-    let products = products(tiling.filters, problem.output.data_type());
-    let files = [PLACE, hopper, &products, include_str!("../../kernels/wgmma.cuh")];
+    let products = products(tiling.width, problem.output.data_type());
+    let main = include_str!("../../kernels/wgmma.cuh");
+    let feed = match way {
+        Way::Copied => include_str!("../../kernels/im2col.cuh"),
+        Way::Gathered => include_str!("../../kernels/gather.cuh"),
+    };
+    let files = [PLACE, hopper, &products, main, feed];
     let kernel = text.finish(VENDOR, problem, &files, geometry, detail);
 
-    let map =
-        |volume: &Volume, part| tensor_map(volume, dims, tiling.depth, problem.output.data_type(), part);
-    let inner_first = |list: [usize; 3]| list.into_iter().rev().take(dims);
-    let [pads, strides, dilations] = [lists[1].1, lists[2].1, lists[3].1];
-    let pixels = Part::Pixels {
-        pixels: tiling.pixels() as u32,
-        strides: inner_first(strides).map(|stride| stride as u32).collect(),
-        lower: inner_first(pads).map(|pad| -(pad as i32)).collect(),
-        upper: inner_first(std::array::from_fn(|d| d))
-            .map(|d| pads[d] as i32 - ((w.lens[2 + d] - 1) * dilations[d]) as i32)
-            .collect(),
+    let data_type = problem.output.data_type();
+    let rows = Part::Tile { rows: tiling.filters() as u32 };
+    let (input, filters) = match way {
+        Way::Copied => {
+            let [pads, strides, dilations] = [lists[1].1, lists[2].1, lists[3].1];
+            let inner_first = || (0..3).rev().take(dims);
+            let pixels = Part::Pixels {
+                pixels: tiling.pixels() as u32,
+                strides: inner_first().map(|d| strides[d] as u32).collect(),
+                lower: inner_first().map(|d| -(pads[d] as i32)).collect(),
+                upper: inner_first()
+                    .map(|d| pads[d] as i32 - ((w.lens[2 + d] - 1) * dilations[d]) as i32)
+                    .collect(),
+            };
+            let input = tensor_map(&x, dims, tiling.depth, data_type, pixels);
+            (Some(input), tensor_map(&w, dims, tiling.depth, data_type, rows))
+        }
+        Way::Gathered => {
+            // A filter's depth is one row.
+            let depth = channels * taps;
+            let pitch = if w.lens[0] > 1 { w.strides[0] } else { depth };
+            let filters = TensorMap {
+                data_type,
+                lens: vec![depth as u64, w.lens[0] as u64],
+                strides: vec![(pitch * data_type.size()) as u64],
+                channels: tiling.depth as u32,
+                part: rows,
+            };
+            (None, filters)
+        }
     };
-    let input = map(&x, pixels);
-    let filters = map(&w, Part::Tile { rows: tiling.filters as u32 });
-    let mut plan = Plan { kernel, input, filters, tiling, tiles, columns };
+    let output_alignment = y_vector * data_type.size();
+    let mut plan = Plan { kernel, input, filters, output_alignment, tiling, tiles, columns };
     plan.kernel.geometry.grid[0] = plan.blocks(units(arch));
     plan
 }
@@ -136,13 +178,13 @@ fn tensor_map(volume: &Volume, dims: usize, channels: usize, data_type: DataType
     TensorMap { data_type, lens, strides, channels: channels as u32, part }
 }
 
-/// The text's function `products`: adds 64 pixels times the tile's filters over a depth of 16.
-fn products(filters: usize, data_type: DataType) -> String {
+/// The text's function `products`: adds 64 rows times the tile's columns over a depth of 16.
+fn products(width: usize, data_type: DataType) -> String {
     let (element, name) = match data_type {
         DataType::BFloat16 => ("bf16", "bf16"),
         _ => ("f16", "f16"),
     };
-    let count = filters / 2;
+    let count = width / 2;
     let (mut registers, mut operands) = (String::new(), String::new());
     for i in 0..count {
         let separator = if i == 0 { "" } else { ", " };
@@ -151,10 +193,10 @@ fn products(filters: usize, data_type: DataType) -> String {
         let _ = write!(operands, "{separator}\"+f\"(sums[{i}])");
     }
     format!(
-        "DEVICE void products(float (&sums)[{count}], unsigned long long x, unsigned long long w, bool add, {element}) {{\n  \
+        "DEVICE void products(float (&sums)[{count}], unsigned long long rows, unsigned long long columns, bool add, {element}) {{\n  \
          asm volatile(\"{{\\n.reg .pred add;\\nsetp.ne.b32 add, %{}, 0;\\n\"\n    \
-         \"wgmma.mma_async.sync.aligned.m64n{filters}k16.f32.{name}.{name} {{{registers}}}, %{count}, %{}, add, 1, 1, 0, 0;\\n}}\"\n    \
-         : {operands} : \"l\"(x), \"l\"(w), \"r\"((int)add));\n}}\n",
+         \"wgmma.mma_async.sync.aligned.m64n{width}k16.f32.{name}.{name} {{{registers}}}, %{count}, %{}, add, 1, 1, 0, 0;\\n}}\"\n    \
+         : {operands} : \"l\"(rows), \"l\"(columns), \"r\"((int)add));\n}}\n",
         count + 2,
         count + 1,
     )

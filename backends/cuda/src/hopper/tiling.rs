@@ -1,20 +1,32 @@
 //! The choice of a tile: a model of what bounds a kernel, put to every tile that a block has room for.
 
 use fuseplan_api::Problem;
-use fuseplan_gpu::{Volume, channel_values};
+use fuseplan_gpu::{Volume, channel_values, common_power};
+
+/// How pixels come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By the copy engine, channels innermost. Rows of the product are pixels.
+    Copied,
+    /// By loads of elements, any layout. Rows of the product are filters.
+    Gathered,
+}
 
 /// Shapes of a block and its tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tiling {
+    pub(crate) way: Way,
+    /// Groups of four warps that bring operands.
+    pub(crate) feeders: usize,
     /// Teams that take tiles by turns.
     pub(crate) teams: usize,
     /// Groups of four warps of a team.
     pub(crate) consumers: usize,
-    /// Blocks of 64 pixels of each.
+    /// Blocks of 64 rows of each.
     pub(crate) blocks: usize,
-    /// Filters.
-    pub(crate) filters: usize,
-    /// Channels of a step.
+    /// Columns.
+    pub(crate) width: usize,
+    /// Elements of the depth in a step.
     pub(crate) depth: usize,
     /// Steps in flight.
     pub(crate) stages: usize,
@@ -31,8 +43,16 @@ const SHARED: usize = 228 * 1024;
 const SHARED_RESERVED: usize = 1024;
 
 impl Tiling {
-    pub(super) fn pixels(&self) -> usize {
+    fn rows(&self) -> usize {
         self.consumers * self.blocks * 64
+    }
+
+    pub(super) fn pixels(&self) -> usize {
+        if self.way == Way::Copied { self.rows() } else { self.width }
+    }
+
+    pub(super) fn filters(&self) -> usize {
+        if self.way == Way::Copied { self.width } else { self.rows() }
     }
 
     /// Tiles whose channels are at hand: of every team's, and the next.
@@ -40,35 +60,60 @@ impl Tiling {
         self.teams + 1
     }
 
+    fn groups(&self) -> usize {
+        self.feeders + self.teams * self.consumers
+    }
+
     pub(super) fn threads(&self) -> usize {
-        (self.teams * self.consumers + 1) * 128
+        self.groups() * 128
+    }
+
+    /// Bytes of the table of the depth where pixels are gathered.
+    pub(super) fn table(&self, taps: usize) -> usize {
+        if self.way == Way::Gathered { self.depth * taps * 8 } else { 0 }
     }
 
     /// Bytes of shared memory of a block; as the text counts them.
-    pub(super) fn shared(&self, steps: usize, channel_values: usize) -> usize {
+    pub(super) fn shared(&self, steps: usize, taps: usize, channel_values: usize) -> usize {
         let row = self.depth * 2;
         let kept = if self.resident { steps } else { self.stages };
-        let operands = self.stages * self.pixels() * row + kept * self.filters * row;
+        let operands = self.stages * self.pixels() * row + kept * self.filters() * row;
         let sums = self.teams * self.consumers * 4 * 8 * 72 * size_of::<f32>();
-        let channels = self.buffers() * self.filters * channel_values * size_of::<f32>();
-        1024 + operands + sums + channels + (2 * self.stages + 2 * self.buffers() + self.teams + 1) * 8 + 8
+        let channels =
+            (self.buffers() * self.filters() * channel_values * size_of::<f32>()).next_multiple_of(16);
+        let barriers = (2 * self.stages + 2 * self.buffers() + self.teams + 1) * 8;
+        1024 + operands + sums + channels + self.table(taps) + barriers
     }
 
     fn registers_at_launch(&self) -> usize {
-        let groups = self.teams * self.consumers + 1;
-        (REGISTERS / (self.per_unit * groups) / 8 * 8).min(248)
+        (REGISTERS / (self.per_unit * self.groups()) / 8 * 8).min(248)
+    }
+
+    /// Registers of sums.
+    fn sums(&self) -> usize {
+        self.blocks * self.width / 2
     }
 
     /// Registers of a thread that feeds and of one that multiplies.
     pub(super) fn registers(&self) -> (usize, usize) {
-        let groups = self.teams * self.consumers + 1;
-        let pool = self.registers_at_launch() * groups;
-        let feed = if pool >= 400 { 40 } else { 24 };
-        (feed, ((pool - feed) / (groups - 1) / 8 * 8).min(240))
+        let consumers = self.teams * self.consumers;
+        let pool = self.registers_at_launch() * self.groups();
+        match self.way {
+            Way::Copied => {
+                let feed = if pool >= 400 { 40 } else { 24 };
+                (feed, ((pool - feed) / consumers / 8 * 8).min(240))
+            }
+            Way::Gathered => {
+                let consumer = (self.sums() + 56).next_multiple_of(8).clamp(self.registers_at_launch(), 240);
+                let feed = pool.saturating_sub(consumer * consumers) / self.feeders / 8 * 8;
+                (feed.min(self.registers_at_launch()), consumer)
+            }
+        }
     }
 }
 
-/// Teams, groups of a team, blocks of 64 pixels of a group, blocks of a multiprocessor.
+/// Shapes of tiles whose pixels are copied: teams, groups of a team, blocks of 64 pixels of a group, blocks of a
+/// multiprocessor.
 const SHAPES: [(usize, usize, usize, usize); 11] = [
     (1, 2, 1, 1),
     (1, 3, 1, 1),
@@ -82,6 +127,11 @@ const SHAPES: [(usize, usize, usize, usize); 11] = [
     (1, 1, 2, 2),
     (1, 1, 1, 1),
 ];
+
+/// Shapes of tiles whose pixels are gathered: feeding groups, teams, groups of a team, blocks of 64 filters of a
+/// group, pixels.
+const GATHERED: [(usize, usize, usize, usize, usize); 5] =
+    [(1, 1, 2, 2, 128), (2, 1, 2, 1, 128), (2, 2, 1, 1, 128), (2, 1, 1, 1, 256), (2, 1, 1, 1, 128)];
 
 /// Most stages: more are of no use.
 const STAGES: usize = 12;
@@ -98,6 +148,8 @@ struct Work {
     channels: usize,
     taps: usize,
     channel_values: usize,
+    /// Outputs that are written at once.
+    vector: usize,
     /// Bytes of input, filters and output.
     bytes: usize,
     /// Multiprocessors.
@@ -105,7 +157,7 @@ struct Work {
 }
 
 /// The tile for a problem that meets the solver's constraints, on a device of about `units` multiprocessors.
-pub(super) fn choose(problem: &Problem, units: usize) -> Tiling {
+pub(super) fn choose(way: Way, problem: &Problem, units: usize) -> Tiling {
     let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
     let (w, y) = (Volume::of(weights), Volume::of(&problem.output));
     let work = Work {
@@ -115,22 +167,40 @@ pub(super) fn choose(problem: &Problem, units: usize) -> Tiling {
         channels: w.lens[1],
         taps: w.plane(),
         channel_values: channel_values(problem),
+        vector: outputs_at_once(way, problem),
         bytes: problem.input.bytes() + weights.bytes() + problem.output.bytes(),
         units,
     };
-    let all = candidates(&work);
-    let best = all.into_iter().min_by(|a, b| work.time(a).total_cmp(&work.time(b)));
+    let (all, time): (_, fn(&Work, &Tiling) -> f64) = match way {
+        Way::Copied => (candidates(&work), Work::time),
+        Way::Gathered => (gathering(&work), Work::gathering_time),
+    };
+    let best = all.into_iter().min_by(|a, b| time(&work, a).total_cmp(&time(&work, b)));
     // Unreachable: the smallest tile always fits.
     best.unwrap_or(Tiling {
+        way,
+        feeders: 1,
         teams: 1,
         consumers: 1,
         blocks: 1,
-        filters: 8,
-        depth: 16,
+        width: 64,
+        depth: if way == Way::Copied { 16 } else { 64 },
         stages: 2,
         per_unit: 1,
         resident: false,
     })
+}
+
+/// Results that lie side by side in memory, at most 16 bytes of them: of channels, or of places where pixels are
+/// gathered.
+pub(super) fn outputs_at_once(way: Way, problem: &Problem) -> usize {
+    let y = Volume::of(&problem.output);
+    match (way, problem.conv()) {
+        (Way::Copied, Some((conv, _))) => common_power(y.alignment(1, 8), y.lens[1] / conv.groups()),
+        _ => y.strides[..2]
+            .iter()
+            .fold(common_power(8, y.plane()), |power, &stride| common_power(power, stride)),
+    }
 }
 
 /// Every tile that there is room for.
@@ -145,10 +215,45 @@ fn candidates(work: &Work) -> Vec<Tiling> {
     for filters in widths {
         for (teams, consumers, blocks, per_unit) in SHAPES {
             for resident in [false, true] {
-                let tiling =
-                    Tiling { teams, consumers, blocks, filters, depth, stages: 0, per_unit, resident };
-                all.extend(tiling.filled(work));
+                all.extend(
+                    Tiling {
+                        way: Way::Copied,
+                        feeders: 1,
+                        teams,
+                        consumers,
+                        blocks,
+                        width: filters,
+                        depth,
+                        stages: 0,
+                        per_unit,
+                        resident,
+                    }
+                    .filled(work),
+                );
             }
+        }
+    }
+    all
+}
+
+/// The same where pixels are gathered.
+fn gathering(work: &Work) -> Vec<Tiling> {
+    let mut all = Vec::new();
+    for (feeders, teams, consumers, blocks, width) in GATHERED {
+        for resident in [false, true] {
+            let tiling = Tiling {
+                way: Way::Gathered,
+                feeders,
+                teams,
+                consumers,
+                blocks,
+                width,
+                depth: 64,
+                stages: 0,
+                per_unit: 1,
+                resident,
+            };
+            all.extend(tiling.filled(work));
         }
     }
     all
@@ -174,10 +279,16 @@ impl Tiling {
     /// The same with as many stages as there is room for, if there are registers and shared memory enough.
     fn filled(self, work: &Work) -> Option<Tiling> {
         let steps = work.steps(&self);
-        let sums = self.blocks * self.filters / 2;
-        // What the multiplying threads need besides their sums; the first at the entry already.
-        let (entry, finishing) = (26, 30 + 8 * work.channel_values.max(1));
-        if self.registers_at_launch() < sums + entry || self.registers().1 < sums + finishing {
+        // What a thread needs besides its sums: at the entry, and to finish. What it needs to gather.
+        let (entry, finishing, gathering) = match self.way {
+            Way::Copied => (26, 30 + 8 * work.channel_values.max(1), 0),
+            Way::Gathered => (26, 40 + work.channel_values, if self.feeders == 1 { 96 } else { 72 }),
+        };
+        let (feed, consumer) = self.registers();
+        if self.registers_at_launch() < self.sums() + entry
+            || consumer < self.sums() + finishing
+            || feed < gathering
+        {
             return None;
         }
         let columns = work.columns(&self);
@@ -186,20 +297,23 @@ impl Tiling {
         }
         let least = if self.resident { 4 } else { 3 };
         let limit = SHARED / self.per_unit - SHARED_RESERVED;
-        let stages = (least..=STAGES)
-            .rev()
-            .find(|&stages| Tiling { stages, ..self }.shared(steps, work.channel_values) <= limit)?;
+        let stages = (least..=STAGES).rev().find(|&stages| {
+            Tiling { stages, ..self }.shared(steps, work.taps, work.channel_values) <= limit
+        })?;
         Some(Tiling { stages, ..self })
     }
 }
 
 impl Work {
     fn steps(&self, tiling: &Tiling) -> usize {
-        self.channels.div_ceil(tiling.depth) * self.taps
+        match tiling.way {
+            Way::Copied => self.channels.div_ceil(tiling.depth) * self.taps,
+            Way::Gathered => (self.channels * self.taps).div_ceil(tiling.depth),
+        }
     }
 
     fn columns(&self, tiling: &Tiling) -> usize {
-        self.groups * self.filters.div_ceil(tiling.filters)
+        self.groups * self.filters.div_ceil(tiling.filters())
     }
 
     /// About how many microseconds the kernel takes. The form is that of what bounds it; the numbers were
@@ -230,13 +344,13 @@ impl Work {
         let slots = if tiling.resident { slots / columns * columns } else { slots };
         let rounds = tiles.div_ceil(slots.max(1)) as f64;
         let row = (tiling.depth * 2) as f64;
-        let outputs = (tiling.pixels() * tiling.filters.next_multiple_of(64)) as f64;
-        let filters = steps * tiling.filters as f64 * row / BYTES_IN;
+        let outputs = (tiling.pixels() * tiling.filters().next_multiple_of(64)) as f64;
+        let filters = steps * tiling.filters() as f64 * row / BYTES_IN;
         let pixels = steps * tiling.pixels() as f64 * row / BYTES_IN;
         let bytes = pixels + if tiling.resident { 0.0 } else { filters } + outputs * 2.0 / BYTES_OUT;
-        let products = steps * (tiling.pixels() * tiling.filters * tiling.depth) as f64 / PRODUCTS;
+        let products = steps * (tiling.pixels() * tiling.filters() * tiling.depth) as f64 / PRODUCTS;
         let multiply = products.max(bytes);
-        let finish = PART * (tiling.blocks * tiling.filters.div_ceil(64)) as f64;
+        let finish = PART * (tiling.blocks * tiling.filters().div_ceil(64)) as f64;
         let alone = multiply + STEP * steps;
 
         // What the teams of a multiprocessor share, and what one team does one after the other.
@@ -251,6 +365,35 @@ impl Work {
         let work = (unit.powf(OVERLAP) + memory.powf(OVERLAP)).powf(1.0 / OVERLAP);
         LAUNCH + GROUP * groups + kept + work
     }
+
+    /// The same where pixels are gathered, which is what bounds most; fitted to 95 timings of thirteen
+    /// convolutions, with a choice that is 1 % slower than the fastest tile in the mean.
+    fn gathering_time(&self, tiling: &Tiling) -> f64 {
+        const PRODUCTS: f64 = 3.3e6;
+        // Microseconds of a launch; of a step of a thread that feeds, and of each of its loads; of a tile; of
+        // 64 filters times 64 pixels in a team's hands, more where few results are written at once.
+        const LAUNCH: f64 = 10.2;
+        const STEP: f64 = 0.24;
+        const LOAD: f64 = 0.0167;
+        const TILE: f64 = 1.27;
+        const PART: f64 = 0.71;
+        const WRITE: f64 = 1.09;
+        // A step's filters that are kept are waited for.
+        const KEPT: f64 = 0.44;
+
+        let (steps, columns) = (self.steps(tiling) as f64, self.columns(tiling));
+        let tiles = self.pixels.div_ceil(tiling.pixels()) * columns;
+        let slots = if tiling.resident { self.units / columns * columns } else { self.units };
+        let rounds = tiles.div_ceil(slots.max(1)) as f64;
+        let loads = (tiling.width * tiling.depth) as f64 / (tiling.feeders * 128) as f64;
+        let gather = TILE + steps * (STEP + LOAD * loads);
+        let multiply = steps * (tiling.pixels() * tiling.filters() * tiling.depth) as f64 / PRODUCTS;
+        let parts = (tiling.blocks * tiling.width) as f64 / 64.0;
+        let finish = parts * (PART + WRITE / self.vector as f64);
+        let one = (rounds / tiling.teams as f64).ceil() * (multiply + finish);
+        let unit = (rounds * gather).max(one).max(rounds * multiply + finish);
+        LAUNCH + unit + 0.7 * finish + if tiling.resident { KEPT * steps } else { 0.0 }
+    }
 }
 
 #[cfg(test)]
@@ -259,7 +402,7 @@ mod tests {
 
     fn work(pixels: usize, filters: usize, channels: usize, taps: usize) -> Work {
         let bytes = 2 * pixels * (filters + channels);
-        Work { pixels, groups: 1, filters, channels, taps, channel_values: 1, bytes, units: 132 }
+        Work { pixels, groups: 1, filters, channels, taps, channel_values: 1, vector: 8, bytes, units: 132 }
     }
 
     fn best(work: &Work) -> Tiling {
@@ -280,7 +423,7 @@ mod tests {
                         });
                         assert!(!all.is_empty(), "{filters} {channels} {channel_values} {groups}");
                         for tiling in all {
-                            assert!(tiling.filters.is_multiple_of(8) && tiling.filters <= FILTERS);
+                            assert!(tiling.filters().is_multiple_of(8) && tiling.filters() <= FILTERS);
                             let (feed, consumer) = tiling.registers();
                             let registers = feed + tiling.teams * tiling.consumers * consumer;
                             assert!(
@@ -299,16 +442,40 @@ mod tests {
     fn tiles_suit_their_problems() {
         // One wave of 25 times 5 tiles.
         let deep = best(&work(64 * 49, 512, 512, 9));
-        assert_eq!((deep.pixels(), deep.filters), (128, 104));
+        assert_eq!((deep.pixels(), deep.filters()), (128, 104));
         // Memory bound: many hands, and filters that stay.
         let wide = best(&work(64 * 55 * 55, 256, 64, 1));
         assert!(wide.teams * wide.consumers * wide.per_unit >= 4 && wide.resident, "{wide:?}");
         // Large: every operand is used often.
         let large = best(&work(16 * 128 * 128, 512, 512, 9));
-        assert!(large.pixels() * large.filters >= 128 * 128, "{large:?}");
+        assert!(large.pixels() * large.filters() >= 128 * 128, "{large:?}");
         // A single image still gives work to many multiprocessors.
         let one = best(&work(49, 512, 512, 9));
-        assert!(one.pixels() == 64 && one.filters <= 64, "{one:?}");
+        assert!(one.pixels() == 64 && one.filters() <= 64, "{one:?}");
+    }
+
+    #[test]
+    fn gathered_tiles_suit_their_problems() {
+        let best = |work: &Work| {
+            let time = |tiling: &Tiling| work.gathering_time(tiling);
+            gathering(work).into_iter().min_by(|a, b| time(a).total_cmp(&time(b))).unwrap()
+        };
+        // One wave either way: pixels are gathered for as many filters as can be.
+        assert_eq!(best(&work(64 * 14 * 14, 256, 256, 9)).filters(), 256);
+        // Half a wave, or all of it in narrower tiles.
+        assert_eq!(best(&work(64 * 7 * 7, 512, 512, 9)).filters(), 128);
+        assert_eq!(best(&work(64 * 55 * 55, 64, 64, 9)).filters(), 64);
+        for filters in [32, 100, 5000] {
+            for channel_values in [0, 16] {
+                let all = gathering(&Work { channel_values, ..work(1000, filters, 64, 27) });
+                assert!(!all.is_empty());
+                for tiling in all {
+                    let (feed, consumer) = tiling.registers();
+                    let registers = tiling.feeders * feed + tiling.teams * tiling.consumers * consumer;
+                    assert!(registers <= REGISTERS && consumer <= 240, "{tiling:?}");
+                }
+            }
+        }
     }
 
     #[test]

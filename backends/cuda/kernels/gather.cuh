@@ -1,0 +1,227 @@
+// Columns are pixels, which all threads of the FEEDERS groups gather element by element, a lane a pixel; rows are
+// filters, which the copy engine brings; results go along pixels. For images whose channels are not neighbours. The
+// depth runs over taps fastest, as in the filters.
+
+constexpr int DEPTH = CHANNELS * TAPS;
+static_assert(STEPS == (DEPTH + 63) / 64 && TILE_K == 64 && TAPS <= 32, "as the launch was planned");
+constexpr int WARPS = FEEDERS * 4;
+// Warps beside each other along pixels; chunks of eight elements that a thread gathers in a step, and at once.
+constexpr int PIXEL_WARPS = TILE_P / 32, CHUNKS = 8 * PIXEL_WARPS / WARPS;
+constexpr int AT_ONCE = CHUNKS < 4 ? CHUNKS : 4, UNITS = CHUNKS / AT_ONCE;
+static_assert(PIXEL_WARPS <= WARPS && WARPS % PIXEL_WARPS == 0, "a thread has one pixel");
+
+// An element of the depth: its distance from the pixel's first tap in bytes, and its tap as a bit. 64 channels are
+// a period.
+struct alignas(8) Reach {
+  unsigned distance, tap;
+};
+static_assert(TABLE_BYTES == 64 * TAPS * sizeof(Reach), "the table has room");
+
+DEVICE Reach reach_of(const Shape& s, int depth) {
+  const int t = depth % TAPS, c = depth / TAPS;
+  const int d = t / (TAPS_H * TAPS_W) * DILATION_D, h = t / TAPS_W % TAPS_H * DILATION_H, w = t % TAPS_W * DILATION_W;
+  return {(unsigned)(c * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w) * (unsigned)sizeof(T), 1u << t};
+}
+
+// A pixel: where its first tap lies, and the taps that lie in the image as bits.
+struct Source {
+  int offset;
+  unsigned taps;
+};
+DEVICE Source source_of(const Shape& s, int m, int group) {
+  const int n = m / s.out_plane, p = m % s.out_plane, row = p / s.out_w;
+  const int d = row / s.out_h * STRIDE_D - PAD_D, h = row % s.out_h * STRIDE_H - PAD_H, w = p % s.out_w * STRIDE_W - PAD_W;
+  Source source = {(int)(n * s.x_n + group * CHANNELS * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w), 0};
+#pragma unroll
+  for (int t = 0; t < TAPS; t++) {
+    const int td = d + t / (TAPS_H * TAPS_W) * DILATION_D, th = h + t / TAPS_W % TAPS_H * DILATION_H;
+    const int tw = w + t % TAPS_W * DILATION_W;
+    const bool inside = (unsigned)td < (unsigned)s.in_d && (unsigned)th < (unsigned)s.in_h && (unsigned)tw < (unsigned)s.in_w;
+    source.taps |= inside ? 1u << t : 0;
+  }
+  if (m >= s.pixels) source.taps = 0;
+  return source;
+}
+
+// Elements on their way from the image to a stage: what one thread gathers at once.
+struct Unit {
+  unsigned short v[AT_ONCE][8];
+};
+
+// What a thread gathers next.
+struct Gatherer {
+  const Args& args;
+  const Reach* table;
+  int tile, step, part;
+  // Of the tile: the pixel, and where the step's period begins.
+  Source source;
+  const char* from;
+  int turn;
+
+  static DEVICE int warp() { return threadIdx.x / 32; }
+  static DEVICE int row() { return warp() % PIXEL_WARPS * 32 + threadIdx.x % 32; }
+  static DEVICE int first_chunk(int part) { return warp() / PIXEL_WARPS * CHUNKS + part * AT_ONCE; }
+
+  DEVICE Gatherer(const Args& args, const Reach* table) : args(args), table(table) { start(blockIdx.x); }
+
+  DEVICE void start(int at) {
+    tile = at, step = 0, part = 0, turn = 0;
+    source = source_of(args.shape, tile / COLUMNS * TILE_P + row(), column_of(tile).group);
+    from = (const char*)((const T*)args.x + source.offset);
+  }
+
+  DEVICE void load(Unit& unit) {
+    if (tile >= tiles_of(args.shape)) return;
+    const unsigned channel_bytes = (unsigned)args.shape.x_c * (unsigned)sizeof(T);
+    const Reach* reaches = table + turn * 64 + first_chunk(part) * 8;
+#pragma unroll
+    for (int c = 0; c < AT_ONCE; c++)
+#pragma unroll
+      for (int e = 0; e < 8; e += 2) {
+        const Vector<Reach, 2> pair = *(const Vector<Reach, 2>*)(reaches + c * 8 + e);
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+          const int depth = (first_chunk(part) + c) * 8 + e + j;
+          const Reach reach = TAPS == 1 ? Reach{(unsigned)depth * channel_bytes, 1} : pair.at[j];
+          unit.v[c][e + j] = 0;
+          if ((DEPTH % 64 == 0 || step * 64 + depth < DEPTH) && (source.taps & reach.tap))
+            unit.v[c][e + j] = ((const T*)(from + reach.distance))->bits;
+        }
+      }
+    if (++part < UNITS) return;
+    part = 0;
+    if (++turn == TAPS) turn = 0, from += 64 * (long long)channel_bytes;
+    if (++step == STEPS) start(tile + gridDim.x);
+  }
+};
+
+// Where what was gathered goes next.
+struct Filler {
+  const Launch& launch;
+  char* memory;
+  unsigned shared;
+  Barriers barriers;
+  Ring<STAGES> ring;
+  Ring<BUFFERS> buffer;
+  int tile, step, part;
+
+  DEVICE Filler(const Launch& launch, char* memory, const Barriers& barriers)
+      : launch(launch), memory(memory), shared(shared_address(memory)), barriers(barriers), ring(0), buffer(0),
+        tile(blockIdx.x), step(0), part(0) {}
+
+  DEVICE bool is_done() const { return tile >= tiles_of(launch.args.shape); }
+
+  DEVICE void store(const Unit& unit) {
+    const Column column = column_of(tile);
+    if (step == 0 && part == 0)
+      feed_channels(launch.args, (Channel*)(memory + CHANNELS_AT), barriers, buffer, tile, threadIdx.x, FEEDERS * 128);
+    if (part == 0) {
+      barrier_wait(barriers.empty(ring.at), ring.parity ^ 1);
+      if (!RESIDENT && threadIdx.x == 0) {
+        barrier_expect(barriers.full(ring.at), W_BYTES);
+        copy_rows(shared + W_AT + ring.at * W_BYTES, &launch.w, barriers.full(ring.at), step * 64,
+                  column.group * FILTERS + column.filter);
+      }
+    }
+    const int row = Gatherer::row();
+#pragma unroll
+    for (int c = 0; c < AT_ONCE; c++) {
+      const unsigned to = shared + ring.at * X_BYTES + row * ROW + ((Gatherer::first_chunk(part) + c ^ row & 7) << 4);
+      unsigned w[4];
+#pragma unroll
+      for (int i = 0; i < 4; i++) w[i] = unit.v[c][2 * i] | (unsigned)unit.v[c][2 * i + 1] << 16;
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+    }
+    if (++part < UNITS) return;
+    part = 0;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(barriers.full(ring.at));
+    ring.next();
+    if (++step == STEPS) step = 0, tile += gridDim.x;
+  }
+};
+
+DEVICE void feed(const Launch& launch, char* memory, const Barriers& barriers) {
+  const Shape& s = launch.args.shape;
+  if (blockIdx.x >= tiles_of(s)) return;
+  Reach* table = (Reach*)(memory + TABLE_AT);
+#pragma unroll 1
+  for (int i = threadIdx.x; i < 64 * TAPS; i += FEEDERS * 128) table[i] = reach_of(s, i);
+  asm volatile("bar.sync 1, %0;" ::"n"(FEEDERS * 128) : "memory");
+  if (RESIDENT && threadIdx.x == 0) {
+    const Column column = column_of(blockIdx.x);
+    barrier_expect(barriers.filters(), STEPS * W_BYTES);
+#pragma unroll 1
+    for (int step = 0; step < STEPS; step++)
+      copy_rows(shared_address(memory) + W_AT + step * W_BYTES, &launch.w, barriers.filters(), step * 64,
+                column.group * FILTERS + column.filter);
+  }
+  // One unit is on its way while the one before it is stored.
+  Gatherer gatherer(launch.args, table);
+  Filler filler(launch, memory, barriers);
+  Unit one, other;
+  gatherer.load(one);
+#pragma unroll 1
+  while (true) {
+    gatherer.load(other);
+    filler.store(one);
+    if (filler.is_done()) break;
+    gatherer.load(one);
+    filler.store(other);
+    if (filler.is_done()) break;
+  }
+}
+
+template <bool PLAIN>
+DEVICE void finish_sums(Args args, const float (&sums)[BLOCKS][WIDTH / 2], float* part, const Channel* channels,
+                        int tile) {
+  if (PLAIN) make_plain(args);
+  const Shape& s = args.shape;
+  const Column column = column_of(tile);
+  const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - FEEDERS) % CONSUMERS;
+  const int first_filter = consumer * ROWS + threadIdx.x / 32 % 4 * 16;
+  const unsigned to = part_of_lane(part);
+  // A part's vectors, row by row; a lane's lie in few places.
+  constexpr int VECTORS = PART / Y_VECTOR, PLACES = VECTORS > 32 ? VECTORS / 32 : 1;
+#pragma unroll 1
+  for (int along = 0; along < PARTS_ALONG; along++) {
+    const int first_pixel = tile / COLUMNS * TILE_P + along * PART;
+    Place places[PLACES];
+    bool inside[PLACES];
+#pragma unroll
+    for (int i = 0; i < PLACES; i++) {
+      const int pixel = first_pixel + (i * 32 + lane) % VECTORS * Y_VECTOR;
+      inside[i] = pixel < s.pixels;
+      places[i] = place_of(s, pixel, 0);
+    }
+#pragma unroll 1
+    for (int down = 0; down < PARTS_DOWN; down++) {
+      __syncwarp();
+      hand_over<0>(sums, to, along * PARTS_DOWN + down);
+      __syncwarp();
+#pragma unroll 2
+      for (int first = 0; first < 8 * VECTORS / 32; first += PLACES)
+#pragma unroll
+        for (int place = 0; place < PLACES; place++) {
+        const int i = first + place;
+        const int row = (i * 32 + lane) / VECTORS, f = first_filter + down / 2 * 64 + down % 2 * 8 + row;
+        if (column.filter + f >= FILTERS || !inside[place]) continue;
+        float v[Y_VECTOR];
+#pragma unroll
+        for (int e = 0; e < Y_VECTOR; e += 4) {
+          constexpr int COUNT = Y_VECTOR < 4 ? Y_VECTOR : 4;
+          const float* from = part + part_at(row, (i * 32 + lane) % VECTORS * Y_VECTOR + e);
+          const Vector<float, COUNT> some = *(const Vector<float, COUNT>*)from;
+#pragma unroll
+          for (int j = 0; j < COUNT; j++) v[e + j] = some.at[j];
+        }
+        Place at = places[place];
+        at.k = column.group * FILTERS + column.filter + f;
+        at.y += at.k * s.y_c;
+        const Channel channel = channels[f];
+        finish_vector<Y_VECTOR, false>(args, &channel, v, at);
+      }
+    }
+  }
+}
