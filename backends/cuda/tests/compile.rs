@@ -272,6 +272,13 @@ fn check(solver: &str, problem: &Problem, arch: &str, wanted: &[&str]) -> Result
     found.applies(problem, &target).map_err(|refusal| refusal.to_string())?;
     let (kernel, compiled) =
         inspect(solver, problem, arch).unwrap().map_err(|failure| format!("{failure:?}"))?;
+    if kernel.geometry.shared as usize > target.local_memory {
+        return Err(format!(
+            "{} for {arch}: {} bytes of shared memory",
+            kernel.detail, kernel.geometry.shared
+        )
+        .into());
+    }
     let spills = "0 bytes spill stores, 0 bytes spill loads";
     if !compiled.log.contains(spills) || compiled.log.contains("warning") {
         return Err(format!("{} for {arch}: {}", kernel.detail, compiled.log).into());

@@ -141,11 +141,19 @@ KERNEL(THREADS, OCCUPANCY) {
     __syncthreads();
   }
 
+  // A thread has sums of both halves of the pixels.
+  constexpr int PARTS = TILE_P / PART_P;
+  static_assert(PARTS == 1 || PARTS == 2, "parts are halves");
+#pragma unroll 1
+  for (int part = 0; part < PARTS; part++) {
 #pragma unroll
-  for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 8 / PARTS; i++)
 #pragma unroll
-    for (int j = 0; j < 8; j++)
-      shared[tile_at(i / 4 * (TILE_P / 2) + p + i % 4, j / 4 * (TILE_F / 2) + f + j % 4)] = sums[i][j];
-  __syncthreads();
-  write_tile(args, shared, first_pixel, first_filter, group);
+      for (int j = 0; j < 8; j++)
+        shared[tile_at(i / 4 * (TILE_P / 2) + p + i % 4, j / 4 * (TILE_F / 2) + f + j % 4)] =
+            part == 0 ? sums[i][j] : sums[4 + i % 4][j];
+    __syncthreads();
+    write_tile(args, shared, first_pixel + part * PART_P, first_filter, group);
+    if (PARTS > 1) __syncthreads();
+  }
 }

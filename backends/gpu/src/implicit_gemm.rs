@@ -77,7 +77,7 @@ pub fn ffma() -> MainLoop {
             let rows = tile.pixels + 4 + tile.filters + 4;
             2 * tile.depth * (rows * size_of::<f32>() + size_of::<[u32; 2]>())
         },
-        part: |tile| tile.pixels,
+        part: |tile| tile.pixels / 2,
     }
 }
 
