@@ -6,6 +6,9 @@
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) fuseplan_kernel(const __grid_constant__ Args args)
 #define DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
 
+DEVICE float float_of_bits(unsigned v) { return __uint_as_float(v); }
+DEVICE unsigned bits_of(float v) { return __float_as_uint(v); }
+
 struct f16 {
   unsigned short bits;
 };

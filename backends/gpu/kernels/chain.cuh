@@ -7,26 +7,17 @@ DEVICE void finish(const Args& args, const Channel& channel, float v, const Plac
   *y = from_float<T>(v);
 }
 
-// The same for V elements in a row of memory that lies at a multiple of its size. `ALONG_K` says whether
-// they are of consecutive channels (one Channel each) or places (one Channel for all).
+// The same for V elements in a row of memory that lies at a multiple of its size. `ALONG_K` says whether they are
+// of consecutive channels (one Channel each) or places (one Channel for all).
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, Place at) {
-  Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at.y);
+  const idx first = at.y;
   float out[V];
 #pragma unroll
   for (int i = 0; i < V; i++) {
-    Place here = at;
-    here.y += i;
-    if (ALONG_K) here.k += i; else here.p += i;
-    out[i] = chain(args, channel[ALONG_K ? i : 0], v[i], here);
+    out[i] = chain(args, channel[ALONG_K ? i : 0], v[i], at);
+    at.y++;
+    if (ALONG_K) at.k++; else at.p++;
   }
-  if (__builtin_expect(args.beta != 0.f, 0)) {
-    const Vector<T, V> prior = *y;
-#pragma unroll
-    for (int i = 0; i < V; i++) out[i] = fmaf(args.beta, to_float(prior.at[i]), out[i]);
-  }
-  Vector<T, V> result;
-#pragma unroll
-  for (int i = 0; i < V; i++) result.at[i] = from_float<T>(out[i]);
-  *y = result;
+  write_vector<V>(args, first, out);
 }

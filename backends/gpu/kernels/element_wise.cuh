@@ -1,10 +1,12 @@
 // One pass over packed tensors, input and output alike. V elements at a time where the pointers allow it.
-// An element is read and written by one thread only, so the output may be the input.
+// A block asks for its elements, then makes a table of the channels that they are of, then finishes them. An
+// element is read and written by one thread only, so the output may be the input.
 
-template <int V> DEVICE void load(const T* from, float* v) {
-  const Vector<T, V> vector = *(const Vector<T, V>*)from;
+DYNAMIC_SHARED(Channel, table);
+
+template <int V> DEVICE void widen(const Packed<V>& from, float* v) {
 #pragma unroll
-  for (int i = 0; i < V; i++) v[i] = to_float(vector.at[i]);
+  for (int i = 0; i < V; i++) v[i] = from.at(i);
 }
 
 // Channels last: threads of a block stand for vectors of channels (CHANNEL_THREADS) and pixels; a thread
@@ -12,70 +14,118 @@ template <int V> DEVICE void load(const T* from, float* v) {
 template <int V> DEVICE void channels_last(const Args& args) {
   constexpr int PIXELS = THREADS / CHANNEL_THREADS;
   const Shape& s = args.shape;
-  const idx k = ((idx)blockIdx.y * CHANNEL_THREADS + threadIdx.x % CHANNEL_THREADS) * V_MAX;
-  if (k >= s.out_k || threadIdx.x >= PIXELS * CHANNEL_THREADS) return;
+  const idx first_k = (idx)blockIdx.y * CHANNEL_THREADS * V_MAX, step = (idx)gridDim.x * PIXELS;
+  const int column = threadIdx.x % CHANNEL_THREADS * V_MAX, row = threadIdx.x / CHANNEL_THREADS;
+  // A thread without work has no pixels.
+  const idx end = row < PIXELS && first_k + column < s.channels.value ? s.pixels : 0;
 #pragma unroll 1
   for (int part = 0; part < V_MAX; part += V) {
-    Channel channel[V];
-#pragma unroll
-    for (int i = 0; i < V; i++) channel[i] = channel_of(args, k + part + i);
-    const idx step = (idx)gridDim.x * PIXELS;
-    for (idx first = (idx)blockIdx.x * PIXELS + threadIdx.x / CHANNEL_THREADS; first < s.pixels;
-         first += UNROLL * step) {
-      float v[UNROLL][V];
+    const idx k = first_k + column + part;
+    idx first = (idx)blockIdx.x * PIXELS + row;
+    Packed<V> x[UNROLL];
+    const auto load = [&] {
 #pragma unroll
       for (int u = 0; u < UNROLL; u++)
-        if (first + u * step < s.pixels)
-          load<V>((const T*)args.x + (first + u * step) * s.out_k + k + part, v[u]);
+        if (first + u * step < end)
+          x[u] = *(const Packed<V>*)((const T*)args.x + (first + u * step) * s.channels.value + k);
+    };
+    load();
+    if (part == 0) {
+      for (int j = threadIdx.x; j < CHANNEL_THREADS * V_MAX && first_k + j < s.channels.value; j += THREADS)
+        table[j] = channel_of(args, first_k + j);
+      __syncthreads();
+    }
+    if (first >= end) continue;
+    Channel channel[V];
+#pragma unroll
+    for (int i = 0; i < V; i++) channel[i] = table[column + part + i];
+    for (;;) {
 #pragma unroll
       for (int u = 0; u < UNROLL; u++) {
         const idx pixel = first + u * step;
-        if (pixel >= s.pixels) break;
-        const Place at = {pixel * s.out_k + k + part, pixel / s.out_plane, k + part, pixel % s.out_plane};
-        finish_vector<V, true>(args, channel, v[u], at);
+        if (pixel >= end) break;
+        const idx n = s.plane.divide(pixel);
+        const Place at = {pixel * s.channels.value + k, n, k, pixel - n * s.plane.value};
+        float v[V];
+        widen(x[u], v);
+        finish_vector<V, true>(args, channel, v, at);
       }
+      first += UNROLL * step;
+      if (first >= end) break;
+      load();
     }
   }
 }
 
-// Channels first: the tensor as one row of elements; a vector may cross into the next channel.
+// Channels first: the tensor as one row of elements, of which a block takes THREADS * UNROLL vectors. A
+// vector may cross into the next plane.
 template <int V> DEVICE void channels_first(const Args& args) {
+  constexpr int TILE = THREADS * UNROLL * V_MAX;
   const Shape& s = args.shape;
-  const idx step = (idx)gridDim.x * THREADS * V;
-  for (idx first = ((idx)blockIdx.x * THREADS + threadIdx.x) * V; first < s.outputs; first += UNROLL * step) {
-    float v[UNROLL][V];
+  const idx first = (idx)blockIdx.x * TILE;
+  const int count = s.outputs - first < TILE ? (int)(s.outputs - first) : TILE;
+  // Planes count from the tile's first; `within` elements of that one are before the tile.
+  const idx plane = s.plane.divide(first), within = first - plane * s.plane.value;
+  // What belongs to the element `offset` of the tile.
+  const auto place_of = [&](int offset) {
+    const idx j = s.plane.divide(within + offset), n = s.channels.divide(plane + j);
+    return Place{first + offset, n, plane + j - n * s.channels.value, within + offset - j * s.plane.value};
+  };
+  const auto channel_of_plane = [&](idx j) {
+    const idx n = s.channels.divide(plane + j);
+    return channel_of(args, plane + j - n * s.channels.value);
+  };
+  const auto channel_at = [&](int offset) {
+    const idx j = s.plane.divide(within + offset);
+    if (CHANNEL_TABLE) return table[j];
+    return channel_of_plane(j);
+  };
+#pragma unroll 1
+  for (int part = 0; part < V_MAX / V; part++) {
+    const auto offset_of = [&](int u) { return ((part * UNROLL + u) * THREADS + (int)threadIdx.x) * V; };
+    const T* from = (const T*)args.x + first;
+    Packed<V> x[UNROLL];
 #pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
-      const idx i = first + u * step;
-      if (i + V <= s.outputs) {
-        load<V>((const T*)args.x + i, v[u]);
-      } else {
-#pragma unroll
-        for (int e = 0; e < V; e++) v[u][e] = i + e < s.outputs ? to_float(((const T*)args.x)[i + e]) : 0.f;
-      }
+    for (int u = 0; u < UNROLL; u++)
+      if (offset_of(u) + V <= count) x[u] = *(const Packed<V>*)(from + offset_of(u));
+    if (CHANNEL_TABLE && part == 0) {
+      const int planes = (int)s.plane.divide(within + count - 1) + 1;
+      for (int j = threadIdx.x; j < planes; j += THREADS) table[j] = channel_of_plane(j);
+      __syncthreads();
     }
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
-      const idx i = first + u * step;
-      if (i >= s.outputs) break;
-      const idx plane = i / s.out_plane;
-      Place at = {i, plane / s.out_k, plane % s.out_k, i % s.out_plane};
-      Channel channel = channel_of(args, at.k);
-      if (V > 1 && i + V <= s.outputs && at.p + V <= s.out_plane) {
-        finish_vector<V, false>(args, &channel, v[u], at);
+      const int offset = offset_of(u);
+      if (offset + V > count) {
+        // The end of the tensor.
+#pragma unroll 1
+        for (int i = offset; i < count; i++) finish(args, channel_at(i), to_float(from[i]), place_of(i));
+        break;
+      }
+      Place at = place_of(offset);
+      Channel channel = channel_at(offset);
+      float v[V];
+      widen(x[u], v);
+      if (WHOLE_VECTORS || (!CROSSING_WARPS && at.p + V <= s.plane.value)) {
+        finish_vector<V, false>(args, &channel, v, at);
         continue;
       }
+      if (LONG_PLANES) {
+        // Of this plane and the next.
+        const Channel next = channel_at(offset + V - 1);
+        const Place last = place_of(offset + V - 1);
 #pragma unroll
-      for (int e = 0; e < V; e++) {
-        if (i + e >= s.outputs) break;
-        finish(args, channel, v[u][e], at);
-        at.y++;
-        if (++at.p == s.out_plane) {
-          at.p = 0;
-          if (++at.k == s.out_k) at.k = 0, at.n++;
-          if (e + 1 < V) channel = channel_of(args, at.k);
+        for (int e = 0; e < V; e++) {
+          const bool beyond = at.p + e >= s.plane.value;
+          const Place here = {at.y + e, beyond ? last.n : at.n, beyond ? last.k : at.k,
+                              at.p + e - (beyond ? (idx)s.plane.value : 0)};
+          v[e] = chain(args, one_of(beyond, next, channel), v[e], here);
         }
+      } else {
+#pragma unroll
+        for (int e = 0; e < V; e++) v[e] = chain(args, channel_at(offset + e), v[e], place_of(offset + e));
       }
+      write_vector<V>(args, first + offset, v);
     }
   }
 }
@@ -84,7 +134,7 @@ template <int V> DEVICE void all(const Args& args) {
   if (CHANNELS_LAST) channels_last<V>(args); else channels_first<V>(args);
 }
 
-KERNEL(THREADS) {
+KERNEL(THREADS, 4) {
   constexpr int BYTES = V_MAX * (int)sizeof(T);
   if (is_aligned(args.x, BYTES) && is_aligned(args.y, BYTES)) all<V_MAX>(args); else all<1>(args);
 }

@@ -1,7 +1,8 @@
 //! The operators behind the convolution as functions of a kernel's text, in their declared order.
 //!
-//! What an operator needs of a channel is read once for the channel (`channel_of`), batch-norm's scale and
-//! variance folded to a factor; `chain` takes a value through every operator.
+//! What an operator needs of a channel is read once for the channel (`channel_of`), all of it before anything is
+//! computed of it; batch-norm's scale and variance are folded to a factor. `one_of` takes one channel or another,
+//! `chain` takes a value through every operator.
 
 use std::fmt::Write;
 
@@ -12,7 +13,8 @@ use crate::volume::{DIMS, Volume};
 
 /// `struct Channel`, `channel_of` and `chain` for a problem; adds the sizes that they use.
 pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
-    let (mut fields, mut reads, mut steps) = (String::new(), String::new(), String::new());
+    let (mut fields, mut reads, mut sets, mut steps) =
+        (String::new(), String::new(), String::new(), String::new());
     for (i, op) in problem.ops.iter().enumerate() {
         // Writing to a string cannot fail.
         let _ = match op {
@@ -32,22 +34,18 @@ pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
             }
             Op::BatchNormInference { mode: BatchNormMode::Spatial } => {
                 let _ = write!(fields, " mean{i}, factor{i}, shift{i},");
-                for (field, value) in [
-                    ("mean", "param(OP, 2, k)"),
-                    ("factor", "factor_of(OP, k)"),
-                    ("shift", "param(OP, 1, k)"),
-                ] {
-                    let value = value.replace("OP", &format!("args.op[{i}]"));
-                    let _ = writeln!(reads, "  c.{field}{i} = {value};");
-                }
+                let _ = writeln!(reads, "  const Norm norm{i} = norm_of(args.op[{i}], k);");
+                let _ = writeln!(
+                    sets,
+                    "  c.mean{i} = norm{i}.mean;\n  c.factor{i} = factor_of(norm{i});\n  c.shift{i} = norm{i}.bias;"
+                );
                 writeln!(steps, "  v = batch_norm(v, c.mean{i}, c.factor{i}, c.shift{i});")
             }
             Op::BatchNormInference { mode: BatchNormMode::PerActivation } => {
-                let o = format!("args.op[{i}]");
                 writeln!(
                     steps,
-                    "  {{\n    const idx a = at.k * args.shape.out_plane + at.p;\n    \
-                     v = batch_norm(v, param({o}, 2, a), factor_of({o}, a), param({o}, 1, a));\n  }}"
+                    "  {{\n    const Norm norm = norm_of(args.op[{i}], at.k * args.shape.out_plane + at.p);\n    \
+                     v = batch_norm(v, norm.mean, factor_of(norm), norm.bias);\n  }}"
                 )
             }
             Op::ActivationForward { mode } => {
@@ -58,10 +56,14 @@ pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
         };
         let _ = writeln!(steps, "  v *= args.op[{i}].alpha;");
     }
+    let choices = fields.split_terminator(',').map(str::trim);
+    let choices: String =
+        choices.map(|field| format!("  c.{field} = first ? a.{field} : b.{field};\n")).collect();
     let fields = fields.strip_suffix(',').map(|names| format!("  float{names};\n")).unwrap_or_default();
     format!(
         "struct Channel {{\n{fields}}};\n\nDEVICE Channel channel_of(const Args& args, idx k) {{\n  Channel c;\n\
-         {reads}  return c;\n}}\n\nDEVICE float chain(const Args& args, const Channel& c, float v, const Place& at) \
+         {reads}  KEEP_ORDER;\n{sets}  return c;\n}}\n\nDEVICE Channel one_of(bool first, const Channel& a, \
+         const Channel& b) {{\n  Channel c;\n{choices}  return c;\n}}\n\nDEVICE float chain(const Args& args, const Channel& c, float v, const Place& at) \
          {{\n{steps}  return v;\n}}\n"
     )
 }

@@ -39,9 +39,27 @@ pub(crate) fn places(op: &Op) -> usize {
     }
 }
 
-/// A size among the arguments: eight bytes, read as an index.
-const SIZE: &str =
-    "struct alignas(8) Size {\n  idx value;\n  DEVICE operator idx() const { return value; }\n};";
+/// Numbers among the arguments. A size: eight bytes, read as an index. A divisor: sixteen, with what makes a
+/// division of an index below 2^31 a product and a shift.
+const NUMBERS: &str = "\
+struct alignas(8) Size {
+  idx value;
+  DEVICE operator idx() const { return value; }
+};
+struct Divisor {
+  Size value;
+  unsigned multiplier, shift;
+  DEVICE idx divide(idx n) const {
+    return sizeof(idx) == 4 ? (idx)((unsigned long long)(unsigned)n * multiplier >> shift) : n / value;
+  }
+};";
+
+/// The multiplier and shift with which `n / divisor == n * multiplier >> shift` for n below 2^31. Only for
+/// divisors from 1 to 2^31.
+fn reciprocal(divisor: usize) -> (u32, u32) {
+    let shift = 31 + divisor.next_power_of_two().trailing_zeros();
+    ((1u64 << shift).div_ceil(divisor as u64) as u32, shift)
+}
 
 /// The part of a text that finds the place of an output's pixel, which [`Text::place`] describes.
 pub const PLACE: &str = include_str!("../kernels/place.cuh");
@@ -70,7 +88,7 @@ impl Kernel {
 #[derive(Debug, Default)]
 pub struct Text {
     constants: String,
-    names: Vec<String>,
+    fields: String,
     sizes: Vec<i64>,
 }
 
@@ -84,8 +102,18 @@ impl Text {
 
     /// A number that is an argument, `args.shape.<name>` in the text.
     pub fn size(&mut self, name: impl Into<String>, value: usize) -> &mut Self {
-        self.names.push(name.into());
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.fields, "  Size {};", name.into());
         self.sizes.push(value as i64);
+        self
+    }
+
+    /// A size that the text divides by, `args.shape.<name>.divide(n)`; its value is `.value`.
+    pub(crate) fn divisor(&mut self, name: &str, value: usize) -> &mut Self {
+        let _ = writeln!(self.fields, "  Divisor {name};");
+        // Divisors of indices that need 64 bits are plain sizes.
+        let (multiplier, shift) = if value >> 31 == 0 { reciprocal(value.max(1)) } else { (0, 0) };
+        self.sizes.extend([value as i64, (u64::from(shift) << 32 | u64::from(multiplier)) as i64]);
         self
     }
 
@@ -131,11 +159,11 @@ impl Text {
             _ => "float",
         };
         let idx = if is_wide(problem) { "long long" } else { "int" };
-        let fields: String = self.names.iter().map(|name| format!("  Size {name};\n")).collect();
         let mut source = format!(
-            "{vendor}\ntypedef {element} T;\ntypedef {idx} idx;\n{SIZE}\n{}constexpr int OPS = {};\nstruct Shape {{\n{fields}}};\n",
+            "{vendor}\ntypedef {element} T;\ntypedef {idx} idx;\ntypedef unsigned {idx} Unsigned;\n{NUMBERS}\n{}constexpr int OPS = {};\nstruct Shape {{\n{}}};\n",
             self.constants,
             problem.ops.iter().map(places).sum::<usize>(),
+            self.fields,
         );
         for part in [include_str!("../kernels/common.cuh"), &chain] {
             source.push('\n');
@@ -146,5 +174,25 @@ impl Text {
             source.push_str(file);
         }
         Kernel { source, geometry, sizes: self.sizes, detail }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_product_and_a_shift_divide() {
+        let divide = |n: u64, (multiplier, shift): (u32, u32)| n * u64::from(multiplier) >> shift;
+        let divisors = (1..=4096).chain((12..31).flat_map(|bit| [(1 << bit) - 1, 1 << bit, (1 << bit) + 1]));
+        for divisor in divisors {
+            let number = reciprocal(divisor);
+            let divisor = divisor as u64;
+            let multiples = [1, 2, 3, 1000, 0x7FFF_FFFF / divisor].map(|factor| factor * divisor);
+            let near = multiples.into_iter().flat_map(|n| [n - 1, n, n + 1]).chain([0, 0x7FFF_FFFF]);
+            for n in near.filter(|&n| n < 1 << 31) {
+                assert_eq!(divide(n, number), n / divisor, "{n} / {divisor}");
+            }
+        }
     }
 }

@@ -11,6 +11,9 @@
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) fuseplan_kernel(const Args args)
 #define DYNAMIC_SHARED(type, name) extern __shared__ __attribute__((aligned(128))) type name[]
 
+DEVICE float float_of_bits(unsigned v) { return __builtin_bit_cast(float, v); }
+DEVICE unsigned bits_of(float v) { return __builtin_bit_cast(unsigned, v); }
+
 struct f16 {
   unsigned short bits;
 };
