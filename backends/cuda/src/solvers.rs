@@ -8,9 +8,9 @@ use fuseplan_api::{
     Algorithm, BackendError, Constraint, DataType, Device, MathMode, Problem, RawStream, Solver,
 };
 use fuseplan_gpu::{
-    Access, CompileFailure, DATA_TYPE, Function, GEMM, Geometry, INFERENCE, JitSolver, Kernel, MainLoop,
-    OPERATOR_COUNT, PACKED, Resources, Runtime, SPAN, TRAINING, Tile, batch_norm, direct, element_wise, ffma,
-    implicit_gemm,
+    Access, CompileFailure, DATA_TYPE, DEPTHWISE, Function, GEMM, Geometry, INFERENCE, JitSolver, Kernel,
+    MainLoop, OPERATOR_COUNT, PACKED, Resources, Runtime, SPAN, TRAINING, Tile, batch_norm, depthwise,
+    direct, element_wise, ffma, implicit_gemm,
 };
 
 use crate::driver::{Context, call};
@@ -22,17 +22,24 @@ use crate::{CudaDevice, arch, compiler};
 pub(crate) const VENDOR: &str = include_str!("../kernels/vendor.cuh");
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
-pub(crate) static SOLVERS: [&dyn Solver; 7] =
-    [&hopper::COPIED, &hopper::GATHERED, &MMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
+pub(crate) static SOLVERS: [&dyn Solver; 8] =
+    [&DEPTHWISE_CONV, &hopper::COPIED, &hopper::GATHERED, &MMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
 
 /// The kernel of the solver with this id.
 pub(crate) fn kernel(id: &str, problem: &Problem, arch: &str) -> Option<Kernel> {
     if let Some(hopper) = [&hopper::COPIED, &hopper::GATHERED].into_iter().find(|solver| solver.id() == id) {
         return Some(hopper.plan(problem, arch).kernel);
     }
-    let compiled = [&MMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
+    let compiled = [&DEPTHWISE_CONV, &MMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
     Some(compiled.into_iter().find(|solver| solver.id() == id)?.kernel(problem, arch))
 }
+
+static DEPTHWISE_CONV: JitSolver<Cuda> = JitSolver::new(
+    "cuda.conv_depthwise.v1",
+    Algorithm::Direct,
+    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, DEPTHWISE],
+    |problem, arch| depthwise(VENDOR, problem, units(arch)),
+);
 
 pub(crate) static MMA: JitSolver<Cuda> = JitSolver::new(
     "cuda.conv_mma.v1",

@@ -84,3 +84,22 @@ pub const GEMM: Constraint = Constraint {
         (!fits).then(|| format!("{filters} filters a group, depth {depth}, {} groups", conv.groups()))
     },
 };
+
+/// Most filters of a channel, and most taps in each dimension, of a depthwise kernel.
+const DEPTHWISE_LIMITS: (usize, usize) = (8, 16);
+
+/// One channel a group.
+pub const DEPTHWISE: Constraint = Constraint {
+    property: "convolution",
+    accepts: "2-D, one channel a group, at most 8 filters a group, at most 16 x 16 taps",
+    check: |problem, _| {
+        let Some((conv, weights)) = problem.conv() else { return Some("none".into()) };
+        let (dims, groups, lens) = (conv.pads().len(), conv.groups(), weights.lens());
+        let (filters, channels, taps) = (lens[0] / groups, lens[1], &lens[2..]);
+        let (most_filters, most_taps) = DEPTHWISE_LIMITS;
+        let fits =
+            dims == 2 && channels == 1 && filters <= most_filters && taps.iter().all(|&n| n <= most_taps);
+        let taps = taps.iter().map(ToString::to_string).collect::<Vec<_>>().join(" x ");
+        (!fits).then(|| format!("{dims}-D, {channels} channels and {filters} filters a group, {taps} taps"))
+    },
+};

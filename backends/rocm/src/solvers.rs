@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use fuseplan_api::{Algorithm, BackendError, Device, Problem, RawStream, Solver};
 use fuseplan_gpu::{
-    CompileFailure, DATA_TYPE, Function, GEMM, Geometry, INFERENCE, JitSolver, Kernel, MainLoop,
-    OPERATOR_COUNT, PACKED, Resources, Runtime, SPAN, TRAINING, Tile, batch_norm, direct, element_wise, ffma,
-    implicit_gemm,
+    CompileFailure, DATA_TYPE, DEPTHWISE, Function, GEMM, Geometry, INFERENCE, JitSolver, Kernel, MainLoop,
+    OPERATOR_COUNT, PACKED, Resources, Runtime, SPAN, TRAINING, Tile, batch_norm, depthwise, direct,
+    element_wise, ffma, implicit_gemm,
 };
 use fuseplan_hip_sys::{hipFunction_attribute as Attribute, hipFunction_t};
 
@@ -21,12 +21,22 @@ use crate::{BACKEND, RocmDevice, arch, compiler, estimate};
 const VENDOR: &str = include_str!("../kernels/vendor.cuh");
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
-pub(crate) static SOLVERS: [&dyn Solver; 6] = [&MFMA, &WMMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
+pub(crate) static SOLVERS: [&dyn Solver; 7] =
+    [&DEPTHWISE_CONV, &MFMA, &WMMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
 
 /// The solver with this id.
 pub(crate) fn by_id(id: &str) -> Option<&'static JitSolver<Rocm>> {
-    [&MFMA, &WMMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT].into_iter().find(|solver| solver.id() == id)
+    [&DEPTHWISE_CONV, &MFMA, &WMMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT]
+        .into_iter()
+        .find(|solver| solver.id() == id)
 }
+
+static DEPTHWISE_CONV: JitSolver<Rocm> = JitSolver::new(
+    "rocm.conv_depthwise.v1",
+    Algorithm::Direct,
+    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, DEPTHWISE],
+    |problem, arch| depthwise(VENDOR, problem, units(arch)),
+);
 
 static MFMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_mfma.v1",

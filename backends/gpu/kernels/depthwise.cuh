@@ -1,0 +1,192 @@
+// Depthwise convolution: MULTIPLIER filters see one channel each, so the work is to read the image once and to
+// write the result. A thread has a tile of TILE_H x TILE_W places, each for V neighbouring channels (channels
+// last) or for one filter (channels first). It walks down the image's rows below its tile, reads the columns of a
+// row once, while it adds what those of the row before give to every sum, and finishes a row of the tile as soon as
+// it is complete. A block's filters are in shared memory; it takes the same places of several images.
+
+// Filters of a block.
+constexpr int FILTERS = CHANNELS_LAST ? CHANNEL_THREADS * V_MAX * MULTIPLIER : PLANES;
+constexpr int TAPS = TAPS_H * TAPS_W;
+// Rows and columns of the image at steps that meet every tap of every place of a tile.
+constexpr int IN_ROWS = ((TILE_H - 1) * STRIDE_H + (TAPS_H - 1) * DILATION_H) / STEP_H + 1;
+constexpr int IN_COLUMNS = ((TILE_W - 1) * STRIDE_W + (TAPS_W - 1) * DILATION_W) / STEP_W + 1;
+
+// What a thread computes: image, first place, channel of the image, filter, and that filter among the block's.
+struct Spot {
+  idx n, h, w, c, k;
+  int filter;
+};
+
+template <int N> DEVICE void load_floats(const float* from, float* v) {
+  constexpr int PART = N < 4 ? N : 4;
+#pragma unroll
+  for (int i = 0; i < N; i += PART) {
+    const Vector<float, PART> part = *(const Vector<float, PART>*)(from + i);
+#pragma unroll
+    for (int j = 0; j < PART; j++) v[i + j] = part.at[j];
+  }
+}
+
+// The columns of a row, from that of the thread's first tap: V channels of each, or X columns of one channel at a
+// time where they lie at a multiple of their size, which begins behind the padding.
+template <int V, int X> struct Columns {
+  Packed<V> each[IN_COLUMNS];
+  Packed<X> core[IN_COLUMNS / X + 1];
+
+  static DEVICE constexpr bool in_core(int c) {
+    return X > 1 && c >= PAD_W && c - (c - PAD_W) % X + X <= IN_COLUMNS;
+  }
+  DEVICE void load(const Shape& s, const T* row, idx first, bool inside) {
+#pragma unroll
+    for (int c = 0; c < IN_COLUMNS; c++) {
+      const bool there = inside && (Unsigned)(first + c * STEP_W) < (Unsigned)s.in_w;
+      if (in_core(c)) {
+        if ((c - PAD_W) % X != 0) continue;
+        core[(c - PAD_W) / X] = {};
+        if (there) core[(c - PAD_W) / X] = *(const Packed<X>*)(row + c);
+      } else {
+        each[c] = {};
+        if (there) each[c] = *(const Packed<V>*)(row + (idx)c * STEP_W * X_W);
+      }
+    }
+  }
+  DEVICE void widen(float* v) const {
+#pragma unroll
+    for (int c = 0; c < IN_COLUMNS; c++) {
+#pragma unroll
+      for (int i = 0; i < V; i++)
+        v[c * V + i] = in_core(c) ? core[(c - PAD_W) / X].at((c - PAD_W) % X) : each[c].at(i);
+    }
+  }
+};
+
+// One row of a tile, Y places at a time.
+template <int V, int Y>
+DEVICE void finish_row(const Args& args, const Spot& spot, const Channel* channel, idx k, int th, float (&sums)[TILE_W][V]) {
+  const Shape& s = args.shape;
+  const idx h = spot.h + th;
+  if (h >= s.out_h) return;
+#pragma unroll
+  for (int tw = 0; tw < TILE_W; tw += Y) {
+    const idx w = spot.w + tw;
+    if (w >= s.out_w) break;
+    const Place at = {spot.n * s.y_n + k * Y_C + h * s.y_h + w * Y_W, spot.n, k, h * s.out_w + w};
+    if (CHANNELS_LAST) {
+      finish_vector<V, true>(args, channel, sums[tw], at);
+    } else {
+      float v[Y];
+#pragma unroll
+      for (int i = 0; i < Y; i++) v[i] = sums[tw + i][0];
+      finish_vector<Y, false>(args, channel, v, at);
+    }
+  }
+}
+
+// The tile of one spot for the filters number PART * V and following of its V channels.
+template <int V, int X, int Y, int PART>
+DEVICE void tile(const Args& args, const Spot& spot, const float* weights, const Channel* table) {
+  const Shape& s = args.shape;
+  const idx first_h = spot.h * STRIDE_H - PAD_H, first_w = spot.w * STRIDE_W - PAD_W;
+  const T* corner = (const T*)args.x + spot.n * s.x_n + spot.c * X_C + first_h * s.x_h + first_w * X_W;
+  const int filter = spot.filter + PART * V;
+  const auto load = [&](Columns<V, X>& columns, int r) {
+    const idx h = first_h + r * STEP_H;
+    columns.load(s, corner + (idx)r * STEP_H * s.x_h, first_w, (Unsigned)h < (Unsigned)s.in_h);
+  };
+  Channel channel[V];
+#pragma unroll
+  for (int i = 0; i < V; i++) channel[i] = table[filter + i];
+  float sums[TILE_H][TILE_W][V] = {};
+  Columns<V, X> next;
+  load(next, 0);
+#pragma unroll ROWS_UNROLLED
+  for (int r = 0; r < IN_ROWS; r++) {
+    float in[IN_COLUMNS * V];
+    next.widen(in);
+    if (r + 1 < IN_ROWS) load(next, r + 1);
+    KEEP_ORDER;
+#pragma unroll
+    for (int th = 0; th < TILE_H; th++) {
+      const int below = r * STEP_H - th * STRIDE_H;
+      if (below < 0 || below % DILATION_H != 0 || below / DILATION_H >= TAPS_H) continue;
+#pragma unroll
+      for (int t = 0; t < TAPS_W; t++) {
+        float weight[V];
+        load_floats<V>(weights + (below / DILATION_H * TAPS_W + t) * FILTERS + filter, weight);
+#pragma unroll
+        for (int tw = 0; tw < TILE_W; tw++) {
+          const int c = (tw * STRIDE_W + t * DILATION_W) / STEP_W;
+#pragma unroll
+          for (int i = 0; i < V; i++) {
+            const int channel = CHANNELS_LAST ? (PART * V + i) / MULTIPLIER : 0;
+            sums[th][tw][i] = fmaf(in[c * V + channel], weight[i], sums[th][tw][i]);
+          }
+        }
+      }
+      if (below == (TAPS_H - 1) * DILATION_H) finish_row<V, Y>(args, spot, channel, spot.k + PART * V, th, sums[th]);
+    }
+  }
+}
+
+template <int V, int X, int Y, int PART = 0>
+DEVICE void tiles(const Args& args, const Spot& spot, const float* weights, const Channel* table) {
+  tile<V, X, Y, PART>(args, spot, weights, table);
+  if constexpr (CHANNELS_LAST && PART + 1 < MULTIPLIER) tiles<V, X, Y, PART + 1>(args, spot, weights, table);
+}
+
+KERNEL(THREADS, BLOCKS) {
+  __shared__ Vector<float, 4> storage[(TAPS * FILTERS + 3) / 4];
+  float* weights = (float*)storage;
+  __shared__ Channel table[FILTERS];
+  const Shape& s = args.shape;
+  // Blocks beside each other have the channels of the same places.
+  const idx rest = s.block_columns.divide(blockIdx.x), column = blockIdx.x - rest * s.block_columns.value;
+  const idx rows = s.block_strips.divide(rest), strips = rest - rows * s.block_strips.value;
+  const idx images = s.block_rows.divide(rows);
+  const idx first_k = column * FILTERS;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < TAPS * FILTERS; i += THREADS) {
+    const int j = i / TAPS, t = i % TAPS;
+    const T* from = (const T*)args.op[0].p[0] + (first_k + j) * s.w_k + t / TAPS_W * s.w_h + t % TAPS_W * s.w_w;
+    weights[t * FILTERS + j] = first_k + j < s.out_k ? to_float(*from) : 0.f;
+  }
+#pragma unroll 1
+  for (int j = threadIdx.x; j < FILTERS && first_k + j < s.out_k; j += THREADS) table[j] = channel_of(args, first_k + j);
+  __syncthreads();
+
+  const int place = CHANNELS_LAST ? threadIdx.x / CHANNEL_THREADS : threadIdx.x, other = place / (STRIPS * ROWS);
+  Spot spot;
+  spot.h = ((rows - images * s.block_rows.value) * ROWS + place / STRIPS % ROWS) * TILE_H;
+  spot.w = (strips * STRIPS + place % STRIPS) * TILE_W;
+  if (CHANNELS_LAST) {
+    const int channel = threadIdx.x % CHANNEL_THREADS * V_MAX;
+    spot.n = images * PLANES + other;
+    spot.c = column * (FILTERS / MULTIPLIER) + channel;
+    spot.filter = channel * MULTIPLIER;
+    spot.k = first_k + spot.filter;
+  } else {
+    spot.n = images;
+    spot.filter = other;
+    spot.k = first_k + other;
+    spot.c = spot.k / MULTIPLIER;
+  }
+  if (spot.h >= s.out_h || spot.w >= s.out_w || spot.k >= s.out_k) return;
+  constexpr int X_BYTES = (CHANNELS_LAST ? V_MAX : X_VECTOR) * (int)sizeof(T);
+  constexpr int Y_BYTES = (CHANNELS_LAST ? V_MAX : Y_VECTOR) * (int)sizeof(T);
+  const bool aligned = is_aligned(args.x, X_BYTES) && is_aligned(args.y, Y_BYTES);
+#pragma unroll 1
+  for (; spot.n < s.images; spot.n += s.image_step) {
+    if (aligned) {
+      tiles<V_MAX, X_VECTOR, Y_VECTOR>(args, spot, weights, table);
+      continue;
+    }
+    Spot one = spot;
+#pragma unroll 1
+    for (int v = 0; v < V_MAX; v++) {
+      tiles<1, 1, 1>(args, one, weights, table);
+      one.c++;
+      one.k += MULTIPLIER;
+      one.filter += MULTIPLIER;
+    }
+  }
+}

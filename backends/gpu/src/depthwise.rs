@@ -1,0 +1,201 @@
+//! Depthwise convolutions, whose floor is memory.
+
+use fuseplan_api::Problem;
+
+use crate::kernel::{Geometry, Kernel, Text};
+use crate::volume::{Volume, common_power, spatial};
+
+/// Most threads of a block.
+const THREADS: usize = 128;
+/// Bytes of neighbouring channels that a block takes at a time: a line of the caches.
+const LINE: usize = 128;
+/// Bytes that memory moves at once.
+const SECTOR: f64 = 32.0;
+/// Most taps that are unrolled in both dimensions.
+const UNROLLED: usize = 49;
+/// Most rows or columns of the image between the first and the last tap of a tile.
+const WINDOW: usize = 32;
+
+/// Most channels of a thread: more of them cost registers that more places use better.
+const CHANNELS: usize = 4;
+/// Blocks for each multiprocessor; they walk over the images.
+const WAVES: usize = 16;
+
+/// A thread's places, and how many blocks at once its registers leave room for.
+struct Tile {
+    height: usize,
+    width: usize,
+    blocks: usize,
+}
+
+impl Tile {
+    /// Large tiles read less, small ones keep more threads waiting for memory at the same time.
+    fn new(channels_last: bool, [taps_h, taps_w]: [usize; 2], stride_h: usize, out_w: usize) -> Self {
+        let small = taps_h * taps_w <= 9;
+        let (height, width, blocks) = match (channels_last, stride_h) {
+            (true, 1) if small => (2, 4, 3),
+            (true, 1) if taps_w <= 5 => (1, 8, 3),
+            (true, _) => (1, 4, 3),
+            (false, _) if out_w < 12 => (1, 4, 5),
+            (false, _) if out_w < 20 => (2, 4, 4),
+            (false, 1) if taps_h * taps_w <= 25 => (4, 4, if small { 5 } else { 4 }),
+            (false, _) if taps_h * taps_w > 25 => (2, 8, 2),
+            (false, _) => (4, 8, 3),
+        };
+        // More rows than one are unrolled with all their taps.
+        let height = if taps_h * taps_w > UNROLLED { 1 } else { height };
+        Tile { height, width, blocks }
+    }
+}
+
+/// One dimension of a tile: the places of a thread, and the step at which it reads the image.
+#[derive(Clone, Copy)]
+struct Side {
+    tile: usize,
+    step: usize,
+}
+
+impl Side {
+    /// As many of `wanted` places as read the image's elements more than once.
+    fn new(wanted: usize, out: usize, taps: usize, stride: usize, dilation: usize) -> Self {
+        let fits = |tile: &usize| (tile - 1) * stride + (taps - 1) * dilation < WINDOW;
+        let tile = (1..=wanted.min(out)).rev().find(fits).unwrap_or(1);
+        let apart = |count: usize, step: usize| if count > 1 { step } else { 0 };
+        Side { tile, step: gcd(apart(tile, stride), apart(taps, dilation)).max(1) }
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// How a block's lanes (threads for different places) are spread: along the width, the height, over planes, which
+/// are images, or filters where channels come first.
+#[derive(Clone, Copy)]
+struct Spread {
+    strips: usize,
+    rows: usize,
+    planes: usize,
+}
+
+impl Spread {
+    /// The one that leaves few lanes idle and shares most of the image between neighbours. `bytes` of a place are
+    /// neighbours in memory.
+    fn new(
+        lanes: usize,
+        [strips, rows, planes]: [usize; 3],
+        [height, width]: [[usize; 3]; 2],
+        bytes: usize,
+    ) -> Self {
+        let halo = |tiles: usize, [tile, stride, reach]: [usize; 3]| {
+            ((tiles * tile - 1) * stride + reach) as f64 / (tiles * tile * stride) as f64
+        };
+        let cost = |spread: &Spread| {
+            let blocks =
+                strips.div_ceil(spread.strips) * rows.div_ceil(spread.rows) * planes.div_ceil(spread.planes);
+            // Part of a row begins and ends within sectors of memory.
+            let run = (spread.strips * width[0] * bytes) as f64;
+            let sectors = if spread.strips < strips { 1.0 + SECTOR / run } else { 1.0 };
+            let read = halo(spread.rows, height) * halo(spread.strips, width) * sectors;
+            (blocks * lanes) as f64 / (strips * rows * planes) as f64 * (1.0 + read)
+        };
+        let all = (1..=lanes.min(strips)).flat_map(|across| {
+            (1..=(lanes / across).min(rows)).map(move |down| Spread {
+                strips: across,
+                rows: down,
+                planes: (lanes / (across * down)).min(planes),
+            })
+        });
+        all.min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(Spread { strips: 1, rows: 1, planes: 1 })
+    }
+}
+
+/// Plans a depthwise convolution. Only for problems that meet [`DEPTHWISE`](crate::DEPTHWISE).
+pub fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel {
+    let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
+    let size = problem.output.data_type().size();
+    let [[_, pad_h, pad_w], [_, stride_h, stride_w], [_, dilation_h, dilation_w]] =
+        [spatial(conv.pads(), 0), spatial(conv.strides(), 1), spatial(conv.dilations(), 1)];
+    let [taps_h, taps_w, out_h, out_w] = [w.lens[3], w.lens[4], y.lens[3], y.lens[4]];
+    let channels_last = x.is_channels_last() && y.is_channels_last();
+
+    // Elements that are read or written at once: channels, or columns of the image and of the output.
+    let most = 16 / size;
+    let vector = if channels_last {
+        common_power(x.alignment(1, CHANNELS).min(y.alignment(1, CHANNELS)), x.lens[1])
+    } else {
+        1
+    };
+    let wanted = Tile::new(channels_last, [taps_h, taps_w], stride_h, out_w);
+    let side_h = Side::new(wanted.height, out_h, taps_h, stride_h, dilation_h);
+    // Strips of the same width leave the fewest places beyond the edge, but may not be whole vectors.
+    let even = out_w.div_ceil(out_w.div_ceil(wanted.width));
+    let width = if channels_last { even } else { wanted.width };
+    let side_w = Side::new(width, out_w, taps_w, stride_w, dilation_w);
+    let at_once = |volume: &Volume, lens: usize, along: usize| {
+        let packed = !channels_last && lens > 1 && volume.strides[4] == 1;
+        if packed { [along, lens].into_iter().fold(volume.alignment(4, most), common_power) } else { 1 }
+    };
+    let x_vector = if side_w.step == 1 { at_once(&x, x.lens[4], side_w.tile * stride_w) } else { 1 };
+    let y_vector = at_once(&y, out_w, side_w.tile);
+
+    let vectors = x.lens[1] / vector;
+    let (strips, rows) = (out_w.div_ceil(side_w.tile), out_h.div_ceil(side_h.tile));
+    let lanes = |threads: usize| (THREADS / threads).max(1);
+    let columns = if channels_last { vectors.div_ceil(LINE / (vector * size)) } else { 1 };
+    let channel_threads = if channels_last { vectors.div_ceil(columns) } else { 1 };
+    let spread = Spread::new(
+        lanes(channel_threads),
+        [strips, rows, if channels_last { y.lens[0] } else { y.lens[1] }],
+        [
+            [side_h.tile, stride_h, (taps_h - 1) * dilation_h + 1],
+            [side_w.tile, stride_w, (taps_w - 1) * dilation_w + 1],
+        ],
+        if channels_last { LINE } else { size },
+    );
+    let threads = channel_threads * spread.strips * spread.rows * spread.planes;
+    let (columns, images_at_once) =
+        if channels_last { (columns, spread.planes) } else { (y.lens[1].div_ceil(spread.planes), 1) };
+    let blocks = [columns, strips.div_ceil(spread.strips), rows.div_ceil(spread.rows)];
+    // A block takes several images where enough blocks are left.
+    let of_an_image = blocks.iter().product::<usize>();
+    let image_blocks = y.lens[0].div_ceil(images_at_once).min((units * WAVES).div_ceil(of_an_image));
+
+    let mut text = Text::default();
+    text.constant("CHANNELS_LAST", channels_last.into()).constant("V_MAX", vector);
+    text.constant("X_VECTOR", x_vector).constant("Y_VECTOR", y_vector);
+    text.constant("TILE_H", side_h.tile).constant("TILE_W", side_w.tile);
+    text.constant("STEP_H", side_h.step).constant("STEP_W", side_w.step);
+    text.constant("TAPS_H", taps_h).constant("TAPS_W", taps_w);
+    text.constant("PAD_H", pad_h).constant("PAD_W", pad_w);
+    text.constant("STRIDE_H", stride_h).constant("STRIDE_W", stride_w);
+    text.constant("DILATION_H", dilation_h).constant("DILATION_W", dilation_w);
+    text.constant("MULTIPLIER", w.lens[0] / conv.groups());
+    let unrolled = side_h.tile > 1 || taps_h * taps_w <= UNROLLED;
+    text.constant("ROWS_UNROLLED", if unrolled { taps_h + WINDOW } else { 1 });
+    text.constant("CHANNEL_THREADS", channel_threads).constant("STRIPS", spread.strips);
+    text.constant("ROWS", spread.rows).constant("PLANES", spread.planes);
+    text.constant("THREADS", threads).constant("BLOCKS", wanted.blocks);
+    for (name, volume) in [("X", &x), ("Y", &y)] {
+        text.constant(&format!("{name}_C"), volume.strides[1])
+            .constant(&format!("{name}_W"), volume.strides[4]);
+    }
+    text.output(&y).strides("x", &x.strides).strides("y", &y.strides);
+    text.size("w_k", w.strides[0]).size("w_h", w.strides[3]).size("w_w", w.strides[4]);
+    text.size("in_h", x.lens[3]).size("in_w", x.lens[4]).size("images", y.lens[0]).size("out_k", y.lens[1]);
+    text.size("image_step", image_blocks * images_at_once).divisor("block_columns", blocks[0]);
+    text.divisor("block_strips", blocks[1]).divisor("block_rows", blocks[2]);
+
+    let grid = of_an_image * image_blocks;
+    let geometry = Geometry { grid: [grid as u32, 1, 1], block: threads as u32, shared: 0 };
+    let along = if channels_last { "channels" } else { "columns" };
+    let detail = format!(
+        "tile {}x{}, {} {along} read and {} written at a time",
+        side_h.tile,
+        side_w.tile,
+        if channels_last { vector } else { x_vector },
+        if channels_last { vector } else { y_vector },
+    );
+    text.finish(vendor, problem, &[include_str!("../kernels/depthwise.cuh")], geometry, detail)
+}
