@@ -66,7 +66,7 @@ static BATCH_NORM: JitSolver<Cuda> = JitSolver::new(
     "cuda.batch_norm_training.v1",
     Algorithm::BatchNorm,
     &[DATA_TYPE, TRAINING],
-    |problem, _| batch_norm(VENDOR, problem),
+    |problem, arch| batch_norm(VENDOR, problem, units(arch)),
 );
 
 static DIRECT: JitSolver<Cuda> = JitSolver::new(

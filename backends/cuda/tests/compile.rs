@@ -47,6 +47,28 @@ fn conv(
     Problem { input, output, ops, math: MathMode::Precise }
 }
 
+/// A depthwise convolution with bias and activation.
+fn depthwise(
+    data_type: DataType,
+    layout: TensorLayout,
+    lens: [usize; 4],
+    multiplier: usize,
+    taps: usize,
+    stride: usize,
+) -> Problem {
+    let channels = lens[1];
+    let conv = ConvolutionDescriptor::new_2d([taps / 2; 2], [stride; 2], [1, 1]).unwrap();
+    let conv = conv.with_groups(channels).unwrap();
+    let input = TensorDescriptor::with_layout(data_type, layout, &lens).unwrap();
+    let weights = [multiplier * channels, 1, taps, taps];
+    let weights = TensorDescriptor::with_layout(data_type, layout, &weights).unwrap();
+    let output = conv.forward_output(&input, &weights).unwrap();
+    let bias = TensorDescriptor::nchw(data_type, [1, multiplier * channels, 1, 1]).unwrap();
+    let relu = Op::ActivationForward { mode: ActivationMode::Relu };
+    let ops = vec![Op::ConvForward { conv, weights }, Op::BiasForward { bias }, relu];
+    Problem { input, output, ops, math: MathMode::Precise }
+}
+
 /// Bias, batch-norm, residual, activation.
 fn chain(output: &[usize], data_type: DataType, layout: TensorLayout, mode: ActivationMode) -> Vec<Op> {
     let bias = |lens: &[usize]| Op::BiasForward {
@@ -69,8 +91,14 @@ fn element_wise(layout: TensorLayout, data_type: DataType, lens: [usize; 4], mod
 }
 
 /// Batch-norm for training with its activation.
-fn training(data_type: DataType, mode: BatchNormMode, act: ActivationMode, backward: bool) -> Problem {
-    let x = TensorDescriptor::nchw(data_type, [8, 16, 7, 5]).unwrap();
+fn training(
+    data_type: DataType,
+    layout: TensorLayout,
+    mode: BatchNormMode,
+    act: ActivationMode,
+    backward: bool,
+) -> Problem {
+    let x = TensorDescriptor::with_layout(data_type, layout, &[64, 16, 27, 25]).unwrap();
     let ops = if backward {
         vec![Op::BatchNormBackward { mode }, Op::ActivationBackward { mode: act }]
     } else {
@@ -236,16 +264,94 @@ fn cases() -> Vec<Case> {
             &["LDG.E.128", "STG.E.128"],
         ),
         (
-            "training.forward.f16.spatial",
-            "cuda.batch_norm_training.v1",
-            training(Half, BatchNormMode::Spatial, ActivationMode::Relu, false),
-            &["DADD"],
+            "element_wise.f16.nchw.planes_of_49",
+            "cuda.element_wise.v1",
+            element_wise(Nchw, Half, [64, 512, 7, 7], BatchNormMode::Spatial),
+            &["LDG.E.128", "STG.E.128"],
         ),
         (
-            "training.backward.f32.per_activation",
+            "element_wise.bf16.nchw.planes_of_6",
+            "cuda.element_wise.v1",
+            element_wise(Nchw, BFloat16, [64, 512, 2, 3], BatchNormMode::Spatial),
+            &["LDG.E.128", "STG.E.128"],
+        ),
+        (
+            "depthwise.f16.nhwc.3x3",
+            "cuda.conv_depthwise.v1",
+            depthwise(Half, Nhwc, [64, 96, 56, 56], 1, 3, 1),
+            &["LDG.E.64", "STG.E.64"],
+        ),
+        (
+            "depthwise.f32.nhwc.3x3s2",
+            "cuda.conv_depthwise.v1",
+            depthwise(Float, Nhwc, [64, 96, 56, 56], 1, 3, 2),
+            &["LDG.E.128", "STG.E.128"],
+        ),
+        (
+            "depthwise.bf16.nhwc.5x5",
+            "cuda.conv_depthwise.v1",
+            depthwise(BFloat16, Nhwc, [64, 240, 28, 28], 1, 5, 1),
+            &["LDG.E.64", "STG.E.64"],
+        ),
+        (
+            "depthwise.f32.nchw.3x3",
+            "cuda.conv_depthwise.v1",
+            depthwise(Float, Nchw, [64, 96, 56, 56], 1, 3, 1),
+            &["LDG.E.128", "STG.E.128"],
+        ),
+        (
+            "depthwise.f16.nchw.5x5s2",
+            "cuda.conv_depthwise.v1",
+            depthwise(Half, Nchw, [64, 144, 56, 56], 1, 5, 2),
+            &["LDG.E.128", "STG.E.64"],
+        ),
+        (
+            "depthwise.f16.nchw.planes_of_49",
+            "cuda.conv_depthwise.v1",
+            depthwise(Half, Nchw, [64, 960, 7, 7], 1, 3, 1),
+            &["FFMA"],
+        ),
+        (
+            "depthwise.f32.nchw.7x7",
+            "cuda.conv_depthwise.v1",
+            depthwise(Float, Nchw, [8, 96, 56, 56], 1, 7, 1),
+            &["FFMA"],
+        ),
+        (
+            "depthwise.f16.nhwc.13x13",
+            "cuda.conv_depthwise.v1",
+            depthwise(Half, Nhwc, [8, 96, 56, 56], 1, 13, 1),
+            &["FFMA"],
+        ),
+        (
+            "depthwise.bf16.nhwc.multiplier2",
+            "cuda.conv_depthwise.v1",
+            depthwise(BFloat16, Nhwc, [8, 32, 56, 56], 2, 3, 1),
+            &["LDG.E.64", "STG.E.64"],
+        ),
+        (
+            "training.forward.f16.nchw.spatial",
             "cuda.batch_norm_training.v1",
-            training(Float, BatchNormMode::PerActivation, ActivationMode::Relu, true),
-            &["DADD"],
+            training(Half, Nchw, BatchNormMode::Spatial, ActivationMode::Relu, false),
+            &["DADD", "LDG.E.128", "STG.E.128"],
+        ),
+        (
+            "training.forward.f16.nhwc.spatial",
+            "cuda.batch_norm_training.v1",
+            training(Half, Nhwc, BatchNormMode::Spatial, ActivationMode::Relu, false),
+            &["DADD", "LDG.E.128", "STG.E.128"],
+        ),
+        (
+            "training.backward.bf16.nhwc.spatial",
+            "cuda.batch_norm_training.v1",
+            training(BFloat16, Nhwc, BatchNormMode::Spatial, ActivationMode::Relu, true),
+            &["DADD", "LDG.E.128", "STG.E.128"],
+        ),
+        (
+            "training.backward.f32.nchw.per_activation",
+            "cuda.batch_norm_training.v1",
+            training(Float, Nchw, BatchNormMode::PerActivation, ActivationMode::Relu, true),
+            &["DADD", "LDG.E.128", "STG.E.128"],
         ),
     ]
 }
@@ -339,7 +445,7 @@ fn main() {
         trials.push(Trial::test(name, move || check("cuda.direct.v1", &problem, "sm_90a", &[])));
     }
     for mode in ActivationMode::ALL {
-        let problem = training(DataType::BFloat16, BatchNormMode::Spatial, mode, true);
+        let problem = training(DataType::BFloat16, TensorLayout::Nchw, BatchNormMode::Spatial, mode, true);
         let check = move || check("cuda.batch_norm_training.v1", &problem, "sm_90a", &[]);
         trials.push(Trial::test(format!("gradient.{mode}"), check));
     }

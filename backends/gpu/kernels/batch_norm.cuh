@@ -1,89 +1,210 @@
-// Batch-norm for training: a group of elements shares one mean, variance, scale and bias. GROUP_THREADS
-// threads read a group three times: twice for its sums, in f64 and in an order that never changes, once for
-// its results.
+// Batch-norm for training: a group of elements shares one mean, variance, scale and bias. A thread takes vectors of
+// V elements: of V neighbouring groups (ACROSS), or of places of one group that are neighbours. COLUMNS threads
+// beside each other stand for the groups of a block, LANES others walk over the groups' elements, twice: for the
+// sums, which f32 takes over a vector and f64, in an order that never changes, over all, and for the results.
 
-DEVICE void store(const Args& args, idx at, double v) {
-  T* y = (T*)args.y + at;
-  if (args.beta != 0.f) v += (double)args.beta * to_float(*y);
-  *y = from_float<T>((float)v);
-}
+constexpr int LANES = THREADS / COLUMNS;
+// Groups of a block.
+constexpr int GROUPS = ACROSS ? COLUMNS * V_MAX : 1;
 
-// Offsets of element `j` of a group in the input and in the output.
-struct Element {
-  idx x, y;
+// A thread's first group and the distance to the next in the parameters, the offsets of the groups' first elements,
+// which are neighbours, and the thread among the block's.
+struct Walk {
+  idx group, next, x, y;
+  int column, lane;
+  bool active;
 };
-DEVICE Element element_at(const Shape& s, idx group, idx j) {
-  const idx n = SPATIAL ? j / s.out_plane : j;
-  const idx c = SPATIAL ? group : group / s.out_plane;
-  const idx p = SPATIAL ? j % s.out_plane : group % s.out_plane;
-  const idx row = p / s.out_w, w = p % s.out_w, h = row % s.out_h, d = row / s.out_h;
-  return {n * s.x_n + c * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w,
-          n * s.y_n + c * s.y_c + d * s.y_d + h * s.y_h + w * s.y_w};
+
+// A group's channel and place, and its number among the parameters. Groups are counted in the order of memory: of
+// each place those of all channels, or of each channel those of all places.
+struct GroupPlace {
+  idx c, p, parameter;
+};
+DEVICE GroupPlace place_of_group(const Shape& s, idx slot) {
+  if (SPATIAL) return {slot, 0, slot};
+  if (CHANNELS_INNER) {
+    const idx p = s.channels.divide(slot), c = slot - p * s.channels.value;
+    return {c, p, c * s.plane.value + p};
+  }
+  const idx c = s.plane.divide(slot);
+  return {c, slot - c * s.plane.value, slot};
 }
 
-// 1 / v to the last bits but one, by Newton's steps: f64 division is a call, around which registers spill.
-DEVICE double reciprocal(double v) {
-  double r = __fdividef(1.f, (float)v);
-  r = r * (2.0 - v * r);
-  return r * (2.0 - v * r);
+// A vector: its offsets, and those of its elements that are of the group.
+struct Spot {
+  idx x, y;
+  int from, to;
+};
+
+// Vector number `i` of a walk.
+template <int V> DEVICE Spot spot_of(const Shape& s, const Walk& walk, idx i) {
+  if (ACROSS) {
+    if (LINEAR) return {walk.x + i * s.x_step, walk.y + i * s.y_step, 0, V};
+    const idx n = s.plane.divide(i), p = i - n * s.plane.value;
+    const idx row = p / s.out_w, w = p % s.out_w, h = row % s.out_h, d = row / s.out_h;
+    return {walk.x + n * s.x_n + d * s.x_d + h * s.x_h + w * s.x_w,
+            walk.y + n * s.y_n + d * s.y_d + h * s.y_h + w * s.y_w, 0, V};
+  }
+  // Vectors lie at multiples of their size, planes anywhere: the first and the last reach beyond the plane.
+  const idx n = V == 1 ? s.plane.divide(i) : s.plane_vectors.divide(i);
+  const idx start = walk.x + n * s.x_n;
+  const int before = (int)(start & (V - 1));
+  const idx p = (i - n * (V == 1 ? s.plane.value : s.plane_vectors.value)) * V - before;
+  const idx left = s.plane.value - p;
+  return {start + p, walk.y + n * s.y_n + p, p < 0 ? before : 0, left < V ? (left < 0 ? 0 : (int)left) : V};
 }
 
-// The sum over the threads of a group, for all of them.
-DEVICE double group_sum(double v) {
-  if (GROUP_THREADS == 1) return v;
-  __shared__ double sums[GROUP_THREADS];
-  sums[threadIdx.x] = v;
-  for (int half = GROUP_THREADS / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+template <int V> DEVICE void load(const T* from, const Spot& spot, Packed<V>& v) {
+  if (spot.from == 0 && spot.to == V) {
+    v = *(const Packed<V>*)(from + spot.x);
+    return;
+  }
+  v = {};
+#pragma unroll
+  for (int e = 0; e < V; e++)
+    if (e >= spot.from && e < spot.to) v.set(e, from[spot.x + e]);
+}
+
+// Calls `body(spot, a vector of each of the inputs)` for every vector of a walk; several are on their way at once.
+template <int V, int INPUTS, class Body>
+DEVICE void each_vector(const Shape& s, const Walk& walk, const T* const (&inputs)[INPUTS], Body body) {
+  constexpr int UNROLL = INPUTS == 1 ? 4 : 2;
+  const idx vectors = ACROSS ? s.count : V == 1 ? s.count : s.images * s.plane_vectors.value;
+#pragma unroll 1
+  for (idx first = walk.lane; first < vectors; first += UNROLL * LANES) {
+    Spot spot[UNROLL];
+    Packed<V> v[UNROLL][INPUTS];
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+      if (first + u * LANES >= vectors) break;
+      spot[u] = spot_of<V>(s, walk, first + u * LANES);
+#pragma unroll
+      for (int i = 0; i < INPUTS; i++) load<V>(inputs[i], spot[u], v[u][i]);
+    }
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+      if (first + u * LANES >= vectors) break;
+      body(spot[u], v[u]);
+    }
+  }
+}
+
+// Writes what of a vector is of the group.
+template <int V> DEVICE void store(const Args& args, const Spot& spot, float* v) {
+  if (spot.from == 0 && spot.to == V) {
+    write_vector<V>(args, spot.y, v);
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < V; e++)
+    if (e >= spot.from && e < spot.to) write_vector<1>(args, spot.y + e, v + e);
+}
+
+// The sums over all lanes of each of a block's groups, N of a thread, into shared memory: each of PARTS threads adds
+// every PARTS-th lane's, then one thread adds those. Number `i` of a column is at i * COLUMNS + column.
+template <int N> DEVICE void group_sums(const Walk& walk, const double (&v)[N], double* totals) {
+  constexpr int WIDTH = COLUMNS * N, PARTS = LANES < 16 ? LANES : 16;
+  if (LANES == 1) {
+#pragma unroll
+    for (int i = 0; i < N; i++) totals[i * COLUMNS + walk.column] = v[i];
+    return;
+  }
+  __shared__ double lanes[LANES * WIDTH];
+  __shared__ double parts[PARTS * WIDTH];
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    if (walk.lane < LANES) lanes[walk.lane * WIDTH + i * COLUMNS + walk.column] = v[i];
+  __syncthreads();
+  for (int t = threadIdx.x; t < PARTS * WIDTH; t += THREADS) {
+    double sum = 0.0;
+    for (int lane = t / WIDTH; lane < LANES; lane += PARTS) sum += lanes[lane * WIDTH + t % WIDTH];
+    parts[t] = sum;
   }
   __syncthreads();
-  const double sum = sums[0];
-  __syncthreads();
-  return sum;
+  for (int t = threadIdx.x; t < WIDTH; t += THREADS) {
+    double sum = 0.0;
+    for (int part = 0; part < PARTS; part++) sum += parts[part * WIDTH + t];
+    totals[t] = sum;
+  }
 }
 
 // Gradients of the activations with respect to their input x, given their output y. MIOpen's: that of POWER
 // leaves dy out.
-constexpr double LEAST = sizeof(T) == 4 ? 1e-6 : 1e-4;
-DEVICE double grad_pasthru(double, double, double dy, const Op&) { return dy; }
-DEVICE double grad_logistic(double, double y, double dy, const Op&) { return dy * y * (1.0 - y); }
-DEVICE double grad_tanh(double, double y, double dy, const Op& o) {
-  return fabs((double)o.b) <= LEAST ? 0.0 : dy * o.a * (o.b - y * y / o.b);
+constexpr float LEAST = sizeof(T) == 4 ? 1e-6f : 1e-4f;
+DEVICE float grad_pasthru(float, float, float dy, const Op&) { return dy; }
+DEVICE float grad_logistic(float, float y, float dy, const Op&) { return dy * y * (1.f - y); }
+DEVICE float grad_tanh(float, float y, float dy, const Op& o) {
+  return fabsf(o.b) <= LEAST ? 0.f : dy * o.a * (o.b - y * y / o.b);
 }
-DEVICE double grad_relu(double x, double, double dy, const Op&) { return x > 0.0 ? dy : 0.0; }
-DEVICE double grad_softrelu(double x, double, double dy, const Op&) {
-  const double e = exp(fmin(x, 50.0));
-  return dy * e / (1.0 + e);
+DEVICE float grad_relu(float x, float, float dy, const Op&) { return x > 0.f ? dy : 0.f; }
+DEVICE float grad_softrelu(float x, float, float dy, const Op&) {
+  const float e = expf(fminf(x, 50.f));
+  return dy * e / (1.f + e);
 }
-DEVICE double grad_abs(double x, double, double dy, const Op&) { return x > 0.0 ? dy : -dy; }
-DEVICE double grad_power(double x, double y, double, const Op& o) {
-  const double base = o.a + (double)o.b * x;
-  return base <= LEAST ? 0.0 : (double)o.b * o.c * y / base;
+DEVICE float grad_abs(float x, float, float dy, const Op&) { return x > 0.f ? dy : -dy; }
+DEVICE float grad_power(float x, float y, float, const Op& o) {
+  const float base = fmaf(o.b, x, o.a);
+  return base <= LEAST ? 0.f : o.b * o.c * y / base;
 }
-DEVICE double grad_clippedrelu(double x, double, double dy, const Op& o) { return x > 0.0 && x <= o.a ? dy : 0.0; }
-DEVICE double grad_leakyrelu(double x, double, double dy, const Op& o) { return x > 0.0 ? dy : o.a * dy; }
-DEVICE double grad_elu(double x, double y, double dy, const Op& o) { return x > 0.0 ? dy : dy * (y + o.a); }
-DEVICE double grad_clamp(double x, double, double dy, const Op& o) { return x > o.a && x <= o.b ? dy : 0.0; }
+DEVICE float grad_clippedrelu(float x, float, float dy, const Op& o) { return x > 0.f && x <= o.a ? dy : 0.f; }
+DEVICE float grad_leakyrelu(float x, float, float dy, const Op& o) { return x > 0.f ? dy : o.a * dy; }
+DEVICE float grad_elu(float x, float y, float dy, const Op& o) { return x > 0.f ? dy : dy * (y + o.a); }
+DEVICE float grad_clamp(float x, float, float dy, const Op& o) { return x > o.a && x <= o.b ? dy : 0.f; }
 
 // Pointers of the batch-norm, which fill two places among the operators; the activation is behind them.
 template <class P> DEVICE P* operand(const Args& args, int i) { return (P*)args.op[i / 4].p[i % 4]; }
 
-DEVICE void forward(const Args& args, idx group, int lane) {
-  const Shape& s = args.shape;
-  const T* input = (const T*)args.x;
-  const double count = s.count;
-  double sum = 0.0;
-  for (idx j = lane; j < s.count; j += GROUP_THREADS) sum += to_float(input[element_at(s, group, j).x]);
-  const double mean = group_sum(sum) / count;
-  sum = 0.0;
-  for (idx j = lane; j < s.count; j += GROUP_THREADS) {
-    const double d = to_float(input[element_at(s, group, j).x]) - mean;
-    sum += d * d;
+// A number of a group for the element `e` of a vector.
+template <int V> DEVICE int of_element(int e) { return ACROSS ? e : 0; }
+
+// Calls `body(t, parameter)` for each of the block's groups, number `t` of the totals, once: on one of its threads.
+template <int N, class Body> DEVICE void each_group(const Shape& s, int part, Body body) {
+  for (int t = threadIdx.x; t < COLUMNS * N; t += THREADS) {
+    const idx slot = (idx)blockIdx.x * GROUPS + t % COLUMNS * (ACROSS ? V_MAX : 1) + part + t / COLUMNS;
+    if (slot < s.groups) body(t, place_of_group(s, slot).parameter);
   }
-  const double variance = group_sum(sum) / count;
-  const double inv_std = 1.0 / sqrt(variance + args.op[0].a);
-  if (lane == 0) {
+}
+
+// What the groups' elements are multiplied and moved by.
+struct Line {
+  float mean, factor, bias;
+};
+
+template <int V> DEVICE void forward(const Args& args, const Walk& walk, int part) {
+  constexpr int N = ACROSS ? V : 1;
+  __shared__ double sums[COLUMNS * N], squares[COLUMNS * N];
+  __shared__ float pivots[COLUMNS * N];
+  __shared__ Line lines[COLUMNS * N];
+  const Shape& s = args.shape;
+  const T* const inputs[1] = {(const T*)args.x};
+  // Sums of the distances from the group's first element: the squares of small numbers keep their digits.
+  float pivot[N] = {};
+  double sum[N] = {}, square[N] = {};
+  if (walk.active) {
+#pragma unroll
+    for (int i = 0; i < N; i++) pivot[i] = to_float(inputs[0][walk.x + i]);
+    each_vector<V>(s, walk, inputs, [&](const Spot& spot, const Packed<V>* v) {
+      float a = 0.f, b = 0.f;
+#pragma unroll
+      for (int e = 0; e < V; e++) {
+        if (ACROSS) a = 0.f, b = 0.f;
+        const float d = v[0].at(e) - pivot[of_element<V>(e)];
+        if (e >= spot.from && e < spot.to) a += d, b = fmaf(d, d, b);
+        if (ACROSS || e + 1 == V) sum[of_element<V>(e)] += a, square[of_element<V>(e)] += b;
+      }
+    });
+  }
+  if (walk.lane == 0) {
+#pragma unroll
+    for (int i = 0; i < N; i++) pivots[i * COLUMNS + walk.column] = pivot[i];
+  }
+  group_sums<N>(walk, sum, sums);
+  group_sums<N>(walk, square, squares);
+  __syncthreads();
+  each_group<N>(s, part, [&](int t, idx group) {
+    const double count = s.count, apart = sums[t] / count, mean = pivots[t] + apart;
+    const double spread = squares[t] / count - apart * apart, variance = spread < 0.0 ? 0.0 : spread;
+    const double inv_std = 1.0 / sqrt(variance + args.op[0].a);
     const double f = args.op[0].b, unbiased = count > 1.0 ? variance * count / (count - 1.0) : variance;
     float* saved_mean = operand<float>(args, 2);
     float* saved_inv_std = operand<float>(args, 3);
@@ -93,52 +214,122 @@ DEVICE void forward(const Args& args, idx group, int lane) {
     if (saved_inv_std) saved_inv_std[group] = (float)inv_std;
     if (running_mean) running_mean[group] = (float)((1.0 - f) * running_mean[group] + f * mean);
     if (running_variance) running_variance[group] = (float)((1.0 - f) * running_variance[group] + f * unbiased);
-  }
-  const double scale = operand<const float>(args, 0)[group], bias = operand<const float>(args, 1)[group];
-  for (idx j = lane; j < s.count; j += GROUP_THREADS) {
-    const Element at = element_at(s, group, j);
-    double y = args.op[0].alpha * (scale * ((to_float(input[at.x]) - mean) * inv_std) + bias);
-    if (HAS_ACTIVATION) y = args.op[2].alpha * ACTIVATION((float)y, args.op[2]);
-    store(args, at.y, y);
-  }
+    lines[t] = {(float)mean, (float)(operand<const float>(args, 0)[group] * inv_std),
+                operand<const float>(args, 1)[group]};
+  });
+  __syncthreads();
+  if (!walk.active) return;
+  Line line[N];
+#pragma unroll
+  for (int i = 0; i < N; i++) line[i] = lines[i * COLUMNS + walk.column];
+  each_vector<V>(s, walk, inputs, [&](const Spot& spot, const Packed<V>* v) {
+    float y[V];
+#pragma unroll
+    for (int e = 0; e < V; e++) {
+      const Line& of = line[of_element<V>(e)];
+      y[e] = args.op[0].alpha * batch_norm(v[0].at(e), of.mean, of.factor, of.bias);
+      if (HAS_ACTIVATION) y[e] = args.op[2].alpha * ACTIVATION(y[e], args.op[2]);
+    }
+    store<V>(args, spot, y);
+  });
 }
 
-DEVICE void backward(const Args& args, idx group, int lane) {
+template <int V> DEVICE void backward(const Args& args, const Walk& walk, int part) {
+  constexpr int N = ACROSS ? V : 1, INPUTS = HAS_ACTIVATION ? 3 : 2;
+  __shared__ double scale_diffs[COLUMNS * N], bias_diffs[COLUMNS * N];
   const Shape& s = args.shape;
-  const T* x = operand<const T>(args, 0);
-  const double scale = operand<const float>(args, 1)[group], bias = operand<const float>(args, 2)[group];
-  const double mean = operand<const float>(args, 5)[group], inv_std = operand<const float>(args, 6)[group];
+  const T* const all[3] = {(const T*)args.x, operand<const T>(args, 0), (const T*)args.op[OPS - 1].p[0]};
+  const T* inputs[INPUTS];
+#pragma unroll
+  for (int i = 0; i < INPUTS; i++) inputs[i] = all[i];
+  float scale[N], bias[N], mean[N], inv_std[N];
+  if (walk.active) {
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      const idx group = walk.group + i * walk.next;
+      scale[i] = operand<const float>(args, 1)[group];
+      bias[i] = operand<const float>(args, 2)[group];
+      mean[i] = operand<const float>(args, 5)[group];
+      inv_std[i] = operand<const float>(args, 6)[group];
+    }
+  }
   // An element as it was normalised, and its gradient behind the activation.
-  const auto gradient = [&](idx at, double& normalised) {
-    normalised = (to_float(x[at]) - mean) * inv_std;
-    const double dy = to_float(((const T*)args.x)[at]);
+  const auto gradient = [&](const Packed<V>* v, int e, float& normalised) {
+    const int i = of_element<V>(e);
+    normalised = (v[1].at(e) - mean[i]) * inv_std[i];
+    const float dy = v[0].at(e);
     if (!HAS_ACTIVATION) return dy;
-    const double y = to_float(((const T*)args.op[2].p[0])[at]);
-    return args.op[2].alpha * GRADIENT(scale * normalised + bias, y, dy, args.op[2]);
+    const Op& op = args.op[OPS - 1];
+    return op.alpha * GRADIENT(fmaf(scale[i], normalised, bias[i]), v[INPUTS - 1].at(e), dy, op);
   };
-  double dscale = 0.0, dbias = 0.0, normalised;
-  for (idx j = lane; j < s.count; j += GROUP_THREADS) {
-    const double dy = gradient(element_at(s, group, j).x, normalised);
-    dscale += dy * normalised;
-    dbias += dy;
+  double dscale[N] = {}, dbias[N] = {};
+  if (walk.active) {
+    each_vector<V>(s, walk, inputs, [&](const Spot& spot, const Packed<V>* v) {
+      float a = 0.f, b = 0.f;
+#pragma unroll
+      for (int e = 0; e < V; e++) {
+        if (ACROSS) a = 0.f, b = 0.f;
+        float normalised;
+        const float dy = gradient(v, e, normalised);
+        if (e >= spot.from && e < spot.to) a = fmaf(dy, normalised, a), b += dy;
+        if (ACROSS || e + 1 == V) dscale[of_element<V>(e)] += a, dbias[of_element<V>(e)] += b;
+      }
+    });
   }
-  dscale = group_sum(dscale);
-  dbias = group_sum(dbias);
-  if (lane == 0) {
-    operand<float>(args, 3)[group] = (float)dscale;
-    operand<float>(args, 4)[group] = (float)dbias;
+  group_sums<N>(walk, dscale, scale_diffs);
+  group_sums<N>(walk, dbias, bias_diffs);
+  __syncthreads();
+  each_group<N>(s, part, [&](int t, idx group) {
+    operand<float>(args, 3)[group] = (float)scale_diffs[t];
+    operand<float>(args, 4)[group] = (float)bias_diffs[t];
+  });
+  if (!walk.active) return;
+  const double share = 1.0 / (double)s.count;
+  float factor[N], offset[N], slope[N];
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    factor[i] = args.op[0].alpha * (scale[i] * inv_std[i]);
+    offset[i] = (float)(bias_diffs[i * COLUMNS + walk.column] * share);
+    slope[i] = (float)(scale_diffs[i * COLUMNS + walk.column] * share);
   }
-  const double count = s.count, factor = args.op[0].alpha * (scale * inv_std * reciprocal(count));
-  for (idx j = lane; j < s.count; j += GROUP_THREADS) {
-    const Element at = element_at(s, group, j);
-    const double dy = gradient(at.x, normalised);
-    store(args, at.y, factor * (count * dy - dbias - normalised * dscale));
+  each_vector<V>(s, walk, inputs, [&](const Spot& spot, const Packed<V>* v) {
+    float dx[V];
+#pragma unroll
+    for (int e = 0; e < V; e++) {
+      const int i = of_element<V>(e);
+      float normalised;
+      const float dy = gradient(v, e, normalised);
+      dx[e] = factor[i] * (dy - offset[i] - normalised * slope[i]);
+    }
+    store<V>(args, spot, dx);
+  });
+}
+
+template <int V> DEVICE void all(const Args& args) {
+  const Shape& s = args.shape;
+#pragma unroll 1
+  for (int part = 0; part < (ACROSS ? V_MAX : V); part += V) {
+    Walk walk;
+    walk.column = threadIdx.x % COLUMNS;
+    walk.lane = threadIdx.x / COLUMNS;
+    const idx slot = (idx)blockIdx.x * GROUPS + walk.column * (ACROSS ? V_MAX : 1) + part;
+    walk.active = walk.lane < LANES && slot < s.groups;
+    const GroupPlace place = place_of_group(s, slot);
+    walk.group = place.parameter;
+    walk.next = !SPATIAL && CHANNELS_INNER ? (idx)s.plane.value : 1;
+    const idx row = place.p / s.out_w, w = place.p % s.out_w, h = row % s.out_h, d = row / s.out_h;
+    walk.x = place.c * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w;
+    walk.y = place.c * s.y_c + d * s.y_d + h * s.y_h + w * s.y_w;
+    if (BACKWARD) backward<V>(args, walk, part); else forward<V>(args, walk, part);
   }
 }
 
-KERNEL(256, 1) {
-  const idx group = (idx)blockIdx.x * (256 / GROUP_THREADS) + threadIdx.x / GROUP_THREADS;
-  if (group >= args.shape.groups) return;
-  const int lane = threadIdx.x % GROUP_THREADS;
-  if (BACKWARD) backward(args, group, lane); else forward(args, group, lane);
+KERNEL(THREADS, 1) {
+  constexpr int BYTES = V_MAX * (int)sizeof(T);
+  bool aligned = is_aligned(args.x, BYTES) && is_aligned(args.y, BYTES);
+  if (BACKWARD) {
+    aligned = aligned && is_aligned(args.op[0].p[0], BYTES);
+    if (HAS_ACTIVATION) aligned = aligned && is_aligned(args.op[OPS - 1].p[0], BYTES);
+  }
+  if (aligned) all<V_MAX>(args); else all<1>(args);
 }

@@ -70,7 +70,7 @@ static BATCH_NORM: JitSolver<Rocm> = JitSolver::new(
     "rocm.batch_norm_training.v1",
     Algorithm::BatchNorm,
     &[DATA_TYPE, TRAINING],
-    |problem, _| batch_norm(VENDOR, problem),
+    |problem, arch| batch_norm(VENDOR, problem, units(arch)),
 );
 
 static DIRECT: JitSolver<Rocm> = JitSolver::new(
