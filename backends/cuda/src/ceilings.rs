@@ -111,7 +111,7 @@ fn load(
             BackendError::Driver { backend: BACKEND, call: "nvrtcCompileProgram", text }
         }
     })?;
-    CudaFunction::load(device, &compiled.cubin, geometry)
+    CudaFunction::load(device, &compiled.image, geometry)
 }
 
 /// The shortest of a few times.

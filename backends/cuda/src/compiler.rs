@@ -1,12 +1,11 @@
 //! NVRTC: text to a cubin for one architecture. Needs no device and no driver.
 
-use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use fuseplan_api::BackendError;
-use fuseplan_gpu::CompileFailure;
+use fuseplan_gpu::{CompileFailure, Compiled, Memo};
 
 use crate::sys::{Nvrtc, Opaque, Status};
 use crate::{BACKEND, library};
@@ -29,34 +28,11 @@ pub(crate) fn version() -> String {
     format!("NVRTC {major}.{minor}")
 }
 
-/// A cubin, and what the compiler said about its registers and memory.
-#[derive(Debug, Clone)]
-pub struct Compiled {
-    /// The machine code.
-    pub cubin: Arc<[u8]>,
-    /// The compiler's log: registers, shared memory, stack, spills.
-    pub log: String,
-}
-
-/// Most cubins that are remembered; then all are forgotten.
-const CAPACITY: usize = 1024;
-
-/// Compiles a text, or remembers what came of it: plans that differ in sizes alone have the same text.
+/// Compiles a text to a cubin, or remembers what came of it. The log says what it takes: registers, shared
+/// memory, stack, spills.
 pub(crate) fn compile(source: &str, arch: &str) -> Result<Compiled, CompileFailure> {
-    type Known = HashMap<(String, String), Compiled>;
-    static KNOWN: OnceLock<Mutex<Known>> = OnceLock::new();
-    let known = || KNOWN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    let key = (source.to_string(), arch.to_string());
-    if let Some(compiled) = known().get(&key) {
-        return Ok(compiled.clone());
-    }
-    // Others may compile meanwhile; the same text gives the same cubin.
-    let compiled = translate(source, arch)?;
-    let mut known = known();
-    if known.len() >= CAPACITY {
-        known.clear();
-    }
-    Ok(known.entry(key).or_insert(compiled).clone())
+    static KNOWN: OnceLock<Memo> = OnceLock::new();
+    KNOWN.get_or_init(Memo::default).get_or_compile(source, arch, translate)
 }
 
 /// The error of a function of NVRTC's.
@@ -113,7 +89,7 @@ impl Program {
             }
             other => other,
         })?;
-        Ok(Compiled { cubin: self.cubin()?.into(), log })
+        Ok(Compiled { image: self.cubin()?.into(), log })
     }
 
     fn cubin(&self) -> Result<Vec<u8>, BackendError> {

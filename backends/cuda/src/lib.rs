@@ -22,8 +22,8 @@ use std::sync::Arc;
 use fuseplan_api::{Backend, BackendError, Device, DeviceInfo, Discovery, Problem, Solver};
 use fuseplan_gpu::{CompileFailure, Kernel};
 
-pub use compiler::Compiled;
 pub use device::{CudaDevice, current_device};
+pub use fuseplan_gpu::Compiled;
 pub use graph::{Graph, GraphExec, RawGraph, RawGraphExec, RawNode};
 pub use library::FOLDERS;
 

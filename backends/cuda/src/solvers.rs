@@ -183,7 +183,7 @@ impl Runtime for Cuda {
     type Function = CudaFunction;
 
     fn compile(source: &str, arch: &str) -> Result<Arc<[u8]>, CompileFailure> {
-        compiler::compile(source, arch).map(|compiled| compiled.cubin)
+        compiler::compile(source, arch).map(|compiled| compiled.image)
     }
 
     fn load(

@@ -389,7 +389,7 @@ fn check(solver: &str, problem: &Problem, arch: &str, wanted: &[&str]) -> Result
     if !compiled.log.contains(spills) || compiled.log.contains("warning") {
         return Err(format!("{} for {arch}: {}", kernel.detail, compiled.log).into());
     }
-    if let Some(text) = disassemble(&compiled.cubin)? {
+    if let Some(text) = disassemble(&compiled.image)? {
         for instruction in wanted {
             if !text.contains(instruction) {
                 return Err(format!("{} for {arch} has no {instruction}", kernel.detail).into());
