@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_product_and_a_shift_divide() {
-        let divide = |n: u64, (multiplier, shift): (u32, u32)| n * u64::from(multiplier) >> shift;
+        let divide = |n: u64, (multiplier, shift): (u32, u32)| (n * u64::from(multiplier)) >> shift;
         let divisors = (1..=4096).chain((12..31).flat_map(|bit| [(1 << bit) - 1, 1 << bit, (1 << bit) + 1]));
         for divisor in divisors {
             let number = reciprocal(divisor);
