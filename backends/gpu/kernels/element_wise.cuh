@@ -2,8 +2,6 @@
 // A block asks for its elements, then makes a table of the channels that they are of, then finishes them. An
 // element is read and written by one thread only, so the output may be the input.
 
-DYNAMIC_SHARED(Channel, table);
-
 template <int V> DEVICE void widen(const Packed<V>& from, float* v) {
 #pragma unroll
   for (int i = 0; i < V; i++) v[i] = from.at(i);
@@ -11,7 +9,7 @@ template <int V> DEVICE void widen(const Packed<V>& from, float* v) {
 
 // Channels last: threads of a block stand for vectors of channels (CHANNEL_THREADS) and pixels; a thread
 // keeps its channels and walks over pixels.
-template <int V> DEVICE void channels_last(const Args& args) {
+template <int V> DEVICE void channels_last(const Args& args, Channel* table) {
   constexpr int PIXELS = THREADS / CHANNEL_THREADS;
   const Shape& s = args.shape;
   const idx first_k = (idx)blockIdx.y * CHANNEL_THREADS * V_MAX, step = (idx)gridDim.x * PIXELS;
@@ -59,7 +57,7 @@ template <int V> DEVICE void channels_last(const Args& args) {
 
 // Channels first: the tensor as one row of elements, of which a block takes THREADS * UNROLL vectors. A
 // vector may cross into the next plane.
-template <int V> DEVICE void channels_first(const Args& args) {
+template <int V> DEVICE void channels_first(const Args& args, Channel* table) {
   constexpr int TILE = THREADS * UNROLL * V_MAX;
   const Shape& s = args.shape;
   const idx first = (idx)blockIdx.x * TILE;
@@ -130,11 +128,13 @@ template <int V> DEVICE void channels_first(const Args& args) {
   }
 }
 
-template <int V> DEVICE void all(const Args& args) {
-  if (CHANNELS_LAST) channels_last<V>(args); else channels_first<V>(args);
+template <int V> DEVICE void all(const Args& args, Channel* table) {
+  if (CHANNELS_LAST) channels_last<V>(args, table); else channels_first<V>(args, table);
 }
 
 KERNEL(THREADS, 4) {
+  DYNAMIC_SHARED(char, shared);
+  Channel* table = (Channel*)shared;
   constexpr int BYTES = V_MAX * (int)sizeof(T);
-  if (is_aligned(args.x, BYTES) && is_aligned(args.y, BYTES)) all<V_MAX>(args); else all<1>(args);
+  if (is_aligned(args.x, BYTES) && is_aligned(args.y, BYTES)) all<V_MAX>(args, table); else all<1>(args, table);
 }
