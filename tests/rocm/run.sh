@@ -10,8 +10,10 @@
 #   tests/rocm/run.sh [STEP…]
 #
 # HIP is unpacked from Debian's archive into target/rocm. Where that cannot be reached, or has no such version any
-# more, what needs it is skipped, loudly; with REQUIRE_HIP=1 that is a failure. Of the suite's cases one in
-# FUSEPLAN_TEST_EVERY is simulated; by default so few that it takes two minutes, with 1 all of them.
+# more, what needs it is skipped, loudly; with REQUIRE_HIP=1 that is a failure. Of the kernels, and of the suite's
+# cases, one in FUSEPLAN_TEST_EVERY is taken; by default so few that it takes a few minutes, with 1 all of them.
+#
+# Tests are named among those of the whole workspace, so that what `cargo test --workspace` built serves here too.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
@@ -58,29 +60,29 @@ compiled() {
     shift 2
     # The compiler keeps what it made; this is about what it makes.
     AMD_COMGR_CACHE=0 CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$work/hip$major/run REQUIRE_HIPRTC=1 \
-        FUSEPLAN_TEST_EVERY=$every FUSEPLAN_TEST_ARCHS="$*" \
-        cargo test -q --locked -p fuseplan-rocm --test compile >"$work/compile$major-$1.log" 2>&1 ||
+        FUSEPLAN_TEST_EVERY=${FUSEPLAN_TEST_EVERY:-$every} FUSEPLAN_TEST_ARCHS="$*" \
+        cargo test -q --locked --workspace --exclude fuseplan-cuda --test compile >"$work/compile$major-$1.log" 2>&1 ||
         { cat "$work/compile$major-$1.log"; return 1; }
     echo "HIP $major, $*: $(grep '^test result' "$work/compile$major-$1.log")"
 }
 
 step_compile() {
     local features=:sramecc+:xnack- first
-    cargo test -q --locked -p fuseplan-rocm --test compile --no-run
+    cargo test -q --locked --workspace --exclude fuseplan-cuda --test compile --no-run
     # A process compiles one kernel at a time.
     if hip 7; then
-        compiled 7 1 gfx942$features & first=$!
-        compiled 7 1 gfx1201
+        compiled 7 4 gfx942$features & first=$!
+        compiled 7 4 gfx1201
         wait $first
-        compiled 7 4 gfx90a$features gfx950$features gfx1101 & first=$!
-        compiled 7 4 gfx1100 gfx1151 gfx1200
+        compiled 7 12 gfx90a$features gfx950$features gfx1101 & first=$!
+        compiled 7 12 gfx1100 gfx1151 gfx1200
         wait $first
     else
         skip compile 7
     fi
     if hip 6; then
-        compiled 6 9 gfx90a$features gfx942$features gfx1100 & first=$!
-        compiled 6 9 gfx950$features gfx1201
+        compiled 6 20 gfx90a$features gfx942$features gfx1100 & first=$!
+        compiled 6 20 gfx950$features gfx1201
         wait $first
     else
         skip compile 6
@@ -97,15 +99,15 @@ step_simulate() {
     simulated() {
         ROCM_PATH=$work/fake FAKE_HIP_KERNELS=$work/kernels FAKE_HIP_ARCHS=$1 MIOPEN_DISABLE_CACHE=1 \
             FUSEPLAN_TEST_EVERY=${FUSEPLAN_TEST_EVERY:-$2} REQUIRE_BACKEND=rocm \
-            cargo test -q --locked --test rocm >"$work/simulate.log" 2>&1 ||
+            cargo test -q --locked --workspace --test rocm >"$work/simulate.log" 2>&1 ||
             { grep -v '^\.*$' "$work/simulate.log" | tail -n 200; return 1; }
         echo "$1, simulated: $(grep '^test result' "$work/simulate.log")"
     }
     # Each kind of matrix instruction, and the processor whose plans have none.
-    simulated gfx942:sramecc+:xnack- 30
-    simulated gfx950:sramecc+:xnack- 100
-    simulated gfx1100 90
-    simulated gfx1201 90
+    simulated gfx942:sramecc+:xnack- 60
+    simulated gfx950:sramecc+:xnack- 200
+    simulated gfx1100 180
+    simulated gfx1201 180
 }
 
 mkdir -p "$work"
