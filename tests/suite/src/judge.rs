@@ -13,11 +13,20 @@ use crate::oracle::{self, F32_ROUNDOFF, Field, TF32_PRODUCT, five};
 /// MIOpen's limit of the root mean square error over the range, in units of the type's epsilon.
 const MIOPEN_TOLERANCE: f64 = 80.0;
 
-/// Puts a case through every solver that takes it, in every tier that it is in; or through its refusal.
+/// Which of the solvers that take a case have to compute it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Solvers {
+    /// Every one.
+    All,
+    /// The one that a plan gets.
+    Chosen,
+}
+
+/// Puts a case through the solvers that take it, in every tier that it is in; or through its refusal.
 ///
 /// # Errors
 /// What is wrong, with the first bad element and how to see it again.
-pub fn judge(library: &Library, case: &Case, seed: u64) -> Result<(), String> {
+pub fn judge(library: &Library, case: &Case, seed: u64, solvers: Solvers) -> Result<(), String> {
     match &case.refused {
         Some(refused) => judge_refusal(library, case, refused, seed),
         None => {
@@ -34,13 +43,23 @@ pub fn judge(library: &Library, case: &Case, seed: u64) -> Result<(), String> {
                     |tier: &(Tier, _)| (tier.0 != Tier::Special).then_some((tier.0, MathMode::AllowTf32));
                 tiers.extend(tiers.clone().iter().filter_map(tf32));
             }
-            tiers.into_iter().try_for_each(|(tier, math)| judge_tier(library, case, tier, math, seed))
+            // With TF32 allowed only the solver that is chosen for it is of interest.
+            let solvers = |math| if math == MathMode::Precise { solvers } else { Solvers::Chosen };
+            tiers
+                .into_iter()
+                .try_for_each(|(tier, math)| judge_tier(library, case, tier, math, seed, solvers(math)))
         }
     }
 }
 
-/// Every solver that takes the case has to pass, if TF32 is allowed the one that is chosen.
-fn judge_tier(library: &Library, case: &Case, tier: Tier, math: MathMode, seed: u64) -> Result<(), String> {
+fn judge_tier(
+    library: &Library,
+    case: &Case,
+    tier: Tier,
+    math: MathMode,
+    seed: u64,
+    solvers: Solvers,
+) -> Result<(), String> {
     let mut case = case.clone();
     let mut roundoff = F32_ROUNDOFF;
     let mut product = if math == MathMode::Precise { 0.0 } else { TF32_PRODUCT };
@@ -56,7 +75,7 @@ fn judge_tier(library: &Library, case: &Case, tier: Tier, math: MathMode, seed: 
     let chosen = library.compile(&built, None).map_err(|refusal| unexpected(&case, "", &refusal))?;
     let mut first = None;
     for solver in library.solvers() {
-        if math != MathMode::Precise && *solver != chosen.info().solver {
+        if solvers == Solvers::Chosen && *solver != chosen.info().solver {
             continue;
         }
         let compiled = match library.compile(&built, Some(solver)) {

@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, FormatSetting, Trial};
 
+use judge::Solvers;
 use library::Library;
 
 /// Random cases of a run, if `FUSEPLAN_TEST_CASES` does not say otherwise.
@@ -32,8 +33,10 @@ const RANDOM_CASES: usize = 2_000;
 ///
 /// Environment: `FUSEPLAN_TEST_SEED` (a number, 0 by default) draws other data and other random cases;
 /// `FUSEPLAN_TEST_CASES` says how many of the latter; of all of them one in `FUSEPLAN_TEST_EVERY` runs, always
-/// the same ones. A backend without a device is one ignored test, which
-/// says why, unless `REQUIRE_BACKEND` lists the backend: then it is a failure.
+/// the same ones, and others with a `FUSEPLAN_TEST_OFFSET` below it: together they are all of them, for several
+/// processes. `FUSEPLAN_TEST_SOLVERS=chosen` leaves out the solvers that a plan would not get. A backend
+/// without a device is one ignored test, which says why, unless `REQUIRE_BACKEND` lists the backend: then it is
+/// a failure.
 pub fn run(backend: &str) -> ExitCode {
     if let Some(code) = process::child(backend) {
         return code;
@@ -66,10 +69,13 @@ fn trials(library: Arc<Library>) -> Vec<Trial> {
     };
     let every = number("FUSEPLAN_TEST_EVERY", 1).max(1);
     let cases = corpus.into_iter().chain((0..random).map(|number| random::case(seed, number)));
-    let cases = cases.filter(|case| hash(&case.id).is_multiple_of(every));
+    let offset = number("FUSEPLAN_TEST_OFFSET", 0) % every;
+    let cases = cases.filter(|case| hash(&case.id) % every == offset);
+    let chosen = std::env::var("FUSEPLAN_TEST_SOLVERS").is_ok_and(|solvers| solvers == "chosen");
+    let solvers = if chosen { Solvers::Chosen } else { Solvers::All };
     let trial = |case: case::Case| {
         let library = library.clone();
-        Trial::test(case.id.clone(), move || judge::judge(&library, &case, seed).map_err(Into::into))
+        Trial::test(case.id.clone(), move || judge::judge(&library, &case, seed, solvers).map_err(Into::into))
     };
     let mut trials: Vec<_> = cases.map(trial).collect();
     if process::has_binaries(&library) {
