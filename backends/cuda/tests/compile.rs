@@ -348,6 +348,12 @@ fn cases() -> Vec<Case> {
             &["DADD", "LDG.E.128", "STG.E.128"],
         ),
         (
+            "training.forward.bf16.nhwc.per_activation",
+            "cuda.batch_norm_training.v1",
+            training(BFloat16, Nhwc, BatchNormMode::PerActivation, ActivationMode::Relu, false),
+            &["DADD", "LDG.E.128", "STG.E.128"],
+        ),
+        (
             "training.backward.f32.nchw.per_activation",
             "cuda.batch_norm_training.v1",
             training(Float, Nchw, BatchNormMode::PerActivation, ActivationMode::Relu, true),

@@ -104,27 +104,27 @@ template <int V> DEVICE void store(const Args& args, const Spot& spot, float* v)
 // every PARTS-th lane's, then one thread adds those. Number `i` of a column is at i * COLUMNS + column.
 template <int N> DEVICE void group_sums(const Walk& walk, const double (&v)[N], double* totals) {
   constexpr int WIDTH = COLUMNS * N, PARTS = LANES < 16 ? LANES : 16;
-  if (LANES == 1) {
+  if constexpr (LANES == 1) {
 #pragma unroll
     for (int i = 0; i < N; i++) totals[i * COLUMNS + walk.column] = v[i];
-    return;
-  }
-  __shared__ double lanes[LANES * WIDTH];
-  __shared__ double parts[PARTS * WIDTH];
+  } else {
+    __shared__ double lanes[LANES * WIDTH];
+    __shared__ double parts[PARTS * WIDTH];
 #pragma unroll
-  for (int i = 0; i < N; i++)
-    if (walk.lane < LANES) lanes[walk.lane * WIDTH + i * COLUMNS + walk.column] = v[i];
-  __syncthreads();
-  for (int t = threadIdx.x; t < PARTS * WIDTH; t += THREADS) {
-    double sum = 0.0;
-    for (int lane = t / WIDTH; lane < LANES; lane += PARTS) sum += lanes[lane * WIDTH + t % WIDTH];
-    parts[t] = sum;
-  }
-  __syncthreads();
-  for (int t = threadIdx.x; t < WIDTH; t += THREADS) {
-    double sum = 0.0;
-    for (int part = 0; part < PARTS; part++) sum += parts[part * WIDTH + t];
-    totals[t] = sum;
+    for (int i = 0; i < N; i++)
+      if (walk.lane < LANES) lanes[walk.lane * WIDTH + i * COLUMNS + walk.column] = v[i];
+    __syncthreads();
+    for (int t = threadIdx.x; t < PARTS * WIDTH; t += THREADS) {
+      double sum = 0.0;
+      for (int lane = t / WIDTH; lane < LANES; lane += PARTS) sum += lanes[lane * WIDTH + t % WIDTH];
+      parts[t] = sum;
+    }
+    __syncthreads();
+    for (int t = threadIdx.x; t < WIDTH; t += THREADS) {
+      double sum = 0.0;
+      for (int part = 0; part < PARTS; part++) sum += parts[part * WIDTH + t];
+      totals[t] = sum;
+    }
   }
 }
 
