@@ -13,7 +13,7 @@ use fuseplan_gpu::{
     direct, element_wise, ffma, implicit_gemm,
 };
 
-use crate::driver::{Context, call};
+use crate::driver::{Context, Entered, call};
 use crate::hopper;
 use crate::sys::{self, Opaque};
 use crate::{CudaDevice, arch, compiler};
@@ -248,6 +248,13 @@ impl CudaFunction {
             resident: resident(function, geometry),
         };
         Ok(loaded)
+    }
+}
+
+impl CudaFunction {
+    /// Makes its context the thread's current one until the result is dropped.
+    pub(crate) fn enter(&self) -> Result<Entered, BackendError> {
+        self.context.enter()
     }
 }
 

@@ -13,8 +13,8 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use fuseplan_api::{
-    Algorithm, Binary, BuildError, Constraint, Device, DeviceInfo, Executable, ExecutableInfo, OpArgsKind,
-    Problem, RawStream, RunArgs, RunError, Solver,
+    Algorithm, BackendError, Binary, BuildError, Constraint, Device, DeviceInfo, Executable, ExecutableInfo,
+    OpArgsKind, Problem, RawStream, RunArgs, RunError, Solver,
 };
 use fuseplan_gpu::{
     Function, Geometry, INFERENCE, MAX_WORDS, OPERATOR_COUNT, Runtime, SPAN, binary, compile, pack,
@@ -164,24 +164,31 @@ struct HopperExecutable {
 
 impl HopperExecutable {
     /// The words of the text's `struct Launch`, and their number; `None` where the copy engine does not take
-    /// the pointers.
-    fn arguments(&self, args: &RunArgs<'_>, words: &mut [u64; MAX_WORDS]) -> Option<usize> {
+    /// the pointers. A context has to be current.
+    ///
+    /// # Errors
+    /// The driver does not encode a tensor map.
+    fn arguments(
+        &self,
+        args: &RunArgs<'_>,
+        words: &mut [u64; MAX_WORDS],
+    ) -> Result<Option<usize>, BackendError> {
         let weights = match args.ops.first().map(|op| &op.kind) {
             Some(OpArgsKind::ConvForward { weights, .. }) => *weights,
             _ => unreachable!("a constraint demands a convolution"),
         };
         let is_aligned = |pointer: *const c_void, alignment| pointer.addr().is_multiple_of(alignment);
         if !is_aligned(args.output, self.output_alignment) || !is_aligned(weights, ALIGNMENT) {
-            return None;
+            return Ok(None);
         }
         if let Some(input) = &self.input {
             if !is_aligned(args.input, ALIGNMENT) {
-                return None;
+                return Ok(None);
             }
-            words[..MAP_WORDS].copy_from_slice(&input.encode(args.input).ok()?);
+            words[..MAP_WORDS].copy_from_slice(&input.encode(args.input)?);
         }
-        words[MAP_WORDS..2 * MAP_WORDS].copy_from_slice(&self.filters.encode(weights).ok()?);
-        Some(2 * MAP_WORDS + pack(args, &self.sizes, &mut words[2 * MAP_WORDS..]))
+        words[MAP_WORDS..2 * MAP_WORDS].copy_from_slice(&self.filters.encode(weights)?);
+        Ok(Some(2 * MAP_WORDS + pack(args, &self.sizes, &mut words[2 * MAP_WORDS..])))
     }
 }
 
@@ -192,7 +199,8 @@ impl Executable for HopperExecutable {
 
     unsafe fn run(&self, stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
         let mut words = [0; MAX_WORDS];
-        match self.arguments(args, &mut words) {
+        let _entered = self.function.enter()?;
+        match self.arguments(args, &mut words)? {
             // SAFETY: these are the arguments of this kernel's text; the caller keeps what `RunArgs` promises.
             Some(count) => Ok(unsafe { self.function.launch(stream, &self.geometry, &words[..count]) }?),
             // SAFETY: an executable of the same problem and device.

@@ -94,7 +94,9 @@ unsafe fn put<T>(place: *mut T, value: T) -> Result<()> {
 }
 
 /// A tensor map needs a place at 64 bytes, three to five dimensions and an address at 16 bytes.
-fn encode(map: *mut u64, rank: c_uint, address: Handle) -> Result<()> {
+/// As the driver under compute-sanitizer, this wants a current context.
+fn encode(state: &State, map: *mut u64, rank: c_uint, address: Handle) -> Result<()> {
+    state.device()?;
     let sound = map.addr().is_multiple_of(64) && (3..=5).contains(&rank) && address.addr().is_multiple_of(16);
     if sound { Ok(()) } else { Err(INVALID_VALUE) }
 }
@@ -424,19 +426,19 @@ functions! {
     }
 
     fn cuTensorMapEncodeTiled(
-        _state, map: *mut u64, _type: c_int, rank: c_uint, address: Handle, _lens: *const u64,
+        state, map: *mut u64, _type: c_int, rank: c_uint, address: Handle, _lens: *const u64,
         _strides: *const u64, _part: *const c_uint, _steps: *const c_uint, _interleave: c_int, _swizzle: c_int,
         _promotion: c_int, _fill: c_int,
     ) {
-        encode(map, rank, address)
+        encode(state, map, rank, address)
     }
 
     fn cuTensorMapEncodeIm2col(
-        _state, map: *mut u64, _type: c_int, rank: c_uint, address: Handle, _lens: *const u64,
+        state, map: *mut u64, _type: c_int, rank: c_uint, address: Handle, _lens: *const u64,
         _strides: *const u64, _lower: *const c_int, _upper: *const c_int, _channels: c_uint, _pixels: c_uint,
         _steps: *const c_uint, _interleave: c_int, _swizzle: c_int, _promotion: c_int, _fill: c_int,
     ) {
-        encode(map, rank, address)
+        encode(state, map, rank, address)
     }
 
     fn cuLaunchKernel(
