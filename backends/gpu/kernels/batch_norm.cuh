@@ -165,8 +165,9 @@ template <int N, class Body> DEVICE void each_group(const Shape& s, int part, Bo
   }
 }
 
-// What the groups' elements are multiplied and moved by.
-struct Line {
+// What the groups' elements are multiplied and moved by. Read whole, it shares its 16 bytes with nothing that is
+// written without a barrier.
+struct alignas(16) Line {
   float mean, factor, bias;
 };
 
