@@ -125,30 +125,45 @@ impl Plan {
 
 /// Convolution, bias and activation; or bias and activation alone.
 fn problems() -> Vec<(&'static str, &'static str, Problem)> {
-    let problem = |data_type, layout, convolved: bool| {
-        let x = TensorDescriptor::with_layout(data_type, layout, &[3, 32, 9, 16]).unwrap();
-        let conv = ConvolutionDescriptor::new_2d([1, 1], [1, 1], [1, 1]).unwrap();
-        let weights = TensorDescriptor::with_layout(data_type, layout, &[48, 32, 3, 3]).unwrap();
-        let output = if convolved { conv.forward_output(&x, &weights).unwrap() } else { x };
+    let image =
+        |data_type, layout| TensorDescriptor::with_layout(data_type, layout, &[3, 32, 9, 16]).unwrap();
+    let behind = |data_type, convolution: Option<Op>, input, output: TensorDescriptor| {
         let bias = TensorDescriptor::nchw(data_type, [1, output.lens()[1], 1, 1]).unwrap();
-        let mut ops = vec![Op::ConvForward { conv, weights }];
-        ops.truncate(convolved.into());
-        ops.push(Op::BiasForward { bias });
-        ops.push(Op::ActivationForward { mode: ActivationMode::Relu });
-        Problem { input: x, output, ops, math: MathMode::Precise }
+        let relu = Op::ActivationForward { mode: ActivationMode::Relu };
+        let ops = convolution.into_iter().chain([Op::BiasForward { bias }, relu]).collect();
+        Problem { input, output, ops, math: MathMode::Precise }
+    };
+    let grouped = |data_type, layout, filters, groups: usize| {
+        let x = image(data_type, layout);
+        let conv = ConvolutionDescriptor::new_2d([1, 1], [1, 1], [1, 1]).unwrap();
+        let conv = conv.with_groups(groups).unwrap();
+        let weights = [filters, 32 / groups, 3, 3];
+        let weights = TensorDescriptor::with_layout(data_type, layout, &weights).unwrap();
+        let output = conv.forward_output(&x, &weights).unwrap();
+        behind(data_type, Some(Op::ConvForward { conv, weights }), x, output)
+    };
+    let convolved = |data_type, layout| grouped(data_type, layout, 48, 1);
+    let depthwise = |data_type, layout| grouped(data_type, layout, 32, 32);
+    let alone = |data_type, layout| {
+        let x = image(data_type, layout);
+        behind(data_type, None, x, x)
     };
     use DataType::{Float, Half};
     use TensorLayout::{Nchw, Nhwc};
     vec![
-        ("wgmma", "cuda.conv_wgmma.v1", problem(Half, Nhwc, true)),
-        ("wgmma.gather", "cuda.conv_wgmma_gather.v1", problem(Half, Nchw, true)),
-        ("mma.nhwc", "cuda.conv_mma.v1", problem(Half, Nhwc, true)),
-        ("mma.nchw", "cuda.conv_mma.v1", problem(Half, Nchw, true)),
-        ("ffma.nhwc", "cuda.conv_ffma.v1", problem(Float, Nhwc, true)),
-        ("ffma.nchw", "cuda.conv_ffma.v1", problem(Float, Nchw, true)),
-        ("element_wise.nhwc", "cuda.element_wise.v1", problem(Half, Nhwc, false)),
-        ("element_wise.nchw", "cuda.element_wise.v1", problem(Float, Nchw, false)),
-        ("direct", "cuda.direct.v1", problem(Half, Nchw, true)),
+        ("wgmma", "cuda.conv_wgmma.v1", convolved(Half, Nhwc)),
+        ("wgmma.gather", "cuda.conv_wgmma_gather.v1", convolved(Half, Nchw)),
+        ("mma.nhwc", "cuda.conv_mma.v1", convolved(Half, Nhwc)),
+        ("mma.nchw", "cuda.conv_mma.v1", convolved(Half, Nchw)),
+        ("ffma.nhwc", "cuda.conv_ffma.v1", convolved(Float, Nhwc)),
+        ("ffma.nchw", "cuda.conv_ffma.v1", convolved(Float, Nchw)),
+        ("depthwise.nhwc", "cuda.conv_depthwise.v1", depthwise(Half, Nhwc)),
+        ("depthwise.nchw", "cuda.conv_depthwise.v1", depthwise(Half, Nchw)),
+        ("depthwise.f32", "cuda.conv_depthwise.v1", depthwise(Float, Nchw)),
+        ("depthwise.multiplier", "cuda.conv_depthwise.v1", grouped(Half, Nhwc, 64, 32)),
+        ("element_wise.nhwc", "cuda.element_wise.v1", alone(Half, Nhwc)),
+        ("element_wise.nchw", "cuda.element_wise.v1", alone(Float, Nchw)),
+        ("direct", "cuda.direct.v1", convolved(Half, Nchw)),
     ]
 }
 
