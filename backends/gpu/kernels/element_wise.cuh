@@ -12,7 +12,8 @@ template <int V> DEVICE void widen(const Packed<V>& from, float* v) {
 template <int V> DEVICE void channels_last(const Args& args, Channel* table) {
   constexpr int PIXELS = THREADS / CHANNEL_THREADS;
   const Shape& s = args.shape;
-  const idx first_k = (idx)blockIdx.y * CHANNEL_THREADS * V_MAX, step = (idx)gridDim.x * PIXELS;
+  const idx first_k = ((idx)blockIdx.z * gridDim.y + blockIdx.y) * CHANNEL_THREADS * V_MAX;
+  const idx step = (idx)gridDim.x * PIXELS;
   const int column = threadIdx.x % CHANNEL_THREADS * V_MAX, row = threadIdx.x / CHANNEL_THREADS;
   // A thread without work has no pixels.
   const idx end = row < PIXELS && first_k + column < s.channels.value ? s.pixels : 0;

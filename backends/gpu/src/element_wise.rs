@@ -12,6 +12,8 @@ const THREADS: usize = 256;
 const UNROLL: usize = 3;
 /// Threads beside each other that read a pixel's channels: 512 bytes, as much as one instruction reads.
 const COLUMN: usize = 32;
+/// Most blocks of a grid in its second and third dimension.
+const MOST_DOWN: usize = 65_535;
 /// Blocks for each multiprocessor where threads keep their channels; they walk over pixels.
 const WAVES: usize = 16;
 /// About how many threads branch together.
@@ -36,7 +38,8 @@ pub fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Kernel {
         text.constant("CHANNEL_THREADS", channel_threads);
         let at_once = THREADS / channel_threads * UNROLL;
         let rows = y.pixels().div_ceil(at_once).min((units * WAVES).div_ceil(columns));
-        ([rows, columns, 1], channel_threads * vector * channel)
+        let deep = columns.div_ceil(MOST_DOWN);
+        ([rows, columns.div_ceil(deep), deep], channel_threads * vector * channel)
     } else {
         text.constant("CHANNEL_THREADS", 1);
         let tile = THREADS * vector * UNROLL;
@@ -55,4 +58,29 @@ pub fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Kernel {
         Geometry { grid: grid.map(|blocks| blocks as u32), block: THREADS as u32, shared: shared as u32 };
     let detail = format!("{vector} elements at a time");
     text.finish(vendor, problem, &[include_str!("../kernels/element_wise.cuh")], geometry, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use fuseplan_api::{DataType, MathMode, TensorDescriptor};
+
+    use super::*;
+
+    /// A tensor's channels are all dealt out, in a grid that devices take.
+    #[test]
+    fn any_number_of_channels_fits_a_grid() {
+        for channels in [2, 7, 4096, 65_535 * 128, 65_535 * 128 + 4, 200_000_001] {
+            let x = TensorDescriptor::nhwc(DataType::Float, [2, channels, 1, 1]).unwrap();
+            let problem = Problem { input: x, output: x, ops: Vec::new(), math: MathMode::Precise };
+            let kernel = element_wise("", &problem, 100);
+            let [_, down, deep] = kernel.geometry.grid;
+            let constant = |name: &str| -> usize {
+                let name = format!("constexpr int {name} = ");
+                let line = kernel.source.lines().find_map(|line| line.strip_prefix(&name)).unwrap();
+                line.trim_end_matches(';').parse().unwrap()
+            };
+            let dealt = down as usize * deep as usize * constant("CHANNEL_THREADS") * constant("V_MAX");
+            assert!(down.max(deep) <= 65_535 && dealt >= channels, "{channels}: {:?}", kernel.geometry);
+        }
+    }
 }
