@@ -4,7 +4,7 @@ mod copies;
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fuseplan_api::{
     ActivationParams, BackendError, DataType, Element, OpArgs, OpArgsKind, OpKind, Prepared, Stream,
@@ -415,12 +415,18 @@ arguments!(
 /// Slices that plans read may be used on any device: where a device has memory of its own, they are copied
 /// there at the first execution, and the copy is kept as long as the arguments live and the operator's are
 /// not set again.
+///
+/// Any number of threads may execute with the same arguments. Where plans write slices or buffers among them
+/// (statistics, gradients), executions take turns: on a host each computes alone, on another device each
+/// launches alone.
 #[derive(Debug, Default)]
 pub struct OperatorArgs<'a> {
     /// One entry for each operator index up to the highest that was set.
     ops: Vec<OpArgs>,
     slots: Vec<Slot<'a>>,
     copies: Copies,
+    /// Held by who executes where operands are written.
+    turn: Mutex<()>,
     lifetime: PhantomData<&'a mut ()>,
 }
 
@@ -464,6 +470,14 @@ impl<'a> OperatorArgs<'a> {
     /// Every operand.
     pub(crate) fn spans(&self) -> impl Iterator<Item = &Span<'a>> {
         self.slots.iter().flat_map(|slot| &slot.spans)
+    }
+
+    /// The turn of an execution, to be kept while it uses memory that these arguments borrow mutably and other
+    /// executions with them use too; `None` where there is no such memory. (Raw operands were promised to be
+    /// used by one execution at a time.)
+    pub(crate) fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        let writes = self.spans().any(|span| span.written && !matches!(span.place, Place::Raw));
+        writes.then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The addresses of an operator's operands, of copies where there are any.

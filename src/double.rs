@@ -64,6 +64,16 @@ impl Double {
         self.0.state.executions.load(Ordering::Relaxed)
     }
 
+    /// Executables that were loaded so far.
+    pub(crate) fn loads(&self) -> usize {
+        self.0.state.loads.load(Ordering::SeqCst)
+    }
+
+    /// The most executions that ran at once.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.0.state.most_at_once.load(Ordering::SeqCst)
+    }
+
     /// Plans have this workspace from now on.
     pub(crate) fn set_workspace(&self, bytes: usize) {
         self.0.state.workspace.store(bytes, Ordering::Relaxed);
@@ -81,6 +91,9 @@ struct State {
     streams: AtomicUsize,
     slow: Mutex<Option<&'static str>>,
     executions: AtomicUsize,
+    loads: AtomicUsize,
+    running: AtomicUsize,
+    most_at_once: AtomicUsize,
 }
 
 impl State {
@@ -246,6 +259,7 @@ impl Solver for DoubleSolver {
     ) -> Result<Arc<dyn Executable>, BuildError> {
         let device = device.as_any().downcast_ref::<DoubleDevice>().unwrap();
         let inner = self.0.load(problem, &device.cpu, binary)?;
+        device.state.loads.fetch_add(1, Ordering::SeqCst);
         let workspace = device.state.workspace.load(Ordering::Relaxed);
         let info = ExecutableInfo { workspace, ..inner.info().clone() };
         Ok(Arc::new(DoubleExecutable { info, inner, state: device.state.clone() }))
@@ -271,11 +285,15 @@ impl Executable for DoubleExecutable {
         }
         assert!(self.info.workspace == 0 || self.state.owns(args.workspace));
         self.state.executions.fetch_add(1, Ordering::Relaxed);
+        let running = self.state.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.state.most_at_once.fetch_max(running, Ordering::SeqCst);
         if *self.state.slow.lock().unwrap() == Some(self.info.solver) {
             std::thread::sleep(Duration::from_millis(3));
         }
         // SAFETY: as promised to this function.
-        unsafe { self.inner.run(stream, args) }
+        let result = unsafe { self.inner.run(stream, args) };
+        self.state.running.fetch_sub(1, Ordering::SeqCst);
+        result
     }
 }
 

@@ -27,7 +27,7 @@ pub enum ExecuteError {
     #[error("the plan was changed after it was compiled; compile it again")]
     PlanChanged,
     /// The plan was compiled for another device.
-    #[error("the plan was compiled for {plan}, the handle is of {handle}; compile it for that handle")]
+    #[error("the plan was compiled for {plan}, the handle is of {}; compile it for that handle", another(.handle, .plan))]
     OtherDevice {
         /// What it was compiled for.
         plan: String,
@@ -35,7 +35,7 @@ pub enum ExecuteError {
         handle: String,
     },
     /// A buffer in the memory of another device.
-    #[error("{operand} is in the memory of {found}, the handle is of {expected}")]
+    #[error("{operand} is in the memory of {found}, the handle is of {}", another(.expected, .found))]
     OtherMemory {
         /// The operator and operand.
         operand: String,
@@ -61,6 +61,12 @@ pub enum ExecuteError {
         kind: OpKind,
         /// How many operators the plan has.
         count: usize,
+    },
+    /// An operand that the operator, as it was described, does not have.
+    #[error("{operand} is given; it must be none, as the operator was appended without it")]
+    Unexpected {
+        /// The operator and operand.
+        operand: String,
     },
     /// Arguments that were set for an operator of another plan.
     #[error("the arguments of {kind} (operator {index}) were set for an operator of another plan")]
@@ -157,6 +163,12 @@ impl From<BackendError> for ExecuteError {
     fn from(error: BackendError) -> Self {
         ExecuteError::Run(error.into())
     }
+}
+
+/// A device beside another. Those that print alike are one device that was opened more than once: an adopted context
+/// beside the shared one, a CPU with another number of threads.
+fn another(device: &str, other: &str) -> String {
+    if device == other { format!("another opening of {device}") } else { device.into() }
 }
 
 /// Two descriptors that print alike differ in unused strides; then those are shown.

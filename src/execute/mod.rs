@@ -129,6 +129,8 @@ impl CompiledPlan {
         workspace: Option<*mut c_void>,
     ) -> Result<(), ExecuteError> {
         let stream = handle.stream_owner();
+        // Before anything is marked as used by the stream, until it is launched.
+        let _turn = args.turn();
         let allocated = match workspace {
             None if self.workspace() > 0 => Some(Block::new(handle, self.workspace())?),
             _ => None,
@@ -145,7 +147,8 @@ impl CompiledPlan {
             let run = RunArgs { input, output, ops: args.ops(), workspace };
             // SAFETY: `check` has proved every operand present, typed, aligned, large enough and free of
             // overlaps. Slices and buffers live for the duration of the call, and a host device has
-            // finished when it returns; raw operands were promised valid where they were made.
+            // finished when it returns; what the arguments borrow mutably is this execution's by its turn;
+            // raw operands were promised valid where they were made.
             return Ok(unsafe { self.launch(handle, &run) }?);
         }
         let resident = args.resident(handle)?;
@@ -224,7 +227,7 @@ impl CompiledPlan {
                     continue;
                 }
                 if spec.absent {
-                    return Err(ExecuteError::Extra { index, kind, count: ops.len() });
+                    return Err(ExecuteError::Unexpected { operand: name() });
                 }
                 check_memory(handle, name, span, &spec.descriptor)?;
             }

@@ -37,8 +37,9 @@ impl<'a> Staged<'a> {
     /// Waits, and copies the result to the slice.
     fn finish(&self, handle: &Handle) -> Result<(), ExecuteError> {
         let address = self.slice.address.cast_mut().cast();
-        // SAFETY: the span was made from a mutable slice that is borrowed for the duration of the call;
-        // `check` has found it large enough and free of overlaps.
+        // SAFETY: the span was made from a mutable slice that is borrowed for the duration of the call, and is
+        // used by no other execution before this one's turn ends; `check` has found it large enough and free of
+        // overlaps.
         let slice = unsafe { std::slice::from_raw_parts_mut(address, self.bytes) };
         Ok(self.block.read(slice, handle)?)
     }

@@ -243,6 +243,50 @@ fn statistics_come_back_to_slices() {
     assert_eq!(double.live(), 0);
 }
 
+/// Threads that share arguments borrow what plans write among them together, so they must not write at once.
+#[test]
+fn executions_that_write_the_same_arguments_take_turns() {
+    let (double, handle) = Double::open();
+    let x = TensorDescriptor::nchw(DataType::Float, [2, 1, 1, 2]).unwrap();
+    let mut plan = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+    let norm = plan.append(BatchNormForward::new(BatchNormMode::Spatial, false)).unwrap();
+    let compiled = plan.compile(&handle).unwrap();
+    double.slow_down(compiled.info().solver);
+    let execute = |args: &OperatorArgs<'_>| {
+        // SAFETY: the double looks at no stream.
+        let other = unsafe { handle.with_stream(std::ptr::without_provenance_mut(77)) };
+        std::thread::scope(|scope| {
+            for handle in [&handle, &other] {
+                let compiled = &compiled;
+                scope.spawn(move || {
+                    let input = DeviceBuffer::from_slice(handle, &[1.0f32, 3.0, 5.0, 7.0]).unwrap();
+                    let mut output = DeviceBuffer::<f32>::zeroed(handle, 4).unwrap();
+                    for _ in 0..20 {
+                        let (x, y) = (Tensor::new(&x, &input), TensorMut::new(&x, &mut output));
+                        compiled.execute(handle, x, y, args).unwrap();
+                    }
+                });
+            }
+        });
+    };
+    let arguments = |mean: OperandMut<'static>| {
+        let none = OperandMut::none;
+        BatchNormForwardArgs::new(&[1.0f32], &[0.0f32], mean, none(), none(), none(), 0.5, 0.0)
+    };
+    let mean: &mut [f32] = Box::leak(Box::new([f32::NAN]));
+    let buffer = Box::leak(Box::new(DeviceBuffer::<f32>::zeroed(&handle, 1).unwrap()));
+    for mean in [OperandMut::from(mean), OperandMut::from(buffer)] {
+        let mut args = OperatorArgs::new();
+        args.set(norm, arguments(mean));
+        execute(&args);
+        assert_eq!(double.most_at_once(), 1);
+    }
+    let mut args = OperatorArgs::new();
+    args.set(norm, arguments(OperandMut::none()));
+    execute(&args);
+    assert_eq!(double.most_at_once(), 2, "nothing is written among these arguments");
+}
+
 #[test]
 fn memory_of_another_device_is_refused() {
     let fixture = Fixture::new();
@@ -252,6 +296,7 @@ fn memory_of_another_device_is_refused() {
     let input = DeviceBuffer::from_slice(&other, &INPUT).unwrap();
     let error = fixture.run_buffers(&fixture.handle, &args, &input, &mut output).unwrap_err();
     assert!(matches!(&error, ExecuteError::OtherMemory { operand, .. } if operand == "the input"), "{error}");
+    assert!(error.to_string().contains("the handle is of another opening of double 0"), "{error}");
     let halves = DeviceBuffer::<half::f16>::zeroed(&fixture.handle, 6).unwrap();
     let (x, y) = (Tensor::new(fixture.plan.input(), &halves), fixture.plan.output());
     let error =
