@@ -1,7 +1,7 @@
 //! Find mode: every solver that takes a plan is timed, the fastest is taken, and what was found is stored
 //! beside the binaries, so that it is timed once for a device and not once for a process.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,10 @@ use fuseplan_api::{
 
 use crate::args::place;
 use crate::buffer::{Block, CHUNK};
-use crate::cache::{Disk, Subject};
+use crate::cache::{Disk, FIND, Subject};
 use crate::execute::operands;
 use crate::handle::Handle;
 use crate::select::{self, Built, Chosen};
-
-/// In place of a solver's id in what is stored.
-const FIND: &str = "find";
 
 /// How long a solver is timed, but for one first execution.
 const BUDGET: Duration = Duration::from_millis(100);
@@ -41,34 +38,38 @@ pub(crate) fn fastest(handle: &Handle, problem: &Problem, disk: Option<&Disk>) -
         return None;
     }
     let ids: Vec<_> = solvers.iter().map(|solver| solver.id()).collect();
-    let timed = RefCell::new(None);
     let load = |binary: &Binary| {
         parse(&binary.bytes, &ids)
             .ok_or_else(|| BuildError::Binary { solver: FIND, reason: "it names other solvers".into() })
     };
+    let info = handle.device_info();
+    let subject = Subject::found(info, problem, &ids);
+    let build = |times: Times, stored: bool, executable: Arc<dyn Executable>| {
+        Some(Built { executable, refusals: refusals.into(), chosen: Chosen::Measured { times, stored } })
+    };
+    if let Some(times) = disk.and_then(|disk| disk.find(&subject, load)) {
+        let solver = *solvers.iter().find(|solver| solver.id() == times[0].0)?;
+        return build(times, true, select::load_stored(handle, solver, problem).ok()?);
+    }
+    // Before the lock of those who time: compiling has locks of its own, and whoever waited for one while holding
+    // the other could wait for somebody who does the same.
+    let executables = load_all(handle, problem, &solvers);
+    let timed = Cell::new(false);
     let measure = || {
-        let (times, executables) = time_all(handle, problem, &solvers)?;
-        timed.replace(Some(executables));
-        let info = handle.device_info();
+        timed.set(true);
+        let times = time_all(handle, problem, &executables)?;
         Ok(Binary { solver: FIND.into(), arch: info.arch.clone(), bytes: format(&times) })
     };
     let found = match disk {
-        Some(disk) => disk.get_or_build(&Subject::found(handle.device_info(), problem, &ids), load, measure),
+        Some(disk) => disk.get_or_build(&subject, load, measure),
         None => measure().and_then(|binary| load(&binary)),
     };
-    let build = |times: Vec<(&'static str, Duration)>| {
-        let solver = *solvers.iter().find(|solver| solver.id() == times[0].0)?;
-        let timed = timed.take();
-        let stored = timed.is_none();
-        let mut executables = timed.into_iter().flatten();
-        let executable = match executables.find(|executable| executable.info().solver == solver.id()) {
-            Some(executable) => executable,
-            None => select::load_stored(handle, solver, problem).ok()?,
-        };
-        Some(Built { executable, refusals: refusals.into(), chosen: Chosen::Measured { times, stored } })
-    };
     match found {
-        Ok(times) => build(times),
+        Ok(times) => {
+            let fastest =
+                executables.into_iter().find(|executable| executable.info().solver == times[0].0)?;
+            build(times, !timed.get(), fastest)
+        }
         Err(error) => {
             tracing::warn!(target: "fuseplan::find", "solvers cannot be timed, the preferred one is taken: {error}");
             None
@@ -96,36 +97,43 @@ fn candidates(handle: &Handle, problem: &Problem) -> (Vec<&'static dyn Solver>, 
 /// Solvers by time, the fastest first.
 type Times = Vec<(&'static str, Duration)>;
 
-/// The times of those that run, and their executables.
+/// The executables of those solvers that can be built.
+fn load_all(handle: &Handle, problem: &Problem, solvers: &[&'static dyn Solver]) -> Vec<Arc<dyn Executable>> {
+    let load = |solver: &&'static dyn Solver| {
+        let loaded = select::load_stored(handle, *solver, problem);
+        loaded.inspect_err(|error| not_timed(solver.id(), error)).ok()
+    };
+    solvers.iter().filter_map(load).collect()
+}
+
+/// The times of those that run.
 fn time_all(
     handle: &Handle,
     problem: &Problem,
-    solvers: &[&'static dyn Solver],
-) -> Result<(Times, Vec<Arc<dyn Executable>>), BuildError> {
+    executables: &[Arc<dyn Executable>],
+) -> Result<Times, BuildError> {
     let scratch = Scratch::new(handle, problem)?;
-    let (mut times, mut executables): (Times, Vec<_>) = Default::default();
-    let mut failure = None;
-    for &solver in solvers {
+    let mut times = Times::new();
+    for executable in executables {
+        let solver = executable.info().solver;
         let best = times.iter().map(|(_, time)| *time).min();
-        let timed = select::load_stored(handle, solver, problem)
-            .and_then(|executable| Ok((scratch.time(handle, &*executable, best)?, executable)));
-        match timed {
-            Ok((time, executable)) => {
-                tracing::debug!(target: "fuseplan::find", solver = solver.id(), ?time, %problem);
-                times.push((solver.id(), time));
-                executables.push(executable);
+        match scratch.time(handle, &**executable, best) {
+            Ok(time) => {
+                tracing::debug!(target: "fuseplan::find", solver, ?time, %problem);
+                times.push((solver, time));
             }
-            Err(error) => {
-                tracing::warn!(target: "fuseplan::find", "{} is not timed: {error}", solver.id());
-                failure = Some(error);
-            }
+            Err(error) => not_timed(solver, &error),
         }
     }
     times.sort_by_key(|(_, time)| *time);
-    match failure {
-        Some(failure) if times.is_empty() => Err(failure),
-        _ => Ok((times, executables)),
+    if times.is_empty() {
+        return Err(BuildError::Binary { solver: FIND, reason: "no solver could be timed".into() });
     }
+    Ok(times)
+}
+
+fn not_timed(solver: &str, error: &BuildError) {
+    tracing::warn!(target: "fuseplan::find", "{solver} is not timed: {error}");
 }
 
 /// A line for each solver: its id and nanoseconds.

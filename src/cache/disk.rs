@@ -52,24 +52,31 @@ impl Disk {
         load: impl Fn(&Binary) -> Result<T, BuildError>,
         compile: impl FnOnce() -> Result<Binary, BuildError>,
     ) -> Result<T, BuildError> {
-        let name = subject.key().to_hex();
-        let stored = || {
-            let binary = self.get(&name, subject)?;
-            // What cannot be loaded is as good as absent; the new binary takes its place.
-            load(&binary).inspect_err(|error| self.fault(&name, "is compiled again", error)).ok()
-        };
-        if let Some(loaded) = stored() {
+        if let Some(loaded) = self.find(subject, &load) {
             return Ok(loaded);
         }
-        let _lock = self.lock(&name);
+        let name = subject.key().to_hex();
+        let _lock = self.lock(&subject.lock());
         // Who had the lock before has most likely stored this very binary.
-        if let Some(loaded) = stored() {
+        if let Some(loaded) = self.find(subject, &load) {
             return Ok(loaded);
         }
         let binary = compile()?;
         let loaded = load(&binary)?;
         self.put(&name, subject, &binary);
         Ok(loaded)
+    }
+
+    /// What `load` makes of the stored binary, if there is one.
+    pub(crate) fn find<T>(
+        &self,
+        subject: &Subject,
+        load: impl Fn(&Binary) -> Result<T, BuildError>,
+    ) -> Option<T> {
+        let name = subject.key().to_hex();
+        let binary = self.get(&name, subject)?;
+        // What cannot be loaded is as good as absent; the new binary takes its place.
+        load(&binary).inspect_err(|error| self.fault(&name, "is compiled again", error)).ok()
     }
 
     /// The stored binary of the subject, if there is one in which every byte is right.
@@ -81,11 +88,13 @@ impl Disk {
         let file = match self.directory.open(&entry) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(error) => return self.quarantine(name, &error),
+            Err(error) if is_verdict(&error) => return self.quarantine(name, &error),
+            // Nothing is said of the entry: there may be no descriptors, no memory, no network.
+            Err(error) => return self.unread(name, &error),
         };
         let mut bytes = Vec::new();
         if let Err(error) = self.stream(&file).take(self.limits.bytes).read_to_end(&mut bytes) {
-            return self.quarantine(name, &error);
+            return self.unread(name, &error);
         }
         match format::decode(&bytes) {
             Ok((found, payload)) if found.serves(subject) => {
@@ -176,14 +185,12 @@ impl Disk {
         orphan.is_ok_and(|orphan| orphan) && self.directory.remove(name).is_ok()
     }
 
-    /// The lock of everybody who compiles an entry, or nothing when it is not to be had in time: the lock
-    /// only saves work. A few names suffice, and so lock files never need to be removed.
+    /// The lock of this name, or nothing when it is not to be had in time: locks only save work.
     fn lock(&self, name: &str) -> Option<File> {
         if !self.is_usable() {
             return None;
         }
-        let lock = format!("{}.lock", name.get(..2).unwrap_or(name));
-        let file = self.directory.open_lock(&lock).ok()?;
+        let file = self.directory.open_lock(name).ok()?;
         let (start, mut pause) = (Instant::now(), Duration::from_millis(1));
         loop {
             match self.directory.try_lock(&file) {
@@ -200,6 +207,12 @@ impl Disk {
     fn quarantine(&self, name: &str, reason: impl std::fmt::Display) -> Option<Binary> {
         self.fault(name, "is set aside", reason);
         let _ = self.directory.rename(&format!("{name}.bin"), &format!("{name}.bad"));
+        None
+    }
+
+    /// An entry that could not be read this time.
+    fn unread(&self, name: &str, reason: &io::Error) -> Option<Binary> {
+        self.fault(name, "cannot be read", reason);
         None
     }
 
@@ -231,6 +244,16 @@ impl Disk {
     fn stream<'a>(&'a self, file: &'a File) -> Stream<'a> {
         Stream { directory: &*self.directory, file }
     }
+}
+
+/// Whether an error of opening is about what the file is: refused by [`Directory::open`], whose errors have no number
+/// of the system's, or a link, or a socket.
+fn is_verdict(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    let wrong = [rustix::io::Errno::LOOP, rustix::io::Errno::NXIO].map(rustix::io::Errno::raw_os_error);
+    #[cfg(not(unix))]
+    let wrong: [i32; 0] = [];
+    error.raw_os_error().is_none_or(|number| wrong.contains(&number))
 }
 
 /// Whether a name is one that this cache gives: a directory of the user's choice may hold other files.

@@ -4,12 +4,15 @@ use fuseplan_api::{DeviceInfo, Problem, Solver};
 
 use super::format;
 
+/// In place of a solver's id in stored times.
+pub(crate) const FIND: &str = "find";
+
 /// Everything that decides what is in a binary. Binaries of equal subjects can stand for one another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Subject {
     /// This crate's version: the arguments that a kernel takes may change with it.
     pub(crate) version: String,
-    /// The solver's id; `find` of stored times.
+    /// The solver's id; [`FIND`] of stored times.
     pub(crate) solver: String,
     /// The architecture.
     pub(crate) arch: String,
@@ -43,7 +46,7 @@ impl Subject {
         let content = format!("{name}\n{compute_units}\n{}\n{}", solvers.join(" "), describe(problem));
         Subject {
             version: env!("CARGO_PKG_VERSION").into(),
-            solver: "find".into(),
+            solver: FIND.into(),
             arch: device.arch.clone(),
             toolchain: device.toolchain.clone(),
             content: blake3::hash(content.as_bytes()).as_bytes().to_vec(),
@@ -57,11 +60,18 @@ impl Subject {
 
     /// The name of the entry: a hash of the format's version and of every field but the compiler, with its
     /// length, so that no two subjects share it. What another compiler made is found, and replaced.
-    pub(super) fn key(&self) -> blake3::Hash {
+    pub(crate) fn key(&self) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&format::VERSION.to_le_bytes());
         hasher.update(&format::fields(&Subject { toolchain: String::new(), ..self.clone() }));
         hasher.finalize()
+    }
+
+    /// The name of the lock of everybody who makes such an entry. A few names suffice, and so lock files never need
+    /// to be removed. Who times solvers has them compiled before, and keeps nobody from compiling meanwhile.
+    pub(super) fn lock(&self) -> String {
+        let kind = if self.solver == FIND { "find-" } else { "" };
+        format!("{kind}{:02x}.lock", self.key().as_bytes()[0])
     }
 
     /// Whether a binary that was stored as this one is what `asked` asks for.

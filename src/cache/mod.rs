@@ -22,7 +22,7 @@ use fuseplan_api::Problem;
 pub(crate) use disk::Disk;
 pub use format::BinaryError;
 pub(crate) use format::{decode, encode};
-pub(crate) use key::{Subject, describe};
+pub(crate) use key::{FIND, Subject, describe};
 
 use crate::select::{Built, CompileError, CompileOptions};
 

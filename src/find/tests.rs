@@ -1,6 +1,7 @@
 //! Timing solvers on the double of a device.
 
 use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
 
 use fuseplan_api::DeviceInfo;
 
@@ -85,6 +86,46 @@ fn what_was_found_is_stored_and_not_timed_again() {
     assert!(!is_stored(&fastest(&handle, &problem, Some(&disk)).unwrap()));
     assert!(is_stored(&fastest(&handle, &problem, Some(&disk)).unwrap()));
     assert!(files().any(|path| path.extension().is_some_and(|end| end == "bad")));
+}
+
+/// Who times has its executables before it takes the lock of those who time, and so waits for no other lock then.
+#[test]
+fn nothing_is_built_under_the_lock_of_those_who_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = disk_at(directory.path());
+    let (double, handle) = Double::open();
+    let problem = plan(&handle).problem();
+    let (solvers, _) = candidates(&handle, &problem);
+    let ids: Vec<_> = solvers.iter().map(|solver| solver.id()).collect();
+    let key = Subject::found(handle.device_info(), &problem, &ids).key().to_hex();
+    let open = |name: String| {
+        let mut options = fs::OpenOptions::new();
+        options
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(directory.path().join(name))
+            .unwrap()
+    };
+    // Somebody who compiles a kernel whose key starts alike is not waited for.
+    let compiling = open(format!("{}.lock", &key[..2]));
+    compiling.lock().unwrap();
+    let timing = open(format!("find-{}.lock", &key[..2]));
+    timing.lock().unwrap();
+    std::thread::scope(|scope| {
+        let found = scope.spawn(|| fastest(&handle, &problem, Some(&disk)).unwrap());
+        let start = Instant::now();
+        while double.loads() < solvers.len() && start.elapsed() < Duration::from_secs(5) {
+            std::thread::yield_now();
+        }
+        assert_eq!((double.loads(), double.executions()), (solvers.len(), 0));
+        drop(timing);
+        let start = Instant::now();
+        assert!(!is_stored(&found.join().unwrap()));
+        assert!(start.elapsed() < Duration::from_secs(8), "it waited for who compiles");
+    });
+    assert!(double.executions() > 0);
 }
 
 #[test]

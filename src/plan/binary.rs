@@ -64,7 +64,7 @@ impl CompiledBinary {
         &self.subject.arch
     }
 
-    /// The driver and compiler that it was compiled with.
+    /// The compiler that it was compiled with.
     pub fn toolchain(&self) -> &str {
         &self.subject.toolchain
     }

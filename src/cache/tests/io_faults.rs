@@ -160,6 +160,24 @@ fn moved_in_parts() {
     every_call(Fault::Short, true);
 }
 
+/// What a process lacks for a moment says nothing of an entry, which is read again later.
+#[test]
+fn a_sound_entry_outlives_errors_that_pass() {
+    for errno in [Errno::MFILE, Errno::NOMEM, Errno::ACCESS, Errno::INTR, Errno::IO] {
+        let directory = temporary();
+        let path = directory.path();
+        assert!(ask(&open(path), 1));
+        let inner = || RealDirectory::open(path, Trust::Owner).unwrap();
+        // The directory's own check, opening, reading.
+        for k in 0..4 {
+            let (fault, calls) = (Fault::Error(errno), Arc::default());
+            let disk = Disk::new(Box::new(Faulty { inner: inner(), fault, k, lasts: false, calls }), WAIT);
+            ask(&disk, 1);
+            assert!(names(path, ".bad").is_empty(), "{errno:?} {k}");
+        }
+    }
+}
+
 /// Everything but reading fails.
 #[derive(Debug)]
 struct ReadOnly(RealDirectory, Errno);
