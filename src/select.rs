@@ -137,30 +137,38 @@ impl fmt::Display for Chosen {
     }
 }
 
-/// A chosen solver and why those before it were not.
-pub(crate) type Choice = (&'static dyn Solver, Vec<Refusal>);
-
-/// The first solver of the target's backend that takes the problem, in the backend's order; else every
-/// solver's reason.
-pub(crate) fn choose(
-    target: &Target,
-    problem: &Problem,
-    options: &CompileOptions,
-) -> Result<Choice, Vec<Refusal>> {
-    let mut refusals = Vec::new();
-    for &solver in target.backend.solvers() {
-        if options.solver.as_deref().is_some_and(|id| id != solver.id()) {
-            continue;
+/// The solvers of the target's backend in its order of preference, or of those the one that the options name:
+/// each takes the problem, or says why not.
+fn candidates<'a>(
+    target: &'a Target,
+    problem: &'a Problem,
+    options: &'a CompileOptions,
+) -> impl Iterator<Item = Result<&'static dyn Solver, Refusal>> + 'a {
+    let named = |id: &str| options.solver.as_deref().is_none_or(|name| name == id);
+    target.backend.solvers().iter().filter(move |solver| named(solver.id())).map(move |&solver| match solver
+        .applies(problem, target.info())
+    {
+        Ok(()) => {
+            tracing::debug!(target: "fuseplan::select", solver = solver.id(), accept = true, %problem);
+            Ok(solver)
         }
-        match solver.applies(problem, target.info()) {
-            Ok(()) => {
-                tracing::debug!(target: "fuseplan::select", solver = solver.id(), accept = true, %problem);
-                return Ok((solver, refusals));
-            }
-            Err(refusal) => {
-                tracing::debug!(target: "fuseplan::select", solver = solver.id(), reject = %refusal, %problem);
-                refusals.push(refusal);
-            }
+        Err(refusal) => {
+            tracing::debug!(target: "fuseplan::select", solver = solver.id(), reject = %refusal, %problem);
+            Err(refusal)
+        }
+    })
+}
+
+/// Whether a solver takes the problem.
+///
+/// # Errors
+/// Every solver's reason.
+pub(crate) fn is_taken(target: &Target, problem: &Problem) -> Result<(), Vec<Refusal>> {
+    let mut refusals = Vec::new();
+    for candidate in candidates(target, problem, &CompileOptions::default()) {
+        match candidate {
+            Ok(_) => return Ok(()),
+            Err(refusal) => refusals.push(refusal),
         }
     }
     Err(refusals)
@@ -181,8 +189,10 @@ pub(crate) fn build(
     problem: &Problem,
     options: &CompileOptions,
 ) -> Result<Built, CompileError> {
-    let (solver, refusals) = require(target, problem, options)?;
-    let executable = obtain(solver, problem, target.info(), |binary| solver.load(problem, device, binary))?;
+    let load = |solver: &dyn Solver| {
+        obtain(solver, problem, target.info(), |binary| solver.load(problem, device, binary))
+    };
+    let (executable, refusals) = first(target, problem, options, load)?;
     let chosen = if options.solver.is_some() { Chosen::Requested } else { Chosen::Preferred };
     Ok(Built { executable, refusals: refusals.into(), chosen })
 }
@@ -205,8 +215,8 @@ pub(crate) fn load(
     binary: &Binary,
 ) -> Result<Built, CompileError> {
     let options = CompileOptions::default().with_solver(&binary.solver);
-    let (solver, refusals) = require(target, problem, &options)?;
-    let executable = solver.load(problem, device, binary)?;
+    let (executable, refusals) =
+        first(target, problem, &options, |solver| solver.load(problem, device, binary))?;
     Ok(Built { executable, refusals: refusals.into(), chosen: Chosen::Requested })
 }
 
@@ -216,13 +226,20 @@ pub(crate) fn compile(
     problem: &Problem,
     options: &CompileOptions,
 ) -> Result<(&'static dyn Solver, Binary), CompileError> {
-    let (solver, _) = require(target, problem, options)?;
-    let binary = obtain(solver, problem, target.info(), |binary| Ok(binary.clone()))?;
-    Ok((solver, binary))
+    let compile = |solver: &'static dyn Solver| {
+        Ok((solver, obtain(solver, problem, target.info(), |binary| Ok(binary.clone()))?))
+    };
+    Ok(first(target, problem, options, compile)?.0)
 }
 
-/// [`choose`], or the error that says why not.
-fn require(target: &Target, problem: &Problem, options: &CompileOptions) -> Result<Choice, CompileError> {
+/// What `build` makes of the first solver that takes the problem, and why those before it were not taken. A solver
+/// whose kernel does not compile is passed over, unless it was asked for.
+fn first<T>(
+    target: &Target,
+    problem: &Problem,
+    options: &CompileOptions,
+    build: impl Fn(&'static dyn Solver) -> Result<T, BuildError>,
+) -> Result<(T, Vec<Refusal>), CompileError> {
     if let Some(id) = &options.solver {
         let known: Vec<_> = target.backend.solvers().iter().map(|solver| solver.id()).collect();
         if !known.contains(&id.as_str()) {
@@ -230,10 +247,29 @@ fn require(target: &Target, problem: &Problem, options: &CompileOptions) -> Resu
             return Err(CompileError::UnknownSolver { backend, id: id.clone(), known });
         }
     }
-    choose(target, problem, options).map_err(|refusals| CompileError::NoSolver {
-        device: target.to_string(),
-        chain: problem.chain(),
-        refusals,
+    let (mut refusals, mut failure) = (Vec::new(), None);
+    for candidate in candidates(target, problem, options) {
+        let solver = match candidate {
+            Ok(solver) => solver,
+            Err(refusal) => {
+                refusals.push(refusal);
+                continue;
+            }
+        };
+        match build(solver) {
+            Ok(built) => return Ok((built, refusals)),
+            Err(BuildError::Compiler { solver, log }) if options.solver.is_none() => {
+                tracing::warn!(target: "fuseplan::select", "{solver} is passed over, its kernel does not compile: {log}");
+                let found = format!("one that does not compile: {}", log.trim_end());
+                refusals.push(Refusal { solver, property: "kernel", accepts: "one that compiles", found });
+                failure.get_or_insert(BuildError::Compiler { solver, log });
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(match failure {
+        Some(failure) => failure.into(),
+        None => CompileError::NoSolver { device: target.to_string(), chain: problem.chain(), refusals },
     })
 }
 
@@ -249,5 +285,125 @@ fn obtain<T>(
     match cached {
         Some((subject, disk)) => disk.get_or_build(&subject, load, compile),
         None => load(&compile()?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fuseplan_api::null::NullBackend;
+    use fuseplan_api::{Algorithm, Backend, BackendError, Constraint, Discovery};
+
+    use super::*;
+    use crate::{ActivationForward, ActivationMode, DataType, FusionDirection, FusionPlan, TensorDescriptor};
+
+    /// Solvers of which some have kernels that do not compile.
+    #[derive(Debug)]
+    struct Partly(&'static [&'static dyn Solver]);
+
+    #[derive(Debug)]
+    struct Stub {
+        id: &'static str,
+        compiles: bool,
+    }
+
+    static BROKEN: Stub = Stub { id: "stub.broken.v1", compiles: false };
+    static WORSE: Stub = Stub { id: "stub.worse.v1", compiles: false };
+    static SOUND: Stub = Stub { id: "stub.sound.v1", compiles: true };
+
+    impl Backend for Partly {
+        fn name(&self) -> &'static str {
+            "stub"
+        }
+
+        fn discover(&self) -> Discovery {
+            NullBackend.discover()
+        }
+
+        fn open(&self, ordinal: u32) -> Result<Arc<dyn Device>, BackendError> {
+            NullBackend.open(ordinal)
+        }
+
+        fn target(&self, arch: &str) -> Result<DeviceInfo, BackendError> {
+            NullBackend.target(arch)
+        }
+
+        fn solvers(&self) -> &'static [&'static dyn Solver] {
+            self.0
+        }
+    }
+
+    impl Solver for Stub {
+        fn id(&self) -> &'static str {
+            self.id
+        }
+
+        fn algorithm(&self) -> Algorithm {
+            Algorithm::ElementWise
+        }
+
+        fn constraints(&self) -> &'static [Constraint] {
+            &[]
+        }
+
+        fn compile(&self, _problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
+            if !self.compiles {
+                return Err(BuildError::Compiler { solver: self.id, log: format!("line 1 of {}", self.id) });
+            }
+            Ok(Binary { solver: self.id.into(), arch: target.arch.clone(), bytes: Vec::new() })
+        }
+
+        fn load(
+            &self,
+            problem: &Problem,
+            device: &Arc<dyn Device>,
+            binary: &Binary,
+        ) -> Result<Arc<dyn Executable>, BuildError> {
+            NullBackend.solvers()[0].load(problem, device, binary)
+        }
+    }
+
+    fn problem() -> Problem {
+        let x = TensorDescriptor::nchw(DataType::Float, [1, 1, 2, 2]).unwrap();
+        let mut plan = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+        plan.append(ActivationForward::new(ActivationMode::Relu)).unwrap();
+        plan.problem()
+    }
+
+    fn build_on(backend: &'static Partly, options: &CompileOptions) -> Result<Built, CompileError> {
+        let target = Target::of(backend, NullBackend.target("").unwrap());
+        let compiled = compile(&target, &problem(), options).map(|(solver, _)| solver.id());
+        let built = build(&target, &NullBackend.open(0).unwrap(), &problem(), options);
+        match &built {
+            Ok(_) => assert_eq!(compiled, Ok("stub.sound.v1")),
+            Err(error) => assert_eq!(compiled, Err(error.clone())),
+        }
+        built
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_compile_leaves_the_plan_to_the_next_solver() {
+        static BACKEND: Partly = Partly(&[&BROKEN, &SOUND]);
+        let options = CompileOptions::default();
+        let built = build_on(&BACKEND, &options).unwrap();
+        assert_eq!(built.chosen, Chosen::Preferred);
+        let refusals: Vec<_> = built.refusals.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            refusals,
+            [
+                "stub.broken.v1: kernel is one that does not compile: line 1 of stub.broken.v1, accepted: one that compiles"
+            ]
+        );
+        // Who asks for it is told.
+        let error = build_on(&BACKEND, &options.clone().with_solver("stub.broken.v1")).unwrap_err();
+        assert!(
+            matches!(error, CompileError::Build(BuildError::Compiler { solver: "stub.broken.v1", .. })),
+            "{error}"
+        );
+        static ALL_BROKEN: Partly = Partly(&[&BROKEN, &WORSE]);
+        let error = build_on(&ALL_BROKEN, &options).unwrap_err();
+        assert!(
+            matches!(error, CompileError::Build(BuildError::Compiler { solver: "stub.broken.v1", .. })),
+            "{error}"
+        );
     }
 }

@@ -137,7 +137,7 @@ impl FusionPlan {
     /// Whether the plan's device, if it has one, has a solver for the plan as it is.
     fn check_target(&self) -> Result<(), Reason> {
         let Some(target) = &self.target else { return Ok(()) };
-        match select::choose(target, &self.problem(), &CompileOptions::default()) {
+        match select::is_taken(target, &self.problem()) {
             Ok(_) => Ok(()),
             Err(refusals) => Err(Reason::NoSolver { device: target.to_string(), refusals }),
         }
