@@ -49,6 +49,22 @@ fn current_device(backend: &str) -> Option<u32> {
     }
 }
 
+/// The ordinal of the device to open: the current one if it can be used, else the first that can. Where there is
+/// none, opening says why.
+fn choose_device(discovery: &Discovery, current: Option<u32>) -> u32 {
+    let mut usable = discovery.devices.iter().map(|device| device.ordinal);
+    let Some(first) = usable.clone().next() else { return current.unwrap_or(0) };
+    match current {
+        Some(current) if usable.any(|ordinal| ordinal == current) => current,
+        None => first,
+        Some(current) => {
+            let notes = discovery.notes.join("; ");
+            tracing::warn!(target: "fuseplan::handle", "the current device, {current}, cannot be used, {first} is: {notes}");
+            first
+        }
+    }
+}
+
 /// What a backend found on this machine.
 ///
 /// # Errors
@@ -175,18 +191,25 @@ impl Handle {
         }
         // A device without a toolchain runs only what was compiled before.
         let compiles = |backend: &&&dyn Backend| {
-            backend.discover().devices.iter().any(|device| !device.toolchain.is_empty())
+            let devices = backend.discover().devices;
+            let compiles = devices.iter().any(|device| !device.toolchain.is_empty());
+            if let Some(device) = devices.first().filter(|_| !compiles) {
+                let (backend, device) = (backend.name(), &device.name);
+                tracing::warn!(target: "fuseplan::handle", "{backend}: {device} is passed over, as there is no compiler for it; FUSEPLAN_BACKEND={backend} uses it for what was compiled before");
+            }
+            compiles
         };
         Self::of_backend(backends().iter().find(compiles).map_or("cpu", |backend| backend.name()))
     }
 
     /// A backend's device that the calling thread has chosen by the vendor's own means (`cudaSetDevice`, the
-    /// current context's device), else its first.
+    /// current context's device), else the first that is supported.
     ///
     /// # Errors
     /// No such backend, no device, or the driver refuses.
     pub fn of_backend(name: &str) -> Result<Self, BackendError> {
-        Self::open(name, current_device(name).unwrap_or(0))
+        let discovery = discover(name)?;
+        Self::open(name, choose_device(&discovery, current_device(name)))
     }
 
     /// The CPU with all its cores, shared by the whole process.
@@ -336,4 +359,24 @@ fn share(
     let context = open()?;
     shared.insert(key, context.clone());
     Ok(context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_cannot_be_used_is_passed_over() {
+        let device = |ordinal| DeviceInfo { ordinal, ..Handle::cpu().device_info().clone() };
+        let of = |ordinals: &[u32]| Discovery {
+            devices: ordinals.iter().copied().map(device).collect(),
+            notes: vec!["device 0 is too old".into()],
+        };
+        assert_eq!(choose_device(&of(&[0, 1]), None), 0);
+        assert_eq!(choose_device(&of(&[0, 1]), Some(1)), 1);
+        assert_eq!(choose_device(&of(&[1, 2]), None), 1);
+        assert_eq!(choose_device(&of(&[1, 2]), Some(0)), 1);
+        assert_eq!(choose_device(&of(&[1, 2]), Some(2)), 2);
+        assert_eq!((choose_device(&of(&[]), None), choose_device(&of(&[]), Some(3))), (0, 3));
+    }
 }
