@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use fuseplan::{
-    ActivationForward, BiasForward, CompiledPlan, ConvForward, FusionDirection, FusionPlan, Operator,
+    ActivationForward, BiasForward, CompiledPlan, ConvForward, FusionDirection, FusionPlan, Handle, Operator,
     OperatorArgs, TensorDescriptor,
 };
 
@@ -53,20 +53,18 @@ unsafe fn launch(
     y: Memory,
     workspace: Workspace,
 ) -> Result<(), Failure> {
-    let run = |workspace: *mut c_void, bytes: usize| {
-        handle.run(|handle| {
-            let (xd, yd) = (&x.descriptor, &y.descriptor);
-            // SAFETY: as promised by the caller.
-            let result =
-                unsafe { compiled.execute_raw(handle, xd, x.address, yd, y.address, args, workspace, bytes) };
-            Ok(result?)
-        })
+    let run = |handle: &Handle, workspace: *mut c_void, bytes: usize| {
+        let (xd, yd) = (&x.descriptor, &y.descriptor);
+        // SAFETY: as promised by the caller.
+        let result =
+            unsafe { compiled.execute_raw(handle, xd, x.address, yd, y.address, args, workspace, bytes) };
+        Ok(result?)
     };
     match workspace {
-        Some((pointer, bytes)) => run(pointer, bytes),
+        Some((pointer, bytes)) => handle.run(|handle| run(handle, pointer, bytes)),
         None => {
             let bytes = compiled.workspace();
-            handle.with_workspace(bytes, |pointer| run(pointer, bytes))
+            handle.run_with_workspace(bytes, |handle, pointer| run(handle, pointer, bytes))
         }
     }
 }

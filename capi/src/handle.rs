@@ -105,29 +105,36 @@ impl HandleObject {
         Err(not_implemented(format!("{what} is implemented for host memory only (the CPU backend)")))
     }
 
-    /// Runs `work`; times it when profiling is on.
+    /// Runs `work` on the handle to run on; times it when profiling is on.
     pub(crate) fn run(&self, work: impl FnOnce(&Handle) -> Result<(), Failure>) -> Result<(), Failure> {
-        let (handle, profiling) = {
-            let state = self.state();
-            (state.handle.clone(), state.profiling)
-        };
+        self.run_on(&self.handle(), work)
+    }
+
+    fn run_on(
+        &self,
+        handle: &Handle,
+        work: impl FnOnce(&Handle) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let profiling = self.state().profiling;
         if !profiling {
-            return work(&handle);
+            return work(handle);
         }
-        let (elapsed, result) = handle.time(|| work(&handle))?;
+        let (elapsed, result) = handle.time(|| work(handle))?;
         result?;
         self.state().milliseconds = elapsed.as_secs_f32() * 1e3;
         Ok(())
     }
 
-    /// Runs `work` with a workspace of `bytes` bytes from the caller's allocator.
-    pub(crate) fn with_workspace<R>(
+    /// [`run`](Self::run) with a workspace of `bytes` bytes from the caller's allocator.
+    pub(crate) fn run_with_workspace(
         &self,
         bytes: usize,
-        work: impl FnOnce(*mut c_void) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
+        work: impl FnOnce(&Handle, *mut c_void) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        // One for the work and the wait: another stream may be set meanwhile.
+        let handle = self.handle();
         if bytes == 0 {
-            return work(std::ptr::null_mut());
+            return self.run_on(&handle, |handle| work(handle, std::ptr::null_mut()));
         }
         let Some(allocator) = self.state().allocator else {
             return Err(bad_parm(format!(
@@ -143,8 +150,8 @@ impl HandleObject {
                 format!("the handle's allocator gave no workspace of {bytes} bytes"),
             ));
         }
-        let result = work(memory);
-        let waited = self.handle().synchronize();
+        let result = self.run_on(&handle, |handle| work(handle, memory));
+        let waited = handle.synchronize();
         // SAFETY: the memory came from the pair's other function, and the stream no longer uses it.
         unsafe { (allocator.free)(allocator.context.0, memory) };
         waited?;

@@ -31,7 +31,6 @@ pub(crate) struct PlanState {
     ops: Vec<miopenFusionOpDescriptor_t>,
     /// At most one for each device, of the plan as it is now.
     compiled: Vec<CompiledPlan>,
-    algorithm: Option<miopenConvFwdAlgorithm_t>,
     /// The plan was destroyed while somebody still used it.
     closed: bool,
 }
@@ -109,7 +108,7 @@ export! {
         let out = fusePlanDesc.required("fusePlanDesc")?;
         let plan = FusionPlan::new(direction(fuseDirection)?, inputDesc.descriptor()?)?;
         let state =
-            PlanState { plan, ops: Vec::new(), compiled: Vec::new(), algorithm: None, closed: false };
+            PlanState { plan, ops: Vec::new(), compiled: Vec::new(), closed: false };
         out.set(create(PlanObject { state: Mutex::new(state) })?);
     }
 
@@ -183,9 +182,9 @@ export! {
         algo: miopenConvFwdAlgorithm_t,
     ) {
         let object = fusePlanDesc.get()?;
-        let mut state = object.state();
-        state.require_convolution()?;
-        state.algorithm = Some(algo);
+        // Any algorithm may be asked for; the solver that takes the plan has its own.
+        let _ = algo;
+        object.state().require_convolution()?;
     }
 
     fn fuseplanGetOutputDescriptor(
