@@ -28,17 +28,21 @@ struct Source {
   int offset;
   unsigned taps;
 };
+// The bits of `each` for every tap of one dimension that lies in the image, SHIFT apart.
+template <int COUNT, int DILATION, int SHIFT> DEVICE unsigned inside(int first, int length, unsigned each) {
+  unsigned taps = 0;
+#pragma unroll
+  for (int t = 0; t < COUNT; t++) taps |= (unsigned)(first + t * DILATION) < (unsigned)length ? each << t * SHIFT : 0;
+  return taps;
+}
 DEVICE Source source_of(const Shape& s, int m, int group) {
   const int n = m / s.out_plane, p = m % s.out_plane, row = p / s.out_w;
   const int d = row / s.out_h * STRIDE_D - PAD_D, h = row % s.out_h * STRIDE_H - PAD_H, w = p % s.out_w * STRIDE_W - PAD_W;
   Source source = {(int)(n * s.x_n + group * CHANNELS * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w), 0};
-#pragma unroll
-  for (int t = 0; t < TAPS; t++) {
-    const int td = d + t / (TAPS_H * TAPS_W) * DILATION_D, th = h + t / TAPS_W % TAPS_H * DILATION_H;
-    const int tw = w + t % TAPS_W * DILATION_W;
-    const bool inside = (unsigned)td < (unsigned)s.in_d && (unsigned)th < (unsigned)s.in_h && (unsigned)tw < (unsigned)s.in_w;
-    source.taps |= inside ? 1u << t : 0;
-  }
+  // The taps of a row, then those of each row of a plane, then of each plane.
+  const unsigned row_taps = inside<TAPS_W, DILATION_W, 1>(w, s.in_w, 1);
+  const unsigned plane_taps = inside<TAPS_H, DILATION_H, TAPS_W>(h, s.in_h, row_taps);
+  source.taps = inside<TAPS_D, DILATION_D, TAPS_H * TAPS_W>(d, s.in_d, plane_taps);
   if (m >= s.pixels) source.taps = 0;
   return source;
 }

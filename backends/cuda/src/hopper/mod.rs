@@ -10,7 +10,9 @@ mod tensor_map;
 mod tiling;
 
 use std::ffi::c_void;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread::{self, ScopedJoinHandle};
 
 use fuseplan_api::{
     Algorithm, BackendError, Binary, BuildError, Constraint, Device, DeviceInfo, Executable, ExecutableInfo,
@@ -99,8 +101,16 @@ impl Solver for Hopper {
 
     fn compile(&self, problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
         let text = self.plan(problem, &target.arch).kernel.source;
-        let image = compile::<Cuda>(self.id, &text, &target.arch)?;
-        let other = MMA.compile(problem, target)?;
+        // NVRTC works in several threads at once.
+        let (image, other) = thread::scope(|scope| {
+            let other = || MMA.compile(problem, target);
+            let thread = thread::Builder::new().spawn_scoped(scope, other);
+            let image = compile::<Cuda>(self.id, &text, &target.arch);
+            let join =
+                |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+            (image, thread.map_or_else(|_| other(), join))
+        });
+        let (image, other) = (image?, other?);
         let images = [&(image.len() as u64).to_le_bytes(), &*image, &other.bytes].concat();
         Ok(binary::seal(self.id, &target.arch, &text, &images))
     }
