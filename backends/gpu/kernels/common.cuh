@@ -54,7 +54,10 @@ struct Place {
   idx y, n, k, p;
 };
 
-DEVICE bool is_aligned(const void* p, int bytes) { return ((unsigned long long)p & (bytes - 1)) == 0; }
+// Pointers are aligned to their element at least: what takes elements one by one has no second form.
+DEVICE bool is_aligned(const void* p, int bytes) {
+  return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
+}
 
 // Blends V elements in a row of memory that lies at a multiple of its size with what is there, and writes them.
 template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {

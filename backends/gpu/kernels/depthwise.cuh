@@ -82,8 +82,9 @@ DEVICE void finish_row(const Args& args, const Spot& spot, const Channel* channe
   }
 }
 
-// The tile of one spot for the filters number PART * V and following of its V channels.
-template <int V, int X, int Y, int PART>
+// The tile of one spot for the filters number PART * V and following of its V channels, UNROLL rows of the image a
+// round.
+template <int V, int X, int Y, int UNROLL, int PART>
 DEVICE void tile(const Args& args, const Spot& spot, const float* weights, const Channel* table) {
   const Shape& s = args.shape;
   const idx first_h = spot.h * STRIDE_H - PAD_H, first_w = spot.w * STRIDE_W - PAD_W;
@@ -99,7 +100,7 @@ DEVICE void tile(const Args& args, const Spot& spot, const float* weights, const
   float sums[TILE_H][TILE_W][V] = {};
   Columns<V, X> next;
   load(next, 0);
-#pragma unroll ROWS_UNROLLED
+#pragma unroll UNROLL
   for (int r = 0; r < IN_ROWS; r++) {
     float in[IN_COLUMNS * V];
     next.widen(in);
@@ -128,10 +129,10 @@ DEVICE void tile(const Args& args, const Spot& spot, const float* weights, const
   }
 }
 
-template <int V, int X, int Y, int PART = 0>
+template <int V, int X, int Y, int UNROLL, int PART = 0>
 DEVICE void tiles(const Args& args, const Spot& spot, const float* weights, const Channel* table) {
-  tile<V, X, Y, PART>(args, spot, weights, table);
-  if constexpr (CHANNELS_LAST && PART + 1 < MULTIPLIER) tiles<V, X, Y, PART + 1>(args, spot, weights, table);
+  tile<V, X, Y, UNROLL, PART>(args, spot, weights, table);
+  if constexpr (CHANNELS_LAST && PART + 1 < MULTIPLIER) tiles<V, X, Y, UNROLL, PART + 1>(args, spot, weights, table);
 }
 
 KERNEL(THREADS, BLOCKS) {
@@ -177,13 +178,14 @@ KERNEL(THREADS, BLOCKS) {
 #pragma unroll 1
   for (; spot.n < s.images; spot.n += s.image_step) {
     if (aligned) {
-      tiles<V_MAX, X_VECTOR, Y_VECTOR>(args, spot, weights, table);
+      tiles<V_MAX, X_VECTOR, Y_VECTOR, ROWS_UNROLLED>(args, spot, weights, table);
       continue;
     }
+    // Element by element, and in as few instructions: they would be most of the compiler's work.
     Spot one = spot;
 #pragma unroll 1
     for (int v = 0; v < V_MAX; v++) {
-      tiles<1, 1, 1>(args, one, weights, table);
+      tiles<1, 1, 1, 1>(args, one, weights, table);
       one.c++;
       one.k += MULTIPLIER;
       one.filter += MULTIPLIER;

@@ -227,7 +227,7 @@ DEVICE void write_sums(const Args& args, const float* tile, int first_pixel, int
   }
 }
 DEVICE void write_tile(const Args& args, const float* tile, int first_pixel, int first_filter, int group) {
-  if (Y_VECTOR == 1 || is_aligned(args.y, Y_VECTOR * (int)sizeof(T)))
+  if (is_aligned(args.y, Y_VECTOR * (int)sizeof(T)))
     write_sums<true>(args, tile, first_pixel, first_filter, group);
   else
     write_sums<false>(args, tile, first_pixel, first_filter, group);
