@@ -17,7 +17,7 @@ use crate::handle::{Context, Handle};
 /// use that it must not overtake has passed. It is freed when it is dropped, once every stream that used
 /// it has passed.
 ///
-/// A CUDA graph that was captured from an execution keeps the address, not the buffer.
+/// A graph that was captured from an execution keeps the address, not the buffer.
 ///
 /// ```
 /// use fuseplan::*;

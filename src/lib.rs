@@ -60,6 +60,7 @@ mod error;
 mod execute;
 #[allow(unsafe_code, reason = "timing kernels on memory of its own")]
 mod find;
+mod graph;
 #[allow(unsafe_code, reason = "adopting a caller's stream")]
 mod handle;
 mod operator;
@@ -79,8 +80,8 @@ pub use execute::ExecuteError;
 pub use fuseplan_api::{
     ActivationMode, ActivationParams, Algorithm, BackendError, BatchNormMode, BuildError, Ceilings,
     ConvolutionDescriptor, ConvolutionMode, DataType, DescriptorError, DeviceInfo, Discovery, Element,
-    ExecutableInfo, MathMode, MemoryKind, Op, OpKind, Problem, RawStream, Refusal, RunError,
-    TensorDescriptor, TensorLayout,
+    ExecutableInfo, Graph, GraphExec, MathMode, MemoryKind, Op, OpKind, Problem, RawGraph, RawGraphExec,
+    RawNode, RawStream, Refusal, RunError, TensorDescriptor, TensorLayout,
 };
 pub use handle::{Handle, Target, backends, discover};
 pub use operator::{

@@ -1,5 +1,4 @@
-//! What CUDA programs have of their own: contexts, graphs and, with the feature `cudarc`, cudarc's streams and
-//! memory.
+//! What CUDA programs have of their own: contexts and, with the feature `cudarc`, cudarc's streams and memory.
 //!
 //! A [`Handle`] from [`Handle::open`] works in the device's primary context, which the CUDA runtime and all
 //! that is built on it (cudarc, PyTorch) use too: their pointers are good for
@@ -17,7 +16,6 @@ use fuseplan_cuda::{CudaBackend, CudaDevice};
 
 #[cfg(feature = "cudarc")]
 pub use self::cudarc::{CudarcHandle, Reading, Writing};
-pub use fuseplan_cuda::{Graph, GraphExec, RawGraph, RawGraphExec, RawNode};
 
 use crate::handle::Handle;
 
@@ -35,21 +33,5 @@ impl Handle {
         // SAFETY: as promised by the caller.
         let device = unsafe { CudaDevice::adopt(context) }?;
         Handle::of(&CudaBackend, Arc::new(device))
-    }
-
-    /// What `work` executes on the handle that it is given, as a CUDA graph: to be replayed, or to be a node of
-    /// the caller's graph. Nothing runs now.
-    ///
-    /// Operands must be in the device's memory. A graph keeps addresses: launching it is `unsafe`, because
-    /// nothing else keeps the operands.
-    ///
-    /// # Errors
-    /// A handle of another backend, what `work` returns, or the driver refuses.
-    pub fn capture_cuda_graph<E: From<BackendError>>(
-        &self,
-        work: impl FnOnce(&Handle) -> Result<(), E>,
-    ) -> Result<Graph, E> {
-        let device = &**self.context().device();
-        Graph::capture(device, |stream| work(&self.on_stream(stream.clone())))
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{BackendError, DataType, RunError, Solver};
+use crate::{BackendError, DataType, GraphDriver, RunError, Solver};
 
 /// A family of devices that share solvers.
 pub trait Backend: Debug + Send + Sync {
@@ -145,6 +145,11 @@ pub trait Device: Debug + Send + Sync {
     /// # Errors
     /// The device refuses.
     fn ceilings(&self, data_type: DataType) -> Result<Ceilings, BackendError>;
+
+    /// What records executions as graphs; none on devices that have no such thing.
+    fn graphs(&self) -> Option<Arc<dyn GraphDriver>> {
+        None
+    }
 
     /// For a backend's own solvers to find their device again.
     fn as_any(&self) -> &dyn Any;

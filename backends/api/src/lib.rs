@@ -14,6 +14,7 @@ mod backend;
 mod batch_norm;
 mod convolution;
 mod error;
+mod graph;
 pub mod null;
 mod problem;
 mod solver;
@@ -27,6 +28,7 @@ pub use backend::{
 pub use batch_norm::BatchNormMode;
 pub use convolution::{ConvolutionDescriptor, ConvolutionMode};
 pub use error::{BackendError, BuildError, DescriptorError, RunError};
+pub use graph::{Graph, GraphDriver, GraphExec, RawGraph, RawGraphExec, RawNode};
 pub use problem::{MathMode, Op, OpKind, Problem};
 pub use solver::{Algorithm, Binary, Constraint, Executable, ExecutableInfo, Refusal, Solver};
 pub use tensor::{DataType, Element, MAX_RANK, TensorDescriptor, TensorLayout};

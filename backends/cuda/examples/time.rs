@@ -12,7 +12,7 @@ use std::ptr;
 use std::sync::{Arc, LazyLock};
 
 use fuseplan_api::*;
-use fuseplan_cuda::{CudaBackend, Graph};
+use fuseplan_cuda::CudaBackend;
 
 /// C, H, W, K, filter extent, padding.
 const CONVOLUTIONS: [[usize; 6]; 13] = [

@@ -7,13 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fuseplan_api::{
-    BackendError, Ceilings, DataType, Device, DeviceInfo, Memory, MemoryKind, RunError, Stream, StreamOwner,
+    BackendError, Ceilings, DataType, Device, DeviceInfo, GraphDriver, Memory, MemoryKind, RunError, Stream,
+    StreamOwner,
 };
 
-use crate::ceilings::Measured;
+use fuseplan_gpu::Measured;
+
 use crate::driver::{self, Context, call, status};
+use crate::solvers::{Cuda, VENDOR};
 use crate::sys::{self, CUdevice, CUdeviceptr, Opaque, Status};
-use crate::{BACKEND, arch, compiler};
+use crate::{BACKEND, arch, ceilings, compiler};
 
 /// Describes every device, and says of those that cannot be used why.
 pub(crate) fn all() -> Result<(Vec<DeviceInfo>, Vec<String>), BackendError> {
@@ -206,7 +209,11 @@ impl Device for CudaDevice {
     }
 
     fn ceilings(&self, data_type: DataType) -> Result<Ceilings, BackendError> {
-        self.measured.get(self, data_type)
+        self.measured.get::<Cuda>(self, data_type, VENDOR, ceilings::products)
+    }
+
+    fn graphs(&self) -> Option<Arc<dyn GraphDriver>> {
+        Some(self.context().clone())
     }
 
     fn as_any(&self) -> &dyn Any {

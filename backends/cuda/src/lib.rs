@@ -24,7 +24,6 @@ use fuseplan_gpu::{CompileFailure, Kernel};
 
 pub use device::{CudaDevice, current_device};
 pub use fuseplan_gpu::Compiled;
-pub use graph::{Graph, GraphExec, RawGraph, RawGraphExec, RawNode};
 pub use library::FOLDERS;
 
 /// The backend's name.

@@ -186,12 +186,8 @@ impl Runtime for Cuda {
         compiler::compile(source, arch).map(|compiled| compiled.image)
     }
 
-    fn load(
-        device: &Arc<dyn Device>,
-        image: &[u8],
-        geometry: &Geometry,
-    ) -> Result<CudaFunction, BackendError> {
-        CudaFunction::load(CudaDevice::of(&**device)?, image, geometry)
+    fn load(device: &dyn Device, image: &[u8], geometry: &Geometry) -> Result<CudaFunction, BackendError> {
+        CudaFunction::load(CudaDevice::of(device)?, image, geometry)
     }
 }
 

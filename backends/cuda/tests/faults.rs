@@ -15,7 +15,7 @@ mod client;
 
 use client::{MOCK, Mock, command, with_mock};
 use fuseplan_api::*;
-use fuseplan_cuda::{CudaBackend, CudaDevice, Graph};
+use fuseplan_cuda::{CudaBackend, CudaDevice};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Set in a process that only prints what came of the scenario.

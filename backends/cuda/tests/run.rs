@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fuseplan_api::*;
-use fuseplan_cuda::{CudaBackend, CudaDevice, Graph};
+use fuseplan_cuda::{CudaBackend, CudaDevice};
 use half::f16;
 use libtest_mimic::{Arguments, Failed, Trial};
 

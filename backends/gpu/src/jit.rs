@@ -77,7 +77,7 @@ impl<R: Runtime> Solver for JitSolver<R> {
         let arch = &device.info().arch;
         let kernel = self.kernel(problem, arch);
         let image = binary::open(self.id, arch, &kernel.source, binary)?;
-        let function = R::load(device, image, &kernel.geometry)?;
+        let function = R::load(&**device, image, &kernel.geometry)?;
         let info = ExecutableInfo {
             solver: self.id,
             algorithm: self.algorithm,

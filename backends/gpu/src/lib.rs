@@ -8,6 +8,7 @@
 mod arguments;
 mod batch_norm;
 pub mod binary;
+mod ceilings;
 mod chain;
 mod constraint;
 mod depthwise;
@@ -22,6 +23,7 @@ mod volume;
 
 pub use arguments::{MAX_WORDS, pack};
 pub use batch_norm::batch_norm;
+pub use ceilings::{Measured, Probe};
 pub use chain::channel_values;
 pub use constraint::{DATA_TYPE, DEPTHWISE, GEMM, INFERENCE, OPERATOR_COUNT, PACKED, SPAN, TRAINING};
 pub use depthwise::depthwise;

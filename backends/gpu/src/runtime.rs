@@ -22,11 +22,7 @@ pub trait Runtime: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// A device of another backend; the driver refuses.
-    fn load(
-        device: &Arc<dyn Device>,
-        image: &[u8],
-        geometry: &Geometry,
-    ) -> Result<Self::Function, BackendError>;
+    fn load(device: &dyn Device, image: &[u8], geometry: &Geometry) -> Result<Self::Function, BackendError>;
 }
 
 /// Why a text was not compiled.

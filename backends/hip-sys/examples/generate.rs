@@ -12,7 +12,7 @@ use std::error::Error;
 use std::path::Path;
 
 /// What the backend calls of the runtime. All of it is there from HIP 6.0 on.
-const HIP: [&str; 26] = [
+const HIP: [&str; 34] = [
     "hipDeviceGetAttribute",
     "hipEventCreateWithFlags",
     "hipEventDestroy",
@@ -26,6 +26,12 @@ const HIP: [&str; 26] = [
     "hipGetDevicePropertiesR0600",
     "hipGetErrorName",
     "hipGetErrorString",
+    "hipGraphAddChildGraphNode",
+    "hipGraphDestroy",
+    "hipGraphExecChildGraphNodeSetParams",
+    "hipGraphExecDestroy",
+    "hipGraphInstantiateWithFlags",
+    "hipGraphLaunch",
     "hipInit",
     "hipMalloc",
     "hipMemcpyAsync",
@@ -36,8 +42,10 @@ const HIP: [&str; 26] = [
     "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor",
     "hipRuntimeGetVersion",
     "hipSetDevice",
+    "hipStreamBeginCapture",
     "hipStreamCreateWithFlags",
     "hipStreamDestroy",
+    "hipStreamEndCapture",
     "hipStreamSynchronize",
 ];
 

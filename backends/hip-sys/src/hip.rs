@@ -396,6 +396,32 @@ pub struct ihipEvent_t {
     _unused: [u8; 0],
 }
 pub type hipEvent_t = *mut ihipEvent_t;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct ihipGraph {
+    _unused: [u8; 0],
+}
+pub type hipGraph_t = *mut ihipGraph;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct hipGraphNode {
+    _unused: [u8; 0],
+}
+pub type hipGraphNode_t = *mut hipGraphNode;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct hipGraphExec {
+    _unused: [u8; 0],
+}
+pub type hipGraphExec_t = *mut hipGraphExec;
+impl hipStreamCaptureMode {
+    pub const hipStreamCaptureModeGlobal: hipStreamCaptureMode = hipStreamCaptureMode(0);
+    pub const hipStreamCaptureModeThreadLocal: hipStreamCaptureMode = hipStreamCaptureMode(1);
+    pub const hipStreamCaptureModeRelaxed: hipStreamCaptureMode = hipStreamCaptureMode(2);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct hipStreamCaptureMode(pub ::std::os::raw::c_uint);
 pub struct Hip {
     __library: ::libloading::Library,
     pub hipInit: unsafe extern "C" fn(flags: ::std::os::raw::c_uint) -> hipError_t,
@@ -464,6 +490,29 @@ pub struct Hip {
         blockSize: ::std::os::raw::c_int,
         dynSharedMemPerBlk: usize,
     ) -> hipError_t,
+    pub hipStreamBeginCapture:
+        unsafe extern "C" fn(stream: hipStream_t, mode: hipStreamCaptureMode) -> hipError_t,
+    pub hipStreamEndCapture: unsafe extern "C" fn(stream: hipStream_t, pGraph: *mut hipGraph_t) -> hipError_t,
+    pub hipGraphDestroy: unsafe extern "C" fn(graph: hipGraph_t) -> hipError_t,
+    pub hipGraphInstantiateWithFlags: unsafe extern "C" fn(
+        pGraphExec: *mut hipGraphExec_t,
+        graph: hipGraph_t,
+        flags: ::std::os::raw::c_ulonglong,
+    ) -> hipError_t,
+    pub hipGraphLaunch: unsafe extern "C" fn(graphExec: hipGraphExec_t, stream: hipStream_t) -> hipError_t,
+    pub hipGraphExecDestroy: unsafe extern "C" fn(graphExec: hipGraphExec_t) -> hipError_t,
+    pub hipGraphAddChildGraphNode: unsafe extern "C" fn(
+        pGraphNode: *mut hipGraphNode_t,
+        graph: hipGraph_t,
+        pDependencies: *const hipGraphNode_t,
+        numDependencies: usize,
+        childGraph: hipGraph_t,
+    ) -> hipError_t,
+    pub hipGraphExecChildGraphNodeSetParams: unsafe extern "C" fn(
+        hGraphExec: hipGraphExec_t,
+        node: hipGraphNode_t,
+        childGraph: hipGraph_t,
+    ) -> hipError_t,
 }
 impl Hip {
     pub unsafe fn new<P>(path: P) -> Result<Self, ::libloading::Error>
@@ -505,6 +554,16 @@ impl Hip {
         let hipModuleLaunchKernel = __library.get(b"hipModuleLaunchKernel\0").map(|sym| *sym)?;
         let hipModuleOccupancyMaxActiveBlocksPerMultiprocessor =
             __library.get(b"hipModuleOccupancyMaxActiveBlocksPerMultiprocessor\0").map(|sym| *sym)?;
+        let hipStreamBeginCapture = __library.get(b"hipStreamBeginCapture\0").map(|sym| *sym)?;
+        let hipStreamEndCapture = __library.get(b"hipStreamEndCapture\0").map(|sym| *sym)?;
+        let hipGraphDestroy = __library.get(b"hipGraphDestroy\0").map(|sym| *sym)?;
+        let hipGraphInstantiateWithFlags =
+            __library.get(b"hipGraphInstantiateWithFlags\0").map(|sym| *sym)?;
+        let hipGraphLaunch = __library.get(b"hipGraphLaunch\0").map(|sym| *sym)?;
+        let hipGraphExecDestroy = __library.get(b"hipGraphExecDestroy\0").map(|sym| *sym)?;
+        let hipGraphAddChildGraphNode = __library.get(b"hipGraphAddChildGraphNode\0").map(|sym| *sym)?;
+        let hipGraphExecChildGraphNodeSetParams =
+            __library.get(b"hipGraphExecChildGraphNodeSetParams\0").map(|sym| *sym)?;
         Ok(Hip {
             __library,
             hipInit,
@@ -533,6 +592,14 @@ impl Hip {
             hipModuleLoadData,
             hipModuleLaunchKernel,
             hipModuleOccupancyMaxActiveBlocksPerMultiprocessor,
+            hipStreamBeginCapture,
+            hipStreamEndCapture,
+            hipGraphDestroy,
+            hipGraphInstantiateWithFlags,
+            hipGraphLaunch,
+            hipGraphExecDestroy,
+            hipGraphAddChildGraphNode,
+            hipGraphExecChildGraphNodeSetParams,
         })
     }
     pub unsafe fn hipInit(&self, flags: ::std::os::raw::c_uint) -> hipError_t {
@@ -686,5 +753,50 @@ impl Hip {
         dynSharedMemPerBlk: usize,
     ) -> hipError_t {
         (self.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor)(numBlocks, f, blockSize, dynSharedMemPerBlk)
+    }
+    pub unsafe fn hipStreamBeginCapture(
+        &self,
+        stream: hipStream_t,
+        mode: hipStreamCaptureMode,
+    ) -> hipError_t {
+        (self.hipStreamBeginCapture)(stream, mode)
+    }
+    pub unsafe fn hipStreamEndCapture(&self, stream: hipStream_t, pGraph: *mut hipGraph_t) -> hipError_t {
+        (self.hipStreamEndCapture)(stream, pGraph)
+    }
+    pub unsafe fn hipGraphDestroy(&self, graph: hipGraph_t) -> hipError_t {
+        (self.hipGraphDestroy)(graph)
+    }
+    pub unsafe fn hipGraphInstantiateWithFlags(
+        &self,
+        pGraphExec: *mut hipGraphExec_t,
+        graph: hipGraph_t,
+        flags: ::std::os::raw::c_ulonglong,
+    ) -> hipError_t {
+        (self.hipGraphInstantiateWithFlags)(pGraphExec, graph, flags)
+    }
+    pub unsafe fn hipGraphLaunch(&self, graphExec: hipGraphExec_t, stream: hipStream_t) -> hipError_t {
+        (self.hipGraphLaunch)(graphExec, stream)
+    }
+    pub unsafe fn hipGraphExecDestroy(&self, graphExec: hipGraphExec_t) -> hipError_t {
+        (self.hipGraphExecDestroy)(graphExec)
+    }
+    pub unsafe fn hipGraphAddChildGraphNode(
+        &self,
+        pGraphNode: *mut hipGraphNode_t,
+        graph: hipGraph_t,
+        pDependencies: *const hipGraphNode_t,
+        numDependencies: usize,
+        childGraph: hipGraph_t,
+    ) -> hipError_t {
+        (self.hipGraphAddChildGraphNode)(pGraphNode, graph, pDependencies, numDependencies, childGraph)
+    }
+    pub unsafe fn hipGraphExecChildGraphNodeSetParams(
+        &self,
+        hGraphExec: hipGraphExec_t,
+        node: hipGraphNode_t,
+        childGraph: hipGraph_t,
+    ) -> hipError_t {
+        (self.hipGraphExecChildGraphNodeSetParams)(hGraphExec, node, childGraph)
     }
 }

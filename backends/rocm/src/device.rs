@@ -10,15 +10,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fuseplan_api::{
-    BackendError, Ceilings, DataType, Device, DeviceInfo, Memory, MemoryKind, RunError, Stream, StreamOwner,
+    BackendError, Ceilings, DataType, Device, DeviceInfo, GraphDriver, Memory, MemoryKind, RunError, Stream,
+    StreamOwner,
 };
+use fuseplan_gpu::Measured;
 use fuseplan_hip_sys::{
     Hip, hipDeviceAttribute_t as Attribute, hipDeviceProp_tR0600, hipError_t, hipEvent_t, hipMemcpyKind,
     hipModule_t, hipStream_t,
 };
 
 use crate::driver::{self, Context, call};
-use crate::{BACKEND, arch, compiler};
+use crate::solvers::{Rocm, VENDOR};
+use crate::{BACKEND, arch, ceilings, compiler};
 
 /// Describes every device, and says of those that cannot be used why.
 pub(crate) fn all() -> Result<(Vec<DeviceInfo>, Vec<String>), BackendError> {
@@ -92,6 +95,7 @@ pub struct RocmDevice {
     info: DeviceInfo,
     context: Context,
     modules: Arc<Modules>,
+    measured: Measured,
 }
 
 impl RocmDevice {
@@ -102,7 +106,8 @@ impl RocmDevice {
         }
         let info = describe(hip, ordinal)?;
         let context = Context { hip, ordinal: ordinal as c_int };
-        Ok(RocmDevice { info, context, modules: Arc::new(Modules { context, loaded: Mutex::default() }) })
+        let modules = Arc::new(Modules { context, loaded: Mutex::default() });
+        Ok(RocmDevice { info, context, modules, measured: Measured::default() })
     }
 
     pub(crate) fn modules(&self) -> &Arc<Modules> {
@@ -193,9 +198,12 @@ impl Device for RocmDevice {
         Ok(end.since(&start)?)
     }
 
-    /// Not measured yet.
-    fn ceilings(&self, _data_type: DataType) -> Result<Ceilings, BackendError> {
-        Err(BackendError::Unsupported { backend: BACKEND, what: "measuring ceilings" })
+    fn ceilings(&self, data_type: DataType) -> Result<Ceilings, BackendError> {
+        self.measured.get::<Rocm>(self, data_type, VENDOR, ceilings::products)
+    }
+
+    fn graphs(&self) -> Option<Arc<dyn GraphDriver>> {
+        Some(Arc::new(self.context))
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -7,17 +7,19 @@
 //! Kernels are compiled for the full name that a device gives itself, such as `gfx942:sramecc+:xnack-`.
 
 mod arch;
+mod ceilings;
 mod compiler;
 mod device;
 mod driver;
 mod estimate;
+mod graph;
 mod matrix;
 mod solvers;
 
 use std::sync::Arc;
 
-use fuseplan_api::{Backend, BackendError, Device, DeviceInfo, Discovery, Problem, Solver};
-use fuseplan_gpu::{CompileFailure, Compiled, Kernel};
+use fuseplan_api::{Backend, BackendError, DataType, Device, DeviceInfo, Discovery, Problem, Solver};
+use fuseplan_gpu::{CompileFailure, Compiled, Kernel, Probe};
 use fuseplan_hip_sys::{self as sys, LoadError};
 
 pub use device::RocmDevice;
@@ -78,4 +80,15 @@ pub fn inspect(
     let kernel = solvers::by_id(solver)?.kernel(problem, arch);
     let compiled = compiler::compile(&kernel.source, arch);
     Some(compiled.map(|compiled| (kernel, compiled)))
+}
+
+/// The kernels by which [`Device::ceilings`] measures an architecture, and what the compiler makes of them: a copy,
+/// and what computes in f32, f16, bf16.
+///
+/// # Errors
+/// hiprtc is missing, or refuses.
+pub fn inspect_ceilings(arch: &str) -> Result<Vec<(Probe, Compiled)>, CompileFailure> {
+    let products = [DataType::Float, DataType::Half, DataType::BFloat16].map(|t| ceilings::products(t, arch));
+    let probes = std::iter::once(Probe::copy(solvers::VENDOR)).chain(products);
+    probes.map(|probe| compiler::compile(&probe.source, arch).map(|compiled| (probe, compiled))).collect()
 }

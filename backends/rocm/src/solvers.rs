@@ -18,7 +18,7 @@ use crate::matrix::{HAS_MFMA, HAS_WMMA, SIXTEEN_BITS, mfma, wmma};
 use crate::{BACKEND, RocmDevice, arch, compiler, estimate};
 
 /// What the shared kernels need of HIP C++.
-const VENDOR: &str = include_str!("../kernels/vendor.cuh");
+pub(crate) const VENDOR: &str = include_str!("../kernels/vendor.cuh");
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
 pub(crate) static SOLVERS: [&dyn Solver; 7] =
@@ -121,11 +121,7 @@ impl Runtime for Rocm {
     }
 
     /// A code object that the runtime rejects is an error; a cached one is then compiled again.
-    fn load(
-        device: &Arc<dyn Device>,
-        image: &[u8],
-        geometry: &Geometry,
-    ) -> Result<RocmFunction, BackendError> {
+    fn load(device: &dyn Device, image: &[u8], geometry: &Geometry) -> Result<RocmFunction, BackendError> {
         let foreign = BackendError::Unsupported { backend: BACKEND, what: "a device of another backend" };
         let device: &RocmDevice = device.as_any().downcast_ref().ok_or(foreign)?;
         let modules = device.modules().clone();

@@ -15,9 +15,11 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Calls whose failure is not reported, and what stays in use then: those that give something back, and a
 /// question whose answer is not needed.
-const SILENT: [(&str, &str); 6] = [
+const SILENT: [(&str, &str); 8] = [
     ("hipEventDestroy", "Event"),
     ("hipFree", "Memory"),
+    ("hipGraphDestroy", "Graph"),
+    ("hipGraphExecDestroy", "GraphExec"),
     ("hipModuleOccupancyMaxActiveBlocksPerMultiprocessor", ""),
     ("hipModuleUnload", "Module"),
     ("hipStreamDestroy", "Stream"),
@@ -89,11 +91,31 @@ fn everything(number: usize) -> Result<(), String> {
     run().map_err(|error| error.to_string())?;
     device.synchronize(&stream).map_err(words)?;
     device.time(&stream, &mut run).map_err(|error| error.to_string())?;
+    graphs(&*device, &stream, &|stream| {
+        // SAFETY: as above.
+        unsafe { executable.run(stream.raw(), &args) }
+    })
+    .map_err(|error| error.to_string())?;
     let mut bytes = vec![0; input.bytes];
     // SAFETY: the memory was filled above.
     unsafe { memory.copy_out(&mut bytes, input.pointer, &stream) }.map_err(words)?;
     assert!(bytes.iter().all(|&byte| byte == 1));
     Ok(())
+}
+
+/// Everything that is done with graphs.
+fn graphs(
+    device: &dyn Device,
+    stream: &Stream,
+    run: &dyn Fn(&Stream) -> Result<(), RunError>,
+) -> Result<(), RunError> {
+    let (graph, outer) = (Graph::capture(device, run)?, Graph::capture(device, run)?);
+    // SAFETY: the graphs are live and used by this thread alone; operands live until the stream has passed.
+    unsafe {
+        graph.instantiate()?.launch(stream.raw())?;
+        graph.add_to(outer.raw(), &[])?;
+    }
+    Ok(device.synchronize(stream)?)
 }
 
 /// Each function that is called, failing at each of its calls.

@@ -34,7 +34,7 @@ fn scenario(channels: usize) -> Result<(), Error> {
     let mut to = DeviceBuffer::<f32>::zeroed(&handle, 16 * 8)?;
     compiled.execute(&handle, Tensor::new(&x, &from), TensorMut::new(&y, &mut to), &args)?;
     // On another stream, which waits for the first.
-    let graph = handle.capture_cuda_graph(|handle| {
+    let graph = handle.capture_graph(|handle| {
         compiled.execute(handle, Tensor::new(&x, &from), TensorMut::new(&y, &mut to), &args)
     })?;
     // SAFETY: the buffers live until the stream has been waited for.

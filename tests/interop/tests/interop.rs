@@ -131,7 +131,7 @@ fn graph() -> Result<(), Box<dyn Error>> {
     let mut middle = DeviceBuffer::<f32>::zeroed(&handle, 12)?;
     let mut output = DeviceBuffer::<f32>::zeroed(&handle, 12)?;
     let args = layer.args(&bias);
-    let graph = handle.capture_cuda_graph(|handle| {
+    let graph = handle.capture_graph(|handle| {
         let x = &layer.x;
         layer.compiled.execute(handle, Tensor::new(x, &input), TensorMut::new(x, &mut middle), &args)?;
         layer.compiled.execute(handle, Tensor::new(x, &middle), TensorMut::new(x, &mut output), &args)

@@ -132,7 +132,7 @@ impl Solver for Hopper {
         let other = Binary { solver: MMA.id().into(), arch: arch.clone(), bytes: other.into() };
         let misaligned = MMA.load(problem, device, &other)?;
         kernel.geometry.grid[0] = blocks;
-        let function = Cuda::load(device, image, &kernel.geometry)?;
+        let function = Cuda::load(&**device, image, &kernel.geometry)?;
         let info = ExecutableInfo {
             solver: self.id,
             algorithm: self.algorithm(),

@@ -30,7 +30,7 @@ impl Runtime for Double {
     }
 
     fn load(
-        _device: &Arc<dyn Device>,
+        _device: &dyn Device,
         image: &[u8],
         _geometry: &Geometry,
     ) -> Result<Self::Function, BackendError> {

@@ -3,13 +3,15 @@
 //!
 //! hiprtc is found as the backend finds it; where it is not, cases are ignored with the reason.
 //! `tests/rocm/run.sh` gets one that needs no installation. With `REQUIRE_HIPRTC=1` a missing compiler is a
-//! failure. `FUSEPLAN_TEST_ARCHS` lists the architectures, and of each only every `FUSEPLAN_TEST_EVERY`-th case is
-//! compiled.
+//! failure. `FUSEPLAN_TEST_ARCHS` lists the architectures. With `FUSEPLAN_TEST_EVERY` one in so many cases of each
+//! solver is compiled, but at least one, and other ones for another architecture.
 
 mod code_object;
 
+use std::collections::BTreeMap;
+
 use fuseplan_api::*;
-use fuseplan_rocm::{RocmBackend, inspect};
+use fuseplan_rocm::{RocmBackend, inspect, inspect_ceilings};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Architectures, the largest of each generation in full.
@@ -48,10 +50,24 @@ fn conv(
     groups: usize,
     chain: Vec<Op>,
 ) -> Problem {
+    strided(data_type, layout, lens, filters, taps, groups, 1, chain)
+}
+
+#[allow(clippy::too_many_arguments, reason = "numbers of a convolution")]
+fn strided(
+    data_type: DataType,
+    layout: TensorLayout,
+    lens: &[usize],
+    filters: usize,
+    taps: usize,
+    groups: usize,
+    stride: usize,
+    chain: Vec<Op>,
+) -> Problem {
     let dims = lens.len() - 2;
     let of = |value| vec![value; dims];
     let conv =
-        ConvolutionDescriptor::new(&of(taps / 2), &of(1), &of(1)).unwrap().with_groups(groups).unwrap();
+        ConvolutionDescriptor::new(&of(taps / 2), &of(stride), &of(1)).unwrap().with_groups(groups).unwrap();
     let input = TensorDescriptor::with_layout(data_type, layout, lens).unwrap();
     let weights = [&[filters, lens[1] / groups][..], &of(taps)[..]].concat();
     let weights = TensorDescriptor::with_layout(data_type, layout, &weights).unwrap();
@@ -80,14 +96,36 @@ fn element_wise(data_type: DataType, layout: TensorLayout, lens: [usize; 4], ops
     Problem { input: x, output: x, ops, math: MathMode::Precise }
 }
 
+/// A depthwise convolution with bias and activation.
+fn depthwise(
+    data_type: DataType,
+    layout: TensorLayout,
+    lens: [usize; 4],
+    multiplier: usize,
+    taps: usize,
+    stride: usize,
+) -> Problem {
+    let filters = lens[1] * multiplier;
+    let bias = TensorDescriptor::with_layout(data_type, layout, &[1, filters, 1, 1]).unwrap();
+    let chain = vec![Op::BiasForward { bias }, Op::ActivationForward { mode: ActivationMode::Relu }];
+    strided(data_type, layout, &lens, filters, taps, lens[1], stride, chain)
+}
+
 /// Batch-norm for training with its activation.
-fn training(data_type: DataType, mode: BatchNormMode, act: ActivationMode, backward: bool) -> Problem {
+fn training(
+    data_type: DataType,
+    layout: TensorLayout,
+    lens: [usize; 4],
+    mode: BatchNormMode,
+    act: ActivationMode,
+    backward: bool,
+) -> Problem {
     let ops = if backward {
         vec![Op::BatchNormBackward { mode }, Op::ActivationBackward { mode: act }]
     } else {
         vec![Op::BatchNormForward { mode, running: true }, Op::ActivationForward { mode: act }]
     };
-    element_wise(data_type, TensorLayout::Nchw, [8, 16, 7, 5], ops)
+    element_wise(data_type, layout, lens, ops)
 }
 
 fn cases() -> Vec<Case> {
@@ -120,9 +158,42 @@ fn cases() -> Vec<Case> {
             add(&format!("element_wise.nhwc.{name}"), solver, problem);
             let solver = "rocm.batch_norm_training.v1";
             for (way, backward) in [("forward", false), ("backward", true)] {
-                let problem = training(data_type, mode, ActivationMode::Tanh, backward);
-                add(&format!("training.{way}.{name}"), solver, problem);
+                // Planes of whole vectors and others, channels of many blocks and of one.
+                for (layout, lens) in [
+                    (Nchw, [8, 16, 7, 5]),
+                    (Nchw, [64, 256, 28, 28]),
+                    (Nhwc, [64, 256, 28, 28]),
+                    (Nhwc, [2, 3, 7, 5]),
+                ] {
+                    let problem = training(data_type, layout, lens, mode, ActivationMode::Tanh, backward);
+                    add(&format!("training.{way}.{name}.{layout}.{}", lens[1]), solver, problem);
+                }
             }
+        }
+        // Planes of no whole vectors, and of less than one.
+        for (name, lens) in [("planes_of_49", [64, 512, 7, 7]), ("planes_of_6", [64, 512, 2, 3])] {
+            let relu = Op::ActivationForward { mode: ActivationMode::Relu };
+            let ops = vec![Op::BatchNormInference { mode: BatchNormMode::Spatial }, relu];
+            add(
+                &format!("element_wise.{name}"),
+                "rocm.element_wise.v1",
+                element_wise(data_type, Nchw, lens, ops),
+            );
+        }
+        for layout in [Nchw, Nhwc] {
+            let mut add = |name: &str, lens, multiplier, taps, stride| {
+                let problem = depthwise(data_type, layout, lens, multiplier, taps, stride);
+                add(&format!("depthwise.{name}.{layout}"), "rocm.conv_depthwise.v1", problem);
+            };
+            add("3x3", [64, 96, 56, 56], 1, 3, 1);
+            add("3x3s2", [64, 96, 56, 56], 1, 3, 2);
+            add("5x5", [64, 240, 28, 28], 1, 5, 1);
+            add("5x5s2", [64, 144, 56, 56], 1, 5, 2);
+            add("planes_of_49", [64, 960, 7, 7], 1, 3, 1);
+            add("7x7", [8, 96, 56, 56], 1, 7, 1);
+            add("13x13", [8, 96, 56, 56], 1, 13, 1);
+            add("multiplier2", [8, 32, 56, 56], 2, 3, 1);
+            add("odd", [1, 13, 9, 11], 3, 3, 1);
         }
     }
     cases
@@ -179,7 +250,8 @@ fn activations() -> Vec<Case> {
     let problems = |(data_type, mode): (DataType, ActivationMode)| {
         let forward = vec![Op::ActivationForward { mode }];
         let forward = element_wise(data_type, TensorLayout::Nchw, [2, 3, 4, 5], forward);
-        let gradient = training(data_type, BatchNormMode::Spatial, mode, true);
+        let (spatial, lens) = (BatchNormMode::Spatial, [8, 16, 7, 5]);
+        let gradient = training(data_type, TensorLayout::Nchw, lens, spatial, mode, true);
         [
             case(format!("activation.{mode}.{data_type}"), "rocm.direct.v1", forward),
             case(format!("gradient.{mode}.{data_type}"), "rocm.batch_norm_training.v1", gradient),
@@ -219,6 +291,22 @@ fn check(case: &Case, arch: &str) -> Result<(), Failed> {
     Ok(())
 }
 
+/// What measures a device's ceilings is compiled as it was meant: it asks for no memory of threads, which would be
+/// measured instead, and has its multiplications.
+fn ceilings(arch: &str) -> Result<(), Failed> {
+    for (probe, compiled) in inspect_ceilings(arch).map_err(|failure| format!("{failure:?}"))? {
+        let (_, kernels) = code_object::read(&compiled.image)?;
+        let [usage] = kernels.as_slice() else { return Err(format!("{} kernels", kernels.len()).into()) };
+        let sound = usage.scratch + usage.vector_spills == 0 && usage.block == probe.threads;
+        // Sums of four products are in registers at once, or those of sixteen chains.
+        let registers = if probe.name == "copy" { 4 } else { 16 };
+        if !sound || usage.vector < registers || usage.vector > 128 || compiled.log.contains("warning") {
+            return Err(format!("{}: {usage:?} {}", probe.name, compiled.log).into());
+        }
+    }
+    Ok(())
+}
+
 /// Why nothing can be compiled here.
 fn missing() -> Option<String> {
     let problem = element_wise(
@@ -251,6 +339,19 @@ fn no_device() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Of each solver's cases one in `every`, the first of which is the `start`-th or one before it.
+fn sample(cases: Vec<Case>, every: usize, start: usize) -> Vec<Case> {
+    let mut of_solvers = BTreeMap::<_, Vec<_>>::new();
+    for case in cases {
+        of_solvers.entry(case.solver).or_default().push(case);
+    }
+    let taken = |cases: Vec<Case>| {
+        let first = start % every.min(cases.len());
+        cases.into_iter().skip(first).step_by(every)
+    };
+    of_solvers.into_values().flat_map(taken).collect()
+}
+
 fn main() {
     let arguments = Arguments::from_args();
     let missing = missing();
@@ -280,10 +381,14 @@ fn main() {
         // Each of these architectures has one of the two kinds of matrix cores.
         let matrix: Vec<_> = matrix().into_iter().filter(takes).collect();
         assert!(!matrix.is_empty(), "no matrix cores on {arch}");
-        for case in cases().into_iter().chain(matrix).chain(activations).step_by(every) {
+        let all: Vec<_> = cases().into_iter().chain(matrix).chain(activations).collect();
+        let start = ARCHS.iter().position(|known| *known == arch).unwrap_or(0);
+        for case in sample(all, every, start) {
             let (name, arch) = (format!("{}.{arch}", case.name), arch.clone());
             trials.push(Trial::test(name, move || check(&case, &arch)).with_ignored_flag(missing.is_some()));
         }
+        let name = format!("ceilings.{arch}");
+        trials.push(Trial::test(name, move || ceilings(&arch)).with_ignored_flag(missing.is_some()));
     }
     libtest_mimic::run(&arguments, trials).exit();
 }

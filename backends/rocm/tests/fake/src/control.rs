@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use libloading::Library;
 
+use crate::shim;
 use crate::state::{Kind, state};
 
 /// The shared object, as a test sees it.
@@ -18,6 +19,11 @@ pub struct Fake {
 }
 
 impl Fake {
+    /// Whether there is a compiler for kernels that run on this CPU.
+    pub fn runs_kernels() -> bool {
+        shim::compiler().is_some()
+    }
+
     /// Puts the runtime's and the compiler's file names into `folder`/lib, for `ROCM_PATH`.
     ///
     /// # Errors

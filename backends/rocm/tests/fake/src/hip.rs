@@ -6,13 +6,14 @@ use std::ptr;
 
 use fuseplan_hip_sys::*;
 
+use crate::launch::Launch;
 use crate::memory;
 use crate::state::{DEVICE, Kind, Module, archs, state, wave};
 
 /// A result or a number of HIP's.
-type Outcome = Result<(), hipError_t>;
+pub(crate) type Outcome = Result<(), hipError_t>;
 
-const INVALID: Outcome = Err(hipError_t::hipErrorInvalidValue);
+pub(crate) const INVALID: Outcome = Err(hipError_t::hipErrorInvalidValue);
 
 /// Defines functions that note their call, fail if they are to, and do not unwind into their caller.
 macro_rules! functions {
@@ -39,10 +40,15 @@ macro_rules! functions {
         #[allow(dead_code, reason = "only its types count")]
         fn have_the_types_of_the_header(hip: &mut Hip) {
             $(hip.$name = $name;)*
-            hip.hipGetErrorName = hipGetErrorName;
-            hip.hipGetErrorString = hipGetErrorString;
         }
     };
+}
+pub(crate) use functions;
+
+#[allow(dead_code, reason = "only its types count")]
+fn words_have_the_types_of_the_header(hip: &mut Hip) {
+    hip.hipGetErrorName = hipGetErrorName;
+    hip.hipGetErrorString = hipGetErrorString;
 }
 
 fn device(ordinal: c_int) -> Result<&'static str, hipError_t> {
@@ -59,7 +65,7 @@ fn current() -> Result<&'static str, hipError_t> {
 ///
 /// # Safety
 /// The place is null or valid.
-unsafe fn put<T>(place: *mut T, value: T) -> Outcome {
+pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Outcome {
     if place.is_null() {
         return INVALID;
     }
@@ -69,9 +75,16 @@ unsafe fn put<T>(place: *mut T, value: T) -> Outcome {
 }
 
 /// A stream that is live, or the default stream.
-fn check_stream(stream: hipStream_t) -> Outcome {
+pub(crate) fn check_stream(stream: hipStream_t) -> Outcome {
     let live = stream.is_null() || state().is_live(stream as usize, Kind::Stream);
     if live { Ok(()) } else { Err(hipError_t::hipErrorContextIsDestroyed) }
+}
+
+/// As [`check_stream`], for what cannot be captured.
+fn check_idle(stream: hipStream_t) -> Outcome {
+    check_stream(stream)?;
+    let captured = state().captures.contains_key(&(stream as usize));
+    if captured { Err(hipError_t::hipErrorStreamCaptureUnsupported) } else { Ok(()) }
 }
 
 fn check_event(event: hipEvent_t) -> Outcome {
@@ -79,7 +92,7 @@ fn check_event(event: hipEvent_t) -> Outcome {
 }
 
 /// Gives a thing back.
-fn end(address: usize, kind: Kind) -> Outcome {
+pub(crate) fn end(address: usize, kind: Kind) -> Outcome {
     if state().end(address, kind) { Ok(()) } else { Err(hipError_t::hipErrorInvalidHandle) }
 }
 
@@ -179,7 +192,7 @@ functions! {
         kind: hipMemcpyKind,
         stream: hipStream_t
     ) {
-        check_stream(stream)?;
+        check_idle(stream)?;
         let device = match kind {
             hipMemcpyKind::hipMemcpyHostToDevice => target as usize,
             hipMemcpyKind::hipMemcpyDeviceToHost => source as usize,
@@ -204,11 +217,12 @@ functions! {
     }
 
     fn hipStreamDestroy(stream: hipStream_t) {
+        state().captures.remove(&(stream as usize));
         end(stream as usize, Kind::Stream)
     }
 
     fn hipStreamSynchronize(stream: hipStream_t) {
-        check_stream(stream)
+        check_idle(stream)
     }
 
     fn hipEventCreateWithFlags(event: *mut hipEvent_t, _flags: c_uint) {
@@ -329,69 +343,16 @@ functions! {
         if [list[0] as usize, list[2] as usize, list[4] as usize] != [1, 2, 3] {
             return INVALID;
         }
-        // SAFETY: the place behind 2 is the number of bytes.
-        let bytes = unsafe { *list[3].cast::<usize>() };
-        match &module.object {
-            // SAFETY: the arguments are as many bytes, and good for the kernel, as HIP's.
-            Some(object) => unsafe { launch(object, grid, block, shared, list[1], bytes) },
-            None => Ok(()),
+        // SAFETY: the place behind 2 is the number of bytes of what is behind 1.
+        let arguments = unsafe { std::slice::from_raw_parts(list[1].cast::<u64>(), *list[3].cast::<usize>() / 8) };
+        let launch = Launch { function: function as usize, object: module.object, grid, block, shared, arguments: arguments.into() };
+        if let Some(capture) = state().captures.get_mut(&(stream as usize)) {
+            capture.push(launch);
+            return Ok(());
         }
+        // SAFETY: the arguments are good for the kernel, as HIP's.
+        unsafe { launch.run() }
     }
-}
-
-/// Runs a kernel of a shared object, which is open only meanwhile: programs have thousands.
-///
-/// # Safety
-/// The arguments are good for the kernel.
-unsafe fn launch(
-    object: &str,
-    grid: [c_uint; 3],
-    block: [c_uint; 3],
-    shared: c_uint,
-    arguments: *const c_void,
-    bytes: usize,
-) -> Outcome {
-    /// `shim_launch` of `shim/launch.h`.
-    type Launch = unsafe extern "C" fn(
-        *const c_char,
-        *const c_uint,
-        *const c_uint,
-        c_uint,
-        *const c_void,
-        std::ffi::c_ulong,
-        *mut c_char,
-        std::ffi::c_ulong,
-    ) -> c_int;
-    let failed = |what: &str| {
-        eprintln!("fake HIP: {object}: {what}");
-        Err(hipError_t::hipErrorLaunchFailure)
-    };
-    // SAFETY: the shim made the object; it does nothing when it is loaded.
-    let library = match unsafe { libloading::Library::new(object) } {
-        Ok(library) => library,
-        Err(error) => return failed(&error.to_string()),
-    };
-    // SAFETY: the function has this type.
-    let Ok(run) = (unsafe { library.get::<Launch>(b"shim_launch\0") }) else {
-        return failed("no shim_launch");
-    };
-    let mut message = [0; 512];
-    let (name, room) = (c"fuseplan_kernel".as_ptr(), message.len() as std::ffi::c_ulong);
-    // SAFETY: as of this function; the message has room for as many bytes.
-    let status = unsafe {
-        run(
-            name,
-            grid.as_ptr(),
-            block.as_ptr(),
-            shared,
-            arguments,
-            bytes as std::ffi::c_ulong,
-            message.as_mut_ptr(),
-            room,
-        )
-    };
-    // SAFETY: the message ends in a zero.
-    if status == 0 { Ok(()) } else { failed(&unsafe { CStr::from_ptr(message.as_ptr()) }.to_string_lossy()) }
 }
 
 /// HIP's function of this name; `hipErrorUnknown` for what it does not know.
@@ -403,6 +364,8 @@ pub extern "C" fn hipGetErrorName(error: hipError_t) -> *const c_char {
         hipError_t::hipErrorNoBinaryForGpu => c"hipErrorNoBinaryForGpu",
         hipError_t::hipErrorInvalidImage => c"hipErrorInvalidImage",
         hipError_t::hipErrorLaunchFailure => c"hipErrorLaunchFailure",
+        hipError_t::hipErrorStreamCaptureUnsupported => c"hipErrorStreamCaptureUnsupported",
+        hipError_t::hipErrorGraphExecUpdateFailure => c"hipErrorGraphExecUpdateFailure",
         _ => c"hipErrorUnknown",
     };
     name.as_ptr()

@@ -12,11 +12,13 @@
 #![allow(unreachable_pub, reason = "functions are exported by their names")]
 
 mod control;
+mod graph;
 mod hip;
 mod hiprtc;
+mod launch;
 mod memory;
 #[path = "../../shim/mod.rs"]
-pub mod shim;
+mod shim;
 mod state;
 
 pub use control::Fake;

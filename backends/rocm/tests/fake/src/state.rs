@@ -5,10 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::graph::Graph;
+use crate::launch::Launch;
+
 /// Things that are made and given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Event,
+    Graph,
+    GraphExec,
     Memory,
     Module,
     Program,
@@ -26,6 +31,10 @@ pub(crate) struct State {
     pub(crate) live: BTreeMap<usize, (Kind, usize)>,
     /// Modules: the shared object of their kernel, if kernels run.
     pub(crate) modules: HashMap<usize, Module>,
+    /// Streams under capture: what was launched into them since.
+    pub(crate) captures: HashMap<usize, Vec<Launch>>,
+    /// Graphs, and those that can be launched.
+    pub(crate) graphs: HashMap<usize, Graph>,
     next: usize,
 }
 
@@ -55,10 +64,15 @@ impl State {
         (function == name && calls.contains(&nth)).then_some(*number)
     }
 
+    /// An address that nothing else has.
+    pub(crate) fn address(&mut self) -> usize {
+        self.next += 1;
+        0xfa4e_0000_0000 + self.next * 64
+    }
+
     /// A new thing that is only an address.
     pub(crate) fn make(&mut self, kind: Kind) -> usize {
-        self.next += 1;
-        let address = 0xfa4e_0000_0000 + self.next * 64;
+        let address = self.address();
         self.live.insert(address, (kind, 0));
         address
     }

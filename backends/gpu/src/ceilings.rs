@@ -1,0 +1,213 @@
+//! What a device can do at most, measured: the best of a few launches of kernels that do nothing else.
+//!
+//! - **bytes**: copies of 512 MB, or of what there is room for; read plus written.
+//! - **arithmetic**: multiplications and additions on operands that are at hand, by the instruction that the
+//!   backend's kernels use.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+use fuseplan_api::{BackendError, Ceilings, DataType, Device, RunError, Stream};
+
+use crate::{CompileFailure, Function, Geometry, Runtime};
+
+/// A kernel that copies, or computes, and nothing else.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    /// What it does it by.
+    pub name: &'static str,
+    /// Its text. The argument has three words: where to read, where to write, and vectors of 16 bytes to copy or
+    /// rounds of computing.
+    pub source: String,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Blocks for each compute unit.
+    blocks: u32,
+    /// Operations of a thread in a round.
+    operations: f64,
+}
+
+impl Probe {
+    /// A kernel that computes, with a vendor's text and a body of its own, which may use what
+    /// `kernels/ceilings.cuh` begins with, and `THREADS`.
+    pub fn new(
+        name: &'static str,
+        vendor: &str,
+        body: &str,
+        [threads, blocks]: [u32; 2],
+        operations: f64,
+    ) -> Self {
+        let shared = include_str!("../kernels/ceilings.cuh");
+        let source = format!("#define THREADS {threads}\n{vendor}\n{shared}\n{body}");
+        Probe { name, source, threads, blocks, operations }
+    }
+
+    /// Multiplications and additions in f32, without matrix cores.
+    pub fn fma(vendor: &str) -> Self {
+        // 8 times 16 for a thread and round.
+        Self::new("FMA", vendor, include_str!("../kernels/ceilings_fma.cuh"), [256, 16], 256.0)
+    }
+
+    /// A copy.
+    pub fn copy(vendor: &str) -> Self {
+        Self::new("copy", vendor, include_str!("../kernels/ceilings_copy.cuh"), [512, 0], 0.0)
+    }
+}
+
+/// Ceilings that were measured.
+#[derive(Debug, Default)]
+pub struct Measured(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    bytes: Option<f64>,
+    flops: HashMap<DataType, f64>,
+}
+
+impl Measured {
+    /// The ceilings of the device that this belongs to; `products` are the kernel that computes in a type on an
+    /// architecture. One thread measures, others wait.
+    ///
+    /// # Errors
+    /// A type without kernels, or the device or the compiler refuses.
+    pub fn get<R: Runtime>(
+        &self,
+        device: &dyn Device,
+        data_type: DataType,
+        vendor: &str,
+        products: fn(DataType, &str) -> Probe,
+    ) -> Result<Ceilings, BackendError> {
+        if !matches!(data_type, DataType::Float | DataType::Half | DataType::BFloat16) {
+            let (backend, what) = (device.info().backend, "ceilings of this data type");
+            return Err(BackendError::Unsupported { backend, what });
+        }
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = match known.bytes {
+            Some(bytes) => bytes,
+            None => *known.bytes.insert(copy::<R>(device, &Probe::copy(vendor))?),
+        };
+        let flops = match known.flops.get(&data_type) {
+            Some(&flops) => flops,
+            None => {
+                let flops = arithmetic::<R>(device, &products(data_type, &device.info().arch))?;
+                known.flops.insert(data_type, flops);
+                flops
+            }
+        };
+        Ok(Ceilings { flops, bytes })
+    }
+}
+
+/// A probe, ready to be launched.
+fn load<R: Runtime>(
+    device: &dyn Device,
+    probe: &Probe,
+    geometry: &Geometry,
+) -> Result<R::Function, BackendError> {
+    let info = device.info();
+    let image = R::compile(&probe.source, &info.arch).map_err(|failure| match failure {
+        CompileFailure::Backend(error) => error,
+        CompileFailure::Log(text) => {
+            BackendError::Driver { backend: info.backend, call: "compiling what measures", text }
+        }
+    })?;
+    R::load(device, &image, geometry)
+}
+
+/// The shortest of a few times.
+fn best(mut time: impl FnMut() -> Result<f64, BackendError>) -> Result<f64, BackendError> {
+    (0..8).try_fold(f64::INFINITY, |best, _| Ok(best.min(time()?)))
+}
+
+/// Seconds of so many launches.
+fn seconds(
+    device: &dyn Device,
+    stream: &Stream,
+    function: &impl Function,
+    geometry: &Geometry,
+    arguments: [u64; 3],
+    launches: u32,
+) -> Result<f64, BackendError> {
+    let elapsed = device.time(stream, &mut || {
+        for _ in 0..launches {
+            // SAFETY: the argument is the text's structure; its memory lives until the time is known.
+            unsafe { function.launch(stream.raw(), geometry, &arguments) }?;
+        }
+        Ok(())
+    });
+    match elapsed {
+        Ok(elapsed) => Ok(elapsed.as_secs_f64().max(1e-9)),
+        Err(RunError::Backend(error)) => Err(error),
+        Err(error) => {
+            let (backend, text) = (device.info().backend, error.to_string());
+            Err(BackendError::Driver { backend, call: "measuring", text })
+        }
+    }
+}
+
+/// Bytes a second of a copy.
+fn copy<R: Runtime>(device: &dyn Device, probe: &Probe) -> Result<f64, BackendError> {
+    /// Bytes that a thread copies.
+    const EACH: usize = 16;
+    /// Copies that are timed together.
+    const COPIES: u32 = 4;
+    let stream = device.create_stream()?;
+    let (memory, bytes) = Scratch::largest(device, 512 << 20)?;
+    let blocks = bytes.div_ceil(EACH * probe.threads as usize) as u32;
+    let geometry = Geometry { grid: [blocks, 1, 1], block: probe.threads, shared: 0 };
+    let function = load::<R>(device, probe, &geometry)?;
+    let (from, to) = (memory.pointer as u64, memory.pointer as u64 + bytes as u64);
+    let arguments = [from, to, (bytes / EACH) as u64];
+    let best = best(|| seconds(device, &stream, &function, &geometry, arguments, COPIES))?;
+    Ok(f64::from(2 * COPIES) * bytes as f64 / best)
+}
+
+/// Operations a second of a kernel that computes.
+fn arithmetic<R: Runtime>(device: &dyn Device, probe: &Probe) -> Result<f64, BackendError> {
+    let stream = device.create_stream()?;
+    let memory = Scratch::new(device, 16)?;
+    let blocks = device.info().compute_units * probe.blocks;
+    let geometry = Geometry { grid: [blocks, 1, 1], block: probe.threads, shared: 0 };
+    let function = load::<R>(device, probe, &geometry)?;
+    let run =
+        |rounds: u64| seconds(device, &stream, &function, &geometry, [0, memory.pointer as u64, rounds], 1);
+    // The clock rises with the first work. Then as many rounds as take about two milliseconds.
+    let mut rounds = 256;
+    while run(rounds)? < 2e-3 && rounds < 1 << 24 {
+        rounds *= 2;
+    }
+    let best = best(|| run(rounds))?;
+    Ok(f64::from(blocks) * f64::from(probe.threads) * probe.operations * rounds as f64 / best)
+}
+
+/// Memory that is given back.
+struct Scratch<'a> {
+    device: &'a dyn Device,
+    pointer: *mut c_void,
+    bytes: usize,
+}
+
+impl<'a> Scratch<'a> {
+    fn new(device: &'a dyn Device, bytes: usize) -> Result<Self, BackendError> {
+        Ok(Scratch { device, pointer: device.memory().allocate(bytes)?, bytes })
+    }
+
+    /// Memory of twice as many bytes as are returned, which are at most `bytes`.
+    fn largest(device: &'a dyn Device, mut bytes: usize) -> Result<(Self, usize), BackendError> {
+        const LEAST: usize = 16 << 20;
+        loop {
+            match Self::new(device, 2 * bytes) {
+                Err(BackendError::OutOfMemory { .. }) if bytes > LEAST => bytes /= 2,
+                made => return made.map(|memory| (memory, bytes)),
+            }
+        }
+    }
+}
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this size, given back once; every launch was waited for.
+        unsafe { self.device.memory().free(self.pointer, self.bytes) }
+    }
+}

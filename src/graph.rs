@@ -1,0 +1,33 @@
+//! Executions as graphs.
+
+use fuseplan_api::{BackendError, Graph};
+
+use crate::handle::Handle;
+
+impl Handle {
+    /// What `work` executes on the handle that it is given, as a graph of the device's driver (CUDA's, HIP's): to
+    /// be replayed, or to be a node of the caller's graph. Nothing runs now.
+    ///
+    /// Operands must be in the device's memory. A graph keeps addresses: launching it is `unsafe`, because
+    /// nothing else keeps the operands.
+    ///
+    /// # Errors
+    /// A device without graphs, such as the CPU; what `work` returns; or the driver refuses.
+    pub fn capture_graph<E: From<BackendError>>(
+        &self,
+        work: impl FnOnce(&Handle) -> Result<(), E>,
+    ) -> Result<Graph, E> {
+        Graph::capture(&**self.context().device(), |stream| work(&self.on_stream(stream.clone())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_has_no_graphs() {
+        let captured = Handle::cpu().capture_graph(|_| Ok::<(), BackendError>(()));
+        assert_eq!(captured.unwrap_err().to_string(), "cpu: capturing graphs is not supported");
+    }
+}

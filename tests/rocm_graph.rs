@@ -1,0 +1,94 @@
+//! Graphs on the ROCm backend: what is captured does not run, and runs when it is launched, by itself or as a node,
+//! with other arguments too. On a runtime without a GPU that runs the kernels' text on the CPU; ignored, with a
+//! word, where there is no clang, which `REQUIRE_CLANG=1` makes a failure.
+#![cfg(target_os = "linux")]
+
+use fuseplan::*;
+use fuseplan_fake_hip::Fake;
+
+/// Two channels of 2 x 3.
+const INPUT: [f32; 12] = [-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+const BIAS: [f32; 2] = [1.0, -4.0];
+
+/// An addition of the bias and a ReLU, applied `times` times.
+fn expected(input: &[f32], times: usize) -> Vec<f32> {
+    (0..times)
+        .fold(input.to_vec(), |x, _| x.iter().enumerate().map(|(i, x)| (x + BIAS[i / 6]).max(0.0)).collect())
+}
+
+#[test]
+fn graphs_run_when_they_are_launched() -> Result<(), Error> {
+    if !Fake::runs_kernels() {
+        assert!(std::env::var_os("REQUIRE_CLANG").is_none_or(|value| value != "1"), "no clang++");
+        println!("ignored: no clang++ of version 19 or later");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    Fake::install(folder.path(), 7).unwrap();
+    // SAFETY: this is the only test of the process, and it has no other threads yet.
+    unsafe {
+        std::env::set_var("ROCM_PATH", folder.path());
+        std::env::set_var("FAKE_HIP_KERNELS", folder.path().join("kernels"));
+        std::env::set_var("MIOPEN_DISABLE_CACHE", "1");
+    }
+
+    let handle = Handle::open("rocm", 0)?;
+    let x = &TensorDescriptor::nchw(DataType::Float, [1, 2, 2, 3])?;
+    let mut plan = FusionPlan::for_device(FusionDirection::Vertical, *x, &handle)?;
+    let bias = plan.append(BiasForward::new())?;
+    let relu = plan.append(ActivationForward::new(ActivationMode::Relu))?;
+    let compiled = plan.compile(&handle)?;
+    let shift = DeviceBuffer::from_slice(&handle, &BIAS)?;
+    let mut args = OperatorArgs::new();
+    args.set(bias, BiasForwardArgs::new(&shift)).set(relu, ActivationForwardArgs::new(0.0, 0.0, 0.0));
+    let mut input = DeviceBuffer::from_slice(&handle, &INPUT)?;
+    let [mut middle, mut output, mut other] =
+        [(); 3].map(|()| DeviceBuffer::<f32>::zeroed(&handle, 12).unwrap());
+
+    // One execution behind another.
+    let twice = handle.capture_graph(|handle| {
+        compiled.execute(handle, Tensor::new(x, &input), TensorMut::new(x, &mut middle), &args)?;
+        compiled.execute(handle, Tensor::new(x, &middle), TensorMut::new(x, &mut output), &args)
+    })?;
+    assert_eq!(output.to_vec()?, [0.0; 12], "something ran at the capture");
+    let twice = twice.instantiate()?;
+    for input_now in [INPUT, INPUT.map(|v| 2.0 * v)] {
+        input.copy_from(&input_now)?;
+        // SAFETY: the buffers live, and the handle's stream orders their use.
+        unsafe { twice.launch(handle.stream()) }?;
+        handle.synchronize()?;
+        assert_eq!(output.to_vec()?, expected(&input_now, 2));
+    }
+
+    // A node of a graph, then with another output.
+    input.copy_from(&INPUT)?;
+    let once = |to: &mut DeviceBuffer<f32>| {
+        handle.capture_graph(|handle| {
+            compiled.execute(handle, Tensor::new(x, &input), TensorMut::new(x, to), &args)
+        })
+    };
+    let (first, second) = (once(&mut output)?, once(&mut other)?);
+    let whole = handle.capture_graph(|_| Ok::<(), Error>(()))?;
+    // SAFETY: graphs and nodes are live and used by this thread alone; the buffers live, and the handle's stream
+    // orders their use.
+    unsafe {
+        let node = first.add_to(whole.raw(), &[])?;
+        let executable = whole.instantiate()?;
+        executable.launch(handle.stream())?;
+        handle.synchronize()?;
+        assert_eq!(output.to_vec()?, expected(&INPUT, 1));
+        assert_eq!(other.to_vec()?, [0.0; 12]);
+        second.update(executable.raw(), node)?;
+        output.copy_from(&[5.0; 12])?;
+        executable.launch(handle.stream())?;
+        handle.synchronize()?;
+        assert_eq!(other.to_vec()?, expected(&INPUT, 1));
+        assert_eq!(output.to_vec()?, [5.0; 12], "the node has its old output");
+    }
+
+    // What waits for the stream cannot be captured, and the error is that of the wait.
+    let waited = handle.capture_graph(|handle| handle.synchronize());
+    let error = waited.unwrap_err().to_string();
+    assert!(error.contains("hipStreamSynchronize failed: hipErrorStreamCaptureUnsupported (900)"), "{error}");
+    Ok(())
+}
