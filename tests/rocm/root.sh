@@ -34,7 +34,8 @@ APT::Default-Release "${suites##* }";
 APT::Sandbox::User "";
 Acquire::Check-Valid-Until "false";
 Acquire::Languages "none";
-Acquire::Retries "3";
+Acquire::Retries "2";
+Acquire::http::Timeout "20";
 EOF
 export APT_CONFIG=$apt/apt.conf
 apt-get -qq update

@@ -19,11 +19,14 @@ cd "$(dirname "$0")/../.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
 work=$target/rocm
 
+declare -A missing
 # The folder of a major version of HIP in `hip`; fails if there is none.
 hip() {
     local major=$1 suites suite
     hip=$work/hip$major
     [ -x "$hip/run" ] && return
+    [ -z "${missing[$major]-}" ] || return 1
+    missing[$major]=1
     [ "$(uname -sm)" = "Linux x86_64" ] && command -v apt-get dpkg-deb >/dev/null || return 1
     # The suite that had it when this was written, then those that it moves to.
     case $major in

@@ -96,6 +96,8 @@ fn everything(number: usize) -> Result<(), String> {
         unsafe { executable.run(stream.raw(), &args) }
     })
     .map_err(|error| error.to_string())?;
+    let ceilings = device.ceilings(DataType::Half).map_err(words)?;
+    assert!(ceilings.flops > 0.0 && ceilings.bytes > 0.0, "{ceilings:?}");
     let mut bytes = vec![0; input.bytes];
     // SAFETY: the memory was filled above.
     unsafe { memory.copy_out(&mut bytes, input.pointer, &stream) }.map_err(words)?;
@@ -113,7 +115,8 @@ fn graphs(
     // SAFETY: the graphs are live and used by this thread alone; operands live until the stream has passed.
     unsafe {
         graph.instantiate()?.launch(stream.raw())?;
-        graph.add_to(outer.raw(), &[])?;
+        let node = graph.add_to(outer.raw(), &[])?;
+        graph.update(outer.instantiate()?.raw(), node)?;
     }
     Ok(device.synchronize(stream)?)
 }
@@ -129,7 +132,7 @@ fn every_failure_is_an_error(fake: &Fake) -> Result<(), Failed> {
     let mut functions = calls.clone();
     functions.sort();
     functions.dedup();
-    assert!(functions.len() >= 30, "{functions:?}");
+    assert!(functions.len() >= 38, "{functions:?}");
     let mut number = 1;
     for function in &functions {
         for nth in 0..calls.iter().filter(|call| *call == function).count() {

@@ -128,13 +128,28 @@ fn training(
     element_wise(data_type, layout, lens, ops)
 }
 
+/// Depthwise convolutions: name, image, filters a channel, extent of a filter, stride.
+const DEPTHWISE: [(&str, [usize; 4], usize, usize, usize); 9] = [
+    ("3x3", [64, 96, 56, 56], 1, 3, 1),
+    ("3x3s2", [64, 96, 56, 56], 1, 3, 2),
+    ("5x5", [64, 240, 28, 28], 1, 5, 1),
+    ("5x5s2", [64, 144, 56, 56], 1, 5, 2),
+    ("planes_of_49", [64, 960, 7, 7], 1, 3, 1),
+    ("7x7", [8, 96, 56, 56], 1, 7, 1),
+    ("13x13", [8, 96, 56, 56], 1, 13, 1),
+    ("multiplier2", [8, 32, 56, 56], 2, 3, 1),
+    ("odd", [1, 13, 9, 11], 3, 3, 1),
+];
+
 fn cases() -> Vec<Case> {
     use DataType::*;
     use TensorLayout::*;
     let relu = |lens: &[usize], data_type, layout| chain(lens, data_type, layout, ActivationMode::Relu);
     let (x, y) = (&[32, 64, 56, 56], &[32, 128, 56, 56]);
     let mut cases = Vec::new();
-    for data_type in [Float, Half, BFloat16] {
+    for (number, data_type) in [Float, Half, BFloat16].into_iter().enumerate() {
+        // Channels of many blocks in either layout, and of less than one.
+        let large = [(Nchw, [64, 256, 28, 28]), (Nhwc, [64, 256, 28, 28]), (Nhwc, [2, 3, 7, 5])][number];
         let mut add = |name: &str, solver, problem| {
             cases.push(case(format!("{name}.{data_type}"), solver, problem));
         };
@@ -158,13 +173,7 @@ fn cases() -> Vec<Case> {
             add(&format!("element_wise.nhwc.{name}"), solver, problem);
             let solver = "rocm.batch_norm_training.v1";
             for (way, backward) in [("forward", false), ("backward", true)] {
-                // Planes of whole vectors and others, channels of many blocks and of one.
-                for (layout, lens) in [
-                    (Nchw, [8, 16, 7, 5]),
-                    (Nchw, [64, 256, 28, 28]),
-                    (Nhwc, [64, 256, 28, 28]),
-                    (Nhwc, [2, 3, 7, 5]),
-                ] {
+                for (layout, lens) in [(Nchw, [8, 16, 7, 5]), large] {
                     let problem = training(data_type, layout, lens, mode, ActivationMode::Tanh, backward);
                     add(&format!("training.{way}.{name}.{layout}.{}", lens[1]), solver, problem);
                 }
@@ -180,20 +189,13 @@ fn cases() -> Vec<Case> {
                 element_wise(data_type, Nchw, lens, ops),
             );
         }
-        for layout in [Nchw, Nhwc] {
-            let mut add = |name: &str, lens, multiplier, taps, stride| {
+        // Each in one of the types in either layout.
+        for (i, (name, lens, multiplier, taps, stride)) in DEPTHWISE.into_iter().enumerate() {
+            let layouts = [Nchw, Nhwc].into_iter().enumerate().filter(|(j, _)| (i + j) % 3 == number);
+            for (_, layout) in layouts {
                 let problem = depthwise(data_type, layout, lens, multiplier, taps, stride);
                 add(&format!("depthwise.{name}.{layout}"), "rocm.conv_depthwise.v1", problem);
-            };
-            add("3x3", [64, 96, 56, 56], 1, 3, 1);
-            add("3x3s2", [64, 96, 56, 56], 1, 3, 2);
-            add("5x5", [64, 240, 28, 28], 1, 5, 1);
-            add("5x5s2", [64, 144, 56, 56], 1, 5, 2);
-            add("planes_of_49", [64, 960, 7, 7], 1, 3, 1);
-            add("7x7", [8, 96, 56, 56], 1, 7, 1);
-            add("13x13", [8, 96, 56, 56], 1, 13, 1);
-            add("multiplier2", [8, 32, 56, 56], 2, 3, 1);
-            add("odd", [1, 13, 9, 11], 3, 3, 1);
+            }
         }
     }
     cases

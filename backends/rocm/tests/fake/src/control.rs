@@ -114,9 +114,7 @@ fn object() -> Result<PathBuf, String> {
 pub unsafe extern "C" fn fake_hip_fail(name: *const c_char, first: usize, end: usize, number: u32) {
     // SAFETY: as of this function.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-    let mut state = state();
-    state.calls.clear();
-    state.failure = (!name.is_empty()).then_some((name, first..end, number));
+    state().reset(name, first..end, number);
 }
 
 /// See [`Fake::calls`].

@@ -25,8 +25,10 @@ pub(crate) enum Kind {
 pub(crate) struct State {
     /// Every call since the last reset.
     pub(crate) calls: Vec<&'static str>,
+    /// How many of them were a function's.
+    counts: HashMap<&'static str, usize>,
     /// A function, which of its calls since the last reset fail, and the number that they return.
-    pub(crate) failure: Option<(String, Range<usize>, u32)>,
+    failure: Option<(String, Range<usize>, u32)>,
     /// What is in use: by address, its kind and, for memory, its bytes.
     pub(crate) live: BTreeMap<usize, (Kind, usize)>,
     /// Modules: the shared object of their kernel, if kernels run.
@@ -56,10 +58,19 @@ pub(crate) fn state() -> MutexGuard<'static, State> {
 }
 
 impl State {
+    /// Forgets calls; these calls of a function, if it has a name, fail from now on.
+    pub(crate) fn reset(&mut self, function: String, calls: Range<usize>, number: u32) {
+        self.calls.clear();
+        self.counts.clear();
+        self.failure = (!function.is_empty()).then_some((function, calls, number));
+    }
+
     /// Notes a call; the number that it is to return, if it is to fail.
     pub(crate) fn begin(&mut self, name: &'static str) -> Option<u32> {
-        let nth = self.calls.iter().filter(|call| **call == name).count();
         self.calls.push(name);
+        let count = self.counts.entry(name).or_default();
+        let nth = *count;
+        *count += 1;
         let (function, calls, number) = self.failure.as_ref()?;
         (function == name && calls.contains(&nth)).then_some(*number)
     }
