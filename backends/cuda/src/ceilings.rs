@@ -6,13 +6,13 @@ use fuseplan_api::DataType;
 use fuseplan_gpu::Probe;
 
 use crate::arch;
-use crate::solvers::VENDOR;
+use crate::solvers::Cuda;
 
 /// What computes in a type on an architecture.
 pub(crate) fn products(data_type: DataType, arch: &str) -> Probe {
     let capability = arch::named(arch).map_or((0, 0), |arch| arch.capability);
     if data_type == DataType::Float || capability < (8, 0) {
-        return Probe::fma(VENDOR);
+        return Probe::fma::<Cuda>();
     }
     let data_type = if data_type == DataType::Half { "f16" } else { "bf16" };
     let body = |part| {
@@ -21,10 +21,10 @@ pub(crate) fn products(data_type: DataType, arch: &str) -> Probe {
     };
     if arch == "sm_90a" {
         // Four products of 64x256x16 by 128 threads.
-        Probe::new("wgmma", VENDOR, &body("WGMMA"), [256, 1], 16384.0)
+        Probe::new::<Cuda>("wgmma", &body("WGMMA"), [256, 1], 16384.0)
     } else {
         // Sixteen products of 16x8x16 by a warp.
-        Probe::new("mma.sync", VENDOR, &body("MMA"), [256, 4], 2048.0)
+        Probe::new::<Cuda>("mma.sync", &body("MMA"), [256, 4], 2048.0)
     }
 }
 
@@ -51,7 +51,8 @@ mod tests {
         }
         for arch in ["sm_75", "sm_80", "sm_90a", "sm_100", "sm_120"] {
             let types = [DataType::Float, DataType::Half, DataType::BFloat16];
-            for probe in types.map(|data_type| products(data_type, arch)).iter().chain([&Probe::copy(VENDOR)])
+            for probe in
+                types.map(|data_type| products(data_type, arch)).iter().chain([&Probe::copy::<Cuda>()])
             {
                 let log = compiler::compile(&probe.source, arch).unwrap().log;
                 let sound = log.contains("0 bytes spill stores, 0 bytes spill loads");

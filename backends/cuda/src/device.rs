@@ -14,9 +14,9 @@ use fuseplan_api::{
 use fuseplan_gpu::Measured;
 
 use crate::driver::{self, Context, call, status};
-use crate::solvers::{Cuda, VENDOR};
+use crate::solvers::Cuda;
 use crate::sys::{self, CUdevice, CUdeviceptr, Opaque, Status};
-use crate::{BACKEND, arch, ceilings, compiler};
+use crate::{BACKEND, arch, compiler};
 
 /// Describes every device, and says of those that cannot be used why.
 pub(crate) fn all() -> Result<(Vec<DeviceInfo>, Vec<String>), BackendError> {
@@ -209,7 +209,7 @@ impl Device for CudaDevice {
     }
 
     fn ceilings(&self, data_type: DataType) -> Result<Ceilings, BackendError> {
-        self.measured.get::<Cuda>(self, data_type, VENDOR, ceilings::products)
+        self.measured.get::<Cuda>(self, data_type)
     }
 
     fn graphs(&self) -> Option<Arc<dyn GraphDriver>> {

@@ -8,18 +8,14 @@ use fuseplan_api::{
     Algorithm, BackendError, Constraint, DataType, Device, MathMode, Problem, RawStream, Solver,
 };
 use fuseplan_gpu::{
-    Access, CompileFailure, DATA_TYPE, DEPTHWISE, Function, GEMM, Geometry, INFERENCE, JitSolver, Kernel,
-    MainLoop, OPERATOR_COUNT, PACKED, Resources, Runtime, SPAN, TRAINING, Tile, batch_norm, depthwise,
-    direct, element_wise, ffma, implicit_gemm,
+    Access, CompileFailure, DATA_TYPE, Function, GEMM, Geometry, INFERENCE, JitSolver, Kernel, MainLoop,
+    OPERATOR_COUNT, Probe, Resources, Runtime, SPAN, Tile, ffma, implicit_gemm,
 };
 
 use crate::driver::{Context, Entered, call};
 use crate::hopper;
 use crate::sys::{self, Opaque};
-use crate::{CudaDevice, arch, compiler};
-
-/// What the shared kernels need of CUDA C++.
-pub(crate) const VENDOR: &str = include_str!("../kernels/vendor.cuh");
+use crate::{CudaDevice, arch, ceilings, compiler};
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
 pub(crate) static SOLVERS: [&dyn Solver; 8] =
@@ -34,57 +30,27 @@ pub(crate) fn kernel(id: &str, problem: &Problem, arch: &str) -> Option<Kernel> 
     Some(compiled.into_iter().find(|solver| solver.id() == id)?.kernel(problem, arch))
 }
 
-static DEPTHWISE_CONV: JitSolver<Cuda> = JitSolver::new(
-    "cuda.conv_depthwise.v1",
-    Algorithm::Direct,
-    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, DEPTHWISE],
-    |problem, arch| depthwise(VENDOR, problem, units(arch)),
-);
+static DEPTHWISE_CONV: JitSolver<Cuda> = JitSolver::depthwise("cuda.conv_depthwise.v1");
 
 pub(crate) static MMA: JitSolver<Cuda> = JitSolver::new(
     "cuda.conv_mma.v1",
     Algorithm::ImplicitGemm,
     &[TENSOR_CORE_TYPES, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
-    |problem, arch| implicit_gemm(VENDOR, problem, &mma(), units(arch)),
+    |problem, arch| implicit_gemm(Cuda::VENDOR, problem, &mma(), Cuda::units(arch)),
 );
 
 static FFMA: JitSolver<Cuda> = JitSolver::new(
     "cuda.conv_ffma.v1",
     Algorithm::ImplicitGemm,
     &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
-    |problem, arch| implicit_gemm(VENDOR, problem, &ffma(), units(arch)),
+    |problem, arch| implicit_gemm(Cuda::VENDOR, problem, &ffma(), Cuda::units(arch)),
 );
 
-static ELEMENT_WISE: JitSolver<Cuda> = JitSolver::new(
-    "cuda.element_wise.v1",
-    Algorithm::ElementWise,
-    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, PACKED],
-    |problem, arch| element_wise(VENDOR, problem, units(arch)),
-);
+static ELEMENT_WISE: JitSolver<Cuda> = JitSolver::element_wise("cuda.element_wise.v1");
 
-static BATCH_NORM: JitSolver<Cuda> = JitSolver::new(
-    "cuda.batch_norm_training.v1",
-    Algorithm::BatchNorm,
-    &[DATA_TYPE, TRAINING],
-    |problem, arch| batch_norm(VENDOR, problem, units(arch)),
-);
+static BATCH_NORM: JitSolver<Cuda> = JitSolver::batch_norm("cuda.batch_norm_training.v1");
 
-static DIRECT: JitSolver<Cuda> = JitSolver::new(
-    "cuda.direct.v1",
-    Algorithm::Direct,
-    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT],
-    |problem, _| direct(VENDOR, problem),
-);
-
-pub(crate) const SIXTEEN_BITS: Constraint = Constraint {
-    property: "data type",
-    accepts: "f16, bf16",
-    check: |problem, _| {
-        let data_type = problem.output.data_type();
-        let known = matches!(data_type, DataType::Half | DataType::BFloat16);
-        (!known).then(|| data_type.to_string())
-    },
-};
+static DIRECT: JitSolver<Cuda> = JitSolver::direct("cuda.direct.v1");
 
 const TENSOR_CORE_TYPES: Constraint = Constraint {
     property: "data type",
@@ -103,11 +69,6 @@ const TENSOR_CORES: Constraint = Constraint {
         (!known).then(|| device.arch.clone())
     },
 };
-
-/// About how many multiprocessors devices of an architecture have.
-pub(crate) fn units(arch: &str) -> usize {
-    arch::named(arch).map_or(1, |arch| arch.units as usize)
-}
 
 /// `mma.sync` with `cp.async`.
 fn mma() -> MainLoop {
@@ -181,6 +142,16 @@ pub(crate) struct Cuda;
 
 impl Runtime for Cuda {
     type Function = CudaFunction;
+
+    const VENDOR: &'static str = include_str!("../kernels/vendor.cuh");
+
+    fn units(arch: &str) -> usize {
+        arch::named(arch).map_or(1, |arch| arch.units as usize)
+    }
+
+    fn products(data_type: DataType, arch: &str) -> Probe {
+        ceilings::products(data_type, arch)
+    }
 
     fn compile(source: &str, arch: &str) -> Result<Arc<[u8]>, CompileFailure> {
         compiler::compile(source, arch).map(|compiled| compiled.image)

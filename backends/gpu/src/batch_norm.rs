@@ -28,8 +28,8 @@ struct Access {
 
 /// Plans the kernel of a batch-norm for training on a device of about `units` multiprocessors: a block for some
 /// channels, or a thread for some places of all images. Only for problems that meet
-/// [`TRAINING`](crate::TRAINING).
-pub fn batch_norm(vendor: &str, problem: &Problem, units: usize) -> Kernel {
+/// [`TRAINING`](crate::constraint::TRAINING).
+pub(crate) fn batch_norm(vendor: &str, problem: &Problem, units: usize) -> Kernel {
     let (mode, backward) = match problem.ops[0] {
         Op::BatchNormForward { mode, .. } => (mode, false),
         Op::BatchNormBackward { mode } => (mode, true),

@@ -29,29 +29,28 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A kernel that computes, with a vendor's text and a body of its own, which may use what
-    /// `kernels/ceilings.cuh` begins with, and `THREADS`.
-    pub fn new(
+    /// A kernel that computes, with a body of its own, which may use the vendor's text, what
+    /// `kernels/ceilings.cuh` defines, and `THREADS`.
+    pub fn new<R: Runtime>(
         name: &'static str,
-        vendor: &str,
         body: &str,
         [threads, blocks]: [u32; 2],
         operations: f64,
     ) -> Self {
         let shared = include_str!("../kernels/ceilings.cuh");
-        let source = format!("#define THREADS {threads}\n{vendor}\n{shared}\n{body}");
+        let source = format!("#define THREADS {threads}\n{}\n{shared}\n{body}", R::VENDOR);
         Probe { name, source, threads, blocks, operations }
     }
 
     /// Multiplications and additions in f32, without matrix cores.
-    pub fn fma(vendor: &str) -> Self {
+    pub fn fma<R: Runtime>() -> Self {
         // 8 times 16 for a thread and round.
-        Self::new("FMA", vendor, include_str!("../kernels/ceilings_fma.cuh"), [256, 16], 256.0)
+        Self::new::<R>("FMA", include_str!("../kernels/ceilings_fma.cuh"), [256, 16], 256.0)
     }
 
     /// A copy.
-    pub fn copy(vendor: &str) -> Self {
-        Self::new("copy", vendor, include_str!("../kernels/ceilings_copy.cuh"), [512, 0], 0.0)
+    pub fn copy<R: Runtime>() -> Self {
+        Self::new::<R>("copy", include_str!("../kernels/ceilings_copy.cuh"), [512, 0], 0.0)
     }
 }
 
@@ -66,8 +65,7 @@ struct Known {
 }
 
 impl Measured {
-    /// The ceilings of the device that this belongs to; `products` are the kernel that computes in a type on an
-    /// architecture. One thread measures, others wait.
+    /// The ceilings of the device that this belongs to. One thread measures, others wait.
     ///
     /// # Errors
     /// A type without kernels, or the device or the compiler refuses.
@@ -75,8 +73,6 @@ impl Measured {
         &self,
         device: &dyn Device,
         data_type: DataType,
-        vendor: &str,
-        products: fn(DataType, &str) -> Probe,
     ) -> Result<Ceilings, BackendError> {
         if !matches!(data_type, DataType::Float | DataType::Half | DataType::BFloat16) {
             let (backend, what) = (device.info().backend, "ceilings of this data type");
@@ -85,12 +81,12 @@ impl Measured {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = match known.bytes {
             Some(bytes) => bytes,
-            None => *known.bytes.insert(copy::<R>(device, &Probe::copy(vendor))?),
+            None => *known.bytes.insert(copy::<R>(device, &Probe::copy::<R>())?),
         };
         let flops = match known.flops.get(&data_type) {
             Some(&flops) => flops,
             None => {
-                let flops = arithmetic::<R>(device, &products(data_type, &device.info().arch))?;
+                let flops = arithmetic::<R>(device, &R::products(data_type, &device.info().arch))?;
                 known.flops.insert(data_type, flops);
                 flops
             }

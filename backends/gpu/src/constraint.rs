@@ -15,6 +15,17 @@ pub const DATA_TYPE: Constraint = Constraint {
     },
 };
 
+/// What the matrix units of every architecture that has them multiply.
+pub const SIXTEEN_BITS: Constraint = Constraint {
+    property: "data type",
+    accepts: "f16, bf16",
+    check: |problem, _| {
+        let data_type = problem.output.data_type();
+        let known = matches!(data_type, DataType::Half | DataType::BFloat16);
+        (!known).then(|| data_type.to_string())
+    },
+};
+
 /// Forward operators with given statistics.
 pub const INFERENCE: Constraint = Constraint {
     property: "operators",
@@ -23,7 +34,7 @@ pub const INFERENCE: Constraint = Constraint {
 };
 
 /// One operator for training, alone or with its activation.
-pub const TRAINING: Constraint = Constraint {
+pub(crate) const TRAINING: Constraint = Constraint {
     property: "operators",
     accepts: "BatchNormForward alone or followed by ActivationForward, BatchNormBackward alone or followed by \
               ActivationBackward",
@@ -52,7 +63,7 @@ pub const OPERATOR_COUNT: Constraint = Constraint {
 };
 
 /// No convolution, tensors without gaps.
-pub const PACKED: Constraint = Constraint {
+pub(crate) const PACKED: Constraint = Constraint {
     property: "element-wise layout",
     accepts: "no convolution; input and output of the same packed layout",
     check: |problem, _| {
@@ -89,7 +100,7 @@ pub const GEMM: Constraint = Constraint {
 const DEPTHWISE_LIMITS: (usize, usize) = (8, 16);
 
 /// One channel a group.
-pub const DEPTHWISE: Constraint = Constraint {
+pub(crate) const DEPTHWISE: Constraint = Constraint {
     property: "convolution",
     accepts: "2-D, one channel a group, at most 8 filters a group, at most 16 x 16 taps",
     check: |problem, _| {

@@ -110,8 +110,8 @@ impl Spread {
     }
 }
 
-/// Plans a depthwise convolution. Only for problems that meet [`DEPTHWISE`](crate::DEPTHWISE).
-pub fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel {
+/// Plans a depthwise convolution. Only for problems that meet [`DEPTHWISE`](crate::constraint::DEPTHWISE).
+pub(crate) fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel {
     let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
     let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
     let size = problem.output.data_type().size();

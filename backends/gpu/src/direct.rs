@@ -11,7 +11,7 @@ const THREADS: usize = 256;
 const BLOCKS: usize = 1 << 24;
 
 /// Plans the kernel that takes any problem for inference.
-pub fn direct(vendor: &str, problem: &Problem) -> Kernel {
+pub(crate) fn direct(vendor: &str, problem: &Problem) -> Kernel {
     let (x, y) = (Volume::of(&problem.input), Volume::of(&problem.output));
     let mut text = Text::default();
     text.constant("HAS_CONV", problem.conv().is_some().into());

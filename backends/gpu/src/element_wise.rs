@@ -22,7 +22,7 @@ const WARP: usize = 32;
 const TABLE: usize = 24 << 10;
 
 /// Plans one pass over packed tensors on a device of about `units` multiprocessors.
-pub fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Kernel {
+pub(crate) fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Kernel {
     let y = Volume::of(&problem.output);
     let channels_last = y.is_channels_last();
     let most = 16 / problem.output.data_type().size();

@@ -19,16 +19,13 @@ mod jit;
 mod kernel;
 mod memo;
 mod runtime;
+mod solvers;
 mod volume;
 
 pub use arguments::{MAX_WORDS, pack};
-pub use batch_norm::batch_norm;
 pub use ceilings::{Measured, Probe};
 pub use chain::channel_values;
-pub use constraint::{DATA_TYPE, DEPTHWISE, GEMM, INFERENCE, OPERATOR_COUNT, PACKED, SPAN, TRAINING};
-pub use depthwise::depthwise;
-pub use direct::direct;
-pub use element_wise::element_wise;
+pub use constraint::{DATA_TYPE, GEMM, INFERENCE, OPERATOR_COUNT, SIXTEEN_BITS, SPAN};
 pub use implicit_gemm::{Access, MainLoop, Tile, ffma, implicit_gemm};
 pub use jit::{JitSolver, compile};
 pub use kernel::{Geometry, Kernel, PLACE, Text};

@@ -3,14 +3,23 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use fuseplan_api::{BackendError, Device, RawStream};
+use fuseplan_api::{BackendError, DataType, Device, RawStream};
 
-use crate::Geometry;
+use crate::{Geometry, Probe};
 
 /// A vendor's compiler and loader.
 pub trait Runtime: Debug + Send + Sync + 'static {
     /// A kernel on a device.
     type Function: Function;
+
+    /// What the shared kernels need of the vendor's C++.
+    const VENDOR: &'static str;
+
+    /// About how many compute units devices of an architecture have.
+    fn units(arch: &str) -> usize;
+
+    /// What computes in f32, f16 or bf16 on an architecture, by the instruction that the backend's kernels use.
+    fn products(data_type: DataType, arch: &str) -> Probe;
 
     /// Compiles a kernel's text for an architecture; no device is needed.
     ///

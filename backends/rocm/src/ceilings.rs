@@ -5,7 +5,7 @@ use fuseplan_api::DataType;
 use fuseplan_gpu::Probe;
 
 use crate::arch;
-use crate::solvers::VENDOR;
+use crate::solvers::Rocm;
 
 /// What computes in a type on an architecture.
 pub(crate) fn products(data_type: DataType, arch: &str) -> Probe {
@@ -19,7 +19,7 @@ pub(crate) fn products(data_type: DataType, arch: &str) -> Probe {
         {
             ("WMMA", WMMA, 2 * 16 * 16 * 16)
         }
-        _ => return Probe::fma(VENDOR),
+        _ => return Probe::fma::<Rocm>(),
     };
     let data_type = match data_type {
         DataType::Half => "f16",
@@ -29,7 +29,7 @@ pub(crate) fn products(data_type: DataType, arch: &str) -> Probe {
     let body = format!("#define TYPE {data_type}\n{text}\n{}", include_str!("../kernels/ceilings.cuh"));
     // Four sums of a wave.
     let wave = if name == "MFMA" { 64 } else { 32 };
-    Probe::new(name, VENDOR, &body, [256, 4], f64::from(4 * operations / wave))
+    Probe::new::<Rocm>(name, &body, [256, 4], f64::from(4 * operations / wave))
 }
 
 const MFMA: &str = include_str!("../kernels/mfma.cuh");

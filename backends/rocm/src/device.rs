@@ -20,8 +20,8 @@ use fuseplan_hip_sys::{
 };
 
 use crate::driver::{self, Context, call};
-use crate::solvers::{Rocm, VENDOR};
-use crate::{BACKEND, arch, ceilings, compiler};
+use crate::solvers::Rocm;
+use crate::{BACKEND, arch, compiler};
 
 /// Describes every device, and says of those that cannot be used why.
 pub(crate) fn all() -> Result<(Vec<DeviceInfo>, Vec<String>), BackendError> {
@@ -199,7 +199,7 @@ impl Device for RocmDevice {
     }
 
     fn ceilings(&self, data_type: DataType) -> Result<Ceilings, BackendError> {
-        self.measured.get::<Rocm>(self, data_type, VENDOR, ceilings::products)
+        self.measured.get::<Rocm>(self, data_type)
     }
 
     fn graphs(&self) -> Option<Arc<dyn GraphDriver>> {

@@ -89,6 +89,6 @@ pub fn inspect(
 /// hiprtc is missing, or refuses.
 pub fn inspect_ceilings(arch: &str) -> Result<Vec<(Probe, Compiled)>, CompileFailure> {
     let products = [DataType::Float, DataType::Half, DataType::BFloat16].map(|t| ceilings::products(t, arch));
-    let probes = std::iter::once(Probe::copy(solvers::VENDOR)).chain(products);
+    let probes = std::iter::once(Probe::copy::<solvers::Rocm>()).chain(products);
     probes.map(|probe| compiler::compile(&probe.source, arch).map(|compiled| (probe, compiled))).collect()
 }

@@ -1,6 +1,6 @@
 //! Main loops on matrix cores.
 
-use fuseplan_api::{Constraint, DataType, DeviceInfo};
+use fuseplan_api::{Constraint, DeviceInfo};
 use fuseplan_gpu::{Access, MainLoop, Tile};
 
 use crate::arch;
@@ -25,17 +25,6 @@ pub(crate) const HAS_WMMA: Constraint = Constraint {
     property: "architecture",
     accepts: "gfx11, gfx12",
     check: |_, device| processor(device, &["gfx11", "gfx12"]).is_none().then(|| device.arch.clone()),
-};
-
-/// What WMMA multiplies.
-pub(crate) const SIXTEEN_BITS: Constraint = Constraint {
-    property: "data type",
-    accepts: "f16, bf16",
-    check: |problem, _| {
-        let data_type = problem.output.data_type();
-        let known = matches!(data_type, DataType::Half | DataType::BFloat16);
-        (!known).then(|| data_type.to_string())
-    },
 };
 
 /// Pixels whose sums lie in shared memory at once: about as many bytes as the operands.

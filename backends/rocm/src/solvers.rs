@@ -4,21 +4,17 @@ use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use fuseplan_api::{Algorithm, BackendError, Device, Problem, RawStream, Solver};
+use fuseplan_api::{Algorithm, BackendError, DataType, Device, Problem, RawStream, Solver};
 use fuseplan_gpu::{
-    CompileFailure, DATA_TYPE, DEPTHWISE, Function, GEMM, Geometry, INFERENCE, JitSolver, Kernel, MainLoop,
-    OPERATOR_COUNT, PACKED, Resources, Runtime, SPAN, TRAINING, Tile, batch_norm, depthwise, direct,
-    element_wise, ffma, implicit_gemm,
+    CompileFailure, DATA_TYPE, Function, GEMM, Geometry, INFERENCE, JitSolver, Kernel, MainLoop,
+    OPERATOR_COUNT, Probe, Resources, Runtime, SIXTEEN_BITS, SPAN, Tile, ffma, implicit_gemm,
 };
 use fuseplan_hip_sys::{hipFunction_attribute as Attribute, hipFunction_t};
 
 use crate::device::Modules;
 use crate::driver::call;
-use crate::matrix::{HAS_MFMA, HAS_WMMA, SIXTEEN_BITS, mfma, wmma};
-use crate::{BACKEND, RocmDevice, arch, compiler, estimate};
-
-/// What the shared kernels need of HIP C++.
-pub(crate) const VENDOR: &str = include_str!("../kernels/vendor.cuh");
+use crate::matrix::{HAS_MFMA, HAS_WMMA, mfma, wmma};
+use crate::{BACKEND, RocmDevice, arch, ceilings, compiler, estimate};
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
 pub(crate) static SOLVERS: [&dyn Solver; 7] =
@@ -31,12 +27,7 @@ pub(crate) fn by_id(id: &str) -> Option<&'static JitSolver<Rocm>> {
         .find(|solver| solver.id() == id)
 }
 
-static DEPTHWISE_CONV: JitSolver<Rocm> = JitSolver::new(
-    "rocm.conv_depthwise.v1",
-    Algorithm::Direct,
-    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, DEPTHWISE],
-    |problem, arch| depthwise(VENDOR, problem, units(arch)),
-);
+static DEPTHWISE_CONV: JitSolver<Rocm> = JitSolver::depthwise("rocm.conv_depthwise.v1");
 
 static MFMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_mfma.v1",
@@ -56,42 +47,22 @@ static FFMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_ffma.v1",
     Algorithm::ImplicitGemm,
     &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
-    |problem, arch| implicit_gemm(VENDOR, problem, &fma(), units(arch)),
+    |problem, arch| implicit_gemm(Rocm::VENDOR, problem, &fma(), Rocm::units(arch)),
 );
 
-static ELEMENT_WISE: JitSolver<Rocm> = JitSolver::new(
-    "rocm.element_wise.v1",
-    Algorithm::ElementWise,
-    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, PACKED],
-    |problem, arch| element_wise(VENDOR, problem, units(arch)),
-);
+static ELEMENT_WISE: JitSolver<Rocm> = JitSolver::element_wise("rocm.element_wise.v1");
 
-static BATCH_NORM: JitSolver<Rocm> = JitSolver::new(
-    "rocm.batch_norm_training.v1",
-    Algorithm::BatchNorm,
-    &[DATA_TYPE, TRAINING],
-    |problem, arch| batch_norm(VENDOR, problem, units(arch)),
-);
+static BATCH_NORM: JitSolver<Rocm> = JitSolver::batch_norm("rocm.batch_norm_training.v1");
 
-static DIRECT: JitSolver<Rocm> = JitSolver::new(
-    "rocm.direct.v1",
-    Algorithm::Direct,
-    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT],
-    |problem, _| direct(VENDOR, problem),
-);
+static DIRECT: JitSolver<Rocm> = JitSolver::direct("rocm.direct.v1");
 
 /// An implicit matrix product, with the time that it cannot beat among the choices made.
 fn on_matrix_cores(problem: &Problem, arch: &str, main_loop: &MainLoop) -> Kernel {
-    let mut kernel = implicit_gemm(VENDOR, problem, main_loop, units(arch));
+    let mut kernel = implicit_gemm(Rocm::VENDOR, problem, main_loop, Rocm::units(arch));
     if let Some(shortest) = estimate::shortest(problem, arch) {
         kernel.detail = format!("{}; {shortest}", kernel.detail);
     }
     kernel
-}
-
-/// About how many compute units devices of an architecture have.
-fn units(arch: &str) -> usize {
-    arch::named(arch).map_or(1, |arch| arch.units as usize)
 }
 
 /// The shared main loop in f32; its sums of a tile fit 64 KiB of shared memory.
@@ -115,6 +86,16 @@ pub(crate) struct Rocm;
 
 impl Runtime for Rocm {
     type Function = RocmFunction;
+
+    const VENDOR: &'static str = include_str!("../kernels/vendor.cuh");
+
+    fn units(arch: &str) -> usize {
+        arch::named(arch).map_or(1, |arch| arch.units as usize)
+    }
+
+    fn products(data_type: DataType, arch: &str) -> Probe {
+        ceilings::products(data_type, arch)
+    }
 
     fn compile(source: &str, arch: &str) -> Result<Arc<[u8]>, CompileFailure> {
         compiler::compile(source, arch).map(|compiled| compiled.image)

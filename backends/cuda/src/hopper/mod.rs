@@ -19,10 +19,11 @@ use fuseplan_api::{
     OpArgsKind, Problem, RawStream, RunArgs, RunError, Solver,
 };
 use fuseplan_gpu::{
-    Function, Geometry, INFERENCE, MAX_WORDS, OPERATOR_COUNT, Runtime, SPAN, binary, compile, pack,
+    Function, Geometry, INFERENCE, MAX_WORDS, OPERATOR_COUNT, Runtime, SIXTEEN_BITS, SPAN, binary, compile,
+    pack,
 };
 
-use crate::solvers::{Cuda, CudaFunction, MMA, SIXTEEN_BITS};
+use crate::solvers::{Cuda, CudaFunction, MMA};
 
 use plan::Plan;
 use tensor_map::{MAP_WORDS, TensorMap};

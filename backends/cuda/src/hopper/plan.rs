@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use fuseplan_api::{DataType, Problem};
-use fuseplan_gpu::{Geometry, Kernel, PLACE, Text, Volume, channel_values, spatial};
+use fuseplan_gpu::{Geometry, Kernel, PLACE, Runtime, Text, Volume, channel_values, spatial};
 
 use super::tensor_map::{Part, TensorMap};
 use super::tiling::{self, Tiling, Way};
-use crate::solvers::{VENDOR, units};
+use crate::solvers::Cuda;
 
 /// A kernel and the maps that it is launched with.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(crate) fn plan(way: Way, problem: &Problem, arch: &str) -> Plan {
     let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
     let groups = conv.groups();
     let (filters, channels) = (w.lens[0] / groups, w.lens[1]);
-    let tiling = tiling::choose(way, problem, units(arch));
+    let tiling = tiling::choose(way, problem, Cuda::units(arch));
     let taps = w.plane();
     let steps = match way {
         Way::Copied => channels.div_ceil(tiling.depth) * taps,
@@ -124,7 +124,7 @@ pub(crate) fn plan(way: Way, problem: &Problem, arch: &str) -> Plan {
         Way::Gathered => include_str!("../../kernels/gather.cuh"),
     };
     let files = [PLACE, hopper, &products, main, feed];
-    let kernel = text.finish(VENDOR, problem, &files, geometry, detail);
+    let kernel = text.finish(Cuda::VENDOR, problem, &files, geometry, detail);
 
     let data_type = problem.output.data_type();
     let rows = Part::Tile { rows: tiling.filters() as u32 };
@@ -159,7 +159,7 @@ pub(crate) fn plan(way: Way, problem: &Problem, arch: &str) -> Plan {
     };
     let output_alignment = y_vector * data_type.size();
     let mut plan = Plan { kernel, input, filters, output_alignment, tiling, tiles, columns };
-    plan.kernel.geometry.grid[0] = plan.blocks(units(arch));
+    plan.kernel.geometry.grid[0] = plan.blocks(Cuda::units(arch));
     plan
 }
 

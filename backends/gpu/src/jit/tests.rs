@@ -7,7 +7,8 @@ use fuseplan_api::*;
 use super::*;
 use crate::arguments::{FIRST_OP, MAX_WORDS, OP_WORDS};
 use crate::constraint::MAX_OPS;
-use crate::{INFERENCE, OPERATOR_COUNT, Resources, direct};
+use crate::direct::direct;
+use crate::{INFERENCE, OPERATOR_COUNT, Probe, Resources};
 
 /// A runtime that compiles a text to itself and remembers what is launched.
 #[derive(Debug)]
@@ -21,6 +22,16 @@ struct Launched {
 
 impl Runtime for Double {
     type Function = Arc<Launched>;
+
+    const VENDOR: &'static str = "";
+
+    fn units(_arch: &str) -> usize {
+        1
+    }
+
+    fn products(_data_type: DataType, _arch: &str) -> Probe {
+        Probe::fma::<Self>()
+    }
 
     fn compile(source: &str, arch: &str) -> Result<Arc<[u8]>, CompileFailure> {
         match arch {

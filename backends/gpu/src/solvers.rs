@@ -1,0 +1,46 @@
+//! Solvers that every vendor has, but for their ids.
+
+use fuseplan_api::Algorithm;
+
+use crate::batch_norm::batch_norm;
+use crate::constraint::{DATA_TYPE, DEPTHWISE, INFERENCE, OPERATOR_COUNT, PACKED, TRAINING};
+use crate::depthwise::depthwise;
+use crate::direct::direct;
+use crate::element_wise::element_wise;
+use crate::{JitSolver, Runtime};
+
+impl<R: Runtime> JitSolver<R> {
+    /// Depthwise convolutions.
+    pub const fn depthwise(id: &'static str) -> Self {
+        Self::new(
+            id,
+            Algorithm::Direct,
+            &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, DEPTHWISE],
+            |problem, arch| depthwise(R::VENDOR, problem, R::units(arch)),
+        )
+    }
+
+    /// Packed element-wise plans.
+    pub const fn element_wise(id: &'static str) -> Self {
+        Self::new(
+            id,
+            Algorithm::ElementWise,
+            &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, PACKED],
+            |problem, arch| element_wise(R::VENDOR, problem, R::units(arch)),
+        )
+    }
+
+    /// Batch-norm for training.
+    pub const fn batch_norm(id: &'static str) -> Self {
+        Self::new(id, Algorithm::BatchNorm, &[DATA_TYPE, TRAINING], |problem, arch| {
+            batch_norm(R::VENDOR, problem, R::units(arch))
+        })
+    }
+
+    /// Every plan for inference, an output at a time.
+    pub const fn direct(id: &'static str) -> Self {
+        Self::new(id, Algorithm::Direct, &[DATA_TYPE, INFERENCE, OPERATOR_COUNT], |problem, _| {
+            direct(R::VENDOR, problem)
+        })
+    }
+}
