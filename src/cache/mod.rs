@@ -97,7 +97,7 @@ pub(crate) fn disk_at(path: &std::path::Path) -> Disk {
 
 #[cfg(unix)]
 fn open_disk() -> Option<Disk> {
-    if trust::is_elevated() {
+    if fuseplan_api::is_elevated() {
         tracing::debug!(target: "fuseplan::cache", "no disk cache: the process runs with elevated rights");
         return None;
     }

@@ -13,6 +13,7 @@ mod args;
 mod backend;
 mod batch_norm;
 mod convolution;
+mod environment;
 mod error;
 mod graph;
 pub mod null;
@@ -27,6 +28,7 @@ pub use backend::{
 };
 pub use batch_norm::BatchNormMode;
 pub use convolution::{ConvolutionDescriptor, ConvolutionMode};
+pub use environment::{is_elevated, path_variable};
 pub use error::{BackendError, BuildError, DescriptorError, RunError};
 pub use graph::{Graph, GraphDriver, GraphExec, RawGraph, RawGraphExec, RawNode};
 pub use problem::{MathMode, Op, OpKind, Problem};

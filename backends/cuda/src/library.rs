@@ -6,14 +6,15 @@ use std::ffi::{OsStr, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use fuseplan_api::BackendError;
+use fuseplan_api::{BackendError, path_variable};
 use libloading::Library;
 
 use crate::sys::{Driver, Nvrtc, Status};
 use crate::{BACKEND, driver as calls};
 
 /// Environment variables that name folders in which NVRTC is looked for: the folder itself, which comes before
-/// everything else, and CUDA toolkits, which come behind the system's loader.
+/// everything else, and CUDA toolkits, which come behind the system's loader. Programs that run with more rights than
+/// their user has do not read them.
 pub const FOLDERS: [&str; 3] = ["FUSEPLAN_NVRTC_PATH", "CUDA_PATH", "CUDA_HOME"];
 
 /// What the system's loader knows the driver as.
@@ -108,7 +109,7 @@ pub(crate) fn version(nvrtc: &Nvrtc) -> Option<(c_int, c_int)> {
 /// Names and files that may be NVRTC, in the order in which they are tried. Folders are looked into when it
 /// is their turn.
 fn candidates() -> impl Iterator<Item = PathBuf> {
-    let named = std::env::var_os(FOLDERS[0]).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let named = path_variable(FOLDERS[0]);
     let names = NVRTC.iter().map(PathBuf::from);
     let toolkits = toolkits().into_iter().flat_map(|folder| files(&folder));
     named.into_iter().flat_map(|folder| files(&folder)).chain(names).chain(toolkits)
@@ -116,10 +117,9 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
 
 /// The folders of toolkits.
 fn toolkits() -> Vec<PathBuf> {
-    let named = FOLDERS[1..].iter().filter_map(|name| std::env::var_os(name).map(PathBuf::from));
+    let named = FOLDERS[1..].iter().filter_map(|name| path_variable(name));
     let usual = (!cfg!(windows)).then(|| PathBuf::from("/usr/local/cuda"));
-    let all = named.filter(|folder| folder.is_absolute()).chain(usual);
-    all.map(|folder| folder.join(TOOLKIT)).collect()
+    named.chain(usual).map(|folder| folder.join(TOOLKIT)).collect()
 }
 
 /// The files of a folder that are NVRTC by their names, the newest first. Its companion, which some versions

@@ -97,3 +97,48 @@ fn missing_and_foreign_libraries_are_errors() {
     assert!(answers(&folder).contains("target: NVRTC 12.4"));
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// A set-user-id program must not load what the environment of its caller points to.
+#[test]
+#[cfg(target_os = "linux")]
+fn elevated_processes_load_no_compiler_that_the_environment_names() {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    if !CudaBackend.discover().devices.is_empty() {
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("fuseplan-elevated-{}", std::process::id()));
+    fs::create_dir_all(folder.join("lib64")).unwrap();
+    let version = "int nvrtcVersion(int *a, int *b) { *a = 13; *b = 97; return 0; }";
+    library(&folder, "libnvrtc.so.13", version);
+    library(&folder.join("lib64"), "libnvrtc.so.13", version);
+    for path in [&folder, &folder.join("lib64")] {
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    let program = folder.join("program");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let run_as_nobody = |mode, variable| {
+        fs::set_permissions(&program, Permissions::from_mode(mode)).unwrap();
+        let mut command = Command::new(&program);
+        command.args(["--exact", "child", "--nocapture"]).env(CHILD, "1").current_dir("/");
+        for name in fuseplan_cuda::FOLDERS {
+            command.env_remove(name);
+        }
+        let output = command.env(variable, &folder).uid(NOBODY).gid(NOBODY).output();
+        output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    for variable in fuseplan_cuda::FOLDERS {
+        match run_as_nobody(0o755, variable) {
+            Ok(text) if fs::metadata(&program).unwrap().uid() == 0 => {
+                // Where the loader knows a compiler, toolkits are not looked into.
+                assert!(text.contains("target: NVRTC 13.97") || variable != "FUSEPLAN_NVRTC_PATH", "{text}");
+                let text = run_as_nobody(0o4755, variable).unwrap();
+                assert!(text.contains("target: ") && !text.contains("NVRTC 13.97"), "{variable}: {text}");
+            }
+            _ => eprintln!("not checked: only root can make a program that runs as root"),
+        }
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}

@@ -11,6 +11,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use fuseplan_api::path_variable;
 use libloading::Library;
 use thiserror::Error;
 
@@ -179,15 +180,13 @@ struct Folders {
 }
 
 fn folders() -> Folders {
-    let named = |name: &&str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
-    let trusted = !is_elevated();
-    let before = FOLDERS.iter().filter(|_| trusted).filter_map(named).map(|folder| folder.join("lib"));
+    let before = FOLDERS.iter().filter_map(|name| path_variable(name)).map(|folder| folder.join("lib"));
     let mut after = vec![PathBuf::from("/opt/rocm/lib")];
     let mut versions = subfolders(Path::new("/opt/rocm"), "core-");
     versions.sort();
     after.extend(versions.into_iter().rev().map(|folder| folder.join("lib")));
     // AMD's Python packages.
-    if let Some(environment) = Some("VIRTUAL_ENV").filter(|_| trusted).as_ref().and_then(named) {
+    if let Some(environment) = path_variable("VIRTUAL_ENV") {
         let pythons = subfolders(&environment.join("lib"), "python").into_iter();
         after.extend(pythons.map(|python| python.join("site-packages/_rocm_sdk_core/lib")));
     }
@@ -255,17 +254,6 @@ fn file_of(address: *const ()) -> Option<PathBuf> {
 #[cfg(not(unix))]
 fn file_of(_address: *const ()) -> Option<PathBuf> {
     None
-}
-
-/// Whether the process has rights that its user has not, so that the environment cannot be trusted.
-fn is_elevated() -> bool {
-    #[cfg(target_os = "linux")]
-    {
-        // SAFETY: reads a number that the system gave the process.
-        unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-    }
-    #[cfg(not(target_os = "linux"))]
-    false
 }
 
 #[cfg(test)]
