@@ -6,6 +6,7 @@ use std::ptr;
 use fuseplan_api::BackendError;
 
 use crate::BACKEND;
+use crate::modules::Modules;
 use crate::sys::{CUdevice, Opaque, Status};
 
 /// Calls a function of the driver: its status, or an error where there is no driver or it lacks the function.
@@ -73,6 +74,7 @@ pub(crate) struct Context {
     device: CUdevice,
     /// Whether it is the device's primary context, which counts its users.
     retained: bool,
+    modules: Modules,
 }
 
 // SAFETY: a context is an address that only the driver dereferences, which takes it from any thread.
@@ -87,7 +89,7 @@ impl Context {
         let mut raw = ptr::null_mut();
         // SAFETY: the driver writes the context to `raw`.
         unsafe { call!(cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
-        Ok(Context { raw, device, retained: true })
+        Ok(Context { raw, device, retained: true, modules: Modules::default() })
     }
 
     /// Somebody else's context; null is the thread's current one. It is used, never destroyed.
@@ -105,7 +107,7 @@ impl Context {
                 reason: "the thread has no current context".into(),
             });
         }
-        let mut context = Context { raw, device: 0, retained: false };
+        let mut context = Context { raw, device: 0, retained: false, modules: Modules::default() };
         let entered = context.enter()?;
         let mut device = 0;
         // SAFETY: the driver writes the device of the current context.
@@ -123,6 +125,11 @@ impl Context {
         self.device
     }
 
+    /// The kernels loaded in it.
+    pub(crate) fn modules(&self) -> &Modules {
+        &self.modules
+    }
+
     /// Makes it the thread's current context until the result is dropped.
     pub(crate) fn enter(&self) -> Result<Entered, BackendError> {
         // SAFETY: the context is live.
@@ -133,6 +140,11 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if !self.modules.is_empty() {
+            // A module knows its context; the current one matters to errors only.
+            let _entered = self.enter();
+            self.modules.unload();
+        }
         if self.retained {
             // SAFETY: it was retained once. A driver that is shutting down refuses, which is as good.
             let _ = unsafe { call!(cuDevicePrimaryCtxRelease_v2(self.device)) };

@@ -14,6 +14,7 @@ mod driver;
 mod graph;
 mod hopper;
 mod library;
+mod modules;
 mod solvers;
 mod sys;
 

@@ -1,6 +1,6 @@
 //! The solvers, and how their kernels are loaded and launched.
 
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
@@ -174,8 +174,8 @@ fn resident(function: Opaque, geometry: &Geometry) -> Option<u32> {
 /// A loaded kernel.
 #[derive(Debug)]
 pub(crate) struct CudaFunction {
-    module: Opaque,
     function: Opaque,
+    /// Which keeps the kernel.
     context: Arc<Context>,
     resources: Resources,
 }
@@ -183,38 +183,22 @@ pub(crate) struct CudaFunction {
 impl CudaFunction {
     /// Loads a cubin for the device's architecture.
     pub(crate) fn load(device: &CudaDevice, image: &[u8], geometry: &Geometry) -> Result<Self, BackendError> {
-        let name = CString::new(Kernel::NAME).unwrap_or_default();
-        let _entered = device.context().enter()?;
-        let mut module = ptr::null_mut();
-        // SAFETY: the image is a whole cubin, which the driver checks and copies.
-        unsafe { call!(cuModuleLoadData(&mut module, image.as_ptr().cast())) }?;
-        // From here on the module is unloaded whatever happens.
-        let mut loaded = CudaFunction {
-            module,
-            function: ptr::null_mut(),
-            context: device.context().clone(),
-            resources: Resources { registers: 0, local: 0, shared: 0, resident: None },
-        };
-        let attribute = |function: Opaque, which| -> Result<u32, BackendError> {
+        let context = device.context();
+        let _entered = context.enter()?;
+        let function = context.modules().function(image, geometry.shared)?;
+        let attribute = |which| -> Result<u32, BackendError> {
             let mut value = 0;
-            // SAFETY: the function is of the loaded module; the driver writes the number.
+            // SAFETY: the function is of a loaded module; the driver writes the number.
             unsafe { call!(cuFuncGetAttribute(&mut value, which, function)) }?;
             Ok(value.max(0) as u32)
         };
-        // SAFETY: the module is loaded and its name ends in a zero.
-        unsafe {
-            call!(cuModuleGetFunction(&mut loaded.function, module, name.as_ptr()))?;
-            let shared = sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            call!(cuFuncSetAttribute(loaded.function, shared, geometry.shared as i32))?;
-        }
-        let function = loaded.function;
-        loaded.resources = Resources {
-            registers: attribute(function, sys::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
-            local: attribute(function, sys::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
-            shared: attribute(function, sys::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+        let resources = Resources {
+            registers: attribute(sys::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            local: attribute(sys::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+            shared: attribute(sys::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
             resident: resident(function, geometry),
         };
-        Ok(loaded)
+        Ok(CudaFunction { function, context: context.clone(), resources })
     }
 }
 
@@ -225,19 +209,11 @@ impl CudaFunction {
     }
 }
 
-// SAFETY: module and function are addresses that only the driver dereferences, which takes them from any
-// thread; nothing changes them after loading.
+// SAFETY: a function is an address that only the driver dereferences, which takes it from any thread; nothing changes
+// it after loading but its limit of shared memory, which the driver guards.
 unsafe impl Send for CudaFunction {}
 // SAFETY: as above.
 unsafe impl Sync for CudaFunction {}
-
-impl Drop for CudaFunction {
-    fn drop(&mut self) {
-        let _entered = self.context.enter();
-        // SAFETY: the module is unloaded once; the driver waits for launches that still run.
-        let _ = unsafe { call!(cuModuleUnload(self.module)) };
-    }
-}
 
 impl Function for CudaFunction {
     fn resources(&self) -> Resources {

@@ -136,6 +136,36 @@ fn works(mock: &Mock) -> Result<(), Failed> {
     nothing_left(mock)
 }
 
+/// A graph has a plan's kernel when the plan is gone.
+fn graphs_keep_kernels(mock: &Mock) -> Result<(), Failed> {
+    let device = CudaBackend.open(0)?;
+    let (solver, problem) = (solver(), direct(2));
+    let binary = solver.compile(&problem, device.info())?;
+    let load = || solver.load(&problem, &device, &binary);
+    let memory = Memory::new(&device, 4096)?;
+    let graph = {
+        let executables = [load()?, load()?];
+        let kind = OpArgsKind::ConvForward { weights: memory.1, prepared: None };
+        let ops = [OpArgs { alpha: 1.0, beta: 0.0, kind }];
+        let args = RunArgs { input: memory.1, output: memory.1, ops: &ops, workspace: ptr::null_mut() };
+        // SAFETY: the mock's kernels touch nothing.
+        Graph::capture(&*device, |stream| unsafe { executables[0].run(stream.raw(), &args) })?
+    };
+    let modules = |mock: &Mock| mock.live().split(' ').filter(|kind| *kind == "module").count();
+    if modules(mock) != 1 {
+        return Err(format!("live beside a graph: {}", mock.live()).into());
+    }
+    drop(memory);
+    drop(device);
+    let executable = graph.instantiate()?;
+    drop(graph);
+    if modules(mock) != 1 {
+        return Err(format!("live beside an instantiated graph: {}", mock.live()).into());
+    }
+    drop(executable);
+    nothing_left(mock)
+}
+
 fn nothing_left(mock: &Mock) -> Result<(), Failed> {
     let live = mock.live();
     if live.is_empty() { Ok(()) } else { Err(format!("still live: {live}").into()) }
@@ -415,6 +445,7 @@ fn main() -> ExitCode {
     let mock: &'static Mock = Box::leak(Box::new(Mock::load()));
     let mut trials = vec![
         Trial::test("works", || works(mock)),
+        Trial::test("graphs_keep_kernels", || graphs_keep_kernels(mock)),
         Trial::test("words", || words(mock)),
         Trial::test("discovery", || discovery(mock)),
         Trial::test("devices", || devices(mock)),
