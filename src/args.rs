@@ -6,9 +6,7 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fuseplan_api::{
-    ActivationParams, BackendError, DataType, Element, OpArgs, OpArgsKind, OpKind, Prepared, Stream,
-};
+use fuseplan_api::{ActivationParams, BackendError, DataType, Element, OpArgs, OpArgsKind, OpKind, Prepared};
 
 use crate::buffer::{Block, DeviceBuffer};
 use crate::handle::Handle;
@@ -184,11 +182,11 @@ pub(crate) mod sealed {
             matches!(self.place, Place::Host)
         }
 
-        /// A buffer there is to be used by something launched into `stream` next.
-        pub(crate) fn use_on(&self, stream: &Stream) -> Result<(), BackendError> {
+        /// A buffer there is to be used by something launched into the handle's stream next.
+        pub(crate) fn use_on(&self, handle: &Handle) -> Result<(), BackendError> {
             match self.place {
-                Place::Device(block) if self.written => block.write_on(stream),
-                Place::Device(block) => block.read_on(stream),
+                Place::Device(block) if self.written => block.write_on(handle),
+                Place::Device(block) => block.read_on(handle),
                 _ => Ok(()),
             }
         }

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fuseplan_api::{BackendError, Element, MemoryKind, Stream};
 use thiserror::Error;
@@ -69,7 +69,7 @@ impl<T: Element> DeviceBuffer<T> {
     /// Out of memory; the driver refuses.
     pub fn zeroed(handle: &Handle, len: usize) -> Result<Self, BackendError> {
         let buffer = Self::allocate(handle, len)?;
-        buffer.block.fill(&[0; CHUNK], handle)?;
+        buffer.block.zero(handle)?;
         Ok(buffer)
     }
 
@@ -185,8 +185,29 @@ pub(crate) struct Block {
 /// The streams that may still be using a block.
 #[derive(Default)]
 struct Uses {
-    writer: Option<Stream>,
-    readers: Vec<Stream>,
+    writer: Option<Use>,
+    readers: Vec<Use>,
+}
+
+/// A stream that may still be using a block, and whether anybody can use the block on it again.
+struct Use {
+    stream: Stream,
+    handles: Weak<()>,
+}
+
+impl Use {
+    fn new(handle: &Handle) -> Self {
+        Use { stream: handle.stream_owner().clone(), handles: Arc::downgrade(handle.life()) }
+    }
+
+    fn is_of(&self, handle: &Handle) -> bool {
+        self.handles.as_ptr() == Arc::as_ptr(handle.life())
+    }
+
+    /// Whether no handle is left, so that nothing more is launched. An execution that has not launched yet has one.
+    fn is_abandoned(&self) -> bool {
+        self.handles.strong_count() == 0
+    }
 }
 
 // SAFETY: the address is only dereferenced by the device's driver, which takes it from any thread, or by
@@ -215,34 +236,44 @@ impl Block {
         &self.context
     }
 
-    /// What is to be read by something launched into `stream` next.
-    pub(crate) fn read_on(&self, stream: &Stream) -> Result<(), BackendError> {
+    /// What is to be read by something launched into the handle's stream next.
+    pub(crate) fn read_on(&self, handle: &Handle) -> Result<(), BackendError> {
         // A host device has finished when it returns.
         if self.context.memory().kind() == MemoryKind::Host {
             return Ok(());
         }
         let mut uses = self.uses();
-        if let Some(writer) = uses.writer.take_if(|writer| writer.raw() != stream.raw()) {
+        if let Some(writer) = uses.writer.take_if(|writer| writer.stream.raw() != handle.stream()) {
             self.wait_for(&writer).inspect_err(|_| uses.writer = Some(writer))?;
         }
-        if !uses.readers.iter().any(|reader| reader.raw() == stream.raw()) {
-            uses.readers.push(stream.clone());
+        if !uses.readers.iter().any(|reader| reader.is_of(handle)) {
+            // What is only read would keep every stream there ever was. A failed launch is reported where somebody
+            // can be told; the stream has passed all the same.
+            uses.readers.retain(|reader| {
+                !reader.is_abandoned() || {
+                    let _ = self.wait_for(reader);
+                    false
+                }
+            });
+            uses.readers.push(Use::new(handle));
         }
         Ok(())
     }
 
-    /// What is to be written, or read and written, by something launched into `stream` next.
-    pub(crate) fn write_on(&self, stream: &Stream) -> Result<(), BackendError> {
+    /// What is to be written, or read and written, by something launched into the handle's stream next.
+    pub(crate) fn write_on(&self, handle: &Handle) -> Result<(), BackendError> {
         if self.context.memory().kind() == MemoryKind::Host {
             return Ok(());
         }
         let mut uses = self.uses();
-        for user in uses.readers.iter().chain(&uses.writer).filter(|user| user.raw() != stream.raw()) {
+        for user in
+            uses.readers.iter().chain(&uses.writer).filter(|user| user.stream.raw() != handle.stream())
+        {
             self.wait_for(user)?;
         }
         uses.readers.clear();
-        if uses.writer.as_ref().is_none_or(|writer| writer.raw() != stream.raw()) {
-            uses.writer = Some(stream.clone());
+        if uses.writer.as_ref().is_none_or(|writer| !writer.is_of(handle)) {
+            uses.writer = Some(Use::new(handle));
         }
         Ok(())
     }
@@ -250,14 +281,21 @@ impl Block {
     /// Overwrites the first bytes.
     pub(crate) fn write(&self, source: &[u8], handle: &Handle) -> Result<(), BackendError> {
         debug_assert!(source.len() <= self.bytes);
-        self.write_on(handle.stream_owner())?;
+        self.write_on(handle)?;
         // SAFETY: the block has room for the source.
         unsafe { self.context.memory().copy_in(self.address, source, handle.stream_owner()) }
     }
 
+    /// Overwrites everything with zeros.
+    pub(crate) fn zero(&self, handle: &Handle) -> Result<(), BackendError> {
+        self.write_on(handle)?;
+        // SAFETY: the block has as many bytes.
+        unsafe { self.context.memory().zero(self.address, self.bytes, handle.stream_owner()) }
+    }
+
     /// Overwrites everything with a pattern of [`CHUNK`] bytes, repeated.
     pub(crate) fn fill(&self, pattern: &[u8; CHUNK], handle: &Handle) -> Result<(), BackendError> {
-        self.write_on(handle.stream_owner())?;
+        self.write_on(handle)?;
         for start in (0..self.bytes).step_by(CHUNK) {
             let part = &pattern[..CHUNK.min(self.bytes - start)];
             let target = self.address.wrapping_byte_add(start);
@@ -270,7 +308,7 @@ impl Block {
     /// Waits for the handle's stream, and reads the first bytes, all of which were written before.
     pub(crate) fn read(&self, target: &mut [u8], handle: &Handle) -> Result<(), BackendError> {
         debug_assert!(target.len() <= self.bytes);
-        self.read_on(handle.stream_owner())?;
+        self.read_on(handle)?;
         // SAFETY: the block has as many bytes, which were written: buffers and staged operands are made with
         // their contents, and kernels write the outputs that are read back.
         unsafe { self.context.memory().copy_out(target, self.address, handle.stream_owner()) }
@@ -280,17 +318,17 @@ impl Block {
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait_for(&self, stream: &Stream) -> Result<(), BackendError> {
-        self.context.device().synchronize(stream)
+    fn wait_for(&self, user: &Use) -> Result<(), BackendError> {
+        self.context.device().synchronize(&user.stream)
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
         let uses = self.uses.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for stream in uses.readers.iter().chain(&uses.writer) {
-            // A failed launch is reported where somebody can be told; the stream has passed all the same.
-            let _ = self.context.device().synchronize(stream);
+        for user in uses.readers.iter().chain(&uses.writer) {
+            // As above of failed launches.
+            let _ = self.context.device().synchronize(&user.stream);
         }
         // SAFETY: allocated with this size, given back once; every stream that used it has passed.
         unsafe { self.context.memory().free(self.address, self.bytes) };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use fuseplan_api::{
     Algorithm, Backend, BackendError, Binary, BuildError, Ceilings, Constraint, DataType, Device, DeviceInfo,
     Discovery, Executable, ExecutableInfo, Memory, MemoryKind, OpArgs, OpArgsKind, Problem, RawStream,
-    RunArgs, RunError, Solver, Stream,
+    RunArgs, RunError, Solver, Stream, StreamOwner,
 };
 use fuseplan_cpu::CpuBackend;
 
@@ -64,6 +64,16 @@ impl Double {
         self.0.state.executions.load(Ordering::Relaxed)
     }
 
+    /// Streams that have not ended.
+    pub(crate) fn live_streams(&self) -> usize {
+        self.0.state.live_streams.load(Ordering::SeqCst)
+    }
+
+    /// Copies to the device so far.
+    pub(crate) fn copies(&self) -> usize {
+        self.0.state.copies.load(Ordering::Relaxed)
+    }
+
     /// Executables that were loaded so far.
     pub(crate) fn loads(&self) -> usize {
         self.0.state.loads.load(Ordering::SeqCst)
@@ -89,6 +99,8 @@ struct State {
     fail: Mutex<Option<usize>>,
     workspace: AtomicUsize,
     streams: AtomicUsize,
+    live_streams: AtomicUsize,
+    copies: AtomicUsize,
     slow: Mutex<Option<&'static str>>,
     executions: AtomicUsize,
     loads: AtomicUsize,
@@ -112,6 +124,17 @@ struct DoubleDevice {
     state: Arc<State>,
 }
 
+#[derive(Debug)]
+struct DoubleStream(Arc<State>);
+
+impl StreamOwner for DoubleStream {}
+
+impl Drop for DoubleStream {
+    fn drop(&mut self) {
+        self.0.live_streams.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Device for DoubleDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -123,7 +146,9 @@ impl Device for DoubleDevice {
 
     fn create_stream(&self) -> Result<Stream, BackendError> {
         let number = self.state.streams.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(Stream::borrowed(ptr::without_provenance_mut(number)))
+        self.state.live_streams.fetch_add(1, Ordering::SeqCst);
+        let owner = DoubleStream(self.state.clone());
+        Ok(Stream::owned(ptr::without_provenance_mut(number), Arc::new(owner)))
     }
 
     fn synchronize(&self, _stream: &Stream) -> Result<(), BackendError> {
@@ -184,8 +209,15 @@ impl Memory for DoubleDevice {
         stream: &Stream,
     ) -> Result<(), BackendError> {
         assert!(source.is_empty() || self.state.owns(target));
+        self.state.copies.fetch_add(1, Ordering::Relaxed);
         // SAFETY: as promised to this function.
         unsafe { self.cpu.memory().copy_in(target, source, stream) }
+    }
+
+    unsafe fn zero(&self, target: *mut c_void, bytes: usize, stream: &Stream) -> Result<(), BackendError> {
+        assert!(bytes == 0 || self.state.owns(target));
+        // SAFETY: as promised to this function.
+        unsafe { self.cpu.memory().zero(target, bytes, stream) }
     }
 
     unsafe fn copy_out(

@@ -176,6 +176,8 @@ impl Context {
 pub struct Handle {
     context: Arc<Context>,
     stream: Stream,
+    /// Shared by the clones, which are all that launch into the stream.
+    life: Arc<()>,
 }
 
 impl Handle {
@@ -217,7 +219,7 @@ impl Handle {
         static CPU: OnceLock<Arc<Context>> = OnceLock::new();
         let context =
             CPU.get_or_init(|| Context::new(&fuseplan_cpu::CpuBackend, fuseplan_cpu::default_device()));
-        Handle { context: context.clone(), stream: Stream::borrowed(std::ptr::null_mut()) }
+        Handle::with(context.clone(), Stream::borrowed(std::ptr::null_mut()))
     }
 
     /// The CPU with this many threads, its caches its own.
@@ -249,7 +251,11 @@ impl Handle {
 
     fn on(context: Arc<Context>) -> Result<Self, BackendError> {
         let stream = context.device.create_stream()?;
-        Ok(Handle { context, stream })
+        Ok(Handle::with(context, stream))
+    }
+
+    fn with(context: Arc<Context>, stream: Stream) -> Self {
+        Handle { context, stream, life: Arc::default() }
     }
 
     /// The same device with a stream of the caller's: a `cudaStream_t` or `hipStream_t`, null for the
@@ -259,13 +265,13 @@ impl Handle {
     /// The stream belongs to this handle's device; it outlives the result, its clones, and the buffers and
     /// arguments that are used with them; it is the same one for every thread (`CU_STREAM_PER_THREAD` is not).
     pub unsafe fn with_stream(&self, stream: RawStream) -> Self {
-        Handle { context: self.context.clone(), stream: Stream::borrowed(stream) }
+        Handle::with(self.context.clone(), Stream::borrowed(stream))
     }
 
     /// The same device with another stream of it.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_stream(&self, stream: Stream) -> Self {
-        Handle { context: self.context.clone(), stream }
+        Handle::with(self.context.clone(), stream)
     }
 
     /// The stream that plans run on.
@@ -276,6 +282,11 @@ impl Handle {
     /// The same with what keeps it alive.
     pub(crate) fn stream_owner(&self) -> &Stream {
         &self.stream
+    }
+
+    /// What lives as long as this handle or a clone.
+    pub(crate) fn life(&self) -> &Arc<()> {
+        &self.life
     }
 
     /// Whether the device reads host memory, or has memory of its own.

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fuseplan_api::{BackendError, OpArgs, OpArgsKind, Stream};
+use fuseplan_api::{BackendError, OpArgs, OpArgsKind};
 
 use super::Slot;
 use crate::buffer::Block;
@@ -39,9 +39,9 @@ impl Resident {
         &self.ops
     }
 
-    /// The copies are to be read by something launched into `stream` next.
-    pub(crate) fn read_on(&self, stream: &Stream) -> Result<(), BackendError> {
-        self.blocks.iter().try_for_each(|(_, block)| block.read_on(stream))
+    /// The copies are to be read by something launched into the handle's stream next.
+    pub(crate) fn read_on(&self, handle: &Handle) -> Result<(), BackendError> {
+        self.blocks.iter().try_for_each(|(_, block)| block.read_on(handle))
     }
 
     /// Where the copy of an operand is, if there is one.

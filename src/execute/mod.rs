@@ -128,7 +128,6 @@ impl CompiledPlan {
         args: &OperatorArgs<'_>,
         workspace: Option<*mut c_void>,
     ) -> Result<(), ExecuteError> {
-        let stream = handle.stream_owner();
         // Before anything is marked as used by the stream, until it is launched.
         let _turn = args.turn();
         let allocated = match workspace {
@@ -137,7 +136,7 @@ impl CompiledPlan {
         };
         let workspace = match &allocated {
             Some(block) => {
-                block.write_on(stream)?;
+                block.write_on(handle)?;
                 block.address()
             }
             None => workspace.unwrap_or(std::ptr::null_mut()),
@@ -154,7 +153,7 @@ impl CompiledPlan {
         let resident = args.resident(handle)?;
         let resident = resident.as_deref();
         if let Some(resident) = resident {
-            resident.read_on(stream)?;
+            resident.read_on(handle)?;
         }
         let written_to_host = args.spans().any(|span| span.is_host() && span.written);
         if x.is_host() || y.is_host() || written_to_host {
@@ -162,7 +161,7 @@ impl CompiledPlan {
         }
         let ops = resident.map_or(args.ops(), Resident::ops);
         for span in [x, y].into_iter().chain(args.spans()) {
-            span.use_on(stream)?;
+            span.use_on(handle)?;
         }
         let run = RunArgs { input, output, ops, workspace };
         // SAFETY: as above; what buffers and copies hold is kept until the stream has passed, since they

@@ -29,7 +29,7 @@ impl<'a> Staged<'a> {
             // SAFETY: `check` has found the slice, which lives for the duration of the call, large enough.
             block.write(unsafe { std::slice::from_raw_parts(slice.address.cast(), bytes) }, handle)?;
         } else {
-            block.write_on(handle.stream_owner())?;
+            block.write_on(handle)?;
         }
         Ok(Staged { slice, bytes, block })
     }
@@ -57,7 +57,6 @@ impl CompiledPlan {
         resident: Option<&Resident>,
         workspace: *mut std::ffi::c_void,
     ) -> Result<(), ExecuteError> {
-        let stream = handle.stream_owner();
         let mut written = Vec::new();
         let mut output = y.address.cast_mut();
         if y.is_host() {
@@ -93,7 +92,7 @@ impl CompiledPlan {
             place(&mut op.kind, &addresses);
         }
         for span in [x, y].into_iter().chain(args.spans()) {
-            span.use_on(stream)?;
+            span.use_on(handle)?;
         }
         let run = RunArgs { input, output, ops: &ops, workspace };
         // SAFETY: `check` has passed the operands; those in host memory were replaced by memory of the

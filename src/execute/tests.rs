@@ -138,6 +138,32 @@ fn another_stream_waits_once_for_what_it_must_not_overtake() {
     assert_eq!(fixture.double.waits(), waits + 6);
 }
 
+/// Weights that requests read on a stream each, for as long as a server runs.
+#[test]
+fn what_is_only_read_does_not_keep_every_stream() {
+    let fixture = Fixture::new();
+    let args = fixture.args();
+    let input = DeviceBuffer::from_slice(&fixture.handle, &INPUT).unwrap();
+    let device = fixture.handle.context().device();
+    for _ in 0..100 {
+        let handle = fixture.handle.on_stream(device.create_stream().unwrap());
+        let mut output = DeviceBuffer::zeroed(&handle, 3).unwrap();
+        fixture.run_buffers(&handle, &args, &input, &mut output).unwrap();
+        assert_eq!(output.to_vec().unwrap(), RESULT);
+    }
+    assert_eq!(fixture.double.live_streams(), 2, "the fixture's and the last");
+    let kept = fixture.handle.on_stream(device.create_stream().unwrap());
+    let mut output = DeviceBuffer::zeroed(&kept, 3).unwrap();
+    for _ in 0..3 {
+        fixture.run_buffers(&kept, &args, &input, &mut output).unwrap();
+        fixture.run_buffers(&kept.clone(), &args, &input, &mut output).unwrap();
+    }
+    assert_eq!(fixture.double.live_streams(), 2);
+    let waits = fixture.double.waits();
+    drop(input);
+    assert_eq!(fixture.double.waits(), waits + 1, "only the stream that is left reads it");
+}
+
 #[test]
 fn running_out_of_memory_is_an_error_that_leaks_and_writes_nothing() {
     let fixture = Fixture::new();
@@ -306,7 +332,7 @@ fn memory_of_another_device_is_refused() {
 
 #[test]
 fn copies_need_equal_lengths() {
-    let (_, handle) = Double::open();
+    let (double, handle) = Double::open();
     let mut buffer = DeviceBuffer::from_slice(&handle, &[1i8, 2, 3]).unwrap();
     assert_eq!(buffer.copy_from(&[1, 2]), Err(BufferError::Length { found: 2, expected: 3 }));
     assert_eq!(buffer.copy_to(&mut [0; 4]), Err(BufferError::Length { found: 4, expected: 3 }));
@@ -314,7 +340,9 @@ fn copies_need_equal_lengths() {
     let mut slice = [0; 3];
     buffer.copy_to(&mut slice).unwrap();
     assert_eq!(slice, [4, 5, 6]);
+    let copies = double.copies();
     let large = DeviceBuffer::<f64>::zeroed(&handle, 100_000).unwrap();
+    assert_eq!(double.copies(), copies, "the device makes the zeros");
     assert!(large.to_vec().unwrap().iter().all(|&value| value == 0.0));
     let huge = DeviceBuffer::<f32>::zeroed(&Handle::cpu(), usize::MAX / 2);
     assert!(matches!(huge.unwrap_err(), BackendError::OutOfMemory { .. }));

@@ -191,6 +191,15 @@ pub trait Memory: Debug + Send + Sync {
     unsafe fn copy_in(&self, target: *mut c_void, source: &[u8], stream: &Stream)
     -> Result<(), BackendError>;
 
+    /// Overwrites with zeros.
+    ///
+    /// # Errors
+    /// The driver refuses.
+    ///
+    /// # Safety
+    /// `target` has room for `bytes` bytes of this memory.
+    unsafe fn zero(&self, target: *mut c_void, bytes: usize, stream: &Stream) -> Result<(), BackendError>;
+
     /// Copies to the host and waits.
     ///
     /// # Errors

@@ -193,6 +193,10 @@ impl Memory for NullDevice {
         Ok(())
     }
 
+    unsafe fn zero(&self, _target: *mut c_void, _bytes: usize, _stream: &Stream) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     unsafe fn copy_out(
         &self,
         _target: &mut [u8],

@@ -96,16 +96,6 @@ pub trait Solver: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Bytes of workspace that an execution needs; 0 wherever possible.
-    fn workspace(&self, _problem: &Problem, _device: &DeviceInfo) -> usize {
-        0
-    }
-
-    /// Number of kernels that an execution launches. 1 unless the solver cannot do without more.
-    fn kernels(&self, _problem: &Problem) -> u32 {
-        1
-    }
-
     /// What decides the binary of a problem that this solver takes, beside the solver's id, the
     /// architecture and the toolchain: the text of the kernel with the options of the compiler, or the
     /// properties of the problem that `compile` looks at and a hash of the kernel's text. Problems of equal

@@ -217,6 +217,12 @@ impl Memory for HostMemory {
         Ok(())
     }
 
+    unsafe fn zero(&self, target: *mut c_void, bytes: usize, _stream: &Stream) -> Result<(), BackendError> {
+        // SAFETY: the caller gives room for as many bytes.
+        unsafe { ptr::write_bytes(target.cast::<u8>(), 0, bytes) };
+        Ok(())
+    }
+
     unsafe fn copy_out(
         &self,
         target: &mut [u8],

@@ -333,6 +333,15 @@ impl Memory for DeviceMemory {
         }
     }
 
+    unsafe fn zero(&self, target: *mut c_void, bytes: usize, stream: &Stream) -> Result<(), BackendError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let _entered = self.context.enter()?;
+        // SAFETY: the caller gives room for as many bytes.
+        unsafe { call!(cuMemsetD8Async(target as u64, 0, bytes, stream.raw())) }
+    }
+
     unsafe fn copy_out(
         &self,
         target: &mut [u8],

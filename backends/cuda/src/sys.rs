@@ -113,6 +113,7 @@ table! {
         cuMemFree_v2(CUdeviceptr);
         cuMemcpyDtoHAsync_v2(*mut c_void, CUdeviceptr, usize, Opaque);
         cuMemcpyHtoDAsync_v2(CUdeviceptr, *const c_void, usize, Opaque);
+        cuMemsetD8Async(CUdeviceptr, u8, usize, Opaque);
         cuModuleGetFunction(*mut Opaque, Opaque, *const c_char);
         cuModuleLoadData(*mut Opaque, *const c_void);
         cuModuleUnload(Opaque);

@@ -12,7 +12,7 @@ use std::error::Error;
 use std::path::Path;
 
 /// What the backend calls of the runtime. All of it is there from HIP 6.0 on.
-const HIP: [&str; 34] = [
+const HIP: [&str; 35] = [
     "hipDeviceGetAttribute",
     "hipEventCreateWithFlags",
     "hipEventDestroy",
@@ -35,6 +35,7 @@ const HIP: [&str; 34] = [
     "hipInit",
     "hipMalloc",
     "hipMemcpyAsync",
+    "hipMemsetAsync",
     "hipModuleGetFunction",
     "hipModuleLaunchKernel",
     "hipModuleLoadData",

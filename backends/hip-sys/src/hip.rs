@@ -458,6 +458,12 @@ pub struct Hip {
         kind: hipMemcpyKind,
         stream: hipStream_t,
     ) -> hipError_t,
+    pub hipMemsetAsync: unsafe extern "C" fn(
+        dst: *mut ::std::os::raw::c_void,
+        value: ::std::os::raw::c_int,
+        sizeBytes: usize,
+        stream: hipStream_t,
+    ) -> hipError_t,
     pub hipModuleUnload: unsafe extern "C" fn(module: hipModule_t) -> hipError_t,
     pub hipModuleGetFunction: unsafe extern "C" fn(
         function: *mut hipFunction_t,
@@ -547,6 +553,7 @@ impl Hip {
         let hipMalloc = __library.get(b"hipMalloc\0").map(|sym| *sym)?;
         let hipFree = __library.get(b"hipFree\0").map(|sym| *sym)?;
         let hipMemcpyAsync = __library.get(b"hipMemcpyAsync\0").map(|sym| *sym)?;
+        let hipMemsetAsync = __library.get(b"hipMemsetAsync\0").map(|sym| *sym)?;
         let hipModuleUnload = __library.get(b"hipModuleUnload\0").map(|sym| *sym)?;
         let hipModuleGetFunction = __library.get(b"hipModuleGetFunction\0").map(|sym| *sym)?;
         let hipFuncGetAttribute = __library.get(b"hipFuncGetAttribute\0").map(|sym| *sym)?;
@@ -586,6 +593,7 @@ impl Hip {
             hipMalloc,
             hipFree,
             hipMemcpyAsync,
+            hipMemsetAsync,
             hipModuleUnload,
             hipModuleGetFunction,
             hipFuncGetAttribute,
@@ -690,6 +698,15 @@ impl Hip {
         stream: hipStream_t,
     ) -> hipError_t {
         (self.hipMemcpyAsync)(dst, src, sizeBytes, kind, stream)
+    }
+    pub unsafe fn hipMemsetAsync(
+        &self,
+        dst: *mut ::std::os::raw::c_void,
+        value: ::std::os::raw::c_int,
+        sizeBytes: usize,
+        stream: hipStream_t,
+    ) -> hipError_t {
+        (self.hipMemsetAsync)(dst, value, sizeBytes, stream)
     }
     pub unsafe fn hipModuleUnload(&self, module: hipModule_t) -> hipError_t {
         (self.hipModuleUnload)(module)

@@ -339,6 +339,15 @@ impl Memory for Context {
         unsafe { self.copy(target, source.as_ptr().cast(), source.len(), kind, stream) }
     }
 
+    unsafe fn zero(&self, target: *mut c_void, bytes: usize, stream: &Stream) -> Result<(), BackendError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let _entered = self.enter()?;
+        // SAFETY: the caller gives room for as many bytes.
+        unsafe { call!(self.hip, hipMemsetAsync(target, 0, bytes, stream.raw().cast())) }
+    }
+
     unsafe fn copy_out(
         &self,
         target: &mut [u8],

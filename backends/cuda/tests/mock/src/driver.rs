@@ -272,6 +272,11 @@ functions! {
         with_memory(state, to, bytes, |to| to.copy_from_slice(from))
     }
 
+    fn cuMemsetD8Async(state, to: u64, value: u8, bytes: usize, queue: Handle) {
+        stream(state, queue)?;
+        with_memory(state, to, bytes, |to| to.fill(value))
+    }
+
     fn cuMemcpyDtoHAsync_v2(state, to: *mut c_void, from: u64, bytes: usize, queue: Handle) {
         stream(state, queue)?;
         // SAFETY: the caller has room for as many bytes.

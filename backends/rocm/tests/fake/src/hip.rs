@@ -206,6 +206,16 @@ functions! {
         Ok(())
     }
 
+    fn hipMemsetAsync(target: *mut c_void, value: c_int, bytes: usize, stream: hipStream_t) {
+        check_stream(stream)?;
+        if !state().has(target as usize, bytes) {
+            return INVALID;
+        }
+        // SAFETY: the memory was looked at.
+        unsafe { ptr::write_bytes(target.cast::<u8>(), value as u8, bytes) };
+        Ok(())
+    }
+
     fn hipStreamCreateWithFlags(stream: *mut hipStream_t, flags: c_uint) {
         current()?;
         if flags > 1 {
