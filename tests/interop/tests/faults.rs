@@ -1,9 +1,12 @@
 //! The library on a GPU with a mock in the place of the driver and of NVRTC: whatever call fails is an error, nothing
-//! is leaked and nothing panics, for buffers, slices that are copied, workspaces and graphs.
+//! is leaked and nothing panics, for buffers, slices that are copied, workspaces and graphs. Executions on buffers
+//! allocate nothing on the host either.
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[path = "../../../backends/cuda/tests/mock/client.rs"]
 mod client;
@@ -11,6 +14,81 @@ mod client;
 use client::{MOCK, Mock, with_mock};
 use fuseplan::*;
 use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Counts what this program asks of the system's allocator; the mock is a library with an allocator of its own.
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is handed to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as promised to this function.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as promised to this function.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The solver of a plan and what ten executions of it allocated, after the first.
+fn allocations<T: Element + Default>(layout: TensorLayout) -> Result<(&'static str, usize), Error> {
+    // SAFETY: as below.
+    let handle = unsafe { Handle::adopt_cuda_context(std::ptr::null_mut()) }?;
+    let x = TensorDescriptor::with_layout(T::DATA_TYPE, layout, &[2, 64, 8, 8])?;
+    let w = TensorDescriptor::with_layout(T::DATA_TYPE, layout, &[64, 64, 3, 3])?;
+    let mut plan = FusionPlan::for_device(FusionDirection::Vertical, x, &handle)?;
+    let conv = plan.append(ConvForward::new(ConvolutionDescriptor::new_2d([1, 1], [1, 1], [1, 1])?, w))?;
+    let bias = plan.append(BiasForward::new())?;
+    let relu = plan.append(ActivationForward::new(ActivationMode::Relu))?;
+    let compiled = plan.compile(&handle)?;
+    let y = *compiled.output();
+    // Weights in the device's memory, the bias in the host's, which is copied once.
+    let weights = DeviceBuffer::<T>::zeroed(&handle, w.span())?;
+    let shift = vec![T::default(); 64];
+    let mut args = OperatorArgs::new();
+    args.set(conv, ConvForwardArgs::new(&weights))
+        .set(bias, BiasForwardArgs::new(&shift))
+        .set(relu, ActivationForwardArgs::new(0.0, 0.0, 0.0));
+    let from = DeviceBuffer::<T>::zeroed(&handle, x.span())?;
+    let mut to = DeviceBuffer::<T>::zeroed(&handle, y.span())?;
+    let mut run = || compiled.execute(&handle, Tensor::new(&x, &from), TensorMut::new(&y, &mut to), &args);
+    run()?;
+    let before = ALLOCATIONS.load(Ordering::SeqCst);
+    for _ in 0..10 {
+        run()?;
+    }
+    Ok((compiled.info().solver, ALLOCATIONS.load(Ordering::SeqCst) - before))
+}
+
+fn executing_allocates_nothing(mock: &Mock) -> Result<(), Failed> {
+    let context = mock.create_context(0);
+    let result = executions_allocate_nothing();
+    mock.destroy_context(context);
+    result
+}
+
+fn executions_allocate_nothing() -> Result<(), Failed> {
+    let mut solvers = Vec::new();
+    for layout in [TensorLayout::Nhwc, TensorLayout::Nchw] {
+        for run in [allocations::<f32>, allocations::<half::f16>] {
+            let (solver, count) = run(layout)?;
+            solvers.push(solver);
+            if count != 0 {
+                return Err(format!("{solver} on {layout}: {count} allocations").into());
+            }
+        }
+    }
+    // The copy engine's kernels have the driver describe tensors at every execution.
+    let hopper = solvers.iter().filter(|solver| solver.starts_with("cuda.conv_wgmma")).count();
+    if hopper == 2 && solvers.len() == 4 { Ok(()) } else { Err(solvers.join(", ").into()) }
+}
 
 /// Everything that a program does in its current context; `channels` make the kernels' texts.
 fn scenario(channels: usize) -> Result<(), Error> {
@@ -97,8 +175,9 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let mock: &'static Mock = Box::leak(Box::new(Mock::load()));
     // No memory, and a status that nobody knows.
-    let trials = [2, 999_999].map(|status| {
+    let mut trials = vec![Trial::test("executing_allocates_nothing", || executing_allocates_nothing(mock))];
+    trials.extend([2, 999_999].map(|status| {
         Trial::test(format!("every_call_fails.{status}"), move || every_call_fails(mock, status))
-    });
-    libtest_mimic::run(&arguments, trials.into()).exit_code()
+    }));
+    libtest_mimic::run(&arguments, trials).exit_code()
 }

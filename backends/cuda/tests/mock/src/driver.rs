@@ -93,11 +93,12 @@ unsafe fn put<T>(place: *mut T, value: T) -> Result<()> {
     Ok(())
 }
 
-/// A tensor map needs a place at 64 bytes, three to five dimensions and an address at 16 bytes.
+/// A tensor map needs a place at 64 bytes, up to five dimensions, of pixels at least three, and an address at 16 bytes.
 /// As the driver under compute-sanitizer, this wants a current context.
-fn encode(state: &State, map: *mut u64, rank: c_uint, address: Handle) -> Result<()> {
+fn encode(state: &State, map: *mut u64, rank: c_uint, least: c_uint, address: Handle) -> Result<()> {
     state.device()?;
-    let sound = map.addr().is_multiple_of(64) && (3..=5).contains(&rank) && address.addr().is_multiple_of(16);
+    let sound =
+        map.addr().is_multiple_of(64) && (least..=5).contains(&rank) && address.addr().is_multiple_of(16);
     if sound { Ok(()) } else { Err(INVALID_VALUE) }
 }
 
@@ -435,7 +436,7 @@ functions! {
         _strides: *const u64, _part: *const c_uint, _steps: *const c_uint, _interleave: c_int, _swizzle: c_int,
         _promotion: c_int, _fill: c_int,
     ) {
-        encode(state, map, rank, address)
+        encode(state, map, rank, 1, address)
     }
 
     fn cuTensorMapEncodeIm2col(
@@ -443,7 +444,7 @@ functions! {
         _strides: *const u64, _lower: *const c_int, _upper: *const c_int, _channels: c_uint, _pixels: c_uint,
         _steps: *const c_uint, _interleave: c_int, _swizzle: c_int, _promotion: c_int, _fill: c_int,
     ) {
-        encode(state, map, rank, address)
+        encode(state, map, rank, 3, address)
     }
 
     fn cuLaunchKernel(
