@@ -237,3 +237,37 @@ impl Function for CudaFunction {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CudaBackend;
+    use fuseplan_api::{
+        ActivationMode, Backend, ConvolutionDescriptor, DataType, MathMode, Op, TensorDescriptor,
+    };
+
+    /// The solvers that take a convolution of as many channels, with ReLU behind it.
+    fn takers(lens: [usize; 4], groups: usize, pad: usize) -> Vec<&'static str> {
+        let of = |lens| TensorDescriptor::nchw(DataType::Half, lens).unwrap();
+        let conv = ConvolutionDescriptor::new_2d([pad, 1], [1, 1], [pad, 1]).unwrap();
+        let conv = conv.with_groups(groups).unwrap();
+        let (input, weights) = (of(lens), of([lens[1], lens[1] / groups, 3, 3]));
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let ops =
+            vec![Op::ConvForward { conv, weights }, Op::ActivationForward { mode: ActivationMode::Relu }];
+        let problem = Problem { input, output, ops, math: MathMode::Precise };
+        let target = CudaBackend.target("sm_90a").unwrap();
+        let takes = |solver: &&&dyn Solver| solver.applies(&problem, &target).is_ok();
+        SOLVERS.iter().filter(takes).map(|solver| solver.id()).collect()
+    }
+
+    #[test]
+    fn only_the_direct_kernel_takes_offsets_beyond_32_bits() {
+        let direct = [DIRECT.id()];
+        assert_eq!(takers([1, 32, 100, 10000], 32, 1), [DEPTHWISE_CONV.id(), direct[0]]);
+        assert_eq!(takers([1, 2, 65536, 65536], 2, 1), direct);
+        assert_eq!(takers([1, 32, 100, 10000], 32, 300_000), direct);
+        assert!(takers([1, 32, 100, 10000], 1, 1).len() > 2);
+        assert_eq!(takers([1, 32, 100, 10000], 1, 300_000), direct);
+    }
+}

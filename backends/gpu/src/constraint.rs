@@ -75,11 +75,40 @@ pub(crate) const PACKED: Constraint = Constraint {
     },
 };
 
+/// A launch of an element-wise kernel whose threads HIP counts in 32 bits.
+pub const ELEMENTS: Constraint = Constraint {
+    property: "extent",
+    accepts: "less than 2^35 elements",
+    check: |problem, _| (problem.output.element_count() >> 35 != 0).then(|| problem.output.to_string()),
+};
+
+/// The same for training, where a block has some of the parameters.
+pub const PARAMETERS: Constraint = Constraint {
+    property: "extent",
+    accepts: "less than 2^23 channels; for batch-norm per activation less than 2^31 elements of an image",
+    check: |problem, _| {
+        use fuseplan_api::{BatchNormMode::PerActivation, Op::*};
+        let lens = problem.output.lens();
+        let fits = match problem.ops[0] {
+            BatchNormForward { mode: PerActivation, .. } | BatchNormBackward { mode: PerActivation } => {
+                lens[1..].iter().product::<usize>() < 1 << 31
+            }
+            _ => lens[1] < 1 << 23,
+        };
+        (!fits).then(|| problem.output.to_string())
+    },
+};
+
 /// Offsets that fit 32 bits.
 pub const SPAN: Constraint = Constraint {
     property: "extent",
-    accepts: "tensors that span less than 2^30 elements",
-    check: |problem, _| is_wide(problem).then(|| format!("{} to {}", problem.input, problem.output)),
+    accepts: "tensors, and the input with its padding, that span less than 2^30 elements",
+    check: |problem, _| {
+        is_wide(problem).then(|| {
+            let conv = problem.conv().map(|(conv, _)| format!(", {conv}")).unwrap_or_default();
+            format!("{} to {}{conv}", problem.input, problem.output)
+        })
+    },
 };
 
 /// Filters enough to fill a part of a tile.
@@ -114,3 +143,58 @@ pub(crate) const DEPTHWISE: Constraint = Constraint {
         (!fits).then(|| format!("{dims}-D, {channels} channels and {filters} filters a group, {taps} taps"))
     },
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fuseplan_api::null::NullBackend;
+    use fuseplan_api::{Backend, BatchNormMode, ConvolutionDescriptor, MathMode, Op, TensorDescriptor};
+
+    fn refuses(constraint: &Constraint, problem: &Problem) -> bool {
+        (constraint.check)(problem, &NullBackend.target("").unwrap()).is_some()
+    }
+
+    fn conv([h, w]: [usize; 2], pad: usize, stride: usize) -> Problem {
+        let of = |lens| TensorDescriptor::nchw(DataType::Half, lens).unwrap();
+        let conv = ConvolutionDescriptor::new_2d([pad, 1], [stride, 1], [pad.max(1), 1]).unwrap();
+        let (input, weights) = (of([1, 2, h, w]), of([2, 2, 3, 3]));
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let ops = vec![Op::ConvForward { conv, weights }];
+        Problem { input, output, ops, math: MathMode::Precise }
+    }
+
+    #[test]
+    fn offsets_of_32_bits_reach_every_place_of_the_padded_input() {
+        for (problem, refused) in [
+            (conv([1 << 14, (1 << 15) - 2], 1, 1), false),
+            (conv([1 << 15, 1 << 14], 1, 1), true),
+            (conv([1 << 16, 1 << 16], 1, 1 << 15), true),
+            (conv([100, 10000], 53000, 1), false),
+            (conv([100, 10000], 54000, 1), true),
+            (conv([100, 10000], 300_000, 1), true),
+            (conv([100, 2], 1 << 29, 1), true),
+        ] {
+            assert_eq!(refuses(&SPAN, &problem), refused, "{problem:?}");
+        }
+    }
+
+    #[test]
+    fn threads_of_a_launch_are_counted_in_32_bits() {
+        let plan = |lens, op| {
+            let x = TensorDescriptor::nchw(DataType::Half, lens).unwrap();
+            Problem { input: x, output: x, ops: vec![op], math: MathMode::Precise }
+        };
+        let norm = |lens, mode| plan(lens, Op::BatchNormBackward { mode });
+        let (spatial, each) = (BatchNormMode::Spatial, BatchNormMode::PerActivation);
+        for (constraint, problem, refused) in [
+            (&ELEMENTS, plan([1 << 24, 1, 1, 1 << 10], Op::BatchNormInference { mode: spatial }), false),
+            (&ELEMENTS, plan([1 << 24, 1, 1, 1 << 11], Op::BatchNormInference { mode: spatial }), true),
+            (&PARAMETERS, norm([9, (1 << 23) - 1, 1, 1], spatial), false),
+            (&PARAMETERS, norm([9, 1 << 23, 1, 1], spatial), true),
+            (&PARAMETERS, norm([9, 1 << 23, 1, 1], each), false),
+            (&PARAMETERS, norm([9, 1 << 23, 1, 1 << 8], each), true),
+        ] {
+            assert_eq!(refuses(constraint, &problem), refused, "{problem:?}");
+        }
+    }
+}

@@ -7,8 +7,8 @@ use crate::volume::{Volume, spatial};
 
 /// Threads of a block; the text has the same number.
 const THREADS: usize = 256;
-/// Most blocks of a launch; threads walk over the rest.
-const BLOCKS: usize = 1 << 24;
+/// Most blocks of a launch; threads walk over the rest. HIP counts threads in 32 bits.
+const BLOCKS: usize = 1 << 23;
 
 /// Plans the kernel that takes any problem for inference.
 pub(crate) fn direct(vendor: &str, problem: &Problem) -> Kernel {

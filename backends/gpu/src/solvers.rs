@@ -3,7 +3,9 @@
 use fuseplan_api::Algorithm;
 
 use crate::batch_norm::batch_norm;
-use crate::constraint::{DATA_TYPE, DEPTHWISE, INFERENCE, OPERATOR_COUNT, PACKED, TRAINING};
+use crate::constraint::{
+    DATA_TYPE, DEPTHWISE, ELEMENTS, INFERENCE, OPERATOR_COUNT, PACKED, PARAMETERS, SPAN, TRAINING,
+};
 use crate::depthwise::depthwise;
 use crate::direct::direct;
 use crate::element_wise::element_wise;
@@ -15,7 +17,7 @@ impl<R: Runtime> JitSolver<R> {
         Self::new(
             id,
             Algorithm::Direct,
-            &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, DEPTHWISE],
+            &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, DEPTHWISE, SPAN],
             |problem, arch| depthwise(R::VENDOR, problem, R::units(arch)),
         )
     }
@@ -25,14 +27,14 @@ impl<R: Runtime> JitSolver<R> {
         Self::new(
             id,
             Algorithm::ElementWise,
-            &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, PACKED],
+            &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, PACKED, ELEMENTS],
             |problem, arch| element_wise(R::VENDOR, problem, R::units(arch)),
         )
     }
 
     /// Batch-norm for training.
     pub const fn batch_norm(id: &'static str) -> Self {
-        Self::new(id, Algorithm::BatchNorm, &[DATA_TYPE, TRAINING], |problem, arch| {
+        Self::new(id, Algorithm::BatchNorm, &[DATA_TYPE, TRAINING, PARAMETERS], |problem, arch| {
             batch_norm(R::VENDOR, problem, R::units(arch))
         })
     }

@@ -1,6 +1,6 @@
 //! Tensors of four or five dimensions seen as N, C, D, H, W.
 
-use fuseplan_api::{Problem, TensorDescriptor};
+use fuseplan_api::{Op, Problem, TensorDescriptor};
 
 /// The names of the dimensions in kernel text.
 pub(crate) const DIMS: [&str; 5] = ["n", "c", "d", "h", "w"];
@@ -94,14 +94,20 @@ pub fn spatial(list: &[usize], without: usize) -> [usize; 3] {
     all
 }
 
+/// The span of an input with its padding, as if the padding were in memory too; or the places of a dimension, if
+/// these are more.
+fn padded_span(input: &Volume, [d, h, w]: [usize; 3]) -> usize {
+    let padded = input.lens.iter().zip([0, 0, d, h, w]).map(|(len, pad)| len + 2 * pad);
+    let reach = padded.clone().zip(input.strides).map(|(len, stride)| (len - 1).saturating_mul(stride));
+    reach.fold(1, usize::saturating_add).max(padded.max().unwrap_or(0))
+}
+
 /// Whether offsets into the problem's tensors, or places in its padded input, need more than 32 bits.
 pub(crate) fn is_wide(problem: &Problem) -> bool {
-    use fuseplan_api::Op;
     const LIMIT: usize = 1 << 30;
     let operand = |op: &Op| match op {
         Op::ConvForward { conv, weights } => {
-            let padded = conv.pads().iter().zip(problem.input.spatial()).map(|(p, len)| 2 * p + len);
-            padded.max().unwrap_or(0).max(weights.span())
+            padded_span(&Volume::of(&problem.input), spatial(conv.pads(), 0)).max(weights.span())
         }
         Op::BiasForward { bias } => bias.span(),
         _ => 0,
@@ -134,5 +140,16 @@ mod tests {
         assert_eq!(Volume::of(&rows).place_stride(), None);
         assert_eq!(common_power(8, 12), 4);
         assert_eq!(common_power(8, 0), 8);
+    }
+
+    #[test]
+    fn padding_counts_as_if_it_were_in_memory() {
+        let of = |lens| Volume::of(&TensorDescriptor::nchw(DataType::Half, lens).unwrap());
+        assert_eq!(padded_span(&of([2, 3, 4, 5]), [0; 3]), 2 * 3 * 4 * 5);
+        assert_eq!(padded_span(&of([2, 3, 4, 5]), [0, 7, 1]), 2 * 3 * 4 * 5 + (14 * 5) + 2);
+        // One row: no index goes down.
+        assert_eq!(padded_span(&of([1, 3, 1, 5]), [0, 7, 0]), 15);
+        assert_eq!(padded_span(&of([1, 3, 1, 5]), [0, 100, 0]), 201);
+        assert_eq!(padded_span(&of([1, 1, 2, 1 << 58]), [0, 1 << 30, 0]), usize::MAX);
     }
 }
