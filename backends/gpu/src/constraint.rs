@@ -76,14 +76,14 @@ pub(crate) const PACKED: Constraint = Constraint {
 };
 
 /// A launch of an element-wise kernel whose threads HIP counts in 32 bits.
-pub const ELEMENTS: Constraint = Constraint {
+pub(crate) const ELEMENTS: Constraint = Constraint {
     property: "extent",
     accepts: "less than 2^35 elements",
     check: |problem, _| (problem.output.element_count() >> 35 != 0).then(|| problem.output.to_string()),
 };
 
 /// The same for training, where a block has some of the parameters.
-pub const PARAMETERS: Constraint = Constraint {
+pub(crate) const PARAMETERS: Constraint = Constraint {
     property: "extent",
     accepts: "less than 2^23 channels; for batch-norm per activation less than 2^31 elements of an image",
     check: |problem, _| {

@@ -18,10 +18,12 @@ const MOST_DOWN: usize = 65_535;
 const WAVES: usize = 16;
 /// About how many threads branch together.
 const WARP: usize = 32;
-/// Most bytes of a block's table of channels; blocks with more channels than that read them as they come.
+/// Most bytes of a block's table of channels. Where channels come first, blocks with more channels than that read
+/// them as they come.
 const TABLE: usize = 24 << 10;
 
-/// Plans one pass over packed tensors on a device of about `units` multiprocessors.
+/// Plans one pass over packed tensors on a device of about `units` multiprocessors. Only for problems that meet
+/// [`PACKED`](crate::constraint::PACKED) and [`ELEMENTS`](crate::constraint::ELEMENTS).
 pub(crate) fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Kernel {
     let y = Volume::of(&problem.output);
     let channels_last = y.is_channels_last();
@@ -33,7 +35,8 @@ pub(crate) fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Ker
     let (grid, shared) = if channels_last {
         // As even as possible.
         let vectors = y.lens[1] / vector;
-        let columns = vectors.div_ceil(COLUMN * (most / vector));
+        let most_threads = (COLUMN * (most / vector)).min(TABLE / (vector * channel.max(1)));
+        let columns = vectors.div_ceil(most_threads);
         let channel_threads = vectors.div_ceil(columns);
         text.constant("CHANNEL_THREADS", channel_threads);
         let at_once = THREADS / channel_threads * UNROLL;
@@ -62,9 +65,10 @@ pub(crate) fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Ker
 
 #[cfg(test)]
 mod tests {
-    use fuseplan_api::{DataType, MathMode, TensorDescriptor};
+    use fuseplan_api::{BatchNormMode, DataType, MathMode, Op, TensorDescriptor};
 
     use super::*;
+    use crate::constraint::MAX_OPS;
 
     /// A tensor's channels are all dealt out, in a grid that devices take.
     #[test]
@@ -74,13 +78,26 @@ mod tests {
             let problem = Problem { input: x, output: x, ops: Vec::new(), math: MathMode::Precise };
             let kernel = element_wise("", &problem, 100);
             let [_, down, deep] = kernel.geometry.grid;
-            let constant = |name: &str| -> usize {
-                let name = format!("constexpr int {name} = ");
-                let line = kernel.source.lines().find_map(|line| line.strip_prefix(&name)).unwrap();
-                line.trim_end_matches(';').parse().unwrap()
-            };
-            let dealt = down as usize * deep as usize * constant("CHANNEL_THREADS") * constant("V_MAX");
+            let threads = kernel.constant("CHANNEL_THREADS") * kernel.constant("V_MAX");
+            let dealt = down as usize * deep as usize * threads;
             assert!(down.max(deep) <= 65_535 && dealt >= channels, "{channels}: {:?}", kernel.geometry);
+        }
+    }
+
+    #[test]
+    fn tables_of_channels_stay_small() {
+        for data_type in [DataType::Float, DataType::Half] {
+            for channels in [1, 2, 31, 36, 64, 255, 256, 1000] {
+                for make in [TensorDescriptor::nchw, TensorDescriptor::nhwc] {
+                    for place in [1, 3] {
+                        let x = make(data_type, [2, channels, place, place]).unwrap();
+                        let ops = vec![Op::BatchNormInference { mode: BatchNormMode::Spatial }; MAX_OPS];
+                        let problem = Problem { input: x, output: x, ops, math: MathMode::Precise };
+                        let shared = element_wise("", &problem, 132).geometry.shared as usize;
+                        assert!(shared <= TABLE, "{x}: {shared}");
+                    }
+                }
+            }
         }
     }
 }

@@ -93,10 +93,10 @@ pub struct Text {
 }
 
 impl Text {
-    /// A number that is fixed in the binary.
+    /// A number that is fixed in the binary. One beyond 32 bits is an error of the compiler: braces do not narrow.
     pub fn constant(&mut self, name: &str, value: usize) -> &mut Self {
         // Writing to a string cannot fail.
-        let _ = writeln!(self.constants, "constexpr int {name} = {value};");
+        let _ = writeln!(self.constants, "constexpr int {name}{{{value}}};");
         self
     }
 
@@ -174,6 +174,15 @@ impl Text {
             source.push_str(file);
         }
         Kernel { source, geometry, sizes: self.sizes, detail }
+    }
+}
+
+#[cfg(test)]
+impl Kernel {
+    /// A constant of the text.
+    pub(crate) fn constant(&self, name: &str) -> usize {
+        let (_, value) = self.source.split_once(&format!("constexpr int {name}{{")).unwrap();
+        value.split_once('}').unwrap().0.parse().unwrap()
     }
 }
 
