@@ -333,6 +333,31 @@ fn cases() -> Vec<Case> {
             depthwise(BFloat16, Nhwc, [8, 32, 56, 56], 2, 3, 1),
             &["LDG.E.64", "STG.E.64"],
         ),
+        // Filters that fill the shared memory that a kernel may declare.
+        (
+            "depthwise.f16.nhwc.14x14",
+            "cuda.conv_depthwise.v1",
+            depthwise(Half, Nhwc, [1, 64, 32, 32], 1, 14, 1),
+            &["FFMA"],
+        ),
+        (
+            "depthwise.f16.nhwc.7x7.multiplier4",
+            "cuda.conv_depthwise.v1",
+            depthwise(Half, Nhwc, [1, 64, 32, 32], 4, 7, 1),
+            &["FFMA"],
+        ),
+        (
+            "depthwise.f32.nhwc.16x16.multiplier8",
+            "cuda.conv_depthwise.v1",
+            depthwise(Float, Nhwc, [1, 64, 32, 32], 8, 16, 1),
+            &["FFMA"],
+        ),
+        (
+            "depthwise.bf16.nchw.10x10.few_places",
+            "cuda.conv_depthwise.v1",
+            depthwise(BFloat16, Nchw, [1, 128, 2, 2], 1, 10, 1),
+            &["FFMA"],
+        ),
         (
             "training.forward.f16.nchw.spatial",
             "cuda.batch_norm_training.v1",

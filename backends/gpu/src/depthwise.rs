@@ -2,6 +2,7 @@
 
 use fuseplan_api::Problem;
 
+use crate::chain::channel_values;
 use crate::kernel::{Geometry, Kernel, Text};
 use crate::volume::{Volume, common_power, spatial};
 
@@ -11,6 +12,10 @@ const THREADS: usize = 128;
 const LINE: usize = 128;
 /// Bytes that memory moves at once.
 const SECTOR: f64 = 32.0;
+/// Most bytes of a block's filters and their table of channels: what every compiler grants to a kernel that
+/// declares its shared memory. The largest filters that [`DEPTHWISE`](crate::constraint::DEPTHWISE) accepts, behind them as many
+/// operators as there can be, need less for each vector of channels.
+const SHARED: usize = 48 << 10;
 /// Most taps that are unrolled in both dimensions.
 const UNROLLED: usize = 49;
 /// Most rows or columns of the image between the first and the last tap of a tile.
@@ -110,7 +115,8 @@ impl Spread {
     }
 }
 
-/// Plans a depthwise convolution. Only for problems that meet [`DEPTHWISE`](crate::constraint::DEPTHWISE).
+/// Plans a depthwise convolution. Only for problems that meet [`DEPTHWISE`](crate::constraint::DEPTHWISE) and
+/// [`SPAN`](crate::SPAN).
 pub(crate) fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel {
     let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
     let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
@@ -143,11 +149,16 @@ pub(crate) fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel
     let vectors = x.lens[1] / vector;
     let (strips, rows) = (out_w.div_ceil(side_w.tile), out_h.div_ceil(side_h.tile));
     let lanes = |threads: usize| (THREADS / threads).max(1);
-    let columns = if channels_last { vectors.div_ceil(LINE / (vector * size)) } else { 1 };
+    // Filters that a block has room for, whole vectors of floats; a channel of no numbers has a size too.
+    let filter_bytes = (taps_h * taps_w + channel_values(problem).max(1)) * size_of::<f32>();
+    let most_filters = (SHARED - size_of::<[f32; 4]>()) / filter_bytes;
+    let multiplier = w.lens[0] / conv.groups();
+    let most_vectors = (LINE / (vector * size)).min(most_filters / (vector * multiplier));
+    let columns = if channels_last { vectors.div_ceil(most_vectors) } else { 1 };
     let channel_threads = if channels_last { vectors.div_ceil(columns) } else { 1 };
     let spread = Spread::new(
         lanes(channel_threads),
-        [strips, rows, if channels_last { y.lens[0] } else { y.lens[1] }],
+        [strips, rows, if channels_last { y.lens[0] } else { y.lens[1].min(most_filters) }],
         [
             [side_h.tile, stride_h, (taps_h - 1) * dilation_h + 1],
             [side_w.tile, stride_w, (taps_w - 1) * dilation_w + 1],
@@ -171,7 +182,7 @@ pub(crate) fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel
     text.constant("PAD_H", pad_h).constant("PAD_W", pad_w);
     text.constant("STRIDE_H", stride_h).constant("STRIDE_W", stride_w);
     text.constant("DILATION_H", dilation_h).constant("DILATION_W", dilation_w);
-    text.constant("MULTIPLIER", w.lens[0] / conv.groups());
+    text.constant("MULTIPLIER", multiplier);
     let unrolled = side_h.tile > 1 || taps_h * taps_w <= UNROLLED;
     text.constant("ROWS_UNROLLED", if unrolled { taps_h + WINDOW } else { 1 });
     text.constant("CHANNEL_THREADS", channel_threads).constant("STRIPS", spread.strips);
@@ -198,4 +209,64 @@ pub(crate) fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel
         if channels_last { vector } else { y_vector },
     );
     text.finish(vendor, problem, &[include_str!("../kernels/depthwise.cuh")], geometry, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fuseplan_api::null::NullBackend;
+    use fuseplan_api::{
+        Backend, BatchNormMode, ConvolutionDescriptor, DataType, MathMode, Op, TensorDescriptor, TensorLayout,
+    };
+
+    use crate::constraint::{DEPTHWISE, MAX_OPS};
+
+    fn problem(
+        (data_type, layout): (DataType, TensorLayout),
+        channels: usize,
+        multiplier: usize,
+        taps: usize,
+        norms: usize,
+    ) -> Problem {
+        let of = |lens: &[usize]| TensorDescriptor::with_layout(data_type, layout, lens).unwrap();
+        let conv = ConvolutionDescriptor::new_2d([0, 0], [1, 1], [1, 1]).unwrap();
+        let conv = conv.with_groups(channels).unwrap();
+        let input = of(&[2, channels, taps + 5, taps + 18]);
+        let weights = of(&[channels * multiplier, 1, taps, taps]);
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let mut ops = vec![Op::ConvForward { conv, weights }];
+        ops.resize(1 + norms, Op::BatchNormInference { mode: BatchNormMode::Spatial });
+        Problem { input, output, ops, math: MathMode::Precise }
+    }
+
+    #[test]
+    fn every_block_has_room_for_its_filters() {
+        let info = NullBackend.target("").unwrap();
+        for data_type in [DataType::Float, DataType::Half] {
+            for layout in [TensorLayout::Nchw, TensorLayout::Nhwc] {
+                for channels in [2, 31, 32, 36, 63, 64, 128, 1000] {
+                    for multiplier in [1, 2, 3, 4, 8] {
+                        for taps in [1, 3, 5, 7, 10, 14, 16] {
+                            for norms in [0, 1, MAX_OPS - 1] {
+                                let problem = problem((data_type, layout), channels, multiplier, taps, norms);
+                                assert_eq!((DEPTHWISE.check)(&problem, &info), None);
+                                let kernel = depthwise("", &problem, 132);
+                                let number = |name| kernel.constant(name);
+                                let filters = if layout == TensorLayout::Nhwc {
+                                    number("CHANNEL_THREADS") * number("V_MAX") * multiplier
+                                } else {
+                                    number("PLANES")
+                                };
+                                // As the text declares them.
+                                let weights = (taps * taps * filters).next_multiple_of(4) * size_of::<f32>();
+                                let table = filters * (norms * 3 * size_of::<f32>()).max(1);
+                                assert!(weights + table <= 48 << 10, "{problem:?}: {filters} filters");
+                                assert!(number("THREADS") <= THREADS, "{problem:?}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
