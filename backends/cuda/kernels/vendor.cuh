@@ -4,6 +4,10 @@
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) fuseplan_kernel(const __grid_constant__ Args args)
+// What KERNEL is told of blocks that are to be on a multiprocessor at once.
+#define AT_ONCE(blocks, shared) (blocks)
+// How many of a loop's rounds are unrolled, which have so many products for each result.
+#define UNROLLED(rounds, products) (rounds)
 #define DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
 
 DEVICE float float_of_bits(unsigned v) { return __uint_as_float(v); }

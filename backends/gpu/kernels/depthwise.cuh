@@ -135,7 +135,10 @@ DEVICE void tiles(const Args& args, const Spot& spot, const float* weights, cons
   if constexpr (CHANNELS_LAST && PART + 1 < MULTIPLIER) tiles<V, X, Y, UNROLL, PART + 1>(args, spot, weights, table);
 }
 
-KERNEL(THREADS, BLOCKS) {
+// Bytes of shared memory.
+#define SHARED ((TAPS * FILTERS + 3) / 4 * 16 + FILTERS * (int)sizeof(Channel))
+
+KERNEL(THREADS, AT_ONCE(BLOCKS, SHARED)) {
   __shared__ Vector<float, 4> storage[(TAPS * FILTERS + 3) / 4];
   float* weights = (float*)storage;
   __shared__ Channel table[FILTERS];
@@ -178,7 +181,7 @@ KERNEL(THREADS, BLOCKS) {
 #pragma unroll 1
   for (; spot.n < s.images; spot.n += s.image_step) {
     if (aligned) {
-      tiles<V_MAX, X_VECTOR, Y_VECTOR, ROWS_UNROLLED>(args, spot, weights, table);
+      tiles<V_MAX, X_VECTOR, Y_VECTOR, UNROLLED(ROWS_UNROLLED, TAPS * MULTIPLIER)>(args, spot, weights, table);
       continue;
     }
     // Element by element, and in as few instructions: they would be most of the compiler's work.

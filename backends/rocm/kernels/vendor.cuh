@@ -9,6 +9,11 @@
 #define DEVICE __device__ inline __attribute__((always_inline))
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least waves of a SIMD.
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) fuseplan_kernel(const Args args)
+// What KERNEL is told of blocks that are to be on a compute unit at once, which has four SIMDs and 64 KiB.
+#define AT_ONCE(blocks, shared) (((blocks) < 65536 / (shared) ? (blocks) : 65536 / (shared)) * THREADS / WAVE + 3) / 4
+// How many of a loop's rounds are unrolled, which have so many products for each result: the compiler computes ahead
+// for all of them, and has no registers left.
+#define UNROLLED(rounds, products) ((products) > 9 ? 1 : (rounds))
 #define DYNAMIC_SHARED(type, name) extern __shared__ __attribute__((aligned(128))) type name[]
 
 DEVICE float float_of_bits(unsigned v) { return __builtin_bit_cast(float, v); }
