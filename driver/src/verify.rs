@@ -67,14 +67,18 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// MIOpen's `rms_range`: `sqrt(Σ (a − b)²) / (sqrt(n) · max(|a|, |b|))`. Not a number when any element of
-/// either is not finite, or when the lengths differ.
+/// MIOpen's `rms_range`: `sqrt(Σ (a − b)²) / (sqrt(n) · max(|a|, |b|))`. Elements that overflow to the same
+/// infinity agree, and count for nothing else. Not a number when another element of either is not finite, or
+/// when the lengths differ.
 fn rms_error<T: Scalar>(reference: &[T], result: &[T]) -> f64 {
     if reference.len() != result.len() {
         return f64::NAN;
     }
     let (mut square, mut largest) = (0.0, f64::MIN_POSITIVE);
     for (a, b) in reference.iter().zip(result).map(|(a, b)| (a.to_f64(), b.to_f64())) {
+        if a.is_infinite() && a == b {
+            continue;
+        }
         if !(a.is_finite() && b.is_finite()) {
             return f64::NAN;
         }
@@ -109,10 +113,19 @@ mod tests {
     }
 
     #[test]
+    fn the_same_overflow_agrees() {
+        let tolerance = tolerance(DataType::Half);
+        assert!(Verdict::new(&[1.0, f32::INFINITY], &[1.0, f32::INFINITY], tolerance).passes());
+        assert!(!Verdict::new(&[1.0, f32::INFINITY], &[2.0, f32::INFINITY], tolerance).passes());
+    }
+
+    #[test]
     fn what_is_not_a_number_fails() {
-        for bad in [f32::NAN, f32::INFINITY] {
-            assert!(!Verdict::new(&[1.0, bad], &[1.0, bad], f64::MAX).passes());
+        assert!(!Verdict::new(&[1.0, f32::NAN], &[1.0, f32::NAN], f64::MAX).passes());
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             assert!(!Verdict::new(&[1.0, 1.0], &[1.0, bad], f64::MAX).passes());
+            assert!(!Verdict::new(&[1.0, bad], &[1.0, 1.0], f64::MAX).passes());
+            assert!(!Verdict::new(&[1.0, -bad], &[1.0, bad], f64::MAX).passes());
         }
         assert!(!Verdict::new(&[1.0f32], &[1.0, 1.0], f64::MAX).passes());
     }

@@ -2,10 +2,11 @@
 # Everything about the CUDA backend that wants an NVIDIA GPU:
 #
 #   device    the backend's own tests, and cudarc's streams and memory
-#   suite     the corpus on every solver, then random cases, 2,000 of each data type and layout, on the solver
-#             that a plan gets
+#   corpus    the named cases, on every solver that takes them
+#   random    2,000 random cases of each data type and layout, on the solver that a plan gets
 #   clients   a C program with device pointers and streams of its own; the command, verified
-#   sanitize  the corpus under compute-sanitizer's memcheck, synccheck and racecheck
+#   memcheck, synccheck, racecheck
+#             the corpus under these tools of compute-sanitizer
 #
 #   tests/cuda/run.sh [STEP…]
 #
@@ -68,9 +69,13 @@ in_processes() {
     [ $failed = 0 ]
 }
 
-step_suite() {
+# Kernels of the corpus are kept for the tools that follow: compilers need not be watched.
+step_corpus() {
     MIOPEN_CUSTOM_CACHE_DIR=$work/kernels FUSEPLAN_TEST_CASES=0 in_processes corpus $((processes / 2)) 3 --
-    # One case in 12 is of a type and a layout with two spatial dimensions, one in 48 of one with three.
+}
+
+# One case in 12 is of a type and a layout with two spatial dimensions, one in 48 of one with three.
+step_random() {
     export MIOPEN_DISABLE_CACHE=1 FUSEPLAN_TEST_SOLVERS=chosen
     FUSEPLAN_TEST_CASES=24000 \
         in_processes random-2d $((processes / 2)) 3 -- random --skip gap --skip chwn --skip cdhw --skip dhwc
@@ -91,17 +96,14 @@ step_clients() {
     done
 }
 
-step_sanitize() {
-    local tool
-    # Compiled before: compilers need not be watched.
-    export MIOPEN_CUSTOM_CACHE_DIR=$work/kernels FUSEPLAN_TEST_CASES=0 FUSEPLAN_TEST_SOLVERS=chosen
-    in_processes compiled $((processes / 2)) 3 --
-    # With several threads that launch, racecheck reports errors of its own.
-    for tool in memcheck synccheck racecheck; do
-        in_processes $tool "$processes" 1 compute-sanitizer --tool $tool --error-exitcode 99 --
-    done
-    unset MIOPEN_CUSTOM_CACHE_DIR FUSEPLAN_TEST_CASES FUSEPLAN_TEST_SOLVERS
+# With several threads that launch, racecheck reports errors of its own.
+sanitized() {
+    MIOPEN_CUSTOM_CACHE_DIR=$work/kernels FUSEPLAN_TEST_CASES=0 FUSEPLAN_TEST_SOLVERS=chosen \
+        in_processes "$1" "$processes" 1 compute-sanitizer --tool "$1" --error-exitcode 99 --
 }
+step_memcheck() { sanitized memcheck; }
+step_synccheck() { sanitized synccheck; }
+step_racecheck() { sanitized racecheck; }
 
 mkdir -p "$work"
 if [ "${1:-}" = programs ]; then
@@ -111,7 +113,7 @@ fi
 programs=${FUSEPLAN_PROGRAMS:-$work/programs}
 [ -n "${FUSEPLAN_PROGRAMS:-}" ] || step_programs
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(device suite clients sanitize)
+[ ${#steps[@]} -gt 0 ] || steps=(device corpus random clients memcheck synccheck racecheck)
 for step in "${steps[@]}"; do
     echo "== cuda: $step"
     "step_$step"
