@@ -123,14 +123,15 @@ impl Plan {
     }
 }
 
-/// Convolution, bias and activation; or bias and activation alone.
+/// Convolution, bias, residual and activation; or what is behind the convolution alone.
 fn problems() -> Vec<(&'static str, &'static str, Problem)> {
     let image =
         |data_type, layout| TensorDescriptor::with_layout(data_type, layout, &[3, 32, 9, 16]).unwrap();
     let behind = |data_type, convolution: Option<Op>, input, output: TensorDescriptor| {
         let bias = TensorDescriptor::nchw(data_type, [1, output.lens()[1], 1, 1]).unwrap();
+        let residual = Op::BiasForward { bias: output };
         let relu = Op::ActivationForward { mode: ActivationMode::Relu };
-        let ops = convolution.into_iter().chain([Op::BiasForward { bias }, relu]).collect();
+        let ops = convolution.into_iter().chain([Op::BiasForward { bias }, residual, relu]).collect();
         Problem { input, output, ops, math: MathMode::Precise }
     };
     let grouped = |data_type, layout, filters, groups: usize| {

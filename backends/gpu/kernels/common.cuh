@@ -101,3 +101,12 @@ DEVICE Norm norm_of(const Op& o, idx i) { return {param(o, 0, i), param(o, 1, i)
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
 DEVICE float element(const Op& o, idx i) { return to_float(((const T*)o.p[0])[i]); }
+// V elements in a row, from a multiple of V on: at once where the operator's pointer allows it.
+template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
+  const T* from = (const T*)o.p[0] + i;
+  if (is_aligned(o.p[0], V * (int)sizeof(T))) return *(const Packed<V>*)from;
+  Packed<V> v = {};
+#pragma unroll
+  for (int e = 0; e < V; e++) v.set(e, from[e]);
+  return v;
+}

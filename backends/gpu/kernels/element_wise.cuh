@@ -109,6 +109,7 @@ template <int V> DEVICE void channels_first(const Args& args, Channel* table) {
         finish_vector<V, false>(args, &channel, v, at);
         continue;
       }
+      const Residuals<V> residuals = residuals_of<V>(args, at.y);
       if (LONG_PLANES) {
         // Of this plane and the next.
         const Channel next = channel_at(offset + V - 1);
@@ -118,11 +119,12 @@ template <int V> DEVICE void channels_first(const Args& args, Channel* table) {
           const bool beyond = at.p + e >= s.plane.value;
           const Place here = {at.y + e, beyond ? last.n : at.n, beyond ? last.k : at.k,
                               at.p + e - (beyond ? (idx)s.plane.value : 0)};
-          v[e] = chain(args, one_of(beyond, next, channel), v[e], here);
+          v[e] = chain(args, one_of(beyond, next, channel), residuals, e, v[e], here);
         }
       } else {
 #pragma unroll
-        for (int e = 0; e < V; e++) v[e] = chain(args, channel_at(offset + e), v[e], place_of(offset + e));
+        for (int e = 0; e < V; e++)
+          v[e] = chain(args, channel_at(offset + e), residuals, e, v[e], place_of(offset + e));
       }
       write_vector<V>(args, first + offset, v);
     }

@@ -1,8 +1,9 @@
 //! The operators behind the convolution as functions of a kernel's text, in their declared order.
 //!
 //! What an operator needs of a channel is read once for the channel (`channel_of`), all of it before anything is
-//! computed of it; batch-norm's scale and variance are folded to a factor. `one_of` takes one channel or another,
-//! `chain` takes a value through every operator.
+//! computed of it; batch-norm's scale and variance are folded to a factor. `one_of` takes one channel or another.
+//! Residuals that lie as the output does are read for a vector of it (`residuals_of`). `chain` takes a value, number
+//! `e` of a vector, through every operator.
 
 use std::fmt::Write;
 
@@ -11,19 +12,21 @@ use fuseplan_api::{ActivationMode, BatchNormMode, Op, Problem};
 use crate::kernel::Text;
 use crate::volume::{DIMS, Volume};
 
-/// `struct Channel`, `channel_of` and `chain` for a problem; adds the sizes that they use.
+/// `struct Channel`, `struct Residuals`, their functions and `chain` for a problem; adds the sizes that they use.
 pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
     let (mut fields, mut reads, mut sets, mut steps) =
         (String::new(), String::new(), String::new(), String::new());
+    let (mut residuals, mut residual_reads) = (String::new(), String::new());
     for (i, op) in problem.ops.iter().enumerate() {
         // Writing to a string cannot fail.
         let _ = match op {
+            Op::BiasForward { bias } if bias == &problem.output && op.is_residual() => {
+                let _ = writeln!(residuals, "  Packed<V> of{i};");
+                let _ = writeln!(residual_reads, "  r.of{i} = elements<V>(args.op[{i}], y);");
+                writeln!(steps, "  v += r.of{i}.at(e);")
+            }
             Op::BiasForward { bias } if op.is_residual() => {
-                let at = if bias == &problem.output {
-                    "at.y".into()
-                } else {
-                    residual_offset(i, &Volume::of(bias), text)
-                };
+                let at = residual_offset(i, &Volume::of(bias), text);
                 writeln!(steps, "  v += element(args.op[{i}], {at});")
             }
             Op::BiasForward { bias } => {
@@ -63,8 +66,12 @@ pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
     format!(
         "struct Channel {{\n{fields}}};\n\nDEVICE Channel channel_of(const Args& args, idx k) {{\n  Channel c;\n\
          {reads}  KEEP_ORDER;\n{sets}  return c;\n}}\n\nDEVICE Channel one_of(bool first, const Channel& a, \
-         const Channel& b) {{\n  Channel c;\n{choices}  return c;\n}}\n\nDEVICE float chain(const Args& args, const Channel& c, float v, const Place& at) \
-         {{\n{steps}  return v;\n}}\n"
+         const Channel& b) {{\n  Channel c;\n{choices}  return c;\n}}\n\n\
+         template <int V> struct Residuals {{\n{residuals}}};\n\n\
+         template <int V> DEVICE Residuals<V> residuals_of(const Args& args, idx y) {{\n  Residuals<V> r;\n\
+         {residual_reads}  return r;\n}}\n\n\
+         template <int V>\nDEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, int e, float v, \
+         const Place& at) {{\n{steps}  return v;\n}}\n"
     )
 }
 
