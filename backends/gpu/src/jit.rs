@@ -77,14 +77,7 @@ impl<R: Runtime> Solver for JitSolver<R> {
         let arch = &device.info().arch;
         let kernel = self.kernel(problem, arch);
         let image = binary::open(self.id, arch, &kernel.source, binary)?;
-        let function = R::load(&**device, image, &kernel.geometry)?;
-        let info = ExecutableInfo {
-            solver: self.id,
-            algorithm: self.algorithm,
-            kernels: 1,
-            workspace: 0,
-            detail: kernel.describe(function.resources()),
-        };
+        let (function, info) = load::<R>(self.id, self.algorithm, &**device, &kernel, image)?;
         Ok(Arc::new(JitExecutable { info, function, geometry: kernel.geometry, sizes: kernel.sizes }))
     }
 }
@@ -98,6 +91,22 @@ pub fn compile<R: Runtime>(solver: &'static str, text: &str, arch: &str) -> Resu
         CompileFailure::Backend(error) => BuildError::Backend(error),
         CompileFailure::Log(log) => BuildError::Compiler { solver, log },
     })
+}
+
+/// Loads a solver's kernel, of which `compile` made the image, and says what is known of it.
+///
+/// # Errors
+/// A device of another backend; the driver refuses.
+pub fn load<R: Runtime>(
+    solver: &'static str,
+    algorithm: Algorithm,
+    device: &dyn Device,
+    kernel: &Kernel,
+    image: &[u8],
+) -> Result<(R::Function, ExecutableInfo), BuildError> {
+    let function = R::load(device, image, &kernel.geometry)?;
+    let detail = kernel.describe(function.resources());
+    Ok((function, ExecutableInfo { solver, algorithm, kernels: 1, workspace: 0, detail }))
 }
 
 #[derive(Debug)]

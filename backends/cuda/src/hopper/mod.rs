@@ -19,8 +19,7 @@ use fuseplan_api::{
     OpArgsKind, Problem, RawStream, RunArgs, RunError, Solver,
 };
 use fuseplan_gpu::{
-    Function, Geometry, INFERENCE, MAX_WORDS, OPERATOR_COUNT, Runtime, SIXTEEN_BITS, SPAN, binary, compile,
-    pack,
+    Function, Geometry, INFERENCE, MAX_WORDS, OPERATOR_COUNT, SIXTEEN_BITS, SPAN, binary, compile, load, pack,
 };
 
 use crate::solvers::{Cuda, CudaFunction, MMA};
@@ -133,14 +132,7 @@ impl Solver for Hopper {
         let other = Binary { solver: MMA.id().into(), arch: arch.clone(), bytes: other.into() };
         let misaligned = MMA.load(problem, device, &other)?;
         kernel.geometry.grid[0] = blocks;
-        let function = Cuda::load(&**device, image, &kernel.geometry)?;
-        let info = ExecutableInfo {
-            solver: self.id,
-            algorithm: self.algorithm(),
-            kernels: 1,
-            workspace: 0,
-            detail: kernel.describe(function.resources()),
-        };
+        let (function, info) = load::<Cuda>(self.id, self.algorithm(), &**device, &kernel, image)?;
         Ok(Arc::new(HopperExecutable {
             info,
             function,
