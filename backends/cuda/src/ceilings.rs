@@ -6,7 +6,7 @@ use fuseplan_api::DataType;
 use fuseplan_gpu::Probe;
 
 use crate::arch;
-use crate::solvers::Cuda;
+use crate::function::Cuda;
 
 /// What computes in a type on an architecture.
 pub(crate) fn products(data_type: DataType, arch: &str) -> Probe {

@@ -14,7 +14,7 @@ use fuseplan_api::{
 use fuseplan_gpu::Measured;
 
 use crate::driver::{self, Context, call, status};
-use crate::solvers::Cuda;
+use crate::function::Cuda;
 use crate::sys::{self, CUdevice, CUdeviceptr, Opaque, Status};
 use crate::{BACKEND, arch, compiler};
 

@@ -11,9 +11,11 @@ mod ceilings;
 mod compiler;
 mod device;
 mod driver;
+mod function;
 mod graph;
 mod hopper;
 mod library;
+mod mma;
 mod modules;
 mod solvers;
 mod sys;
@@ -73,7 +75,7 @@ pub fn inspect(
     problem: &Problem,
     arch: &str,
 ) -> Option<Result<(Kernel, Compiled), CompileFailure>> {
-    let kernel = solvers::kernel(solver, problem, arch)?;
+    let kernel = solvers::PLANNERS.into_iter().find(|planner| planner.id() == solver)?.kernel(problem, arch);
     let compiled = compiler::compile(&kernel.source, arch);
     Some(compiled.map(|compiled| (kernel, compiled)))
 }

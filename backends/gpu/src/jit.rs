@@ -32,11 +32,29 @@ impl<R: Runtime> JitSolver<R> {
     ) -> Self {
         JitSolver { id, algorithm, constraints, plan, runtime: PhantomData }
     }
+}
 
+/// A solver whose kernels can be had without compiling them.
+pub trait Planner: Solver {
     /// The kernel for a problem that meets the constraints.
-    pub fn kernel(&self, problem: &Problem, arch: &str) -> Kernel {
+    fn kernel(&self, problem: &Problem, arch: &str) -> Kernel;
+}
+
+impl<R: Runtime> Planner for JitSolver<R> {
+    fn kernel(&self, problem: &Problem, arch: &str) -> Kernel {
         (self.plan)(problem, arch)
     }
+}
+
+/// Planners as the solvers that they are.
+pub const fn upcast<const N: usize>(planners: [&'static dyn Planner; N]) -> [&'static dyn Solver; N] {
+    let mut solvers: [&'static dyn Solver; N] = [planners[0]; N];
+    let mut i = 1;
+    while i < N {
+        solvers[i] = planners[i];
+        i += 1;
+    }
+    solvers
 }
 
 impl<R> fmt::Debug for JitSolver<R> {

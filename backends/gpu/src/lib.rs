@@ -27,7 +27,7 @@ pub use ceilings::{Measured, Probe};
 pub use chain::channel_values;
 pub use constraint::{DATA_TYPE, GEMM, INFERENCE, OPERATOR_COUNT, SIXTEEN_BITS, SPAN};
 pub use implicit_gemm::{Access, MainLoop, Tile, ffma, implicit_gemm};
-pub use jit::{JitSolver, compile, load};
+pub use jit::{JitSolver, Planner, compile, load, upcast};
 pub use kernel::{Geometry, Kernel, PLACE, Text};
 pub use memo::{Compiled, Memo};
 pub use runtime::{CompileFailure, Function, Resources, Runtime};

@@ -5,7 +5,7 @@ use fuseplan_api::DataType;
 use fuseplan_gpu::Probe;
 
 use crate::arch;
-use crate::solvers::Rocm;
+use crate::function::Rocm;
 
 /// What computes in a type on an architecture.
 pub(crate) fn products(data_type: DataType, arch: &str) -> Probe {

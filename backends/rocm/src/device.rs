@@ -20,7 +20,7 @@ use fuseplan_hip_sys::{
 };
 
 use crate::driver::{self, Context, call};
-use crate::solvers::Rocm;
+use crate::function::Rocm;
 use crate::{BACKEND, arch, compiler};
 
 /// Describes every device, and says of those that cannot be used why.

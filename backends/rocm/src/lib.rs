@@ -12,6 +12,7 @@ mod compiler;
 mod device;
 mod driver;
 mod estimate;
+mod function;
 mod graph;
 mod matrix;
 mod solvers;
@@ -77,7 +78,7 @@ pub fn inspect(
     problem: &Problem,
     arch: &str,
 ) -> Option<Result<(Kernel, Compiled), CompileFailure>> {
-    let kernel = solvers::by_id(solver)?.kernel(problem, arch);
+    let kernel = solvers::PLANNERS.into_iter().find(|planner| planner.id() == solver)?.kernel(problem, arch);
     let compiled = compiler::compile(&kernel.source, arch);
     Some(compiled.map(|compiled| (kernel, compiled)))
 }
@@ -89,6 +90,6 @@ pub fn inspect(
 /// hiprtc is missing, or refuses.
 pub fn inspect_ceilings(arch: &str) -> Result<Vec<(Probe, Compiled)>, CompileFailure> {
     let products = [DataType::Float, DataType::Half, DataType::BFloat16].map(|t| ceilings::products(t, arch));
-    let probes = std::iter::once(Probe::copy::<solvers::Rocm>()).chain(products);
+    let probes = std::iter::once(Probe::copy::<function::Rocm>()).chain(products);
     probes.map(|probe| compiler::compile(&probe.source, arch).map(|compiled| (probe, compiled))).collect()
 }

@@ -19,10 +19,12 @@ use fuseplan_api::{
     OpArgsKind, Problem, RawStream, RunArgs, RunError, Solver,
 };
 use fuseplan_gpu::{
-    Function, Geometry, INFERENCE, MAX_WORDS, OPERATOR_COUNT, SIXTEEN_BITS, SPAN, binary, compile, load, pack,
+    Function, Geometry, INFERENCE, Kernel, MAX_WORDS, OPERATOR_COUNT, Planner, SIXTEEN_BITS, SPAN, binary,
+    compile, load, pack,
 };
 
-use crate::solvers::{Cuda, CudaFunction, MMA};
+use crate::function::{Cuda, CudaFunction};
+use crate::solvers::MMA;
 
 use plan::Plan;
 use tensor_map::{MAP_WORDS, TensorMap};
@@ -80,6 +82,12 @@ impl Hopper {
 
 /// What the copy engine reads is aligned to this.
 const ALIGNMENT: usize = 16;
+
+impl Planner for Hopper {
+    fn kernel(&self, problem: &Problem, arch: &str) -> Kernel {
+        self.plan(problem, arch).kernel
+    }
+}
 
 impl Solver for Hopper {
     fn id(&self) -> &'static str {

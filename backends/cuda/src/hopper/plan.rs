@@ -7,7 +7,7 @@ use fuseplan_gpu::{Geometry, Kernel, PLACE, Runtime, Text, Volume, channel_value
 
 use super::tensor_map::{Part, TensorMap};
 use super::tiling::{self, Tiling, Way};
-use crate::solvers::Cuda;
+use crate::function::Cuda;
 
 /// A kernel and the maps that it is launched with.
 #[derive(Debug)]

@@ -1,0 +1,90 @@
+//! The main loop on tensor cores.
+
+use fuseplan_api::{Constraint, DataType, MathMode};
+use fuseplan_gpu::{Access, MainLoop, Tile};
+
+use crate::arch;
+
+pub(crate) const TENSOR_CORE_TYPES: Constraint = Constraint {
+    property: "data type",
+    accepts: "f16, bf16, f32 where TF32 is allowed",
+    check: |problem, _| match (problem.output.data_type(), problem.math) {
+        (DataType::Half | DataType::BFloat16, _) | (DataType::Float, MathMode::AllowTf32) => None,
+        (data_type, _) => Some(data_type.to_string()),
+    },
+};
+
+pub(crate) const TENSOR_CORES: Constraint = Constraint {
+    property: "architecture",
+    accepts: "sm_80 and later",
+    check: |_, device| {
+        let known = arch::named(&device.arch).is_some_and(|arch| arch.capability >= (8, 0));
+        (!known).then(|| device.arch.clone())
+    },
+};
+
+/// `mma.sync` with `cp.async`.
+pub(crate) fn mma() -> MainLoop {
+    const fn tiles(depth: usize) -> [Tile; 5] {
+        const fn tile([pixels, filters, depth]: [usize; 3], threads: usize, rate: usize) -> Tile {
+            Tile { pixels, filters, depth, threads, rate }
+        }
+        // Rates as seen on an H200. A thread of the largest has 128 registers: too few for deep steps.
+        [
+            tile([128, 128, 32], 256, 340),
+            tile([64, 128, depth], 128, 320),
+            tile([128, 64, depth], 128, 255),
+            tile([64, 64, depth], 128, 220),
+            tile([128, 32, depth], 128, 160),
+        ]
+    }
+    const SHALLOW: [Tile; 5] = tiles(32);
+    const DEEP: [Tile; 5] = tiles(64);
+    MainLoop {
+        text: include_str!("../kernels/mma.cuh"),
+        name: "mma.sync",
+        tiles: |access| {
+            let deep = access.depth % 64 == 0 && access.element == 2 && !through_registers(access);
+            // The largest has too few registers for TF32, and loses to deep steps where chunks are copied.
+            let largest = access.element == 2 && !(deep && access.image_chunks);
+            let tiles = if deep { &DEEP } else { &SHALLOW };
+            &tiles[usize::from(!largest)..]
+        },
+        constants: |tile, access| {
+            let warps = tile.threads / 32;
+            // Warps as square as can be read least from shared memory.
+            let filters = (0..=warps.ilog2())
+                .map(|power| 1 << power)
+                .filter(|filters| tile.filters / filters >= 16 && tile.pixels * filters / warps >= 16)
+                .min_by_key(|filters| tile.filters / filters + tile.pixels * filters / warps)
+                .unwrap_or(1);
+            vec![
+                ("STAGES", stages(tile, access)),
+                ("OCCUPANCY", tile.threads / 128),
+                ("WARPS_P", warps / filters),
+                ("WARPS_F", filters),
+            ]
+        },
+        shared: |tile, access| {
+            let row = tile.depth * access.element;
+            let image = match (access.image_chunks, access.element) {
+                (true, _) => tile.pixels * row,
+                (false, 2) => tile.depth * tile.pixels * 2,
+                (false, element) => tile.depth * (tile.pixels + 8) * element,
+            };
+            let places = tile.depth * size_of::<[u32; 2]>();
+            stages(tile, access) * (image + tile.filters * row + places)
+        },
+        part: |tile| tile.pixels,
+    }
+}
+
+/// Whether the tensor cores' main loop takes the image through registers, one 16-bit element at a time.
+fn through_registers(access: &Access) -> bool {
+    !access.image_chunks && access.image_run * access.element == 2
+}
+
+/// Buffers of the tensor cores' main loop. What goes through registers is a step ahead anyway.
+fn stages(tile: &Tile, access: &Access) -> usize {
+    if !through_registers(access) && tile.depth * access.element == 64 { 4 } else { 3 }
+}
