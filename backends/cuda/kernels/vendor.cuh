@@ -5,7 +5,12 @@
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) fuseplan_kernel(const __grid_constant__ Args args)
 // What KERNEL is told of blocks that are to be on a multiprocessor at once.
+#if __CUDA_ARCH__ < 800
+// Their instructions need a few registers more than later ones for the same.
+#define AT_ONCE(blocks, shared) ((blocks) < 2 ? (blocks) : 2)
+#else
 #define AT_ONCE(blocks, shared) (blocks)
+#endif
 // How many of a loop's rounds are unrolled, which have so many products for each result.
 #define UNROLLED(rounds, products) (rounds)
 #define DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]

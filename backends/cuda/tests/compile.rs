@@ -404,12 +404,6 @@ fn wide() -> Vec<Case> {
         ("direct.f16.wide", "cuda.direct.v1", conv(Half, Nhwc, &lens, 128, 3, 1, vec![]), &["FFMA"]),
         ("element_wise.f16.wide", "cuda.element_wise.v1", element_wise, vectors),
         (
-            "depthwise.f16.nhwc.wide",
-            "cuda.conv_depthwise.v1",
-            depthwise(Half, Nhwc, lens, 1, 3, 1),
-            &["FFMA"],
-        ),
-        (
             "training.f16.wide",
             "cuda.batch_norm_training.v1",
             Problem { input: x, output: x, ..forward },
