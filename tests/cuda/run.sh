@@ -11,8 +11,9 @@
 #   tests/cuda/run.sh [STEP…]
 #
 # Programs are built with cargo, or taken from the folder FUSEPLAN_PROGRAMS, for a machine without cargo:
-# `tests/cuda/run.sh programs DIR` fills it elsewhere, from a tree at the same path. NVRTC and instrumented kernels keep processors busy, not the
-# GPU, so the suite runs in several processes, spread over the GPUs. FUSEPLAN_TEST_SEED draws other random cases.
+# `tests/cuda/run.sh programs DIR` fills it elsewhere, from a tree at the same path. NVRTC and instrumented kernels
+# keep processors busy, not the GPU, so the suite runs in several processes, spread over the GPUs.
+# FUSEPLAN_TEST_SEED draws other random cases.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
