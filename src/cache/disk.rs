@@ -126,6 +126,17 @@ impl Disk {
 
     /// Writes an entry so that it appears whole or not at all, also after a loss of power.
     fn publish(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let mut attempts = 0;
+        loop {
+            match self.write(name, bytes) {
+                // Somebody tidied it away in the moment before it was locked.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && attempts < 10 => attempts += 1,
+                written => return written,
+            }
+        }
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let (temporary, file) = self.temporary(name)?;
         // For as long as it is locked, `tidy` takes it for somebody's. Where locks do not work, so be it.
         let _ = self.directory.try_lock(&file);
