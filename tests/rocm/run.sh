@@ -74,11 +74,11 @@ step_compile() {
     cargo test -q --locked --workspace --exclude fuseplan-cuda --test compile --no-run
     # A process compiles one kernel at a time.
     if hip 7; then
-        compiled 7 4 gfx942$features & first=$!
-        compiled 7 4 gfx1201
+        compiled 7 7 gfx942$features & first=$!
+        compiled 7 7 gfx1201
         wait $first
-        compiled 7 12 gfx90a$features gfx950$features gfx1101 & first=$!
-        compiled 7 12 gfx1100 gfx1151 gfx1200
+        compiled 7 20 gfx90a$features gfx950$features gfx1101 & first=$!
+        compiled 7 20 gfx1100 gfx1151 gfx1200
         wait $first
     else
         skip compile 7
