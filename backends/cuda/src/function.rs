@@ -82,6 +82,27 @@ impl CudaFunction {
     pub(crate) fn enter(&self) -> Result<Entered, BackendError> {
         self.context.enter()
     }
+
+    /// [`Function::launch`] by one who has entered the function's context.
+    ///
+    /// # Safety
+    /// As that one's.
+    pub(crate) unsafe fn launch_entered(
+        &self,
+        _: &Entered,
+        stream: RawStream,
+        geometry: &Geometry,
+        arguments: &[u64],
+    ) -> Result<(), BackendError> {
+        let ([x, y, z], block, shared) = (geometry.grid, geometry.block, geometry.shared);
+        let mut parameters: [*mut c_void; 1] = [arguments.as_ptr().cast_mut().cast()];
+        let (parameters, none) = (parameters.as_mut_ptr(), ptr::null_mut());
+        // SAFETY: the kernel's one parameter is a structure of these words, which the driver copies; the
+        // caller answers for what they point to and for the stream.
+        unsafe {
+            call!(cuLaunchKernel(self.function, x, y, z, block, 1, 1, shared, stream, parameters, none))
+        }
+    }
 }
 
 // SAFETY: a function is an address that only the driver dereferences, which takes it from any thread; nothing changes
@@ -101,14 +122,8 @@ impl Function for CudaFunction {
         geometry: &Geometry,
         arguments: &[u64],
     ) -> Result<(), BackendError> {
-        let _entered = self.context.enter()?;
-        let ([x, y, z], block, shared) = (geometry.grid, geometry.block, geometry.shared);
-        let mut parameters: [*mut c_void; 1] = [arguments.as_ptr().cast_mut().cast()];
-        let (parameters, none) = (parameters.as_mut_ptr(), ptr::null_mut());
-        // SAFETY: the kernel's one parameter is a structure of these words, which the driver copies; the
-        // caller answers for what they point to and for the stream.
-        unsafe {
-            call!(cuLaunchKernel(self.function, x, y, z, block, 1, 1, shared, stream, parameters, none))
-        }
+        let entered = self.enter()?;
+        // SAFETY: as promised by the caller.
+        unsafe { self.launch_entered(&entered, stream, geometry, arguments) }
     }
 }

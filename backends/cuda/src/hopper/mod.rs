@@ -19,8 +19,8 @@ use fuseplan_api::{
     OpArgsKind, Problem, RawStream, RunArgs, RunError, Solver,
 };
 use fuseplan_gpu::{
-    Function, Geometry, INFERENCE, Kernel, MAX_WORDS, OPERATOR_COUNT, Planner, SIXTEEN_BITS, SPAN, binary,
-    compile, load, pack,
+    Geometry, INFERENCE, Kernel, MAX_WORDS, OPERATOR_COUNT, Planner, SIXTEEN_BITS, SPAN, binary, compile,
+    load, pack,
 };
 
 use crate::function::{Cuda, CudaFunction};
@@ -210,10 +210,12 @@ impl Executable for HopperExecutable {
 
     unsafe fn run(&self, stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
         let mut words = [0; MAX_WORDS];
-        let _entered = self.function.enter()?;
+        let entered = self.function.enter()?;
         match self.arguments(args, &mut words)? {
             // SAFETY: these are the arguments of this kernel's text; the caller keeps what `RunArgs` promises.
-            Some(count) => Ok(unsafe { self.function.launch(stream, &self.geometry, &words[..count]) }?),
+            Some(count) => Ok(unsafe {
+                self.function.launch_entered(&entered, stream, &self.geometry, &words[..count])
+            }?),
             // SAFETY: an executable of the same problem and device.
             None => unsafe { self.misaligned.run(stream, args) },
         }
