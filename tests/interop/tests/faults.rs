@@ -2,40 +2,20 @@
 //! is leaked and nothing panics, for buffers, slices that are copied, workspaces and graphs. Executions on buffers
 //! allocate nothing on the host either.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 #[path = "../../../backends/cuda/tests/mock/client.rs"]
 mod client;
+#[path = "../../common/counting.rs"]
+mod counting;
 
 use client::{MOCK, Mock, with_mock};
+use counting::ALLOCATIONS;
 use fuseplan::*;
 use libtest_mimic::{Arguments, Failed, Trial};
-
-/// Counts what this program asks of the system's allocator; the mock is a library with an allocator of its own.
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: everything is handed to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as promised to this function.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as promised to this function.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// The solver of a plan and what ten executions of it allocated, after the first.
 fn allocations<T: Element + Default>(layout: TensorLayout) -> Result<(&'static str, usize), Error> {
