@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 struct Counting;
 
 /// How often this program has asked for memory.
-pub static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+pub(crate) static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: everything is handed to the system's allocator as it came.
 unsafe impl GlobalAlloc for Counting {
