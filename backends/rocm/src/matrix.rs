@@ -27,6 +27,9 @@ pub(crate) const HAS_WMMA: Constraint = Constraint {
     check: |_, device| processor(device, &["gfx11", "gfx12"]).is_none().then(|| device.arch.clone()),
 };
 
+/// Bytes of shared memory of a compute unit; gfx950 has more.
+const SHARED: usize = 64 << 10;
+
 /// Pixels whose sums lie in shared memory at once: about as many bytes as the operands.
 const PART: usize = 32;
 
@@ -71,10 +74,11 @@ pub(crate) fn mfma() -> MainLoop {
             (false, 4) => const { &in_f32(ELEMENTS) },
             (false, _) => &ELEMENTS,
         },
-        constants: |tile, _| {
+        constants: |tile, access| {
             let across = (tile.pixels / 64).min(2);
-            // Fewer waves have more registers each, but sums of 128x64 leave none to read ahead.
-            let occupancy = if tile.pixels == 256 { 2 } else { 3 };
+            // Waves of a SIMD that shared memory allows, at most three: fewer have more registers each.
+            let blocks = SHARED / operands(tile, access);
+            let occupancy = (blocks * tile.threads / 64).div_ceil(4).min(3);
             vec![
                 ("WAVES_P", across),
                 ("WAVES_F", tile.threads / 64 / across),
@@ -127,7 +131,7 @@ mod tests {
                     assert!(image_chunks || loads[0].0 * (16 / element) <= 32, "{tile:?}");
                     assert!(loads[1].0 * (16 / element) <= 32, "{tile:?}");
                     let sums = PART * (tile.filters + 8).max(tile.filters * (PART + 4) / PART) * 4;
-                    assert!(sums.max((main_loop.shared)(tile, &access)) <= 64 << 10, "{tile:?}");
+                    assert!(sums.max((main_loop.shared)(tile, &access)) <= SHARED, "{tile:?}");
                 }
             }
         }

@@ -130,7 +130,7 @@ fn training(
 }
 
 /// Depthwise convolutions: name, image, filters a channel, extent of a filter, stride.
-const DEPTHWISE: [(&str, [usize; 4], usize, usize, usize); 9] = [
+const DEPTHWISE: [(&str, [usize; 4], usize, usize, usize); 11] = [
     ("3x3", [64, 96, 56, 56], 1, 3, 1),
     ("3x3s2", [64, 96, 56, 56], 1, 3, 2),
     ("5x5", [64, 240, 28, 28], 1, 5, 1),
@@ -138,6 +138,8 @@ const DEPTHWISE: [(&str, [usize; 4], usize, usize, usize); 9] = [
     ("planes_of_49", [64, 960, 7, 7], 1, 3, 1),
     ("7x7", [8, 96, 56, 56], 1, 7, 1),
     ("13x13", [8, 96, 56, 56], 1, 13, 1),
+    ("16x16", [1, 64, 32, 32], 1, 16, 1),
+    ("7x7.multiplier4", [8, 96, 56, 56], 4, 7, 1),
     ("multiplier2", [8, 32, 56, 56], 2, 3, 1),
     ("odd", [1, 13, 9, 11], 3, 3, 1),
 ];
@@ -241,6 +243,9 @@ fn matrix() -> Vec<Case> {
                 relu(&[64, 128, 56, 56], data_type, Nhwc),
             );
             add("large.NHWC", large, 2);
+            // One wave has a whole tile.
+            let batch_norm = vec![Op::BatchNormInference { mode: BatchNormMode::Spatial }];
+            add("1x1.small.NHWC", conv(data_type, Nhwc, &[1, 16, 4, 12], 264, 1, 1, batch_norm), 2);
             let volume = relu(&[2, 64, 8, 20, 20], data_type, Ndhwc);
             add("ndhwc", conv(data_type, Ndhwc, &[2, 64, 8, 20, 20], 64, 3, 2, volume), 2);
         }
