@@ -64,7 +64,7 @@ fn fma() -> MainLoop {
         name: "FMA",
         tiles: |_| const { &[tile(128, 64, 95), tile(64, 64, 85)] },
         // Of a whole step the compiler reads all operands at once, and has no registers left.
-        constants: |_, _| vec![("OCCUPANCY", 1), ("UNROLL", 4)],
+        constants: |_, _| vec![("OCCUPANCY", 3), ("UNROLL", 4)],
         part: |tile| tile.pixels,
         ..ffma()
     }
