@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuseplan_api::{
-    BackendError, Binary, BuildError, Ceilings, DataType, Device, DeviceInfo, Memory, MemoryKind, RunError,
-    Solver, Stream,
+    BackendError, Ceilings, DataType, Device, DeviceInfo, Memory, MemoryKind, RunError, Stream,
 };
 
 use crate::ceilings;
@@ -233,33 +232,6 @@ impl Memory for HostMemory {
         unsafe { ptr::copy(source.cast(), target.as_mut_ptr(), target.len()) };
         Ok(())
     }
-}
-
-/// The binary of a solver whose kernels are part of this library.
-pub(crate) fn nothing_to_compile(solver: &dyn Solver, target: &DeviceInfo) -> Binary {
-    Binary { solver: solver.id().into(), arch: target.arch.clone(), bytes: Vec::new() }
-}
-
-/// The device that a binary made by [`nothing_to_compile`] is to run on.
-pub(crate) fn of_binary<'a>(
-    solver: &dyn Solver,
-    device: &'a Arc<dyn Device>,
-    binary: &Binary,
-) -> Result<&'a CpuDevice, BuildError> {
-    let refuse = |reason: String| Err(BuildError::Binary { solver: solver.id(), reason });
-    let arch = &device.info().arch;
-    if binary.solver != solver.id() {
-        return refuse(format!("it was made by {}", binary.solver));
-    }
-    if binary.arch != *arch {
-        return refuse(format!("it was made for {}, the device is {arch}", binary.arch));
-    }
-    if !binary.bytes.is_empty() {
-        return refuse(format!("it holds {} bytes where none belong", binary.bytes.len()));
-    }
-    device.as_any().downcast_ref().ok_or_else(|| {
-        BackendError::Unsupported { backend: BACKEND, what: "a device of another backend" }.into()
-    })
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod formulas;
 mod isa;
 mod pool;
 mod reference;
+mod solver;
 mod system;
 mod training;
 mod volume;
@@ -27,12 +28,12 @@ pub use device::CpuDevice;
 
 /// Solvers, best first; the reference takes what the others do not.
 static SOLVERS: [&dyn Solver; 6] = [
-    &direct::Depthwise,
-    &direct::DirectGrouped,
-    &direct::Direct,
-    &element_wise::ElementWise,
-    &training::BatchNormTraining,
-    &reference::Reference,
+    &direct::DEPTHWISE,
+    &direct::DIRECT_GROUPED,
+    &direct::DIRECT,
+    &element_wise::ELEMENT_WISE,
+    &training::BATCH_NORM_TRAINING,
+    &reference::REFERENCE,
 ];
 
 /// The processor of this machine, as one device.

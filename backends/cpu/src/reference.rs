@@ -8,62 +8,30 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fuseplan_api::{
-    Algorithm, BatchNormMode, Binary, BuildError, Constraint, Device, DeviceInfo, Executable, ExecutableInfo,
-    Op, OpArgs, OpArgsKind, Problem, RawStream, RunArgs, RunError, Solver,
+    Algorithm, BatchNormMode, Executable, ExecutableInfo, Op, OpArgs, OpArgsKind, Problem, RawStream,
+    RunArgs, RunError,
 };
 
 use crate::constraint;
 use crate::element::{Value, with_value_type};
 use crate::formulas::{activate, threshold};
 use crate::pool::Pool;
+use crate::solver::CpuSolver;
 use crate::volume::{Index, Volume, spatial};
 
-/// Solver `cpu.reference.v1`.
-#[derive(Debug)]
-pub(crate) struct Reference;
-
-const CONSTRAINTS: &[Constraint] = &[constraint::DATA_TYPE, constraint::INFERENCE];
-
-impl Solver for Reference {
-    fn id(&self) -> &'static str {
-        "cpu.reference.v1"
-    }
-
-    fn algorithm(&self) -> Algorithm {
-        Algorithm::Direct
-    }
-
-    fn constraints(&self) -> &'static [Constraint] {
-        CONSTRAINTS
-    }
-
-    fn compile(&self, _problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
-        Ok(crate::device::nothing_to_compile(self, target))
-    }
-
-    fn load(
-        &self,
-        problem: &Problem,
-        device: &Arc<dyn Device>,
-        binary: &Binary,
-    ) -> Result<Arc<dyn Executable>, BuildError> {
-        let device = crate::device::of_binary(self, device, binary)?;
-        let info = ExecutableInfo {
-            solver: self.id(),
-            algorithm: self.algorithm(),
-            kernels: 1,
-            workspace: 0,
-            detail: format!("f64 sums, {} threads", device.threads()),
-        };
-        let output = Volume::of(&problem.output);
-        Ok(Arc::new(ReferenceExecutable {
-            info,
-            output,
+pub(crate) static REFERENCE: CpuSolver = CpuSolver {
+    id: "cpu.reference.v1",
+    algorithm: Algorithm::Direct,
+    constraints: &[constraint::DATA_TYPE, constraint::INFERENCE],
+    load: |solver, problem, device| {
+        Arc::new(ReferenceExecutable {
+            info: solver.info(format!("f64 sums, {} threads", device.threads())),
+            output: Volume::of(&problem.output),
             problem: problem.clone(),
             pool: device.pool().clone(),
-        }))
-    }
-}
+        })
+    },
+};
 
 #[derive(Debug)]
 struct ReferenceExecutable {

@@ -15,69 +15,37 @@
 use std::sync::Arc;
 
 use fuseplan_api::{
-    ActivationMode, ActivationParams, Algorithm, BatchNormMode, Binary, BuildError, Constraint, Device,
-    DeviceInfo, Executable, ExecutableInfo, Op, OpArgs, OpArgsKind, Problem, RawStream, RunArgs, RunError,
-    Solver,
+    ActivationMode, ActivationParams, Algorithm, BatchNormMode, Executable, ExecutableInfo, Op, OpArgs,
+    OpArgsKind, Problem, RawStream, RunArgs, RunError,
 };
 
 use crate::constraint;
 use crate::element::{Value, with_value_type};
 use crate::formulas::{activate, activate_gradient, threshold};
 use crate::pool::Pool;
+use crate::solver::CpuSolver;
 use crate::volume::{Index, Volume};
 
-/// Solver `cpu.batch_norm_training.v1`.
-#[derive(Debug)]
-pub(crate) struct BatchNormTraining;
-
-const CONSTRAINTS: &[Constraint] = &[constraint::DATA_TYPE, constraint::TRAINING];
-
-impl Solver for BatchNormTraining {
-    fn id(&self) -> &'static str {
-        "cpu.batch_norm_training.v1"
-    }
-
-    fn algorithm(&self) -> Algorithm {
-        Algorithm::BatchNorm
-    }
-
-    fn constraints(&self) -> &'static [Constraint] {
-        CONSTRAINTS
-    }
-
-    fn compile(&self, _problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
-        Ok(crate::device::nothing_to_compile(self, target))
-    }
-
-    fn load(
-        &self,
-        problem: &Problem,
-        device: &Arc<dyn Device>,
-        binary: &Binary,
-    ) -> Result<Arc<dyn Executable>, BuildError> {
-        let device = crate::device::of_binary(self, device, binary)?;
-        let info = ExecutableInfo {
-            solver: self.id(),
-            algorithm: self.algorithm(),
-            kernels: 1,
-            workspace: 0,
-            detail: format!("f64 sums, {} threads", device.threads()),
-        };
+pub(crate) static BATCH_NORM_TRAINING: CpuSolver = CpuSolver {
+    id: "cpu.batch_norm_training.v1",
+    algorithm: Algorithm::BatchNorm,
+    constraints: &[constraint::DATA_TYPE, constraint::TRAINING],
+    load: |solver, problem, device| {
         let mode = match problem.ops[0] {
             Op::BatchNormForward { mode, .. } | Op::BatchNormBackward { mode } => mode,
             _ => unreachable!("the constraint asks for batch-norm first"),
         };
         let [input, output] = [&problem.input, &problem.output].map(Volume::of);
-        Ok(Arc::new(TrainingExecutable {
-            info,
+        Arc::new(TrainingExecutable {
+            info: solver.info(format!("f64 sums, {} threads", device.threads())),
             mode,
             input,
             output,
             problem: problem.clone(),
             pool: device.pool().clone(),
-        }))
-    }
-}
+        })
+    },
+};
 
 #[derive(Debug)]
 struct TrainingExecutable {

@@ -24,16 +24,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuseplan_api::{
-    Algorithm, Binary, BuildError, Constraint, DataType, Device, DeviceInfo, Executable, ExecutableInfo,
-    OpArgsKind, Problem, RawStream, RunArgs, RunError, Solver,
+    Algorithm, Constraint, DataType, Executable, ExecutableInfo, OpArgsKind, Problem, RawStream, RunArgs,
+    RunError,
 };
 
 use crate::arena::{Buffer, with_scratch};
+use crate::constraint;
+use crate::device::CpuDevice;
 use crate::element::with_value_type;
 use crate::epilogue::{self, Epilogue};
 use crate::isa::{Isa, Kernel, Number, Simd};
 use crate::pool::{Pool, Split};
-use crate::{constraint, device};
+use crate::solver::CpuSolver;
 use geometry::Geometry;
 use input::PackLineFn;
 use output::FinishFn;
@@ -42,15 +44,29 @@ use tile::Tiles;
 use weights::{PackWeights, PackWeightsFn};
 use work::{Scratch, Work};
 
-pub(crate) use depthwise::Depthwise;
+pub(crate) use depthwise::DEPTHWISE;
 
-/// Solver `cpu.direct.v1`: every input value meets a vector of weights.
-#[derive(Debug)]
-pub(crate) struct Direct;
+/// Every input value meets a vector of weights.
+pub(crate) static DIRECT: CpuSolver = CpuSolver {
+    id: "cpu.direct.v1",
+    algorithm: Algorithm::Direct,
+    constraints: &[CONVOLUTION, constraint::DATA_TYPE, constraint::INFERENCE, epilogue::LENGTH],
+    load: |solver, problem, device| Arc::new(Convolution::new(solver, problem, false, device)),
+};
 
-/// Solver `cpu.direct_grouped.v1`: groups share a vector, each lane has an input of its own.
-#[derive(Debug)]
-pub(crate) struct DirectGrouped;
+/// Groups share a vector, each lane has an input of its own.
+pub(crate) static DIRECT_GROUPED: CpuSolver = CpuSolver {
+    id: "cpu.direct_grouped.v1",
+    algorithm: Algorithm::Direct,
+    constraints: &[
+        CONVOLUTION,
+        constraint::DATA_TYPE,
+        constraint::INFERENCE,
+        epilogue::LENGTH,
+        NARROW_GROUPS,
+    ],
+    load: |solver, problem, device| Arc::new(Convolution::new(solver, problem, true, device)),
+};
 
 const CONVOLUTION: Constraint = Constraint {
     property: "first operator",
@@ -69,66 +85,6 @@ const NARROW_GROUPS: Constraint = Constraint {
         (!narrow).then(|| format!("{inputs} to {outputs} in {} groups", conv.groups()))
     },
 };
-
-const DIRECT: &[Constraint] = &[CONVOLUTION, constraint::DATA_TYPE, constraint::INFERENCE, epilogue::LENGTH];
-const GROUPED: &[Constraint] =
-    &[CONVOLUTION, constraint::DATA_TYPE, constraint::INFERENCE, epilogue::LENGTH, NARROW_GROUPS];
-
-impl Solver for Direct {
-    fn id(&self) -> &'static str {
-        "cpu.direct.v1"
-    }
-
-    fn algorithm(&self) -> Algorithm {
-        Algorithm::Direct
-    }
-
-    fn constraints(&self) -> &'static [Constraint] {
-        DIRECT
-    }
-
-    fn compile(&self, _problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
-        Ok(device::nothing_to_compile(self, target))
-    }
-
-    fn load(
-        &self,
-        problem: &Problem,
-        device: &Arc<dyn Device>,
-        binary: &Binary,
-    ) -> Result<Arc<dyn Executable>, BuildError> {
-        let device = device::of_binary(self, device, binary)?;
-        Ok(Arc::new(Convolution::new(self, problem, false, device.isa(), device.pool())))
-    }
-}
-
-impl Solver for DirectGrouped {
-    fn id(&self) -> &'static str {
-        "cpu.direct_grouped.v1"
-    }
-
-    fn algorithm(&self) -> Algorithm {
-        Algorithm::Direct
-    }
-
-    fn constraints(&self) -> &'static [Constraint] {
-        GROUPED
-    }
-
-    fn compile(&self, _problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
-        Ok(device::nothing_to_compile(self, target))
-    }
-
-    fn load(
-        &self,
-        problem: &Problem,
-        device: &Arc<dyn Device>,
-        binary: &Binary,
-    ) -> Result<Arc<dyn Executable>, BuildError> {
-        let device = device::of_binary(self, device, binary)?;
-        Ok(Arc::new(Convolution::new(self, problem, true, device.isa(), device.pool())))
-    }
-}
 
 /// The functions of an instruction set and an element type.
 #[derive(Clone, Copy)]
@@ -185,7 +141,8 @@ impl std::fmt::Debug for Convolution {
 }
 
 impl Convolution {
-    fn new(solver: &dyn Solver, problem: &Problem, lanewise: bool, isa: Isa, pool: &Arc<Pool>) -> Self {
+    fn new(solver: &CpuSolver, problem: &Problem, lanewise: bool, device: &CpuDevice) -> Self {
+        let (isa, pool) = (device.isa(), Arc::clone(device.pool()));
         let data_type = problem.output.data_type();
         let functions = Functions::of(isa, data_type);
         let mut epilogue = Epilogue::new(problem);
@@ -193,25 +150,18 @@ impl Convolution {
         let geometry = Geometry::new(problem, &mut epilogue, 8 * functions.tiles.rows[vectors - 1]);
         let float = data_type == DataType::Float;
         let plan = Plan::new(&geometry, lanewise, float, functions.lanes, pool.threads());
-        let info = ExecutableInfo {
-            solver: solver.id(),
-            algorithm: solver.algorithm(),
-            kernels: 1,
-            workspace: 0,
-            detail: format!(
-                "{}, tiles of {}x{vectors} vectors, {} bands of {} lines, {} parts, input {}, {} threads",
-                isa.name(),
-                functions.tiles.rows[vectors - 1],
-                plan.bands,
-                plan.band,
-                plan.parts,
-                if plan.pack.is_some() { "packed" } else { "in place" },
-                pool.threads(),
-            ),
-        };
+        let info = solver.info(format!(
+            "{}, tiles of {}x{vectors} vectors, {} bands of {} lines, {} parts, input {}, {} threads",
+            isa.name(),
+            functions.tiles.rows[vectors - 1],
+            plan.bands,
+            plan.band,
+            plan.parts,
+            if plan.pack.is_some() { "packed" } else { "in place" },
+            pool.threads(),
+        ));
         let owner = next_owner();
         let flat = epilogue.is_flat();
-        let pool = Arc::clone(pool);
         Convolution { info, geometry, epilogue, plan, functions, flat, data_type, pool, owner }
     }
 

@@ -13,8 +13,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fuseplan_api::{
-    ActivationMode, Algorithm, Binary, BuildError, Constraint, Device, DeviceInfo, Executable,
-    ExecutableInfo, Op, Problem, RawStream, RunArgs, RunError, Solver,
+    ActivationMode, Algorithm, Executable, ExecutableInfo, Op, Problem, RawStream, RunArgs, RunError,
 };
 
 use crate::arena::with_scratch;
@@ -22,52 +21,23 @@ use crate::constraint;
 use crate::element::with_value_type;
 use crate::isa::Isa;
 use crate::pool::Pool;
+use crate::solver::CpuSolver;
 use grid::Grid;
 use kernel::Item;
 
-/// Solver `cpu.element_wise.v1`.
-#[derive(Debug)]
-pub(crate) struct ElementWise;
-
-const CONSTRAINTS: &[Constraint] = &[constraint::DATA_TYPE, constraint::ELEMENT_WISE, constraint::ONE_LAYOUT];
-
-impl Solver for ElementWise {
-    fn id(&self) -> &'static str {
-        "cpu.element_wise.v1"
-    }
-
-    fn algorithm(&self) -> Algorithm {
-        Algorithm::ElementWise
-    }
-
-    fn constraints(&self) -> &'static [Constraint] {
-        CONSTRAINTS
-    }
-
-    fn compile(&self, _problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
-        Ok(crate::device::nothing_to_compile(self, target))
-    }
-
-    fn load(
-        &self,
-        problem: &Problem,
-        device: &Arc<dyn Device>,
-        binary: &Binary,
-    ) -> Result<Arc<dyn Executable>, BuildError> {
-        let device = crate::device::of_binary(self, device, binary)?;
+pub(crate) static ELEMENT_WISE: CpuSolver = CpuSolver {
+    id: "cpu.element_wise.v1",
+    algorithm: Algorithm::ElementWise,
+    constraints: &[constraint::DATA_TYPE, constraint::ELEMENT_WISE, constraint::ONE_LAYOUT],
+    load: |solver, problem, device| {
         let (isa, pool) = (device.isa(), device.pool().clone());
         let grid = Grid::of(problem);
         let stages = stages(&problem.ops);
-        let info = ExecutableInfo {
-            solver: self.id(),
-            algorithm: self.algorithm(),
-            kernels: 1,
-            workspace: 0,
-            detail: format!("{} stages, {grid}, {}, {} threads", stages.len(), isa.name(), pool.threads()),
-        };
-        Ok(Arc::new(ElementWiseExecutable { info, problem: problem.clone(), grid, stages, isa, pool }))
-    }
-}
+        let (count, threads) = (stages.len(), pool.threads());
+        let info = solver.info(format!("{count} stages, {grid}, {}, {threads} threads", isa.name()));
+        Arc::new(ElementWiseExecutable { info, problem: problem.clone(), grid, stages, isa, pool })
+    },
+};
 
 /// A part of the chain. The first is always affine.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,22 +14,33 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fuseplan_api::{
-    Algorithm, Binary, BuildError, Constraint, Device, DeviceInfo, Executable, ExecutableInfo, OpArgsKind,
-    Problem, RawStream, RunArgs, RunError, Solver,
+    Algorithm, Constraint, Executable, ExecutableInfo, OpArgsKind, Problem, RawStream, RunArgs, RunError,
 };
 
 use super::geometry::Geometry;
 use super::{CONVOLUTION, Shared, next_owner};
 use crate::arena::{Buffer, with_scratch};
+use crate::constraint;
+use crate::device::CpuDevice;
 use crate::element::with_value_type;
 use crate::epilogue::{self, Epilogue, Lanes, Place, Steps, load_strided, store_strided};
-use crate::isa::{Isa, Kernel, MAX_LANES, Number, Simd};
+use crate::isa::{Kernel, MAX_LANES, Number, Simd};
 use crate::pool::Pool;
-use crate::{constraint, device};
+use crate::solver::CpuSolver;
 
-/// Solver `cpu.depthwise.v1`.
-#[derive(Debug)]
-pub(crate) struct Depthwise;
+pub(crate) static DEPTHWISE: CpuSolver = CpuSolver {
+    id: "cpu.depthwise.v1",
+    algorithm: Algorithm::Direct,
+    constraints: &[
+        CONVOLUTION,
+        constraint::DATA_TYPE,
+        constraint::INFERENCE,
+        epilogue::LENGTH,
+        ONE_CHANNEL,
+        CHANNELS_INNERMOST,
+    ],
+    load: |solver, problem, device| Arc::new(DepthwiseExecutable::new(solver, problem, device)),
+};
 
 const ONE_CHANNEL: Constraint = Constraint {
     property: "channels per group",
@@ -49,43 +60,6 @@ const CHANNELS_INNERMOST: Constraint = Constraint {
         (strides != [1, 1]).then(|| format!("channel strides {} and {}", strides[0], strides[1]))
     },
 };
-
-const CONSTRAINTS: &[Constraint] = &[
-    CONVOLUTION,
-    constraint::DATA_TYPE,
-    constraint::INFERENCE,
-    epilogue::LENGTH,
-    ONE_CHANNEL,
-    CHANNELS_INNERMOST,
-];
-
-impl Solver for Depthwise {
-    fn id(&self) -> &'static str {
-        "cpu.depthwise.v1"
-    }
-
-    fn algorithm(&self) -> Algorithm {
-        Algorithm::Direct
-    }
-
-    fn constraints(&self) -> &'static [Constraint] {
-        CONSTRAINTS
-    }
-
-    fn compile(&self, _problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
-        Ok(device::nothing_to_compile(self, target))
-    }
-
-    fn load(
-        &self,
-        problem: &Problem,
-        device: &Arc<dyn Device>,
-        binary: &Binary,
-    ) -> Result<Arc<dyn Executable>, BuildError> {
-        let device = device::of_binary(self, device, binary)?;
-        Ok(Arc::new(DepthwiseExecutable::new(self, problem, device.isa(), device.pool())))
-    }
-}
 
 /// Pixels of the largest tile.
 const PIXELS: usize = 8;
@@ -139,7 +113,8 @@ impl std::fmt::Debug for DepthwiseExecutable {
 }
 
 impl DepthwiseExecutable {
-    fn new(solver: &dyn Solver, problem: &Problem, isa: Isa, pool: &Arc<Pool>) -> Self {
+    fn new(solver: &CpuSolver, problem: &Problem, device: &CpuDevice) -> Self {
+        let (isa, pool) = (device.isa(), device.pool());
         let functions = with_value_type!(problem.output.data_type(), T => isa.run(Collect::<T>(PhantomData)));
         let mut epilogue = Epilogue::new(problem);
         let geometry = Geometry::new(problem, &mut epilogue, 8 * PIXELS);
@@ -154,13 +129,8 @@ impl DepthwiseExecutable {
             let band = if pool.threads() == 1 { lines } else { lines.div_ceil(bands) };
             (functions.any, band, format!("1x{PIXELS}"))
         };
-        let info = ExecutableInfo {
-            solver: solver.id(),
-            algorithm: solver.algorithm(),
-            kernels: 1,
-            workspace: 0,
-            detail: format!("{}, tiles of {tiles} pixels, {} threads", isa.name(), pool.threads()),
-        };
+        let info =
+            solver.info(format!("{}, tiles of {tiles} pixels, {} threads", isa.name(), pool.threads()));
         DepthwiseExecutable {
             info,
             pack: functions.pack,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fuseplan_api::{ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, Solver, TensorLayout};
 
-use super::{Depthwise, Direct, DirectGrouped};
+use super::{DEPTHWISE, DIRECT, DIRECT_GROUPED};
 use crate::device::CpuDevice;
 use crate::isa::Isa;
 use oracle::{Case, Link, Ready};
@@ -81,7 +81,7 @@ const LAYOUTS: [TensorLayout; 2] = [TensorLayout::Nchw, TensorLayout::Nhwc];
 fn check(case: Case, devices: &[Arc<CpuDevice>], exact: bool) {
     let ready = Ready::new(&case);
     for device in devices {
-        let solvers: [&dyn Solver; 3] = [&Direct, &DirectGrouped, &Depthwise];
+        let solvers: [&dyn Solver; 3] = [&DIRECT, &DIRECT_GROUPED, &DEPTHWISE];
         for solver in solvers.into_iter().filter(|s| case.is_taken(*s, device)) {
             ready.check(solver, device, exact);
         }
@@ -183,7 +183,7 @@ fn any_number_of_threads_gives_the_same_bits() {
             let case = case(shape, DataType::Float, layout).link(Link::Norm(BatchNormMode::Spatial));
             let ready = Ready::new(&case);
             for isa in 0..by_threads[0].len() {
-                let solvers: [&dyn Solver; 3] = [&Direct, &DirectGrouped, &Depthwise];
+                let solvers: [&dyn Solver; 3] = [&DIRECT, &DIRECT_GROUPED, &DEPTHWISE];
                 for solver in solvers.into_iter().filter(|s| case.is_taken(*s, &by_threads[0][isa])) {
                     let run = |devices: &Vec<_>| ready.run(&*case.load(solver, &devices[isa]), true);
                     let results: Vec<_> = by_threads.iter().map(run).collect();
@@ -199,7 +199,7 @@ fn one_executable_runs_on_many_threads_at_once() {
     for device in devices(2) {
         for layout in LAYOUTS {
             let case = case(&SHAPES[9], DataType::Float, layout).link(Link::Residual).integers();
-            let (ready, executable) = (Ready::new(&case), case.load(&Direct, &device));
+            let (ready, executable) = (Ready::new(&case), case.load(&DIRECT, &device));
             let once = || ready.compare(&ready.run(&*executable, true), true, "at once with others");
             std::thread::scope(|scope| {
                 for _ in 0..4 {

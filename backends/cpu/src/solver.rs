@@ -1,0 +1,68 @@
+//! What this backend's solvers have in common: their kernels are part of the library, so there is nothing to compile.
+
+use std::sync::Arc;
+
+use fuseplan_api::{
+    Algorithm, BackendError, Binary, BuildError, Constraint, Device, DeviceInfo, Executable, ExecutableInfo,
+    Problem, Solver,
+};
+
+use crate::device::{BACKEND, CpuDevice};
+
+/// A solver: constraints, and what runs the problems that meet them.
+#[derive(Debug)]
+pub(crate) struct CpuSolver {
+    pub(crate) id: &'static str,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) constraints: &'static [Constraint],
+    pub(crate) load: fn(&CpuSolver, &Problem, &CpuDevice) -> Arc<dyn Executable>,
+}
+
+impl CpuSolver {
+    /// What an executable of this solver says of itself.
+    pub(crate) fn info(&self, detail: String) -> ExecutableInfo {
+        ExecutableInfo { solver: self.id, algorithm: self.algorithm, kernels: 1, workspace: 0, detail }
+    }
+}
+
+impl Solver for CpuSolver {
+    fn id(&self) -> &'static str {
+        self.id
+    }
+
+    fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    fn constraints(&self) -> &'static [Constraint] {
+        self.constraints
+    }
+
+    fn compile(&self, _problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
+        Ok(Binary { solver: self.id.into(), arch: target.arch.clone(), bytes: Vec::new() })
+    }
+
+    fn load(
+        &self,
+        problem: &Problem,
+        device: &Arc<dyn Device>,
+        binary: &Binary,
+    ) -> Result<Arc<dyn Executable>, BuildError> {
+        let refuse = |reason: String| Err(BuildError::Binary { solver: self.id, reason });
+        let arch = &device.info().arch;
+        if binary.solver != self.id {
+            return refuse(format!("it was made by {}", binary.solver));
+        }
+        if binary.arch != *arch {
+            return refuse(format!("it was made for {}, the device is {arch}", binary.arch));
+        }
+        if !binary.bytes.is_empty() {
+            return refuse(format!("it holds {} bytes where none belong", binary.bytes.len()));
+        }
+        let device = device
+            .as_any()
+            .downcast_ref()
+            .ok_or(BackendError::Unsupported { backend: BACKEND, what: "a device of another backend" })?;
+        Ok((self.load)(self, problem, device))
+    }
+}
