@@ -8,12 +8,17 @@
 //! in three of a solver's cases, neighbouring architectures different ones; what is compiled for one architecture
 //! alone is always there.
 
+#[path = "../../../tests/common/problems.rs"]
+mod problems;
+
 use std::collections::HashMap;
 use std::process::Command;
 
 use fuseplan_api::*;
 use fuseplan_cuda::{CudaBackend, inspect};
 use libtest_mimic::{Arguments, Failed, Trial};
+
+use problems::{chain, conv, depthwise, element_wise, norm_relu, training};
 
 /// The first is older than the tensor cores' instructions that kernels use.
 const ARCHS: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"];
@@ -30,86 +35,13 @@ fn tf32(problem: Problem) -> Problem {
     Problem { math: MathMode::AllowTf32, ..problem }
 }
 
-fn conv(
-    data_type: DataType,
-    layout: TensorLayout,
-    lens: &[usize],
-    filters: usize,
-    taps: usize,
-    groups: usize,
-    chain: Vec<Op>,
-) -> Problem {
-    let dims = lens.len() - 2;
-    let of = |value| vec![value; dims];
-    let conv =
-        ConvolutionDescriptor::new(&of(taps / 2), &of(1), &of(1)).unwrap().with_groups(groups).unwrap();
-    let input = TensorDescriptor::with_layout(data_type, layout, lens).unwrap();
-    let weights = [&[filters, lens[1] / groups][..], &of(taps)[..]].concat();
-    let weights = TensorDescriptor::with_layout(data_type, layout, &weights).unwrap();
-    let output = conv.forward_output(&input, &weights).unwrap();
-    let ops = [vec![Op::ConvForward { conv, weights }], chain].concat();
-    Problem { input, output, ops, math: MathMode::Precise }
+/// Batch-norm for inference and ReLU.
+fn normed(layout: TensorLayout, data_type: DataType, lens: [usize; 4], mode: BatchNormMode) -> Problem {
+    element_wise(data_type, layout, lens, norm_relu(mode))
 }
 
-/// A depthwise convolution with bias and activation.
-fn depthwise(
-    data_type: DataType,
-    layout: TensorLayout,
-    lens: [usize; 4],
-    multiplier: usize,
-    taps: usize,
-    stride: usize,
-) -> Problem {
-    let channels = lens[1];
-    let conv = ConvolutionDescriptor::new_2d([taps / 2; 2], [stride; 2], [1, 1]).unwrap();
-    let conv = conv.with_groups(channels).unwrap();
-    let input = TensorDescriptor::with_layout(data_type, layout, &lens).unwrap();
-    let weights = [multiplier * channels, 1, taps, taps];
-    let weights = TensorDescriptor::with_layout(data_type, layout, &weights).unwrap();
-    let output = conv.forward_output(&input, &weights).unwrap();
-    let bias = TensorDescriptor::nchw(data_type, [1, multiplier * channels, 1, 1]).unwrap();
-    let relu = Op::ActivationForward { mode: ActivationMode::Relu };
-    let ops = vec![Op::ConvForward { conv, weights }, Op::BiasForward { bias }, relu];
-    Problem { input, output, ops, math: MathMode::Precise }
-}
-
-/// Bias, batch-norm, residual, activation.
-fn chain(output: &[usize], data_type: DataType, layout: TensorLayout, mode: ActivationMode) -> Vec<Op> {
-    let bias = |lens: &[usize]| Op::BiasForward {
-        bias: TensorDescriptor::with_layout(data_type, layout, lens).unwrap(),
-    };
-    let mut channels = vec![1; output.len()];
-    channels[1] = output[1];
-    vec![
-        bias(&channels),
-        Op::BatchNormInference { mode: BatchNormMode::Spatial },
-        bias(output),
-        Op::ActivationForward { mode },
-    ]
-}
-
-fn element_wise(layout: TensorLayout, data_type: DataType, lens: [usize; 4], mode: BatchNormMode) -> Problem {
-    let x = TensorDescriptor::with_layout(data_type, layout, &lens).unwrap();
-    let ops = vec![Op::BatchNormInference { mode }, Op::ActivationForward { mode: ActivationMode::Relu }];
-    Problem { input: x, output: x, ops, math: MathMode::Precise }
-}
-
-/// Batch-norm for training with its activation.
-fn training(
-    data_type: DataType,
-    layout: TensorLayout,
-    mode: BatchNormMode,
-    act: ActivationMode,
-    backward: bool,
-) -> Problem {
-    let x = TensorDescriptor::with_layout(data_type, layout, &[64, 16, 27, 25]).unwrap();
-    let ops = if backward {
-        vec![Op::BatchNormBackward { mode }, Op::ActivationBackward { mode: act }]
-    } else {
-        vec![Op::BatchNormForward { mode, running: true }, Op::ActivationForward { mode: act }]
-    };
-    Problem { input: x, output: x, ops, math: MathMode::Precise }
-}
+/// An image of the training cases.
+const TRAINED: [usize; 4] = [64, 16, 27, 25];
 
 fn cases() -> Vec<Case> {
     use DataType::*;
@@ -252,31 +184,31 @@ fn cases() -> Vec<Case> {
         (
             "element_wise.f16.nchw",
             "cuda.element_wise.v1",
-            element_wise(Nchw, Half, [64, 256, 55, 55], BatchNormMode::Spatial),
+            normed(Nchw, Half, [64, 256, 55, 55], BatchNormMode::Spatial),
             &["LDG.E.128", "STG.E.128"],
         ),
         (
             "element_wise.f32.nhwc",
             "cuda.element_wise.v1",
-            element_wise(Nhwc, Float, [64, 256, 55, 55], BatchNormMode::Spatial),
+            normed(Nhwc, Float, [64, 256, 55, 55], BatchNormMode::Spatial),
             &["LDG.E.128", "STG.E.128"],
         ),
         (
             "element_wise.bf16.nhwc.per_activation",
             "cuda.element_wise.v1",
-            element_wise(Nhwc, BFloat16, [64, 256, 14, 14], BatchNormMode::PerActivation),
+            normed(Nhwc, BFloat16, [64, 256, 14, 14], BatchNormMode::PerActivation),
             &["LDG.E.128", "STG.E.128"],
         ),
         (
             "element_wise.f16.nchw.planes_of_49",
             "cuda.element_wise.v1",
-            element_wise(Nchw, Half, [64, 512, 7, 7], BatchNormMode::Spatial),
+            normed(Nchw, Half, [64, 512, 7, 7], BatchNormMode::Spatial),
             &["LDG.E.128", "STG.E.128"],
         ),
         (
             "element_wise.bf16.nchw.planes_of_6",
             "cuda.element_wise.v1",
-            element_wise(Nchw, BFloat16, [64, 512, 2, 3], BatchNormMode::Spatial),
+            normed(Nchw, BFloat16, [64, 512, 2, 3], BatchNormMode::Spatial),
             &["LDG.E.128", "STG.E.128"],
         ),
         (
@@ -361,31 +293,31 @@ fn cases() -> Vec<Case> {
         (
             "training.forward.f16.nchw.spatial",
             "cuda.batch_norm_training.v1",
-            training(Half, Nchw, BatchNormMode::Spatial, ActivationMode::Relu, false),
+            training(Half, Nchw, TRAINED, BatchNormMode::Spatial, ActivationMode::Relu, false),
             &["DADD", "LDG.E.128", "STG.E.128"],
         ),
         (
             "training.forward.f16.nhwc.spatial",
             "cuda.batch_norm_training.v1",
-            training(Half, Nhwc, BatchNormMode::Spatial, ActivationMode::Relu, false),
+            training(Half, Nhwc, TRAINED, BatchNormMode::Spatial, ActivationMode::Relu, false),
             &["DADD", "LDG.E.128", "STG.E.128"],
         ),
         (
             "training.backward.bf16.nhwc.spatial",
             "cuda.batch_norm_training.v1",
-            training(BFloat16, Nhwc, BatchNormMode::Spatial, ActivationMode::Relu, true),
+            training(BFloat16, Nhwc, TRAINED, BatchNormMode::Spatial, ActivationMode::Relu, true),
             &["DADD", "LDG.E.128", "STG.E.128"],
         ),
         (
             "training.forward.bf16.nhwc.per_activation",
             "cuda.batch_norm_training.v1",
-            training(BFloat16, Nhwc, BatchNormMode::PerActivation, ActivationMode::Relu, false),
+            training(BFloat16, Nhwc, TRAINED, BatchNormMode::PerActivation, ActivationMode::Relu, false),
             &["DADD", "LDG.E.128", "STG.E.128"],
         ),
         (
             "training.backward.f32.nchw.per_activation",
             "cuda.batch_norm_training.v1",
-            training(Float, Nchw, BatchNormMode::PerActivation, ActivationMode::Relu, true),
+            training(Float, Nchw, TRAINED, BatchNormMode::PerActivation, ActivationMode::Relu, true),
             &["DADD", "LDG.E.128", "STG.E.128"],
         ),
     ]
@@ -396,17 +328,19 @@ fn wide() -> Vec<Case> {
     use DataType::*;
     use TensorLayout::*;
     let lens = [4096, 128, 56, 56];
-    let element_wise = element_wise(Nchw, Half, lens, BatchNormMode::Spatial);
-    let x = element_wise.input;
-    let forward = training(Half, Nchw, BatchNormMode::Spatial, ActivationMode::Relu, false);
     let vectors: &[&str] = &["LDG.E.128", "STG.E.128"];
     vec![
         ("direct.f16.wide", "cuda.direct.v1", conv(Half, Nhwc, &lens, 128, 3, 1, vec![]), &["FFMA"]),
-        ("element_wise.f16.wide", "cuda.element_wise.v1", element_wise, vectors),
+        (
+            "element_wise.f16.wide",
+            "cuda.element_wise.v1",
+            normed(Nchw, Half, lens, BatchNormMode::Spatial),
+            vectors,
+        ),
         (
             "training.f16.wide",
             "cuda.batch_norm_training.v1",
-            Problem { input: x, output: x, ..forward },
+            training(Half, Nchw, lens, BatchNormMode::Spatial, ActivationMode::Relu, false),
             vectors,
         ),
     ]
@@ -417,12 +351,9 @@ fn activations() -> Vec<(String, Problem)> {
     let types = [DataType::Float, DataType::Half];
     let all = types.into_iter().flat_map(|t| ActivationMode::ALL.map(|mode| (t, mode)));
     let problem = |(data_type, mode): (DataType, ActivationMode)| {
-        let x = TensorDescriptor::nchw(data_type, [2, 3, 4, 5]).unwrap();
         let ops = vec![Op::ActivationForward { mode }];
-        (
-            format!("activation.{mode}.{data_type}"),
-            Problem { input: x, output: x, ops, math: MathMode::Precise },
-        )
+        let problem = element_wise(data_type, TensorLayout::Nchw, [2, 3, 4, 5], ops);
+        (format!("activation.{mode}.{data_type}"), problem)
     };
     all.map(problem).collect()
 }
@@ -506,7 +437,8 @@ fn main() {
         trials.push(Trial::test(name, move || check("cuda.direct.v1", &problem, "sm_90a", &[])));
     }
     for mode in ActivationMode::ALL {
-        let problem = training(DataType::BFloat16, TensorLayout::Nchw, BatchNormMode::Spatial, mode, true);
+        let problem =
+            training(DataType::BFloat16, TensorLayout::Nchw, TRAINED, BatchNormMode::Spatial, mode, true);
         let check = move || check("cuda.batch_norm_training.v1", &problem, "sm_90a", &[]);
         trials.push(Trial::test(format!("gradient.{mode}"), check));
     }

@@ -7,12 +7,16 @@
 //! solver is compiled, but at least one, and other ones for another architecture.
 
 mod code_object;
+#[path = "../../../../tests/common/problems.rs"]
+mod problems;
 
 use std::collections::BTreeMap;
 
 use fuseplan_api::*;
 use fuseplan_rocm::{RocmBackend, inspect, inspect_ceilings};
 use libtest_mimic::{Arguments, Failed, Trial};
+
+use problems::{chain, conv, depthwise, element_wise, norm_relu, training};
 
 /// Architectures, the largest of each generation in full.
 const ARCHS: [&str; 8] = [
@@ -40,93 +44,6 @@ const WMMA: &str = "rocm.conv_wmma.v1";
 fn case(name: impl Into<String>, solver: &'static str, problem: Problem) -> Case {
     // Three waves of a SIMD of CDNA have so many each.
     Case { name: name.into(), solver, problem, registers: 168 }
-}
-
-fn conv(
-    data_type: DataType,
-    layout: TensorLayout,
-    lens: &[usize],
-    filters: usize,
-    taps: usize,
-    groups: usize,
-    chain: Vec<Op>,
-) -> Problem {
-    strided(data_type, layout, lens, filters, taps, groups, 1, chain)
-}
-
-#[allow(clippy::too_many_arguments, reason = "numbers of a convolution")]
-fn strided(
-    data_type: DataType,
-    layout: TensorLayout,
-    lens: &[usize],
-    filters: usize,
-    taps: usize,
-    groups: usize,
-    stride: usize,
-    chain: Vec<Op>,
-) -> Problem {
-    let dims = lens.len() - 2;
-    let of = |value| vec![value; dims];
-    let conv =
-        ConvolutionDescriptor::new(&of(taps / 2), &of(stride), &of(1)).unwrap().with_groups(groups).unwrap();
-    let input = TensorDescriptor::with_layout(data_type, layout, lens).unwrap();
-    let weights = [&[filters, lens[1] / groups][..], &of(taps)[..]].concat();
-    let weights = TensorDescriptor::with_layout(data_type, layout, &weights).unwrap();
-    let output = conv.forward_output(&input, &weights).unwrap();
-    let ops = [vec![Op::ConvForward { conv, weights }], chain].concat();
-    Problem { input, output, ops, math: MathMode::Precise }
-}
-
-/// Bias, batch-norm, residual, activation.
-fn chain(output: &[usize], data_type: DataType, layout: TensorLayout, mode: ActivationMode) -> Vec<Op> {
-    let bias = |lens: &[usize]| Op::BiasForward {
-        bias: TensorDescriptor::with_layout(data_type, layout, lens).unwrap(),
-    };
-    let mut channels = vec![1; output.len()];
-    channels[1] = output[1];
-    vec![
-        bias(&channels),
-        Op::BatchNormInference { mode: BatchNormMode::Spatial },
-        bias(output),
-        Op::ActivationForward { mode },
-    ]
-}
-
-fn element_wise(data_type: DataType, layout: TensorLayout, lens: [usize; 4], ops: Vec<Op>) -> Problem {
-    let x = TensorDescriptor::with_layout(data_type, layout, &lens).unwrap();
-    Problem { input: x, output: x, ops, math: MathMode::Precise }
-}
-
-/// A depthwise convolution with bias and activation.
-fn depthwise(
-    data_type: DataType,
-    layout: TensorLayout,
-    lens: [usize; 4],
-    multiplier: usize,
-    taps: usize,
-    stride: usize,
-) -> Problem {
-    let filters = lens[1] * multiplier;
-    let bias = TensorDescriptor::with_layout(data_type, layout, &[1, filters, 1, 1]).unwrap();
-    let chain = vec![Op::BiasForward { bias }, Op::ActivationForward { mode: ActivationMode::Relu }];
-    strided(data_type, layout, &lens, filters, taps, lens[1], stride, chain)
-}
-
-/// Batch-norm for training with its activation.
-fn training(
-    data_type: DataType,
-    layout: TensorLayout,
-    lens: [usize; 4],
-    mode: BatchNormMode,
-    act: ActivationMode,
-    backward: bool,
-) -> Problem {
-    let ops = if backward {
-        vec![Op::BatchNormBackward { mode }, Op::ActivationBackward { mode: act }]
-    } else {
-        vec![Op::BatchNormForward { mode, running: true }, Op::ActivationForward { mode: act }]
-    };
-    element_wise(data_type, layout, lens, ops)
 }
 
 /// Depthwise convolutions: name, image, filters a channel, extent of a filter, stride.
@@ -167,8 +84,7 @@ fn cases() -> Vec<Case> {
         add("direct.nhwc.depthwise", direct, conv(data_type, Nhwc, x, 64, 3, 64, vec![]));
         for mode in [BatchNormMode::Spatial, BatchNormMode::PerActivation] {
             let solver = "rocm.element_wise.v1";
-            let relu = Op::ActivationForward { mode: ActivationMode::Relu };
-            let ops = vec![Op::BatchNormInference { mode }, relu];
+            let ops = norm_relu(mode);
             let name = if mode == BatchNormMode::Spatial { "spatial" } else { "per_activation" };
             let problem = element_wise(data_type, Nchw, [64, 256, 55, 55], ops.clone());
             add(&format!("element_wise.nchw.{name}"), solver, problem);
@@ -184,8 +100,7 @@ fn cases() -> Vec<Case> {
         }
         // Planes of no whole vectors, and of less than one.
         for (name, lens) in [("planes_of_49", [64, 512, 7, 7]), ("planes_of_6", [64, 512, 2, 3])] {
-            let relu = Op::ActivationForward { mode: ActivationMode::Relu };
-            let ops = vec![Op::BatchNormInference { mode: BatchNormMode::Spatial }, relu];
+            let ops = norm_relu(BatchNormMode::Spatial);
             add(
                 &format!("element_wise.{name}"),
                 "rocm.element_wise.v1",
