@@ -15,6 +15,7 @@ mod batch_norm;
 mod convolution;
 mod environment;
 mod error;
+mod formulas;
 mod graph;
 pub mod null;
 mod problem;

@@ -9,7 +9,6 @@ mod direct;
 mod element;
 mod element_wise;
 mod epilogue;
-mod formulas;
 mod isa;
 mod pool;
 mod reference;

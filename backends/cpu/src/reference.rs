@@ -8,13 +8,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fuseplan_api::{
-    Algorithm, BatchNormMode, Executable, ExecutableInfo, Op, OpArgs, OpArgsKind, Problem, RawStream,
-    RunArgs, RunError,
+    Algorithm, BatchNormMode, DataType, Executable, ExecutableInfo, Op, OpArgs, OpArgsKind, Problem,
+    RawStream, RunArgs, RunError,
 };
 
 use crate::constraint;
 use crate::element::{Value, with_value_type};
-use crate::formulas::{activate, threshold};
 use crate::pool::Pool;
 use crate::solver::CpuSolver;
 use crate::volume::{Index, Volume, spatial};
@@ -68,7 +67,7 @@ struct Kernel<'a, T> {
     output: (*mut T, Volume),
     conv: Option<Conv<T>>,
     ops: &'a [OpArgs],
-    threshold: f64,
+    data_type: DataType,
 }
 
 // SAFETY: threads write different planes of the output, and only read everything else.
@@ -103,7 +102,7 @@ impl<'a, T: Value> Kernel<'a, T> {
             output: (args.output.cast(), executable.output),
             conv,
             ops: args.ops,
-            threshold: threshold(problem.output.data_type()),
+            data_type: problem.output.data_type(),
         }
     }
 
@@ -179,7 +178,7 @@ impl<'a, T: Value> Kernel<'a, T> {
                 scale * (x - mean) / (variance + epsilon).sqrt() + bias
             }
             (Op::ActivationForward { mode }, OpArgsKind::ActivationForward { params }) => {
-                activate(*mode, params, self.threshold, x)
+                mode.forward(params, self.data_type, x)
             }
             _ => unreachable!("arguments are of their operators' kinds"),
         }

@@ -15,13 +15,12 @@
 use std::sync::Arc;
 
 use fuseplan_api::{
-    ActivationMode, ActivationParams, Algorithm, BatchNormMode, Executable, ExecutableInfo, Op, OpArgs,
-    OpArgsKind, Problem, RawStream, RunArgs, RunError,
+    ActivationMode, ActivationParams, Algorithm, BatchNormMode, DataType, Executable, ExecutableInfo, Op,
+    OpArgs, OpArgsKind, Problem, RawStream, RunArgs, RunError,
 };
 
 use crate::constraint;
 use crate::element::{Value, with_value_type};
-use crate::formulas::{activate, activate_gradient, threshold};
 use crate::pool::Pool;
 use crate::solver::CpuSolver;
 use crate::volume::{Index, Volume};
@@ -85,7 +84,7 @@ struct Kernel<'a, T> {
     output: (*mut T, Volume),
     ops: &'a [OpArgs],
     activation: Option<(ActivationMode, &'a ActivationParams, f64)>,
-    threshold: f64,
+    data_type: DataType,
 }
 
 // SAFETY: threads write what belongs to different groups, and only read everything else.
@@ -126,7 +125,7 @@ impl<'a, T: Value> Kernel<'a, T> {
             output: (args.output.cast(), executable.output),
             ops: args.ops,
             activation,
-            threshold: threshold(problem.input.data_type()),
+            data_type: problem.input.data_type(),
         }
     }
 
@@ -206,7 +205,7 @@ impl<'a, T: Value> Kernel<'a, T> {
         for at in self.elements(group) {
             let mut y = alpha * (scale * statistics.normalised(x(at)) + bias);
             if let Some((mode, params, alpha)) = self.activation {
-                y = alpha * activate(mode, params, self.threshold, y);
+                y = alpha * mode.forward(params, self.data_type, y);
             }
             // SAFETY: as of this function; the output has the input's lengths.
             unsafe { self.store(at, y) }
@@ -244,7 +243,7 @@ impl<'a, T: Value> Kernel<'a, T> {
             let mut dy = element(self.input.0, at);
             if let Some((mode, params, alpha)) = self.activation {
                 let remade = statistics.scale * normalised + statistics.bias;
-                dy = alpha * activate_gradient(mode, params, self.threshold, remade, element(y, at), dy);
+                dy = alpha * mode.backward(params, self.data_type, remade, element(y, at), dy);
             }
             (normalised, dy)
         };

@@ -1,130 +1,123 @@
 //! Activations and their gradients in f64, one element at a time: MIOpen's formulas, word for word.
-//!
-//! Where MIOpen's words are `min` and `max`, a NaN gives the other operand, as C's `fmin` and `fmax` do.
 
-use fuseplan_api::{ActivationMode, ActivationParams, DataType};
+use crate::{ActivationMode, ActivationParams, DataType};
 
 /// What MIOpen's kernels take for zero in [`ActivationMode::Power`] and in the gradient of
-/// [`ActivationMode::Tanh`]: 1e-6 for f32 data, 1e-4 for 16-bit data.
-pub(crate) fn threshold(data_type: DataType) -> f64 {
+/// [`ActivationMode::Tanh`]: more of 16-bit data.
+fn zero(data_type: DataType) -> f64 {
     if data_type == DataType::Float { 1e-6 } else { 1e-4 }
 }
 
-/// The activation of `x`.
-pub(crate) fn activate(mode: ActivationMode, params: &ActivationParams, threshold: f64, x: f64) -> f64 {
-    let ActivationParams { alpha, beta, gamma } = *params;
-    match mode {
-        ActivationMode::Pasthru => x,
-        ActivationMode::Logistic => 1.0 / (1.0 + (-x).exp()),
-        ActivationMode::Tanh => beta * (alpha * x).tanh(),
-        ActivationMode::Relu => {
-            if x > 0.0 {
-                x
-            } else {
-                0.0
+impl ActivationMode {
+    /// The activation of `x`, an element of a tensor of this type, by the mode's formula as MIOpen has it.
+    ///
+    /// Where the formula's words are `min` and `max`, a NaN gives the other operand, as C's `fmin` and `fmax` do.
+    pub fn forward(self, params: &ActivationParams, data_type: DataType, x: f64) -> f64 {
+        let ActivationParams { alpha, beta, gamma } = *params;
+        match self {
+            ActivationMode::Pasthru => x,
+            ActivationMode::Logistic => 1.0 / (1.0 + (-x).exp()),
+            ActivationMode::Tanh => beta * (alpha * x).tanh(),
+            ActivationMode::Relu => {
+                if x > 0.0 {
+                    x
+                } else {
+                    0.0
+                }
             }
-        }
-        ActivationMode::SoftRelu => x.max(0.0) + (-x.abs()).exp().ln_1p(),
-        ActivationMode::Abs => x.abs(),
-        ActivationMode::Power => {
-            let base = alpha + beta * x;
-            if base <= threshold { 0.0 } else { base.powf(gamma) }
-        }
-        ActivationMode::ClippedRelu => alpha.min(x.max(0.0)),
-        ActivationMode::LeakyRelu => {
-            if x > 0.0 {
-                x
-            } else {
-                alpha * x
+            ActivationMode::SoftRelu => x.max(0.0) + (-x.abs()).exp().ln_1p(),
+            ActivationMode::Abs => x.abs(),
+            ActivationMode::Power => {
+                let base = alpha + beta * x;
+                if base <= zero(data_type) { 0.0 } else { base.powf(gamma) }
             }
-        }
-        ActivationMode::Elu => {
-            if x > 0.0 {
-                x
-            } else {
-                alpha * x.exp_m1()
+            ActivationMode::ClippedRelu => alpha.min(x.max(0.0)),
+            ActivationMode::LeakyRelu => {
+                if x > 0.0 {
+                    x
+                } else {
+                    alpha * x
+                }
             }
+            ActivationMode::Elu => {
+                if x > 0.0 {
+                    x
+                } else {
+                    alpha * x.exp_m1()
+                }
+            }
+            ActivationMode::Clamp => alpha.max(beta.min(x)),
         }
-        ActivationMode::Clamp => alpha.max(beta.min(x)),
-        other => unreachable!("a solver accepted {other}"),
     }
-}
 
-/// The gradient with respect to `x`, the activation's input, given `y`, its output, and `dy`, the gradient
-/// with respect to `y`.
-///
-/// As in MIOpen, the gradient of [`ActivationMode::Power`] leaves `dy` out: it is the bare derivative
-/// `β·γ·y / (α + β·x)`. That is MIOpen's fault, kept so that both compute the same numbers.
-pub(crate) fn activate_gradient(
-    mode: ActivationMode,
-    params: &ActivationParams,
-    threshold: f64,
-    x: f64,
-    y: f64,
-    dy: f64,
-) -> f64 {
-    let ActivationParams { alpha, beta, gamma } = *params;
-    match mode {
-        ActivationMode::Pasthru => dy,
-        ActivationMode::Logistic => dy * y * (1.0 - y),
-        ActivationMode::Tanh => {
-            if beta.abs() <= threshold {
-                0.0
-            } else {
-                dy * alpha * (beta - y * y / beta)
+    /// The gradient with respect to `x`, the activation's input, an element of a tensor of this type, given `y`, its
+    /// output, and `dy`, the gradient with respect to `y`.
+    ///
+    /// As in MIOpen, the gradient of [`ActivationMode::Power`] leaves `dy` out: it is the bare derivative
+    /// `β·γ·y / (α + β·x)`. That is MIOpen's fault, kept so that both compute the same numbers.
+    pub fn backward(self, params: &ActivationParams, data_type: DataType, x: f64, y: f64, dy: f64) -> f64 {
+        let ActivationParams { alpha, beta, gamma } = *params;
+        match self {
+            ActivationMode::Pasthru => dy,
+            ActivationMode::Logistic => dy * y * (1.0 - y),
+            ActivationMode::Tanh => {
+                if beta.abs() <= zero(data_type) {
+                    0.0
+                } else {
+                    dy * alpha * (beta - y * y / beta)
+                }
+            }
+            ActivationMode::Relu => {
+                if x > 0.0 {
+                    dy
+                } else {
+                    0.0
+                }
+            }
+            ActivationMode::SoftRelu => {
+                let e = x.min(50.0).exp();
+                dy * e / (1.0 + e)
+            }
+            ActivationMode::Abs => {
+                if x > 0.0 {
+                    dy
+                } else {
+                    -dy
+                }
+            }
+            ActivationMode::Power => {
+                let base = alpha + beta * x;
+                if base <= zero(data_type) { 0.0 } else { beta * gamma * y / base }
+            }
+            ActivationMode::ClippedRelu => {
+                if x > 0.0 && x <= alpha {
+                    dy
+                } else {
+                    0.0
+                }
+            }
+            ActivationMode::LeakyRelu => {
+                if x > 0.0 {
+                    dy
+                } else {
+                    alpha * dy
+                }
+            }
+            ActivationMode::Elu => {
+                if x > 0.0 {
+                    dy
+                } else {
+                    dy * (y + alpha)
+                }
+            }
+            ActivationMode::Clamp => {
+                if x > alpha && x <= beta {
+                    dy
+                } else {
+                    0.0
+                }
             }
         }
-        ActivationMode::Relu => {
-            if x > 0.0 {
-                dy
-            } else {
-                0.0
-            }
-        }
-        ActivationMode::SoftRelu => {
-            let e = x.min(50.0).exp();
-            dy * e / (1.0 + e)
-        }
-        ActivationMode::Abs => {
-            if x > 0.0 {
-                dy
-            } else {
-                -dy
-            }
-        }
-        ActivationMode::Power => {
-            let base = alpha + beta * x;
-            if base <= threshold { 0.0 } else { beta * gamma * y / base }
-        }
-        ActivationMode::ClippedRelu => {
-            if x > 0.0 && x <= alpha {
-                dy
-            } else {
-                0.0
-            }
-        }
-        ActivationMode::LeakyRelu => {
-            if x > 0.0 {
-                dy
-            } else {
-                alpha * dy
-            }
-        }
-        ActivationMode::Elu => {
-            if x > 0.0 {
-                dy
-            } else {
-                dy * (y + alpha)
-            }
-        }
-        ActivationMode::Clamp => {
-            if x > alpha && x <= beta {
-                dy
-            } else {
-                0.0
-            }
-        }
-        other => unreachable!("a solver accepted {other}"),
     }
 }
 
@@ -136,7 +129,7 @@ mod tests {
 
     fn check(mode: ActivationMode, [alpha, beta, gamma]: [f64; 3], pairs: &[(f64, f64)]) {
         for &(x, y) in pairs {
-            let found = activate(mode, &ActivationParams::new(alpha, beta, gamma), 1e-6, x);
+            let found = mode.forward(&ActivationParams::new(alpha, beta, gamma), DataType::Float, x);
             let close = (found - y).abs() <= 4.0 * f64::EPSILON * y.abs();
             assert!(close || found == y || found.is_nan() && y.is_nan(), "{mode}({x}) = {found}, not {y}");
         }
@@ -176,7 +169,7 @@ mod tests {
     fn sixteen_bit_data_has_the_coarser_threshold() {
         let power = |data_type| {
             let params = ActivationParams::new(0.0, 1.0, 1.0);
-            activate(ActivationMode::Power, &params, threshold(data_type), 5e-5)
+            ActivationMode::Power.forward(&params, data_type, 5e-5)
         };
         assert_eq!(power(DataType::Float), 5e-5);
         assert_eq!(power(DataType::Half), 0.0);
@@ -189,12 +182,12 @@ mod tests {
         for mode in ActivationMode::ALL {
             // Away from the corners at 0, α, β and where POWER starts.
             for x in [-2.0, -0.3, 0.4, 0.6, 1.1, 1.4, 2.0] {
-                let y = |x| activate(mode, &params, 1e-6, x);
+                let y = |x| mode.forward(&params, DataType::Float, x);
                 let h = 1e-6;
                 let slope = (y(x + h) - y(x - h)) / (2.0 * h);
                 // POWER's has no dy, as in MIOpen.
                 let dy = if mode == ActivationMode::Power { 1.0 } else { -3.0 };
-                let found = activate_gradient(mode, &params, 1e-6, x, y(x), dy);
+                let found = mode.backward(&params, DataType::Float, x, y(x), dy);
                 assert!((found - dy * slope).abs() < 1e-7, "{mode}'({x}) = {found}, not {}", dy * slope);
             }
         }
@@ -202,8 +195,8 @@ mod tests {
 
     #[test]
     fn gradients_at_corners_are_miopens() {
-        let at = |mode, alpha, beta, x| {
-            activate_gradient(mode, &ActivationParams::new(alpha, beta, 2.0), 1e-6, x, 0.5, 7.0)
+        let at = |mode: ActivationMode, alpha, beta, x| {
+            mode.backward(&ActivationParams::new(alpha, beta, 2.0), DataType::Float, x, 0.5, 7.0)
         };
         assert_eq!(at(ActivationMode::Relu, 0.0, 0.0, 0.0), 0.0);
         assert_eq!(at(ActivationMode::Abs, 0.0, 0.0, 0.0), -7.0);
