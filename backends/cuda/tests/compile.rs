@@ -6,13 +6,15 @@
 //! cases are ignored with the reason. The instructions are read with `nvdisasm` where that is on the `PATH`.
 //! With `REQUIRE_NVRTC=1` a missing compiler is a failure. With `FUSEPLAN_TEST_EVERY=3` each architecture gets one
 //! in three of a solver's cases, neighbouring architectures different ones; what is compiled for one architecture
-//! alone is always there.
+//! alone is always there. `FUSEPLAN_TEST_SHOW=1` prints how long each took; with `--test-threads=1`
+//! none waits for another.
 
 #[path = "../../../tests/common/problems.rs"]
 mod problems;
 
 use std::collections::HashMap;
 use std::process::Command;
+use std::time::Instant;
 
 use fuseplan_api::*;
 use fuseplan_cuda::{CudaBackend, inspect};
@@ -363,8 +365,12 @@ fn check(solver: &str, problem: &Problem, arch: &str, wanted: &[&str]) -> Result
     let target = CudaBackend.target(arch)?;
     let found = CudaBackend.solvers().iter().find(|found| found.id() == solver).ok_or("no such solver")?;
     found.applies(problem, &target).map_err(|refusal| refusal.to_string())?;
+    let start = Instant::now();
     let (kernel, compiled) =
         inspect(solver, problem, arch).unwrap().map_err(|failure| format!("{failure:?}"))?;
+    if std::env::var_os("FUSEPLAN_TEST_SHOW").is_some() {
+        println!("{solver} {arch}: {} ms, {}", start.elapsed().as_millis(), kernel.detail);
+    }
     if kernel.geometry.shared as usize > target.local_memory {
         return Err(format!(
             "{} for {arch}: {} bytes of shared memory",
