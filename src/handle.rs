@@ -269,7 +269,6 @@ impl Handle {
     }
 
     /// The same device with another stream of it.
-    #[cfg(feature = "cuda")]
     pub(crate) fn on_stream(&self, stream: Stream) -> Self {
         Handle::with(self.context.clone(), stream)
     }
