@@ -80,14 +80,27 @@ fn version(include: &str) -> Result<String, Box<dyn Error>> {
 }
 
 /// Whether two files agree. Between versions one may have more constants than the other, and pointers may be
-/// to constants or not, but nothing else may differ.
+/// to constants or not; everything else is the same, in the same order.
 fn agree(ours: &str, theirs: &str) -> bool {
+    fn parts(text: &str) -> (String, HashSet<String>) {
+        let (mut rest, mut constants, mut constant) = (String::new(), HashSet::new(), String::new());
+        for line in text.lines().skip(1).map(|line| line.replace("*mut ", "*const ")) {
+            if constant.is_empty() && !line.trim_start().starts_with("pub const ") {
+                rest += line.trim();
+                rest += "\n";
+                continue;
+            }
+            constant += line.trim();
+            if constant.ends_with(';') {
+                constants.insert(std::mem::take(&mut constant));
+            }
+        }
+        (rest, constants)
+    }
     let first = |text: &str| text.lines().next().unwrap_or_default().to_string();
-    let lines = |text: &str| {
-        text.lines().skip(1).map(|line| line.replace("*mut ", "*const ")).collect::<HashSet<_>>()
-    };
-    let (a, b) = (lines(ours), lines(theirs));
-    ours == theirs || first(ours) != first(theirs) && (a.is_subset(&b) || b.is_subset(&a))
+    let ((a, a_constants), (b, b_constants)) = (parts(ours), parts(theirs));
+    let nested = a_constants.is_subset(&b_constants) || b_constants.is_subset(&a_constants);
+    ours == theirs || first(ours) != first(theirs) && a == b && nested
 }
 
 fn generate(

@@ -40,6 +40,14 @@ pub enum LoadError {
         /// What was there and could not be loaded, and why; mostly empty.
         found: String,
     },
+    /// It does not say which version it is.
+    #[error("{library}: hipRuntimeGetVersion failed ({code})")]
+    Version {
+        /// The library's file.
+        library: String,
+        /// The runtime's number.
+        code: u32,
+    },
     /// It lacks a function.
     #[error("{library} has not every function that is needed, which HIP 6.0 and later have: {reason}")]
     Incomplete {
@@ -107,24 +115,24 @@ fn find_runtime() -> Result<Runtime, LoadError> {
         .iter()
         .find_map(|name| loaded(name))
         .or_else(|| look(&folders.before, &names, &mut found))
-        .or_else(|| names.iter().find_map(|name| keep(Path::new(name)).ok()))
+        .or_else(|| names.iter().find_map(|name| by_name(name, &mut found)))
         .or_else(|| look(&folders.after, &names, &mut found));
-    let Some(library) = library else {
+    let Some((library, file)) = library else {
         let places: Vec<_> = [&folders.before[..], &folders.after[..]].concat();
         return Err(missing("the HIP runtime", &names, "the process, the loader's folders", &places, &found));
     };
     type Version = unsafe extern "C" fn(*mut i32) -> hipError_t;
     // SAFETY: the function has this type in every version.
     let get = unsafe { library.get::<Version>(b"hipRuntimeGetVersion\0") };
-    let get = match get {
-        Ok(get) => get,
-        Err(error) => return Err(incomplete(Path::new(names[0].as_str()), error.to_string())),
-    };
-    let (file, mut version) = (file_of(*get as *const ()), 0);
+    let get = get.map_err(|error| incomplete(&file, error.to_string()))?;
+    let (file, mut version) = (file_of(*get as *const ()).unwrap_or(file.clone()), 0);
     // SAFETY: the function writes the number; it needs no device.
-    unsafe { get(&mut version) };
+    let result = unsafe { get(&mut version) };
+    if result != hipError_t::hipSuccess {
+        return Err(LoadError::Version { library: file.display().to_string(), code: result.0 });
+    }
     std::mem::forget(library);
-    Ok(Runtime { file: file.unwrap_or_else(|| names[0].clone().into()), version })
+    Ok(Runtime { file, version })
 }
 
 fn find_compiler() -> Result<Hiprtc, LoadError> {
@@ -137,15 +145,15 @@ fn find_compiler() -> Result<Hiprtc, LoadError> {
     folders.retain(|folder| folder.is_absolute());
     folders.dedup();
     let mut found = Vec::new();
+    // One that the process has already is of the runtime's version if its name says so.
     let library = look(&folders, &names, &mut found)
-        .or_else(|| names.iter().find_map(|name| loaded(name)))
-        .or_else(|| (major < 7).then(|| keep(&runtime.file).ok()).flatten());
-    let Some(library) = library else {
+        .or_else(|| loaded(&names[0]))
+        .or_else(|| (major < 7).then(|| keep_or(&runtime.file, &mut found)).flatten());
+    let Some((library, file)) = library else {
         return Err(missing("the run-time compiler hiprtc", &names, "the process", &folders, &found));
     };
     // SAFETY: the functions have the types of HIP's headers, which did not change from HIP 5 on.
-    unsafe { Hiprtc::from_library(library) }
-        .map_err(|error| incomplete(Path::new(names[0].as_str()), error.to_string()))
+    unsafe { Hiprtc::from_library(library) }.map_err(|error| incomplete(&file, error.to_string()))
 }
 
 fn missing(
@@ -199,16 +207,33 @@ fn subfolders(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     entries.filter(|entry| fits(&entry.file_name())).map(|entry| entry.path()).collect()
 }
 
+/// A library and its file, or its name where it was found by that.
+type Found = (Library, PathBuf);
+
 /// The first of the files that there is and can be loaded; notes why others cannot.
-fn look(folders: &[PathBuf], names: &[String], notes: &mut Vec<String>) -> Option<Library> {
-    let files = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name)));
-    for file in files.filter(|file| file.exists()) {
-        match keep(&file) {
-            Ok(library) => return Some(library),
-            Err(reason) => notes.push(format!("{} could not be loaded: {reason}", file.display())),
+fn look(folders: &[PathBuf], names: &[String], notes: &mut Vec<String>) -> Option<Found> {
+    let mut files = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name)));
+    files.find_map(|file| if file.exists() { keep_or(&file, notes) } else { None })
+}
+
+/// What the system's loader finds by a name. One that it finds and cannot load is noted; on Linux it says which.
+fn by_name(name: &str, notes: &mut Vec<String>) -> Option<Found> {
+    let mut reasons = Vec::new();
+    let found = keep_or(Path::new(name), &mut reasons);
+    let absent = format!("{name} could not be loaded: {name}: cannot open shared object file");
+    notes.extend(reasons.into_iter().filter(|text| cfg!(target_os = "linux") && !text.starts_with(&absent)));
+    found
+}
+
+/// [`keep`], or a note of why not.
+fn keep_or(file: &Path, notes: &mut Vec<String>) -> Option<Found> {
+    match keep(file) {
+        Ok(library) => Some((library, file.to_path_buf())),
+        Err(reason) => {
+            notes.push(format!("{} could not be loaded: {reason}", file.display()));
+            None
         }
     }
-    None
 }
 
 /// Loads a library once more than it will be unloaded, so that it stays.
@@ -221,17 +246,17 @@ fn keep(file: &Path) -> Result<Library, String> {
 
 /// A library that the process has already.
 #[cfg(target_os = "linux")]
-fn loaded(name: &str) -> Option<Library> {
+fn loaded(name: &str) -> Option<Found> {
     use libloading::os::unix;
     let flags = libc::RTLD_NOLOAD | libc::RTLD_NOW;
     // SAFETY: nothing is loaded, so nothing runs.
     let library = unsafe { unix::Library::open(Some(name), flags) };
-    library.ok().map(Library::from)
+    Some((Library::from(library.ok()?), name.into()))
 }
 
 /// Other systems give what is loaded already without being asked to.
 #[cfg(not(target_os = "linux"))]
-fn loaded(_name: &str) -> Option<Library> {
+fn loaded(_name: &str) -> Option<Found> {
     None
 }
 
@@ -273,7 +298,7 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn loaded_libraries_are_found_with_their_files() {
-        let library = loaded("libc.so.6").unwrap();
+        let (library, _) = loaded("libc.so.6").unwrap();
         // SAFETY: the address is not called.
         let malloc = unsafe { library.get::<unsafe extern "C" fn()>(b"malloc\0") }.unwrap();
         assert!(file_of(*malloc as *const ()).unwrap().is_absolute());
@@ -292,5 +317,20 @@ mod tests {
         );
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(notes.len() == 1 && notes[0].contains("libfake.so could not be loaded: "), "{notes:?}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_is_nowhere_is_not_noted() {
+        let mut notes = Vec::new();
+        assert!(by_name("libnever-made.so", &mut notes).is_none());
+        assert!(notes.is_empty(), "{notes:?}");
+        assert!(by_name("libc.so.6", &mut notes).is_some());
+        // A file that the loader's search ends at, and that is no library.
+        assert!(by_name("/proc/self/status", &mut notes).is_none());
+        assert!(
+            notes.len() == 1 && notes[0].starts_with("/proc/self/status could not be loaded: "),
+            "{notes:?}"
+        );
     }
 }

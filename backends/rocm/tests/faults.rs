@@ -79,7 +79,10 @@ fn everything(number: usize) -> Result<(), String> {
     let weights = Buffer::new(memory, (16 + number) * 16 * 4).map_err(words)?;
     let output = Buffer::new(memory, problem.output.bytes()).map_err(words)?;
     // SAFETY: the memory has as many bytes.
-    unsafe { memory.copy_in(input.pointer, &vec![1; input.bytes], &stream) }.map_err(words)?;
+    unsafe {
+        memory.copy_in(input.pointer, &vec![1; input.bytes], &stream).map_err(words)?;
+        memory.zero(output.pointer, output.bytes, &stream).map_err(words)?;
+    }
     let kind = OpArgsKind::ConvForward { weights: weights.pointer, prepared: None };
     let ops = [OpArgs { alpha: 1.0, beta: 0.0, kind }];
     let args =
@@ -98,10 +101,12 @@ fn everything(number: usize) -> Result<(), String> {
     .map_err(|error| error.to_string())?;
     let ceilings = device.ceilings(DataType::Half).map_err(words)?;
     assert!(ceilings.flops > 0.0 && ceilings.bytes > 0.0, "{ceilings:?}");
-    let mut bytes = vec![0; input.bytes];
-    // SAFETY: the memory was filled above.
-    unsafe { memory.copy_out(&mut bytes, input.pointer, &stream) }.map_err(words)?;
-    assert!(bytes.iter().all(|&byte| byte == 1));
+    for (buffer, value) in [(&input, 1), (&output, 0)] {
+        let mut bytes = vec![9; buffer.bytes];
+        // SAFETY: the memory was filled above.
+        unsafe { memory.copy_out(&mut bytes, buffer.pointer, &stream) }.map_err(words)?;
+        assert!(bytes.iter().all(|&byte| byte == value));
+    }
     Ok(())
 }
 
@@ -132,7 +137,7 @@ fn every_failure_is_an_error(fake: &Fake) -> Result<(), Failed> {
     let mut functions = calls.clone();
     functions.sort();
     functions.dedup();
-    assert!(functions.len() >= 38, "{functions:?}");
+    assert!(functions.len() >= 39, "{functions:?}");
     let mut number = 1;
     for function in &functions {
         for nth in 0..calls.iter().filter(|call| *call == function).count() {
@@ -255,6 +260,13 @@ fn elsewhere(folder: &Path, environment: &[(&str, &str)]) -> String {
     text
 }
 
+/// The file of a library that every process has.
+fn c_library() -> Result<String, Failed> {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let mut files = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+    Ok(files.find(|file| file.contains("libc.so") || file.contains("libc-")).ok_or("no C library")?.into())
+}
+
 /// Asks for everything that needs no device and prints the answers.
 fn child() {
     let found = RocmBackend.discover();
@@ -302,6 +314,20 @@ fn what_is_found_is_said(folder: &Path) -> Result<(), Failed> {
     );
     has(&text, "gfx90a: Err(\"rocm: not available: the run-time compiler hiprtc");
     has(&text, "open: Ok(())");
+    let text = elsewhere(folder, &[("FAKE_HIP_VERSION", "none")]);
+    has(&text, "lib/libamdhip64.so.7: hipRuntimeGetVersion failed (3)");
+    // A library that is another one, and a compiler that is.
+    let other = folder.join("other");
+    std::fs::create_dir_all(other.join("lib"))?;
+    std::os::unix::fs::symlink(c_library()?, other.join("lib/libamdhip64.so.7"))?;
+    let text = elsewhere(&other, &[]);
+    has(&text, "other/lib/libamdhip64.so.7 has not every function that is needed, ");
+    has(&text, "hipRuntimeGetVersion");
+    std::fs::remove_file(lone.join("lib/libhiprtc.so.6"))?;
+    std::os::unix::fs::symlink(c_library()?, lone.join("lib/libhiprtc.so.7"))?;
+    let text = elsewhere(&lone, &[]);
+    has(&text, "lone/lib/libhiprtc.so.7 has not every function that is needed, ");
+    has(&text, "hiprtc");
     // No library at all under the right name.
     let empty = folder.join("empty");
     std::fs::create_dir_all(empty.join("lib"))?;

@@ -108,9 +108,12 @@ functions! {
     }
 
     fn hipRuntimeGetVersion(version: *mut c_int) {
-        let text = std::env::var("FAKE_HIP_VERSION").ok();
+        let said = match std::env::var("FAKE_HIP_VERSION") {
+            Ok(text) => text.parse().map_err(|_| hipError_t::hipErrorNotInitialized)?,
+            Err(_) => 70_253_211,
+        };
         // SAFETY: as HIP's.
-        unsafe { put(version, text.and_then(|text| text.parse().ok()).unwrap_or(70_253_211)) }
+        unsafe { put(version, said) }
     }
 
     fn hipGetDeviceCount(count: *mut c_int) {
