@@ -115,8 +115,8 @@ impl RocmDevice {
     }
 }
 
-/// The modules that a device has loaded. They stay as long as the device or a kernel of it is in use: work in
-/// some stream may still need one when its plan is gone, and unloading does not wait.
+/// The modules that a device has loaded. They stay as long as the device, a kernel of it or a graph is in use: work
+/// in some stream may still need one when its plan is gone, and unloading does not wait.
 #[derive(Debug)]
 pub(crate) struct Modules {
     pub(crate) context: Context,
@@ -137,9 +137,10 @@ impl Modules {
             Entry::Occupied(module) => Ok(module.get().0),
             Entry::Vacant(place) => {
                 let _entered = self.context.enter()?;
-                let mut module = ptr::null_mut();
-                // SAFETY: the image is a whole code object, which the runtime checks and copies.
-                unsafe { call!(self.context.hip, hipModuleLoadData(&mut module, image.as_ptr().cast())) }?;
+                let (mut module, image) = (ptr::null_mut(), place.key().as_ptr());
+                // SAFETY: the image is a whole code object, as the compiler made it. The runtime may keep its address:
+                // it is the table's own copy, which stays until the module is unloaded.
+                unsafe { call!(self.context.hip, hipModuleLoadData(&mut module, image.cast())) }?;
                 Ok(place.insert(Module(module)).0)
             }
         }
@@ -203,7 +204,7 @@ impl Device for RocmDevice {
     }
 
     fn graphs(&self) -> Option<Arc<dyn GraphDriver>> {
-        Some(Arc::new(self.context))
+        Some(self.modules.clone())
     }
 
     fn as_any(&self) -> &dyn Any {
