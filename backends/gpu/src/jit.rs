@@ -42,7 +42,11 @@ pub trait Planner: Solver {
 
 impl<R: Runtime> Planner for JitSolver<R> {
     fn kernel(&self, problem: &Problem, arch: &str) -> Kernel {
-        (self.plan)(problem, arch)
+        let mut kernel = (self.plan)(problem, arch);
+        if let Some(estimate) = R::estimate(self.id, problem, arch) {
+            kernel.detail = format!("{}; {estimate}", kernel.detail);
+        }
+        kernel
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use fuseplan_api::{BackendError, DataType, Device, RawStream};
+use fuseplan_api::{BackendError, DataType, Device, Problem, RawStream};
 
 use crate::{Geometry, Probe};
 
@@ -20,6 +20,11 @@ pub trait Runtime: Debug + Send + Sync + 'static {
 
     /// What computes in f32, f16 or bf16 on an architecture, by the instruction that the backend's kernels use.
     fn products(data_type: DataType, arch: &str) -> Probe;
+
+    /// What is expected of a solver's kernel on paper, to be told with it and labelled as an estimate.
+    fn estimate(_solver: &'static str, _problem: &Problem, _arch: &str) -> Option<String> {
+        None
+    }
 
     /// Compiles a kernel's text for an architecture; no device is needed.
     ///

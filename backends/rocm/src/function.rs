@@ -4,13 +4,13 @@ use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use fuseplan_api::{BackendError, DataType, Device, RawStream};
+use fuseplan_api::{BackendError, DataType, Device, Problem, RawStream};
 use fuseplan_gpu::{CompileFailure, Function, Geometry, Kernel, Probe, Resources, Runtime};
 use fuseplan_hip_sys::{hipFunction_attribute as Attribute, hipFunction_t};
 
 use crate::device::Modules;
 use crate::driver::call;
-use crate::{BACKEND, RocmDevice, arch, ceilings, compiler};
+use crate::{BACKEND, RocmDevice, arch, ceilings, compiler, estimate, solvers};
 
 /// The ROCm runtime of the shared solvers: hiprtc and HIP.
 #[derive(Debug)]
@@ -27,6 +27,10 @@ impl Runtime for Rocm {
 
     fn products(data_type: DataType, arch: &str) -> Probe {
         ceilings::products(data_type, arch)
+    }
+
+    fn estimate(solver: &'static str, problem: &Problem, arch: &str) -> Option<String> {
+        estimate::shortest(problem, arch, solvers::on_matrix_cores(solver))
     }
 
     fn compile(source: &str, arch: &str) -> Result<Arc<[u8]>, CompileFailure> {

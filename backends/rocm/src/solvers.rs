@@ -1,12 +1,11 @@
 //! The solvers.
 
-use fuseplan_api::{Algorithm, Problem, Solver};
+use fuseplan_api::{Algorithm, Solver};
 use fuseplan_gpu::{
-    DATA_TYPE, GEMM, INFERENCE, JitSolver, Kernel, MainLoop, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS,
-    SPAN, Tile, ffma, implicit_gemm, upcast,
+    DATA_TYPE, GEMM, INFERENCE, JitSolver, MainLoop, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN,
+    Tile, ffma, implicit_gemm, upcast,
 };
 
-use crate::estimate;
 use crate::function::Rocm;
 use crate::matrix::{HAS_MFMA, HAS_WMMA, mfma, wmma};
 
@@ -23,14 +22,14 @@ static MFMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_mfma.v1",
     Algorithm::ImplicitGemm,
     &[HAS_MFMA, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
-    |problem, arch| on_matrix_cores(problem, arch, &mfma()),
+    |problem, arch| implicit_gemm(Rocm::VENDOR, problem, &mfma(), Rocm::units(arch)),
 );
 
 static WMMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_wmma.v1",
     Algorithm::ImplicitGemm,
     &[HAS_WMMA, SIXTEEN_BITS, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
-    |problem, arch| on_matrix_cores(problem, arch, &wmma()),
+    |problem, arch| implicit_gemm(Rocm::VENDOR, problem, &wmma(), Rocm::units(arch)),
 );
 
 static FFMA: JitSolver<Rocm> = JitSolver::new(
@@ -46,13 +45,9 @@ static BATCH_NORM: JitSolver<Rocm> = JitSolver::batch_norm("rocm.batch_norm_trai
 
 static DIRECT: JitSolver<Rocm> = JitSolver::direct("rocm.direct.v1");
 
-/// An implicit matrix product, with the time that it cannot beat among the choices made.
-fn on_matrix_cores(problem: &Problem, arch: &str, main_loop: &MainLoop) -> Kernel {
-    let mut kernel = implicit_gemm(Rocm::VENDOR, problem, main_loop, Rocm::units(arch));
-    if let Some(shortest) = estimate::shortest(problem, arch) {
-        kernel.detail = format!("{}; {shortest}", kernel.detail);
-    }
-    kernel
+/// Whether a solver multiplies on matrix cores.
+pub(crate) fn on_matrix_cores(solver: &str) -> bool {
+    [MFMA.id(), WMMA.id()].contains(&solver)
 }
 
 /// The shared main loop in f32; its sums of a tile fit 64 KiB of shared memory.
@@ -75,7 +70,7 @@ mod tests {
     use super::*;
     use crate::RocmBackend;
     use fuseplan_api::{
-        ActivationMode, Backend, ConvolutionDescriptor, DataType, MathMode, Op, TensorDescriptor,
+        ActivationMode, Backend, ConvolutionDescriptor, DataType, MathMode, Op, Problem, TensorDescriptor,
     };
 
     /// The solvers that take a convolution of as many channels, with ReLU behind it.
