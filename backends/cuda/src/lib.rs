@@ -65,8 +65,9 @@ impl Backend for CudaBackend {
     }
 }
 
-/// The text of a solver's kernel for a problem that it takes, and what the compiler makes of it for an
-/// architecture: for looking at kernels with no device. `None` for an id that is no solver's.
+/// The text of a solver's kernel for a problem, and what the compiler makes of it for an architecture: for looking
+/// at kernels with no device. `None` for an id that is no solver's, an architecture that is not known, or a problem
+/// that the solver does not take.
 ///
 /// # Errors
 /// NVRTC is missing, or refuses.
@@ -75,7 +76,9 @@ pub fn inspect(
     problem: &Problem,
     arch: &str,
 ) -> Option<Result<(Kernel, Compiled), CompileFailure>> {
-    let kernel = solvers::PLANNERS.into_iter().find(|planner| planner.id() == solver)?.kernel(problem, arch);
+    let planner = solvers::PLANNERS.into_iter().find(|planner| planner.id() == solver)?;
+    planner.applies(problem, &arch::target(arch).ok()?).ok()?;
+    let kernel = planner.kernel(problem, arch);
     let compiled = compiler::compile(&kernel.source, arch);
     Some(compiled.map(|compiled| (kernel, compiled)))
 }

@@ -98,11 +98,16 @@ fn translate(source: &str, arch: &str) -> Result<Compiled, CompileFailure> {
         );
         check(compiler, "hiprtcCreateProgram", made, "")?;
         let result = compiler.hiprtcCompileProgram(program.raw, options.len() as i32, options.as_ptr());
-        let log = log(&program)?;
-        if result == hiprtcResult::HIPRTC_ERROR_COMPILATION {
-            return Err(CompileFailure::Log(log));
+        // What is wrong with the text matters more than a log that cannot be had.
+        let log = log(&program);
+        if result == hiprtcResult::HIPRTC_ERROR_COMPILATION
+            && let Ok(log) = &log
+            && !log.is_empty()
+        {
+            return Err(CompileFailure::Log(log.clone()));
         }
-        check(compiler, "hiprtcCompileProgram", result, &log)?;
+        check(compiler, "hiprtcCompileProgram", result, log.as_deref().unwrap_or_default())?;
+        let log = log?;
         let mut bytes = 0;
         check(compiler, "hiprtcGetCodeSize", compiler.hiprtcGetCodeSize(program.raw, &mut bytes), "")?;
         let mut code = vec![0u8; bytes];
