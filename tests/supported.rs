@@ -174,7 +174,7 @@ fn all_that_miopen_fuses_is_fused() {
         assert_eq!(comparison.rows.len(), 20);
         for row in comparison.rows {
             assert!(row.theirs.is_empty(), "{arch} {}: {:?}", row.operators, row.theirs);
-            assert!(row.ours > 0, "{arch} {}", row.operators);
+            assert!(!row.ours.is_empty(), "{arch} {}", row.operators);
             if ["NA", "FA", "GH"].contains(&row.operators) {
                 assert!(!row.both.is_empty(), "{arch} {}", row.operators);
             }

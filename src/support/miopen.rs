@@ -123,7 +123,7 @@ pub struct ComparisonRow {
     /// Combinations of data type, layout and kind of convolution that both fuse, written shortly.
     pub both: Vec<String>,
     /// Combinations that only fuseplan fuses.
-    pub ours: usize,
+    pub ours: Vec<String>,
     /// Combinations that only MIOpen fuses.
     pub theirs: Vec<String>,
 }
@@ -153,12 +153,12 @@ pub fn beside_miopen(target: &Target) -> Result<Option<Comparison>, Error> {
         let takes_theirs = FUSED.iter().any(|fused| fused.takes(&sample, &info.arch));
         let operators = sample.operators;
         let at = rows.iter().position(|row| row.operators == operators).unwrap_or_else(|| {
-            rows.push(ComparisonRow { operators, both: Vec::new(), ours: 0, theirs: Vec::new() });
+            rows.push(ComparisonRow { operators, both: Vec::new(), ours: Vec::new(), theirs: Vec::new() });
             rows.len() - 1
         });
         match (takes_ours, takes_theirs) {
             (true, true) => add(&mut rows[at].both, &sample),
-            (true, false) => rows[at].ours += 1,
+            (true, false) => add(&mut rows[at].ours, &sample),
             (false, true) => add(&mut rows[at].theirs, &sample),
             (false, false) => {}
         }
@@ -184,7 +184,7 @@ impl Comparison {
     /// The cells of each row, as text.
     pub fn cells(&self) -> impl Iterator<Item = [String; 4]> + '_ {
         self.rows.iter().map(|row| {
-            [row.operators.to_string(), row.both.join("; "), row.ours.to_string(), row.theirs.join("; ")]
+            [row.operators.to_string(), row.both.join("; "), row.ours.join("; "), row.theirs.join("; ")]
         })
     }
 }
