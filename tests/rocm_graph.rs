@@ -3,8 +3,13 @@
 //! word, where there is no clang, which `REQUIRE_CLANG=1` makes a failure.
 #![cfg(target_os = "linux")]
 
+use std::process::Command;
+
 use fuseplan::*;
 use fuseplan_fake_hip::Fake;
+
+/// Set in a process whose runtime is the fake one.
+const CHILD: &str = "FUSEPLAN_TEST_CHILD";
 
 /// Two channels of 2 x 3.
 const INPUT: [f32; 12] = [-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
@@ -17,21 +22,30 @@ fn expected(input: &[f32], times: usize) -> Vec<f32> {
 }
 
 #[test]
-fn graphs_run_when_they_are_launched() -> Result<(), Error> {
+fn graphs_run_when_they_are_launched() -> Result<(), Box<dyn std::error::Error>> {
     if !Fake::runs_kernels() {
         assert!(std::env::var_os("REQUIRE_CLANG").is_none_or(|value| value != "1"), "no clang++");
         println!("ignored: no clang++ of version 19 or later");
         return Ok(());
     }
-    let folder = tempfile::tempdir().unwrap();
-    Fake::install(folder.path(), 7).unwrap();
-    // SAFETY: this is the only test of the process, and it has no other threads yet.
-    unsafe {
-        std::env::set_var("ROCM_PATH", folder.path());
-        std::env::set_var("FAKE_HIP_KERNELS", folder.path().join("kernels"));
-        std::env::set_var("MIOPEN_DISABLE_CACHE", "1");
+    if std::env::var_os(CHILD).is_some() {
+        return Ok(graphs()?);
     }
+    let folder = tempfile::tempdir()?;
+    Fake::install(folder.path(), 7)?;
+    let child = Command::new(std::env::current_exe()?)
+        .args(["--exact", "graphs_run_when_they_are_launched", "--nocapture"])
+        .env(CHILD, "1")
+        .env("ROCM_PATH", folder.path())
+        .env("FAKE_HIP_KERNELS", folder.path().join("kernels"))
+        .env("MIOPEN_DISABLE_CACHE", "1")
+        .output()?;
+    let text = [child.stdout, child.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(child.status.success() && text.contains("1 passed"), "{text}");
+    Ok(())
+}
 
+fn graphs() -> Result<(), Error> {
     let handle = Handle::open("rocm", 0)?;
     let x = &TensorDescriptor::nchw(DataType::Float, [1, 2, 2, 3])?;
     let mut plan = FusionPlan::for_device(FusionDirection::Vertical, *x, &handle)?;
