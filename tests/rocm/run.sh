@@ -85,7 +85,7 @@ step_compile() {
     fi
     if hip 6; then
         compiled 6 20 gfx90a$features gfx942$features gfx1100 & first=$!
-        compiled 6 20 gfx950$features gfx1201
+        compiled 6 20 gfx950$features gfx1101 gfx1151 gfx1200 gfx1201
         wait $first
     else
         skip compile 6
@@ -106,11 +106,12 @@ step_simulate() {
             { grep -v '^\.*$' "$work/simulate.log" | tail -n 200; return 1; }
         echo "$1, simulated: $(grep '^test result' "$work/simulate.log")"
     }
-    # Each kind of matrix instruction, and the processor whose plans have none.
+    # Each kind of matrix instruction, and a processor that has none.
     simulated gfx942:sramecc+:xnack- 60
     simulated gfx950:sramecc+:xnack- 200
     simulated gfx1100 180
     simulated gfx1201 180
+    simulated gfx1030 400
 }
 
 mkdir -p "$work"

@@ -25,6 +25,12 @@ pub fn has_binaries(library: &Library) -> bool {
     solvers.any(|solver| solver.applies(&problem, info).is_ok() && solver.cache_key(&problem, info).is_some())
 }
 
+/// Whether this program can start itself: not if a loader was started and given its name.
+pub fn can_start() -> bool {
+    let called = env::args_os().next().and_then(|name| fs::canonicalize(name).ok());
+    called.zip(env::current_exe().ok()).is_none_or(|(called, running)| called == running)
+}
+
 /// What a child does, if this is one: compiles a plan, runs it and checks the numbers.
 pub fn child(backend: &str) -> Option<ExitCode> {
     env::var_os(CHILD)?;
