@@ -47,9 +47,11 @@ build_clients() {
 
 # run_clients <folder> [command in front]
 run_clients() {
-    local folder=$1; shift
+    local folder=$1 backend; shift
     for program in "$folder"/*; do
-        "$@" "$program" >"$out/client.log" 2>&1 || { tail -40 "$out/client.log" >&2; fail "$(basename "$program") failed"; }
+        # Without a GPU it skips.
+        case $program in */device_pointers) backend=cuda ;; *) backend=cpu ;; esac
+        FUSEPLAN_BACKEND=$backend "$@" "$program" >"$out/client.log" 2>&1 || { tail -40 "$out/client.log" >&2; fail "$(basename "$program") failed"; }
     done
 }
 

@@ -37,7 +37,7 @@ step_programs() {
     strip -o "$to/fuseplan" "$target/release/fuseplan"
     strip -o "$to/libMIOpen.so.1" "$target/release/libMIOpen.so"
     ln -sf libMIOpen.so.1 "$to/libMIOpen.so"
-    cc -std=c99 -O1 -Icapi/include -Itests/capi tests/capi/cuda_pointers.c -o "$to/cuda_pointers" -L"$to" -lMIOpen -ldl -lm
+    cc -std=c99 -O1 -Icapi/include -Itests/capi tests/capi/device_pointers.c -o "$to/device_pointers" -L"$to" -lMIOpen -ldl -lm
     rm "$to/libMIOpen.so"
 }
 
@@ -87,7 +87,7 @@ step_random() {
 
 step_clients() {
     local kind layout
-    FUSEPLAN_BACKEND=cuda REQUIRE_BACKEND=cuda LD_LIBRARY_PATH=$programs "$programs/cuda_pointers"
+    FUSEPLAN_BACKEND=cuda REQUIRE_BACKEND=cuda LD_LIBRARY_PATH=$programs "$programs/device_pointers"
     "$programs/fuseplan" devices
     for kind in CBAInfer CBAInferfp16 CBAInferbfp16; do
         for layout in NCHW NHWC; do
