@@ -6,6 +6,11 @@
 #              runtime with no device
 #   simulate   cases of the suite through the backend's own way from a plan to a launch, on a runtime without a
 #              GPU that runs the kernels' text on the CPU
+#   clients    on that runtime, a C program with device pointers and streams of its own; the command, verified
+#
+# and, by name only, with one:
+#
+#   gpu        the same clients on the GPU
 #
 #   tests/rocm/run.sh [STEP…]
 #
@@ -92,13 +97,18 @@ step_compile() {
     fi
 }
 
-step_simulate() {
+# The runtime without a GPU, as an installation of ROCm.
+fake() {
     local lib=$work/fake/lib name
     cargo build -q --locked -p fuseplan-fake-hip
     mkdir -p "$lib"
     for name in libamdhip64 libhiprtc; do
         ln -sfn "$target/debug/libfuseplan_fake_hip.so" "$lib/$name.so.7"
     done
+}
+
+step_simulate() {
+    fake
     simulated() {
         ROCM_PATH=$work/fake FAKE_HIP_KERNELS=$work/kernels FAKE_HIP_ARCHS=$1 MIOPEN_DISABLE_CACHE=1 \
             FUSEPLAN_TEST_EVERY=${FUSEPLAN_TEST_EVERY:-$2} REQUIRE_BACKEND=rocm \
@@ -114,9 +124,27 @@ step_simulate() {
     simulated gfx1030 400
 }
 
+# On the GPU that there is, or is said to be. What a test has cargo build, the library and the command, is used.
+clients() {
+    cargo test -q --locked --workspace --test header --test cli --no-run
+    ln -sfn "$target/debug/libMIOpen.so" "$work/libMIOpen.so.1"
+    cc -std=c99 -O1 -Icapi/include -Itests/capi tests/capi/device_pointers.c -o "$work/device_pointers" \
+        "$work/libMIOpen.so.1" -ldl -lm
+    FUSEPLAN_BACKEND=rocm REQUIRE_BACKEND=rocm MIOPEN_LOG_LEVEL=1 LD_LIBRARY_PATH=$work "$work/device_pointers"
+    "$target/debug/fuseplan" CBAInfer --backend rocm -F 0 -n 2 -c 32 -H 14 -W 14 -k 64 -y 3 -x 3 -p 1 -q 1 -V 1 -i 2
+}
+
+step_clients() {
+    fake
+    ROCM_PATH=$work/fake FAKE_HIP_KERNELS=$work/kernels FAKE_HIP_ARCHS=gfx942:sramecc+:xnack- \
+        MIOPEN_DISABLE_CACHE=1 clients
+}
+
+step_gpu() { clients; }
+
 mkdir -p "$work"
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(headers compile simulate)
+[ ${#steps[@]} -gt 0 ] || steps=(headers compile simulate clients)
 for step in "${steps[@]}"; do
     echo "== rocm: $step"
     "step_$step"
