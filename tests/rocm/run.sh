@@ -127,7 +127,7 @@ step_simulate() {
 # On the GPU that there is, or is said to be. What a test has cargo build, the library and the command, is used.
 clients() {
     cargo test -q --locked --workspace --test header --test cli --no-run
-    ln -sfn "$target/debug/libMIOpen.so" "$work/libMIOpen.so.1"
+    ln -sfn "$target/debug/deps/libMIOpen.so" "$work/libMIOpen.so.1"
     cc -std=c99 -O1 -Icapi/include -Itests/capi tests/capi/device_pointers.c -o "$work/device_pointers" \
         "$work/libMIOpen.so.1" -ldl -lm
     FUSEPLAN_BACKEND=rocm REQUIRE_BACKEND=rocm MIOPEN_LOG_LEVEL=1 LD_LIBRARY_PATH=$work "$work/device_pointers"
