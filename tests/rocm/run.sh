@@ -79,18 +79,18 @@ step_compile() {
     cargo test -q --locked --workspace --exclude fuseplan-cuda --test compile --no-run
     # A process compiles one kernel at a time.
     if hip 7; then
-        compiled 7 7 gfx942$features & first=$!
-        compiled 7 7 gfx1201
+        compiled 7 10 gfx942$features & first=$!
+        compiled 7 10 gfx1201
         wait $first
-        compiled 7 20 gfx90a$features gfx950$features gfx1101 & first=$!
-        compiled 7 20 gfx1100 gfx1151 gfx1200
+        compiled 7 40 gfx90a$features gfx950$features gfx1101 & first=$!
+        compiled 7 40 gfx1100 gfx1151 gfx1200
         wait $first
     else
         skip compile 7
     fi
     if hip 6; then
-        compiled 6 20 gfx90a$features gfx942$features gfx1100 & first=$!
-        compiled 6 20 gfx950$features gfx1101 gfx1151 gfx1200 gfx1201
+        compiled 6 40 gfx90a$features gfx942$features gfx1100 & first=$!
+        compiled 6 40 gfx950$features gfx1101 gfx1151 gfx1200 gfx1201
         wait $first
     else
         skip compile 6
