@@ -6,8 +6,8 @@
 //! launches run them at once; without it kernels do nothing.
 //!
 //! Environment, read when first wanted: `FAKE_HIP_ARCHS`, the devices' architectures with blanks between them,
-//! by default one gfx942; `FAKE_HIP_VERSION`, the runtime's version, by default 70253211, and an error if it is no number;
-//! `FAKE_HIP_KERNELS`, the folder in which compiled kernels are kept.
+//! by default one gfx942; `FAKE_HIP_VERSION`, the runtime's version, by default 70253211, and an error if it is
+//! no number; `FAKE_HIP_KERNELS`, the folder in which compiled kernels are kept.
 
 #![allow(unreachable_pub, reason = "functions are exported by their names")]
 
