@@ -1,12 +1,14 @@
 // Depthwise convolution: MULTIPLIER filters see one channel each, so the work is to read the image once and to
-// write the result. A thread has a tile of TILE_H x TILE_W places, each for V neighbouring channels (channels
-// last) or for one filter (channels first). It walks down the image's rows below its tile, reads the columns of a
+// write the result. A thread has a tile of TILE_H x TILE_W places, each for V neighbouring filters (channels last),
+// which are all those of their channels or all of one channel, or for one filter (channels first). It walks down the image's rows below its tile, reads the columns of a
 // row once, while it adds what those of the row before give to every sum, and finishes a row of the tile as soon as
 // it is complete. A block's filters are in shared memory; it takes the same places of several images.
 
 // Filters of a block.
-constexpr int FILTERS = CHANNELS_LAST ? CHANNEL_THREADS * V_MAX * MULTIPLIER : PLANES;
+constexpr int FILTERS = CHANNELS_LAST ? CHANNEL_THREADS * V_MAX : PLANES;
 constexpr int TAPS = TAPS_H * TAPS_W;
+// Channels of so many filters of a thread.
+DEVICE constexpr int channels_of(int filters) { return filters > MULTIPLIER ? filters / MULTIPLIER : 1; }
 // Rows and columns of the image at steps that meet every tap of every place of a tile.
 constexpr int IN_ROWS = ((TILE_H - 1) * STRIDE_H + (TAPS_H - 1) * DILATION_H) / STEP_H + 1;
 constexpr int IN_COLUMNS = ((TILE_W - 1) * STRIDE_W + (TAPS_W - 1) * DILATION_W) / STEP_W + 1;
@@ -62,7 +64,7 @@ template <int V, int X> struct Columns {
 
 // One row of a tile, Y places at a time.
 template <int V, int Y>
-DEVICE void finish_row(const Args& args, const Spot& spot, const Channel* channel, idx k, int th, float (&sums)[TILE_W][V]) {
+DEVICE void finish_row(const Args& args, const Spot& spot, const Channel* channel, int th, float (&sums)[TILE_W][V]) {
   const Shape& s = args.shape;
   const idx h = spot.h + th;
   if (h >= s.out_h) return;
@@ -70,7 +72,7 @@ DEVICE void finish_row(const Args& args, const Spot& spot, const Channel* channe
   for (int tw = 0; tw < TILE_W; tw += Y) {
     const idx w = spot.w + tw;
     if (w >= s.out_w) break;
-    const Place at = {spot.n * s.y_n + k * Y_C + h * s.y_h + w * Y_W, spot.n, k, h * s.out_w + w};
+    const Place at = {spot.n * s.y_n + spot.k * Y_C + h * s.y_h + w * Y_W, spot.n, spot.k, h * s.out_w + w};
     if (CHANNELS_LAST) {
       finish_vector<V, true>(args, channel, sums[tw], at);
     } else {
@@ -82,27 +84,26 @@ DEVICE void finish_row(const Args& args, const Spot& spot, const Channel* channe
   }
 }
 
-// The tile of one spot for the filters number PART * V and following of its V channels, UNROLL rows of the image a
-// round.
-template <int V, int X, int Y, int UNROLL, int PART>
+// The tile of one spot for V filters, UNROLL rows of the image a round.
+template <int V, int X, int Y, int UNROLL>
 DEVICE void tile(const Args& args, const Spot& spot, const float* weights, const Channel* table) {
+  constexpr int I = channels_of(V);
   const Shape& s = args.shape;
   const idx first_h = spot.h * STRIDE_H - PAD_H, first_w = spot.w * STRIDE_W - PAD_W;
   const T* corner = (const T*)args.x + spot.n * s.x_n + spot.c * X_C + first_h * s.x_h + first_w * X_W;
-  const int filter = spot.filter + PART * V;
-  const auto load = [&](Columns<V, X>& columns, int r) {
+  const auto load = [&](Columns<I, X>& columns, int r) {
     const idx h = first_h + r * STEP_H;
     columns.load(s, corner + (idx)r * STEP_H * s.x_h, first_w, (Unsigned)h < (Unsigned)s.in_h);
   };
   Channel channel[V];
 #pragma unroll
-  for (int i = 0; i < V; i++) channel[i] = table[filter + i];
+  for (int i = 0; i < V; i++) channel[i] = table[spot.filter + i];
   float sums[TILE_H][TILE_W][V] = {};
-  Columns<V, X> next;
+  Columns<I, X> next;
   load(next, 0);
 #pragma unroll UNROLL
   for (int r = 0; r < IN_ROWS; r++) {
-    float in[IN_COLUMNS * V];
+    float in[IN_COLUMNS * I];
     next.widen(in);
     if (r + 1 < IN_ROWS) load(next, r + 1);
     KEEP_ORDER;
@@ -113,26 +114,17 @@ DEVICE void tile(const Args& args, const Spot& spot, const float* weights, const
 #pragma unroll
       for (int t = 0; t < TAPS_W; t++) {
         float weight[V];
-        load_floats<V>(weights + (below / DILATION_H * TAPS_W + t) * FILTERS + filter, weight);
+        load_floats<V>(weights + (below / DILATION_H * TAPS_W + t) * FILTERS + spot.filter, weight);
 #pragma unroll
         for (int tw = 0; tw < TILE_W; tw++) {
           const int c = (tw * STRIDE_W + t * DILATION_W) / STEP_W;
 #pragma unroll
-          for (int i = 0; i < V; i++) {
-            const int channel = CHANNELS_LAST ? (PART * V + i) / MULTIPLIER : 0;
-            sums[th][tw][i] = fmaf(in[c * V + channel], weight[i], sums[th][tw][i]);
-          }
+          for (int i = 0; i < V; i++) sums[th][tw][i] = fmaf(in[c * I + i / MULTIPLIER], weight[i], sums[th][tw][i]);
         }
       }
-      if (below == (TAPS_H - 1) * DILATION_H) finish_row<V, Y>(args, spot, channel, spot.k + PART * V, th, sums[th]);
+      if (below == (TAPS_H - 1) * DILATION_H) finish_row<V, Y>(args, spot, channel, th, sums[th]);
     }
   }
-}
-
-template <int V, int X, int Y, int UNROLL, int PART = 0>
-DEVICE void tiles(const Args& args, const Spot& spot, const float* weights, const Channel* table) {
-  tile<V, X, Y, UNROLL, PART>(args, spot, weights, table);
-  if constexpr (CHANNELS_LAST && PART + 1 < MULTIPLIER) tiles<V, X, Y, UNROLL, PART + 1>(args, spot, weights, table);
 }
 
 // Bytes of shared memory.
@@ -163,35 +155,31 @@ KERNEL(THREADS, AT_ONCE(BLOCKS, SHARED)) {
   spot.h = ((rows - images * s.block_rows.value) * ROWS + place / STRIPS % ROWS) * TILE_H;
   spot.w = (strips * STRIPS + place % STRIPS) * TILE_W;
   if (CHANNELS_LAST) {
-    const int channel = threadIdx.x % CHANNEL_THREADS * V_MAX;
     spot.n = images * PLANES + other;
-    spot.c = column * (FILTERS / MULTIPLIER) + channel;
-    spot.filter = channel * MULTIPLIER;
-    spot.k = first_k + spot.filter;
+    spot.filter = threadIdx.x % CHANNEL_THREADS * V_MAX;
   } else {
     spot.n = images;
     spot.filter = other;
-    spot.k = first_k + other;
-    spot.c = spot.k / MULTIPLIER;
   }
+  spot.k = first_k + spot.filter;
+  spot.c = spot.k / MULTIPLIER;
   if (spot.h >= s.out_h || spot.w >= s.out_w || spot.k >= s.out_k) return;
-  constexpr int X_BYTES = (CHANNELS_LAST ? V_MAX : X_VECTOR) * (int)sizeof(T);
+  constexpr int X_BYTES = (CHANNELS_LAST ? channels_of(V_MAX) : X_VECTOR) * (int)sizeof(T);
   constexpr int Y_BYTES = (CHANNELS_LAST ? V_MAX : Y_VECTOR) * (int)sizeof(T);
   const bool aligned = is_aligned(args.x, X_BYTES) && is_aligned(args.y, Y_BYTES);
 #pragma unroll 1
   for (; spot.n < s.images; spot.n += s.image_step) {
     if (aligned) {
-      tiles<V_MAX, X_VECTOR, Y_VECTOR, UNROLLED(ROWS_UNROLLED, TAPS * MULTIPLIER)>(args, spot, weights, table);
+      tile<V_MAX, X_VECTOR, Y_VECTOR, UNROLLED(ROWS_UNROLLED, TAPS)>(args, spot, weights, table);
       continue;
     }
     // Element by element, and in as few instructions: they would be most of the compiler's work.
     Spot one = spot;
 #pragma unroll 1
     for (int v = 0; v < V_MAX; v++) {
-      tiles<1, 1, 1, 1>(args, one, weights, table);
-      one.c++;
-      one.k += MULTIPLIER;
-      one.filter += MULTIPLIER;
+      tile<1, 1, 1, 1>(args, one, weights, table);
+      one.filter++;
+      one.c = ++one.k / MULTIPLIER;
     }
   }
 }

@@ -21,8 +21,8 @@ const UNROLLED: usize = 49;
 /// Most rows or columns of the image between the first and the last tap of a tile.
 const WINDOW: usize = 32;
 
-/// Most channels of a thread: more of them cost registers that more places use better.
-const CHANNELS: usize = 4;
+/// Most filters of a thread where channels come last: more of them cost registers that more places use better.
+const FILTERS: usize = 4;
 /// Blocks for each multiprocessor; they walk over the images.
 const WAVES: usize = 16;
 
@@ -126,13 +126,17 @@ pub(crate) fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel
     let [taps_h, taps_w, out_h, out_w] = [w.lens[3], w.lens[4], y.lens[3], y.lens[4]];
     let channels_last = x.is_channels_last() && y.is_channels_last();
 
-    // Elements that are read or written at once: channels, or columns of the image and of the output.
+    // Elements that are read or written at once: filters, or columns of the image and of the output.
     let most = 16 / size;
-    let vector = if channels_last {
-        common_power(x.alignment(1, CHANNELS).min(y.alignment(1, CHANNELS)), x.lens[1])
-    } else {
-        1
+    let multiplier = w.lens[0] / conv.groups();
+    // All filters of their channels, or all of one channel.
+    let suits = |filters: &usize| {
+        let channels = (filters / multiplier).max(1);
+        (multiplier.is_multiple_of(*filters) || filters.is_multiple_of(multiplier))
+            && y.lens[1].is_multiple_of(*filters)
+            && (x.alignment(1, channels), y.alignment(1, *filters)) == (channels, *filters)
     };
+    let vector = if channels_last { [FILTERS, FILTERS / 2].into_iter().find(suits).unwrap_or(1) } else { 1 };
     let wanted = Tile::new(channels_last, [taps_h, taps_w], stride_h, out_w);
     let side_h = Side::new(wanted.height, out_h, taps_h, stride_h, dilation_h);
     // Strips of the same width leave the fewest places beyond the edge, but may not be whole vectors.
@@ -146,14 +150,13 @@ pub(crate) fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel
     let x_vector = if side_w.step == 1 { at_once(&x, x.lens[4], side_w.tile * stride_w) } else { 1 };
     let y_vector = at_once(&y, out_w, side_w.tile);
 
-    let vectors = x.lens[1] / vector;
+    let vectors = y.lens[1] / vector;
     let (strips, rows) = (out_w.div_ceil(side_w.tile), out_h.div_ceil(side_h.tile));
     let lanes = |threads: usize| (THREADS / threads).max(1);
     // Filters that a block has room for, whole vectors of floats; a channel of no numbers has a size too.
     let filter_bytes = (taps_h * taps_w + channel_values(problem).max(1)) * size_of::<f32>();
     let most_filters = (SHARED - size_of::<[f32; 4]>()) / filter_bytes;
-    let multiplier = w.lens[0] / conv.groups();
-    let most_vectors = (LINE / (vector * size)).min(most_filters / (vector * multiplier));
+    let most_vectors = (LINE / (vector * size)).min(most_filters / vector);
     let columns = if channels_last { vectors.div_ceil(most_vectors) } else { 1 };
     let channel_threads = if channels_last { vectors.div_ceil(columns) } else { 1 };
     let spread = Spread::new(
@@ -205,7 +208,7 @@ pub(crate) fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel
         "tile {}x{}, {} {along} read and {} written at a time",
         side_h.tile,
         side_w.tile,
-        if channels_last { vector } else { x_vector },
+        if channels_last { (vector / multiplier).max(1) } else { x_vector },
         if channels_last { vector } else { y_vector },
     );
     text.finish(vendor, problem, &[include_str!("../kernels/depthwise.cuh")], geometry, detail)
@@ -253,7 +256,7 @@ mod tests {
                                 let kernel = depthwise("", &problem, 132);
                                 let number = |name| kernel.constant(name);
                                 let filters = if layout == TensorLayout::Nhwc {
-                                    number("CHANNEL_THREADS") * number("V_MAX") * multiplier
+                                    number("CHANNEL_THREADS") * number("V_MAX")
                                 } else {
                                     number("PLANES")
                                 };
