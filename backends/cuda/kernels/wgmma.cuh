@@ -164,7 +164,7 @@ fuseplan_kernel(const __grid_constant__ Launch launch) {
     for (int i = 0; i < STAGES; i++)
       barrier_init(barriers.full(i), FULL_ARRIVALS), barrier_init(barriers.empty(i), CONSUMERS * 4);
     for (int i = 0; i < BUFFERS; i++)
-      barrier_init(barriers.channels_full(i), CHANNEL_FEEDERS), barrier_init(barriers.channels_empty(i), CONSUMERS * 4);
+      barrier_init(barriers.channels_full(i), CHANNEL_FEEDERS), barrier_init(barriers.channels_empty(i), CONSUMERS * 128);
     for (int i = 0; i < TEAMS; i++) barrier_init(barriers.turn(i), CONSUMERS * 4);
     barrier_init(barriers.filters(), 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -189,8 +189,7 @@ fuseplan_kernel(const __grid_constant__ Launch launch) {
       barrier_wait(barriers.channels_full(buffer.at), buffer.parity);
       if (plain) finish_sums<true>(args, sums, part, channels + buffer.at * TILE_F, tile);
       else finish_sums<false>(args, sums, part, channels + buffer.at * TILE_F, tile);
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(barriers.channels_empty(buffer.at));
+      barrier_arrive(barriers.channels_empty(buffer.at));
       count += TEAMS;
     }
   }
