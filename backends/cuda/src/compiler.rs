@@ -79,16 +79,21 @@ impl Program {
             nvrtc.nvrtcCompileProgram.ok_or_else(|| library::lacks("libnvrtc", "nvrtcCompileProgram"))?;
         // SAFETY: the program is live; there are as many options as said, each ends in a zero.
         let status = unsafe { compile(self.raw, options.len() as i32, options.as_ptr()) };
-        let log = self.log()?;
-        if status == Status::COMPILATION {
-            return Err(CompileFailure::Log(log));
+        // What is wrong with the text matters more than a log that cannot be had.
+        let log = self.log();
+        if status == Status::COMPILATION
+            && let Ok(log) = &log
+            && !log.is_empty()
+        {
+            return Err(CompileFailure::Log(log.clone()));
         }
-        check(nvrtc, "nvrtcCompileProgram", status).map_err(|error| match error {
-            BackendError::Driver { backend, call, text } => {
+        check(nvrtc, "nvrtcCompileProgram", status).map_err(|error| match (error, &log) {
+            (BackendError::Driver { backend, call, text }, Ok(log)) if !log.is_empty() => {
                 BackendError::Driver { backend, call, text: format!("{text}: {log}") }
             }
-            other => other,
+            (other, _) => other,
         })?;
+        let log = log?;
         Ok(Compiled { image: self.cubin()?.into(), log })
     }
 

@@ -7,7 +7,8 @@
 //! With `REQUIRE_NVRTC=1` a missing compiler is a failure. With `FUSEPLAN_TEST_EVERY=3` each architecture gets one
 //! in three of a solver's cases, neighbouring architectures different ones; what is compiled for one architecture
 //! alone is always there. `FUSEPLAN_TEST_SHOW=1` prints how long each took; with `--test-threads=1`
-//! none waits for another.
+//! none waits for another. Beside a driver NVRTC keeps what it compiled, and says nothing of registers the next
+//! time: `CUDA_CACHE_DISABLE=1` forbids it.
 
 #[path = "../../../tests/common/problems.rs"]
 mod problems;

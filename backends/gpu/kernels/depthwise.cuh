@@ -1,8 +1,9 @@
 // Depthwise convolution: MULTIPLIER filters see one channel each, so the work is to read the image once and to
 // write the result. A thread has a tile of TILE_H x TILE_W places, each for V neighbouring filters (channels last),
-// which are all those of their channels or all of one channel, or for one filter (channels first). It walks down the image's rows below its tile, reads the columns of a
-// row once, while it adds what those of the row before give to every sum, and finishes a row of the tile as soon as
-// it is complete. A block's filters are in shared memory; it takes the same places of several images.
+// which are all those of their channels or all of one channel, or for one filter (channels first). It walks down the
+// image's rows below its tile, reads the columns of a row once, while it adds what those of the row before give to
+// every sum, and finishes a row of the tile as soon as it is complete. A block's filters are in shared memory; it
+// takes the same places of several images.
 
 // Filters of a block.
 constexpr int FILTERS = CHANNELS_LAST ? CHANNEL_THREADS * V_MAX : PLANES;
