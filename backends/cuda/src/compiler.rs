@@ -81,18 +81,20 @@ impl Program {
         let status = unsafe { compile(self.raw, options.len() as i32, options.as_ptr()) };
         // What is wrong with the text matters more than a log that cannot be had.
         let log = self.log();
-        if status == Status::COMPILATION
-            && let Ok(log) = &log
-            && !log.is_empty()
-        {
-            return Err(CompileFailure::Log(log.clone()));
-        }
-        check(nvrtc, "nvrtcCompileProgram", status).map_err(|error| match (error, &log) {
-            (BackendError::Driver { backend, call, text }, Ok(log)) if !log.is_empty() => {
-                BackendError::Driver { backend, call, text: format!("{text}: {log}") }
+        let explained = |words: String| match &log {
+            Ok(log) if !log.is_empty() => format!("{words}: {log}"),
+            _ => words,
+        };
+        match (status, check(nvrtc, "nvrtcCompileProgram", status)) {
+            (Status::COMPILATION, Err(error)) => {
+                return Err(CompileFailure::Log(explained(error.to_string())));
             }
-            (other, _) => other,
-        })?;
+            (_, Err(BackendError::Driver { backend, call, text })) => {
+                return Err(BackendError::Driver { backend, call, text: explained(text) }.into());
+            }
+            (_, Err(error)) => return Err(error.into()),
+            (_, Ok(())) => {}
+        }
         let log = log?;
         Ok(Compiled { image: self.cubin()?.into(), log })
     }

@@ -2,8 +2,8 @@
 
 use fuseplan_api::{Algorithm, Solver};
 use fuseplan_gpu::{
-    DATA_TYPE, GEMM, INFERENCE, JitSolver, OPERATOR_COUNT, Planner, Runtime, SPAN, ffma, implicit_gemm,
-    upcast,
+    DATA_TYPE, GEMM, GROUP_COUNT, INFERENCE, JitSolver, OPERATOR_COUNT, Planner, Runtime, SPAN, ffma,
+    implicit_gemm, upcast,
 };
 
 use crate::function::Cuda;
@@ -22,14 +22,14 @@ static DEPTHWISE_CONV: JitSolver<Cuda> = JitSolver::depthwise("cuda.conv_depthwi
 pub(crate) static MMA: JitSolver<Cuda> = JitSolver::new(
     "cuda.conv_mma.v1",
     Algorithm::ImplicitGemm,
-    &[TENSOR_CORE_TYPES, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
+    &[TENSOR_CORE_TYPES, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
     |problem, arch| implicit_gemm(Cuda::VENDOR, problem, &mma(), Cuda::units(arch)),
 );
 
 static FFMA: JitSolver<Cuda> = JitSolver::new(
     "cuda.conv_ffma.v1",
     Algorithm::ImplicitGemm,
-    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
+    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
     |problem, arch| implicit_gemm(Cuda::VENDOR, problem, &ffma(), Cuda::units(arch)),
 );
 
@@ -45,11 +45,12 @@ mod tests {
     use crate::CudaBackend;
     use fuseplan_api::{
         ActivationMode, Backend, ConvolutionDescriptor, DataType, MathMode, Op, Problem, TensorDescriptor,
+        TensorLayout,
     };
 
-    /// The solvers that take a convolution of as many channels, with ReLU behind it.
-    fn takers(lens: [usize; 4], groups: usize, pad: usize) -> Vec<&'static str> {
-        let of = |lens| TensorDescriptor::nchw(DataType::Half, lens).unwrap();
+    /// The solvers that take a 3x3 convolution of as many channels, with ReLU behind it.
+    fn takers(layout: TensorLayout, lens: [usize; 4], groups: usize, pad: usize) -> Vec<&'static str> {
+        let of = |lens: [usize; 4]| TensorDescriptor::with_layout(DataType::Half, layout, &lens).unwrap();
         let conv = ConvolutionDescriptor::new_2d([pad, 1], [1, 1], [pad, 1]).unwrap();
         let conv = conv.with_groups(groups).unwrap();
         let (input, weights) = (of(lens), of([lens[1], lens[1] / groups, 3, 3]));
@@ -64,11 +65,23 @@ mod tests {
 
     #[test]
     fn only_the_direct_kernel_takes_offsets_beyond_32_bits() {
+        let takers = |lens, groups, pad| takers(TensorLayout::Nchw, lens, groups, pad);
         let direct = [DIRECT.id()];
         assert_eq!(takers([1, 32, 100, 10000], 32, 1), [DEPTHWISE_CONV.id(), direct[0]]);
         assert_eq!(takers([1, 2, 65536, 65536], 2, 1), direct);
         assert_eq!(takers([1, 32, 100, 10000], 32, 300_000), direct);
         assert!(takers([1, 32, 100, 10000], 1, 1).len() > 2);
         assert_eq!(takers([1, 32, 100, 10000], 1, 300_000), direct);
+    }
+
+    /// Also those on Hopper's tensor cores, which carry one of the others.
+    #[test]
+    fn matrix_kernels_take_as_many_groups_as_a_launch() {
+        for (layout, best) in [(TensorLayout::Nhwc, &hopper::COPIED), (TensorLayout::Nchw, &hopper::GATHERED)]
+        {
+            let takers = |groups: usize| takers(layout, [1, groups * 32, 2, 2], groups, 1);
+            assert_eq!(takers(65_535), [best.id(), MMA.id(), FFMA.id(), DIRECT.id()]);
+            assert_eq!(takers(65_536), [DIRECT.id()]);
+        }
     }
 }

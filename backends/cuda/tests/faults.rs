@@ -452,8 +452,8 @@ fn main() -> ExitCode {
         Trial::test("adopted", || adopted(mock)),
         Trial::test("threads", || threads(mock)),
     ];
-    // No memory, and a status that nobody knows.
-    for status in [2, 999_999] {
+    // No memory, what NVRTC calls a text that does not compile, and a status that nobody knows.
+    for status in [2, 6, 999_999] {
         trials
             .push(Trial::test(format!("every_call_fails.{status}"), move || every_call_fails(mock, status)));
     }

@@ -114,14 +114,22 @@ pub const SPAN: Constraint = Constraint {
 /// Filters enough to fill a part of a tile.
 pub const GEMM: Constraint = Constraint {
     property: "convolution",
-    accepts: "at least 16 filters a group, a depth (channels of a group times taps) of at least 16, at most \
-              65535 groups",
+    accepts: "at least 16 filters a group, a depth (channels of a group times taps) of at least 16",
     check: |problem, _| {
         let Some((conv, weights)) = problem.conv() else { return Some("none".into()) };
         let weights = Volume::of(weights);
         let (filters, depth) = (weights.lens[0] / conv.groups(), weights.lens[1..].iter().product::<usize>());
-        let fits = filters >= 16 && depth >= 16 && conv.groups() <= 65535;
-        (!fits).then(|| format!("{filters} filters a group, depth {depth}, {} groups", conv.groups()))
+        (filters < 16 || depth < 16).then(|| format!("{filters} filters a group, depth {depth}"))
+    },
+};
+
+/// As many groups as a launch of [`implicit_gemm`](crate::implicit_gemm) takes side by side.
+pub const GROUP_COUNT: Constraint = Constraint {
+    property: "groups",
+    accepts: "at most 65535",
+    check: |problem, _| {
+        let groups = problem.conv()?.0.groups();
+        (groups > 65535).then(|| groups.to_string())
     },
 };
 

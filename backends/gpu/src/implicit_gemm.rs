@@ -92,7 +92,8 @@ fn choose(tiles: &[Tile], pixels: usize, filters: usize, groups: usize, units: u
 }
 
 /// Plans a convolution as an implicit matrix product on a device of about `units` multiprocessors. Only for
-/// problems that meet [`GEMM`](crate::GEMM) and [`SPAN`](crate::SPAN).
+/// problems that meet [`GROUP_COUNT`](crate::GROUP_COUNT) and [`SPAN`](crate::SPAN); worth it for those that meet
+/// [`GEMM`](crate::GEMM).
 pub fn implicit_gemm(vendor: &str, problem: &Problem, main_loop: &MainLoop, units: usize) -> Kernel {
     let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
     let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));

@@ -25,7 +25,7 @@ mod volume;
 pub use arguments::{MAX_WORDS, pack};
 pub use ceilings::{Measured, Probe};
 pub use chain::channel_values;
-pub use constraint::{DATA_TYPE, GEMM, INFERENCE, OPERATOR_COUNT, SIXTEEN_BITS, SPAN};
+pub use constraint::{DATA_TYPE, GEMM, GROUP_COUNT, INFERENCE, OPERATOR_COUNT, SIXTEEN_BITS, SPAN};
 pub use implicit_gemm::{Access, MainLoop, Tile, ffma, implicit_gemm};
 pub use jit::{JitSolver, Planner, compile, load, upcast};
 pub use kernel::{Geometry, Kernel, PLACE, Text};

@@ -2,8 +2,8 @@
 
 use fuseplan_api::{Algorithm, Solver};
 use fuseplan_gpu::{
-    DATA_TYPE, GEMM, INFERENCE, JitSolver, MainLoop, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN,
-    Tile, ffma, implicit_gemm, upcast,
+    DATA_TYPE, GEMM, GROUP_COUNT, INFERENCE, JitSolver, MainLoop, OPERATOR_COUNT, Planner, Runtime,
+    SIXTEEN_BITS, SPAN, Tile, ffma, implicit_gemm, upcast,
 };
 
 use crate::function::Rocm;
@@ -21,21 +21,21 @@ static DEPTHWISE_CONV: JitSolver<Rocm> = JitSolver::depthwise("rocm.conv_depthwi
 static MFMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_mfma.v1",
     Algorithm::ImplicitGemm,
-    &[HAS_MFMA, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
+    &[HAS_MFMA, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
     |problem, arch| implicit_gemm(Rocm::VENDOR, problem, &mfma(), Rocm::units(arch)),
 );
 
 static WMMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_wmma.v1",
     Algorithm::ImplicitGemm,
-    &[HAS_WMMA, SIXTEEN_BITS, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
+    &[HAS_WMMA, SIXTEEN_BITS, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
     |problem, arch| implicit_gemm(Rocm::VENDOR, problem, &wmma(), Rocm::units(arch)),
 );
 
 static FFMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_ffma.v1",
     Algorithm::ImplicitGemm,
-    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, SPAN],
+    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
     |problem, arch| implicit_gemm(Rocm::VENDOR, problem, &fma(), Rocm::units(arch)),
 );
 

@@ -2,7 +2,8 @@
 //!
 //! The copy engine reads tensors by maps that hold their addresses, so maps are made at every execution, on
 //! the host and from numbers alone. It reads addresses that are multiples of 16 bytes; for others the binary
-//! carries the kernel of [`MMA`](crate::solvers::MMA) too.
+//! carries the kernel of [`MMA`](crate::solvers::MMA) too, which makes any of these problems, also those too small for
+//! it to be worth it.
 
 mod constraints;
 mod plan;
@@ -19,8 +20,8 @@ use fuseplan_api::{
     OpArgsKind, Problem, RawStream, RunArgs, RunError, Solver,
 };
 use fuseplan_gpu::{
-    Geometry, INFERENCE, Kernel, MAX_WORDS, OPERATOR_COUNT, Planner, SIXTEEN_BITS, SPAN, binary, compile,
-    load, pack,
+    GROUP_COUNT, Geometry, INFERENCE, Kernel, MAX_WORDS, OPERATOR_COUNT, Planner, SIXTEEN_BITS, SPAN, binary,
+    compile, load, pack,
 };
 
 use crate::function::{Cuda, CudaFunction};
@@ -51,6 +52,7 @@ pub(crate) static COPIED: Hopper = Hopper {
         constraints::LAYOUT,
         constraints::GROUPS,
         constraints::REACH,
+        GROUP_COUNT,
         SPAN,
     ],
     way: Way::Copied,
@@ -68,6 +70,7 @@ pub(crate) static GATHERED: Hopper = Hopper {
         constraints::SIZE,
         constraints::GATHERED_LAYOUT,
         constraints::TAPS,
+        GROUP_COUNT,
         SPAN,
     ],
     way: Way::Gathered,
