@@ -75,12 +75,13 @@ step_corpus() {
     MIOPEN_CUSTOM_CACHE_DIR=$work/kernels FUSEPLAN_TEST_CASES=0 in_processes corpus $((processes / 2)) 3 --
 }
 
-# One case in 12 is of a type and a layout with two spatial dimensions, one in 60 of one with three.
+# One case in 12 is of a type and a layout with two spatial dimensions, one in 48 of one with three; enough that each
+# gets its 2,000 with any seed.
 step_random() {
     export MIOPEN_DISABLE_CACHE=1 FUSEPLAN_TEST_SOLVERS=chosen
-    FUSEPLAN_TEST_CASES=24000 \
+    FUSEPLAN_TEST_CASES=26400 \
         in_processes random-2d $((processes / 2)) 3 -- random --skip gap --skip chwn --skip cdhw --skip dhwc
-    FUSEPLAN_TEST_CASES=122000 \
+    FUSEPLAN_TEST_CASES=105600 \
         in_processes random-3d $((processes / 2)) 3 -- random --skip nchw --skip nhwc --skip chwn
     unset MIOPEN_DISABLE_CACHE FUSEPLAN_TEST_SOLVERS
 }

@@ -3,7 +3,9 @@
 use fastrand::Rng;
 use fuseplan::{ActivationMode, BatchNormMode, DataType};
 
-use crate::case::{ActivationSpec, BatchNormSpec, BiasSpec, Case, ConvSpec, OpSpec, ResidualSpec};
+use crate::case::{
+    ActivationSpec, BatchNormForwardSpec, BatchNormSpec, BiasSpec, Case, ConvSpec, OpSpec, ResidualSpec,
+};
 use crate::layout::Layout;
 
 /// The most products of a random convolution.
@@ -15,28 +17,34 @@ const EXTENTS: [usize; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 28, 33];
 
 /// Case number `number` of a seed.
 pub fn case(seed: u64, number: usize) -> Case {
-    let random = &mut Rng::with_seed(seed.wrapping_add(number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    // Neighbouring seeds must not share cases, so numbers are counted from somewhere else for each.
+    let start = Rng::with_seed(seed).u64(..);
+    let random = &mut Rng::with_seed(start.wrapping_add((number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let data_type = pick(random, &[DataType::Float, DataType::Half, DataType::BFloat16]);
+    let deep = random.u8(..8) == 0;
+    let names: &[&str] = if deep {
+        &["ncdhw", "ndhwc"]
+    } else {
+        &["nchw", "nhwc", "nchw", "nhwc", "nchw-gap3", "nhwc-gap5", "chwn"]
+    };
+    let layout = Layout::named(pick(random, names));
+    let kind = random.u8(..8);
+    // What is drawn above keeps its share whatever does not fit below.
     loop {
-        let deep = random.u8(..8) == 0;
-        let names: &[&str] = if deep {
-            &["ncdhw", "ndhwc"]
-        } else {
-            &["nchw", "nhwc", "nchw", "nhwc", "nchw-gap3", "nhwc-gap5", "chwn"]
-        };
-        let layout = Layout::named(pick(random, names));
         let dims = if deep { 3 } else { 2 };
         let spatial: Vec<_> =
             (0..dims).map(|_| pick(random, if deep { &EXTENTS[..9] } else { &EXTENTS })).collect();
-        let (input, mut ops) = if random.u8(..4) != 0 {
-            let (channels, conv) = convolution(random, &spatial, &layout);
-            let input = [&[pick(random, &[1, 1, 2, 3]), channels][..], &spatial].concat();
-            (input, vec![OpSpec::Conv(conv)])
-        } else {
-            ([&[pick(random, &[1, 2, 5]), pick(random, &CHANNELS)][..], &spatial].concat(), Vec::new())
+        let (batch, channels, ops) = match kind {
+            0 => (pick(random, &[1, 2, 3, 5, 9, 33]), pick(random, &CHANNELS), training(random)),
+            1 | 2 => (pick(random, &[1, 2, 5]), pick(random, &CHANNELS), epilogues(random, 1, &layout)),
+            _ => {
+                let (channels, conv) = convolution(random, &spatial, &layout);
+                let mut ops = vec![OpSpec::Conv(conv)];
+                ops.extend(epilogues(random, 0, &layout));
+                (pick(random, &[1, 1, 2, 3]), channels, ops)
+            }
         };
-        let behind = random.usize(if ops.is_empty() { 1 } else { 0 }..5);
-        ops.extend((0..behind).map(|_| epilogue(random, &layout)));
+        let input = [&[batch, channels][..], &spatial].concat();
         let alpha =
             ops.iter().map(|_| if random.u8(..8) == 0 { pick(random, &[2.0, 0.5, -1.0]) } else { 1.0 });
         let case = Case {
@@ -50,7 +58,7 @@ pub fn case(seed: u64, number: usize) -> Case {
             special: false,
             for_device: random.bool(),
             refused: None,
-            layout,
+            layout: layout.clone(),
             ops,
         };
         if fits(&case) && products(&case) <= PRODUCTS {
@@ -110,6 +118,31 @@ fn convolution(random: &mut Rng, spatial: &[usize], layout: &Layout) -> (usize, 
     )
 }
 
+/// Batch-norm with the statistics of the batch, or its gradient, alone or with an activation.
+fn training(random: &mut Rng) -> Vec<OpSpec> {
+    let mode = norm_mode(random);
+    let forward = random.bool();
+    let activation = random.bool().then(|| match activation(random) {
+        // The gradient has a pole, next to which the worst element is all that a mean over elements shows.
+        ActivationSpec { mode: mode @ ActivationMode::Power, .. } if !forward => {
+            ActivationSpec { mode, params: pick(random, &[[8.0, 0.5, 2.0], [4.0, 0.25, -1.0]]) }
+        }
+        spec => spec,
+    });
+    if forward {
+        let norm = OpSpec::BatchNormForward(BatchNormForwardSpec { mode, running: random.bool() });
+        [norm].into_iter().chain(activation.map(OpSpec::Activation)).collect()
+    } else {
+        let norm = OpSpec::BatchNormBackward(BatchNormSpec { mode, params: None });
+        [norm].into_iter().chain(activation.map(OpSpec::ActivationBackward)).collect()
+    }
+}
+
+/// At least so many operators and at most four, none of which has to be the first.
+fn epilogues(random: &mut Rng, least: usize, layout: &Layout) -> Vec<OpSpec> {
+    (0..random.usize(least..5)).map(|_| epilogue(random, layout)).collect()
+}
+
 fn epilogue(random: &mut Rng, layout: &Layout) -> OpSpec {
     match random.u8(..8) {
         0..2 => OpSpec::Bias(BiasSpec::default()),
@@ -117,16 +150,18 @@ fn epilogue(random: &mut Rng, layout: &Layout) -> OpSpec {
             let layout = (random.u8(..3) == 0).then(|| layout.packed());
             OpSpec::Residual(ResidualSpec { layout })
         }
-        3..5 => {
-            let mode =
-                pick(random, &[BatchNormMode::Spatial, BatchNormMode::Spatial, BatchNormMode::PerActivation]);
-            OpSpec::BatchNorm(BatchNormSpec { mode, params: None })
-        }
-        _ => {
-            let mode = if random.bool() { ActivationMode::Relu } else { pick(random, &ActivationMode::ALL) };
-            OpSpec::Activation(ActivationSpec { mode, params: params(random, mode) })
-        }
+        3..5 => OpSpec::BatchNorm(BatchNormSpec { mode: norm_mode(random), params: None }),
+        _ => OpSpec::Activation(activation(random)),
     }
+}
+
+fn norm_mode(random: &mut Rng) -> BatchNormMode {
+    pick(random, &[BatchNormMode::Spatial, BatchNormMode::Spatial, BatchNormMode::PerActivation])
+}
+
+fn activation(random: &mut Rng) -> ActivationSpec {
+    let mode = if random.bool() { ActivationMode::Relu } else { pick(random, &ActivationMode::ALL) };
+    ActivationSpec { mode, params: params(random, mode) }
 }
 
 fn params(random: &mut Rng, mode: ActivationMode) -> [f64; 3] {
@@ -153,6 +188,8 @@ fn products(case: &Case) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -161,12 +198,16 @@ mod tests {
         for number in 0..50 {
             assert_eq!(describe(7, number), describe(7, number));
         }
-        assert!((0..50).any(|number| describe(7, number) != describe(8, number)));
+        // Without their numbers: another seed's cases are not this one's in another order.
+        let drawn = |seed| -> HashSet<String> {
+            (0..200).map(|number| format!("{:?}", Case { id: String::new(), ..case(seed, number) })).collect()
+        };
+        assert!(drawn(7).intersection(&drawn(8)).count() < 20);
     }
 
     #[test]
     fn every_kind_of_thing_is_drawn() {
-        let cases: Vec<_> = (0..500).map(|number| case(0, number)).collect();
+        let cases: Vec<_> = (0..2000).map(|number| case(0, number)).collect();
         let some = |test: &dyn Fn(&Case) -> bool| cases.iter().filter(|case| test(case)).count() > 10;
         for data_type in [DataType::Float, DataType::Half, DataType::BFloat16] {
             assert!(some(&|case| case.data_type == data_type));
@@ -179,5 +220,18 @@ mod tests {
         assert!(some(&|case| case.conv().is_some_and(|conv| conv.pad(0) != conv.pad(1))));
         assert!(some(&|case| case.ops.len() > 3 && case.can_be_exact()));
         assert!(some(&|case| case.beta != 0.0));
+        let trained = cases.iter().filter(|case| case.is_training()).count();
+        assert!((200..300).contains(&trained), "{trained} of 2000");
+        for (mode, activation) in BatchNormMode::ALL.iter().flat_map(|&mode| [(mode, false), (mode, true)]) {
+            let drawn = |case: &Case, test: &dyn Fn(&OpSpec) -> bool| {
+                test(&case.ops[0]) && activation == (case.ops.len() == 2)
+            };
+            assert!(some(&|case| drawn(case, &|op| {
+                matches!(op, OpSpec::BatchNormForward(norm) if norm.mode == mode)
+            })));
+            assert!(some(&|case| drawn(case, &|op| {
+                matches!(op, OpSpec::BatchNormBackward(norm) if norm.mode == mode)
+            })));
+        }
     }
 }

@@ -78,11 +78,36 @@ pub(super) fn forward(spec: &ActivationSpec, data_type: DataType, y: &mut Field,
     }
 }
 
-/// The gradient of an activation at `x`, of which `y` is the result; `dy` is the gradient behind it. `POWER`
-/// leaves `dy` out, as MIOpen does.
-pub(super) fn gradient(spec: &ActivationSpec, data_type: DataType, x: f64, y: f64, dy: f64) -> f64 {
-    let [alpha, beta, gamma] = spec.params;
+/// The gradient of an activation at `x`, which may be off by `error`, and a bound of how far the gradient may be
+/// off; `y` is the activation's result, `dy` the gradient behind it.
+pub(super) fn gradient(
+    spec: &ActivationSpec,
+    data_type: DataType,
+    x: f64,
+    error: f64,
+    y: f64,
+    dy: f64,
+    u: f64,
+) -> (f64, f64) {
     let zero = zero(data_type);
+    let at = |x| gradient_at(spec, zero, x, y, dy);
+    let value = at(x);
+    let [alpha, beta, gamma] = spec.params;
+    let (slack, _) = accuracy(spec.mode, spec.params, x);
+    let error = error + if slack.is_finite() { slack * u } else { 0.0 };
+    let mut spread = (at(x + error) - value).abs().max((at(x - error) - value).abs());
+    if spec.mode == ActivationMode::Power && (alpha + beta * x - zero).abs() <= (beta * error).abs() {
+        // Either side of the pole, which is cut off.
+        spread = spread.max((beta * gamma * y / zero).abs()).max(value.abs());
+    }
+    // The terms of the longest formula, alpha · (beta − y²/beta), may cancel.
+    let term = dy.abs() * (1.0 + alpha.abs()) * (1.0 + beta.abs() + y.abs() + y * y / beta.abs().max(1e-3));
+    (value, spread + 8.0 * u * (value.abs() + term))
+}
+
+/// The formula. `POWER` leaves `dy` out, as MIOpen does.
+fn gradient_at(spec: &ActivationSpec, zero: f64, x: f64, y: f64, dy: f64) -> f64 {
+    let [alpha, beta, gamma] = spec.params;
     let positive = x > 0.0;
     match spec.mode {
         ActivationMode::Pasthru => dy,

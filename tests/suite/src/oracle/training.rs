@@ -121,17 +121,10 @@ fn backward(
             let Some((spec, y)) = activation else { return [normalised, error, dy.value[i], 0.0] };
             let remade = scale[g] * normalised + bias[g];
             let slack = scale[g].abs() * error + 4.0 * u * ((scale[g] * normalised).abs() + bias[g].abs());
-            let at = |x: f64| {
-                f64::from(case.alpha[1]) * activation::gradient(spec, case.data_type, x, y[i], dy.value[i])
-            };
-            let value = at(remade);
-            let spread = (at(remade + slack) - value).abs().max((at(remade - slack) - value).abs());
-            // The terms of the longest formula, alpha · (beta − y²/beta), may cancel.
-            let [alpha, beta, _] = spec.params;
-            let term = dy.value[i].abs()
-                * (1.0 + alpha.abs())
-                * (1.0 + beta.abs() + y[i].abs() + y[i] * y[i] / beta.abs().max(1e-3));
-            [normalised, error, value, spread + 8.0 * u * (value.abs() + term)]
+            let (value, error_behind) =
+                activation::gradient(spec, case.data_type, remade, slack, y[i], dy.value[i], u);
+            let alpha = f64::from(case.alpha[1]);
+            [normalised, error, alpha * value, alpha.abs() * error_behind + u * (alpha * value).abs()]
         })
         .collect();
     let each = |f: &dyn Fn(&[f64; 4]) -> f64| {
