@@ -1,0 +1,328 @@
+//! What a device must do beyond right numbers, which the suite looks at: graphs, contexts of the caller's,
+//! several devices, pointers of any alignment, the same bits every time. Ignored, with the reason, where there is no
+//! device or no NVRTC; with `REQUIRE_BACKEND=cuda` that is a failure.
+//!
+//! Every plan's results are exact, so that the CPU backend gives the same numbers.
+
+mod caller;
+mod plan;
+
+use std::ptr;
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
+
+use fuseplan_api::*;
+use fuseplan_cpu::CpuBackend;
+use fuseplan_cuda::{CudaBackend, CudaDevice};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use plan::Plan;
+
+/// Each kind of kernel with what may stand behind it: name, solver, problem.
+fn problems() -> Vec<(&'static str, &'static str, Problem)> {
+    use BatchNormMode::{PerActivation, Spatial};
+    use DataType::{Float, Half};
+    use TensorLayout::{Nchw, Nhwc};
+    let relu = || Op::ActivationForward { mode: ActivationMode::Relu };
+    let image =
+        |data_type, layout| TensorDescriptor::with_layout(data_type, layout, &[3, 32, 9, 16]).unwrap();
+    let alone = |input: TensorDescriptor, ops| Problem { input, output: input, ops, math: MathMode::Precise };
+    // Bias, residual and activation.
+    let chain = |output: TensorDescriptor| {
+        let channels = [1, output.lens()[1], 1, 1];
+        let bias = TensorDescriptor::nchw(output.data_type(), channels).unwrap();
+        vec![Op::BiasForward { bias }, Op::BiasForward { bias: output }, relu()]
+    };
+    let norm = |mode| vec![Op::BatchNormInference { mode }, relu()];
+    let conv = |data_type, layout, filters, groups: usize, behind: &dyn Fn(TensorDescriptor) -> Vec<Op>| {
+        let input = image(data_type, layout);
+        let conv = ConvolutionDescriptor::new_2d([1, 1], [1, 1], [1, 1]).unwrap();
+        let conv = conv.with_groups(groups).unwrap();
+        let weights = [filters, 32 / groups, 3, 3];
+        let weights = TensorDescriptor::with_layout(data_type, layout, &weights).unwrap();
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let ops = [vec![Op::ConvForward { conv, weights }], behind(output)].concat();
+        Problem { input, output, ops, math: MathMode::Precise }
+    };
+    let convolved = |data_type, layout| conv(data_type, layout, 48, 1, &chain);
+    let normed = |layout, mode| conv(Half, layout, 48, 1, &|_| norm(mode));
+    let tf32 = |layout| Problem { math: MathMode::AllowTf32, ..convolved(Float, layout) };
+    let depthwise = |data_type, layout| conv(data_type, layout, 32, 32, &chain);
+    // Groups of powers of two, so that shares of sums are exact.
+    let trained = |data_type, layout, ops| {
+        alone(TensorDescriptor::with_layout(data_type, layout, &[4, 32, 8, 16]).unwrap(), ops)
+    };
+    let forward = |mode| vec![Op::BatchNormForward { mode, running: true }, relu()];
+    let backward =
+        |mode| vec![Op::BatchNormBackward { mode }, Op::ActivationBackward { mode: ActivationMode::Relu }];
+    vec![
+        ("wgmma", "cuda.conv_wgmma.v1", convolved(Half, Nhwc)),
+        ("wgmma.norm", "cuda.conv_wgmma.v1", normed(Nhwc, Spatial)),
+        ("wgmma.gather", "cuda.conv_wgmma_gather.v1", convolved(Half, Nchw)),
+        ("wgmma.gather.norm", "cuda.conv_wgmma_gather.v1", normed(Nchw, PerActivation)),
+        ("mma.nhwc", "cuda.conv_mma.v1", convolved(Half, Nhwc)),
+        ("mma.nchw", "cuda.conv_mma.v1", convolved(Half, Nchw)),
+        ("mma.norm", "cuda.conv_mma.v1", normed(Nhwc, PerActivation)),
+        ("mma.tf32.nhwc", "cuda.conv_mma.v1", tf32(Nhwc)),
+        ("mma.tf32.nchw", "cuda.conv_mma.v1", tf32(Nchw)),
+        ("ffma.nhwc", "cuda.conv_ffma.v1", convolved(Float, Nhwc)),
+        ("ffma.nchw", "cuda.conv_ffma.v1", convolved(Float, Nchw)),
+        ("depthwise.nhwc", "cuda.conv_depthwise.v1", depthwise(Half, Nhwc)),
+        ("depthwise.nchw", "cuda.conv_depthwise.v1", depthwise(Half, Nchw)),
+        ("depthwise.f32", "cuda.conv_depthwise.v1", depthwise(Float, Nchw)),
+        ("depthwise.multiplier", "cuda.conv_depthwise.v1", conv(Half, Nhwc, 64, 32, &chain)),
+        ("element_wise.nhwc", "cuda.element_wise.v1", alone(image(Half, Nhwc), chain(image(Half, Nhwc)))),
+        ("element_wise.nchw", "cuda.element_wise.v1", alone(image(Float, Nchw), chain(image(Float, Nchw)))),
+        ("norm.spatial.nhwc", "cuda.element_wise.v1", alone(image(Half, Nhwc), norm(Spatial))),
+        ("norm.spatial.nchw", "cuda.element_wise.v1", alone(image(Half, Nchw), norm(Spatial))),
+        ("norm.per-activation.nhwc", "cuda.element_wise.v1", alone(image(Float, Nhwc), norm(PerActivation))),
+        (
+            "norm.per-activation.alone",
+            "cuda.element_wise.v1",
+            alone(image(Half, Nchw), vec![Op::BatchNormInference { mode: PerActivation }]),
+        ),
+        ("forward.spatial.nhwc", TRAINING, trained(Half, Nhwc, forward(Spatial))),
+        ("forward.spatial.nchw", TRAINING, trained(Float, Nchw, forward(Spatial))),
+        ("forward.per-activation.nhwc", TRAINING, trained(Float, Nhwc, forward(PerActivation))),
+        ("forward.per-activation.nchw", TRAINING, trained(Half, Nchw, forward(PerActivation))),
+        (
+            "forward.alone",
+            TRAINING,
+            trained(Half, Nchw, vec![Op::BatchNormForward { mode: Spatial, running: false }]),
+        ),
+        ("backward.spatial.nhwc", TRAINING, trained(Float, Nhwc, backward(Spatial))),
+        ("backward.spatial.nchw", TRAINING, trained(Half, Nchw, backward(Spatial))),
+        ("backward.per-activation.nhwc", TRAINING, trained(Half, Nhwc, backward(PerActivation))),
+        ("backward.per-activation.nchw", TRAINING, trained(Float, Nchw, backward(PerActivation))),
+        ("backward.alone", TRAINING, trained(Half, Nhwc, vec![Op::BatchNormBackward { mode: Spatial }])),
+        ("direct", "cuda.direct.v1", convolved(Half, Nchw)),
+    ]
+}
+
+const TRAINING: &str = "cuda.batch_norm_training.v1";
+
+/// The plan on a solver of the CUDA backend.
+fn plan(device: &Arc<dyn Device>, stream: &Stream, problem: &Problem, solver: &str, shift: usize) -> Plan {
+    let solver = CudaBackend.solvers().iter().find(|found| found.id() == solver).unwrap();
+    Plan::new(device, stream, problem, *solver, shift)
+}
+
+/// What the CPU backend gives for the same operands, by the plainest of its solvers that takes the problem.
+fn reference(problem: &Problem) -> Vec<f32> {
+    static CPU: LazyLock<Arc<dyn Device>> = LazyLock::new(|| CpuBackend.open(0).unwrap());
+    let stream = CPU.create_stream().unwrap();
+    let takes = |solver: &&&dyn Solver| solver.applies(problem, CPU.info()).is_ok();
+    let solver = CpuBackend.solvers().iter().rfind(takes).unwrap();
+    let plan = Plan::new(&CPU, &stream, problem, *solver, 0);
+    plan.launch(&stream);
+    plan.results(&stream)
+}
+
+/// What can be known with no device: the solver takes the problem on Hopper, and there is something to compare with.
+fn expected(problem: &Problem, solver: &str) -> Result<(), Failed> {
+    let solver = CudaBackend.solvers().iter().find(|found| found.id() == solver).ok_or("no such solver")?;
+    let hopper = CudaBackend.target("sm_90a")?;
+    solver.applies(problem, &hopper).map_err(|refusal| refusal.to_string())?;
+    let results = reference(problem);
+    let mut several = results.clone();
+    several.sort_by(f32::total_cmp);
+    several.dedup();
+    if results.iter().any(|value| value.is_nan()) || several.len() < 4 {
+        return Err(format!("{} results are {several:?}", results.len()).into());
+    }
+    Ok(())
+}
+
+/// Every pointer at an odd element.
+fn misaligned(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<(), Failed> {
+    let stream = device.create_stream()?;
+    let expected = reference(problem);
+    for shift in [0, 1, 3] {
+        let plan = plan(device, &stream, problem, solver, shift);
+        plan.launch(&stream);
+        if plan.results(&stream) != expected {
+            return Err(format!("{solver} is wrong with pointers {shift} elements off").into());
+        }
+    }
+    Ok(())
+}
+
+fn repeated(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<(), Failed> {
+    let stream = device.create_stream()?;
+    let plan = plan(device, &stream, problem, solver, 0);
+    plan.launch(&stream);
+    let first = plan.bytes(&stream);
+    for run in 1..100 {
+        plan.reset(&stream);
+        plan.launch(&stream);
+        if plan.bytes(&stream) != first {
+            return Err(format!("run {run} gave other bits").into());
+        }
+    }
+    Ok(())
+}
+
+/// Captures a launch into a graph and replays it.
+fn captured(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<(), Failed> {
+    let stream = device.create_stream()?;
+    let plan = plan(device, &stream, problem, solver, 0);
+    let graph = Graph::capture(&**device, |stream| {
+        plan.launch(stream);
+        Ok::<_, BackendError>(())
+    })?;
+    device.synchronize(&stream)?;
+    let untouched = plan.written.iter().flat_map(|buffer| &buffer.bytes);
+    if !untouched.eq(&plan.bytes(&stream)) {
+        return Err("something ran at the capture".into());
+    }
+    let graph = graph.instantiate()?;
+    // SAFETY: the plan's buffers live until they have been read.
+    unsafe { graph.launch(stream.raw()) }?;
+    if plan.results(&stream) != reference(problem) {
+        return Err("the replay gave another result".into());
+    }
+    Ok(())
+}
+
+/// In a context of the caller's own: right numbers, and the context is left as it was.
+fn adopted(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<(), Failed> {
+    let context = caller::create_context(device.info().ordinal)?;
+    // The thread's current context, and the same by its address.
+    for raw in [ptr::null_mut(), context] {
+        // SAFETY: the context lives until all that is made of it here is gone.
+        let adopted: Arc<dyn Device> = Arc::new(unsafe { CudaDevice::adopt(raw) }?);
+        if adopted.info() != device.info() {
+            return Err(format!("{:?} instead of {:?}", adopted.info(), device.info()).into());
+        }
+        let stream = adopted.create_stream()?;
+        let plan = plan(&adopted, &stream, problem, solver, 0);
+        plan.launch(&stream);
+        if plan.results(&stream) != reference(problem) {
+            return Err("wrong in a caller's context".into());
+        }
+        if caller::current_context()? != context {
+            return Err("the thread's current context was changed".into());
+        }
+    }
+    caller::destroy_context(context)
+}
+
+/// Two executions as nodes of a caller's graph, the second behind the first; then other operands for one.
+fn nodes(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<(), Failed> {
+    let stream = device.create_stream()?;
+    let plans: Vec<_> = [0, 1, 2].into_iter().map(|_| plan(device, &stream, problem, solver, 0)).collect();
+    let graph = |plan: &Plan| {
+        Graph::capture(&**device, |stream| {
+            plan.launch(stream);
+            Ok::<_, BackendError>(())
+        })
+    };
+    caller::enter_primary(device.info().ordinal)?;
+    let whole = caller::create_graph()?;
+    // SAFETY: the graph is live and this thread's; the plans live until it has run.
+    let second = unsafe {
+        let first = graph(&plans[0])?.add_to(whole, &[])?;
+        graph(&plans[1])?.add_to(whole, &[first])?
+    };
+    let executable = caller::instantiate(whole)?;
+    caller::launch(executable, stream.raw())?;
+    let expected = reference(problem);
+    if plans[0].results(&stream) != expected || plans[1].results(&stream) != expected {
+        return Err("a node gave another result".into());
+    }
+    if plans[2].results(&stream) == expected {
+        return Err("what is in no graph ran".into());
+    }
+    // SAFETY: as above; the node is of the graph that was instantiated.
+    unsafe { graph(&plans[2])?.update(executable, second) }?;
+    caller::launch(executable, stream.raw())?;
+    if plans[2].results(&stream) != expected {
+        return Err("a node with other operands gave another result".into());
+    }
+    caller::destroy_graph(whole, executable)?;
+    caller::leave_primary(device.info().ordinal)
+}
+
+/// Every type has ceilings, which are measured once, in well under a second.
+fn ceilings(device: &Arc<dyn Device>) -> Result<(), Failed> {
+    for data_type in [DataType::Float, DataType::Half, DataType::BFloat16] {
+        let start = Instant::now();
+        let measured = device.ceilings(data_type)?;
+        println!(
+            "{data_type}: {:.1} TFLOP/s, {:.2} TB/s, measured in {:?}",
+            measured.flops / 1e12,
+            measured.bytes / 1e12,
+            start.elapsed()
+        );
+        if !(measured.flops > 1e10 && measured.flops < 1e18 && measured.bytes > 1e9 && measured.bytes < 1e15)
+        {
+            return Err(format!("{measured:?}").into());
+        }
+        if device.ceilings(data_type)? != measured {
+            return Err("measured again".into());
+        }
+    }
+    Ok(())
+}
+
+/// Devices by their ordinals: one plan compiled for each, run on each.
+fn devices(problem: &Problem, solver: &str) -> Result<(), Failed> {
+    let mut results = Vec::new();
+    for info in CudaBackend.discover().devices {
+        let device = CudaBackend.open(info.ordinal)?;
+        let stream = device.create_stream()?;
+        let plan = plan(&device, &stream, problem, solver, 0);
+        plan.launch(&stream);
+        results.push(plan.bytes(&stream));
+        if plan.results(&stream) != reference(problem) {
+            return Err(format!("device {} is wrong", info.ordinal).into());
+        }
+    }
+    if results.iter().any(|found| *found != results[0]) {
+        return Err("devices differ".into());
+    }
+    Ok(())
+}
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    // One device, and captures that forbid calls of other threads meanwhile.
+    arguments.test_threads = Some(1);
+    let found = CudaBackend.discover();
+    let device =
+        found.devices.first().map(|_| CudaBackend.open(0).unwrap()).filter(|_| found.notes.is_empty());
+    if device.is_none() {
+        println!("ignored: {}", found.notes.join("; "));
+        if std::env::var("REQUIRE_BACKEND").is_ok_and(|names| names.split(',').any(|name| name == "cuda")) {
+            std::process::exit(101);
+        }
+    }
+    type Check = fn(&Arc<dyn Device>, &Problem, &str) -> Result<(), Failed>;
+    let checks: [(&str, Check); 5] = [
+        ("misaligned", misaligned),
+        ("repeated", repeated),
+        ("captured", captured),
+        ("nodes", nodes),
+        ("adopted", adopted),
+    ];
+    let mut trials = Vec::new();
+    for (name, solver, problem) in problems() {
+        for (check_name, check) in checks {
+            let (problem, device) = (problem.clone(), device.clone());
+            let ignored = device.is_none();
+            let run = move || device.map_or(Ok(()), |device| check(&device, &problem, solver));
+            trials.push(Trial::test(format!("{check_name}.{name}"), run).with_ignored_flag(ignored));
+        }
+    }
+    for (name, solver, problem) in problems() {
+        let of_host = problem.clone();
+        trials.push(Trial::test(format!("expected.{name}"), move || expected(&of_host, solver)));
+        let alone = found.devices.len() < 2;
+        let trial = Trial::test(format!("devices.{name}"), move || devices(&problem, solver));
+        trials.push(trial.with_ignored_flag(alone || device.is_none()));
+    }
+    let (ignored, device) = (device.is_none(), device.clone());
+    let run = move || device.map_or(Ok(()), |device| ceilings(&device));
+    trials.push(Trial::test("ceilings", run).with_ignored_flag(ignored));
+    libtest_mimic::run(&arguments, trials).exit();
+}

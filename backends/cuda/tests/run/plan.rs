@@ -1,0 +1,267 @@
+//! A plan with operands on a device. They are such that results are exact: whole numbers, batches whose means are
+//! whole and whose variances are 1.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+use fuseplan_api::*;
+use half::f16;
+
+/// Memory of a device that is given back: a tensor or list some elements behind where the allocation starts.
+pub(crate) struct Buffer {
+    device: Arc<dyn Device>,
+    base: *mut c_void,
+    /// What it is filled with.
+    pub(crate) bytes: Vec<u8>,
+    data_type: DataType,
+    shift: usize,
+}
+
+impl Buffer {
+    fn of(
+        device: &Arc<dyn Device>,
+        stream: &Stream,
+        data_type: DataType,
+        bytes: Vec<u8>,
+        shift: usize,
+    ) -> Self {
+        let bytes = [vec![0xFF; shift * data_type.size()], bytes].concat();
+        let base = device.memory().allocate(bytes.len()).unwrap();
+        let buffer = Buffer { device: device.clone(), base, bytes, data_type, shift };
+        buffer.fill(stream);
+        buffer
+    }
+
+    fn fill(&self, stream: &Stream) {
+        // SAFETY: the memory has as many bytes.
+        unsafe { self.device.memory().copy_in(self.base, &self.bytes, stream) }.unwrap();
+    }
+
+    /// The first element.
+    fn at<T>(&self) -> *mut T {
+        self.base.wrapping_byte_add(self.shift * self.data_type.size()).cast()
+    }
+
+    fn read(&self, stream: &Stream) -> Vec<u8> {
+        let mut bytes = vec![0; self.bytes.len()];
+        // SAFETY: the memory was filled when it was made.
+        unsafe { self.device.memory().copy_out(&mut bytes, self.base, stream) }.unwrap();
+        bytes.split_off(self.shift * self.data_type.size())
+    }
+
+    /// What it holds, as numbers: a zero is a zero, whatever its sign.
+    fn numbers(&self, stream: &Stream) -> Vec<f32> {
+        let bytes = self.read(stream);
+        match self.data_type {
+            DataType::Float => {
+                bytes.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect()
+            }
+            _ => bytes.chunks_exact(2).map(|b| f16::from_ne_bytes([b[0], b[1]]).to_f32()).collect(),
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this size, given back once; reads have waited for the stream.
+        unsafe { self.device.memory().free(self.base, self.bytes.len()) }
+    }
+}
+
+/// Bytes of numbers in f32 or f16.
+fn encode(data_type: DataType, values: impl IntoIterator<Item = f32>) -> Vec<u8> {
+    match data_type {
+        DataType::Float => values.into_iter().flat_map(f32::to_ne_bytes).collect(),
+        _ => values.into_iter().flat_map(|value| f16::from_f32(value).to_ne_bytes()).collect(),
+    }
+}
+
+/// Small whole numbers, so that sums are exact whatever their order.
+fn whole(count: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        ((state >> 24) % 5) as f32 - 2.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// The mean of a channel in [`batch`].
+fn mean(channel: usize) -> f32 {
+    (channel % 5) as f32 - 2.0
+}
+
+/// A tensor whose elements are one above or one below their channel's mean, at each place as many above as below
+/// over an even number of images: each mean is exact, and each variance 1.
+fn batch(tensor: &TensorDescriptor) -> Vec<f32> {
+    let (&[images, channels, height, width], &[sn, sc, sh, sw]) = (tensor.lens(), tensor.strides()) else {
+        panic!("four dimensions")
+    };
+    let mut values = vec![0.0; tensor.span()];
+    let places =
+        (0..channels * height * width).map(|i| (i / (height * width), i / width % height, i % width));
+    for ((c, h, w), side) in places.zip(whole(channels * height * width, 17)) {
+        for n in 0..images {
+            let above = (n % 2 == 0) == (side > 0.0);
+            values[n * sn + c * sc + h * sh + w * sw] = mean(c) + if above { 1.0 } else { -1.0 };
+        }
+    }
+    values
+}
+
+/// What makes variances plus it powers of four, those of a batch that are 1 and those of inference.
+const TRAINING_EPSILON: f64 = 3.0;
+const EPSILON: f64 = 1.0 / 1024.0;
+
+/// A plan with its executable and operands.
+pub(crate) struct Plan {
+    problem: Problem,
+    executable: Arc<dyn Executable>,
+    input: Buffer,
+    /// What each operator reads.
+    operands: Vec<Vec<Buffer>>,
+    /// The output, then what a training operator writes besides, its running statistics last.
+    pub(crate) written: Vec<Buffer>,
+}
+
+impl Plan {
+    /// The plan on a solver's device, its operands `shift` elements behind where an allocation starts.
+    pub(crate) fn new(
+        device: &Arc<dyn Device>,
+        stream: &Stream,
+        problem: &Problem,
+        solver: &dyn Solver,
+        shift: usize,
+    ) -> Self {
+        solver.applies(problem, device.info()).unwrap();
+        let binary = solver.compile(problem, device.info()).unwrap();
+        let executable = solver.load(problem, device, &binary).unwrap();
+        let data_type = problem.output.data_type();
+        let of = |values: Vec<f32>| Buffer::of(device, stream, data_type, encode(data_type, values), shift);
+        let list = |values: Vec<f32>| {
+            Buffer::of(device, stream, DataType::Float, encode(DataType::Float, values), shift)
+        };
+        let tensor = |tensor: &TensorDescriptor, seed| of(whole(tensor.span(), seed));
+        let groups = |mode: BatchNormMode| mode.derive(&problem.output).unwrap().element_count();
+        let means = |mode| {
+            let per_channel = groups(mode) / problem.output.lens()[1];
+            (0..groups(mode)).map(|i| mean(i / per_channel)).collect()
+        };
+        let operands = problem.ops.iter().enumerate().map(|(i, op)| {
+            let seed = 11 + i as u32;
+            match op {
+                Op::ConvForward { weights, .. } => vec![tensor(weights, 7)],
+                Op::BiasForward { bias } => vec![tensor(bias, seed)],
+                Op::BatchNormInference { mode } => {
+                    let count = groups(*mode);
+                    let variance = |i| if i % 3 == 0 { 1.0 } else { 4.0 } - EPSILON as f32;
+                    let variances = (0..count).map(variance).collect();
+                    vec![
+                        list(whole(count, seed)),
+                        list(whole(count, 23)),
+                        list(means(*mode)),
+                        list(variances),
+                    ]
+                }
+                Op::BatchNormForward { mode, .. } => {
+                    vec![list(whole(groups(*mode), seed)), list(whole(groups(*mode), 23))]
+                }
+                Op::BatchNormBackward { mode } => {
+                    let count = groups(*mode);
+                    let params = [whole(count, seed), whole(count, 23), means(*mode), vec![0.5; count]];
+                    [of(batch(&problem.input))].into_iter().chain(params.map(list)).collect()
+                }
+                Op::ActivationBackward { .. } => vec![tensor(&problem.output, 31)],
+                _ => Vec::new(),
+            }
+        });
+        let operands = operands.collect();
+        let poison = |data_type: DataType, count| {
+            Buffer::of(device, stream, data_type, vec![0xFF; count * data_type.size()], shift)
+        };
+        let mut written = vec![poison(data_type, problem.output.span())];
+        if let Op::BatchNormForward { mode, .. } | Op::BatchNormBackward { mode } = problem.ops[0] {
+            written.extend((0..2).map(|_| poison(DataType::Float, groups(mode))));
+        }
+        if let Op::BatchNormForward { mode, running: true } = problem.ops[0] {
+            written.extend([41, 43].map(|seed| list(whole(groups(mode), seed))));
+        }
+        let input = match problem.ops[0] {
+            Op::BatchNormForward { .. } => of(batch(&problem.input)),
+            _ => tensor(&problem.input, 3),
+        };
+        Plan { problem: problem.clone(), executable, input, operands, written }
+    }
+
+    pub(crate) fn launch(&self, stream: &Stream) {
+        let kind = |(op, read): (&Op, &Vec<Buffer>)| match op {
+            Op::ConvForward { .. } => OpArgsKind::ConvForward { weights: read[0].at(), prepared: None },
+            Op::BiasForward { .. } => OpArgsKind::BiasForward { bias: read[0].at() },
+            Op::BatchNormInference { .. } => OpArgsKind::BatchNormInference {
+                scale: read[0].at(),
+                bias: read[1].at(),
+                mean: read[2].at(),
+                variance: read[3].at(),
+                epsilon: EPSILON,
+            },
+            Op::ActivationForward { .. } => {
+                OpArgsKind::ActivationForward { params: ActivationParams::default() }
+            }
+            Op::BatchNormForward { .. } => OpArgsKind::BatchNormForward {
+                scale: read[0].at(),
+                bias: read[1].at(),
+                saved_mean: self.written[1].at(),
+                saved_inv_variance: self.written[2].at(),
+                running_mean: self.written.get(3).map_or(ptr::null_mut(), Buffer::at),
+                running_variance: self.written.get(4).map_or(ptr::null_mut(), Buffer::at),
+                exp_avg_factor: 0.25,
+                epsilon: TRAINING_EPSILON,
+            },
+            Op::BatchNormBackward { .. } => OpArgsKind::BatchNormBackward {
+                x: read[0].at(),
+                scale: read[1].at(),
+                bias: read[2].at(),
+                scale_diff: self.written[1].at(),
+                bias_diff: self.written[2].at(),
+                saved_mean: read[3].at(),
+                saved_inv_variance: read[4].at(),
+            },
+            Op::ActivationBackward { .. } => {
+                OpArgsKind::ActivationBackward { y: read[0].at(), params: ActivationParams::default() }
+            }
+            other => panic!("{other:?} has no operands here"),
+        };
+        let ops: Vec<_> = self
+            .problem
+            .ops
+            .iter()
+            .zip(&self.operands)
+            .map(|pair| OpArgs { alpha: 1.0, beta: 0.0, kind: kind(pair) })
+            .collect();
+        let args = RunArgs {
+            input: self.input.at(),
+            output: self.written[0].at(),
+            ops: &ops,
+            workspace: ptr::null_mut(),
+        };
+        // SAFETY: buffers of the problem's descriptors on the executable's device, which live until a read
+        // has waited for the stream.
+        unsafe { self.executable.run(stream.raw(), &args) }.unwrap();
+    }
+
+    /// Undoes what launches have written.
+    pub(crate) fn reset(&self, stream: &Stream) {
+        self.written.iter().for_each(|buffer| buffer.fill(stream));
+    }
+
+    /// The bytes of all that a launch writes.
+    pub(crate) fn bytes(&self, stream: &Stream) -> Vec<u8> {
+        self.written.iter().flat_map(|buffer| buffer.read(stream)).collect()
+    }
+
+    /// The numbers of all that a launch writes.
+    pub(crate) fn results(&self, stream: &Stream) -> Vec<f32> {
+        self.written.iter().flat_map(|buffer| buffer.numbers(stream)).collect()
+    }
+}
