@@ -18,9 +18,9 @@ const fn arch(name: &'static str, capability: (u32, u32), units: u32, shared: us
     Arch { name, capability, units, shared: shared * 1024 }
 }
 
-/// Every known architecture. Where there is one with the `a` of features that later ones need not have, a
-/// device is of that one.
-pub(crate) const ARCHS: [Arch; 18] = [
+/// Every known architecture. Hopper's devices are of the one with the `a` of features that later ones need not have:
+/// kernels use them. No kernel does on others.
+pub(crate) const ARCHS: [Arch; 15] = [
     arch("sm_70", (7, 0), 80, 96),
     arch("sm_72", (7, 2), 8, 96),
     arch("sm_75", (7, 5), 72, 64),
@@ -31,11 +31,8 @@ pub(crate) const ARCHS: [Arch; 18] = [
     arch("sm_89", (8, 9), 142, 99),
     arch("sm_90a", (9, 0), 132, 227),
     arch("sm_90", (9, 0), 132, 227),
-    arch("sm_100a", (10, 0), 148, 227),
     arch("sm_100", (10, 0), 148, 227),
-    arch("sm_103a", (10, 3), 148, 227),
     arch("sm_103", (10, 3), 148, 227),
-    arch("sm_110a", (11, 0), 20, 227),
     arch("sm_110", (11, 0), 20, 227),
     arch("sm_120", (12, 0), 188, 99),
     arch("sm_121", (12, 1), 48, 99),
@@ -92,6 +89,7 @@ mod tests {
     fn devices_find_the_kernels_they_run() {
         let of = |major, minor| of_capability((major, minor)).map(|arch| arch.name);
         assert_eq!(of(9, 0), Some("sm_90a"));
+        assert_eq!(of(10, 0), Some("sm_100"));
         assert_eq!(of(8, 6), Some("sm_86"));
         assert_eq!(of(12, 3), Some("sm_121"));
         assert_eq!(of(10, 7), Some("sm_103"));

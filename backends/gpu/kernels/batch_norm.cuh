@@ -103,11 +103,11 @@ template <int V> DEVICE void store(const Args& args, const Spot& spot, float* v)
 // The sums over all lanes of each of a block's groups, N of a thread, into shared memory: each of PARTS threads adds
 // every PARTS-th lane's, then one thread adds those. Number `i` of a column is at i * COLUMNS + column.
 template <int N> DEVICE void group_sums(const Walk& walk, const double (&v)[N], double* totals) {
-  constexpr int WIDTH = COLUMNS * N, PARTS = LANES < 16 ? LANES : 16;
   if constexpr (LANES == 1) {
 #pragma unroll
     for (int i = 0; i < N; i++) totals[i * COLUMNS + walk.column] = v[i];
   } else {
+    constexpr int WIDTH = COLUMNS * N, PARTS = LANES < 16 ? LANES : 16;
     __shared__ double lanes[LANES * WIDTH];
     __shared__ double parts[PARTS * WIDTH];
 #pragma unroll

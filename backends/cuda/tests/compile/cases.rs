@@ -1,37 +1,15 @@
-//! Every kernel family through the real compiler, for every architecture, with no device: it compiles, nothing is
-//! spilled (but where tensors are so large that offsets need 64 bits), and tensor-core kernels contain the
-//! instructions that they are about.
-//!
-//! NVRTC is found by the loader (`LD_LIBRARY_PATH`) or in the folder `FUSEPLAN_NVRTC_PATH`; where it is not,
-//! cases are ignored with the reason. The instructions are read with `nvdisasm` where that is on the `PATH`.
-//! With `REQUIRE_NVRTC=1` a missing compiler is a failure. With `FUSEPLAN_TEST_EVERY=3` each architecture gets one
-//! in three of a solver's cases, neighbouring architectures different ones; what is compiled for one architecture
-//! alone is always there. `FUSEPLAN_TEST_SHOW=1` prints how long each took; with `--test-threads=1`
-//! none waits for another. Beside a driver NVRTC keeps what it compiled, and says nothing of registers the next
-//! time: `CUDA_CACHE_DISABLE=1` forbids it.
-
-#[path = "../../../tests/common/problems.rs"]
-mod problems;
-
-use std::collections::HashMap;
-use std::process::Command;
-use std::time::Instant;
+//! The kernels that are compiled: each kind, with what may stand behind it.
 
 use fuseplan_api::*;
-use fuseplan_cuda::{CudaBackend, inspect};
-use libtest_mimic::{Arguments, Failed, Trial};
 
-use problems::{chain, conv, depthwise, element_wise, norm_relu, training};
-
-/// The first is older than the tensor cores' instructions that kernels use.
-const ARCHS: [&str; 7] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120"];
+use crate::problems::{chain, conv, depthwise, element_wise, norm_relu, training};
 
 /// The solvers for Hopper alone.
-const WGMMA: &str = "cuda.conv_wgmma.v1";
-const GATHER: &str = "cuda.conv_wgmma_gather.v1";
+pub(crate) const WGMMA: &str = "cuda.conv_wgmma.v1";
+pub(crate) const GATHER: &str = "cuda.conv_wgmma_gather.v1";
 
 /// Name, solver, problem, instructions that must be there on a tensor-core kernel.
-type Case = (&'static str, &'static str, Problem, &'static [&'static str]);
+pub(crate) type Case = (&'static str, &'static str, Problem, &'static [&'static str]);
 
 /// The same with TF32 allowed.
 fn tf32(problem: Problem) -> Problem {
@@ -44,9 +22,9 @@ fn normed(layout: TensorLayout, data_type: DataType, lens: [usize; 4], mode: Bat
 }
 
 /// An image of the training cases.
-const TRAINED: [usize; 4] = [64, 16, 27, 25];
+pub(crate) const TRAINED: [usize; 4] = [64, 16, 27, 25];
 
-fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     use DataType::*;
     use TensorLayout::*;
     let relu = |lens: &[usize], data_type, layout| chain(lens, data_type, layout, ActivationMode::Relu);
@@ -327,7 +305,7 @@ fn cases() -> Vec<Case> {
 }
 
 /// Tensors whose offsets need 64 bits.
-fn wide() -> Vec<Case> {
+pub(crate) fn wide() -> Vec<Case> {
     use DataType::*;
     use TensorLayout::*;
     let lens = [4096, 128, 56, 56];
@@ -350,7 +328,7 @@ fn wide() -> Vec<Case> {
 }
 
 /// Every activation, in f32 and in 16 bits.
-fn activations() -> Vec<(String, Problem)> {
+pub(crate) fn activations() -> Vec<(String, Problem)> {
     let types = [DataType::Float, DataType::Half];
     let all = types.into_iter().flat_map(|t| ActivationMode::ALL.map(|mode| (t, mode)));
     let problem = |(data_type, mode): (DataType, ActivationMode)| {
@@ -359,96 +337,4 @@ fn activations() -> Vec<(String, Problem)> {
         (format!("activation.{mode}.{data_type}"), problem)
     };
     all.map(problem).collect()
-}
-
-/// Compiles and looks at what the compiler says of it.
-fn check(solver: &str, problem: &Problem, arch: &str, wanted: &[&str]) -> Result<(), Failed> {
-    let target = CudaBackend.target(arch)?;
-    let found = CudaBackend.solvers().iter().find(|found| found.id() == solver).ok_or("no such solver")?;
-    found.applies(problem, &target).map_err(|refusal| refusal.to_string())?;
-    let start = Instant::now();
-    let (kernel, compiled) =
-        inspect(solver, problem, arch).unwrap().map_err(|failure| format!("{failure:?}"))?;
-    if std::env::var_os("FUSEPLAN_TEST_SHOW").is_some() {
-        println!("{solver} {arch}: {} ms, {}", start.elapsed().as_millis(), kernel.detail);
-    }
-    if kernel.geometry.shared as usize > target.local_memory {
-        return Err(format!(
-            "{} for {arch}: {} bytes of shared memory",
-            kernel.detail, kernel.geometry.shared
-        )
-        .into());
-    }
-    // Arrays that are not in registers have a stack frame. Offsets of 64 bits may take more registers than there are.
-    let local = "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads";
-    let wide = problem.output.span() >= 1 << 30;
-    let warns = |line: &str| line.contains("warning") && !(wide && line.contains("Registers are spilled"));
-    if (!wide && !compiled.log.contains(local)) || compiled.log.lines().any(warns) {
-        return Err(format!("{} for {arch}: {}", kernel.detail, compiled.log).into());
-    }
-    let text = if wanted.is_empty() { None } else { disassemble(&compiled.image)? };
-    let lacks = text.and_then(|text| wanted.iter().find(|&instruction| !text.contains(instruction)));
-    lacks.map_or(Ok(()), |instruction| {
-        Err(format!("{} for {arch} has no {instruction}", kernel.detail).into())
-    })
-}
-
-/// The instructions of a cubin, where `nvdisasm` is at hand.
-fn disassemble(cubin: &[u8]) -> Result<Option<String>, Failed> {
-    let folder = std::env::temp_dir().join(format!("fuseplan-compile-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let file = folder.join(format!("{:?}.cubin", std::thread::current().id()));
-    std::fs::write(&file, cubin)?;
-    let output = Command::new("nvdisasm").arg("--print-code").arg(&file).output();
-    std::fs::remove_file(&file)?;
-    let _ = std::fs::remove_dir(&folder);
-    match output {
-        Ok(output) if output.status.success() => {
-            Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned()))
-        }
-        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned().into()),
-        Err(_) => Ok(None),
-    }
-}
-
-fn main() {
-    let arguments = Arguments::from_args();
-    let missing = CudaBackend.discover().notes.into_iter().find(|note| note.contains("NVRTC"));
-    if let Some(note) = &missing {
-        println!("ignored: {note}");
-        if std::env::var_os("REQUIRE_NVRTC").is_some_and(|value| value == "1") {
-            std::process::exit(101);
-        }
-    }
-    let every = std::env::var("FUSEPLAN_TEST_EVERY").ok().and_then(|text| text.parse().ok());
-    let every: usize = every.unwrap_or(1).max(1);
-    let mut trials = Vec::new();
-    let mut of_solver = HashMap::new();
-    for (name, solver, problem, wanted) in cases().into_iter().chain(wide()) {
-        let number = of_solver.entry(solver).or_insert(0);
-        let archs = match solver {
-            WGMMA | GATHER => &["sm_90a"],
-            "cuda.conv_mma.v1" => &ARCHS[1..],
-            _ => &ARCHS[..],
-        };
-        for (i, arch) in archs.iter().enumerate() {
-            if archs.len() > 1 && (*number + i) % every != 0 {
-                continue;
-            }
-            let problem = problem.clone();
-            trials.push(Trial::test(format!("{name}.{arch}"), move || check(solver, &problem, arch, wanted)));
-        }
-        *number += 1;
-    }
-    for (name, problem) in activations() {
-        trials.push(Trial::test(name, move || check("cuda.direct.v1", &problem, "sm_90a", &[])));
-    }
-    for mode in ActivationMode::ALL {
-        let problem =
-            training(DataType::BFloat16, TensorLayout::Nchw, TRAINED, BatchNormMode::Spatial, mode, true);
-        let check = move || check("cuda.batch_norm_training.v1", &problem, "sm_90a", &[]);
-        trials.push(Trial::test(format!("gradient.{mode}"), check));
-    }
-    let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(missing.is_some())).collect();
-    libtest_mimic::run(&arguments, trials).exit();
 }
