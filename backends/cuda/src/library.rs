@@ -13,9 +13,11 @@ use crate::sys::{Driver, Nvrtc, Status};
 use crate::{BACKEND, driver as calls};
 
 /// Environment variables that name folders in which NVRTC is looked for: the folder itself, which comes before
-/// everything else, and CUDA toolkits, which come behind the system's loader. Programs that run with more rights than
-/// their user has do not read them.
-pub const FOLDERS: [&str; 3] = ["FUSEPLAN_NVRTC_PATH", "CUDA_PATH", "CUDA_HOME"];
+/// everything else, CUDA toolkits, which come behind the system's loader, and a Python environment, whose packages
+/// come last. Programs that run with more rights than their user has do not read them.
+pub const FOLDERS: [&str; 4] = [FOLDER, "CUDA_PATH", "CUDA_HOME", ENVIRONMENT];
+const FOLDER: &str = "FUSEPLAN_NVRTC_PATH";
+const ENVIRONMENT: &str = "VIRTUAL_ENV";
 
 /// What the system's loader knows the driver as.
 const DRIVER: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
@@ -29,6 +31,9 @@ const NVRTC: &[&str] = if cfg!(windows) {
 
 /// The folder of a toolkit that has its libraries.
 const TOOLKIT: &str = if cfg!(windows) { "bin" } else { "lib64" };
+
+/// The folders of NVIDIA's Python packages that have them, below `site-packages`: of CUDA 13, and of CUDA 12.
+const PACKAGES: [&str; 2] = ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"];
 
 /// The driver, or why it cannot be used.
 pub(crate) fn driver() -> Result<&'static Driver, BackendError> {
@@ -90,10 +95,11 @@ fn find_nvrtc() -> Result<Nvrtc, String> {
         let folders: Vec<_> = toolkits().iter().map(|folder| folder.display().to_string()).collect();
         format!(
             "the run-time compiler NVRTC is not installed: looked for {} in the loader's folders, for any \
-             version in {}; {} names another folder",
+             version in {}, and in {} of the Python environment {ENVIRONMENT}{}; {FOLDER} names another folder",
             NVRTC.join(", "),
             folders.join(", "),
-            FOLDERS[0],
+            PACKAGES.join(" and "),
+            path_variable(ENVIRONMENT).map_or(String::new(), |folder| format!("={}", folder.display())),
         )
     })
 }
@@ -109,17 +115,27 @@ pub(crate) fn version(nvrtc: &Nvrtc) -> Option<(c_int, c_int)> {
 /// Names and files that may be NVRTC, in the order in which they are tried. Folders are looked into when it
 /// is their turn.
 fn candidates() -> impl Iterator<Item = PathBuf> {
-    let named = path_variable(FOLDERS[0]);
+    let named = path_variable(FOLDER);
     let names = NVRTC.iter().map(PathBuf::from);
-    let toolkits = toolkits().into_iter().flat_map(|folder| files(&folder));
-    named.into_iter().flat_map(|folder| files(&folder)).chain(names).chain(toolkits)
+    let installed = toolkits().into_iter().chain(packages()).flat_map(|folder| files(&folder));
+    named.into_iter().flat_map(|folder| files(&folder)).chain(names).chain(installed)
 }
 
 /// The folders of toolkits.
 fn toolkits() -> Vec<PathBuf> {
-    let named = FOLDERS[1..].iter().filter_map(|name| path_variable(name));
+    let named = FOLDERS[1..3].iter().filter_map(|name| path_variable(name));
     let usual = (!cfg!(windows)).then(|| PathBuf::from("/usr/local/cuda"));
     named.chain(usual).map(|folder| folder.join(TOOLKIT)).collect()
+}
+
+/// The folders of NVIDIA's packages in the Python environment that is active.
+fn packages() -> Vec<PathBuf> {
+    let Some(environment) = path_variable(ENVIRONMENT) else { return Vec::new() };
+    let entries = environment.join("lib").read_dir().into_iter().flatten().flatten();
+    let pythons = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("python"));
+    let mut sites: Vec<_> = pythons.map(|python| python.path().join("site-packages")).collect();
+    sites.sort();
+    sites.iter().flat_map(|site| PACKAGES.map(|package| site.join(package))).collect()
 }
 
 /// The files of a folder that are NVRTC by their names, the newest first. Its companion, which some versions

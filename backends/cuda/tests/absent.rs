@@ -29,17 +29,14 @@ fn child() {
     }
 }
 
-/// What the child says when its loader looks into `folder` first.
-fn answers(folder: &Path) -> String {
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture"])
-        .env(CHILD, "1")
-        .env("LD_LIBRARY_PATH", folder)
-        .env_remove("FUSEPLAN_NVRTC_PATH")
-        .env_remove("CUDA_PATH")
-        .env_remove("CUDA_HOME")
-        .output()
-        .unwrap();
+/// What the child says when its loader looks into `folder` first, and `variables` are all that name others.
+fn answers(folder: &Path, variables: &[(&str, &Path)]) -> String {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "child", "--nocapture"]).env(CHILD, "1").env("LD_LIBRARY_PATH", folder);
+    for name in fuseplan_cuda::FOLDERS {
+        child.env_remove(name);
+    }
+    let child = child.envs(variables.iter().copied()).output().unwrap();
     let text = String::from_utf8_lossy(&child.stdout).into_owned();
     assert!(child.status.success(), "{text}\n{}", String::from_utf8_lossy(&child.stderr));
     text
@@ -66,7 +63,7 @@ fn missing_and_foreign_libraries_are_errors() {
     }
     let folder = std::env::temp_dir().join(format!("fuseplan-absent-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let text = answers(&folder);
+    let text = answers(&folder, &[]);
     assert!(
         text.contains("note: cuda: not available: the driver is not installed: libcuda.so.1: "),
         "{text}"
@@ -82,7 +79,7 @@ fn missing_and_foreign_libraries_are_errors() {
     // Libraries of the right names that lack functions.
     library(&folder, "libcuda.so.1", "int cuInit(int flags) { return 0; }");
     library(&folder, "libnvrtc.so", "int nvrtcVersion(int *major, int *minor) { return 1; }");
-    let text = answers(&folder);
+    let text = answers(&folder, &[]);
     assert!(text.contains("open: cuda: not available: libcuda has no function cuDeviceGetCount"), "{text}");
     assert!(
         text.contains("compile: cuda: not available: libnvrtc has no function nvrtcCreateProgram"),
@@ -92,9 +89,39 @@ fn missing_and_foreign_libraries_are_errors() {
     let version = |major| format!("int nvrtcVersion(int *a, int *b) {{ *a = {major}; *b = 4; return 0; }}");
     library(&folder, "libnvrtc.so.13", &version(13));
     library(&folder, "libnvrtc.so.12", &version(12));
-    assert!(answers(&folder).contains("target: NVRTC 13.4"));
+    assert!(answers(&folder, &[]).contains("target: NVRTC 13.4"));
     library(&folder, "libcuda.so.1", "int cuDriverGetVersion(int *version) { *version = 12080; return 0; }");
-    assert!(answers(&folder).contains("target: NVRTC 12.4"));
+    assert!(answers(&folder, &[]).contains("target: NVRTC 12.4"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// NVIDIA's packages from PyPI in the active virtual environment: found behind a toolkit, of CUDA 13 before 12.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_compiler_of_a_virtual_environment_is_found_last() {
+    let folder = std::env::temp_dir().join(format!("fuseplan-environment-{}", std::process::id()));
+    let [empty, toolkit, environment] = ["empty", "toolkit", "environment"].map(|name| folder.join(name));
+    let packages = environment.join("lib/python3.11/site-packages/nvidia");
+    let places = [packages.join("cuda_nvrtc/lib"), packages.join("cu13/lib"), toolkit.join("lib64")];
+    for path in places.iter().chain([&empty]) {
+        std::fs::create_dir_all(path).unwrap();
+    }
+    let variables: &[(&str, &Path)] = &[("VIRTUAL_ENV", &environment), ("CUDA_PATH", &toolkit)];
+    let text = answers(&empty, variables);
+    if !text.contains("target: \n") || !CudaBackend.discover().devices.is_empty() {
+        eprintln!("not checked: there is a compiler that comes before");
+    } else {
+        let place = format!("of the Python environment VIRTUAL_ENV={}", environment.display());
+        assert!(text.contains(&place) && text.contains("nvidia/cuda_nvrtc/lib"), "{text}");
+        for (i, (place, file)) in
+            places.iter().zip(["libnvrtc.so.12", "libnvrtc.so.13", "libnvrtc.so"]).enumerate()
+        {
+            let version = format!("int nvrtcVersion(int *a, int *b) {{ *a = 1; *b = {i}; return 0; }}");
+            library(place, file, &version);
+            let text = answers(&empty, variables);
+            assert!(text.contains(&format!("target: NVRTC 1.{i}\n")), "{text}");
+        }
+    }
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -110,12 +137,13 @@ fn elevated_processes_load_no_compiler_that_the_environment_names() {
         return;
     }
     let folder = std::env::temp_dir().join(format!("fuseplan-elevated-{}", std::process::id()));
-    fs::create_dir_all(folder.join("lib64")).unwrap();
     let version = "int nvrtcVersion(int *a, int *b) { *a = 13; *b = 97; return 0; }";
-    library(&folder, "libnvrtc.so.13", version);
-    library(&folder.join("lib64"), "libnvrtc.so.13", version);
-    for path in [&folder, &folder.join("lib64")] {
-        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    for place in ["", "lib64", "lib/python3/site-packages/nvidia/cu13/lib"] {
+        fs::create_dir_all(folder.join(place)).unwrap();
+        library(&folder.join(place), "libnvrtc.so.13", version);
+        for path in folder.join(place).ancestors().take_while(|path| path.starts_with(&folder)) {
+            fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+        }
     }
     let program = folder.join("program");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();

@@ -83,6 +83,7 @@ fn on_machine(folder: &Path, installed: &str) -> String {
         .env_remove("FUSEPLAN_NVRTC_PATH")
         .env_remove("CUDA_PATH")
         .env_remove("CUDA_HOME")
+        .env_remove("VIRTUAL_ENV")
         .env_remove("MIOPEN_DISABLE_CACHE")
         .output()
         .unwrap();

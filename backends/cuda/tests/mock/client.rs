@@ -74,7 +74,7 @@ impl Mock {
 pub(crate) fn command(folder: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.env("LD_LIBRARY_PATH", folder).env(MOCK, folder);
-    for name in ["FUSEPLAN_NVRTC_PATH", "CUDA_PATH", "CUDA_HOME"] {
+    for name in ["FUSEPLAN_NVRTC_PATH", "CUDA_PATH", "CUDA_HOME", "VIRTUAL_ENV"] {
         command.env_remove(name);
     }
     command
