@@ -1,9 +1,12 @@
-//! What a plan costs besides its kernel: the compile in a fresh process, with and without a stored binary, a
-//! compile that finds the kernel in memory, and an execution on buffers up to its return.
+//! What plans cost besides their kernels' work: the compile in a fresh process, with and without a stored binary, a
+//! compile that finds the kernel in memory, and an execution on buffers up to its return, and up to its end.
 //!
 //! ```text
 //! cargo run --release --example latency [backend]
 //! ```
+//!
+//! One small plan for each way in which a backend convolves: on Hopper the two kernels of asynchronous matrix
+//! products, and that of `mma.sync`.
 
 use std::error::Error;
 use std::path::Path;
@@ -12,85 +15,88 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use fuseplan::*;
+use half::f16;
 
-/// In the environment of the processes that this program starts.
+/// In the environment of the processes that this program starts: the number of a plan.
 const CHILD: &str = "FUSEPLAN_LATENCY_CHILD";
 /// How many processes find the stored binary.
 const PROCESSES: usize = 5;
-/// Compiles from memory, and executions of a round.
-const REPEATS: u32 = 1000;
+/// Compiles from memory.
+const COMPILES: u32 = 1000;
+/// Executions of a round: few enough that no queue of a driver is full.
+const EXECUTIONS: u32 = 100;
+const ROUNDS: usize = 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let handle = match env::args().nth(1) {
         Some(backend) => Handle::of_backend(&backend)?,
         None => Handle::new()?,
     };
-    let plan = plan()?;
-    if env::var_os(CHILD).is_some() {
-        println!("{}", compile(&plan, &handle)?.0.as_nanos());
+    let plans = plans()?;
+    if let Some(number) = env::var_os(CHILD) {
+        let number: usize = number.to_string_lossy().parse()?;
+        let (_, plan) = plans.get(number).ok_or("no such plan")?;
+        println!("{}", compile(plan, &handle)?.0.as_nanos());
         return Ok(());
     }
-    println!("{} ({})\n{}\n", handle.device_info().name, handle.device_info().toolchain, plan.problem());
-
-    // A directory of this program's own, so that nothing is stored there yet.
-    let directory = env::temp_dir().join(format!("fuseplan-latency-{}", std::process::id()));
-    let processes = in_processes(&directory, handle.device_info().backend);
-    let _ = fs::remove_dir_all(&directory);
-    let (cold, stored) = processes?;
-    println!("compile, nothing stored       {:>10.3} ms", milliseconds(cold));
-    println!(
-        "compile, stored               {:>10.3} ms, median of {PROCESSES} processes",
-        milliseconds(stored)
-    );
-
-    let (_, compiled) = compile(&plan, &handle)?;
-    let start = Instant::now();
-    for _ in 0..REPEATS {
-        plan.compile(&handle)?;
-    }
-    println!("compile, in memory            {:>10.3} us", microseconds(start.elapsed() / REPEATS));
-
-    let (x, y) = (*compiled.input(), *compiled.output());
-    let input = DeviceBuffer::<f32>::zeroed(&handle, x.span())?;
-    let mut output = DeviceBuffer::<f32>::zeroed(&handle, y.span())?;
-    let parameters = [1.0f32; CHANNELS];
-    let mut args = OperatorArgs::new();
-    let [norm, relu] = [0, 1];
-    let norm = plan.op_id(norm).ok_or("batch-norm")?;
-    let own = BatchNormInferenceArgs::new(&parameters, &parameters, &parameters, &parameters, 1e-5);
-    args.set::<BatchNormInference>(norm, own);
-    let relu = plan.op_id(relu).ok_or("activation")?;
-    args.set::<ActivationForward>(relu, ActivationForwardArgs::new(0.0, 0.0, 0.0));
-    let mut returned = Vec::new();
-    let mut passed = Vec::new();
-    // Few enough launches that no queue of a driver is full. The first round uploads the parameters.
-    for _ in 0..=20 {
-        handle.synchronize()?;
+    let device = handle.device_info();
+    println!("{} ({}); stored: median of {PROCESSES} processes\n", device.name, device.toolchain);
+    let columns = ["compile, ms", "stored, ms", "in memory, us", "execute, us", "passed, us"];
+    print!("{:<32} {:<28}", "plan", "solver");
+    columns.iter().for_each(|column| print!("{column:>15}"));
+    println!();
+    for (number, (name, plan)) in plans.iter().enumerate() {
+        // A directory of this program's own, so that nothing is stored there yet.
+        let directory = env::temp_dir().join(format!("fuseplan-latency-{}-{number}", std::process::id()));
+        let processes = in_processes(number, &directory, device.backend);
+        let _ = fs::remove_dir_all(&directory);
+        let (cold, stored) = processes?;
+        let (_, compiled) = compile(plan, &handle)?;
         let start = Instant::now();
-        for _ in 0..REPEATS / 10 {
-            compiled.execute(&handle, Tensor::new(&x, &input), TensorMut::new(&y, &mut output), &args)?;
+        for _ in 0..COMPILES {
+            plan.compile(&handle)?;
         }
-        returned.push(start.elapsed() / (REPEATS / 10));
-        handle.synchronize()?;
-        passed.push(start.elapsed() / (REPEATS / 10));
+        let in_memory = start.elapsed() / COMPILES;
+        let (returned, passed) = match plan.input().data_type() {
+            DataType::Half => executions::<f16>(plan, &compiled, &handle)?,
+            _ => executions::<f32>(plan, &compiled, &handle)?,
+        };
+        print!("{name:<32} {:<28}", compiled.info().solver);
+        [cold, stored].iter().for_each(|time| print!("{:>15.3}", time.as_secs_f64() * 1e3));
+        [in_memory, returned, passed].iter().for_each(|time| print!("{:>15.3}", time.as_secs_f64() * 1e6));
+        println!();
     }
-    println!("execute, until it returns     {:>10.3} us", microseconds(median(&mut returned[1..])));
-    println!(
-        "execute, until it has passed  {:>10.3} us, one after the other",
-        microseconds(median(&mut passed[1..]))
-    );
     Ok(())
 }
 
-const CHANNELS: usize = 8;
+const CHANNELS: usize = 32;
 
-/// A plan whose kernel has next to nothing to do.
-fn plan() -> Result<FusionPlan, fuseplan::Error> {
-    let x = TensorDescriptor::nchw(DataType::Float, [1, CHANNELS, 4, 4])?;
-    let mut plan = FusionPlan::new(FusionDirection::Vertical, x)?;
-    plan.append(BatchNormInference::new(BatchNormMode::Spatial))?;
-    plan.append(ActivationForward::new(ActivationMode::Relu))?;
-    Ok(plan)
+/// Plans whose kernels have next to nothing to do, with their names.
+fn plans() -> Result<[(&'static str, FusionPlan); 5], fuseplan::Error> {
+    use DataType::{Float, Half};
+    use TensorLayout::{Nchw, Nhwc};
+    let of = |data_type, layout, lens: [usize; 4]| TensorDescriptor::with_layout(data_type, layout, &lens);
+    let convolution = |data_type, layout, math| -> Result<FusionPlan, fuseplan::Error> {
+        let x = of(data_type, layout, [1, CHANNELS, 8, 8])?;
+        let weights = of(data_type, layout, [CHANNELS, CHANNELS, 3, 3])?;
+        let mut plan = FusionPlan::new(FusionDirection::Vertical, x)?;
+        let conv = ConvolutionDescriptor::new_2d([1, 1], [1, 1], [1, 1])?;
+        plan.append(ConvForward::new(conv, weights))?;
+        plan.append(BiasForward::new())?;
+        plan.append(ActivationForward::new(ActivationMode::Relu))?;
+        plan.set_math_mode(math);
+        Ok(plan)
+    };
+    let mut norm = FusionPlan::new(FusionDirection::Vertical, of(Float, Nchw, [1, CHANNELS, 4, 4])?)?;
+    norm.append(BatchNormInference::new(BatchNormMode::Spatial))?;
+    norm.append(ActivationForward::new(ActivationMode::Relu))?;
+    Ok([
+        ("batch-norm, ReLU f32 NCHW", norm),
+        ("conv, bias, ReLU f16 NHWC", convolution(Half, Nhwc, MathMode::Precise)?),
+        ("conv, bias, ReLU f16 NCHW", convolution(Half, Nchw, MathMode::Precise)?),
+        ("conv, bias, ReLU f32 NHWC, TF32", convolution(Float, Nhwc, MathMode::AllowTf32)?),
+        ("conv, bias, ReLU f32 NCHW", convolution(Float, Nchw, MathMode::Precise)?),
+    ])
 }
 
 fn compile(plan: &FusionPlan, handle: &Handle) -> Result<(Duration, CompiledPlan), CompileError> {
@@ -100,10 +106,16 @@ fn compile(plan: &FusionPlan, handle: &Handle) -> Result<(Duration, CompiledPlan
 }
 
 /// The time of a compile in a process that finds nothing, and the median of those that find a binary.
-fn in_processes(directory: &Path, backend: &str) -> Result<(Duration, Duration), Box<dyn Error>> {
+fn in_processes(
+    number: usize,
+    directory: &Path,
+    backend: &str,
+) -> Result<(Duration, Duration), Box<dyn Error>> {
     let run = || -> Result<Duration, Box<dyn Error>> {
         let mut command = Command::new(env::current_exe()?);
-        command.arg(backend).env(CHILD, "1").env("MIOPEN_CUSTOM_CACHE_DIR", directory);
+        command.arg(backend).env(CHILD, number.to_string()).env("MIOPEN_CUSTOM_CACHE_DIR", directory);
+        // NVIDIA's and AMD's compilers keep what they made, too.
+        command.env("CUDA_CACHE_DISABLE", "1").env("AMD_COMGR_CACHE", "0");
         let output = command.env_remove("MIOPEN_DISABLE_CACHE").output()?;
         let text = String::from_utf8(output.stdout)?;
         let nanoseconds = text.trim().parse().map_err(|_| String::from_utf8_lossy(&output.stderr))?;
@@ -114,15 +126,47 @@ fn in_processes(directory: &Path, backend: &str) -> Result<(Duration, Duration),
     Ok((cold, median(&mut stored)))
 }
 
+/// Medians of what an execution takes until it returns, and until it has passed when one comes behind the other.
+fn executions<T: Element>(
+    plan: &FusionPlan,
+    compiled: &CompiledPlan,
+    handle: &Handle,
+) -> Result<(Duration, Duration), Box<dyn Error>> {
+    let (x, y) = (*compiled.input(), *compiled.output());
+    let input = DeviceBuffer::<T>::zeroed(handle, x.span())?;
+    let mut output = DeviceBuffer::<T>::zeroed(handle, y.span())?;
+    let weights = DeviceBuffer::<T>::zeroed(handle, CHANNELS * CHANNELS * 9)?;
+    let bias = DeviceBuffer::<T>::zeroed(handle, CHANNELS)?;
+    let parameters = DeviceBuffer::from_slice(handle, &[1.0f32; CHANNELS])?;
+    let mut args = OperatorArgs::new();
+    for at in 0..plan.problem().ops.len() {
+        if let Some(id) = plan.op_id::<ConvForward>(at) {
+            args.set(id, ConvForwardArgs::new(&weights));
+        } else if let Some(id) = plan.op_id::<BiasForward>(at) {
+            args.set(id, BiasForwardArgs::new(&bias));
+        } else if let Some(id) = plan.op_id::<BatchNormInference>(at) {
+            let own = BatchNormInferenceArgs::new(&parameters, &parameters, &parameters, &parameters, 1e-5);
+            args.set(id, own);
+        } else if let Some(id) = plan.op_id::<ActivationForward>(at) {
+            args.set(id, ActivationForwardArgs::new(0.0, 0.0, 0.0));
+        }
+    }
+    let (mut returned, mut passed) = (Vec::new(), Vec::new());
+    // The first round is not counted.
+    for _ in 0..=ROUNDS {
+        handle.synchronize()?;
+        let start = Instant::now();
+        for _ in 0..EXECUTIONS {
+            compiled.execute(handle, Tensor::new(&x, &input), TensorMut::new(&y, &mut output), &args)?;
+        }
+        returned.push(start.elapsed() / EXECUTIONS);
+        handle.synchronize()?;
+        passed.push(start.elapsed() / EXECUTIONS);
+    }
+    Ok((median(&mut returned[1..]), median(&mut passed[1..])))
+}
+
 fn median(times: &mut [Duration]) -> Duration {
     times.sort();
     times[times.len() / 2]
-}
-
-fn milliseconds(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
-}
-
-fn microseconds(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
 }
