@@ -47,6 +47,16 @@ fn custom_cache_directory() -> Option<PathBuf> {
     std::env::var_os("MIOPEN_CUSTOM_CACHE_DIR").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
+/// `MIOPEN_LOG_LEVEL`, where it is a number.
+pub(crate) fn log_level() -> Option<u32> {
+    std::env::var("MIOPEN_LOG_LEVEL").ok()?.trim().parse().ok()
+}
+
+/// `MIOPEN_ENABLE_LOGGING`: whether calls of the C library are logged.
+pub(crate) fn logs_calls() -> bool {
+    is_set("MIOPEN_ENABLE_LOGGING")
+}
+
 /// Whether a variable has one of the values that MIOpen takes for yes.
 fn is_set(name: &str) -> bool {
     std::env::var(name).is_ok_and(|value| is_yes(&value))

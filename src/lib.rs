@@ -63,6 +63,7 @@ mod find;
 mod graph;
 #[allow(unsafe_code, reason = "adopting a caller's stream")]
 mod handle;
+pub mod log;
 mod operator;
 mod plan;
 mod select;

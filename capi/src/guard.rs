@@ -6,14 +6,22 @@ use std::collections::HashSet;
 use std::ffi::c_char;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, Once, PoisonError};
+
+use fuseplan::log;
 
 use crate::status::{Failure, Status, miopenStatus_t};
 
 /// Runs a function's body. Shared state is behind locks whose poison is ignored, and is written in one
 /// step, so a panic in a body leaves nothing half done behind.
 pub(crate) fn guard(function: &'static str, body: impl FnOnce() -> Result<(), Failure>) -> miopenStatus_t {
-    let failure = match catch_unwind(AssertUnwindSafe(body)) {
+    let logged = || {
+        static LOG: Once = Once::new();
+        LOG.call_once(log::to_stderr);
+        tracing::trace!(target: log::CALLS, "{function}");
+        body()
+    };
+    let failure = match catch_unwind(AssertUnwindSafe(logged)) {
         Ok(Ok(())) => return Status::Success as miopenStatus_t,
         Ok(Err(failure)) => failure,
         Err(panic) => Failure::new(Status::InternalError, format!("internal error: {}", text_of(&*panic))),
@@ -63,7 +71,7 @@ fn report(function: &str, failure: &Failure) {
 fn is_worth_a_line(status: Status, line: &str) -> bool {
     const REMEMBERED: usize = 1024;
     static SEEN: Mutex<Option<HashSet<String>>> = Mutex::new(None);
-    if !is_logging() {
+    if !log::is_on(log::Level::ERROR) {
         return false;
     }
     if !matches!(status, Status::UnsupportedOp | Status::NotImplemented) {
@@ -72,15 +80,6 @@ fn is_worth_a_line(status: Status, line: &str) -> bool {
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let seen = seen.get_or_insert_default();
     seen.len() < REMEMBERED && seen.insert(line.into())
-}
-
-/// `MIOPEN_LOG_LEVEL` as MIOpen has it: 0 the default, 1 quiet, 2 fatal errors only, 3 and more errors.
-fn is_logging() -> bool {
-    static LOGGING: OnceLock<bool> = OnceLock::new();
-    *LOGGING.get_or_init(|| {
-        let level = std::env::var("MIOPEN_LOG_LEVEL").ok().and_then(|level| level.trim().parse::<u32>().ok());
-        !matches!(level, Some(1 | 2))
-    })
 }
 
 /// The text of this thread's last failure; its next one overwrites it.

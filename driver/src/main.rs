@@ -29,6 +29,7 @@ use failure::Failure;
 use output::Output;
 
 fn main() -> ExitCode {
+    fuseplan::log::to_stderr();
     let cli = Cli::parse();
     let output = Output::new(cli.json);
     match run(cli.command, &output) {

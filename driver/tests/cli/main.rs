@@ -3,4 +3,5 @@
 mod bench;
 mod infer;
 mod inspect;
+mod log;
 mod run;

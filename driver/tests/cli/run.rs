@@ -19,8 +19,9 @@ pub(crate) fn fuseplan(line: &str) -> Run {
 /// The same with environment variables.
 pub(crate) fn fuseplan_with(line: &str, variables: &[(&str, &str)]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fuseplan"));
-    for variable in ["MIOPEN_DEBUG_DRIVER_PRNG_SEED", "MIOPEN_FIND_MODE_FUSION", "MIOPEN_FIND_MODE"] {
-        command.env_remove(variable);
+    let ours = ["DEBUG_DRIVER_PRNG_SEED", "FIND_MODE_FUSION", "FIND_MODE", "LOG_LEVEL", "ENABLE_LOGGING"];
+    for variable in ours {
+        command.env_remove(format!("MIOPEN_{variable}"));
     }
     command.env("FUSEPLAN_BACKEND", "cpu");
     command.envs(variables.iter().copied()).args(line.split_whitespace());
