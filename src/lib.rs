@@ -82,7 +82,7 @@ pub use fuseplan_api::{
     ActivationMode, ActivationParams, Algorithm, BackendError, BatchNormMode, BuildError, Ceilings,
     ConvolutionDescriptor, ConvolutionMode, DataType, DescriptorError, DeviceInfo, Discovery, Element,
     ExecutableInfo, Graph, GraphExec, MathMode, MemoryKind, Op, OpKind, Problem, RawGraph, RawGraphExec,
-    RawNode, RawStream, Refusal, RunError, TensorDescriptor, TensorLayout,
+    RawNode, RawStream, Refusal, Resources, RunError, TensorDescriptor, TensorLayout,
 };
 pub use handle::{Handle, Target, backends, discover};
 pub use operator::{

@@ -27,7 +27,11 @@ fn child() {
     let x = TensorDescriptor::nchw(DataType::Float, [1, 2, 3, 4]).unwrap();
     let mut plan = FusionPlan::for_device(FusionDirection::Vertical, x, &handle).unwrap();
     plan.append(ActivationForward::new(ActivationMode::Relu)).unwrap();
-    let result = plan.compile(&handle).map(|compiled| compiled.info().solver);
+    let result = plan.compile(&handle).map(|compiled| {
+        let resources = compiled.info().resources.expect("a kernel of a GPU is launched");
+        assert!(compiled.to_string().contains(&format!("\nresources  {resources}")), "{compiled}");
+        compiled.info().solver
+    });
     let calls = fake.calls();
     let count = |name: &str| calls.iter().filter(|call| *call == name).count();
     println!("compiled {}, loaded {}", count("hiprtcCompileProgram"), count("hipModuleLoadData"));

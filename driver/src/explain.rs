@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fuseplan::{Ceilings, Chosen, CompileError, CompiledPlan, Error, Handle, Refusal};
+use fuseplan::{Ceilings, Chosen, CompileError, CompiledPlan, Error, Handle, Refusal, Resources};
 use serde_json::{Value, json};
 
 use crate::chain::{Chain, Operands, Plan};
@@ -107,6 +107,7 @@ fn report(
             "kernels": info.kernels,
             "workspace": info.workspace,
             "detail": info.detail,
+            "resources": info.resources.map(resources_json),
             "refused": refusals_json(compiled.refusals()),
             "flops": flops,
             "bytes": bytes,
@@ -118,10 +119,23 @@ fn report(
             "ceiling_bytes": ceilings.as_ref().ok().map(|ceilings| ceilings.bytes),
             "floor_compute_ms": floor.map(|floor| floor.compute * 1e3),
             "floor_memory_ms": floor.map(|floor| floor.memory * 1e3),
+            "floor_ms": floor.map(|floor| floor.seconds() * 1e3),
             "of_floor": floor.map(|floor| floor.seconds() / seconds),
         }),
     )?;
     Ok(())
+}
+
+fn resources_json(resources: Resources) -> Value {
+    json!({
+        "blocks": resources.blocks,
+        "threads": resources.threads,
+        "registers": resources.registers,
+        "local_bytes": resources.local,
+        "spills": resources.spills(),
+        "shared_bytes": resources.shared,
+        "resident_blocks": resources.resident,
+    })
 }
 
 fn chosen_json(chosen: &Chosen) -> Value {

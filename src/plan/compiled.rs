@@ -149,6 +149,9 @@ impl fmt::Display for CompiledPlan {
         if !info.detail.is_empty() {
             write!(f, "\nchoices    {}", info.detail)?;
         }
+        if let Some(resources) = info.resources {
+            write!(f, "\nresources  {resources}")?;
+        }
         for refusal in self.refusals() {
             write!(f, "\nrefused    {refusal}")?;
         }

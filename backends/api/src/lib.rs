@@ -33,5 +33,5 @@ pub use environment::{is_elevated, path_variable};
 pub use error::{BackendError, BuildError, DescriptorError, RunError};
 pub use graph::{Graph, GraphDriver, GraphExec, RawGraph, RawGraphExec, RawNode};
 pub use problem::{MathMode, Op, OpKind, Problem};
-pub use solver::{Algorithm, Binary, Constraint, Executable, ExecutableInfo, Refusal, Solver};
+pub use solver::{Algorithm, Binary, Constraint, Executable, ExecutableInfo, Refusal, Resources, Solver};
 pub use tensor::{DataType, Element, MAX_RANK, TensorDescriptor, TensorLayout};

@@ -123,6 +123,7 @@ impl Solver for NullSolver {
             kernels: 1,
             workspace: 0,
             detail: String::new(),
+            resources: None,
         })))
     }
 }

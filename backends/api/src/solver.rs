@@ -149,8 +149,53 @@ pub struct ExecutableInfo {
     pub kernels: u32,
     /// Bytes of workspace that an execution needs.
     pub workspace: usize,
-    /// The choices made: tile, vector width, registers, shared memory, …
+    /// The choices made: tile, vector width, …
     pub detail: String,
+    /// The launch of its kernel and what that takes of a device; `None` where a kernel is no launch, as on a CPU.
+    pub resources: Option<Resources>,
+}
+
+/// The launch of a kernel, and what the compiled kernel takes of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resources {
+    /// Blocks of a launch in x, y, z.
+    pub blocks: [u32; 3],
+    /// Threads of a block.
+    pub threads: u32,
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Bytes of memory of a thread's own: registers that were spilled, arrays that could not be registers.
+    pub local: u32,
+    /// Bytes of shared memory of a block.
+    pub shared: u32,
+    /// Blocks that a compute unit has room for at once; `None` where the driver does not say.
+    pub resident: Option<u32>,
+}
+
+impl Resources {
+    /// Whether threads keep in memory what should be in registers.
+    pub fn spills(&self) -> bool {
+        self.local > 0
+    }
+}
+
+impl fmt::Display for Resources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Resources { blocks: [x, y, z], threads, registers, local, shared, resident } = *self;
+        write!(f, "{x}x{y}x{z} blocks of {threads} threads")?;
+        if let Some(blocks) = resident {
+            let threads = u64::from(blocks) * u64::from(threads);
+            write!(f, " ({blocks}, that is {threads} threads, a compute unit at once)")?;
+        }
+        write!(f, ", {registers} registers a thread, {shared} bytes of shared memory a block, ")?;
+        match local {
+            0 => f.write_str("no spills"),
+            _ => write!(
+                f,
+                "spills: {local} bytes of local memory a thread (registers, or arrays that are indexed)"
+            ),
+        }
+    }
 }
 
 /// A kernel on a device, ready to run. Any number of threads may run it at once.
@@ -169,4 +214,31 @@ pub trait Executable: Debug + Send + Sync {
     /// unwritten by others, until the stream has passed this point; `stream` is a live stream of the device
     /// that this was loaded for.
     unsafe fn run(&self, stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_and_what_it_takes_is_said() {
+        let resources = Resources {
+            blocks: [132, 2, 1],
+            threads: 256,
+            registers: 128,
+            local: 0,
+            shared: 66560,
+            resident: None,
+        };
+        let rest = "128 registers a thread, 66560 bytes of shared memory a block, no spills";
+        assert_eq!(resources.to_string(), format!("132x2x1 blocks of 256 threads, {rest}"));
+        let resident = "(2, that is 512 threads, a compute unit at once)";
+        assert_eq!(
+            Resources { resident: Some(2), ..resources }.to_string(),
+            format!("132x2x1 blocks of 256 threads {resident}, {rest}")
+        );
+        let spilling = Resources { local: 24, ..resources };
+        assert!(spilling.spills() && !resources.spills());
+        assert!(spilling.to_string().contains(", spills: 24 bytes of local memory a thread"), "{spilling}");
+    }
 }

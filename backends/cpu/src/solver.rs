@@ -21,7 +21,8 @@ pub(crate) struct CpuSolver {
 impl CpuSolver {
     /// What an executable of this solver says of itself.
     pub(crate) fn info(&self, detail: String) -> ExecutableInfo {
-        ExecutableInfo { solver: self.id, algorithm: self.algorithm, kernels: 1, workspace: 0, detail }
+        let (solver, algorithm) = (self.id, self.algorithm);
+        ExecutableInfo { solver, algorithm, kernels: 1, workspace: 0, detail, resources: None }
     }
 }
 

@@ -223,7 +223,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let executable = solver.load(&problem, &device, &binary)?;
                 let us = time(&device, &*executable, &problem)?;
                 let (rate, bandwidth) = (problem.flops() / us / 1e6, problem.bytes() / us / 1e3);
-                let detail = &executable.info().detail;
+                let info = executable.info();
+                let resources = info.resources.map_or(String::new(), |resources| format!("; {resources}"));
+                let detail = format!("{}{resources}", info.detail);
                 if options.json {
                     // Names and details have no characters that JSON would escape.
                     println!(

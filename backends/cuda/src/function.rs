@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use fuseplan_api::{BackendError, DataType, Device, RawStream};
-use fuseplan_gpu::{CompileFailure, Function, Geometry, Probe, Resources, Runtime};
+use fuseplan_api::{BackendError, DataType, Device, RawStream, Resources};
+use fuseplan_gpu::{CompileFailure, Function, Geometry, Probe, Runtime};
 
 use crate::driver::{Context, Entered, call};
 use crate::sys::{self, Opaque};
@@ -68,9 +68,11 @@ impl CudaFunction {
             Ok(value.max(0) as u32)
         };
         let resources = Resources {
+            blocks: geometry.grid,
+            threads: geometry.block,
             registers: attribute(sys::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
             local: attribute(sys::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
-            shared: attribute(sys::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+            shared: attribute(sys::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)? + geometry.shared,
             resident: resident(function, geometry),
         };
         Ok(CudaFunction { function, context: context.clone(), resources })

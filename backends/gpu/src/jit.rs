@@ -127,8 +127,8 @@ pub fn load<R: Runtime>(
     image: &[u8],
 ) -> Result<(R::Function, ExecutableInfo), BuildError> {
     let function = R::load(device, image, &kernel.geometry)?;
-    let detail = kernel.describe(function.resources());
-    Ok((function, ExecutableInfo { solver, algorithm, kernels: 1, workspace: 0, detail }))
+    let (detail, resources) = (kernel.detail.clone(), Some(function.resources()));
+    Ok((function, ExecutableInfo { solver, algorithm, kernels: 1, workspace: 0, detail, resources }))
 }
 
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use fuseplan_api::{DataType, Op, Problem};
 
+use crate::chain;
 use crate::volume::{DIMS, Volume, is_wide};
-use crate::{Resources, chain};
 
 /// A kernel for a problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,21 +67,6 @@ pub const PLACE: &str = include_str!("../kernels/place.cuh");
 impl Kernel {
     /// The name of the kernel in the text.
     pub const NAME: &'static str = "fuseplan_kernel";
-
-    /// The choices made, the launch and what the compiler used, for people.
-    pub fn describe(&self, resources: Resources) -> String {
-        let Geometry { grid: [x, y, z], block, shared: dynamic } = self.geometry;
-        let Resources { registers, local, shared, resident } = resources;
-        let resident = resident.map_or(String::new(), |blocks| {
-            format!(" ({blocks}, that is {} threads, a compute unit at once)", blocks * block)
-        });
-        format!(
-            "{}; {x}x{y}x{z} blocks of {block} threads{resident}, {registers} registers, {local} bytes of local \
-             and {} of shared memory",
-            self.detail,
-            shared + dynamic
-        )
-    }
 }
 
 /// What a text is made of besides files: constants, and sizes that are arguments.

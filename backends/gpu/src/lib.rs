@@ -30,5 +30,5 @@ pub use implicit_gemm::{Access, MainLoop, Tile, ffma, implicit_gemm};
 pub use jit::{JitSolver, Planner, compile, load, upcast};
 pub use kernel::{Geometry, Kernel, PLACE, Text};
 pub use memo::{Compiled, Memo};
-pub use runtime::{CompileFailure, Function, Resources, Runtime};
+pub use runtime::{CompileFailure, Function, Runtime};
 pub use volume::{Volume, common_power, spatial};

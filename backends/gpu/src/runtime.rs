@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use fuseplan_api::{BackendError, DataType, Device, Problem, RawStream};
+use fuseplan_api::{BackendError, DataType, Device, Problem, RawStream, Resources};
 
 use crate::{Geometry, Probe};
 
@@ -56,7 +56,7 @@ impl From<BackendError> for CompileFailure {
 
 /// A kernel on a device.
 pub trait Function: Debug + Send + Sync + 'static {
-    /// What the compiler gave it.
+    /// The launch that it was loaded for, and what that takes.
     fn resources(&self) -> Resources;
 
     /// Launches with the kernel's argument, a structure of `arguments.len()` words, which is copied.
@@ -73,17 +73,4 @@ pub trait Function: Debug + Send + Sync + 'static {
         geometry: &Geometry,
         arguments: &[u64],
     ) -> Result<(), BackendError>;
-}
-
-/// What a compiled kernel uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Resources {
-    /// Registers of a thread.
-    pub registers: u32,
-    /// Bytes of a thread's own memory: registers that were spilled, arrays that could not be registers.
-    pub local: u32,
-    /// Bytes of shared memory of a block that the kernel declares, beside those of the launch.
-    pub shared: u32,
-    /// Blocks that a compute unit has room for at once; `None` where the driver does not say.
-    pub resident: Option<u32>,
 }

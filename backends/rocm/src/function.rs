@@ -4,8 +4,8 @@ use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use fuseplan_api::{BackendError, DataType, Device, Problem, RawStream};
-use fuseplan_gpu::{CompileFailure, Function, Geometry, Kernel, Probe, Resources, Runtime};
+use fuseplan_api::{BackendError, DataType, Device, Problem, RawStream, Resources};
+use fuseplan_gpu::{CompileFailure, Function, Geometry, Kernel, Probe, Runtime};
 use fuseplan_hip_sys::{hipFunction_attribute as Attribute, hipFunction_t};
 
 use crate::device::Modules;
@@ -63,9 +63,11 @@ impl Runtime for Rocm {
             )
         };
         let resources = Resources {
+            blocks: geometry.grid,
+            threads: geometry.block,
             registers: attribute(Attribute::HIP_FUNC_ATTRIBUTE_NUM_REGS)?,
             local: attribute(Attribute::HIP_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
-            shared: attribute(Attribute::HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+            shared: attribute(Attribute::HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)? + geometry.shared,
             resident: resident.ok().map(|()| blocks.max(0) as u32),
         };
         Ok(RocmFunction { function, modules, resources })

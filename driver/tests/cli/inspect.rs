@@ -63,6 +63,11 @@ fn explain_tells_the_solver_the_reasons_and_the_floor() {
     assert!((rate * time * 1e-3 / object["flops"].as_f64().unwrap() - 1.0).abs() < 1e-9);
     let floor = object["floor_memory_ms"].as_f64().unwrap().max(object["floor_compute_ms"].as_f64().unwrap());
     assert!((floor / time / object["of_floor"].as_f64().unwrap() - 1.0).abs() < 1e-9);
+    assert_eq!(object["floor_ms"].as_f64(), Some(floor));
+    assert!(object["detail"].is_string(), "{object}");
+    // A kernel of the CPU is no launch.
+    assert!(object.as_object().unwrap()["resources"].is_null());
+    assert!(!run.stdout.contains("resources  "), "{}", run.stdout);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::*;
 use crate::arguments::{FIRST_OP, MAX_WORDS, OP_WORDS};
 use crate::constraint::MAX_OPS;
 use crate::direct::direct;
-use crate::{INFERENCE, OPERATOR_COUNT, Probe, Resources};
+use crate::{INFERENCE, OPERATOR_COUNT, Probe};
 
 /// A runtime that compiles a text to itself and remembers what is launched.
 #[derive(Debug)]
@@ -17,6 +17,7 @@ struct Double;
 #[derive(Debug)]
 struct Launched {
     image: String,
+    geometry: Geometry,
     arguments: Mutex<Vec<u64>>,
 }
 
@@ -40,13 +41,9 @@ impl Runtime for Double {
         }
     }
 
-    fn load(
-        _device: &dyn Device,
-        image: &[u8],
-        _geometry: &Geometry,
-    ) -> Result<Self::Function, BackendError> {
+    fn load(_device: &dyn Device, image: &[u8], geometry: &Geometry) -> Result<Self::Function, BackendError> {
         let image = String::from_utf8(image.into()).unwrap();
-        let launched = Arc::new(Launched { image, arguments: Mutex::default() });
+        let launched = Arc::new(Launched { image, geometry: *geometry, arguments: Mutex::default() });
         LAST.set(Some(launched.clone()));
         Ok(launched)
     }
@@ -59,7 +56,8 @@ thread_local! {
 
 impl Function for Arc<Launched> {
     fn resources(&self) -> Resources {
-        Resources { registers: 32, local: 0, shared: 64, resident: Some(2) }
+        let Geometry { grid, block, shared } = self.geometry;
+        Resources { blocks: grid, threads: block, registers: 32, local: 0, shared, resident: Some(2) }
     }
 
     unsafe fn launch(&self, _: RawStream, _: &Geometry, arguments: &[u64]) -> Result<(), BackendError> {
@@ -98,6 +96,18 @@ fn a_binary_is_loaded_only_for_what_it_was_made() {
         let error = BuildError::Binary { solver: "null.direct.v1", reason: reason.into() };
         assert_eq!(load(&relu([1, 2, 3, 4], count), &binary), Err(error));
     }
+}
+
+#[test]
+fn an_executable_says_its_launch() {
+    let device = NullBackend.open(0).unwrap();
+    let problem = relu([1, 2, 300, 400], 1);
+    let binary = SOLVER.compile(&problem, device.info()).unwrap();
+    let executable = SOLVER.load(&problem, &device, &binary).unwrap();
+    let Kernel { geometry, detail, .. } = SOLVER.kernel(&problem, "null");
+    let resources = executable.info().resources.unwrap();
+    assert_eq!((resources.blocks, resources.threads), (geometry.grid, geometry.block));
+    assert_eq!(executable.info().detail, detail);
 }
 
 #[test]
@@ -174,18 +184,4 @@ fn the_longest_plan_fits_a_kernels_arguments() {
     problem.ops.push(Op::BiasForward { bias });
     let refusal = SOLVER.applies(&problem, &info).unwrap_err().to_string();
     assert_eq!(refusal, "null.direct.v1: number of operators is 33, accepted: at most 32");
-}
-
-#[test]
-fn a_launch_and_what_it_uses_is_said() {
-    let geometry = Geometry { grid: [132, 2, 1], block: 256, shared: 65536 };
-    let kernel = Kernel { source: String::new(), geometry, sizes: Vec::new(), detail: "tile".into() };
-    let resources = Resources { registers: 128, local: 0, shared: 1024, resident: None };
-    let rest = "128 registers, 0 bytes of local and 66560 of shared memory";
-    assert_eq!(kernel.describe(resources), format!("tile; 132x2x1 blocks of 256 threads, {rest}"));
-    let resident = "(2, that is 512 threads, a compute unit at once)";
-    assert_eq!(
-        kernel.describe(Resources { resident: Some(2), ..resources }),
-        format!("tile; 132x2x1 blocks of 256 threads {resident}, {rest}")
-    );
 }
