@@ -136,6 +136,34 @@ fn works(mock: &Mock) -> Result<(), Failed> {
     nothing_left(mock)
 }
 
+/// What kernels take of a device, and that one of them brings another along.
+fn resources(_: &Mock) -> Result<(), Failed> {
+    let device = CudaBackend.open(0)?;
+    let load = |id, problem: &Problem| {
+        let solver = by_id(id);
+        solver.load(problem, &device, &solver.compile(problem, device.info())?)
+    };
+    let simple = load("cuda.direct.v1", &direct(3))?.info().resources.ok_or("no resources")?;
+    let Resources { registers, local, shared, resident, .. } = simple;
+    let found = (registers, local, shared, resident);
+    if found != (32, 8, 48, Some(2)) || !simple.spills() {
+        return Err(format!("{simple:?}").into());
+    }
+    let hopper = load("cuda.conv_wgmma.v1", &problem(TensorLayout::Nhwc, 64))?;
+    let info = hopper.info();
+    // The launch's shared memory counts as well, and blocks are as many as the device has room for.
+    let launch = info.resources.ok_or("no resources")?;
+    let (own, other) =
+        info.detail.split_once("; for addresses that are not multiples of 16 bytes: ").ok_or("no other")?;
+    let is_said = own.starts_with("wgmma, ")
+        && other.starts_with("cuda.conv_mma.v1, ")
+        && other.contains("spills: 8 bytes");
+    if !is_said || launch.shared <= 48 {
+        return Err(format!("{info:?}").into());
+    }
+    Ok(())
+}
+
 /// A graph has a plan's kernel when the plan is gone.
 fn graphs_keep_kernels(mock: &Mock) -> Result<(), Failed> {
     let device = CudaBackend.open(0)?;
@@ -445,6 +473,7 @@ fn main() -> ExitCode {
     let mock: &'static Mock = Box::leak(Box::new(Mock::load()));
     let mut trials = vec![
         Trial::test("works", || works(mock)),
+        Trial::test("resources", || resources(mock)),
         Trial::test("graphs_keep_kernels", || graphs_keep_kernels(mock)),
         Trial::test("words", || words(mock)),
         Trial::test("discovery", || discovery(mock)),

@@ -11,6 +11,7 @@ mod tensor_map;
 mod tiling;
 
 use std::ffi::c_void;
+use std::fmt::Write;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
@@ -143,7 +144,17 @@ impl Solver for Hopper {
         let other = Binary { solver: MMA.id().into(), arch: arch.clone(), bytes: other.into() };
         let misaligned = MMA.load(problem, device, &other)?;
         kernel.geometry.grid[0] = blocks;
-        let (function, info) = load::<Cuda>(self.id, self.algorithm(), &**device, &kernel, image)?;
+        let (function, mut info) = load::<Cuda>(self.id, self.algorithm(), &**device, &kernel, image)?;
+        let other = misaligned.info();
+        // Writing to a string cannot fail.
+        let _ = write!(
+            info.detail,
+            "; for addresses that are not multiples of {ALIGNMENT} bytes: {}, {}",
+            other.solver, other.detail
+        );
+        if let Some(resources) = other.resources {
+            let _ = write!(info.detail, ", {resources}");
+        }
         Ok(Arc::new(HopperExecutable {
             info,
             function,

@@ -412,10 +412,16 @@ functions! {
         unsafe { put(place, module) }
     }
 
-    fn cuFuncGetAttribute(state, value: *mut c_int, _attribute: c_int, function: Handle) {
+    fn cuFuncGetAttribute(state, value: *mut c_int, attribute: c_int, function: Handle) {
         state.own(function as usize, "module")?;
+        let found = match attribute {
+            1 => 48, // SHARED_SIZE_BYTES
+            3 => 8,  // LOCAL_SIZE_BYTES
+            4 => 32, // NUM_REGS
+            _ => return Err(INVALID_VALUE),
+        };
         // SAFETY: see above.
-        unsafe { put(value, 32) }
+        unsafe { put(value, found) }
     }
 
     fn cuFuncSetAttribute(state, function: Handle, _attribute: c_int, value: c_int) {
