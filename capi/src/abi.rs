@@ -29,6 +29,8 @@ pub type miopenActivationMode_t = c_uint;
 /// As in the header.
 pub type miopenFusionDirection_t = c_uint;
 /// As in the header.
+pub type fuseplanMathMode_t = c_uint;
+/// As in the header.
 pub type miopenConvFwdAlgorithm_t = c_uint;
 /// As in the header.
 pub type miopenConvAlgorithm_t = c_uint;

@@ -3,9 +3,11 @@
 use std::ffi::{c_char, c_int};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fuseplan::{CompiledPlan, FusionDirection, FusionPlan, Handle, OpKind};
+use fuseplan::{CompiledPlan, FusionDirection, FusionPlan, Handle, MathMode, OpKind};
 
-use crate::abi::{Out, export, miopenConvFwdAlgorithm_t, miopenFusionDirection_t, to_size};
+use crate::abi::{
+    Out, export, fuseplanMathMode_t, miopenConvFwdAlgorithm_t, miopenFusionDirection_t, to_size,
+};
 use crate::handle::miopenHandle_t;
 use crate::operators::{OpObject, miopenFusionOpDescriptor_t};
 use crate::status::{Failure, bad_parm};
@@ -61,6 +63,14 @@ impl PlanState {
         Ok(handle)
     }
 
+    /// What was compiled with another mode is forgotten.
+    fn set_math_mode(&mut self, math: MathMode) {
+        if self.plan.problem().math != math {
+            self.plan.set_math_mode(math);
+            self.compiled.clear();
+        }
+    }
+
     /// The plan as compiled for the handle's device.
     pub(crate) fn compiled_for(&self, handle: &Handle) -> Option<&CompiledPlan> {
         self.compiled.iter().find(|compiled| compiled.is_for(handle))
@@ -93,6 +103,14 @@ fn direction(number: miopenFusionDirection_t) -> Result<FusionDirection, Failure
         0 => Ok(FusionDirection::Vertical),
         1 => Ok(FusionDirection::Horizontal),
         _ => Err(bad_parm(format!("{number} is no fusion direction"))),
+    }
+}
+
+fn math_mode(number: fuseplanMathMode_t) -> Result<MathMode, Failure> {
+    match number {
+        0 => Ok(MathMode::Precise),
+        1 => Ok(MathMode::AllowTf32),
+        _ => Err(bad_parm(format!("{number} is no math mode; accepted: 0 (precise), 1 (TF32 allowed)"))),
     }
 }
 
@@ -185,6 +203,11 @@ export! {
         // Any algorithm may be asked for; the solver that takes the plan has its own.
         let _ = algo;
         object.state().require_convolution()?;
+    }
+
+    fn fuseplanSetFusionPlanMathMode(fusePlanDesc: miopenFusionPlanDescriptor_t, mode: fuseplanMathMode_t) {
+        let object = fusePlanDesc.get()?;
+        object.state().set_math_mode(math_mode(mode)?);
     }
 
     fn fuseplanGetOutputDescriptor(

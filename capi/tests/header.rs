@@ -135,6 +135,8 @@ fn constants_are_the_headers() {
         ("miopenTensorNDHWC", 8),
         ("miopenConvolutionFwdAlgoWinograd", 3),
         ("miopenConvolutionFwdAlgoImplicitGEMM", 5),
+        ("fuseplanMathPrecise", 0),
+        ("fuseplanMathAllowTf32", 1),
         ("MIOPEN_VERSION_MAJOR", 3),
     ] {
         assert_eq!(constant(name), value, "{name}");

@@ -4,7 +4,7 @@ use fuseplan::{
     ActivationForward, ActivationForwardArgs, ActivationMode, ActivationParams, BatchNormInference,
     BatchNormInferenceArgs, BatchNormMode, BiasForward, BiasForwardArgs, CompileOptions, CompiledPlan,
     ConvForward, ConvForwardArgs, ConvolutionDescriptor, Error, ExecuteError, FusionDirection, FusionPlan,
-    Handle, OpId, Operand, OperandMut, OperatorArgs, Tensor, TensorDescriptor, TensorMut,
+    Handle, MathMode, OpId, Operand, OperandMut, OperatorArgs, Tensor, TensorDescriptor, TensorMut,
 };
 
 use crate::element::{Random, Scalar};
@@ -17,6 +17,7 @@ const EPSILON: f64 = 1e-6;
 pub(crate) struct Chain {
     pub(crate) input: TensorDescriptor,
     pub(crate) steps: Vec<Step>,
+    pub(crate) math: MathMode,
 }
 
 /// An operator with what is fixed before run time.
@@ -45,9 +46,15 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// A plan of the whole chain for any device.
+    pub(crate) fn of(chain: &Chain) -> Result<Self, Error> {
+        Self::new(chain.input, &chain.steps, chain.math)
+    }
+
     /// A plan for any device of these steps.
-    pub(crate) fn new(input: TensorDescriptor, steps: &[Step]) -> Result<Self, Error> {
+    pub(crate) fn new(input: TensorDescriptor, steps: &[Step], math: MathMode) -> Result<Self, Error> {
         let mut plan = FusionPlan::new(FusionDirection::Vertical, input)?;
+        plan.set_math_mode(math);
         let mut appended = Vec::new();
         for step in steps {
             appended.push(match *step {

@@ -11,6 +11,9 @@ pub(crate) struct DeviceFlags {
     /// The backend; if not given, FUSEPLAN_BACKEND, else the best that has a device
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
+    /// The backend's device by its number in `fuseplan devices`; if not given, the first. Needs --backend
+    #[arg(long, value_name = "N", requires = "backend", conflicts_with = "threads")]
+    device: Option<u32>,
     /// Number of threads of the cpu backend
     #[arg(long, value_name = "INT")]
     threads: Option<usize>,
@@ -19,11 +22,12 @@ pub(crate) struct DeviceFlags {
 impl DeviceFlags {
     /// The handle to run on.
     pub(crate) fn handle(&self) -> Result<Handle, Failure> {
-        let handle = match (self.backend.as_deref(), self.threads) {
-            (None, None) => Handle::new(),
-            (Some(name), None) => Handle::of_backend(name),
-            (None | Some("cpu"), Some(threads)) => Handle::cpu_with_threads(threads),
-            (Some(name), Some(_)) => {
+        let handle = match (self.backend.as_deref(), self.device, self.threads) {
+            (None, _, None) => Handle::new(),
+            (Some(name), Some(ordinal), _) => Handle::open(name, ordinal),
+            (Some(name), None, None) => Handle::of_backend(name),
+            (None | Some("cpu"), _, Some(threads)) => Handle::cpu_with_threads(threads),
+            (Some(name), _, Some(_)) => {
                 return Err(Failure::Usage(format!("--threads is for the cpu backend, not for {name}")));
             }
         };

@@ -1,7 +1,7 @@
 //! Types of data that the driver runs on, and random numbers of them.
 
 use clap::ValueEnum;
-use fuseplan::{DataType, Element};
+use fuseplan::{DataType, Element, MathMode};
 use half::{bf16, f16};
 
 /// A type of data by MIOpenDriver's names.
@@ -36,6 +36,33 @@ impl Precision {
             Precision::Fp32 => "",
             Precision::Fp16 => "fp16",
             Precision::Bfp16 => "bfp16",
+        }
+    }
+}
+
+/// How products may be rounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Math {
+    /// As the data type has it
+    Precise,
+    /// f32 factors may be rounded to TF32 where that is faster
+    Tf32,
+}
+
+impl Math {
+    /// The library's name of it.
+    pub(crate) fn mode(self) -> MathMode {
+        match self {
+            Math::Precise => MathMode::Precise,
+            Math::Tf32 => MathMode::AllowTf32,
+        }
+    }
+
+    /// Its name on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Math::Precise => "precise",
+            Math::Tf32 => "tf32",
         }
     }
 }

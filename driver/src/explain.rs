@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use fuseplan::{Ceilings, Chosen, CompileError, CompiledPlan, Error, Handle, Refusal, Resources};
+use fuseplan::{
+    Ceilings, Chosen, CompileError, CompiledPlan, DataType, Error, Handle, MathMode, Refusal, Resources,
+};
 use serde_json::{Value, json};
 
 use crate::chain::{Chain, Operands, Plan};
@@ -29,7 +31,7 @@ fn explain<T: Scalar>(
     handle: &Handle,
     output: &Output,
 ) -> Result<(), Failure> {
-    let plan = Plan::new(chain.input, &chain.steps)?;
+    let plan = Plan::of(chain)?;
     let mut random = Random::new(flags.own.seed);
     let operands = Operands::<T>::random(chain, plan.plan.output(), &mut random, 0.0);
     let options = flags.own.compile_options();
@@ -80,7 +82,9 @@ fn report(
         Ok(ceilings) => {
             let floor = Floor::new(problem, ceilings);
             let (flops, bytes) = (ceilings.flops * 1e-9, ceilings.bytes * 1e-9);
-            output.line(format!("ceilings   {flops:.1} GFLOP/s, {bytes:.1} GB/s, measured"))?;
+            let is_tf32 = problem.math == MathMode::AllowTf32 && problem.input.data_type() == DataType::Float;
+            let tf32 = if is_tf32 { " with f32 products; TF32's can be faster" } else { "" };
+            output.line(format!("ceilings   {flops:.1} GFLOP/s, {bytes:.1} GB/s, measured{tf32}"))?;
             output.line(format!(
                 "floor      {:.3} ms (compute {:.3} ms, memory {:.3} ms)",
                 floor.seconds() * 1e3,

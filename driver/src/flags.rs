@@ -9,7 +9,7 @@ use fuseplan::{
 
 use crate::chain::{Chain, Step};
 use crate::device::DeviceFlags;
-use crate::element::Precision;
+use crate::element::{Math, Precision};
 use crate::failure::Failure;
 use crate::fusion_mode::{FusionMode, Part};
 
@@ -148,6 +148,9 @@ pub(crate) struct OwnFlags {
     /// Only this solver, such as cpu.reference.v1
     #[arg(long, value_name = "ID")]
     solver: Option<String>,
+    /// How products may be rounded
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Math::Precise)]
+    pub(crate) math: Math,
     /// Time every solver that takes the plan and use the fastest; what is found is stored
     #[arg(long, conflicts_with = "solver")]
     find: bool,
@@ -270,7 +273,7 @@ impl FusionFlags {
             })
         };
         let steps = self.fusion_mode.parts().iter().map(step).collect::<Result<_, DescriptorError>>()?;
-        Ok(Chain { input, steps })
+        Ok(Chain { input, steps, math: self.own.math.mode() })
     }
 
     /// The last two, or all three, of the numbers for D, H and W.

@@ -42,7 +42,7 @@ fn run_chain<T: Scalar>(
     output.line(format!("PRNG seed: {}", random.seed()))?;
     output.line(format!("Running fusion: {}", flags.fusion_mode))?;
 
-    let plan = Plan::new(chain.input, &chain.steps)?;
+    let plan = Plan::of(chain)?;
     let input: Vec<T> = random.numbers(chain.input.span(), 0.0);
     let operands = Operands::random(chain, plan.plan.output(), &mut random, 0.0);
     let options = flags.own.compile_options();
@@ -105,7 +105,7 @@ fn verify_result<T: Scalar>(
         }
     }
     let reference = verify::reference(chain, input, operands)?;
-    let tolerance = flags.own.tolerance.unwrap_or(verify::tolerance(chain.input.data_type()));
+    let tolerance = flags.own.tolerance.unwrap_or(verify::tolerance(chain.input.data_type(), chain.math));
     let verdict = Verdict::new(&reference, result, tolerance);
     output.line(verdict)?;
     Ok(verdict)
@@ -121,6 +121,7 @@ fn report(
     json!({
         "command": command_line(),
         "fusion": flags.fusion_mode.to_string(),
+        "math": flags.own.math.name(),
         "problem": compiled.problem().to_string(),
         "device": compiled.target().to_string(),
         "solver": compiled.info().solver,

@@ -30,7 +30,7 @@ impl<'a, T: Scalar> Sequence<'a, T> {
         let mut plans = Vec::new();
         let mut running: TensorDescriptor = chain.input;
         for steps in parts {
-            let plan = Plan::new(running, steps)?;
+            let plan = Plan::new(running, steps, chain.math)?;
             running = *plan.plan.output();
             plans.push(plan.compile(handle, options, operands)?);
             tensors.push(DeviceBuffer::from_slice(handle, &verify::poisoned(&running))?);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fuseplan::{CompileOptions, DataType, Error, Handle, TensorDescriptor};
+use fuseplan::{CompileOptions, DataType, Error, Handle, MathMode, TensorDescriptor};
 
 use crate::chain::{Chain, Operands, Plan};
 use crate::element::Scalar;
@@ -11,9 +11,13 @@ use crate::output::general;
 /// The solver that results are compared with: plain loops, f64 accumulation.
 pub(crate) const REFERENCE: &str = "cpu.reference.v1";
 
-/// MIOpenDriver's greatest root-mean-square error that passes.
-pub(crate) fn tolerance(data_type: DataType) -> f64 {
-    80.0 * data_type.epsilon()
+/// MIOpenDriver's greatest root-mean-square error that passes. TF32 has as many digits as f16.
+pub(crate) fn tolerance(data_type: DataType, math: MathMode) -> f64 {
+    let digits = match (data_type, math) {
+        (DataType::Float, MathMode::AllowTf32) => DataType::Half,
+        (data_type, _) => data_type,
+    };
+    80.0 * digits.epsilon()
 }
 
 /// What the reference solver makes of `input`.
@@ -22,7 +26,7 @@ pub(crate) fn reference<T: Scalar>(
     input: &[T],
     operands: &Operands<T>,
 ) -> Result<Vec<T>, Error> {
-    let plan = Plan::new(chain.input, &chain.steps)?;
+    let plan = Plan::of(chain)?;
     let options = CompileOptions::default().with_solver(REFERENCE);
     let ready = plan.compile(&Handle::cpu(), &options, operands)?;
     let mut output = poisoned(plan.plan.output());
@@ -105,16 +109,16 @@ mod tests {
     fn one_wrong_element_fails() {
         let right = vec![1.0f32; 1000];
         let mut wrong = right.clone();
-        assert!(Verdict::new(&right, &wrong, tolerance(DataType::Float)).passes());
+        assert!(Verdict::new(&right, &wrong, tolerance(DataType::Float, MathMode::Precise)).passes());
         wrong[999] = 1.5;
-        let verdict = Verdict::new(&right, &wrong, tolerance(DataType::Float));
+        let verdict = Verdict::new(&right, &wrong, tolerance(DataType::Float, MathMode::Precise));
         assert!(!verdict.passes());
         assert_eq!(verdict.to_string(), "Forward Activation FAILED: 0.0105409 > 9.53674e-06");
     }
 
     #[test]
     fn the_same_overflow_agrees() {
-        let tolerance = tolerance(DataType::Half);
+        let tolerance = tolerance(DataType::Half, MathMode::Precise);
         assert!(Verdict::new(&[1.0, f32::INFINITY], &[1.0, f32::INFINITY], tolerance).passes());
         assert!(!Verdict::new(&[1.0, f32::INFINITY], &[2.0, f32::INFINITY], tolerance).passes());
     }
@@ -132,8 +136,10 @@ mod tests {
 
     #[test]
     fn tolerances_are_miopendrivers() {
-        assert_eq!(general(tolerance(DataType::Float)), "9.53674e-06");
-        assert_eq!(general(tolerance(DataType::Half)), "0.078125");
-        assert_eq!(general(tolerance(DataType::BFloat16)), "0.625");
+        assert_eq!(general(tolerance(DataType::Float, MathMode::Precise)), "9.53674e-06");
+        assert_eq!(general(tolerance(DataType::Half, MathMode::Precise)), "0.078125");
+        assert_eq!(general(tolerance(DataType::BFloat16, MathMode::Precise)), "0.625");
+        assert_eq!(general(tolerance(DataType::Float, MathMode::AllowTf32)), "0.078125");
+        assert_eq!(general(tolerance(DataType::BFloat16, MathMode::AllowTf32)), "0.625");
     }
 }

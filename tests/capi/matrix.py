@@ -89,6 +89,7 @@ ENUMS = {
     "miopenActivationMode_t": "miopenActivationRELU",
     "miopenBatchNormMode_t": "miopenBNSpatial",
     "miopenFusionDirection_t": "miopenVerticalFusion",
+    "fuseplanMathMode_t": "fuseplanMathPrecise",
     "miopenConvFwdAlgorithm_t": "miopenConvolutionFwdAlgoDirect",
 }
 LISTS = {

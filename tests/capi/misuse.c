@@ -201,6 +201,33 @@ static void scales(void) {
     fixture_end(f);
 }
 
+/* Another mode is another plan, which is to be compiled again; the same mode is not. */
+static void math_modes(void) {
+    fixture_t* f = fixture_make();
+    float *x = f->data[0], *y = f->data[1], plain[100];
+    size_t size = TEXT_ROOM;
+    OK(fuseplanSetFusionPlanMathMode(f->plan_conv, fuseplanMathPrecise));
+    OK(miopenExecuteFusionPlan(f->handle, f->plan_conv, f->x, x, f->x, plain, f->args));
+    OK(fuseplanExplainPlan(f->handle, f->plan_conv, f->text, &size));
+    CHECK(!strstr(f->text, "TF32"));
+    OK(fuseplanSetFusionPlanMathMode(f->plan_conv, fuseplanMathAllowTf32));
+    EXPECT(miopenStatusBadParm, miopenExecuteFusionPlan(f->handle, f->plan_conv, f->x, x, f->x, y, f->args));
+    CHECK(strstr(fuseplanGetLastErrorString(), "compiled"));
+    OK(miopenCompileFusionPlan(f->handle, f->plan_conv));
+    size = TEXT_ROOM;
+    OK(fuseplanExplainPlan(f->handle, f->plan_conv, f->text, &size));
+    CHECK(strstr(f->text, "(TF32 allowed)"));
+    /* Small integers are exact in TF32 too. */
+    OK(miopenExecuteFusionPlan(f->handle, f->plan_conv, f->x, x, f->x, y, f->args));
+    for (int i = 0; i < 100; i++) CHECK(y[i] == plain[i]);
+    EXPECT(miopenStatusBadParm, fuseplanSetFusionPlanMathMode(f->plan_conv, (fuseplanMathMode_t)2));
+    CHECK(strstr(fuseplanGetLastErrorString(), "2 is no math mode"));
+    EXPECT(miopenStatusBadParm, fuseplanSetFusionPlanMathMode(NULL, fuseplanMathPrecise));
+    /* A refused mode changes nothing. */
+    OK(miopenExecuteFusionPlan(f->handle, f->plan_conv, f->x, x, f->x, y, f->args));
+    fixture_end(f);
+}
+
 enum { THREADS = 8, ROUNDS = 200 };
 
 typedef struct {
@@ -277,6 +304,7 @@ int main(void) {
     numbers_without_bounds();
     memory();
     scales();
+    math_modes();
     threads();
     forks();
     return 0;

@@ -27,6 +27,19 @@ MIOPEN_EXPORT miopenStatus_t fuseplanCreateForBackend(miopenHandle_t* handle, co
  */
 MIOPEN_EXPORT miopenStatus_t fuseplanSetHonorAlphaBeta(miopenHandle_t handle, bool honor);
 
+/* How the products of a plan may be rounded. */
+typedef enum {
+    fuseplanMathPrecise   = 0, /* f32 products are f32 products: the default */
+    fuseplanMathAllowTf32 = 1  /* f32 factors may be rounded to TF32 where that is faster */
+} fuseplanMathMode_t;
+
+/*
+ * Sets the mode of a plan. Backends without such products accept it and compute precisely. A plan that was
+ * compiled with the other mode has to be compiled again.
+ */
+MIOPEN_EXPORT miopenStatus_t fuseplanSetFusionPlanMathMode(miopenFusionPlanDescriptor_t fusePlanDesc,
+                                                           fuseplanMathMode_t mode);
+
 /*
  * Describes in `outputDesc` what the plan's operators so far make of its input: the descriptor, strides
  * included, that executing the plan expects of the output.

@@ -2,12 +2,13 @@
 
 use clap::ValueEnum;
 use fuseplan::{
-    ActivationMode, ActivationParams, BatchNormMode, ConvolutionDescriptor, DescriptorError,
+    ActivationMode, ActivationParams, BatchNormMode, ConvolutionDescriptor, DescriptorError, DeviceInfo,
     TensorDescriptor, TensorLayout,
 };
 
 use super::report::Setting;
 use crate::chain::{Chain, Step};
+use crate::element::Math;
 
 /// A list of configurations by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -111,11 +112,11 @@ impl Case {
             Case::Cba([c, h, k, f, p, s]) => {
                 let conv = ConvolutionDescriptor::new_2d([p, p], [s, s], [1, 1])?;
                 let steps = vec![Step::Convolution(conv, tensor([k, c, f, f])?), Step::Bias, relu];
-                Ok(Chain { input: tensor([setting.batch, c, h, h])?, steps })
+                Ok(Chain { input: tensor([setting.batch, c, h, h])?, steps, math: setting.math.mode() })
             }
             Case::Na([c, h]) => {
                 let steps = vec![Step::BatchNorm(BatchNormMode::Spatial), relu];
-                Ok(Chain { input: tensor([setting.batch, c, h, h])?, steps })
+                Ok(Chain { input: tensor([setting.batch, c, h, h])?, steps, math: setting.math.mode() })
             }
         }
     }
@@ -133,7 +134,13 @@ impl Case {
             TensorLayout::Nchw => String::new(),
             layout => format!(" -I {layout} -f {layout}"),
         };
-        format!("{primitive} {shape} -n {}{layout} --backend {}", setting.batch, setting.device.backend)
+        let DeviceInfo { backend, ordinal, .. } = &setting.device;
+        let device = if *ordinal == 0 { String::new() } else { format!(" --device {ordinal}") };
+        let math = match setting.math {
+            Math::Precise => String::new(),
+            math => format!(" --math {}", math.name()),
+        };
+        format!("{primitive} {shape} -n {}{layout}{math} --backend {backend}{device}", setting.batch)
     }
 }
 

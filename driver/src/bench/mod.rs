@@ -15,7 +15,7 @@ use fuseplan::{Handle, TensorLayout};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::device::DeviceFlags;
-use crate::element::{Precision, Scalar, for_precision};
+use crate::element::{Math, Precision, Scalar, for_precision};
 use crate::failure::Failure;
 use crate::flags::DEFAULT_SEED;
 use crate::output::Output;
@@ -36,6 +36,9 @@ pub(crate) struct Options {
     /// Data type
     #[arg(long, value_name = "TYPE", default_value = "fp32")]
     dtype: Precision,
+    /// How products may be rounded
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Math::Precise)]
+    math: Math,
     /// Layout of tensors and filters
     #[arg(long, value_name = "LAYOUT", default_value = "NCHW", value_parser = layout)]
     layout: TensorLayout,
@@ -79,6 +82,7 @@ fn measure<T: Scalar>(options: &Options, handle: &Handle, output: &Output) -> Re
         list: options.list,
         precision: options.dtype,
         layout: options.layout,
+        math: options.math,
         batch: options.batch as usize,
         device: handle.device_info().clone(),
     };
@@ -186,6 +190,7 @@ mod tests {
             list: List::Na,
             precision: Precision::Fp32,
             layout: TensorLayout::Nchw,
+            math: Math::Precise,
             batch: 64,
             device,
         };

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::lists::{Case, List};
 use super::trial::Outcome;
-use crate::element::Precision;
+use crate::element::{Math, Precision};
 use crate::verify::REFERENCE;
 
 /// What is the same for all configurations.
@@ -14,6 +14,7 @@ pub(crate) struct Setting {
     pub(crate) list: List,
     pub(crate) precision: Precision,
     pub(crate) layout: TensorLayout,
+    pub(crate) math: Math,
     pub(crate) batch: usize,
     pub(crate) device: DeviceInfo,
 }
@@ -22,15 +23,21 @@ impl Setting {
     /// `cba-f32-nchw-n64`
     pub(crate) fn file_stem(&self) -> String {
         let layout = self.layout.to_string().to_lowercase();
-        format!("{}-{}-{layout}-n{}", self.list.name(), self.precision.data_type(), self.batch)
+        let (list, data_type) = (self.list.name(), self.precision.data_type());
+        let math = match self.math {
+            Math::Precise => "",
+            Math::Tf32 => "-tf32",
+        };
+        format!("{list}-{data_type}{math}-{layout}-n{}", self.batch)
     }
 
     /// `f32, NCHW, batch 64, on …`
     pub(crate) fn describe(&self) -> String {
         let DeviceInfo { backend, name, arch, compute_units, .. } = &self.device;
         format!(
-            "{}, {}, batch {}, on {backend}: {name} ({arch}, {compute_units} compute units), fuseplan {}",
+            "{}{}, {}, batch {}, on {backend}: {name} ({arch}, {compute_units} compute units), fuseplan {}",
             self.precision.data_type(),
+            if self.math == Math::Tf32 { " (TF32 allowed)" } else { "" },
             self.layout,
             self.batch,
             env!("CARGO_PKG_VERSION")

@@ -64,7 +64,7 @@ pub(crate) fn run<T: Scalar>(
     seed: u64,
 ) -> Result<Outcome, Error> {
     let chain = case.chain(setting)?;
-    let plan = Plan::new(chain.input, &chain.steps)?;
+    let plan = Plan::of(&chain)?;
     // Data of both signs, so that the activation cuts.
     let mut random = Random::new(seed);
     let input: Vec<T> = random.numbers(chain.input.span(), -0.5);
@@ -119,9 +119,9 @@ impl<T: Scalar> Samples<T> {
         let images = images(input, batch);
         let mut lens = chain.input.lens().to_vec();
         lens[0] = batch.min(2);
-        let sample = Chain { input: chain.input.like(&lens)?, steps: chain.steps.clone() };
+        let sample = Chain { input: chain.input.like(&lens)?, ..chain.clone() };
         let reference = verify::reference(&sample, &images, operands)?;
-        Ok(Samples { batch, reference, tolerance: verify::tolerance(chain.input.data_type()) })
+        Ok(Samples { batch, reference, tolerance: verify::tolerance(chain.input.data_type(), chain.math) })
     }
 
     fn compare(&self, result: &[T]) -> Verdict {
@@ -142,7 +142,7 @@ fn images<T: Scalar>(data: &[T], batch: usize) -> Vec<T> {
 mod tests {
     use super::*;
     use crate::bench::lists::List;
-    use crate::element::Precision;
+    use crate::element::{Math, Precision};
     use fuseplan::TensorLayout;
 
     #[test]
@@ -163,6 +163,7 @@ mod tests {
                 list: List::Cba,
                 precision,
                 layout,
+                math: Math::Precise,
                 batch: 3,
                 device: handle.device_info().clone(),
             };
@@ -185,6 +186,7 @@ mod tests {
                 list: List::Na,
                 precision: Precision::Fp32,
                 layout: TensorLayout::Nchw,
+                math: Math::Precise,
                 batch: 4,
                 device: Handle::cpu().device_info().clone(),
             })

@@ -68,6 +68,47 @@ fn every_mode_and_primitive_verifies() {
 }
 
 #[test]
+fn tf32_is_allowed_where_it_is_asked_for() {
+    let run = |more: &str| {
+        let run = fuseplan(&format!("CBAInfer -F 4 {SMALL} {more} --json"));
+        assert_eq!(run.code, 0, "{more}: {}", run.stderr);
+        run.objects().remove(0)
+    };
+    let said = |object: &serde_json::Value| object["problem"].as_str().unwrap().ends_with(" (TF32 allowed)");
+    for more in ["", "--math precise"] {
+        let object = run(more);
+        assert_eq!((&object["math"], said(&object)), (&"precise".into(), false), "{object}");
+    }
+    // The CPU computes precisely all the same; the result may be as far off as TF32's.
+    let object = run("--math tf32");
+    assert_eq!((&object["math"], said(&object)), (&"tf32".into(), true), "{object}");
+    assert_eq!(object["tolerance"], 80.0 / 1024.0);
+    assert!(object["error"].as_f64().unwrap() < 1e-5, "{object}");
+    let run = fuseplan(&format!("CBAInfer {SMALL} --math fast"));
+    assert_eq!(run.code, 2);
+    assert!(run.stderr.contains("possible values: precise, tf32"), "{}", run.stderr);
+}
+
+#[test]
+fn a_device_is_chosen_by_its_number() {
+    let run = fuseplan(&format!("CBAInfer -F 4 {SMALL} --backend cpu --device 0 --json"));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.objects()[0]["device"].as_str().unwrap().starts_with("cpu 0 ("));
+    let run = fuseplan(&format!("CBAInfer -F 4 {SMALL} --backend cpu --device 3"));
+    assert_eq!(run.code, 4);
+    assert!(run.stderr.contains("cpu: no device 3; 1 found"), "{}", run.stderr);
+    for (flags, reason) in [
+        ("--device 0", "--backend <NAME>"),
+        ("--backend cpu --device 0 --threads 2", "cannot be used with"),
+        ("--backend cpu --device=-1", "invalid value"),
+    ] {
+        let run = fuseplan(&format!("CBAInfer -F 4 {SMALL} {flags}"));
+        assert_eq!(run.code, 2, "{flags}: {}", run.stderr);
+        assert!(run.stderr.contains(reason), "{flags}: {}", run.stderr);
+    }
+}
+
+#[test]
 fn shapes_layouts_and_modes_verify() {
     for line in [
         "-F 0 -n 1 -c 4 -k 6 -g 2 -H 9 -W 5 -u 2 -v 3 -l 2 -p 2 -M 0 -m 8 -A 0.1",

@@ -112,7 +112,15 @@ fn help_has_every_flag() {
         let run = fuseplan(line);
         assert_eq!(run.code, 0, "{line}");
         assert!(run.stdout.contains("MIOpen Driver Input Flags:"), "{line}: {}", run.stdout);
-        for flag in ["-!, --in_d", "-^, --dilation_d", "-F, --fusion_mode", "--backend", "--json"] {
+        for flag in [
+            "-!, --in_d",
+            "-^, --dilation_d",
+            "-F, --fusion_mode",
+            "--backend",
+            "--device",
+            "--math",
+            "--json",
+        ] {
             assert!(run.stdout.contains(flag), "{line} lacks {flag}: {}", run.stdout);
         }
         assert!(!run.stdout.contains("--tolerance"), "{line}");
