@@ -161,7 +161,11 @@ fn plan(
                 let of = |value| vec![value; dims];
                 let conv = ConvolutionDescriptor::new(&of(pad), &of(stride), &of(dilation))?;
                 let lens = [&[CHANNELS, CHANNELS / groups][..], &of(extent)[..]].concat();
-                let weights = TensorDescriptor::packed(input.data_type(), &lens)?;
+                // Filters are laid out as tensors are; where these are strided, they are packed.
+                let weights = match input.layout() {
+                    Some(layout) => TensorDescriptor::with_layout(input.data_type(), layout, &lens)?,
+                    None => TensorDescriptor::packed(input.data_type(), &lens)?,
+                };
                 plan.append(ConvForward::new(conv.with_groups(groups)?, weights)).map(drop)
             }
             'B' => plan.append(BiasForward::new()).map(drop),

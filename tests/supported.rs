@@ -25,7 +25,8 @@ const CONVOLUTIONS: [(&str, [usize; 5]); 8] = [
     ("3-D", [3, 1, 1, 1, 1]),
 ];
 
-fn operator(letter: char, [extent, pad, stride, dilation, groups]: [usize; 5], dims: usize) -> OpSpec {
+fn operator(letter: char, [extent, pad, stride, dilation, groups]: [usize; 5], layout: &Layout) -> OpSpec {
+    let dims = layout.name().len() - 2;
     let mode = BatchNormMode::Spatial;
     let relu = ActivationSpec { mode: ActivationMode::Relu, params: [0.0; 3] };
     match letter {
@@ -36,7 +37,7 @@ fn operator(letter: char, [extent, pad, stride, dilation, groups]: [usize; 5], d
             stride: vec![stride; dims],
             dilation: vec![dilation; dims],
             groups,
-            weights: Some(Layout::named(if dims == 3 { "ncdhw" } else { "nchw" })),
+            weights: Some(layout.clone()),
             channels: None,
             data_type: None,
             transpose: false,
@@ -73,11 +74,12 @@ fn every_claim_compiles_and_what_is_not_claimed_does_not() {
     for sequence in sequences {
         for data_type in DataType::ALL {
             for (layout, name) in LAYOUTS {
-                let dims = Layout::named(name).packed().name().len() - 2;
+                let packed = Layout::named(name).packed();
+                let dims = packed.name().len() - 2;
                 let fitting = |kind: &str| (kind == "3-D") == (dims == 3);
                 let kinds = CONVOLUTIONS.iter().filter(|(kind, _)| fitting(kind));
                 for (kind, numbers) in kinds.take(if sequence.starts_with('C') { 8 } else { 1 }) {
-                    let ops: Vec<_> = sequence.chars().map(|c| operator(c, *numbers, dims)).collect();
+                    let ops: Vec<_> = sequence.chars().map(|c| operator(c, *numbers, &packed)).collect();
                     let case = Case {
                         id: format!("{sequence} {data_type} {layout} {kind}"),
                         data_type,
@@ -194,13 +196,16 @@ fn rows(text: &str) -> Vec<String> {
 }
 
 #[test]
-#[cfg(feature = "rocm")]
+#[cfg(all(feature = "cuda", feature = "rocm"))]
 fn the_documentation_has_these_very_tables() {
-    let target = Target::new("rocm", "gfx942:sramecc+:xnack-").unwrap();
+    let on = |backend, arch| supported_on(&Target::new(backend, arch).unwrap()).unwrap().to_string();
+    let amd = "gfx942:sramecc+:xnack-";
     let tables = [
         supported("cpu").unwrap().to_string(),
-        supported_on(&target).unwrap().to_string(),
-        beside_miopen(&target).unwrap().unwrap().to_string(),
+        on("cuda", "sm_90a"),
+        on("cuda", "sm_86"),
+        on("rocm", amd),
+        beside_miopen(&Target::new("rocm", amd).unwrap()).unwrap().unwrap().to_string(),
     ];
     let (found, expected) = (rows(include_str!("../docs/supported.md")), rows(&tables.join("\n")));
     assert_eq!(found, expected, "docs/supported.md is out of date; `fuseplan supported` prints the tables");
