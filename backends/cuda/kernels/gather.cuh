@@ -186,8 +186,11 @@ DEVICE void finish_sums(Args args, const float (&sums)[BLOCKS][WIDTH / 2], float
   const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - FEEDERS) % CONSUMERS;
   const int first_filter = consumer * ROWS + threadIdx.x / 32 % 4 * 16;
   const unsigned to = part_of_lane(part);
-  // A part's vectors, row by row; a lane's lie in few places.
+  // A part's vectors, row by row; a lane's lie in few places. It takes some of them together, those of DOWN rows.
   constexpr int VECTORS = PART / Y_VECTOR, PLACES = VECTORS > 32 ? VECTORS / 32 : 1;
+  constexpr int TOGETHER = VECTORS < 16 ? VECTORS / 4 : 4, DOWN = TOGETHER * 32 / VECTORS;
+  static_assert(8 % DOWN == 0 && TOGETHER % PLACES == 0, "a lane's vectors come in whole parts");
+  const float* from = part + part_at(lane / VECTORS, lane % VECTORS * Y_VECTOR);
 #pragma unroll 1
   for (int along = 0; along < PARTS_ALONG; along++) {
     const int first_pixel = tile / COLUMNS * TILE_P + along * PART;
@@ -204,27 +207,36 @@ DEVICE void finish_sums(Args args, const float (&sums)[BLOCKS][WIDTH / 2], float
       __syncwarp();
       hand_over<0>(sums, to, along * PARTS_DOWN + down);
       __syncwarp();
-#pragma unroll 2
-      for (int first = 0; first < 8 * VECTORS / 32; first += PLACES)
+      const int below = first_filter + down / 2 * 64 + down % 2 * 8 + lane / VECTORS;
+#pragma unroll 1
+      for (int top = 0; top < 8; top += DOWN) {
+        float out[TOGETHER][Y_VECTOR];
+        idx y[TOGETHER];
+        bool writes[TOGETHER];
+        // What lies beyond the output is computed too, without a branch, where that reads nothing.
 #pragma unroll
-        for (int place = 0; place < PLACES; place++) {
-        const int i = first + place;
-        const int row = (i * 32 + lane) / VECTORS, f = first_filter + down / 2 * 64 + down % 2 * 8 + row;
-        if (column.filter + f >= FILTERS || !inside[place]) continue;
-        float v[Y_VECTOR];
+        for (int j = 0; j < TOGETHER; j++) {
+          const int row = j * 32 / VECTORS, column_of_row = j * 32 % VECTORS, f = below + top + row;
+          Place at = places[j % PLACES];
+          at.k = column.group * FILTERS + column.filter + f;
+          y[j] = at.y += at.k * s.y_c;
+          writes[j] = inside[j % PLACES] && (FILTERS % TILE_F == 0 || column.filter + f < FILTERS);
+          if ((!PLAIN || READS_PLACES) && !writes[j]) continue;
+          float v[Y_VECTOR];
 #pragma unroll
-        for (int e = 0; e < Y_VECTOR; e += 4) {
-          constexpr int COUNT = Y_VECTOR < 4 ? Y_VECTOR : 4;
-          const float* from = part + part_at(row, (i * 32 + lane) % VECTORS * Y_VECTOR + e);
-          const Vector<float, COUNT> some = *(const Vector<float, COUNT>*)from;
+          for (int e = 0; e < Y_VECTOR; e += 4) {
+            constexpr int SOME = Y_VECTOR < 4 ? Y_VECTOR : 4;
+            const float* at_part = from + top * PITCH + part_at(row, column_of_row * Y_VECTOR + e);
+            const Vector<float, SOME> some = *(const Vector<float, SOME>*)at_part;
 #pragma unroll
-          for (int j = 0; j < COUNT; j++) v[e + j] = some.at[j];
+            for (int i = 0; i < SOME; i++) v[e + i] = some.at[i];
+          }
+          const Channel channel = channels[f];
+          chain_vector<Y_VECTOR, false>(args, &channel, v, at, out[j]);
         }
-        Place at = places[place];
-        at.k = column.group * FILTERS + column.filter + f;
-        at.y += at.k * s.y_c;
-        const Channel channel = channels[f];
-        finish_vector<Y_VECTOR, false>(args, &channel, v, at);
+#pragma unroll
+        for (int j = 0; j < TOGETHER; j++)
+          if (writes[j]) write_vector<Y_VECTOR>(args, y[j], out[j]);
       }
     }
   }

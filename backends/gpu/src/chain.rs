@@ -3,7 +3,7 @@
 //! What an operator needs of a channel is read once for the channel (`channel_of`), all of it before anything is
 //! computed of it; batch-norm's scale and variance are folded to a factor. `one_of` takes one channel or another.
 //! Residuals that lie as the output does are read for a vector of it (`residuals_of`). `chain` takes a value, number
-//! `e` of a vector, through every operator.
+//! `e` of a vector, through every operator; `READS_PLACES` says whether any of that reads what lies as the output does.
 
 use std::fmt::Write;
 
@@ -59,12 +59,13 @@ pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
         };
         let _ = writeln!(steps, "  v *= args.op[{i}].alpha;");
     }
+    let reads_places = problem.ops.iter().any(reads_places);
     let choices = fields.split_terminator(',').map(str::trim);
     let choices: String =
         choices.map(|field| format!("  c.{field} = first ? a.{field} : b.{field};\n")).collect();
     let fields = fields.strip_suffix(',').map(|names| format!("  float{names};\n")).unwrap_or_default();
     format!(
-        "struct Channel {{\n{fields}}};\n\nDEVICE Channel channel_of(const Args& args, idx k) {{\n  Channel c;\n\
+        "#define READS_PLACES {reads_places}\n\nstruct Channel {{\n{fields}}};\n\nDEVICE Channel channel_of(const Args& args, idx k) {{\n  Channel c;\n\
          {reads}  KEEP_ORDER;\n{sets}  return c;\n}}\n\nDEVICE Channel one_of(bool first, const Channel& a, \
          const Channel& b) {{\n  Channel c;\n{choices}  return c;\n}}\n\n\
          template <int V> struct Residuals {{\n{residuals}}};\n\n\
@@ -73,6 +74,11 @@ pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
          template <int V>\nDEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, int e, float v, \
          const Place& at) {{\n{steps}  return v;\n}}\n"
     )
+}
+
+/// Whether an operator reads memory at the place of an output.
+fn reads_places(op: &Op) -> bool {
+    op.is_residual() || matches!(op, Op::BatchNormInference { mode: BatchNormMode::PerActivation })
 }
 
 /// Numbers (f32) in a problem's `struct Channel`.

@@ -1,6 +1,6 @@
 //! Convolutions as implicit matrix products.
 
-use fuseplan_api::Problem;
+use fuseplan_api::{ConvolutionDescriptor, Problem};
 
 use crate::kernel::{Geometry, Kernel, PLACE, Text};
 use crate::volume::{Volume, common_power, evenly_apart, spatial};
@@ -91,6 +91,25 @@ fn choose(tiles: &[Tile], pixels: usize, filters: usize, groups: usize, units: u
     tiles.iter().min_by_key(time).copied().unwrap_or(tiles[0])
 }
 
+/// Whether an output is of the input's place alone.
+fn is_pointwise(conv: &ConvolutionDescriptor, weights: &Volume) -> bool {
+    weights.plane() == 1
+        && conv.pads().iter().all(|&pad| pad == 0)
+        && conv.strides().iter().all(|&stride| stride == 1)
+}
+
+/// Pixels of a channel of the image that [`implicit_gemm`] reads at once: at most 16 bytes of them, which lie side
+/// by side.
+pub fn image_run(problem: &Problem) -> usize {
+    let Some((conv, weights)) = problem.conv() else { return 1 };
+    let x = Volume::of(&problem.input);
+    if !is_pointwise(conv, &Volume::of(weights)) || x.place_stride() != Some(1) {
+        return 1;
+    }
+    let planes = common_power(16 / problem.output.data_type().size(), x.plane());
+    x.strides[..2].iter().fold(planes, |power, &stride| common_power(power, stride))
+}
+
 /// Plans a convolution as an implicit matrix product on a device of about `units` multiprocessors. Only for
 /// problems that meet [`GROUP_COUNT`](crate::GROUP_COUNT) and [`SPAN`](crate::SPAN); worth it for those that meet
 /// [`GEMM`](crate::GEMM).
@@ -114,16 +133,8 @@ pub fn implicit_gemm(vendor: &str, problem: &Problem, main_loop: &MainLoop, unit
     let w_linear = evenly_apart(&order.map(|d| w.lens[d]), &order.map(|d| w.strides[d])) == Some(1);
     // Whether places of the output are those of the input, evenly apart.
     let (places, pixels) = (x.place_stride(), x.pixel_stride());
-    let one_tap = taps == 1
-        && conv.pads().iter().all(|&pad| pad == 0)
-        && conv.strides().iter().all(|&stride| stride == 1)
-        && places.is_some();
-    let x_run = if !x_vector && one_tap && places == Some(1) {
-        let planes = common_power(chunk, x.plane());
-        x.strides[..2].iter().fold(planes, |power, &stride| common_power(power, stride))
-    } else {
-        1
-    };
+    let one_tap = is_pointwise(conv, &w) && places.is_some();
+    let x_run = if x_vector { 1 } else { image_run(problem) };
     let access = Access {
         element: problem.output.data_type().size(),
         image_chunks: x_vector,

@@ -26,7 +26,7 @@ pub use arguments::{MAX_WORDS, pack};
 pub use ceilings::{Measured, Probe};
 pub use chain::channel_values;
 pub use constraint::{DATA_TYPE, GEMM, GROUP_COUNT, INFERENCE, OPERATOR_COUNT, SIXTEEN_BITS, SPAN};
-pub use implicit_gemm::{Access, MainLoop, Tile, ffma, implicit_gemm};
+pub use implicit_gemm::{Access, MainLoop, Tile, ffma, image_run, implicit_gemm};
 pub use jit::{JitSolver, Planner, compile, load, upcast};
 pub use kernel::{Geometry, Kernel, PLACE, Text};
 pub use memo::{Compiled, Memo};

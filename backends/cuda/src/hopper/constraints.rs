@@ -1,7 +1,7 @@
 //! What the copy engine can address, and what is worth it.
 
 use fuseplan_api::Constraint;
-use fuseplan_gpu::{Volume, channel_values, spatial};
+use fuseplan_gpu::{Volume, channel_values, image_run, spatial};
 
 /// The only architecture with these instructions.
 pub(crate) const ARCHITECTURE: Constraint = Constraint {
@@ -93,6 +93,20 @@ pub(crate) const SIZE: Constraint = Constraint {
         let w = Volume::of(weights);
         let (filters, depth) = (w.lens[0] / conv.groups(), w.lens[1] * w.plane());
         (filters < 32 || depth < 48).then(|| format!("{filters} filters a group, depth {depth}"))
+    },
+};
+
+/// Filters enough to be worth gathering elements, where `conv_mma` reads 8 pixels at once: with fewer it takes 0.8 to
+/// 0.9 of the time on an H200.
+pub(crate) const RUNS: Constraint = Constraint {
+    property: "convolution",
+    accepts: "of images that are read 8 pixels at once (1x1, without padding and strides): more than 64 filters a \
+              group, or a depth of at most 64",
+    check: |problem, _| {
+        let (conv, weights) = problem.conv()?;
+        let (filters, depth) = (weights.lens()[0] / conv.groups(), weights.lens()[1]);
+        let narrow = filters <= 64 && depth > 64 && image_run(problem) == 8;
+        narrow.then(|| format!("{filters} filters a group, depth {depth}"))
     },
 };
 

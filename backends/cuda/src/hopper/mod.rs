@@ -69,6 +69,7 @@ pub(crate) static GATHERED: Hopper = Hopper {
         OPERATOR_COUNT,
         constraints::CHANNEL_VALUES,
         constraints::SIZE,
+        constraints::RUNS,
         constraints::GATHERED_LAYOUT,
         constraints::TAPS,
         GROUP_COUNT,
