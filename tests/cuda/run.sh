@@ -5,8 +5,9 @@
 #   corpus    the named cases, on every solver that takes them
 #   random    2,000 random cases of each data type and layout, on the solver that a plan gets
 #   clients   a C program with device pointers and streams of its own; the command, verified
-#   memcheck, synccheck, racecheck
-#             the corpus under these tools of compute-sanitizer
+#   memcheck  the corpus on every solver, and the backend's own tests, under this tool of compute-sanitizer
+#   synccheck, racecheck
+#             the corpus on the solver that a plan gets, and matrix products on every solver, under these
 #
 #   tests/cuda/run.sh [STEP…]
 #
@@ -75,7 +76,7 @@ step_corpus() {
     MIOPEN_CUSTOM_CACHE_DIR=$work/kernels FUSEPLAN_TEST_CASES=0 in_processes corpus $((processes / 2)) 3 --
 }
 
-# One case in 12 is of a type and a layout with two spatial dimensions, one in 48 of one with three; enough that each
+# About one case in 12 is of a type and a layout with two spatial dimensions, one in 48 of one with three.
 # gets its 2,000 with any seed.
 step_random() {
     export MIOPEN_DISABLE_CACHE=1 FUSEPLAN_TEST_SOLVERS=chosen
@@ -84,6 +85,10 @@ step_random() {
     FUSEPLAN_TEST_CASES=105600 \
         in_processes random-3d $((processes / 2)) 3 -- random --skip nchw --skip nhwc --skip chwn
     unset MIOPEN_DISABLE_CACHE FUSEPLAN_TEST_SOLVERS
+    local drawn
+    drawn=$(sed -nE 's/^test .*\.(f32|f16|bf16)\.(nc?d?hw|nd?hwc) +\.\.\. ok$/\1 \2/p' "$work"/random-*/*.log | sort | uniq -c)
+    echo "$drawn"
+    [ "$(awk '$1 >= 2000' <<<"$drawn" | wc -l)" = 12 ] || { echo "fewer than 2,000 of some"; false; }
 }
 
 step_clients() {
@@ -98,14 +103,28 @@ step_clients() {
     done
 }
 
-# With several threads that launch, racecheck reports errors of its own.
+# sanitized TOOL NAME [ARGUMENT…]: the corpus, or what of it the arguments name, under a tool. With several threads that
+# launch, racecheck reports errors of its own.
 sanitized() {
-    MIOPEN_CUSTOM_CACHE_DIR=$work/kernels FUSEPLAN_TEST_CASES=0 FUSEPLAN_TEST_SOLVERS=chosen \
-        in_processes "$1" "$processes" 1 compute-sanitizer --tool "$1" --error-exitcode 99 --
+    MIOPEN_CUSTOM_CACHE_DIR=$work/kernels FUSEPLAN_TEST_CASES=0 \
+        in_processes "$2" "$processes" 1 compute-sanitizer --tool "$1" --error-exitcode 99 -- "${@:3}"
 }
-step_memcheck() { sanitized memcheck; }
-step_synccheck() { sanitized synccheck; }
-step_racecheck() { sanitized racecheck; }
+step_memcheck() {
+    local program
+    sanitized memcheck memcheck
+    # Failing calls are some of the tests.
+    for program in run interop; do
+        REQUIRE_BACKEND=cuda compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 99 "$programs/$program"
+    done
+}
+step_synccheck() {
+    FUSEPLAN_TEST_SOLVERS=chosen sanitized synccheck synccheck
+    sanitized synccheck synccheck-matrix matrix
+}
+step_racecheck() {
+    FUSEPLAN_TEST_SOLVERS=chosen sanitized racecheck racecheck
+    sanitized racecheck racecheck-matrix matrix
+}
 
 mkdir -p "$work"
 if [ "${1:-}" = programs ]; then
