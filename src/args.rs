@@ -155,7 +155,7 @@ pub(crate) mod sealed {
         Device(&'a Block),
         /// Memory of a device that is ready for this handle's stream and no other.
         #[cfg(feature = "cudarc")]
-        Stream(&'a Handle),
+        Stream(&'a crate::cuda::Tracked<'a>),
     }
 
     /// An address with what is known of the memory there.
@@ -187,6 +187,15 @@ pub(crate) mod sealed {
             match self.place {
                 Place::Device(block) if self.written => block.write_on(handle),
                 Place::Device(block) => block.read_on(handle),
+                _ => Ok(()),
+            }
+        }
+
+        /// It is used by what was launched last.
+        pub(crate) fn launched(&self) -> Result<(), BackendError> {
+            match self.place {
+                #[cfg(feature = "cudarc")]
+                Place::Stream(tracked) => tracked.launched(),
                 _ => Ok(()),
             }
         }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop};
+use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, DriverError, SyncOnDrop};
 use fuseplan_api::{BackendError, Element, Stream, StreamOwner};
 use fuseplan_cuda::CudaDevice;
 
@@ -91,7 +91,8 @@ impl CudarcHandle {
         self.check(slice)?;
         let bytes = slice.num_bytes();
         let (address, sync) = slice.device_ptr(&self.stream);
-        Ok(Reading(Use { address, bytes, handle: &self.handle, _sync: sync, element: PhantomData }))
+        let tracked = Tracked { handle: &self.handle, sync };
+        Ok(Reading(Use { address, bytes, tracked, element: PhantomData }))
     }
 
     /// Memory for plans on this handle to write, or to read and write. Drop the result when the plans have been
@@ -106,7 +107,8 @@ impl CudarcHandle {
         self.check(slice)?;
         let bytes = slice.num_bytes();
         let (address, sync) = slice.device_ptr_mut(&self.stream);
-        Ok(Writing(Use { address, bytes, handle: &self.handle, _sync: sync, element: PhantomData }))
+        let tracked = Tracked { handle: &self.handle, sync };
+        Ok(Writing(Use { address, bytes, tracked, element: PhantomData }))
     }
 
     fn check<T>(&self, slice: &impl DeviceSlice<T>) -> Result<(), BackendError> {
@@ -134,9 +136,42 @@ impl Deref for CudarcHandle {
 struct Use<'a, T> {
     address: u64,
     bytes: usize,
-    handle: &'a Handle,
-    _sync: SyncOnDrop<'a>,
+    tracked: Tracked<'a>,
     element: PhantomData<T>,
+}
+
+/// The stream that uses some of cudarc's memory, and how cudarc hears of it.
+pub(crate) struct Tracked<'a> {
+    handle: &'a Handle,
+    sync: SyncOnDrop<'a>,
+}
+
+impl Tracked<'_> {
+    pub(crate) fn handle(&self) -> &Handle {
+        self.handle
+    }
+
+    /// Tells cudarc that something was launched that uses the memory. It hears so again when this is dropped; but a
+    /// value may be forgotten.
+    pub(crate) fn launched(&self) -> Result<(), BackendError> {
+        let (call, result) = match &self.sync {
+            SyncOnDrop::Record(Some((event, stream)))
+                if stream.context().is_managing_stream_synchronization() =>
+            {
+                ("cuEventRecord", event.record(stream))
+            }
+            SyncOnDrop::Sync(Some(stream)) => ("cuStreamSynchronize", stream.synchronize()),
+            _ => return Ok(()),
+        };
+        let text = |error: DriverError| format!("{} ({})", error, error.0 as u32);
+        result.map_err(|error| BackendError::Driver { backend: "cuda", call, text: text(error) })
+    }
+}
+
+impl fmt::Debug for Tracked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "on {}", self.handle.target())
+    }
 }
 
 /// cudarc's memory while plans on a handle may read it: an operand. Made by [`CudarcHandle::read`].
@@ -149,20 +184,20 @@ pub struct Writing<'a, T>(Use<'a, T>);
 impl<'a, T: Element> From<&'a Reading<'_, T>> for Operand<'a> {
     fn from(Reading(used): &'a Reading<'_, T>) -> Self {
         let address = std::ptr::without_provenance(used.address as usize);
-        Operand::new(address, used.bytes, T::DATA_TYPE, Place::Stream(used.handle))
+        Operand::new(address, used.bytes, T::DATA_TYPE, Place::Stream(&used.tracked))
     }
 }
 
 impl<'a, T: Element> From<&'a mut Writing<'_, T>> for OperandMut<'a> {
     fn from(Writing(used): &'a mut Writing<'_, T>) -> Self {
         let address = std::ptr::without_provenance(used.address as usize);
-        OperandMut::new(address, Some(used.bytes), Some(T::DATA_TYPE), Place::Stream(used.handle))
+        OperandMut::new(address, Some(used.bytes), Some(T::DATA_TYPE), Place::Stream(&used.tracked))
     }
 }
 
 impl<T> fmt::Debug for Use<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes at {:#x} on {}", self.bytes, self.address, self.handle.target())
+        write!(f, "{} bytes at {:#x} {:?}", self.bytes, self.address, self.tracked)
     }
 }
 

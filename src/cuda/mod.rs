@@ -15,6 +15,8 @@ use fuseplan_api::BackendError;
 use fuseplan_cuda::{CudaBackend, CudaDevice};
 
 #[cfg(feature = "cudarc")]
+pub(crate) use self::cudarc::Tracked;
+#[cfg(feature = "cudarc")]
 pub use self::cudarc::{CudarcHandle, Reading, Writing};
 
 use crate::handle::Handle;

@@ -166,7 +166,11 @@ impl CompiledPlan {
         let run = RunArgs { input, output, ops, workspace };
         // SAFETY: as above; what buffers and copies hold is kept until the stream has passed, since they
         // know that it uses them.
-        Ok(unsafe { self.launch(handle, &run) }?)
+        let launched = unsafe { self.launch(handle, &run) };
+        for span in [x, y].into_iter().chain(args.spans()) {
+            span.launched()?;
+        }
+        Ok(launched?)
     }
 
     /// # Safety
@@ -318,7 +322,9 @@ fn check_memory(
             Err(ExecuteError::OtherMemory { operand: operand(), found, expected })
         }
         #[cfg(feature = "cudarc")]
-        Place::Stream(other) if !(other.is_same_device(handle) && other.stream() == handle.stream()) => {
+        Place::Stream(tracked)
+            if !(tracked.handle().is_same_device(handle) && tracked.handle().stream() == handle.stream()) =>
+        {
             Err(ExecuteError::OtherStream { operand: operand() })
         }
         _ => Ok(()),

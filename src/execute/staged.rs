@@ -97,7 +97,11 @@ impl CompiledPlan {
         let run = RunArgs { input, output, ops: &ops, workspace };
         // SAFETY: `check` has passed the operands; those in host memory were replaced by memory of the
         // device, as large as their descriptors, which is kept until the stream has passed.
-        unsafe { self.launch(handle, &run) }?;
+        let launched = unsafe { self.launch(handle, &run) };
+        for span in [x, y].into_iter().chain(args.spans()) {
+            span.launched()?;
+        }
+        launched?;
         written.iter().try_for_each(|staged| staged.finish(handle))
     }
 }
