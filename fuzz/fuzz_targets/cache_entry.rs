@@ -1,6 +1,6 @@
 //! Stored binaries of any bytes: nothing panics, and what is accepted is what would be written.
 //!
-//! `cargo +nightly fuzz run cache_entry`
+//! `.ci/run fuzz`, which starts from `fuzz/seeds/cache_entry`; a test of the library takes these seeds too.
 #![no_main]
 
 use fuseplan::CompiledBinary;

@@ -97,6 +97,27 @@ fn sealed_nonsense_does_not_break_the_parser() {
     assert!(accepted > 100, "the test does not reach the end of the parser");
 }
 
+/// What the fuzz target `cache_entry` keeps, as it takes it: the bytes alone, and sealed as those of an entry.
+#[test]
+fn what_fuzzing_keeps_stays_right() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/cache_entry");
+    let (mut tried, mut accepted) = (0, 0);
+    for file in fs::read_dir(folder).unwrap() {
+        let bytes = fs::read(file.unwrap().path()).unwrap();
+        let length = 20 + bytes.len() as u64 + 32;
+        let mut sealed = [b"FUSEPLAN", &VERSION.to_le_bytes()[..], &length.to_le_bytes(), &bytes].concat();
+        sealed.extend(blake3::hash(&sealed).as_bytes());
+        for bytes in [bytes, sealed] {
+            tried += 1;
+            if let Ok((subject, payload)) = decode(&bytes) {
+                assert_eq!(encode(&subject, payload), bytes);
+                accepted += 1;
+            }
+        }
+    }
+    assert!(tried >= 20 && accepted > 0, "{tried} tried, {accepted} accepted");
+}
+
 #[test]
 fn each_kind_of_damage_has_its_name() {
     let whole = encode(&subject(3), &payload(3, 60));
