@@ -11,11 +11,11 @@ use crate::abi::{In, export, miopenConvFwdAlgorithm_t};
 use crate::activation::miopenActivationDescriptor_t;
 use crate::args::{Given, Scales, Setting, bind, miopenOperatorArgs_t};
 use crate::convolution::miopenConvolutionDescriptor_t;
-use crate::handle::{Address, HandleObject, miopenHandle_t};
+use crate::handle::{Address, HandleObject, Pinned, miopenHandle_t};
 use crate::operators::bias;
 use crate::plan::{PlanState, miopenFusionPlanDescriptor_t};
 use crate::primitives::scratch::Scratch;
-use crate::status::{Failure, bad_parm, not_implemented};
+use crate::status::{Failure, bad_parm};
 use crate::tensor::miopenTensorDescriptor_t;
 
 /// Memory with its descriptor.
@@ -46,7 +46,7 @@ pub(crate) type Workspace = Option<(*mut c_void, usize)>;
 /// Memory, arguments and workspace are memory of the handle's device, as large as they say, until the
 /// handle's stream has passed the execution.
 unsafe fn launch(
-    handle: &HandleObject,
+    handle: &Pinned<'_>,
     compiled: &CompiledPlan,
     args: &OperatorArgs<'_>,
     x: Memory,
@@ -114,7 +114,22 @@ impl Chain {
         y: Memory,
         workspace: Workspace,
     ) -> Result<(), Failure> {
-        let compiled = self.compile(handle)?;
+        // SAFETY: as promised by the caller.
+        unsafe { self.run_on(&handle.pinned(), x, y, workspace) }
+    }
+
+    /// The same as a part of a call.
+    ///
+    /// # Safety
+    /// As [`launch`].
+    pub(crate) unsafe fn run_on(
+        &self,
+        handle: &Pinned<'_>,
+        x: Memory,
+        y: Memory,
+        workspace: Workspace,
+    ) -> Result<(), Failure> {
+        let compiled = self.plan.compile(handle.handle())?;
         // SAFETY: as promised by the caller.
         unsafe {
             let args = bind(&self.plan, &self.settings, true)?;
@@ -171,7 +186,9 @@ fn execute(
         (compiled, unsafe { bind(&state.plan, &settings, handle.honors_scales()) }?)
     };
     // SAFETY: the header says so of input, output and workspace.
-    unsafe { launch(&handle, &compiled, &args, x.present("input")?, y.present("output")?, workspace) }
+    unsafe {
+        launch(&handle.pinned(), &compiled, &args, x.present("input")?, y.present("output")?, workspace)
+    }
 }
 
 /// The parts of a convolution-bias-activation call.
@@ -275,18 +292,16 @@ export! {
             bias: Memory::new(biasDesc, bias)?.present("bias")?,
             alphas: [alpha(alpha1), alpha(alpha2)],
         };
+        let on = handle.pinned();
         // A residual that is the output itself is read before the output is written.
         let mut copy = None;
         if let Some(z) = call.residual.as_mut().filter(|z| z.address == y && z.descriptor == call.y.descriptor) {
-            if !handle.is_host() {
-                return Err(not_implemented("`z` and `y` in the same memory, but on the CPU backend"));
-            }
-            // SAFETY: the header says that `z` is memory of its descriptor, here host memory.
-            z.address = copy.insert(unsafe { Scratch::copy(z) }?).address();
+            // SAFETY: the header says that `z` is memory of its descriptor.
+            z.address = copy.insert(unsafe { Scratch::copy(&on, z) }?).address();
         }
         let chain = call.chain(convDesc, activationDesc)?;
         let workspace = (!workspace.is_null()).then_some((workspace, workspaceSizeInBytes));
         // SAFETY: the header says that the pointers are memory of the handle's device.
-        unsafe { chain.run(&handle, call.x, call.y, workspace) }?;
+        unsafe { chain.run_on(&on, call.x, call.y, workspace) }?;
     }
 }

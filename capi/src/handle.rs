@@ -105,23 +105,33 @@ impl HandleObject {
         Err(not_implemented(format!("{what} is implemented for host memory only (the CPU backend)")))
     }
 
-    /// Runs `work` on the handle to run on; times it when profiling is on.
-    pub(crate) fn run(&self, work: impl FnOnce(&Handle) -> Result<(), Failure>) -> Result<(), Failure> {
-        self.run_on(&self.handle(), work)
+    /// With the stream that it has now.
+    pub(crate) fn pinned(&self) -> Pinned<'_> {
+        Pinned { object: self, handle: self.handle() }
+    }
+}
+
+/// A handle with the stream that it had when a call began: another may be set meanwhile.
+pub(crate) struct Pinned<'a> {
+    object: &'a HandleObject,
+    handle: Handle,
+}
+
+impl Pinned<'_> {
+    /// The handle to run on.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
     }
 
-    fn run_on(
-        &self,
-        handle: &Handle,
-        work: impl FnOnce(&Handle) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let profiling = self.state().profiling;
+    /// Runs `work`; times it when profiling is on.
+    pub(crate) fn run(&self, work: impl FnOnce(&Handle) -> Result<(), Failure>) -> Result<(), Failure> {
+        let profiling = self.object.state().profiling;
         if !profiling {
-            return work(handle);
+            return work(&self.handle);
         }
-        let (elapsed, result) = handle.time(|| work(handle))?;
+        let (elapsed, result) = self.handle.time(|| work(&self.handle))?;
         result?;
-        self.state().milliseconds = elapsed.as_secs_f32() * 1e3;
+        self.object.state().milliseconds = elapsed.as_secs_f32() * 1e3;
         Ok(())
     }
 
@@ -131,12 +141,10 @@ impl HandleObject {
         bytes: usize,
         work: impl FnOnce(&Handle, *mut c_void) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        // One for the work and the wait: another stream may be set meanwhile.
-        let handle = self.handle();
         if bytes == 0 {
-            return self.run_on(&handle, |handle| work(handle, std::ptr::null_mut()));
+            return self.run(|handle| work(handle, std::ptr::null_mut()));
         }
-        let Some(allocator) = self.state().allocator else {
+        let Some(allocator) = self.object.state().allocator else {
             return Err(bad_parm(format!(
                 "the plan needs a workspace of {bytes} bytes; give one to miopenExecuteFusionPlan_v2, or set \
                  an allocator"
@@ -150,8 +158,8 @@ impl HandleObject {
                 format!("the handle's allocator gave no workspace of {bytes} bytes"),
             ));
         }
-        let result = self.run_on(&handle, |handle| work(handle, memory));
-        let waited = handle.synchronize();
+        let result = self.run(|handle| work(handle, memory));
+        let waited = self.handle.synchronize();
         // SAFETY: the memory came from the pair's other function, and the stream no longer uses it.
         unsafe { (allocator.free)(allocator.context.0, memory) };
         waited?;

@@ -297,6 +297,20 @@ static void calls(void) {
     oracle_activate(miopenActivationRELU, m.expected, count, 0, 0);
     check("convolution, bias, activation in three calls", &m, NULL);
 
+    /* A residual in the output's own memory. */
+    float* z = whole(count, 11, 5);
+    free(m.expected);
+    m.expected = oracle_conv(&SHAPE, m.x, m.w);
+    oracle_add(m.expected, z, count);
+    oracle_bias(&SHAPE, m.expected, m.b);
+    oracle_activate(miopenActivationRELU, m.expected, count, 0, 0);
+    copy(m.dy, z, count * sizeof *z, TO_DEVICE, NULL);
+    OK(miopenConvolutionBiasActivationForward(handle, &one, m.input, m.dx, m.weights, m.dw, m.conv,
+                                              miopenConvolutionFwdAlgoDirect, NULL, 0, &one, m.output, m.dy, m.bias,
+                                              m.db, m.relu, m.output, m.dy));
+    check("a residual that is the output", &m, NULL);
+    free(z);
+
     /* What the host itself computes is refused, with the reason. */
     EXPECT(miopenStatusNotImplemented, miopenOpTensor(handle, miopenTensorOpAdd, &one, m.output, m.dy, &one, m.bias,
                                                       m.db, &zero, m.output, m.dy));
@@ -359,6 +373,86 @@ static void batch_norms(void) {
     free(x), free(scale), free(shift);
 }
 
+/* Reads f32s from the device, which are written over there. */
+static void check_floats(const char* what, void* device, const double* expected, size_t count) {
+    float* found = poisoned(count);
+    copy(found, device, count * sizeof(float), TO_HOST, NULL);
+    compare(what, found, expected, count, 1e-4);
+    memset(found, 0xff, count * sizeof(float));
+    copy(device, found, count * sizeof(float), TO_DEVICE, NULL);
+    free(found);
+}
+
+/* Calls that need memory of their own beside the caller's: gradients whose forward pass left nothing behind, or that
+   make its output again; inference by an inverse variance. */
+static void scratch(void) {
+    enum { N = 4, C = 3, S = 25, M = N * S, COUNT = N * C * S };
+    miopenHandle_t handle;
+    miopenTensorDescriptor_t t = tensor4d(N, C, 5, 5), p = tensor4d(1, C, 1, 1);
+    miopenActivationDescriptor_t relu;
+    float *x = whole(COUNT, 5, 9), *dy = whole(COUNT, 8, 4), *scale = positive(C, 6), *shift = whole(C, 7, 3);
+    float one = 1, zero = 0, saved[2][C];
+    double y[COUNT], cut[COUNT], dx[2][COUNT], dscale[2][C], dshift[2][C], epsilon = 1e-3;
+    void *d_x, *d_dy, *d_dx, *d_scale, *d_shift, *d_mean, *d_inverse, *d_dscale, *d_dshift;
+
+    for (int c = 0; c < C; c++) {
+        double sum = 0, squares = 0, inverse;
+        for (int i = 0; i < M; i++) sum += x[(i / S * C + c) * S + i % S];
+        for (int i = 0; i < M; i++) squares += pow(x[(i / S * C + c) * S + i % S] - sum / M, 2);
+        inverse = 1 / sqrt(squares / M + epsilon);
+        saved[0][c] = (float)(sum / M), saved[1][c] = (float)inverse;
+        /* Without an activation and with RELU. */
+        for (int with = 0; with < 2; with++) {
+            dscale[with][c] = dshift[with][c] = 0;
+            for (int pass = 0; pass < 2; pass++) {
+                for (int i = 0; i < M; i++) {
+                    int at = (i / S * C + c) * S + i % S;
+                    double normal = (x[at] - sum / M) * inverse, out = scale[c] * normal + shift[c];
+                    double back = with && out <= 0 ? 0 : dy[at];
+                    y[at] = out, cut[at] = out > 0 ? out : 0;
+                    if (pass == 0) dscale[with][c] += back * normal, dshift[with][c] += back;
+                    else dx[with][at] = scale[c] * inverse * (back - (dshift[with][c] + normal * dscale[with][c]) / M);
+                }
+            }
+        }
+    }
+    d_x = upload(x, COUNT * sizeof *x), d_dy = upload(dy, COUNT * sizeof *dy), d_dx = upload(x, COUNT * sizeof *x);
+    d_scale = upload(scale, C * sizeof *scale), d_shift = upload(shift, C * sizeof *shift);
+    d_mean = upload(saved[0], sizeof saved[0]), d_inverse = upload(saved[1], sizeof saved[1]);
+    d_dscale = upload(shift, C * sizeof *shift), d_dshift = upload(shift, C * sizeof *shift);
+    OK(miopenCreate(&handle));
+    OK(miopenCreateActivationDescriptor(&relu));
+    OK(miopenSetActivationDescriptor(relu, miopenActivationRELU, 0, 0, 0));
+
+    OK(miopenBatchNormalizationBackward(handle, miopenBNSpatial, &one, &zero, &one, &zero, t, d_x, t, d_dy, t, d_dx, p,
+                                        d_scale, d_dscale, d_dshift, epsilon, NULL, NULL));
+    check_floats("gradient, nothing saved", d_dx, dx[0], COUNT);
+    check_floats("its scale", d_dscale, dscale[0], C);
+    check_floats("its bias", d_dshift, dshift[0], C);
+    for (int given = 0; given < 2; given++) {
+        OK(miopenBatchNormBackwardActivation(handle, miopenBNSpatial, &one, &zero, &one, &zero, t, d_x, t, d_dy, t, d_dx,
+                                             p, p, p, p, d_scale, d_shift, d_dscale, d_dshift, epsilon,
+                                             given ? d_mean : NULL, given ? d_inverse : NULL, relu));
+        check_floats("gradient of batch-norm and RELU", d_dx, dx[1], COUNT);
+        check_floats("its scale", d_dscale, dscale[1], C);
+        check_floats("its bias", d_dshift, dshift[1], C);
+    }
+    OK(miopenBatchNormalizationForwardInferenceInvVariance(handle, miopenBNSpatial, &one, &zero, t, d_x, t, d_dx, p, p, p,
+                                                           p, d_scale, d_shift, d_mean, d_inverse));
+    check_floats("inference by an inverse variance", d_dx, y, COUNT);
+    OK(miopenBatchNormForwardInferenceActivationInvVariance(handle, miopenBNSpatial, &one, &zero, t, d_x, t, d_dx, p, p,
+                                                            p, p, d_scale, d_shift, d_mean, d_inverse, relu));
+    check_floats("the same with RELU", d_dx, cut, COUNT);
+
+    OK(miopenDestroy(handle));
+    OK(miopenDestroyActivationDescriptor(relu));
+    OK(miopenDestroyTensorDescriptor(t));
+    OK(miopenDestroyTensorDescriptor(p));
+    void* all[] = {d_x, d_dy, d_dx, d_scale, d_shift, d_mean, d_inverse, d_dscale, d_dshift};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) GPU(gpu.release(all[i]));
+    free(x), free(dy), free(scale), free(shift);
+}
+
 int main(void) {
     backend = getenv("FUSEPLAN_BACKEND");
     if (backend && strcmp(backend, "cuda") == 0) start_cuda();
@@ -370,6 +464,7 @@ int main(void) {
     plans();
     calls();
     batch_norms();
+    scratch();
     if (cuda.release_context) stop_cuda();
     printf("ran on %s\n", backend);
     return 0;

@@ -42,10 +42,11 @@ export! {
         let y = with_plan_rank(Memory::new(yDesc, y)?.present("y")?)?;
         same_lens("y", &y.descriptor, "x", &x.descriptor)?;
         // A plan of activations keeps its input's strides.
+        let on = handle.pinned();
         let mut copy = None;
         if x.descriptor != y.descriptor {
             handle.require_host("an activation that changes strides")?;
-            let scratch = copy.insert(Scratch::new(y.descriptor)?);
+            let scratch = copy.insert(Scratch::new(&on, y.descriptor)?);
             // SAFETY: the header says that `x` is memory of its descriptor, and it is the host's.
             unsafe { transform(x, scratch.memory(), Scales::NONE) }?;
             x = scratch.memory();
@@ -54,7 +55,7 @@ export! {
         let mut chain = Chain::new(x.descriptor)?;
         chain.append(ActivationForward::new(mode), Given::Activation { params }, Scales::read(alpha, beta))?;
         // SAFETY: the header says that the pointers are memory of the handle's device.
-        unsafe { chain.run(&handle, x, y, None) }?;
+        unsafe { chain.run_on(&on, x, y, None) }?;
     }
 
     fn miopenActivationBackward(

@@ -12,7 +12,7 @@ use crate::abi::{In, export, miopenBatchNormMode_t};
 use crate::activation::miopenActivationDescriptor_t;
 use crate::args::{Given, Scales};
 use crate::execute::{Chain, Memory};
-use crate::handle::{Address, HandleObject, miopenHandle_t};
+use crate::handle::{Address, Pinned, miopenHandle_t};
 use crate::status::{Failure, bad_parm, not_implemented};
 use crate::tensor::{batch_norm_mode, miopenTensorDescriptor_t};
 
@@ -87,39 +87,48 @@ impl Call {
         Ok(chain)
     }
 
-    /// A parameter of its own for the duration of a call.
-    fn parameter(&self) -> Result<Scratch, Failure> {
-        Scratch::new(self.parameters)
-    }
-
     /// Runs the chain from x to the output.
     ///
     /// # Safety
     /// Everything is memory of the handle's device, as the descriptors say.
-    unsafe fn run(&self, handle: &HandleObject, chain: &Chain) -> Result<(), Failure> {
+    unsafe fn run(&self, on: &Pinned<'_>, chain: &Chain) -> Result<(), Failure> {
         let (x, output) = (self.x.present("x")?, self.output.present("y")?);
         // SAFETY: as promised by the caller.
-        unsafe { chain.run(handle, x, output, None) }
+        unsafe { chain.run_on(on, x, output, None) }
     }
 
-    /// `1 / inverse²`: the variance with an epsilon of 0 in it.
+    /// The parameters of a batch-norm whose inverse variance is given.
     ///
     /// # Safety
-    /// `inverse` is host memory of a parameter.
-    unsafe fn variance(&self, inverse: *const c_void) -> Result<Scratch, Failure> {
+    /// Both are memory of a parameter on the handle's device.
+    unsafe fn fold(
+        &self,
+        on: &Pinned<'_>,
+        scale: *const c_void,
+        inverse: *const c_void,
+    ) -> Result<Folded, Failure> {
         if inverse.is_null() {
             return Err(bad_parm("the inverse variance is NULL"));
         }
-        let variance = self.parameter()?;
-        for index in 0..self.parameters.element_count() {
-            // SAFETY: parameters are packed f32, and both have this many.
-            unsafe {
-                let value = f64::from(inverse.cast::<f32>().add(index).read_unaligned());
-                variance.address().cast::<f32>().add(index).write((1.0 / (value * value)) as f32);
-            }
-        }
-        Ok(variance)
+        let scale = Memory { descriptor: self.parameters, address: scale.cast_mut() }.present("bnScale")?;
+        let product = Scratch::new(on, self.parameters)?;
+        let [zero, one] = [0.0, 1.0].map(|value| Scratch::filled(on, self.parameters, value));
+        let (zero, one) = (zero?, one?);
+        // A product of parameters is a batch-norm of one that has the other as its scale.
+        let operands = [inverse.cast_mut(), zero.address(), zero.address(), one.address()];
+        let mut chain = Chain::new(self.parameters)?;
+        let given = Given::BatchNorm { parameters: operands.map(Address), epsilon: 0.0 };
+        chain.append(BatchNormInference::new(self.mode), given, Scales::NONE)?;
+        // SAFETY: as promised by the caller.
+        unsafe { chain.run_on(on, scale, product.memory(), None) }?;
+        Ok(Folded { scale: product, variance: one })
     }
+}
+
+/// A scale with the inverse variance in it, and the variance that is left: 1, with an epsilon of 0.
+struct Folded {
+    scale: Scratch,
+    variance: Scratch,
 }
 
 fn append_activation(
@@ -172,7 +181,7 @@ impl Gradient {
     /// Everything is memory of the handle's device, as the descriptors say.
     unsafe fn run(
         mut self,
-        handle: &HandleObject,
+        on: &Pinned<'_>,
         call: &Call,
         activation: Option<miopenActivationDescriptor_t>,
     ) -> Result<(), Failure> {
@@ -181,9 +190,8 @@ impl Gradient {
         let bias = if bias.is_null() && activation.is_none() { scale } else { bias };
         let mut saved = None;
         if self.operands[2..].iter().any(|pointer| pointer.is_null()) {
-            handle.require_host("a gradient without saved statistics")?;
             // SAFETY: as promised by the caller.
-            let saved = saved.insert(unsafe { self.statistics(handle, call, bias) }?);
+            let saved = saved.insert(unsafe { self.statistics(on, call, bias) }?);
             self.operands[2..]
                 .copy_from_slice(&[saved[0].address(), saved[1].address()].map(|p| p.cast_const()));
         }
@@ -197,15 +205,14 @@ impl Gradient {
         chain.append(BatchNormBackward::new(call.mode), given, own)?;
         let mut forward = None;
         if let Some(activation) = activation {
-            handle.require_host("the gradient of batch-norm and activation in one call")?;
             // The activation's gradient wants its output, which this call is not given: it is made again.
-            let y = forward.insert(Scratch::new(self.x.descriptor)?);
+            let y = forward.insert(Scratch::new(on, self.x.descriptor)?);
             // SAFETY: as promised by the caller.
             unsafe {
-                let variance = call.variance(inverse)?;
-                let parameters = [scale, bias, mean, variance.address().cast_const()];
+                let folded = call.fold(on, scale, inverse)?;
+                let parameters = [folded.scale.address().cast_const(), bias, mean, folded.variance.address()];
                 let forward = call.inference(parameters, 0.0, Scales::NONE, Some(activation))?;
-                forward.run(handle, self.x.present("x")?, y.memory(), None)?;
+                forward.run_on(on, self.x.present("x")?, y.memory(), None)?;
             }
             let (mode, params) = activation.activation()?;
             let params = [params.alpha, params.beta, params.gamma];
@@ -214,7 +221,7 @@ impl Gradient {
         }
         let (dy, dx) = (self.dy.present("dy")?, call.output.present("dx")?);
         // SAFETY: as promised by the caller.
-        unsafe { chain.run(handle, dy, dx, None) }
+        unsafe { chain.run_on(on, dy, dx, None) }
     }
 
     /// Mean and inverse variance of x, as the forward pass would have saved them.
@@ -223,18 +230,18 @@ impl Gradient {
     /// As [`Gradient::run`].
     unsafe fn statistics(
         &self,
-        handle: &HandleObject,
+        on: &Pinned<'_>,
         call: &Call,
         bias: *const c_void,
     ) -> Result<[Scratch; 2], Failure> {
-        let saved = [call.parameter()?, call.parameter()?];
+        let saved = [Scratch::new(on, call.parameters)?, Scratch::new(on, call.parameters)?];
         let null = std::ptr::null_mut();
         let results = [saved[0].address(), saved[1].address(), null, null];
         let chain =
             call.training([self.operands[0], bias], results, 0.0, self.epsilon, Scales::NONE, None)?;
-        let y = Scratch::new(self.x.descriptor)?;
+        let y = Scratch::new(on, self.x.descriptor)?;
         // SAFETY: as promised by the caller.
-        unsafe { chain.run(handle, self.x.present("x")?, y.memory(), None) }?;
+        unsafe { chain.run_on(on, self.x.present("x")?, y.memory(), None) }?;
         Ok(saved)
     }
 }
@@ -267,7 +274,7 @@ export! {
         let call = Call::new(bn_mode, x, y, &[bnScaleBiasMeanVarDesc])?;
         let parameters = [bnScale, bnBias, estimatedMean, estimatedVariance].map(|p| p.cast_const());
         // SAFETY: the header says that the pointers are memory of the handle's device.
-        unsafe { call.run(&handle, &call.inference(parameters, epsilon, scales(alpha, beta), None)?) }?;
+        unsafe { call.run(&handle.pinned(), &call.inference(parameters, epsilon, scales(alpha, beta), None)?) }?;
     }
 
     fn miopenBatchNormalizationForwardInference_V2(
@@ -294,7 +301,7 @@ export! {
         let call = Call::new(bn_mode, x, y, &[scaleDesc, biasDesc, estMeanDesc, estVarianceDesc])?;
         let parameters = [bnScale, bnBias, estimatedMean, estimatedVariance].map(|p| p.cast_const());
         // SAFETY: the header says that the pointers are memory of the handle's device.
-        unsafe { call.run(&handle, &call.inference(parameters, epsilon, scales(alpha, beta), None)?) }?;
+        unsafe { call.run(&handle.pinned(), &call.inference(parameters, epsilon, scales(alpha, beta), None)?) }?;
     }
 
     fn miopenBatchNormForwardInferenceActivation(
@@ -323,7 +330,7 @@ export! {
         let parameters = [bnScale, bnBias, estimatedMean, estimatedVariance].map(|p| p.cast_const());
         let chain = call.inference(parameters, epsilon, scales(alpha, beta), Some(activDesc))?;
         // SAFETY: the header says that the pointers are memory of the handle's device.
-        unsafe { call.run(&handle, &chain) }?;
+        unsafe { call.run(&handle.pinned(), &chain) }?;
     }
 
     fn miopenBatchNormForwardInferenceActivationInvVariance(
@@ -346,14 +353,15 @@ export! {
         activDesc: miopenActivationDescriptor_t,
     ) {
         let handle = handle.get()?;
-        handle.require_host("batch-norm with an inverse variance")?;
         let (x, y) = (Memory::new(xDesc, x)?, Memory::new(yDesc, y)?);
         let call = Call::new(bn_mode, x, y, &[scaleDesc, biasDesc, estMeanDesc, estInvVarianceDesc])?;
-        // SAFETY: the header says that the pointers are memory of the handle's device, here the host.
+        let on = handle.pinned();
+        // SAFETY: the header says that the pointers are memory of the handle's device.
         unsafe {
-            let variance = call.variance(estimatedInvVariance)?;
-            let parameters = [bnScale, bnBias, estimatedMean, variance.address()].map(|p| p.cast_const());
-            call.run(&handle, &call.inference(parameters, 0.0, scales(alpha, beta), Some(activDesc))?)?;
+            let folded = call.fold(&on, bnScale, estimatedInvVariance)?;
+            let parameters = [folded.scale.address(), bnBias, estimatedMean, folded.variance.address()]
+                .map(|p| p.cast_const());
+            call.run(&on, &call.inference(parameters, 0.0, scales(alpha, beta), Some(activDesc))?)?;
         }
     }
 
@@ -376,14 +384,15 @@ export! {
         estimatedInvVariance: *mut c_void,
     ) {
         let handle = handle.get()?;
-        handle.require_host("batch-norm with an inverse variance")?;
         let (x, y) = (Memory::new(xDesc, x)?, Memory::new(yDesc, y)?);
         let call = Call::new(bn_mode, x, y, &[scaleDesc, biasDesc, estMeanDesc, estInvVarianceDesc])?;
-        // SAFETY: the header says that the pointers are memory of the handle's device, here the host.
+        let on = handle.pinned();
+        // SAFETY: the header says that the pointers are memory of the handle's device.
         unsafe {
-            let variance = call.variance(estimatedInvVariance)?;
-            let parameters = [bnScale, bnBias, estimatedMean, variance.address()].map(|p| p.cast_const());
-            call.run(&handle, &call.inference(parameters, 0.0, scales(alpha, beta), None)?)?;
+            let folded = call.fold(&on, bnScale, estimatedInvVariance)?;
+            let parameters = [folded.scale.address(), bnBias, estimatedMean, folded.variance.address()]
+                .map(|p| p.cast_const());
+            call.run(&on, &call.inference(parameters, 0.0, scales(alpha, beta), None)?)?;
         }
     }
 
@@ -413,7 +422,7 @@ export! {
         let parameters = [bnScale, bnBias].map(|p| p.cast_const());
         let chain = call.training(parameters, results, expAvgFactor, epsilon, scales(alpha, beta), None)?;
         // SAFETY: the header says that the pointers are memory of the handle's device.
-        unsafe { call.run(&handle, &chain) }?;
+        unsafe { call.run(&handle.pinned(), &chain) }?;
     }
 
     fn miopenBatchNormalizationForwardTraining_V2(
@@ -445,7 +454,7 @@ export! {
         let parameters = [bnScale, bnBias].map(|p| p.cast_const());
         let chain = call.training(parameters, results, expAvgFactor, epsilon, scales(alpha, beta), None)?;
         // SAFETY: the header says that the pointers are memory of the handle's device.
-        unsafe { call.run(&handle, &chain) }?;
+        unsafe { call.run(&handle.pinned(), &chain) }?;
     }
 
     fn miopenBatchNormForwardTrainingActivation(
@@ -480,7 +489,7 @@ export! {
         let scales = scales(alpha, beta);
         let chain = call.training(parameters, results, expAvgFactor, epsilon, scales, activation)?;
         // SAFETY: the header says that the pointers are memory of the handle's device.
-        unsafe { call.run(&handle, &chain) }?;
+        unsafe { call.run(&handle.pinned(), &chain) }?;
     }
 
     fn miopenBatchNormalizationBackward(
@@ -511,7 +520,7 @@ export! {
         let results = [resultBnScaleDiff, resultBnBiasDiff];
         let scales = [alphaDataDiff, betaDataDiff, alphaParamDiff, betaParamDiff];
         // SAFETY: the header says that the pointers are memory of the handle's device.
-        unsafe { Gradient::new(x, dy, operands, results, epsilon, scales)?.run(&handle, &call, None) }?;
+        unsafe { Gradient::new(x, dy, operands, results, epsilon, scales)?.run(&handle.pinned(), &call, None) }?;
     }
 
     fn miopenBatchNormalizationBackward_V2(
@@ -546,7 +555,7 @@ export! {
         let results = [resultBnScaleDiff, resultBnBiasDiff];
         let scales = [alphaDataDiff, betaDataDiff, alphaParamDiff, betaParamDiff];
         // SAFETY: the header says that the pointers are memory of the handle's device.
-        unsafe { Gradient::new(x, dy, operands, results, epsilon, scales)?.run(&handle, &call, None) }?;
+        unsafe { Gradient::new(x, dy, operands, results, epsilon, scales)?.run(&handle.pinned(), &call, None) }?;
     }
 
     fn miopenBatchNormBackwardActivation(
@@ -584,6 +593,6 @@ export! {
         let scales = [alphaDataDiff, betaDataDiff, alphaParamDiff, betaParamDiff];
         let gradient = Gradient::new(x, dy, operands, results, epsilon, scales)?;
         // SAFETY: the header says that the pointers are memory of the handle's device.
-        unsafe { gradient.run(&handle, &call, Some(activDesc)) }?;
+        unsafe { gradient.run(&handle.pinned(), &call, Some(activDesc)) }?;
     }
 }

@@ -1,57 +1,52 @@
-//! Host memory for the duration of a call.
+//! Memory of a handle's device for the duration of a call.
 
-use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 
-use fuseplan::TensorDescriptor;
+use fuseplan::{ActivationForward, ActivationMode, DeviceBuffer, TensorDescriptor};
 
-use crate::execute::Memory;
-use crate::status::{Failure, Status};
+use crate::args::{Given, Scales};
+use crate::execute::{Chain, Memory};
+use crate::handle::Pinned;
+use crate::status::Failure;
 
-/// Host memory of a descriptor's size, zeroed nowhere, freed at the end.
+/// Memory of a descriptor's size. Its drop waits for the stream that it was made for.
 pub(crate) struct Scratch {
-    memory: *mut u8,
-    layout: Layout,
+    buffer: DeviceBuffer<f32>,
     descriptor: TensorDescriptor,
 }
 
 impl Scratch {
-    /// Memory for a tensor; its contents are to be written before they are read.
-    pub(crate) fn new(descriptor: TensorDescriptor) -> Result<Self, Failure> {
-        const ALIGNMENT: usize = 64;
-        let bytes = descriptor.bytes();
-        let fail = || Failure::new(Status::AllocFailed, format!("no memory for {bytes} bytes"));
-        let layout = Layout::from_size_align(bytes, ALIGNMENT).map_err(|_| fail())?;
-        // SAFETY: descriptors are of one byte at least.
-        let memory = unsafe { alloc(layout) };
-        if memory.is_null() { Err(fail()) } else { Ok(Scratch { memory, layout, descriptor }) }
+    /// Memory for a tensor.
+    pub(crate) fn new(on: &Pinned<'_>, descriptor: TensorDescriptor) -> Result<Self, Failure> {
+        let words = descriptor.bytes().div_ceil(size_of::<f32>());
+        Ok(Scratch { buffer: DeviceBuffer::zeroed(on.handle(), words)?, descriptor })
+    }
+
+    /// A packed f32 tensor of one value.
+    pub(crate) fn filled(on: &Pinned<'_>, descriptor: TensorDescriptor, value: f32) -> Result<Self, Failure> {
+        let values = vec![value; descriptor.element_count()];
+        Ok(Scratch { buffer: DeviceBuffer::from_slice(on.handle(), &values)?, descriptor })
     }
 
     /// A copy.
     ///
     /// # Safety
-    /// `source` is host memory as its descriptor says.
-    pub(crate) unsafe fn copy(source: &Memory) -> Result<Self, Failure> {
-        let copy = Scratch::new(source.descriptor)?;
-        // SAFETY: both have as many bytes as the descriptor they share says, and one is new.
-        unsafe {
-            std::ptr::copy_nonoverlapping(source.address.cast::<u8>(), copy.memory, copy.layout.size())
-        };
+    /// `source` is memory of the handle's device as its descriptor says.
+    pub(crate) unsafe fn copy(on: &Pinned<'_>, source: &Memory) -> Result<Self, Failure> {
+        let copy = Scratch::new(on, source.descriptor)?;
+        let mut chain = Chain::new(source.descriptor)?;
+        let given = Given::Activation { params: [0.0; 3] };
+        chain.append(ActivationForward::new(ActivationMode::Pasthru), given, Scales::NONE)?;
+        // SAFETY: as promised by the caller.
+        unsafe { chain.run_on(on, *source, copy.memory(), None) }?;
         Ok(copy)
     }
 
     pub(crate) fn address(&self) -> *mut c_void {
-        self.memory.cast()
+        self.buffer.as_raw()
     }
 
     pub(crate) fn memory(&self) -> Memory {
         Memory { descriptor: self.descriptor, address: self.address() }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // SAFETY: `new` allocated it with this layout.
-        unsafe { dealloc(self.memory, self.layout) };
     }
 }
