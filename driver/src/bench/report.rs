@@ -1,6 +1,6 @@
 //! The outcomes as a table: Markdown, CSV, objects.
 
-use fuseplan::{DeviceInfo, TensorLayout};
+use fuseplan::{DataType, DeviceInfo, TensorLayout};
 use serde_json::{Value, json};
 
 use super::lists::{Case, List};
@@ -124,12 +124,16 @@ impl Report {
             0 => String::new(),
             count => format!(" {count} of the fused plans ran on that solver itself."),
         };
+        let (products, digits) = match (self.setting.math, self.setting.precision.data_type()) {
+            (Math::Tf32, DataType::Float) => (" with f32 products (TF32's can be faster)", " of f16"),
+            _ => ("", ""),
+        };
         format!(
             "\nGeometric mean of the speed-ups: {:.2}\n\n\
              Unfused: the same operators as one plan each, one after the other through tensors in between. Times \
              are medians of {fewest} to {most} rounds, fused and unfused in turn{rotated}. Floor: the larger of operations \
-             over the device's measured rate and bytes over its measured bandwidth, each byte read or written \
-             once; data that stay in the caches can be faster. Verified: {images}, fused and unfused, against {REFERENCE} within 80 epsilon.{itself}",
+             over the device's measured rate{products} and bytes over its measured bandwidth, each byte read or written \
+             once; data that stay in the caches can be faster. Verified: {images}, fused and unfused, against {REFERENCE} within 80 epsilon{digits}.{itself}",
             self.mean()
         )
     }
