@@ -1,4 +1,5 @@
-//! Links the shared library as AMD's is linked: soname `libMIOpen.so.1`, symbols under `MIOPEN_HIP_1`.
+//! Links the shared library as AMD's is linked: soname `libMIOpen.so.1`, symbols under `MIOPEN_HIP_1`. `dlclose` leaves
+//! it in memory, where its threads, and destructors of threads that called it, go on running its code.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ fn main() {
         return;
     }
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libMIOpen.so.1");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     // rustc hands the linker a version script of its own, beside which GNU ld accepts no second one; the
     // lld that comes with the toolchain does.
     let Some(lld) = bundled_lld(&var("RUSTC"), &var("HOST")) else {

@@ -1,6 +1,6 @@
 //! Executions as graphs.
 
-use fuseplan_api::{BackendError, Graph};
+use fuseplan_api::{BackendError, Graph, Stream, call};
 
 use crate::handle::Handle;
 
@@ -17,7 +17,8 @@ impl Handle {
         &self,
         work: impl FnOnce(&Handle) -> Result<(), E>,
     ) -> Result<Graph, E> {
-        Graph::capture(&**self.context().device(), |stream| work(&self.on_stream(stream.clone())))
+        let work = |stream: &Stream| work(&self.on_stream(stream.clone()));
+        call(|| Graph::capture(&**self.context().device(), work))
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fuseplan_api::{
     Backend, BackendError, Binary, Ceilings, DataType, Device, DeviceInfo, Discovery, Memory, MemoryKind,
-    Problem, RawStream, RunError, Stream,
+    Problem, RawStream, RunError, Stream, call,
 };
 
 use crate::cache::{self, Cache};
@@ -70,7 +70,8 @@ fn choose_device(discovery: &Discovery, current: Option<u32>) -> u32 {
 /// # Errors
 /// A name that is no backend of this build.
 pub fn discover(name: &str) -> Result<Discovery, BackendError> {
-    Ok(backend(name)?.discover())
+    let backend = backend(name)?;
+    Ok(call(|| backend.discover()))
 }
 
 /// What plans are compiled for: a device, or an architecture with no such device present.
@@ -188,6 +189,10 @@ impl Handle {
     /// # Errors
     /// The variable names no backend of this build, or a backend without a device; the driver refuses.
     pub fn new() -> Result<Self, BackendError> {
+        call(Self::best)
+    }
+
+    fn best() -> Result<Self, BackendError> {
         if let Some(name) = env::backend() {
             return Self::of_backend(&name);
         }
@@ -210,15 +215,17 @@ impl Handle {
     /// # Errors
     /// No such backend, no device, or the driver refuses.
     pub fn of_backend(name: &str) -> Result<Self, BackendError> {
-        let discovery = discover(name)?;
-        Self::open(name, choose_device(&discovery, current_device(name)))
+        call(|| {
+            let discovery = discover(name)?;
+            Self::open(name, choose_device(&discovery, current_device(name)))
+        })
     }
 
     /// The CPU with all its cores, shared by the whole process.
     pub fn cpu() -> Self {
         static CPU: OnceLock<Arc<Context>> = OnceLock::new();
-        let context =
-            CPU.get_or_init(|| Context::new(&fuseplan_cpu::CpuBackend, fuseplan_cpu::default_device()));
+        let open = || Context::new(&fuseplan_cpu::CpuBackend, fuseplan_cpu::default_device());
+        let context = call(|| CPU.get_or_init(open));
         Handle::with(context.clone(), Stream::borrowed(std::ptr::null_mut()))
     }
 
@@ -227,8 +234,10 @@ impl Handle {
     /// # Errors
     /// No threads, or more than the system grants.
     pub fn cpu_with_threads(threads: usize) -> Result<Self, BackendError> {
-        let device = fuseplan_cpu::open_with_threads(threads)?;
-        Self::on(Context::new(&fuseplan_cpu::CpuBackend, device))
+        call(|| {
+            let device = fuseplan_cpu::open_with_threads(threads)?;
+            Self::on(Context::new(&fuseplan_cpu::CpuBackend, device))
+        })
     }
 
     /// A device by backend name and ordinal.
@@ -240,7 +249,8 @@ impl Handle {
         if (backend.name(), ordinal) == ("cpu", 0) {
             return Ok(Self::cpu());
         }
-        Self::on(share((backend.name(), ordinal), || Ok(Context::new(backend, backend.open(ordinal)?)))?)
+        let open = || Ok(Context::new(backend, backend.open(ordinal)?));
+        call(|| Self::on(share((backend.name(), ordinal), open)?))
     }
 
     /// A device that is opened already.
@@ -308,7 +318,7 @@ impl Handle {
     /// # Errors
     /// The driver refuses, or reports the failure of an earlier launch.
     pub fn synchronize(&self) -> Result<(), BackendError> {
-        self.context.device.synchronize(&self.stream)
+        call(|| self.context.device.synchronize(&self.stream))
     }
 
     /// Runs `work`, which executes plans on this handle, and waits: the time that the device took.
@@ -320,12 +330,13 @@ impl Handle {
         work: impl FnOnce() -> Result<(), E>,
     ) -> Result<(Duration, Result<(), E>), RunError> {
         let (mut work, mut result) = (Some(work), Ok(()));
-        let elapsed = self.context.device.time(&self.stream, &mut || {
+        let mut work = || {
             if let Some(work) = work.take() {
                 result = work();
             }
             Ok(())
-        })?;
+        };
+        let elapsed = call(|| self.context.device.time(&self.stream, &mut work))?;
         Ok((elapsed, result))
     }
 
@@ -334,7 +345,7 @@ impl Handle {
     /// # Errors
     /// The device refuses.
     pub fn ceilings(&self, data_type: DataType) -> Result<Ceilings, BackendError> {
-        self.context.device.ceilings(data_type)
+        call(|| self.context.device.ceilings(data_type))
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {

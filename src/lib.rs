@@ -37,7 +37,11 @@
 //! the tests hold every kernel to.
 //!
 //! # Threads
-//! [`CompiledPlan`] and [`Handle`] are `Send` and `Sync`; any number of threads may execute one plan at once.
+//! [`CompiledPlan`] and [`Handle`] are `Send` and `Sync`; any number of threads may execute one plan at once. The
+//! library works in destructors of thread-locals and in `atexit` handlers too.
+//!
+//! What a caller has set in its floating-point environment (rounding, flushing of denormal numbers, exceptions that
+//! trap) has no part in results: calls compute in the default environment, and the caller's is restored.
 //!
 //! # Untrusted input
 //! Safe functions have no undefined behaviour whatever their arguments: every descriptor, operand and
@@ -95,6 +99,9 @@ pub use support::{
     Comparison, ComparisonRow, SupportRow, SupportTable, beside_miopen, supported, supported_on,
 };
 pub use tensor::{Tensor, TensorMut};
+
+#[doc(hidden)]
+pub use fuseplan_api::call;
 
 /// The README's examples are run as tests.
 #[cfg(doctest)]

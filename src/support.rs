@@ -7,7 +7,7 @@ use std::fmt;
 
 use fuseplan_api::{
     ActivationMode, Algorithm, BackendError, BatchNormMode, ConvolutionDescriptor, DataType, DescriptorError,
-    Problem, Solver, TensorDescriptor, TensorLayout,
+    Problem, Solver, TensorDescriptor, TensorLayout, call,
 };
 
 use crate::Error;
@@ -70,7 +70,8 @@ pub fn supported(backend: &str) -> Result<SupportTable, Error> {
 /// None of the samples could be described; does not happen.
 pub fn supported_on(target: &Target) -> Result<SupportTable, Error> {
     let samples = samples()?;
-    let rows = target.backend.solvers().iter().map(|solver| row(*solver, target, &samples)).collect();
+    let row = |solver: &&'static dyn Solver| call(|| row(*solver, target, &samples));
+    let rows = target.backend.solvers().iter().map(row).collect();
     Ok(SupportTable { target: target.to_string(), rows })
 }
 

@@ -12,7 +12,7 @@ use fuseplan::log;
 
 use crate::status::{Failure, Status, miopenStatus_t};
 
-/// Runs a function's body. Shared state is behind locks whose poison is ignored, and is written in one
+/// Runs a function's body as a [call](fuseplan::call) into the library. Shared state is behind locks whose poison is ignored, and is written in one
 /// step, so a panic in a body leaves nothing half done behind.
 pub(crate) fn guard(function: &'static str, body: impl FnOnce() -> Result<(), Failure>) -> miopenStatus_t {
     let logged = || {
@@ -21,15 +21,19 @@ pub(crate) fn guard(function: &'static str, body: impl FnOnce() -> Result<(), Fa
         tracing::trace!(target: log::CALLS, "{function}");
         body()
     };
-    let failure = match catch_unwind(AssertUnwindSafe(logged)) {
-        Ok(Ok(())) => return Status::Success as miopenStatus_t,
-        Ok(Err(failure)) => failure,
-        Err(panic) => Failure::new(Status::InternalError, format!("internal error: {}", text_of(&*panic))),
-    };
-    let status = failure.status as miopenStatus_t;
-    // Reporting allocates and writes; should that fail, the status is still right.
-    let _ = catch_unwind(AssertUnwindSafe(|| report(function, &failure)));
-    status
+    fuseplan::call(|| {
+        let failure = match catch_unwind(AssertUnwindSafe(logged)) {
+            Ok(Ok(())) => return Status::Success as miopenStatus_t,
+            Ok(Err(failure)) => failure,
+            Err(panic) => {
+                Failure::new(Status::InternalError, format!("internal error: {}", text_of(&*panic)))
+            }
+        };
+        let status = failure.status as miopenStatus_t;
+        // Reporting allocates and writes; should that fail, the status is still right.
+        let _ = catch_unwind(AssertUnwindSafe(|| report(function, &failure)));
+        status
+    })
 }
 
 fn text_of(panic: &(dyn Any + Send)) -> &str {

@@ -8,7 +8,7 @@ mod staged;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use fuseplan_api::{MemoryKind, Op, OpKind, RunArgs, RunError, TensorDescriptor};
+use fuseplan_api::{MemoryKind, Op, OpKind, RunArgs, RunError, TensorDescriptor, call};
 
 pub use error::ExecuteError;
 pub(crate) use operands::{OperandSpec, operands};
@@ -60,8 +60,10 @@ impl CompiledPlan {
         args: &OperatorArgs<'_>,
     ) -> Result<(), ExecuteError> {
         let (x, y) = (input.operand.memory, output.operand.memory);
-        self.check(handle, input.descriptor, &x, output.descriptor, &y, args)?;
-        self.run(handle, &x, &y, args, None)
+        call(|| {
+            self.check(handle, input.descriptor, &x, output.descriptor, &y, args)?;
+            self.run(handle, &x, &y, args, None)
+        })
     }
 
     /// Runs an element-wise plan on memory that it reads and writes.
@@ -80,8 +82,10 @@ impl CompiledPlan {
         }
         let y = tensor.operand.memory;
         let x = Span { written: false, ..y };
-        self.check(handle, tensor.descriptor, &x, tensor.descriptor, &y, args)?;
-        self.run(handle, &x, &y, args, None)
+        call(|| {
+            self.check(handle, tensor.descriptor, &x, tensor.descriptor, &y, args)?;
+            self.run(handle, &x, &y, args, None)
+        })
     }
 
     /// Launches on pointers of the handle's device into the handle's stream and returns; on a CPU the work
@@ -110,13 +114,15 @@ impl CompiledPlan {
         let raw =
             |address, written| Span { address, bytes: None, data_type: None, written, place: Place::Raw };
         let (x, y) = (raw(input, false), raw(output, true));
-        self.check(handle, input_descriptor, &x, output_descriptor, &y, args)?;
-        let needed = self.workspace();
-        let found = if workspace.is_null() { 0 } else { workspace_bytes };
-        if found < needed {
-            return Err(ExecuteError::Workspace { found, needed });
-        }
-        self.run(handle, &x, &y, args, Some(workspace))
+        call(|| {
+            self.check(handle, input_descriptor, &x, output_descriptor, &y, args)?;
+            let needed = self.workspace();
+            let found = if workspace.is_null() { 0 } else { workspace_bytes };
+            if found < needed {
+                return Err(ExecuteError::Workspace { found, needed });
+            }
+            self.run(handle, &x, &y, args, Some(workspace))
+        })
     }
 
     /// Runs on operands that `check` has passed; without a workspace one is allocated if need be.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fuseplan_api::Binary;
+use fuseplan_api::{Binary, call};
 
 use super::{CompiledPlan, FusionPlan};
 use crate::cache::{self, BinaryError, Subject};
@@ -101,7 +101,7 @@ impl FusionPlan {
         let target = target.as_ref();
         self.check_for(target)?;
         let problem = self.problem();
-        let (solver, binary) = select::compile(target, &problem, options)?;
+        let (solver, binary) = call(|| select::compile(target, &problem, options))?;
         let subject = Subject::exported(solver, &problem, target.info());
         Ok(CompiledBinary { subject, payload: binary.bytes })
     }
@@ -132,7 +132,8 @@ impl FusionPlan {
             return Err(BinaryError::Problem { found, expected }.into());
         }
         let (solver, arch) = (found.solver.clone(), found.arch.clone());
-        let built = handle.context().load(&problem, &Binary { solver, arch, bytes: payload.clone() })?;
+        let binary = Binary { solver, arch, bytes: payload.clone() };
+        let built = call(|| handle.context().load(&problem, &binary))?;
         Ok(CompiledPlan::new(self, problem, generation, handle, built))
     }
 }

@@ -9,7 +9,7 @@ mod rules;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fuseplan_api::{MathMode, Op, Problem, TensorDescriptor};
+use fuseplan_api::{MathMode, Op, Problem, TensorDescriptor, call};
 
 pub use binary::CompiledBinary;
 pub use compiled::CompiledPlan;
@@ -125,7 +125,7 @@ impl FusionPlan {
         }
         let before = std::mem::replace(&mut self.output, output);
         self.ops.push(op);
-        if let Err(error) = self.check_target() {
+        if let Err(error) = call(|| self.check_target()) {
             self.ops.pop();
             self.output = before;
             return Err(reject(error));
@@ -200,7 +200,7 @@ impl FusionPlan {
     ) -> Result<CompiledPlan, CompileError> {
         self.check_for(handle.target())?;
         let (generation, problem) = (self.generation(), self.problem());
-        let built = handle.context().build(&problem, options)?;
+        let built = call(|| handle.context().build(&problem, options))?;
         Ok(CompiledPlan::new(self, problem, generation, handle, built))
     }
 

@@ -22,7 +22,8 @@ capi/install.sh --prefix "$prefix" >"$out/install.log" 2>&1 || { cat "$out/insta
 # The clients have their data in host memory, whatever devices there are.
 export FUSEPLAN_BACKEND=cpu
 export LD_LIBRARY_PATH=$prefix/lib PKG_CONFIG_PATH=$prefix/lib/pkgconfig
-flags=(-I"$prefix/include" -I"$clients" -L"$prefix/lib" -lMIOpen -ldl -lm -lpthread)
+# What calls the library by the loader only is not linked to it.
+flags=(-I"$prefix/include" -I"$clients" -L"$prefix/lib" -Wl,--as-needed -lMIOpen -ldl -lm -lpthread)
 
 # build <compiler and flags> -- <source> <program>
 build() {
@@ -73,6 +74,7 @@ step_headers() {
 step_symbols() {
     local library=$prefix/lib/libMIOpen.so.1
     readelf -d "$library" | grep 'SONAME.*\[libMIOpen.so.1\]' >/dev/null || fail "the soname is not libMIOpen.so.1"
+    readelf -d "$library" | grep 'FLAGS_1.*NODELETE' >/dev/null || fail "dlclose would unmap the library"
     nm -D --defined-only "$library" | awk '{print $3}' | sort >"$out/exported"
     grep -v -E '^(miopen\w+@@MIOPEN_HIP_1|fuseplan\w+@@FUSEPLAN_1)$' "$out/exported" && fail "exported without its version"
     sed 's/@@.*//' "$out/exported" >"$out/names"

@@ -12,9 +12,11 @@ mod activation;
 mod args;
 mod backend;
 mod batch_norm;
+mod call;
 mod convolution;
 mod environment;
 mod error;
+mod float;
 mod formulas;
 mod graph;
 pub mod null;
@@ -28,9 +30,11 @@ pub use backend::{
     Backend, Ceilings, Device, DeviceInfo, Discovery, Memory, MemoryKind, RawStream, Stream, StreamOwner,
 };
 pub use batch_norm::BatchNormMode;
+pub use call::call;
 pub use convolution::{ConvolutionDescriptor, ConvolutionMode};
 pub use environment::{is_elevated, path_variable};
 pub use error::{BackendError, BuildError, DescriptorError, RunError};
+pub use float::in_default_float_environment;
 pub use graph::{Graph, GraphDriver, GraphExec, RawGraph, RawGraphExec, RawNode};
 pub use problem::{MathMode, Op, OpKind, Problem};
 pub use solver::{Algorithm, Binary, Constraint, Executable, ExecutableInfo, Refusal, Resources, Solver};

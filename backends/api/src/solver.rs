@@ -205,6 +205,7 @@ pub trait Executable: Debug + Send + Sync {
 
     /// Runs, or launches into the stream and returns. Neither allocates device memory nor synchronises, so
     /// a GPU launch may be captured into a graph; allocates no host memory after the first run on a thread.
+    /// Runs within a [`call`](crate::call()), so in the default floating-point environment.
     ///
     /// # Errors
     /// The launch fails.

@@ -2,7 +2,8 @@
 //!
 //! Kernels need the same few buffers on every run. Each thread keeps the buffers it has used and grows
 //! them when a larger one is asked for, so a run allocates nothing once every size has been seen. The
-//! memory goes back to the system when the thread ends.
+//! memory goes back to the system when the thread ends. What still runs on the thread after that (destructors
+//! of its other thread-locals and of its pthread keys, `atexit` handlers) has memory for each call instead.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::RefCell;
@@ -75,14 +76,15 @@ thread_local! {
 /// # Errors
 /// Out of memory.
 pub(crate) fn with_scratch<R>(len: usize, f: impl FnOnce(&mut [f32]) -> R) -> Result<R, RunError> {
-    let mut buffer = FREE.with_borrow_mut(Vec::pop).unwrap_or(Buffer::EMPTY);
+    let mut buffer = FREE.try_with(|free| free.borrow_mut().pop()).ok().flatten().unwrap_or(Buffer::EMPTY);
     if buffer.len < len {
         drop(std::mem::replace(&mut buffer, Buffer::EMPTY));
         // A little more than asked for, so that slowly growing problems do not reallocate each time.
         buffer = Buffer::zeroed(len.saturating_add(len / 8))?;
     }
     let result = f(&mut buffer.as_mut_slice()[..len]);
-    FREE.with_borrow_mut(|free| free.push(buffer));
+    // Where the list is gone, the buffer goes with the closure.
+    let _ = FREE.try_with(|free| free.borrow_mut().push(buffer));
     Ok(result)
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use fuseplan_api::RunError;
+use fuseplan_api::{RunError, in_default_float_environment};
 
 /// What a region runs: called with a thread's number, on each thread that takes part.
 type Job<'a> = &'a (dyn Fn(usize) + Sync);
@@ -113,7 +113,9 @@ impl Pool {
             .map_while(|index| {
                 let shared = Arc::clone(&shared);
                 let name = format!("fuseplan-{}", index + 1);
-                let handle = thread::Builder::new().name(name).spawn(move || shared.work(index)).ok()?;
+                // A new thread has its creator's floating-point environment, whatever that is.
+                let work = move || in_default_float_environment(|| shared.work(index));
+                let handle = thread::Builder::new().name(name).spawn(work).ok()?;
                 Some((handle.thread().clone(), handle))
             })
             .collect();
@@ -129,7 +131,8 @@ impl Pool {
     /// waits for those. No worker is waited for that has not come: on a busy machine that can take longer
     /// than the work. So `f` must take what it computes from something shared, such as a [`Split`], until
     /// nothing is left. Where the workers have another region (also one that this very call is part of),
-    /// this thread computes alone. Does not allocate.
+    /// this thread computes alone. Does not allocate. Workers compute in the default floating-point
+    /// environment, and so does this thread, since [calls](fuseplan_api::call) do.
     ///
     /// # Errors
     /// `f` panicked, on whichever thread. All calls have returned all the same.

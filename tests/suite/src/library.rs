@@ -23,7 +23,11 @@ pub struct Library {
     /// For memory; the same device as the handle's.
     device: Arc<dyn Device>,
     solvers: Vec<&'static str>,
+    around: Around,
 }
+
+/// Calls a function, once: what a compile and an execution are called by.
+pub type Around = fn(&mut dyn FnMut());
 
 /// A plan made from a case, with the typed handles of its operators.
 #[derive(Debug, Clone)]
@@ -114,7 +118,13 @@ impl Library {
         let backend = backend.ok_or("the handle's backend is not of this build")?;
         let device = backend.open(info.ordinal).map_err(|error| error.to_string())?;
         let solvers = backend.solvers().iter().map(|solver| solver.id()).collect();
-        Ok(Library { handle, device, solvers })
+        Ok(Library { handle, device, solvers, around: |call| call() })
+    }
+
+    /// The same, compiling and executing within `around`, in a floating-point environment of its own for example.
+    #[must_use]
+    pub fn within(self, around: Around) -> Self {
+        Library { around, ..self }
     }
 
     /// Every solver of the backend, in the order in which they are tried.
@@ -158,7 +168,9 @@ impl Library {
         let options = CompileOptions::default();
         let options = solver.map_or(options.clone(), |id| options.with_solver(id));
         let last = built.ids.len().saturating_sub(1);
-        let compiled = built.plan.compile_with(&self.handle, &options);
+        let mut compiled = None;
+        (self.around)(&mut || compiled = Some(built.plan.compile_with(&self.handle, &options)));
+        let compiled = compiled.expect("`around` calls the function");
         compiled.map_err(|error| Refusal::new(Stage::Compile, last, &error))
     }
 
@@ -236,10 +248,11 @@ impl Library {
         let workspace =
             self.upload("workspace", Image::poisoned(bytes(compiled.workspace().max(1))?, alignment))?;
         let output = separate.as_ref().unwrap_or(&input);
+        let mut executed = Ok(());
         // SAFETY: every pointer is to memory of the device that an image of its descriptor was copied into,
         // which lives until the stream has been waited for below.
-        unsafe {
-            compiled.execute_raw(
+        (self.around)(&mut || unsafe {
+            executed = compiled.execute_raw(
                 &self.handle,
                 plan.input(),
                 input.pointer(),
@@ -248,9 +261,9 @@ impl Library {
                 &args,
                 workspace.pointer(),
                 compiled.workspace(),
-            )
-        }
-        .map_err(|error| words(&error))?;
+            );
+        });
+        executed.map_err(|error| words(&error))?;
         self.handle.synchronize().map_err(|error| words(&error))?;
 
         let mut faults = Vec::new();
