@@ -3,6 +3,8 @@
 #
 #   device    the backend's own tests, and cudarc's streams and memory
 #   corpus    the named cases, on every solver that takes them
+#   beside    the named cases and 2,000 random ones on the CPU too, and both devices' results next to each other: the
+#             table of docs/same-numbers.md, in target/cuda/same-numbers.md
 #   random    2,000 random cases of each data type and layout, on the solver that a plan gets
 #   clients   a C program with device pointers and streams of its own; the command, verified
 #   memcheck  the corpus on every solver, and the backend's own tests, under this tool of compute-sanitizer
@@ -32,6 +34,7 @@ step_programs() {
     local to=${1:-$work/programs}
     mkdir -p "$to"
     test_program "$to" cuda fuseplan
+    test_program "$to" side_by_side fuseplan
     test_program "$to" run fuseplan-cuda
     test_program "$to" interop fuseplan-interop
     cargo build --release --locked -p fuseplan-driver -p miopen-capi
@@ -74,6 +77,13 @@ in_processes() {
 # Kernels of the corpus are kept for the tools that follow: compilers need not be watched.
 step_corpus() {
     MIOPEN_CUSTOM_CACHE_DIR=$work/kernels FUSEPLAN_TEST_CASES=0 in_processes corpus $((processes / 2)) 3 --
+}
+
+step_beside() {
+    rm -f "$work/same-numbers.md"
+    REQUIRE_BACKEND=cuda MIOPEN_CUSTOM_CACHE_DIR=$work/kernels FUSEPLAN_TEST_PROCESSES=$((processes / 2)) \
+        FUSEPLAN_TEST_TABLE=$work/same-numbers.md "$programs/side_by_side" --test-threads=3
+    cat "$work/same-numbers.md"
 }
 
 # About one case in 12 is of a type and a layout with two spatial dimensions, one in 48 of one with three.
@@ -134,7 +144,7 @@ fi
 programs=${FUSEPLAN_PROGRAMS:-$work/programs}
 [ -n "${FUSEPLAN_PROGRAMS:-}" ] || step_programs
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(device corpus random clients memcheck synccheck racecheck)
+[ ${#steps[@]} -gt 0 ] || steps=(device corpus beside random clients memcheck synccheck racecheck)
 for step in "${steps[@]}"; do
     echo "== cuda: $step"
     "step_$step"

@@ -5,7 +5,7 @@
 #   compile    every kernel family, for every architecture, through the real compilers of both; and the real
 #              runtime with no device
 #   simulate   cases of the suite through the backend's own way from a plan to a launch, on a runtime without a
-#              GPU that runs the kernels' text on the CPU
+#              GPU that runs the kernels' text on the CPU; and next to the CPU backend's results
 #   clients    on that runtime, a C program with device pointers and streams of its own; the command, verified
 #
 # and, by name only, with one:
@@ -112,9 +112,9 @@ step_simulate() {
     simulated() {
         ROCM_PATH=$work/fake FAKE_HIP_KERNELS=$work/kernels FAKE_HIP_ARCHS=$1 MIOPEN_DISABLE_CACHE=1 \
             FUSEPLAN_TEST_EVERY=${FUSEPLAN_TEST_EVERY:-$2} REQUIRE_BACKEND=rocm \
-            cargo test -q --locked --workspace --test rocm >"$work/simulate.log" 2>&1 ||
+            cargo test -q --locked --workspace --test "${3:-rocm}" >"$work/simulate.log" 2>&1 ||
             { grep -v '^\.*$' "$work/simulate.log" | tail -n 200; return 1; }
-        echo "$1, simulated: $(grep '^test result' "$work/simulate.log")"
+        echo "$1, simulated${3:+, $3}: $(grep '^test result' "$work/simulate.log")"
     }
     # Each kind of matrix instruction, and a processor that has none.
     simulated gfx942:sramecc+:xnack- 60
@@ -122,6 +122,10 @@ step_simulate() {
     simulated gfx1100 180
     simulated gfx1201 180
     simulated gfx1030 400
+    # Half of the first ones, whose kernels are there.
+    FUSEPLAN_TEST_BESIDE=rocm FUSEPLAN_TEST_TABLE=$work/same-numbers.md \
+        simulated gfx942:sramecc+:xnack- 120 side_by_side
+    grep -q '^| ConvForward' "$work/same-numbers.md"
 }
 
 # On the GPU that there is, or is said to be. What a test has cargo build, the library and the command, is used.

@@ -1,6 +1,6 @@
 //! The corpus: the files of `tests/data`, one list of cases each.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fuseplan::DataType;
 use serde::Deserialize;
@@ -61,12 +61,14 @@ fn epsilon() -> f64 {
     1e-5
 }
 
-/// Every case of the corpus.
+/// Every case of the corpus, from the folder that `FUSEPLAN_TEST_DATA` names, or else from the tree that this was
+/// built in.
 ///
 /// # Errors
 /// Files that cannot be read, with the file and the place in it; ids that are not unique.
 pub fn load() -> Result<Vec<Case>, String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data");
+    let named = std::env::var_os("FUSEPLAN_TEST_DATA").map(PathBuf::from);
+    let folder = named.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../data"));
     let listing = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut files: Vec<_> = listing.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));

@@ -5,6 +5,7 @@ use fuseplan::{DataType, MathMode, TensorDescriptor};
 use crate::case::{Case, Refused, Stage};
 use crate::command;
 use crate::data::{self, EXACT_EPSILON, Tier};
+use crate::hash;
 use crate::image::Alignment;
 use crate::library::{Library, Refusal};
 use crate::number::round;
@@ -25,95 +26,148 @@ pub enum Solvers {
     Chosen,
 }
 
+/// A case with the data of a tier, and what has to come of them.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) case: Case,
+    pub(crate) tier: Tier,
+    pub(crate) math: MathMode,
+    /// The results, with their bounds.
+    pub(crate) expected: Vec<Field>,
+    operands: oracle::Operands,
+    seed: u64,
+}
+
+/// What a solver gave, and was right.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub(crate) solver: &'static str,
+    pub(crate) alignment: Alignment,
+    /// As many as the question expects, in the same order.
+    pub(crate) results: Vec<(DataType, Vec<f64>)>,
+}
+
+impl Answer {
+    /// Whether another answer to the same question is the same, bit for bit.
+    pub(crate) fn has_bits_of(&self, other: &Answer) -> bool {
+        let bits = |answer: &Answer| -> Vec<u64> {
+            answer.results.iter().flat_map(|(_, values)| values.iter().map(|v| v.to_bits())).collect()
+        };
+        bits(self) == bits(other)
+    }
+}
+
+impl Question {
+    /// The questions that a case is: every tier that it is in, with every kind of products that matters to it. None
+    /// if it is to be refused.
+    ///
+    /// # Errors
+    /// Data that the oracle cannot answer for.
+    pub(crate) fn all(case: &Case, seed: u64) -> impl Iterator<Item = Result<Question, String>> {
+        let mut tiers = vec![(Tier::Bound, MathMode::Precise)];
+        if case.can_be_exact() {
+            tiers.push((Tier::Exact, MathMode::Precise));
+        }
+        if case.special {
+            tiers.push((Tier::Special, MathMode::Precise));
+        }
+        // Small integers are exact in TF32 too.
+        if case.data_type == DataType::Float && case.conv().is_some() {
+            let tf32 = |tier: &(Tier, _)| (tier.0 != Tier::Special).then_some((tier.0, MathMode::AllowTf32));
+            tiers.extend(tiers.clone().iter().filter_map(tf32));
+        }
+        if case.refused.is_some() {
+            tiers.clear();
+        }
+        tiers.into_iter().map(move |(tier, math)| Question::new(case, tier, math, seed))
+    }
+
+    fn new(case: &Case, tier: Tier, math: MathMode, seed: u64) -> Result<Question, String> {
+        let mut case = case.clone();
+        let mut roundoff = F32_ROUNDOFF;
+        let mut product = if math == MathMode::Precise { 0.0 } else { TF32_PRODUCT };
+        if tier == Tier::Exact {
+            (case.epsilon, roundoff, product) = (EXACT_EPSILON, 0.0, 0.0);
+        }
+        let operands = data::operands(&case, tier, seed ^ hash(&case.id));
+        let expected = oracle::expect(&case, &operands, roundoff, product)
+            .map_err(|text| format!("{}: {text}", case.id))?;
+        Ok(Question { case, tier, math, expected, operands, seed })
+    }
+
+    /// Puts the question to the solvers that take it, and shows each right answer to `see`.
+    ///
+    /// # Errors
+    /// What is wrong, with the first bad element and how to see it again; what `see` says.
+    pub(crate) fn ask(
+        &self,
+        library: &Library,
+        solvers: Solvers,
+        mut see: impl FnMut(Answer) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let Question { case, operands, expected, tier, math, seed } = self;
+        // With TF32 allowed only the solver that is chosen for it is of interest.
+        let solvers = if *math == MathMode::Precise { solvers } else { Solvers::Chosen };
+        let mut built = library.build(case).map_err(|refusal| unexpected(case, "", &refusal))?;
+        built.plan.set_math_mode(*math);
+        check_output(case, built.plan.output())?;
+        let chosen = library.compile(&built, None).map_err(|refusal| unexpected(case, "", &refusal))?;
+        let mut first = None;
+        for solver in library.solvers() {
+            if solvers == Solvers::Chosen && *solver != chosen.info().solver {
+                continue;
+            }
+            let compiled = match library.compile(&built, Some(solver)) {
+                Err(refusal) if refusal.reason == "NoSolver" => continue,
+                other => other.map_err(|refusal| unexpected(case, solver, &refusal))?,
+            };
+            first = first.or(Some(solver));
+            for alignment in [Alignment::Full, Alignment::Element] {
+                let repeat = |text: String| report(case, solver, (*tier, *math, alignment), *seed, &text);
+                let outcome =
+                    library.execute(case, &built, &compiled, operands, alignment).map_err(repeat)?;
+                if let Some(fault) = outcome.faults.first() {
+                    return Err(repeat(fault.clone()));
+                }
+                if outcome.results.len() != expected.len() {
+                    return Err(repeat(format!(
+                        "{} results, want {}",
+                        outcome.results.len(),
+                        expected.len()
+                    )));
+                }
+                for (at, ((data_type, found), field)) in outcome.results.iter().zip(expected).enumerate() {
+                    compare(*data_type, found, field)
+                        .and_then(|()| match (tier, math, at) {
+                            // A mean over the output says something; a sum or two of many terms may cancel, and
+                            // what comes of that may lie beside an activation's pole.
+                            (Tier::Bound, MathMode::Precise, 0) if found.len() >= FEW => {
+                                compatible(*data_type, found, field)
+                            }
+                            _ => Ok(()),
+                        })
+                        .map_err(|text| repeat(format!("result {at}: {text}")))?;
+                }
+                see(Answer { solver, alignment, results: outcome.results })?;
+            }
+        }
+        if first.copied() != Some(chosen.info().solver) {
+            let chosen = chosen.info().solver;
+            return Err(format!("{}: {chosen} was chosen, the first that takes it is {first:?}", case.id));
+        }
+        Ok(())
+    }
+}
+
 /// Puts a case through the solvers that take it, in every tier that it is in; or through its refusal.
 ///
 /// # Errors
 /// What is wrong, with the first bad element and how to see it again.
 pub fn judge(library: &Library, case: &Case, seed: u64, solvers: Solvers) -> Result<(), String> {
-    match &case.refused {
-        Some(refused) => judge_refusal(library, case, refused, seed),
-        None => {
-            let mut tiers = vec![(Tier::Bound, MathMode::Precise)];
-            if case.can_be_exact() {
-                tiers.push((Tier::Exact, MathMode::Precise));
-            }
-            if case.special {
-                tiers.push((Tier::Special, MathMode::Precise));
-            }
-            // Small integers are exact in TF32 too.
-            if case.data_type == DataType::Float && case.conv().is_some() {
-                let tf32 =
-                    |tier: &(Tier, _)| (tier.0 != Tier::Special).then_some((tier.0, MathMode::AllowTf32));
-                tiers.extend(tiers.clone().iter().filter_map(tf32));
-            }
-            // With TF32 allowed only the solver that is chosen for it is of interest.
-            let solvers = |math| if math == MathMode::Precise { solvers } else { Solvers::Chosen };
-            tiers
-                .into_iter()
-                .try_for_each(|(tier, math)| judge_tier(library, case, tier, math, seed, solvers(math)))
-        }
+    if let Some(refused) = &case.refused {
+        return judge_refusal(library, case, refused, seed);
     }
-}
-
-fn judge_tier(
-    library: &Library,
-    case: &Case,
-    tier: Tier,
-    math: MathMode,
-    seed: u64,
-    solvers: Solvers,
-) -> Result<(), String> {
-    let mut case = case.clone();
-    let mut roundoff = F32_ROUNDOFF;
-    let mut product = if math == MathMode::Precise { 0.0 } else { TF32_PRODUCT };
-    if tier == Tier::Exact {
-        (case.epsilon, roundoff, product) = (EXACT_EPSILON, 0.0, 0.0);
-    }
-    let operands = data::operands(&case, tier, seed ^ hash(&case.id));
-    let expected =
-        oracle::expect(&case, &operands, roundoff, product).map_err(|text| format!("{}: {text}", case.id))?;
-    let mut built = library.build(&case).map_err(|refusal| unexpected(&case, "", &refusal))?;
-    built.plan.set_math_mode(math);
-    check_output(&case, built.plan.output())?;
-    let chosen = library.compile(&built, None).map_err(|refusal| unexpected(&case, "", &refusal))?;
-    let mut first = None;
-    for solver in library.solvers() {
-        if solvers == Solvers::Chosen && *solver != chosen.info().solver {
-            continue;
-        }
-        let compiled = match library.compile(&built, Some(solver)) {
-            Err(refusal) if refusal.reason == "NoSolver" => continue,
-            other => other.map_err(|refusal| unexpected(&case, solver, &refusal))?,
-        };
-        first = first.or(Some(solver));
-        for alignment in [Alignment::Full, Alignment::Element] {
-            let repeat = |text: String| report(&case, solver, (tier, math, alignment), seed, &text);
-            let outcome = library.execute(&case, &built, &compiled, &operands, alignment).map_err(repeat)?;
-            if let Some(fault) = outcome.faults.first() {
-                return Err(repeat(fault.clone()));
-            }
-            if outcome.results.len() != expected.len() {
-                return Err(repeat(format!("{} results, want {}", outcome.results.len(), expected.len())));
-            }
-            for (at, ((data_type, found), field)) in outcome.results.iter().zip(&expected).enumerate() {
-                compare(*data_type, found, field)
-                    .and_then(|()| match (tier, math, at) {
-                        // A mean over the output says something; a sum or two of many terms may cancel, and what
-                        // comes of that may lie beside an activation's pole.
-                        (Tier::Bound, MathMode::Precise, 0) if found.len() >= FEW => {
-                            compatible(*data_type, found, field)
-                        }
-                        _ => Ok(()),
-                    })
-                    .map_err(|text| repeat(format!("result {at}: {text}")))?;
-            }
-        }
-    }
-    if first.copied() != Some(chosen.info().solver) {
-        let chosen = chosen.info().solver;
-        return Err(format!("{}: {chosen} was chosen, the first that takes it is {first:?}", case.id));
-    }
-    Ok(())
+    Question::all(case, seed).try_for_each(|question| question?.ask(library, solvers, |_| Ok(())))
 }
 
 /// The output has the lengths of the formula and, where the input's layout has a name, that layout.
@@ -137,12 +191,7 @@ fn compare(data_type: DataType, found: &[f64], want: &Field) -> Result<(), Strin
     };
     let mut wrong = (0..found.len()).filter(bad);
     let Some(i) = wrong.next() else { return Ok(()) };
-    let mut place = [0; 5];
-    let mut rest = i;
-    for d in (0..5).rev() {
-        place[d] = rest % want.lens[d];
-        rest /= want.lens[d];
-    }
+    let place = want.place(i);
     let (least, greatest) = want.accepted(i, data_type);
     Err(format!(
         "element {place:?} (N, C, D, H, W) is {}, want {} rounded to {data_type} (accepted: {least} to {greatest}); \
@@ -238,12 +287,6 @@ fn report(
         report += &format!("  driver: {line}\n");
     }
     report
-}
-
-/// FNV-1a: the same on every machine and in every version.
-fn hash(text: &str) -> u64 {
-    text.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ pub mod case;
 pub mod command;
 pub mod corpus;
 pub mod data;
+mod difference;
 pub mod image;
 pub mod judge;
 pub mod layout;
@@ -17,17 +18,16 @@ pub mod oracle;
 pub mod process;
 pub mod random;
 pub mod sample;
+mod share;
+pub mod side_by_side;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, FormatSetting, Trial};
 
-use judge::Solvers;
 use library::Library;
-
-/// Random cases of a run, if `FUSEPLAN_TEST_CASES` does not say otherwise.
-const RANDOM_CASES: usize = 2_000;
+use share::Share;
 
 /// Runs every case of the corpus, then random cases, on a backend's first device; each is a test of its own.
 ///
@@ -41,43 +41,41 @@ pub fn run(backend: &str) -> ExitCode {
     if let Some(code) = process::child(backend) {
         return code;
     }
-    let mut arguments = Arguments::from_args();
-    if arguments.filter.is_none() && !arguments.list {
-        arguments.format.get_or_insert(FormatSetting::Terse);
-    }
+    let arguments = terse(Arguments::from_args());
     let trials = match Library::open(backend) {
         Ok(library) => trials(Arc::new(library)),
-        Err(reason) => {
-            let required = std::env::var("REQUIRE_BACKEND").unwrap_or_default();
-            let required = required.split(',').any(|name| name.trim() == backend);
-            println!("{backend} has no device here: {reason}");
-            let failure = format!("REQUIRE_BACKEND names {backend}, which has no device here: {reason}");
-            vec![
-                Trial::test(format!("{backend}.device"), || Err(failure.into())).with_ignored_flag(!required),
-            ]
-        }
+        Err(reason) => vec![missing(backend, backend, &reason)],
     };
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
+/// A dot a case, where nobody asked for certain ones.
+fn terse(mut arguments: Arguments) -> Arguments {
+    if arguments.filter.is_none() && !arguments.list {
+        arguments.format.get_or_insert(FormatSetting::Terse);
+    }
+    arguments
+}
+
+/// The one test of a run named `run` without the device of a backend.
+fn missing(backend: &str, run: &str, reason: &str) -> Trial {
+    let required = std::env::var("REQUIRE_BACKEND").unwrap_or_default();
+    let required = required.split(',').any(|name| name.trim() == backend);
+    println!("{backend} has no device here: {reason}");
+    let failure = format!("REQUIRE_BACKEND names {backend}, which has no device here: {reason}");
+    Trial::test(format!("{run}.device"), || Err(failure.into())).with_ignored_flag(!required)
+}
+
 fn trials(library: Arc<Library>) -> Vec<Trial> {
-    let seed = number("FUSEPLAN_TEST_SEED", 0);
-    let random = number("FUSEPLAN_TEST_CASES", RANDOM_CASES as u64) as usize;
-    let corpus = match corpus::load() {
-        Ok(cases) => cases,
+    let Share { seed, solvers, cases } = match Share::of_environment() {
+        Ok(share) => share,
         Err(error) => return vec![Trial::test("corpus", || Err(error.into()))],
     };
-    let every = number("FUSEPLAN_TEST_EVERY", 1).max(1);
-    let cases = corpus.into_iter().chain((0..random).map(|number| random::case(seed, number)));
-    let offset = number("FUSEPLAN_TEST_OFFSET", 0) % every;
-    let cases = cases.filter(|case| hash(&case.id) % every == offset);
-    let chosen = std::env::var("FUSEPLAN_TEST_SOLVERS").is_ok_and(|solvers| solvers == "chosen");
-    let solvers = if chosen { Solvers::Chosen } else { Solvers::All };
     let trial = |case: case::Case| {
         let library = library.clone();
         Trial::test(case.id.clone(), move || judge::judge(&library, &case, seed, solvers).map_err(Into::into))
     };
-    let mut trials: Vec<_> = cases.map(trial).collect();
+    let mut trials: Vec<_> = cases.into_iter().map(trial).collect();
     if process::has_binaries(&library) {
         let can_start = process::can_start();
         if !can_start {
@@ -89,7 +87,7 @@ fn trials(library: Arc<Library>) -> Vec<Trial> {
     trials
 }
 
-/// A number that depends on every letter (FNV-1a).
+/// A number that depends on every letter (FNV-1a), the same on every machine and in every version.
 fn hash(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))

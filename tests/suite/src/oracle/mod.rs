@@ -73,6 +73,16 @@ impl Field {
         Field { lens: [1, value.len(), 1, 1, 1], value, error, reach, grid: 0.0 }
     }
 
+    /// N, C, D, H, W of element `i`.
+    pub fn place(&self, i: usize) -> [usize; 5] {
+        let (mut place, mut rest) = ([0; 5], i);
+        for (index, len) in place.iter_mut().zip(self.lens).rev() {
+            *index = rest % len;
+            rest /= len;
+        }
+        place
+    }
+
     /// Elements of one image's channel.
     fn plane(&self) -> usize {
         self.lens[2..].iter().product()
