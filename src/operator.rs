@@ -228,7 +228,7 @@ operator!(BatchNormInference, BatchNormInferenceArgs);
 impl sealed::Lower for BatchNormInference {
     fn lower(self, running: &TensorDescriptor) -> Result<Op, Reason> {
         let derived = self.mode.derive(running).map_err(|error| Reason::shape(error, "a smaller tensor"))?;
-        if let Some(params) = self.params.filter(|params| params.canonical() != derived.canonical()) {
+        if let Some(params) = self.params.filter(|&params| params != derived) {
             return Err(Reason::BatchNormShape {
                 mode: self.mode,
                 params: params.into(),

@@ -234,6 +234,45 @@ fn tensors_must_have_the_plans_descriptors_and_room() {
     assert!(matches!(error, ExecuteError::DataType { found: DataType::Half, .. }), "{error}");
 }
 
+/// One filter in NHWC, whose channel stride nothing depends on, in every place where descriptors are compared.
+#[test]
+fn strides_of_single_elements_are_not_compared() {
+    let new =
+        |lens: &[usize], strides: &[usize]| TensorDescriptor::new(DataType::Float, lens, strides).unwrap();
+    let handle = Handle::cpu();
+    let run = |junk: usize| {
+        let x = new(&[1, 2, 8, 11], &[junk, 1, 22, 2]);
+        let w = new(&[1, 2, 1, 1], &[junk, 1, junk, junk]);
+        let mut plan = FusionPlan::for_device(FusionDirection::Vertical, x, &handle).unwrap();
+        let conv = ConvolutionDescriptor::new_2d([0, 0], [1, 1], [1, 1]).unwrap();
+        let conv = plan.append(ConvForward::new(conv, w)).unwrap();
+        let residual = new(&[1, 1, 8, 11], &[junk, junk, 11, 1]);
+        let residual = plan.append(BiasForward::with_descriptor(residual)).unwrap();
+        let compiled = plan.compile(&handle).unwrap();
+        let input: Vec<f32> = (0..176).map(|i| (i % 13) as f32).collect();
+        let rest: Vec<f32> = (0..88).map(|i| (i % 5) as f32).collect();
+        let mut args = OperatorArgs::new();
+        args.set(conv, ConvForwardArgs::new(&[2.0f32, 3.0])).set(residual, BiasForwardArgs::new(&rest));
+        let expected: Vec<f32> =
+            (0..88).map(|i| 2.0 * input[2 * i] + 3.0 * input[2 * i + 1] + rest[i]).collect();
+        for other in [0, 1, 7, 88, 1 << 40] {
+            let (x, y) = (new(x.lens(), &[other, 1, 22, 2]), new(&[1, 1, 8, 11], &[other, other, 11, 1]));
+            let mut output = [f32::NAN; 88];
+            let (from, to) = (Tensor::new(&x, &input), TensorMut::new(&y, &mut output));
+            compiled.execute(&handle, from, to, &args).unwrap();
+            assert_eq!(output, *expected, "plan {junk}, execution {other}");
+        }
+        compiled
+    };
+    let first = run(1);
+    for junk in [0, 2, 11, 88, 1 << 40] {
+        let other = run(junk);
+        assert_eq!(other.problem(), first.problem());
+        assert_eq!(other.problem().to_string(), first.problem().to_string());
+        assert_eq!(other.info().solver, first.info().solver);
+    }
+}
+
 #[test]
 fn another_handles_device_is_refused() {
     let (sample, handle) = (sample(), Handle::cpu());

@@ -1,6 +1,7 @@
 //! Tensor descriptors: data type, lengths and strides.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use crate::DescriptorError;
 
@@ -146,8 +147,11 @@ impl fmt::Display for TensorLayout {
 ///
 /// Lengths are in the order N, C, (D,) H, W and strides count elements. Filters have lengths
 /// K, C/groups, (D,) H, W. One to five dimensions can be described; fusion plans take four or five.
-/// Two descriptors are equal when type, lengths and strides are.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+///
+/// No index ever takes a step along a dimension of length 1, so its stride means nothing: two descriptors are
+/// equal, and hash alike, when type, lengths and the strides of all longer dimensions are. A tensor of
+/// 1x64x1x1 is the same in NCHW and NHWC.
+#[derive(Clone, Copy)]
 pub struct TensorDescriptor {
     data_type: DataType,
     rank: u8,
@@ -156,10 +160,11 @@ pub struct TensorDescriptor {
 }
 
 impl TensorDescriptor {
-    /// A tensor with any positive strides.
+    /// A tensor with any positive strides; those of dimensions of length 1 may be 0.
     ///
     /// # Errors
-    /// Ranks outside 1..=5, a zero length or stride, or a tensor that overflows the address space.
+    /// Ranks outside 1..=5, a zero length, a zero stride of a longer dimension, or a tensor that overflows the
+    /// address space.
     pub fn new(data_type: DataType, lens: &[usize], strides: &[usize]) -> Result<Self, DescriptorError> {
         let rank = lens.len();
         if rank == 0 || rank > MAX_RANK {
@@ -175,7 +180,7 @@ impl TensorDescriptor {
         if let Some(dimension) = lens.iter().position(|&l| l == 0) {
             return Err(DescriptorError::Zero { what: "tensor length", dimension });
         }
-        if let Some(dimension) = strides.iter().position(|&s| s == 0) {
+        if let Some(dimension) = (0..rank).find(|&d| lens[d] > 1 && strides[d] == 0) {
             return Err(DescriptorError::Zero { what: "tensor stride", dimension });
         }
         let overflow = || DescriptorError::Overflow { lens: lens.to_vec(), strides: strides.to_vec() };
@@ -247,7 +252,9 @@ impl TensorDescriptor {
         Self::new(data_type, lens, strides.get(..lens.len()).unwrap_or(&[]))
     }
 
-    /// A packed tensor with other lengths, its dimensions in the same memory order as this one's.
+    /// A packed tensor with other lengths, its dimensions in the same memory order as this one's. A tensor that
+    /// fits two layouts is of the one whose strides it literally has, if there is one: what a stride that means
+    /// nothing may still hint at.
     ///
     /// # Errors
     /// As [`TensorDescriptor::new`], and another rank.
@@ -262,10 +269,29 @@ impl TensorDescriptor {
         if let Some(layout) = self.literal_layout() {
             return Self::with_layout(self.data_type, layout, lens);
         }
-        let mut order: [usize; MAX_RANK] = std::array::from_fn(|i| i);
-        let order = &mut order[..self.rank()];
+        Self::ordered(self.data_type, lens, &self.memory_order())
+    }
+
+    /// The dimensions from slowest to fastest. One of length 1 lies where it would in a tensor of the nearest
+    /// layout: right outside of the next dimension of that layout.
+    fn memory_order(&self) -> Vec<usize> {
+        let layouts = TensorLayout::of_rank(self.rank());
+        let closest = layouts.iter().find(|layout| layout.is_channels_last() == self.has_inner_channels());
+        let identity = [0, 1, 2, 3, 4];
+        let template = closest.map_or(&identity[..self.rank()], |layout| layout.order());
+        let mut order: Vec<usize> = template.iter().copied().filter(|&d| self.lens[d] > 1).collect();
         order.sort_by_key(|&d| std::cmp::Reverse(self.strides[d]));
-        Self::ordered(self.data_type, lens, order)
+        for (place, &d) in template.iter().enumerate().rev().filter(|&(_, &d)| self.lens[d] == 1) {
+            let next = template.get(place + 1).and_then(|next| order.iter().position(|other| other == next));
+            order.insert(next.unwrap_or(order.len()), d);
+        }
+        order
+    }
+
+    /// Whether there are channels that lie closer together than the places of an image do.
+    fn has_inner_channels(&self) -> bool {
+        let mut places = (2..self.rank()).filter(|&d| self.lens[d] > 1).map(|d| self.strides[d]).peekable();
+        self.rank() > 2 && self.lens[1] > 1 && places.peek().is_some() && places.all(|s| self.strides[1] < s)
     }
 
     /// The type of the elements.
@@ -345,11 +371,27 @@ impl TensorDescriptor {
         TensorLayout::of_rank(self.rank()).iter().find(fits).copied()
     }
 
-    /// The same tensor with the strides of dimensions of length 1, which are never used, made uniform.
+    /// The same tensor, with the one choice of strides for dimensions of length 1 that all equal tensors share:
+    /// those of a packed tensor. A tensor that fits both layouts is channels first.
     pub fn canonical(&self) -> Self {
-        let Some(layout) = self.layout() else { return *self };
-        // A layout that fits was built from these very lengths, so this cannot fail.
-        Self::with_layout(self.data_type, layout, self.lens()).unwrap_or(*self)
+        let order = self.memory_order();
+        let used = order.iter().find(|&&d| self.lens[d] > 1);
+        // Outside of all dimensions that are used: as far apart as they reach.
+        let mut stride = used.map_or(1, |&d| self.lens[d].saturating_mul(self.strides[d]));
+        let mut canonical = *self;
+        for d in order {
+            if self.lens[d] > 1 {
+                stride = self.strides[d];
+            } else {
+                canonical.strides[d] = stride;
+            }
+        }
+        canonical
+    }
+
+    /// The strides that mean something.
+    fn used_strides(&self) -> impl Iterator<Item = usize> {
+        self.lens.into_iter().zip(self.strides).filter(|&(len, _)| len > 1).map(|(_, stride)| stride)
     }
 
     /// The same lengths and strides with another data type.
@@ -358,6 +400,22 @@ impl TensorDescriptor {
     /// As [`TensorDescriptor::new`], when a larger type overflows.
     pub fn with_data_type(&self, data_type: DataType) -> Result<Self, DescriptorError> {
         Self::new(data_type, self.lens(), self.strides())
+    }
+}
+
+impl PartialEq for TensorDescriptor {
+    fn eq(&self, other: &Self) -> bool {
+        (self.data_type, self.lens()) == (other.data_type, other.lens())
+            && self.used_strides().eq(other.used_strides())
+    }
+}
+
+impl Eq for TensorDescriptor {}
+
+impl Hash for TensorDescriptor {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.data_type, self.lens()).hash(state);
+        self.used_strides().for_each(|stride| stride.hash(state));
     }
 }
 
@@ -403,7 +461,7 @@ mod tests {
         assert!(matches!(new(DataType::Float, &[1; 6], &[1; 6]), Err(Rank { .. })));
         assert!(matches!(new(DataType::Float, &[1, 2], &[1]), Err(Count { .. })));
         assert!(matches!(new(DataType::Float, &[1, 0], &[1, 1]), Err(Zero { dimension: 1, .. })));
-        assert!(matches!(new(DataType::Float, &[1, 1], &[0, 1]), Err(Zero { dimension: 0, .. })));
+        assert!(matches!(new(DataType::Float, &[1, 2], &[1, 0]), Err(Zero { dimension: 1, .. })));
         let huge = usize::MAX / 2;
         assert!(matches!(new(DataType::Float, &[huge, 3], &[3, 1]), Err(Overflow { .. })));
         assert!(matches!(TensorDescriptor::packed(DataType::Float, &[huge, huge]), Err(Overflow { .. })));
@@ -434,12 +492,63 @@ mod tests {
     }
 
     #[test]
-    fn canonical_forgets_unused_strides_only() {
-        let a = TensorDescriptor::new(DataType::Float, &[4, 7, 1, 1], &[7, 1, 1, 1]).unwrap();
-        let b = TensorDescriptor::new(DataType::Float, &[4, 7, 1, 1], &[7, 1, 7, 7]).unwrap();
-        assert_ne!(a, b);
-        assert_eq!(a.canonical(), b.canonical());
-        let rows = TensorDescriptor::new(DataType::Float, &[1, 2, 3, 4], &[48, 24, 8, 1]).unwrap();
-        assert_eq!(rows.canonical(), rows);
+    fn strides_of_single_elements_mean_nothing() {
+        let hash = |tensor: TensorDescriptor| {
+            let mut hasher = std::hash::DefaultHasher::new();
+            tensor.hash(&mut hasher);
+            hasher.finish()
+        };
+        let lens_of = [[1, 64, 1, 1], [2, 1, 8, 11], [1, 7, 5, 1], [3, 1, 1, 9], [1, 1, 1, 1], [2, 3, 4, 5]];
+        for (lens, layout) in
+            lens_of.iter().flat_map(|lens| TensorLayout::of_rank(4).iter().map(move |l| (lens, l)))
+        {
+            // Packed, and with a gap behind every used dimension.
+            for gap in [1, 3] {
+                let packed = TensorDescriptor::with_layout(DataType::Half, *layout, lens).unwrap();
+                let strides: [usize; 4] = std::array::from_fn(|d| packed.strides()[d] * gap);
+                let first = TensorDescriptor::new(DataType::Half, lens, &strides).unwrap();
+                for junk in [0, 1, 2, 88, 12_345, usize::MAX] {
+                    let junk =
+                        std::array::from_fn::<_, 4, _>(|d| if lens[d] == 1 { junk } else { strides[d] });
+                    let other = TensorDescriptor::new(DataType::Half, lens, &junk).unwrap();
+                    assert_eq!(first, other);
+                    assert_eq!(hash(first), hash(other));
+                    assert_eq!(first.canonical().strides(), other.canonical().strides(), "{other:?}");
+                    assert_eq!(other.canonical(), other);
+                    assert_eq!(first.layout(), other.layout());
+                    assert_eq!(first.is_packed(), other.is_packed());
+                    assert_eq!((first.span(), first.overlaps_itself()), (other.span(), false));
+                    if let Some(layout) = other.layout() {
+                        let packed = TensorDescriptor::with_layout(DataType::Half, layout, lens).unwrap();
+                        assert_eq!(other.canonical().strides(), packed.strides());
+                    }
+                }
+            }
+        }
+        let of = |lens, strides| TensorDescriptor::new(DataType::Float, lens, strides).unwrap();
+        assert_ne!(of(&[4, 7, 1, 1], &[7, 1, 1, 1]), of(&[4, 7, 1, 1], &[8, 1, 1, 1]));
+        assert_ne!(of(&[4, 7, 1, 1], &[7, 1, 1, 1]), of(&[4, 7, 1], &[7, 1, 1]));
+        assert_ne!(of(&[1, 7], &[7, 1]), of(&[7, 1], &[1, 1]));
+    }
+
+    #[test]
+    fn canonical_strides_are_where_a_packed_tensor_has_them() {
+        let canonical = |lens: [usize; 4], strides: [usize; 4]| {
+            TensorDescriptor::new(DataType::Float, &lens, &strides).unwrap().canonical().strides().to_vec()
+        };
+        // Rows with gaps are kept; an only image, channel or column lies right outside of what is within.
+        assert_eq!(canonical([1, 2, 3, 4], [9, 24, 8, 1]), [48, 24, 8, 1]);
+        assert_eq!(canonical([5, 1, 3, 4], [99, 0, 8, 1]), [99, 99, 8, 1]);
+        assert_eq!(canonical([1, 6, 3, 1], [0, 1, 8, 0]), [24, 1, 8, 8]);
+        // Images innermost.
+        assert_eq!(canonical([6, 1, 3, 4], [1, 0, 24, 6]), [1, 72, 24, 6]);
+    }
+
+    #[test]
+    fn like_does_not_mind_unused_strides() {
+        for junk in [0, 1, 5, 1000] {
+            let rows = TensorDescriptor::new(DataType::Float, &[2, 1, 3, 4], &[200, junk, 20, 2]).unwrap();
+            assert_eq!(rows.like(&[2, 7, 3, 4]).unwrap().layout(), Some(TensorLayout::Nchw), "{junk}");
+        }
     }
 }

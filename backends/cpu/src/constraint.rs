@@ -39,7 +39,7 @@ pub(crate) const ONE_LAYOUT: Constraint = Constraint {
         });
         let tensors = || [&problem.input, &problem.output].into_iter().chain(residuals.clone());
         let is_packed = tensors().all(|tensor| tensor.layout().is_some());
-        let is_one = tensors().all(|tensor| tensor.canonical() == problem.output.canonical());
+        let is_one = tensors().all(|tensor| *tensor == problem.output);
         (!is_packed || !is_one).then(|| {
             let text = |tensor: &TensorDescriptor| match tensor.layout() {
                 Some(layout) => layout.to_string(),
