@@ -85,8 +85,8 @@ pub use execute::ExecuteError;
 pub use fuseplan_api::{
     ActivationMode, ActivationParams, Algorithm, BackendError, BatchNormMode, BuildError, Ceilings,
     ConvolutionDescriptor, ConvolutionMode, DataType, DescriptorError, DeviceInfo, Discovery, Element,
-    ExecutableInfo, Graph, GraphExec, MathMode, MemoryKind, Op, OpKind, Problem, RawGraph, RawGraphExec,
-    RawNode, RawStream, Refusal, Resources, RunError, TensorDescriptor, TensorLayout,
+    ExecutableInfo, Graph, GraphExec, MAX_RANK, MathMode, MemoryKind, Op, OpKind, Problem, RawGraph,
+    RawGraphExec, RawNode, RawStream, Refusal, Resources, RunError, TensorDescriptor, TensorLayout,
 };
 pub use handle::{Handle, Target, backends, discover};
 pub use operator::{

@@ -1,5 +1,10 @@
 //! What the library says beside its results, for programs that have no subscriber of `tracing` themselves.
 
+#[cfg_attr(unix, path = "log/unix.rs")]
+#[cfg_attr(not(unix), path = "log/other.rs")]
+#[allow(unsafe_code, reason = "the signal mask of a thread that writes")]
+mod pipe;
+
 use std::fmt::{Debug, Write as _};
 use std::io::Write as _;
 use std::sync::LazyLock;
@@ -28,6 +33,14 @@ pub const CALLS: &str = "fuseplan::calls";
 pub fn to_stderr() {
     // An error says that there is a subscriber.
     let _ = tracing::subscriber::set_global_default(Stderr);
+}
+
+/// Writes a line to standard error in one piece, so that lines of several threads do not mix. What cannot be written
+/// is lost, and where standard error is a pipe that nobody reads any more, the program gets no SIGPIPE for it: the
+/// library is a guest, and its messages end nobody.
+pub fn line(text: &str) {
+    let line = format!("{text}\n");
+    pipe::without_signal(|| std::io::stderr().write_all(line.as_bytes()));
 }
 
 /// Whether `MIOPEN_LOG_LEVEL` asks for a level, with MIOpen's numbers: 0, as any that is not listed, the default,
@@ -79,11 +92,9 @@ impl Subscriber for Stderr {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
-        event.record(&mut line);
-        let text = format!("fuseplan: {}:{}{}\n", word(*event.metadata().level()), line.message, line.fields);
-        // One call, so that lines of several threads do not mix. A closed stderr is no reason to fail.
-        let _ = std::io::stderr().write_all(text.as_bytes());
+        let mut said = Line::default();
+        event.record(&mut said);
+        line(&format!("fuseplan: {}:{}{}", word(*event.metadata().level()), said.message, said.fields));
     }
 
     // Spans are nobody's here.

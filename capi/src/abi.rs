@@ -108,6 +108,11 @@ impl<T> In<T> {
         In(pointer)
     }
 
+    /// The address.
+    pub(crate) fn addr(self) -> usize {
+        self.0.addr()
+    }
+
     /// The same pointer, to what the function's contract says that it really points to.
     pub(crate) fn cast<U>(self) -> In<U> {
         In(self.0.cast())
@@ -145,6 +150,13 @@ impl<T> Clone for Out<T> {
 }
 
 impl<T> Copy for Out<T> {}
+
+impl<T> Out<T> {
+    /// The address.
+    pub(crate) fn addr(self) -> usize {
+        self.0.addr()
+    }
+}
 
 impl<T: Copy> Out<T> {
     /// # Safety
@@ -228,7 +240,11 @@ macro_rules! export {
             #[allow(clippy::too_many_arguments, reason = "MIOpen's own argument lists")]
             #[cfg_attr(not(versioned_symbols), unsafe(no_mangle))]
             pub unsafe extern "C" fn $name($($parameter: $type),*) -> $crate::status::miopenStatus_t {
-                $crate::guard::guard(stringify!($name), move || {
+                let arguments = |list: &mut $crate::arguments::Arguments| {
+                    let _ = &list;
+                    $(list.push(stringify!($parameter), &$parameter);)*
+                };
+                $crate::guard::guard_call(stringify!($name), &arguments, move || {
                     $body
                     #[allow(unreachable_code, reason = "bodies may end in a return")]
                     Ok(())

@@ -13,7 +13,10 @@ use crate::table::{Ref, create, object};
 pub struct ActivationObject {
     state: Mutex<(ActivationMode, ActivationParams)>,
 }
-object!(ActivationObject, Activation);
+object!(ActivationObject, Activation, |activation| {
+    let (mode, params) = *activation.state.lock().unwrap_or_else(PoisonError::into_inner);
+    Some(format!("{mode}, alpha {}, beta {}, gamma {}", params.alpha, params.beta, params.gamma))
+});
 
 /// C's `miopenActivationDescriptor_t`.
 #[allow(non_camel_case_types, reason = "MIOpen's own name")]

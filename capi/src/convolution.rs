@@ -18,7 +18,10 @@ use crate::tensor::miopenTensorDescriptor_t;
 pub struct ConvolutionObject {
     state: Mutex<State>,
 }
-object!(ConvolutionObject, Convolution);
+object!(ConvolutionObject, Convolution, |convolution| {
+    let state = convolution.state.lock().unwrap_or_else(PoisonError::into_inner);
+    Some(format!("{}, group count {}", state.conv, state.groups))
+});
 
 /// C's `miopenConvolutionDescriptor_t`.
 #[allow(non_camel_case_types, reason = "MIOpen's own name")]

@@ -4,21 +4,35 @@ use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::ffi::c_char;
-use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, Once, PoisonError};
 
 use fuseplan::log;
 
+use crate::arguments::Arguments;
 use crate::status::{Failure, Status, miopenStatus_t};
 
-/// Runs a function's body as a [call](fuseplan::call) into the library. Shared state is behind locks whose poison is ignored, and is written in one
-/// step, so a panic in a body leaves nothing half done behind.
+/// Runs the body of a function without arguments worth logging.
 pub(crate) fn guard(function: &'static str, body: impl FnOnce() -> Result<(), Failure>) -> miopenStatus_t {
+    guard_call(function, &|_| {}, body)
+}
+
+/// Runs a function's body as a [call](fuseplan::call) into the library; `arguments` puts its arguments down where
+/// calls are logged. Shared state is behind locks whose poison is ignored, and is written in one step, so a panic in
+/// a body leaves nothing half done behind.
+pub(crate) fn guard_call(
+    function: &'static str,
+    arguments: &dyn Fn(&mut Arguments),
+    body: impl FnOnce() -> Result<(), Failure>,
+) -> miopenStatus_t {
     let logged = || {
         static LOG: Once = Once::new();
         LOG.call_once(log::to_stderr);
-        tracing::trace!(target: log::CALLS, "{function}");
+        if tracing::event_enabled!(target: log::CALLS, tracing::Level::TRACE) {
+            let mut list = Arguments::default();
+            arguments(&mut list);
+            tracing::trace!(target: log::CALLS, "{function}({list})");
+        }
         body()
     };
     fuseplan::call(|| {
@@ -64,8 +78,7 @@ fn keep(text: &str, place: &[Cell<u8>; TEXT]) {
 fn report(function: &str, failure: &Failure) {
     let line = format!("{function}: {}", failure.text);
     if is_worth_a_line(failure.status, &line) {
-        // A closed stderr is no reason to fail.
-        let _ = writeln!(std::io::stderr(), "MIOpen Error: {line}");
+        log::line(&format!("MIOpen Error: {line}"));
     }
     LAST_ERROR.with(|place| keep(&line, place));
 }

@@ -2,15 +2,16 @@
 //!
 //! `include/miopen` is the interface, written for its readers; this crate is its other side, one file for
 //! each section: `handle`, `tensor`, `convolution`, `activation`, `plan`, `operators`, `args`,
-//! `execute`, `primitives`, `unimplemented`. Three files carry the rules that all functions share:
+//! `execute`, `primitives`, `unimplemented`. Four files carry the rules that all functions share:
 //! `table` (handles are numbers, never addresses), `guard` (panics and failures become statuses with a
-//! reason) and `status` (which error becomes which status).
+//! reason), `status` (which error becomes which status) and `arguments` (how logged calls look).
 
 #![allow(non_snake_case, reason = "the library's file is libMIOpen")]
 
 pub mod abi;
 mod activation;
 mod args;
+mod arguments;
 mod convolution;
 mod execute;
 mod guard;

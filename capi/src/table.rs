@@ -54,11 +54,16 @@ pub(crate) trait Object: Send + Sync + Sized + 'static {
 
     /// The process-wide table of this kind.
     fn table() -> &'static Table<Self>;
+
+    /// What it is, where that can be said in a few words.
+    fn describe(&self) -> Option<String> {
+        None
+    }
 }
 
-/// Gives a type its kind and its table.
+/// Gives a type its kind and its table, and its own way to be described, if it has one.
 macro_rules! object {
-    ($type:ty, $kind:ident) => {
+    ($type:ty, $kind:ident $(, $describe:expr)?) => {
         impl $crate::table::Object for $type {
             const KIND: $crate::table::Kind = $crate::table::Kind::$kind;
 
@@ -66,6 +71,11 @@ macro_rules! object {
                 static TABLE: $crate::table::Table<$type> = $crate::table::Table::new();
                 &TABLE
             }
+
+            $(fn describe(&self) -> Option<String> {
+                let describe: fn(&Self) -> Option<String> = $describe;
+                describe(self)
+            })?
         }
     };
 }
