@@ -175,6 +175,7 @@ fn execute(
 ) -> Result<(), Failure> {
     let handle = handle.get()?;
     let plan = plan.get()?;
+    plan.state().require_complete()?;
     let y = Memory::new(output_desc, output)?;
     let x = Memory::new(input_desc, input)?;
     let args = args.get()?;
@@ -203,8 +204,34 @@ struct ConvBiasActivation {
 }
 
 impl ConvBiasActivation {
-    /// `activation(alpha1 · conv(x) + alpha2 · z + bias)` as operators. Scaling both by `alpha2` behind the
-    /// addition leaves `alpha1 / alpha2` for the convolution, which is exact for the usual alpha2 of 1.
+    /// What the convolution is scaled by before the residual is added, where both are scaled by alpha2 behind the
+    /// addition: exactly alpha1 for the usual alpha2 of 1, else the quotient, in which much would be lost where one of
+    /// them is far larger. `None`: the residual has to be scaled by itself.
+    fn quotient(&self) -> Option<f32> {
+        const FAR: f32 = 1048576.0;
+        let [alpha1, alpha2] = self.alphas;
+        let quotient = alpha1 / alpha2;
+        let is_near = alpha1 == 0.0 || (1.0 / FAR..=FAR).contains(&quotient.abs());
+        (alpha2 == 1.0 || is_near && alpha2.is_normal()).then_some(quotient)
+    }
+
+    /// Puts the residual into memory of its own where it is not to be read, or not as it is, once the output is
+    /// written: where it is the output itself, and where it has to be scaled by itself.
+    fn copy_residual(&mut self, on: &Pinned<'_>) -> Result<Option<Scratch>, Failure> {
+        let (quotient, y, [_, alpha2]) = (self.quotient(), self.y, self.alphas);
+        let Some(z) = self.residual.as_mut().filter(|_| alpha2 != 0.0) else { return Ok(None) };
+        let is_output = z.address == y.address && z.descriptor == y.descriptor;
+        if quotient.is_some() && !is_output {
+            return Ok(None);
+        }
+        let alpha = if quotient.is_some() { 1.0 } else { std::mem::replace(&mut self.alphas[1], 1.0) };
+        // SAFETY: the header says that `z` is memory of its descriptor.
+        let copy = unsafe { Scratch::scaled(on, z, alpha) }?;
+        z.address = copy.address();
+        Ok(Some(copy))
+    }
+
+    /// `activation(alpha1 · conv(x) + alpha2 · z + bias)` as operators.
     fn chain(
         &self,
         conv: miopenConvolutionDescriptor_t,
@@ -215,7 +242,7 @@ impl ConvBiasActivation {
         let scale = |alpha| Scales { alpha, beta: 0.0 };
         let mut chain = Chain::new(self.x.descriptor)?;
         let (first, residual) = match self.residual {
-            Some(residual) if alpha2 != 0.0 => (alpha1 / alpha2, Some(residual)),
+            Some(residual) if alpha2 != 0.0 => (self.quotient().unwrap_or(alpha1), Some(residual)),
             _ => (alpha1, None),
         };
         let operator = ConvForward::new(conv.descriptor()?, self.weights.descriptor);
@@ -293,12 +320,7 @@ export! {
             alphas: [alpha(alpha1), alpha(alpha2)],
         };
         let on = handle.pinned();
-        // A residual that is the output itself is read before the output is written.
-        let mut copy = None;
-        if let Some(z) = call.residual.as_mut().filter(|z| z.address == y && z.descriptor == call.y.descriptor) {
-            // SAFETY: the header says that `z` is memory of its descriptor.
-            z.address = copy.insert(unsafe { Scratch::copy(&on, z) }?).address();
-        }
+        let _copy = call.copy_residual(&on)?;
         let chain = call.chain(convDesc, activationDesc)?;
         let workspace = (!workspace.is_null()).then_some((workspace, workspaceSizeInBytes));
         // SAFETY: the header says that the pointers are memory of the handle's device.

@@ -1,8 +1,8 @@
 //! Operators of a plan: the "Operators" section of the header.
 
 use fuseplan::{
-    ActivationBackward, ActivationForward, AppendError, BatchNormBackward, BatchNormForward,
-    BatchNormInference, BiasForward, ConvForward, OpKind, Operator, TensorDescriptor,
+    ActivationBackward, ActivationForward, BatchNormBackward, BatchNormForward, BatchNormInference,
+    BatchNormMode, BiasForward, ConvForward, FusionPlan, OpKind, Operator, TensorDescriptor,
 };
 
 use crate::abi::{Bool, Out, export, miopenActivationMode_t, miopenBatchNormMode_t};
@@ -22,26 +22,24 @@ pub struct OpObject {
     /// Whether it is a batch-norm that updates running statistics.
     pub(crate) running: bool,
 }
-object!(OpObject, Op);
+object!(OpObject, Op, |op| Some(format!("{} (operator {})", op.kind, op.index)));
 
 /// C's `miopenFusionOpDescriptor_t`.
 #[allow(non_camel_case_types, reason = "MIOpen's own name")]
 pub type miopenFusionOpDescriptor_t = Ref<OpObject>;
 
-/// Appends the operator that `make` makes for the plan's tensor.
+/// Appends the operator that `make` makes for the plan. Whatever of it fails, for a plan that there is, makes the plan
+/// incomplete, so everything that can fail happens in there.
 fn append<O: Operator>(
     plan: miopenFusionPlanDescriptor_t,
     out: Out<miopenFusionOpDescriptor_t>,
     running: bool,
-    make: impl FnOnce(&TensorDescriptor) -> Result<O, Failure>,
+    make: impl FnOnce(&FusionPlan) -> Result<O, Failure>,
 ) -> Result<(), Failure> {
     let plan = plan.get()?;
-    let out = out.required("the operator")?;
-    let mut state = plan.state();
-    let op = OpObject { index: state.plan.ops().len(), kind: O::KIND, running };
-    let handle = state.append(op, |plan| {
-        let operator = make(plan.output())?;
-        plan.append(operator).map(drop).map_err(|error: AppendError| error.into())
+    let handle = plan.state().append(running, |plan| {
+        out.required("the operator")?;
+        make(plan)
     })?;
     out.set(handle);
     Ok(())
@@ -64,6 +62,27 @@ pub(crate) fn bias(descriptor: TensorDescriptor, running: &TensorDescriptor) -> 
     Ok(BiasForward::with_descriptor(descriptor))
 }
 
+/// The batch-norm that a descriptor means. What the mode derives from the plan's tensor is what it should be. MIOpen
+/// does not look at it, and callers hand in what they derive from the plan's input, before the convolution: where the
+/// mode is spatial, that is one value a channel all the same, of as many channels as the plan's tensor has.
+fn batch_norm(
+    mode: BatchNormMode,
+    parameters: TensorDescriptor,
+    plan: &FusionPlan,
+) -> Result<BatchNormInference, Failure> {
+    let is_derived =
+        |mode: BatchNormMode, from: &TensorDescriptor| mode.derive(from).is_ok_and(|d| d == parameters);
+    let has_channels = parameters.lens().get(1) == Some(&plan.output().lens()[1]);
+    let is_certain = mode == BatchNormMode::Spatial
+        && (is_derived(mode, plan.input())
+            || has_channels && is_derived(BatchNormMode::PerActivation, plan.input())
+            || is_derived(BatchNormMode::PerActivation, plan.output()));
+    Ok(match is_certain {
+        true => BatchNormInference::new(mode),
+        false => BatchNormInference::with_descriptor(mode, parameters),
+    })
+}
+
 export! {
     fn miopenCreateOpConvForward(
         fusePlanDesc: miopenFusionPlanDescriptor_t,
@@ -71,8 +90,9 @@ export! {
         convDesc: miopenConvolutionDescriptor_t,
         wDesc: miopenTensorDescriptor_t,
     ) {
-        let operator = ConvForward::new(convDesc.descriptor()?, wDesc.descriptor()?);
-        append(fusePlanDesc, convOp, false, |_| Ok(operator))?;
+        append(fusePlanDesc, convOp, false, |_| {
+            Ok(ConvForward::new(convDesc.descriptor()?, wDesc.descriptor()?))
+        })?;
     }
 
     fn miopenCreateOpBiasForward(
@@ -80,8 +100,7 @@ export! {
         biasOp: Out<miopenFusionOpDescriptor_t>,
         bDesc: miopenTensorDescriptor_t,
     ) {
-        let descriptor = bDesc.descriptor()?;
-        append(fusePlanDesc, biasOp, false, |running| bias(descriptor, running))?;
+        append(fusePlanDesc, biasOp, false, |plan| bias(bDesc.descriptor()?, plan.output()))?;
     }
 
     fn miopenCreateOpActivationForward(
@@ -89,8 +108,7 @@ export! {
         activFwdOp: Out<miopenFusionOpDescriptor_t>,
         mode: miopenActivationMode_t,
     ) {
-        let operator = ActivationForward::new(self::mode(mode)?);
-        append(fusePlanDesc, activFwdOp, false, |_| Ok(operator))?;
+        append(fusePlanDesc, activFwdOp, false, |_| Ok(ActivationForward::new(self::mode(mode)?)))?;
     }
 
     fn miopenCreateOpActivationBackward(
@@ -98,8 +116,7 @@ export! {
         activBwdOp: Out<miopenFusionOpDescriptor_t>,
         mode: miopenActivationMode_t,
     ) {
-        let operator = ActivationBackward::new(self::mode(mode)?);
-        append(fusePlanDesc, activBwdOp, false, |_| Ok(operator))?;
+        append(fusePlanDesc, activBwdOp, false, |_| Ok(ActivationBackward::new(self::mode(mode)?)))?;
     }
 
     fn miopenCreateOpBatchNormInference(
@@ -108,9 +125,9 @@ export! {
         bn_mode: miopenBatchNormMode_t,
         bnScaleBiasMeanVarDesc: miopenTensorDescriptor_t,
     ) {
-        let parameters = bnScaleBiasMeanVarDesc.descriptor()?;
-        let operator = BatchNormInference::with_descriptor(batch_norm_mode(bn_mode)?, parameters);
-        append(fusePlanDesc, bnOp, false, |_| Ok(operator))?;
+        append(fusePlanDesc, bnOp, false, |plan| {
+            batch_norm(batch_norm_mode(bn_mode)?, bnScaleBiasMeanVarDesc.descriptor()?, plan)
+        })?;
     }
 
     fn miopenCreateOpBatchNormForward(
@@ -120,8 +137,7 @@ export! {
         runningMeanVariance: Bool,
     ) {
         let running = runningMeanVariance.get();
-        let operator = BatchNormForward::new(batch_norm_mode(bn_mode)?, running);
-        append(fusePlanDesc, bnFwdOp, running, |_| Ok(operator))?;
+        append(fusePlanDesc, bnFwdOp, running, |_| Ok(BatchNormForward::new(batch_norm_mode(bn_mode)?, running)))?;
     }
 
     fn miopenCreateOpBatchNormBackward(
@@ -129,7 +145,6 @@ export! {
         bnBwdOp: Out<miopenFusionOpDescriptor_t>,
         bn_mode: miopenBatchNormMode_t,
     ) {
-        let operator = BatchNormBackward::new(batch_norm_mode(bn_mode)?);
-        append(fusePlanDesc, bnBwdOp, false, |_| Ok(operator))?;
+        append(fusePlanDesc, bnBwdOp, false, |_| Ok(BatchNormBackward::new(batch_norm_mode(bn_mode)?)))?;
     }
 }

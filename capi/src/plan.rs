@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fuseplan::{CompiledPlan, FusionDirection, FusionPlan, Handle, MathMode, OpKind};
+use fuseplan::{CompiledPlan, FusionDirection, FusionPlan, Handle, MathMode, OpKind, Operator};
 
 use crate::abi::{
     Out, export, fuseplanMathMode_t, miopenConvFwdAlgorithm_t, miopenFusionDirection_t, to_size,
@@ -20,7 +20,7 @@ use crate::text::write_text;
 pub struct PlanObject {
     state: Mutex<PlanState>,
 }
-object!(PlanObject, Plan);
+object!(PlanObject, Plan, |plan| Some(plan.state().plan.problem().to_string()));
 
 /// C's `miopenFusionPlanDescriptor_t`.
 #[allow(non_camel_case_types, reason = "MIOpen's own name")]
@@ -33,6 +33,9 @@ pub(crate) struct PlanState {
     ops: Vec<miopenFusionOpDescriptor_t>,
     /// At most one for each device, of the plan as it is now.
     compiled: Vec<CompiledPlan>,
+    /// Why an operator was refused. A plan that lacks an operator which its caller asked for computes something else,
+    /// so it computes nothing from then on.
+    refused: Option<Failure>,
     /// The plan was destroyed while somebody still used it.
     closed: bool,
 }
@@ -44,23 +47,47 @@ impl PlanObject {
 }
 
 impl PlanState {
-    /// Appends an operator and makes the handle for it; if either fails, the plan is as it was.
-    pub(crate) fn append(
+    /// Appends the operator that `make` makes for the plan and makes the handle for it. If anything fails, the plan
+    /// is good for nothing any more.
+    pub(crate) fn append<O: Operator>(
         &mut self,
-        op: OpObject,
-        append: impl FnOnce(&mut FusionPlan) -> Result<(), Failure>,
+        running: bool,
+        make: impl FnOnce(&FusionPlan) -> Result<O, Failure>,
     ) -> Result<miopenFusionOpDescriptor_t, Failure> {
         if self.closed {
             return Err(bad_parm("the fusion plan was destroyed"));
         }
-        let handle = create(op)?;
-        if let Err(error) = append(&mut self.plan) {
-            handle.remove()?;
-            return Err(error);
-        }
-        self.ops.push(handle);
+        self.require_complete()?;
         self.compiled.clear();
-        Ok(handle)
+        let index = self.plan.ops().len();
+        let appended = make(&self.plan).and_then(|operator| {
+            let handle = create(OpObject { index, kind: O::KIND, running })?;
+            if let Err(error) = self.plan.append(operator) {
+                handle.remove()?;
+                return Err(error.into());
+            }
+            Ok(handle)
+        });
+        match &appended {
+            Ok(handle) => self.ops.push(*handle),
+            Err(Failure { status, text }) => {
+                let text =
+                    format!("the plan lacks operator {index} ({}), which was refused: {text}", O::KIND);
+                self.refused = Some(Failure::new(*status, text));
+            }
+        }
+        appended
+    }
+
+    /// Whether every operator that was asked for is in the plan.
+    pub(crate) fn require_complete(&self) -> Result<(), Failure> {
+        self.refused.clone().map_or(Ok(()), Err)
+    }
+
+    /// The plan for the handle's device.
+    fn compile(&self, handle: &Handle) -> Result<CompiledPlan, Failure> {
+        self.require_complete()?;
+        Ok(self.plan.compile(handle)?)
     }
 
     /// What was compiled with another mode is forgotten.
@@ -79,7 +106,7 @@ impl PlanState {
     fn workspace(&self, handle: &Handle) -> Result<usize, Failure> {
         match self.compiled_for(handle) {
             Some(compiled) => Ok(compiled.workspace()),
-            None => Ok(self.plan.compile(handle)?.workspace()),
+            None => Ok(self.compile(handle)?.workspace()),
         }
     }
 
@@ -91,9 +118,9 @@ impl PlanState {
     }
 
     fn explain(&self, handle: &Handle) -> String {
-        match self.plan.compile(handle) {
+        match self.compile(handle) {
             Ok(compiled) => compiled.to_string(),
-            Err(error) => format!("{}\nrefused    {error}", self.plan.problem()),
+            Err(Failure { text, .. }) => format!("{}\nrefused    {text}", self.plan.problem()),
         }
     }
 }
@@ -126,7 +153,7 @@ export! {
         let out = fusePlanDesc.required("fusePlanDesc")?;
         let plan = FusionPlan::new(direction(fuseDirection)?, inputDesc.descriptor()?)?;
         let state =
-            PlanState { plan, ops: Vec::new(), compiled: Vec::new(), closed: false };
+            PlanState { plan, ops: Vec::new(), compiled: Vec::new(), refused: None, closed: false };
         out.set(create(PlanObject { state: Mutex::new(state) })?);
     }
 
@@ -146,7 +173,7 @@ export! {
         let handle = handle.get()?.handle();
         let object = fusePlanDesc.get()?;
         let mut state = object.state();
-        let compiled = state.plan.compile(&handle)?;
+        let compiled = state.compile(&handle)?;
         state.compiled.retain(|other| !other.is_for(&handle));
         state.compiled.push(compiled);
     }
@@ -215,7 +242,11 @@ export! {
         outputDesc: miopenTensorDescriptor_t,
     ) {
         let object = fusePlanDesc.get()?;
-        let output = *object.state().plan.output();
+        let output = {
+            let state = object.state();
+            state.require_complete()?;
+            *state.plan.output()
+        };
         outputDesc.assign(output)?;
     }
 

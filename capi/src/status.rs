@@ -25,7 +25,7 @@ pub(crate) enum Status {
 }
 
 /// A call that failed: the status that it returns and the reason that it gives.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) status: Status,
     pub(crate) text: String,

@@ -1,9 +1,10 @@
 //! Tensor descriptors.
 
 use std::ffi::c_int;
+use std::fmt;
 use std::sync::{PoisonError, RwLock};
 
-use fuseplan::{BatchNormMode, DataType, TensorDescriptor, TensorLayout};
+use fuseplan::{BatchNormMode, DataType, MAX_RANK, TensorDescriptor, TensorLayout};
 
 use crate::abi::{
     In, Out, export, miopenBatchNormMode_t, miopenDataType_t, miopenTensorLayout_t, to_int, to_size,
@@ -16,7 +17,7 @@ use crate::table::{Ref, create, object};
 pub struct TensorObject {
     described: RwLock<Option<Described>>,
 }
-object!(TensorObject, Tensor);
+object!(TensorObject, Tensor, |tensor| Some(tensor.get()?.to_string()));
 
 /// C's `miopenTensorDescriptor_t`.
 #[allow(non_camel_case_types, reason = "MIOpen's own name")]
@@ -26,10 +27,46 @@ pub type miopenTensorDescriptor_t = Ref<TensorObject>;
 struct Described {
     /// The data type as C gave it.
     code: miopenDataType_t,
-    /// With the data type, or one of the same size where it is one that only C can name.
+    /// With the data type, or one of the same size where it is one that only C can name, and with a length of 1
+    /// where it is 0.
     descriptor: TensorDescriptor,
+    /// Whether a length is 0: a placeholder, which can be described and read back, and not used.
+    zeros: [bool; MAX_RANK],
     /// Set by `miopenSetTensorCastType`.
     cast: Option<miopenDataType_t>,
+}
+
+impl Described {
+    fn lens(&self) -> Vec<usize> {
+        let lens = self.descriptor.lens().iter().zip(self.zeros);
+        lens.map(|(&length, is_zero)| if is_zero { 0 } else { length }).collect()
+    }
+
+    /// The descriptor of a tensor that has elements.
+    fn tensor(&self) -> Result<TensorDescriptor, Failure> {
+        if self.zeros.contains(&true) {
+            return Err(bad_parm(format!(
+                "the tensor has lengths {:?}, so no elements; accepted: lengths from 1",
+                self.lens()
+            )));
+        }
+        Ok(self.descriptor)
+    }
+}
+
+impl fmt::Display for Described {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match data_type(self.code) {
+            Ok((_, true)) if !self.zeros.contains(&true) => write!(f, "{}", self.descriptor),
+            _ => write!(f, "data type {}, lengths {:?}", self.code, self.lens()),
+        }
+    }
+}
+
+impl TensorObject {
+    fn get(&self) -> Option<Described> {
+        *self.described.read().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The data type that C names, and for types that cannot be computed with one of the same size.
@@ -82,16 +119,23 @@ pub(crate) fn batch_norm_mode(number: miopenBatchNormMode_t) -> Result<BatchNorm
     })
 }
 
+/// Where a tensor's strides come from.
+enum Strides<'a> {
+    Given(&'a [usize]),
+    /// The last dimension innermost.
+    Packed,
+    Layout(TensorLayout),
+}
+
 impl miopenTensorDescriptor_t {
     fn described(self) -> Result<Described, Failure> {
-        let object = self.get()?;
-        let described = *object.described.read().unwrap_or_else(PoisonError::into_inner);
-        described.ok_or_else(|| bad_parm("the tensor descriptor has not been set"))
+        self.get()?.get().ok_or_else(|| bad_parm("the tensor descriptor has not been set"))
     }
 
     /// The descriptor, for computing with it.
     pub(crate) fn descriptor(self) -> Result<TensorDescriptor, Failure> {
-        let Described { code, descriptor, cast } = self.described()?;
+        let described = self.described()?;
+        let Described { code, cast, .. } = described;
         if !data_type(code)?.1 {
             return Err(not_implemented(format!(
                 "tensors of data type {code} can be described, but not computed with"
@@ -100,35 +144,39 @@ impl miopenTensorDescriptor_t {
         if let Some(cast) = cast.filter(|&cast| cast != code) {
             return Err(not_implemented(format!("tensors of data type {code} that are cast to {cast}")));
         }
-        Ok(descriptor)
+        described.tensor()
     }
 
     /// Describes this very tensor.
     pub(crate) fn assign(self, descriptor: TensorDescriptor) -> Result<(), Failure> {
-        self.put(code(descriptor.data_type())?, descriptor)
+        self.put(code(descriptor.data_type())?, descriptor, [false; MAX_RANK])
     }
 
-    fn put(self, code: miopenDataType_t, descriptor: TensorDescriptor) -> Result<(), Failure> {
+    fn put(
+        self,
+        code: miopenDataType_t,
+        descriptor: TensorDescriptor,
+        zeros: [bool; MAX_RANK],
+    ) -> Result<(), Failure> {
         let object = self.get()?;
-        let described = Described { code, descriptor, cast: None };
+        let described = Described { code, descriptor, zeros, cast: None };
         *object.described.write().unwrap_or_else(PoisonError::into_inner) = Some(described);
         Ok(())
     }
 
-    /// Describes a tensor; `None` for strides is packed.
-    fn describe(
-        self,
-        code: miopenDataType_t,
-        lens: &[usize],
-        strides: Option<&[usize]>,
-    ) -> Result<(), Failure> {
+    /// Describes a tensor.
+    fn describe(self, code: miopenDataType_t, lens: &[usize], strides: Strides<'_>) -> Result<(), Failure> {
         self.get()?;
         let (data_type, _) = data_type(code)?;
+        let mut zeros = [false; MAX_RANK];
+        zeros.iter_mut().zip(lens).for_each(|(is_zero, &length)| *is_zero = length == 0);
+        let lens: Vec<usize> = lens.iter().map(|&length| length.max(1)).collect();
         let descriptor = match strides {
-            Some(strides) => TensorDescriptor::new(data_type, lens, strides),
-            None => TensorDescriptor::packed(data_type, lens),
+            Strides::Given(strides) => TensorDescriptor::new(data_type, &lens, strides),
+            Strides::Packed => TensorDescriptor::packed(data_type, &lens),
+            Strides::Layout(layout) => TensorDescriptor::with_layout(data_type, layout, &lens),
         }?;
-        self.put(code, descriptor)
+        self.put(code, descriptor, zeros)
     }
 }
 
@@ -163,7 +211,7 @@ export! {
         h: c_int,
         w: c_int,
     ) {
-        tensorDesc.describe(dataType, &sizes(&[n, c, h, w], "a tensor length")?, None)?;
+        tensorDesc.describe(dataType, &sizes(&[n, c, h, w], "a tensor length")?, Strides::Packed)?;
     }
 
     fn miopenSet4dTensorDescriptorEx(
@@ -180,7 +228,7 @@ export! {
     ) {
         let lens = sizes(&[n, c, h, w], "a tensor length")?;
         let strides = sizes(&[nStride, cStride, hStride, wStride], "a tensor stride")?;
-        tensorDesc.describe(dataType, &lens, Some(&strides))?;
+        tensorDesc.describe(dataType, &lens, Strides::Given(&strides))?;
     }
 
     fn miopenSetNdTensorDescriptorWithLayout(
@@ -193,9 +241,7 @@ export! {
         tensorDesc.get()?;
         let layout = layout(tensorLayout)?;
         let lens = lens.list(count(num_lens)?).ok_or_else(|| invalid_null("lens"))?;
-        let lens = sizes(&lens, "a tensor length")?;
-        let descriptor = TensorDescriptor::with_layout(data_type(dataType)?.0, layout, &lens)?;
-        tensorDesc.put(dataType, descriptor)?;
+        tensorDesc.describe(dataType, &sizes(&lens, "a tensor length")?, Strides::Layout(layout))?;
     }
 
     fn miopenSetTensorDescriptor(
@@ -209,7 +255,8 @@ export! {
         let count = count(nbDims)?;
         let lens = sizes(&dimsA.list(count).ok_or_else(|| invalid_null("dimsA"))?, "a tensor length")?;
         let strides = stridesA.list(count).map(|list| sizes(&list, "a tensor stride")).transpose()?;
-        tensorDesc.describe(dataType, &lens, strides.as_deref())?;
+        let strides = strides.as_deref().map_or(Strides::Packed, Strides::Given);
+        tensorDesc.describe(dataType, &lens, strides)?;
     }
 
     fn miopenSetTensorDescriptorV2(
@@ -222,7 +269,8 @@ export! {
         tensorDesc.get()?;
         let count = count(nbDims)?;
         let lens = dimsA.list(count).ok_or_else(|| invalid_null("dimsA"))?;
-        tensorDesc.describe(dataType, &lens, stridesA.list(count).as_deref())?;
+        let strides = stridesA.list(count);
+        tensorDesc.describe(dataType, &lens, strides.as_deref().map_or(Strides::Packed, Strides::Given))?;
     }
 
     fn miopenSetTensorCastType(tensorDesc: miopenTensorDescriptor_t, cast_type: miopenDataType_t) {
@@ -247,21 +295,19 @@ export! {
         hStride: Out<c_int>,
         wStride: Out<c_int>,
     ) {
-        let Described { code, descriptor, .. } = tensorDesc.described()?;
-        if descriptor.rank() != 4 {
-            return Err(bad_parm(format!("the tensor has {} dimensions, not 4", descriptor.rank())));
+        let described = tensorDesc.described()?;
+        if described.descriptor.rank() != 4 {
+            return Err(bad_parm(format!("the tensor has {} dimensions, not 4", described.descriptor.rank())));
         }
-        let (lens, strides) = ints(&descriptor)?;
-        dataType.set(code);
+        let (lens, strides) = ints(&described)?;
+        dataType.set(described.code);
         for (out, value) in [n, c, h, w, nStride, cStride, hStride, wStride].iter().zip([lens, strides].concat()) {
             out.set(value);
         }
     }
 
     fn miopenGetTensorDescriptorSize(tensorDesc: miopenTensorDescriptor_t, size: Out<c_int>) {
-        let object = tensorDesc.get()?;
-        let described = *object.described.read().unwrap_or_else(PoisonError::into_inner);
-        let rank = described.map_or(0, |described| described.descriptor.rank());
+        let rank = tensorDesc.get()?.get().map_or(0, |described| described.descriptor.rank());
         size.required("size")?.set(to_int(rank, "the number of dimensions")?);
     }
 
@@ -271,16 +317,16 @@ export! {
         dimsA: Out<c_int>,
         stridesA: Out<c_int>,
     ) {
-        let Described { code, descriptor, .. } = tensorDesc.described()?;
-        let (lens, strides) = ints(&descriptor)?;
-        dataType.set(code);
+        let described = tensorDesc.described()?;
+        let (lens, strides) = ints(&described)?;
+        dataType.set(described.code);
         dimsA.set_all(&lens);
         stridesA.set_all(&strides);
     }
 
     fn miopenGetTensorNumBytes(tensorDesc: miopenTensorDescriptor_t, numBytes: Out<usize>) {
         let described = tensorDesc.described()?;
-        numBytes.required("numBytes")?.set(described.descriptor.bytes());
+        numBytes.required("numBytes")?.set(described.tensor().map_or(0, |tensor| tensor.bytes()));
     }
 
     fn miopenDestroyTensorDescriptor(tensorDesc: miopenTensorDescriptor_t) {
@@ -295,15 +341,18 @@ export! {
         bn_mode: miopenBatchNormMode_t,
     ) {
         derivedBnDesc.get()?;
-        let derived = batch_norm_mode(bn_mode)?.derive(&xDesc.described()?.descriptor)?;
+        let derived = batch_norm_mode(bn_mode)?.derive(&xDesc.described()?.tensor()?)?;
         derivedBnDesc.assign(derived)?;
     }
 }
 
 /// Lengths and strides as C has them.
-fn ints(descriptor: &TensorDescriptor) -> Result<(Vec<c_int>, Vec<c_int>), Failure> {
+fn ints(described: &Described) -> Result<(Vec<c_int>, Vec<c_int>), Failure> {
     let list = |values: &[usize], what: &str| -> Result<Vec<c_int>, Failure> {
         values.iter().map(|&value| to_int(value, what)).collect()
     };
-    Ok((list(descriptor.lens(), "a tensor length")?, list(descriptor.strides(), "a tensor stride")?))
+    Ok((
+        list(&described.lens(), "a tensor length")?,
+        list(described.descriptor.strides(), "a tensor stride")?,
+    ))
 }

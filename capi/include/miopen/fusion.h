@@ -65,9 +65,10 @@ miopenFusionPlanConvolutionSetAlgo(miopenFusionPlanDescriptor_t fusePlanDesc, mi
 
 /* ---- Operators ------------------------------------------------------------------------------------ */
 /*
- * The new operator belongs to the plan. When it does not fit the plan's tensor the answer is
- * miopenStatusBadParm, when it cannot stand at this place miopenStatusUnsupportedOp; the plan is then as it
- * was before.
+ * The new operator belongs to the plan. When it does not fit the plan's tensor, or an argument is bad, the answer is
+ * miopenStatusBadParm, when it cannot stand at this place miopenStatusUnsupportedOp. A plan whose caller asked for an
+ * operator that it lacks must not compute without it: whatever is asked of it from then on, but its end, gives the
+ * same status and reason.
  */
 
 /* Only the first operator of a plan. */
@@ -96,7 +97,10 @@ MIOPEN_EXPORT miopenStatus_t miopenCreateOpActivationBackward(miopenFusionPlanDe
 
 /*
  * Parameters are f32, packed, of the shape that miopenDeriveBNTensorDescriptor gives for the tensor that
- * enters this operator: behind a convolution that is the convolution's output.
+ * enters this operator: behind a convolution that is the convolution's output. The descriptor should say so. With
+ * miopenBNSpatial one that was derived from the plan's input is taken as well, and for either tensor one that was
+ * derived per activation and has the right number of channels: there is one value for each channel that enters
+ * this operator all the same.
  */
 MIOPEN_EXPORT miopenStatus_t
 miopenCreateOpBatchNormInference(miopenFusionPlanDescriptor_t fusePlanDesc,
@@ -203,8 +207,8 @@ MIOPEN_EXPORT miopenStatus_t miopenSetOpArgsBatchNormBackward(miopenOperatorArgs
 /* ---- Execution ------------------------------------------------------------------------------------ */
 
 /*
- * Checked in this order: `outputDesc` equals the plan's output (type, lengths and strides), `inputDesc` its
- * input, the plan is compiled for this handle, every operator has its arguments; otherwise
+ * Checked in this order: `outputDesc` equals the plan's output (type, lengths and the strides of dimensions longer
+ * than 1), `inputDesc` its input, the plan is compiled for this handle, every operator has its arguments; otherwise
  * miopenStatusBadParm. A workspace, where one is needed, comes from the handle's allocator.
  */
 MIOPEN_EXPORT miopenStatus_t miopenExecuteFusionPlan(const miopenHandle_t handle,

@@ -74,11 +74,15 @@ MIOPEN_EXPORT miopenStatus_t miopenGetKernelTime(miopenHandle_t handle, float* t
 MIOPEN_EXPORT miopenStatus_t miopenEnableProfiling(miopenHandle_t handle, bool enable);
 
 /* ---- Tensor descriptors --------------------------------------------------------------------------- */
-/* Lengths are always in the order N, C, (D,) H, W. Strides count elements; they alone tell the layout. */
+/*
+ * Lengths are always in the order N, C, (D,) H, W. Strides count elements; they alone tell the layout. Strides of
+ * dimensions of length 1 mean nothing and may be any number. With a length of 0 a descriptor is a placeholder: it can
+ * be set, read back and set again, has 0 bytes, and is miopenStatusBadParm wherever it would be used.
+ */
 
 MIOPEN_EXPORT miopenStatus_t miopenCreateTensorDescriptor(miopenTensorDescriptor_t* tensorDesc);
 
-/* Packed NCHW. Lengths below 1 give miopenStatusBadParm. */
+/* Packed NCHW. Lengths below 0 give miopenStatusBadParm. */
 MIOPEN_EXPORT miopenStatus_t miopenSet4dTensorDescriptor(
     miopenTensorDescriptor_t tensorDesc, miopenDataType_t dataType, int n, int c, int h, int w);
 

@@ -124,7 +124,7 @@ MIOPEN_EXPORT miopenStatus_t miopenBatchNormalizationForwardTraining(
     void* resultRunningMean, void* resultRunningVariance, double epsilon, void* resultSaveMean,
     void* resultSaveInvVariance);
 
-/* `epsilon` is used only when the saved statistics are NULL, which is miopenStatusNotImplemented. */
+/* Where saved mean or inverse variance is NULL, both are computed from x, with `epsilon`. */
 MIOPEN_EXPORT miopenStatus_t miopenBatchNormalizationBackward(
     miopenHandle_t handle, miopenBatchNormMode_t bn_mode, const void* alphaDataDiff, const void* betaDataDiff,
     const void* alphaParamDiff, const void* betaParamDiff, const miopenTensorDescriptor_t xDesc,

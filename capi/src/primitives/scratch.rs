@@ -28,15 +28,15 @@ impl Scratch {
         Ok(Scratch { buffer: DeviceBuffer::from_slice(on.handle(), &values)?, descriptor })
     }
 
-    /// A copy.
+    /// A copy, each element times `alpha`.
     ///
     /// # Safety
     /// `source` is memory of the handle's device as its descriptor says.
-    pub(crate) unsafe fn copy(on: &Pinned<'_>, source: &Memory) -> Result<Self, Failure> {
+    pub(crate) unsafe fn scaled(on: &Pinned<'_>, source: &Memory, alpha: f32) -> Result<Self, Failure> {
         let copy = Scratch::new(on, source.descriptor)?;
         let mut chain = Chain::new(source.descriptor)?;
         let given = Given::Activation { params: [0.0; 3] };
-        chain.append(ActivationForward::new(ActivationMode::Pasthru), given, Scales::NONE)?;
+        chain.append(ActivationForward::new(ActivationMode::Pasthru), given, Scales { alpha, beta: 0.0 })?;
         // SAFETY: as promised by the caller.
         unsafe { chain.run_on(on, *source, copy.memory(), None) }?;
         Ok(copy)

@@ -13,7 +13,8 @@ use fuseplan::{
 
 const SLOTS: usize = 3;
 
-/// Lengths that descriptors are given; small, so that every tensor fits the memory below. 0 cannot be.
+/// Lengths that descriptors are given; small, so that every tensor fits the memory below. With a 0 among them they
+/// describe nothing that could be used.
 const LENS: [[c_int; 4]; 8] = [
     [1, 2, 4, 4],
     [2, 2, 3, 3],
@@ -38,6 +39,8 @@ struct PlanModel {
     plan: FusionPlan,
     ops: Vec<miopenFusionOpDescriptor_t>,
     compiled: bool,
+    /// An operator was refused.
+    refused: bool,
 }
 
 /// The objects of a sequence.
@@ -65,6 +68,18 @@ impl Choices<'_> {
 
 fn dead<T, M>() -> Vec<Slot<Ref<T>, M>> {
     (0..SLOTS).map(|_| Slot { handle: Ref::NULL, model: None }).collect()
+}
+
+/// Whether parameters of a spatial batch-norm are what callers derive from a plan's input, or by the other mode.
+fn has_certain_meaning(plan: &FusionPlan, params: &TensorDescriptor) -> bool {
+    use BatchNormMode::{PerActivation, Spatial};
+    let is = |mode: BatchNormMode, from: &TensorDescriptor| {
+        mode.derive(from).is_ok_and(|derived| derived == *params)
+    };
+    let same_channels = plan.input().lens()[1] == plan.output().lens()[1];
+    is(Spatial, plan.input())
+        || is(PerActivation, plan.output())
+        || same_channels && is(PerActivation, plan.input())
 }
 
 /// The call's status is success exactly where the model says so.
@@ -177,9 +192,9 @@ impl World {
                 // SAFETY: see `step`.
                 let status = unsafe { miopenSet4dTensorDescriptor(slot.handle, 1, n, c, h, w) };
                 let described = TensorDescriptor::nchw(DataType::Float, lens.map(|length| length as usize));
-                expect(status, slot.model.is_some() && described.is_ok(), "set tensor");
-                if let (Some(model), Ok(described)) = (&mut slot.model, described) {
-                    *model = Some(described);
+                expect(status, slot.model.is_some(), "set tensor");
+                if let Some(model) = &mut slot.model {
+                    *model = described.ok();
                 }
             }
         }
@@ -237,7 +252,7 @@ impl World {
         // SAFETY: see `step`.
         let status = unsafe { miopenCreateFusionPlan(out(&mut slot.handle), direction, input) };
         expect(status, plan.is_some(), "create plan");
-        slot.model = plan.map(|plan| PlanModel { plan, ops: Vec::new(), compiled: false });
+        slot.model = plan.map(|plan| PlanModel { plan, ops: Vec::new(), compiled: false, refused: false });
     }
 
     fn append(&mut self, slot: usize, choices: &mut Choices<'_>) {
@@ -246,7 +261,7 @@ impl World {
         let (tensor, conv) = (self.tensors[tensor].handle, &self.convs[conv]);
         let slot = &mut self.plans[slot];
         let mut op = Ref::NULL;
-        let mut plan = slot.model.as_ref().map(|model| model.plan.clone());
+        let mut plan = slot.model.as_ref().filter(|model| !model.refused).map(|model| model.plan.clone());
         // What the plan itself makes of the same operator, where everything it needs is there.
         let (status, success) = match choices.next(4) {
             0 => {
@@ -282,7 +297,11 @@ impl World {
             }
             _ => {
                 let success = plan.as_mut().zip(described).is_some_and(|(plan, params)| {
-                    plan.append(BatchNormInference::with_descriptor(BatchNormMode::Spatial, params)).is_ok()
+                    let operator = match has_certain_meaning(plan, &params) {
+                        true => BatchNormInference::new(BatchNormMode::Spatial),
+                        false => BatchNormInference::with_descriptor(BatchNormMode::Spatial, params),
+                    };
+                    plan.append(operator).is_ok()
                 });
                 // SAFETY: see `step`.
                 (unsafe { miopenCreateOpBatchNormInference(slot.handle, out(&mut op), 1, tensor) }, success)
@@ -290,10 +309,14 @@ impl World {
         };
         expect(status, success, "create operator");
         assert_eq!(op != Ref::NULL, success, "an operator is written on success only");
-        if let (true, Some(model), Some(plan)) = (success, &mut slot.model, plan) {
-            model.plan = plan;
-            model.ops.push(op);
-            model.compiled = false;
+        let Some(model) = &mut slot.model else { return };
+        model.compiled = false;
+        match plan.filter(|_| success) {
+            Some(plan) => {
+                model.plan = plan;
+                model.ops.push(op);
+            }
+            None => model.refused = true,
         }
     }
 
@@ -302,8 +325,8 @@ impl World {
         let slot = &mut self.plans[slot];
         // SAFETY: see `step`.
         let status = unsafe { miopenCompileFusionPlan(handle.handle, slot.handle) };
-        let filled = slot.model.as_ref().is_some_and(|model| !model.ops.is_empty());
-        expect(status, filled && handle.model.is_some(), "compile");
+        let is_whole = slot.model.as_ref().is_some_and(|model| !model.ops.is_empty() && !model.refused);
+        expect(status, is_whole && handle.model.is_some(), "compile");
         if let Some(model) = &mut slot.model {
             model.compiled |= status == 0;
         }
