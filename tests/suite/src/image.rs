@@ -18,6 +18,8 @@ pub enum Alignment {
     Full,
     /// At multiples of their element's size and of nothing more.
     Element,
+    /// Wherever the memory is that they are given, of which they have not a byte more than they need.
+    Bare,
 }
 
 /// A tensor in memory that is aligned to [`GUARD`], as every device's is.
@@ -31,7 +33,11 @@ pub(crate) struct Image {
 impl Image {
     /// A tensor with nothing written.
     pub(crate) fn poisoned(descriptor: TensorDescriptor, alignment: Alignment) -> Self {
-        let bytes = vec![POISON; 2 * GUARD + descriptor.data_type().size() + descriptor.bytes()];
+        let around = match alignment {
+            Alignment::Bare => 0,
+            _ => 2 * GUARD + descriptor.data_type().size(),
+        };
+        let bytes = vec![POISON; around + descriptor.bytes()];
         Image { descriptor, alignment, bytes }
     }
 
@@ -56,6 +62,7 @@ impl Image {
         match self.alignment {
             Alignment::Full => GUARD,
             Alignment::Element => GUARD + self.descriptor.data_type().size(),
+            Alignment::Bare => 0,
         }
     }
 

@@ -9,6 +9,8 @@ pub mod command;
 pub mod corpus;
 pub mod data;
 mod difference;
+#[cfg(unix)]
+pub mod guard_pages;
 pub mod image;
 pub mod judge;
 pub mod layout;
@@ -94,6 +96,6 @@ fn hash(text: &str) -> u64 {
 }
 
 /// The number in an environment variable.
-fn number(variable: &str, default: u64) -> u64 {
+pub fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use fuseplan::{
     ActivationBackward, ActivationBackwardArgs, ActivationForward, ActivationForwardArgs, AppendError,
     BatchNormBackward, BatchNormBackwardArgs, BatchNormForward, BatchNormForwardArgs, BatchNormInference,
-    BatchNormInferenceArgs, BiasForward, BiasForwardArgs, CompileOptions, CompiledPlan, ConvForward,
-    ConvForwardArgs, ConvolutionDescriptor, ConvolutionMode, DataType, ExecutableInfo, FusionDirection,
-    FusionPlan, Handle, OpId, Operand, OperandMut, OperatorArgs, TensorDescriptor,
+    BatchNormInferenceArgs, BiasForward, BiasForwardArgs, CompileError, CompileOptions, CompiledPlan,
+    ConvForward, ConvForwardArgs, ConvolutionDescriptor, ConvolutionMode, DataType, ExecutableInfo,
+    FusionDirection, FusionPlan, Handle, OpId, Operand, OperandMut, OperatorArgs, TensorDescriptor,
 };
-use fuseplan_api::{Device, Stream};
+use fuseplan_api::{Device, Memory, Stream};
 
 use crate::case::{Case, OpSpec, OperandSpec, Stage};
+#[cfg(unix)]
+use crate::guard_pages::{Edge, GuardPages};
 use crate::image::{Alignment, Image};
 use crate::oracle::{EXP_AVG_FACTOR, Operands};
 
@@ -24,6 +26,9 @@ pub struct Library {
     device: Arc<dyn Device>,
     solvers: Vec<&'static str>,
     around: Around,
+    /// Where operands lie instead of in the device's memory.
+    #[cfg(unix)]
+    pages: Option<GuardPages>,
 }
 
 /// Calls a function, once: what a compile and an execution are called by.
@@ -118,7 +123,51 @@ impl Library {
         let backend = backend.ok_or("the handle's backend is not of this build")?;
         let device = backend.open(info.ordinal).map_err(|error| error.to_string())?;
         let solvers = backend.solvers().iter().map(|solver| solver.id()).collect();
-        Ok(Library { handle, device, solvers, around: |call| call() })
+        Ok(Library {
+            handle,
+            device,
+            solvers,
+            around: |call| call(),
+            #[cfg(unix)]
+            pages: None,
+        })
+    }
+
+    /// The same with operands in pages between such that fault; those that are only read cannot be written. The
+    /// device is a CPU, and executions are of [`Alignment::Bare`].
+    #[cfg(unix)]
+    #[must_use]
+    pub fn on_guard_pages(self, edge: Edge) -> Self {
+        Library { pages: Some(GuardPages(edge)), ..self }
+    }
+
+    /// Reads the byte at a distance of less than a page from the start of an allocation of so many bytes, on guard pages.
+    ///
+    /// # Panics
+    /// There is no memory.
+    #[cfg(unix)]
+    pub fn touch(&self, bytes: usize, distance: isize) -> u8 {
+        let start = self.memory().allocate(bytes).expect("some bytes").cast::<u8>();
+        // SAFETY: the byte lies in the allocation's pages, or in one beside them, where the process ends.
+        unsafe { start.wrapping_offset(distance).read_volatile() }
+    }
+
+    fn memory(&self) -> &dyn Memory {
+        #[cfg(unix)]
+        if let Some(pages) = &self.pages {
+            return pages;
+        }
+        self.device.memory()
+    }
+
+    /// Lets nobody write to the buffer, where that can be.
+    fn seal(&self, buffer: &Buffer<'_>) {
+        #[cfg(unix)]
+        if let Some(pages) = &self.pages {
+            pages.seal(buffer.base, buffer.image.bytes().len());
+        }
+        #[cfg(not(unix))]
+        let _ = buffer;
     }
 
     /// The same, compiling and executing within `around`, in a floating-point environment of its own for example.
@@ -168,9 +217,8 @@ impl Library {
         let options = CompileOptions::default();
         let options = solver.map_or(options.clone(), |id| options.with_solver(id));
         let last = built.ids.len().saturating_sub(1);
-        let mut compiled = None;
-        (self.around)(&mut || compiled = Some(built.plan.compile_with(&self.handle, &options)));
-        let compiled = compiled.expect("`around` calls the function");
+        let mut compiled = Err(CompileError::Empty);
+        (self.around)(&mut || compiled = built.plan.compile_with(&self.handle, &options));
         compiled.map_err(|error| Refusal::new(Stage::Compile, last, &error))
     }
 
@@ -248,6 +296,14 @@ impl Library {
         let workspace =
             self.upload("workspace", Image::poisoned(bytes(compiled.workspace().max(1))?, alignment))?;
         let output = separate.as_ref().unwrap_or(&input);
+        // Running statistics are read and written.
+        let running = matches!(case.ops.first(), Some(OpSpec::BatchNormForward(norm)) if norm.running);
+        let updated = |op: usize, operand: usize| running && op == 0 && operand >= 2;
+        separate.iter().for_each(|_| self.seal(&input));
+        for (op, buffers) in read.iter().enumerate() {
+            let only_read = buffers.iter().enumerate().filter(|(operand, _)| !updated(op, *operand));
+            only_read.for_each(|(_, buffer)| self.seal(buffer));
+        }
         let mut executed = Ok(());
         // SAFETY: every pointer is to memory of the device that an image of its descriptor was copied into,
         // which lives until the stream has been waited for below.
@@ -267,8 +323,6 @@ impl Library {
         self.handle.synchronize().map_err(|error| words(&error))?;
 
         let mut faults = Vec::new();
-        let running = matches!(case.ops.first(), Some(OpSpec::BatchNormForward(norm)) if norm.running);
-        // Running statistics are read and written.
         let updated = if running { read[0].split_off(2) } else { Vec::new() };
         let constant = separate.iter().map(|_| &input).chain(read.iter().flatten());
         for buffer in constant {
@@ -291,11 +345,11 @@ impl Library {
     }
 
     fn upload(&self, name: &str, image: Image) -> Result<Buffer<'_>, String> {
-        let memory = self.device.memory();
+        let memory = self.memory();
         let bytes = image.bytes().len();
         let base = memory.allocate(bytes).map_err(|error| error.to_string())?;
         let stream = Stream::borrowed(self.handle.stream());
-        let buffer = Buffer { device: &*self.device, stream, base, name: name.into(), image };
+        let buffer = Buffer { memory, stream, base, name: name.into(), image };
         // SAFETY: `base` has room for `bytes`.
         unsafe { memory.copy_in(base, buffer.image.bytes(), &buffer.stream) }
             .map_err(|error| error.to_string())?;
@@ -306,7 +360,7 @@ impl Library {
 /// An image in the memory of a device.
 #[derive(Debug)]
 struct Buffer<'a> {
-    device: &'a dyn Device,
+    memory: &'a dyn Memory,
     stream: Stream,
     base: *mut c_void,
     name: String,
@@ -323,7 +377,7 @@ impl Buffer<'_> {
     fn download(&self) -> Result<Image, String> {
         let mut image = self.image.clone();
         // SAFETY: the image was copied there, so all of it is initialised.
-        unsafe { self.device.memory().copy_out(image.bytes_mut(), self.base, &self.stream) }
+        unsafe { self.memory.copy_out(image.bytes_mut(), self.base, &self.stream) }
             .map_err(|error| error.to_string())?;
         Ok(image)
     }
@@ -332,7 +386,7 @@ impl Buffer<'_> {
 impl Drop for Buffer<'_> {
     fn drop(&mut self) {
         // SAFETY: allocated with this size by `upload`, given back once; the stream has been waited for.
-        unsafe { self.device.memory().free(self.base, self.image.bytes().len()) }
+        unsafe { self.memory.free(self.base, self.image.bytes().len()) }
     }
 }
 
