@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use fuseplan_api::{BackendError, Element, MemoryKind, Stream};
+use fuseplan_api::{BackendError, Element, MemoryKind, Stream, call, fork};
 use thiserror::Error;
 
 use crate::handle::{Context, Handle};
@@ -68,9 +68,11 @@ impl<T: Element> DeviceBuffer<T> {
     /// # Errors
     /// Out of memory; the driver refuses.
     pub fn zeroed(handle: &Handle, len: usize) -> Result<Self, BackendError> {
-        let buffer = Self::allocate(handle, len)?;
-        buffer.block.zero(handle)?;
-        Ok(buffer)
+        call(|| {
+            let buffer = Self::allocate(handle, len)?;
+            buffer.block.zero(handle)?;
+            Ok(buffer)
+        })
     }
 
     /// A copy of a slice.
@@ -78,12 +80,15 @@ impl<T: Element> DeviceBuffer<T> {
     /// # Errors
     /// Out of memory; the driver refuses.
     pub fn from_slice(handle: &Handle, slice: &[T]) -> Result<Self, BackendError> {
-        let buffer = Self::allocate(handle, slice.len())?;
-        buffer.block.write(bytes_of(slice), handle)?;
-        Ok(buffer)
+        call(|| {
+            let buffer = Self::allocate(handle, slice.len())?;
+            buffer.block.write(bytes_of(slice), handle)?;
+            Ok(buffer)
+        })
     }
 
     fn allocate(handle: &Handle, len: usize) -> Result<Self, BackendError> {
+        fork::usable()?;
         // A size that does not fit the address space is one that no device has.
         let bytes = len.saturating_mul(size_of::<T>());
         let block = Block::new(handle, bytes)?;
@@ -96,7 +101,7 @@ impl<T: Element> DeviceBuffer<T> {
     /// A slice of another length; the driver refuses.
     pub fn copy_from(&mut self, slice: &[T]) -> Result<(), BufferError> {
         self.check_length(slice.len())?;
-        Ok(self.block.write(bytes_of(slice), &self.handle)?)
+        Ok(call(|| self.block.write(bytes_of(slice), &self.handle))?)
     }
 
     /// Waits for what is in the handle's stream, and reads all elements.
@@ -105,7 +110,7 @@ impl<T: Element> DeviceBuffer<T> {
     /// A slice of another length; the driver refuses, or reports the failure of an earlier launch.
     pub fn copy_to(&self, slice: &mut [T]) -> Result<(), BufferError> {
         self.check_length(slice.len())?;
-        Ok(self.block.read(bytes_of_mut(slice), &self.handle)?)
+        Ok(call(|| self.block.read(bytes_of_mut(slice), &self.handle))?)
     }
 
     /// Waits for what is in the handle's stream, and reads all elements.
@@ -120,7 +125,7 @@ impl<T: Element> DeviceBuffer<T> {
             elements.set_len(self.len);
             bytes_of_mut(elements.as_mut_slice())
         };
-        self.block.read(bytes, &self.handle)?;
+        call(|| self.block.read(bytes, &self.handle))?;
         Ok(elements)
     }
 

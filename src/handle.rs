@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fuseplan_api::{
     Backend, BackendError, Binary, Ceilings, DataType, Device, DeviceInfo, Discovery, Memory, MemoryKind,
-    Problem, RawStream, RunError, Stream, call,
+    Problem, RawStream, RunError, Stream, call, fork,
 };
 
 use crate::cache::{self, Cache};
@@ -88,7 +88,7 @@ impl Target {
     /// Unknown names, with the known ones.
     pub fn new(backend_name: &str, arch: &str) -> Result<Self, BackendError> {
         let backend = backend(backend_name)?;
-        Ok(Self::of(backend, backend.target(arch)?))
+        Ok(Self::of(backend, call(|| backend.target(arch))?))
     }
 
     pub(crate) fn of(backend: &'static dyn Backend, info: DeviceInfo) -> Self {
@@ -189,7 +189,7 @@ impl Handle {
     /// # Errors
     /// The variable names no backend of this build, or a backend without a device; the driver refuses.
     pub fn new() -> Result<Self, BackendError> {
-        call(Self::best)
+        call(|| fork::usable().and_then(|()| Self::best()))
     }
 
     fn best() -> Result<Self, BackendError> {
@@ -216,6 +216,7 @@ impl Handle {
     /// No such backend, no device, or the driver refuses.
     pub fn of_backend(name: &str) -> Result<Self, BackendError> {
         call(|| {
+            fork::usable()?;
             let discovery = discover(name)?;
             Self::open(name, choose_device(&discovery, current_device(name)))
         })
@@ -235,6 +236,7 @@ impl Handle {
     /// No threads, or more than the system grants.
     pub fn cpu_with_threads(threads: usize) -> Result<Self, BackendError> {
         call(|| {
+            fork::usable()?;
             let device = fuseplan_cpu::open_with_threads(threads)?;
             Self::on(Context::new(&fuseplan_cpu::CpuBackend, device))
         })
@@ -250,7 +252,10 @@ impl Handle {
             return Ok(Self::cpu());
         }
         let open = || Ok(Context::new(backend, backend.open(ordinal)?));
-        call(|| Self::on(share((backend.name(), ordinal), open)?))
+        call(|| {
+            fork::usable()?;
+            Self::on(share((backend.name(), ordinal), open)?)
+        })
     }
 
     /// A device that is opened already.

@@ -38,7 +38,8 @@
 //!
 //! # Threads
 //! [`CompiledPlan`] and [`Handle`] are `Send` and `Sync`; any number of threads may execute one plan at once. The
-//! library works in destructors of thread-locals and in `atexit` handlers too.
+//! library works in destructors of thread-locals, in `atexit` handlers, and in children of `fork` too; `docs/processes.md`
+//! has the details.
 //!
 //! What a caller has set in its floating-point environment (rounding, flushing of denormal numbers, exceptions that
 //! trap) has no part in results: calls compute in the default environment, and the caller's is restored.
@@ -101,7 +102,7 @@ pub use support::{
 pub use tensor::{Tensor, TensorMut};
 
 #[doc(hidden)]
-pub use fuseplan_api::call;
+pub use fuseplan_api::{call, fork};
 
 /// The README's examples are run as tests.
 #[cfg(doctest)]

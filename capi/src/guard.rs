@@ -26,6 +26,7 @@ pub(crate) fn guard_call(
     body: impl FnOnce() -> Result<(), Failure>,
 ) -> miopenStatus_t {
     let logged = || {
+        fuseplan::fork::usable()?;
         static LOG: Once = Once::new();
         LOG.call_once(log::to_stderr);
         if tracing::event_enabled!(target: log::CALLS, tracing::Level::TRACE) {

@@ -8,7 +8,7 @@ mod staged;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use fuseplan_api::{MemoryKind, Op, OpKind, RunArgs, RunError, TensorDescriptor, call};
+use fuseplan_api::{MemoryKind, Op, OpKind, RunArgs, RunError, TensorDescriptor, call, fork};
 
 pub use error::ExecuteError;
 pub(crate) use operands::{OperandSpec, operands};
@@ -197,6 +197,7 @@ impl CompiledPlan {
         y: &Span<'_>,
         args: &OperatorArgs<'_>,
     ) -> Result<(), ExecuteError> {
+        fork::usable()?;
         if output != self.output() {
             return Err(ExecuteError::Output { found: (*output).into(), expected: (*self.output()).into() });
         }

@@ -9,7 +9,7 @@ mod rules;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fuseplan_api::{MathMode, Op, Problem, TensorDescriptor, call};
+use fuseplan_api::{BuildError, MathMode, Op, Problem, TensorDescriptor, call, fork};
 
 pub use binary::CompiledBinary;
 pub use compiled::CompiledPlan;
@@ -200,7 +200,10 @@ impl FusionPlan {
     ) -> Result<CompiledPlan, CompileError> {
         self.check_for(handle.target())?;
         let (generation, problem) = (self.generation(), self.problem());
-        let built = call(|| handle.context().build(&problem, options))?;
+        let built = call(|| {
+            fork::usable().map_err(BuildError::from)?;
+            handle.context().build(&problem, options)
+        })?;
         Ok(CompiledPlan::new(self, problem, generation, handle, built))
     }
 

@@ -97,7 +97,7 @@ step_asan() {
 
 step_valgrind() {
     [ -d "$out/plain" ] || build_clients "$out/plain"
-    run_clients "$out/plain" env MIOPEN_LOG_LEVEL=1 valgrind -q --error-exitcode=99 --leak-check=full \
+    run_clients "$out/plain" env MIOPEN_LOG_LEVEL=1 FORKS=5 valgrind -q --error-exitcode=99 --leak-check=full \
         --show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect --fair-sched=yes
 }
 

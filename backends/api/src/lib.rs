@@ -17,6 +17,7 @@ mod convolution;
 mod environment;
 mod error;
 mod float;
+pub mod fork;
 mod formulas;
 mod graph;
 pub mod null;

@@ -8,12 +8,12 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use fuseplan_api::{RunError, in_default_float_environment};
+use fuseplan_api::{RunError, fork, in_default_float_environment};
 
 /// What a region runs: called with a thread's number, on each thread that takes part.
 type Job<'a> = &'a (dyn Fn(usize) + Sync);
@@ -21,10 +21,20 @@ type Job<'a> = &'a (dyn Fn(usize) + Sync);
 /// How long a worker looks for work before it sleeps.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// A team of threads. The calling thread is one of them.
+/// A team of threads. The calling thread is one of them. A process that was forked starts a team of its own when it
+/// first runs something, as it has no threads but the one that forked.
 pub(crate) struct Pool {
+    first: Team,
+}
+
+/// The threads of one process.
+struct Team {
+    /// Which process, as [`fork::generation`] counts them.
+    generation: u64,
     shared: Arc<Shared>,
     workers: Vec<(Thread, JoinHandle<()>)>,
+    /// The team of a process that was forked from this team's.
+    next: OnceLock<Box<Team>>,
 }
 
 struct Shared {
@@ -100,6 +110,52 @@ impl Pool {
     /// A pool of `threads` threads, the caller's included; at least 1. Where the system refuses a thread,
     /// the pool is smaller.
     pub(crate) fn new(threads: usize) -> Self {
+        Pool { first: Team::start(threads) }
+    }
+
+    /// Size of the largest team.
+    pub(crate) fn threads(&self) -> usize {
+        self.first.threads()
+    }
+
+    /// The team of this process.
+    fn team(&self) -> &Team {
+        let mut team = &self.first;
+        while team.generation != fork::generation() {
+            team = team.next.get_or_init(|| Box::new(Team::start(self.threads())));
+        }
+        team
+    }
+
+    /// Calls `f(0)` on this thread and, at the same time, `f(tid)` on each worker that comes while it runs;
+    /// waits for those. No worker is waited for that has not come: on a busy machine that can take longer
+    /// than the work. So `f` must take what it computes from something shared, such as a [`Split`], until
+    /// nothing is left. Where the workers have another region (also one that this very call is part of),
+    /// this thread computes alone. Does not allocate. Workers compute in the default floating-point
+    /// environment, and so does this thread, since [calls](fuseplan_api::call) do.
+    ///
+    /// # Errors
+    /// `f` panicked, on whichever thread. All calls have returned all the same.
+    pub(crate) fn run(&self, f: Job<'_>) -> Result<(), RunError> {
+        self.team().run(f)
+    }
+
+    /// Calls `f` once for each of `items`, shared out to the threads, and waits. Does not allocate.
+    ///
+    /// # Errors
+    /// As [`Pool::run`]; some items may then be left out.
+    pub(crate) fn for_each(&self, items: usize, f: &(dyn Fn(usize) + Sync)) -> Result<(), RunError> {
+        let split = Split::new(items, self.threads());
+        self.run(&|tid| {
+            while let Some(item) = split.next(tid) {
+                f(item);
+            }
+        })
+    }
+}
+
+impl Team {
+    fn start(threads: usize) -> Self {
         let workers = threads.saturating_sub(1).min(Gate::INSIDE);
         let shared = Arc::new(Shared {
             busy: AtomicBool::new(false),
@@ -119,24 +175,14 @@ impl Pool {
                 Some((handle.thread().clone(), handle))
             })
             .collect();
-        Pool { shared, workers }
+        Team { generation: fork::generation(), shared, workers, next: OnceLock::new() }
     }
 
-    /// Size of the largest team.
-    pub(crate) fn threads(&self) -> usize {
+    fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Calls `f(0)` on this thread and, at the same time, `f(tid)` on each worker that comes while it runs;
-    /// waits for those. No worker is waited for that has not come: on a busy machine that can take longer
-    /// than the work. So `f` must take what it computes from something shared, such as a [`Split`], until
-    /// nothing is left. Where the workers have another region (also one that this very call is part of),
-    /// this thread computes alone. Does not allocate. Workers compute in the default floating-point
-    /// environment, and so does this thread, since [calls](fuseplan_api::call) do.
-    ///
-    /// # Errors
-    /// `f` panicked, on whichever thread. All calls have returned all the same.
-    pub(crate) fn run(&self, f: Job<'_>) -> Result<(), RunError> {
+    fn run(&self, f: Job<'_>) -> Result<(), RunError> {
         let alone = self.workers.is_empty()
             || self.shared.busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err();
         if alone {
@@ -156,19 +202,6 @@ impl Pool {
         let failed = own.is_err() || shared.panicked.load(Ordering::Relaxed);
         shared.busy.store(false, Ordering::Release);
         if failed { Err(stopped()) } else { Ok(()) }
-    }
-
-    /// Calls `f` once for each of `items`, shared out to the threads, and waits. Does not allocate.
-    ///
-    /// # Errors
-    /// As [`Pool::run`]; some items may then be left out.
-    pub(crate) fn for_each(&self, items: usize, f: &(dyn Fn(usize) + Sync)) -> Result<(), RunError> {
-        let split = Split::new(items, self.threads());
-        self.run(&|tid| {
-            while let Some(item) = split.next(tid) {
-                f(item);
-            }
-        })
     }
 
     fn wake(&self) {
@@ -235,8 +268,13 @@ impl Shared {
     }
 }
 
-impl Drop for Pool {
+impl Drop for Team {
     fn drop(&mut self) {
+        if self.generation != fork::generation() {
+            // Threads of a process before this one: there is nobody to wait for.
+            std::mem::forget(std::mem::take(&mut self.workers));
+            return;
+        }
         self.shared.stop.store(true, Ordering::SeqCst);
         self.shared.gate.open();
         self.wake();

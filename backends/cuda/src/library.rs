@@ -6,7 +6,7 @@ use std::ffi::{OsStr, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use fuseplan_api::{BackendError, path_variable};
+use fuseplan_api::{BackendError, fork, path_variable};
 use libloading::Library;
 
 use crate::sys::{Driver, Nvrtc, Status};
@@ -35,9 +35,10 @@ const TOOLKIT: &str = if cfg!(windows) { "bin" } else { "lib64" };
 /// The folders of NVIDIA's Python packages that have them, below `site-packages`: of CUDA 13, and of CUDA 12.
 const PACKAGES: [&str; 2] = ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"];
 
-/// The driver, or why it cannot be used.
+/// The driver, or why it cannot be used. A process that was forked from the one that loaded it cannot.
 pub(crate) fn driver() -> Result<&'static Driver, BackendError> {
     static FOUND: OnceLock<Result<Driver, String>> = OnceLock::new();
+    static LOADED_IN: OnceLock<u64> = OnceLock::new();
     let find = || {
         let mut missing = Vec::new();
         for name in DRIVER {
@@ -49,7 +50,12 @@ pub(crate) fn driver() -> Result<&'static Driver, BackendError> {
         }
         Err(format!("the driver is not installed: {}", missing.join("; ")))
     };
-    FOUND.get_or_init(find).as_ref().map_err(|reason| unavailable(reason.clone()))
+    let driver = FOUND.get_or_init(find).as_ref().map_err(|reason| unavailable(reason.clone()))?;
+    if *LOADED_IN.get_or_init(fork::generation) == fork::generation() {
+        Ok(driver)
+    } else {
+        Err(fork::forked(BACKEND))
+    }
 }
 
 /// NVRTC, or why it cannot be used.

@@ -315,6 +315,40 @@ fn devices(mock: &Mock) -> Result<(), Failed> {
     nothing_left(mock)
 }
 
+/// In a child of a process that opened a device every call is an error that says so, and none reaches the driver.
+fn forked(mock: &Mock) -> Result<(), Failed> {
+    // As everything that the library does.
+    let device = call(|| CudaBackend.open(0))?;
+    let stream = device.create_stream()?;
+    let in_child = || {
+        mock.fail(1, 1);
+        let errors = [
+            device.create_stream().err(),
+            device.synchronize(&stream).err(),
+            device.memory().allocate(16).err(),
+            CudaBackend.open(0).err(),
+        ];
+        let said = |error: &Option<BackendError>| {
+            error.as_ref().is_some_and(|error| error.to_string().contains("this process was forked"))
+        };
+        let right = errors.iter().all(said) && CudaBackend.discover().devices.is_empty();
+        drop((stream, device));
+        right && mock.failed().is_empty()
+    };
+    // SAFETY: the child does the above and ends, without anything of the test's harness.
+    let status = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(30);
+            libc::_exit(i32::from(!in_child()));
+        }
+        let mut status = -1;
+        libc::waitpid(child, &raw mut status, 0);
+        status
+    };
+    if status == 0 { Ok(()) } else { Err(format!("the child's status is {status:#x}").into()) }
+}
+
 /// A caller's context is worked in, left current, and not destroyed.
 fn adopted(mock: &Mock) -> Result<(), Failed> {
     let problem = direct(3);
@@ -479,6 +513,7 @@ fn main() -> ExitCode {
         Trial::test("discovery", || discovery(mock)),
         Trial::test("devices", || devices(mock)),
         Trial::test("adopted", || adopted(mock)),
+        Trial::test("forked", || forked(mock)),
         Trial::test("threads", || threads(mock)),
     ];
     // No memory, what NVRTC calls a text that does not compile, and a status that nobody knows.

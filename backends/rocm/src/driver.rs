@@ -1,18 +1,21 @@
 //! Calls of the runtime with errors in its own words, and the current device.
 
 use std::ffi::{CStr, c_char, c_int};
+use std::sync::OnceLock;
 
-use fuseplan_api::BackendError;
+use fuseplan_api::{BackendError, fork};
 use fuseplan_hip_sys::{self as sys, Hip, hipError_t};
 
 use crate::{BACKEND, unavailable};
 
-/// Calls a function of the runtime; an error carries the function's name and the runtime's words. Unsafe like
-/// the function itself.
+/// Calls a function of the runtime; an error carries the function's name and the runtime's words. In a process that was
+/// forked from the one that initialised the runtime it is not called. Unsafe like the function itself.
 macro_rules! call {
     ($hip:expr, $function:ident($($argument:expr),* $(,)?)) => {{
         let hip: &fuseplan_hip_sys::Hip = $hip;
-        $crate::driver::check(hip, stringify!($function), hip.$function($($argument),*))
+        $crate::driver::not_forked().and_then(|()| {
+            $crate::driver::check(hip, stringify!($function), hip.$function($($argument),*))
+        })
     }};
 }
 pub(crate) use call;
@@ -31,10 +34,21 @@ pub(crate) fn check(hip: &Hip, call: &'static str, result: hipError_t) -> Result
     Err(BackendError::Driver { backend: BACKEND, call, text: format!("{name} ({}): {text}", result.0) })
 }
 
+/// Whether this process has initialised the runtime, or will.
+///
+/// # Errors
+/// A process has from which this one was forked; the runtime's threads are not here, and it would wait for them.
+pub(crate) fn not_forked() -> Result<(), BackendError> {
+    static INITIALISED_IN: OnceLock<u64> = OnceLock::new();
+    let generation = fork::generation();
+    if *INITIALISED_IN.get_or_init(|| generation) == generation { Ok(()) } else { Err(fork::forked(BACKEND)) }
+}
+
 /// The runtime, initialised, and its number of devices. HIP reports their absence as an error, before version 6
 /// as one of two.
 pub(crate) fn initialise() -> Result<(&'static Hip, u32), BackendError> {
     let hip = sys::hip().map_err(unavailable)?;
+    not_forked()?;
     // SAFETY: initialising again does nothing.
     if is_absent("hipInit", hip, unsafe { hip.hipInit(0) })? {
         return Ok((hip, 0));
