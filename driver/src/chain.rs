@@ -25,6 +25,8 @@ pub(crate) struct Chain {
 pub(crate) enum Step {
     Convolution(ConvolutionDescriptor, TensorDescriptor),
     Bias,
+    /// A tensor of the running shape, added.
+    Residual,
     BatchNorm(BatchNormMode),
     Activation(ActivationMode, ActivationParams),
 }
@@ -34,6 +36,7 @@ pub(crate) enum Step {
 enum Appended {
     Convolution(OpId<ConvForward>),
     Bias(OpId<BiasForward>),
+    Residual(OpId<BiasForward>),
     BatchNorm(OpId<BatchNormInference>),
     Activation(OpId<ActivationForward>, ActivationParams),
 }
@@ -62,6 +65,7 @@ impl Plan {
                     Appended::Convolution(plan.append(ConvForward::new(conv, weights))?)
                 }
                 Step::Bias => Appended::Bias(plan.append(BiasForward::new())?),
+                Step::Residual => Appended::Residual(plan.append(BiasForward::residual())?),
                 Step::BatchNorm(mode) => Appended::BatchNorm(plan.append(BatchNormInference::new(mode))?),
                 Step::Activation(mode, params) => {
                     Appended::Activation(plan.append(ActivationForward::new(mode))?, params)
@@ -84,6 +88,7 @@ impl Plan {
             match *step {
                 Appended::Convolution(id) => args.set(id, ConvForwardArgs::new(&operands.weights)),
                 Appended::Bias(id) => args.set(id, BiasForwardArgs::new(&operands.bias)),
+                Appended::Residual(id) => args.set(id, BiasForwardArgs::new(&operands.residual)),
                 Appended::BatchNorm(id) => {
                     let [scale, bias, mean, variance] = &operands.batch_norm;
                     args.set(id, BatchNormInferenceArgs::new(scale, bias, mean, variance, EPSILON))
@@ -98,10 +103,12 @@ impl Plan {
 }
 
 /// Random operands of a chain's operators. A chain has at most one operator of each kind.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Operands<T> {
     weights: Vec<T>,
     bias: Vec<T>,
+    /// As long as the output.
+    residual: Vec<T>,
     /// Scale, bias, mean, variance.
     batch_norm: [Vec<f32>; 4],
 }
@@ -109,11 +116,17 @@ pub(crate) struct Operands<T> {
 impl<T: Scalar> Operands<T> {
     /// Evenly distributed from `low` up to 1 above it; variances from 0 up to 1.
     pub(crate) fn random(chain: &Chain, output: &TensorDescriptor, random: &mut Random, low: f32) -> Self {
-        let mut operands = Operands { weights: Vec::new(), bias: Vec::new(), batch_norm: Default::default() };
+        let mut operands = Operands {
+            weights: Vec::new(),
+            bias: Vec::new(),
+            residual: Vec::new(),
+            batch_norm: Default::default(),
+        };
         for step in &chain.steps {
             match step {
                 Step::Convolution(_, weights) => operands.weights = random.numbers(weights.span(), low),
                 Step::Bias => operands.bias = random.numbers(output.lens()[1], low),
+                Step::Residual => operands.residual = random.numbers(output.span(), low),
                 Step::BatchNorm(mode) => {
                     let count = mode.derive(output).map_or(0, |params| params.element_count());
                     operands.batch_norm = [low, low, low, 0.0].map(|low| random.numbers(count, low));
@@ -122,6 +135,13 @@ impl<T: Scalar> Operands<T> {
             }
         }
         operands
+    }
+}
+
+impl<T: Clone> Operands<T> {
+    /// With another residual, made of this one's.
+    pub(crate) fn with_residual(&self, make: impl Fn(&[T]) -> Vec<T>) -> Self {
+        Operands { residual: make(&self.residual), ..self.clone() }
     }
 }
 

@@ -93,7 +93,7 @@ fn verify_result<T: Scalar>(
     for step in &chain.steps {
         match step {
             Step::Convolution(..) => output.line("Running CPU fwd convolution and/or bias.")?,
-            Step::Bias => {}
+            Step::Bias | Step::Residual => {}
             Step::BatchNorm(mode) => {
                 output.line("Running CPU fwd batch normalization.")?;
                 output.line(match mode {

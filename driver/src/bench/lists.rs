@@ -6,6 +6,7 @@ use fuseplan::{
     TensorDescriptor, TensorLayout,
 };
 
+use super::field::{Half, LAYERS, Layer};
 use super::report::Setting;
 use crate::chain::{Chain, Step};
 use crate::element::Math;
@@ -19,6 +20,8 @@ pub(crate) enum List {
     Na,
     /// Convolution+bias+activation: the 23 of ResNet-50 in MIOpen's tests (GetNetwork1)
     Resnet50,
+    /// The convolutions of twenty known networks with the operators behind them
+    Field,
 }
 
 /// A square convolution: C, H = W, K, filter extent, padding, stride.
@@ -53,6 +56,8 @@ pub(crate) enum Case {
     Cba(Square),
     /// Spatial batch-norm, ReLU.
     Na([usize; 2]),
+    /// A layer of a network.
+    Field(&'static Layer),
 }
 
 impl List {
@@ -62,6 +67,7 @@ impl List {
             List::Cba => CBA.map(Case::Cba).to_vec(),
             List::Na => NA.map(Case::Na).to_vec(),
             List::Resnet50 => RESNET50.map(Case::Cba).to_vec(),
+            List::Field => LAYERS.iter().map(Case::Field).collect(),
         }
     }
 
@@ -71,6 +77,7 @@ impl List {
             List::Cba => "cba",
             List::Na => "na",
             List::Resnet50 => "resnet50",
+            List::Field => "field",
         }
     }
 
@@ -80,6 +87,7 @@ impl List {
             List::Cba => "Convolution + bias + activation",
             List::Na => "Batch-norm + activation",
             List::Resnet50 => "Convolution + bias + activation, the layers of ResNet-50",
+            List::Field => "The convolutions of known networks",
         }
     }
 
@@ -89,17 +97,46 @@ impl List {
             List::Cba => "C-H-W-K-fx-fy-px-py",
             List::Na => "C-H-W",
             List::Resnet50 => "C-H-W-K-fx-fy-px-py, s2: stride 2",
+            List::Field => {
+                "network:C-image-K-taps-pads, s: strides, d: dilations, g: groups, b: bias, r: residual, activation"
+            }
         }
+    }
+
+    /// The names of the list's networks.
+    pub(crate) fn networks(self) -> Vec<&'static str> {
+        let mut names: Vec<_> =
+            self.cases().iter().filter_map(Case::layer).map(|layer| layer.network).collect();
+        names.dedup();
+        names
     }
 }
 
 impl Case {
+    /// The layer of a network that it is, if it is one.
+    pub(crate) fn layer(&self) -> Option<&'static Layer> {
+        match self {
+            Case::Field(layer) => Some(layer),
+            _ => None,
+        }
+    }
+
+    /// Whether it is of a network, or of a half of the networks.
+    pub(crate) fn is_of(&self, network: &str) -> bool {
+        self.layer().is_some_and(|layer| match network {
+            "fit" => layer.half == Half::Fit,
+            "judge" => layer.half == Half::Judge,
+            name => layer.network == name,
+        })
+    }
+
     /// As in MIOpen's charts: `C-H-W-K-fx-fy-px-py`, with a stride other than 1 behind it, or `C-H-W`.
     pub(crate) fn label(&self) -> String {
         match *self {
             Case::Cba([c, h, k, f, p, 1]) => format!("{c}-{h}-{h}-{k}-{f}-{f}-{p}-{p}"),
             Case::Cba([c, h, k, f, p, s]) => format!("{c}-{h}-{h}-{k}-{f}-{f}-{p}-{p}-s{s}"),
             Case::Na([c, h]) => format!("{c}-{h}-{h}"),
+            Case::Field(layer) => layer.label(),
         }
     }
 
@@ -118,6 +155,7 @@ impl Case {
                 let steps = vec![Step::BatchNorm(BatchNormMode::Spatial), relu];
                 Ok(Chain { input: tensor([setting.batch, c, h, h])?, steps, math: setting.math.mode() })
             }
+            Case::Field(layer) => layer.chain(data_type, setting.layout, setting.batch, setting.math.mode()),
         }
     }
 
@@ -129,19 +167,36 @@ impl Case {
                 format!("-F 4 -c {c} -H {h} -W {h} -k {k} -y {f} -x {f} -p {p} -q {p} -u {s} -v {s}")
             }
             Case::Na([c, h]) => format!("-F 2 -M 1 -c {c} -H {h} -W {h}"),
+            Case::Field(layer) => return self.bench(layer, setting),
         };
         let layout = match setting.layout {
             TensorLayout::Nchw => String::new(),
             layout => format!(" -I {layout} -f {layout}"),
         };
-        let DeviceInfo { backend, ordinal, .. } = &setting.device;
-        let device = if *ordinal == 0 { String::new() } else { format!(" --device {ordinal}") };
-        let math = match setting.math {
-            Math::Precise => String::new(),
-            math => format!(" --math {}", math.name()),
-        };
-        format!("{primitive} {shape} -n {}{layout}{math} --backend {backend}{device}", setting.batch)
+        format!("{primitive} {shape} -n {}{layout}{}", setting.batch, place(setting))
     }
+
+    /// A layer with a residual, or behind other layouts, has no command line of MIOpenDriver's.
+    fn bench(&self, layer: &Layer, setting: &Setting) -> String {
+        let (precision, layout) = (setting.precision.data_type(), setting.layout);
+        let batch = layer.batch(setting.batch);
+        format!(
+            "fuseplan bench field --only {} --batch {batch} --dtype {precision} --layout {layout}{}",
+            self.label(),
+            place(setting)
+        )
+    }
+}
+
+/// The flags that say where a configuration runs, and how its products are rounded.
+fn place(setting: &Setting) -> String {
+    let DeviceInfo { backend, ordinal, .. } = &setting.device;
+    let device = if *ordinal == 0 { String::new() } else { format!(" --device {ordinal}") };
+    let math = match setting.math {
+        Math::Precise => String::new(),
+        math => format!(" --math {}", math.name()),
+    };
+    format!("{math} --backend {backend}{device}")
 }
 
 #[cfg(test)]

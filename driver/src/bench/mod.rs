@@ -2,6 +2,7 @@
 //! the device's floor; a table, a chart.
 
 mod chart;
+mod field;
 mod lists;
 mod report;
 mod trial;
@@ -30,7 +31,10 @@ pub(crate) struct Options {
     list: List,
     #[command(flatten)]
     device: DeviceFlags,
-    /// Number of images
+    /// Only the layers of this network, of the field list; fit or judge: of that half of the networks
+    #[arg(long, value_name = "NAME")]
+    network: Option<String>,
+    /// Number of images; autoencoders of the field list are given one
     #[arg(long, value_name = "INT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     batch: u32,
     /// Data type
@@ -87,6 +91,15 @@ fn measure<T: Scalar>(options: &Options, handle: &Handle, output: &Output) -> Re
         device: handle.device_info().clone(),
     };
     let mut cases = options.list.cases();
+    if let Some(network) = &options.network {
+        cases.retain(|case| case.is_of(network));
+        if cases.is_empty() {
+            let networks = options.list.networks();
+            let known =
+                if networks.is_empty() { "only the field list has them".into() } else { networks.join(", ") };
+            return Err(Failure::Usage(format!("--network: no network `{network}`; known: {known}")));
+        }
+    }
     cases.retain(|case| case.label().contains(&options.only));
     if cases.is_empty() {
         let text = format!("--only: no configuration of {} contains `{}`", options.list.name(), options.only);
@@ -159,6 +172,8 @@ mod tests {
             unfused_solvers: Vec::new(),
             fused: 1e-3,
             unfused: 2e-3,
+            layer: None,
+            batch: 64,
             rounds: 3,
             sets: 1,
             floor: None,

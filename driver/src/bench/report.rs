@@ -129,13 +129,42 @@ impl Report {
             _ => ("", ""),
         };
         format!(
-            "\nGeometric mean of the speed-ups: {:.2}\n\n\
+            "{}\nGeometric mean of the speed-ups: {:.2}\n\n\
              Unfused: the same operators as one plan each, one after the other through tensors in between. Times \
              are medians of {fewest} to {most} rounds, fused and unfused in turn{rotated}. Floor: the larger of operations \
              over the device's measured rate{products} and bytes over its measured bandwidth, each byte read or written \
              once; data that stay in the caches can be faster. Verified: {images}, fused and unfused, against {REFERENCE} within 80 epsilon{digits}.{itself}",
+            self.networks(),
             self.mean()
         )
+    }
+
+    /// A table of whole networks: the times of all their layers, those that are alike counted as often as there are.
+    fn networks(&self) -> String {
+        let mut rows: Vec<(String, [f64; 2], Option<f64>)> = Vec::new();
+        for outcome in &self.outcomes {
+            let Some(layer) = outcome.layer else { continue };
+            let count = layer.count as f64;
+            let name = format!("{} ({})", layer.network, layer.half.name());
+            if rows.last().is_none_or(|row| row.0 != name) {
+                rows.push((name, [0.0; 2], Some(0.0)));
+            }
+            let Some((_, times, floor)) = rows.last_mut() else { continue };
+            times[0] += count * outcome.fused;
+            times[1] += count * outcome.unfused;
+            *floor = floor.zip(outcome.floor).map(|(sum, floor)| sum + count * floor);
+        }
+        if rows.is_empty() {
+            return String::new();
+        }
+        let head =
+            "\n| all layers of | fused ms | unfused ms | speed-up | of floor |\n|---|---:|---:|---:|---:|\n";
+        let row = |(name, [fused, unfused], floor): &(String, [f64; 2], Option<f64>)| {
+            let of_floor = floor.map_or("unknown".into(), |floor| format!("{:.0} %", floor / fused * 100.0));
+            let (fused_ms, unfused_ms) = (fused * 1e3, unfused * 1e3);
+            format!("| {name} | {fused_ms:.3} | {unfused_ms:.3} | {:.2} | {of_floor} |\n", unfused / fused)
+        };
+        head.to_owned() + &rows.iter().map(row).collect::<String>()
     }
 
     /// The geometric mean of the speed-ups.
@@ -197,7 +226,11 @@ impl Report {
             "flops": outcome.flops,
             "bytes": outcome.bytes,
             "verified": outcome.passes(),
-            "verified_images": self.setting.batch.min(2),
+            "network": outcome.layer.map(|layer| layer.network),
+            "half": outcome.layer.map(|layer| layer.half.name()),
+            "count": outcome.layer.map(|layer| layer.count),
+            "batch": outcome.batch,
+            "verified_images": outcome.batch.min(2),
             "fused_error": outcome.fused_verdict.error,
             "unfused_error": outcome.unfused_verdict.error,
             "tolerance": outcome.fused_verdict.tolerance,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fuseplan::{CompileOptions, Error, Handle};
 
+use super::field::Layer;
 use super::lists::Case;
 use super::report::Setting;
 use crate::chain::{Chain, Operands, Plan};
@@ -26,6 +27,10 @@ pub(crate) struct Outcome {
     pub(crate) fused: f64,
     /// Seconds of the unfused plans together, a median.
     pub(crate) unfused: f64,
+    /// The layer that it is, of the field list.
+    pub(crate) layer: Option<&'static Layer>,
+    /// Number of images.
+    pub(crate) batch: usize,
     /// How often each was timed.
     pub(crate) rounds: usize,
     /// How many sets of operands took turns.
@@ -95,6 +100,8 @@ pub(crate) fn run<T: Scalar>(
         unfused_solvers,
         fused: measure::median(&times[0]) / sets as f64,
         unfused: measure::median(&times[1]) / sets as f64,
+        layer: case.layer(),
+        batch: samples.batch,
         rounds: times[0].len(),
         sets,
         floor: ceilings.map(|ceilings| Floor::new(problem, &ceilings).seconds()),
@@ -120,7 +127,8 @@ impl<T: Scalar> Samples<T> {
         let mut lens = chain.input.lens().to_vec();
         lens[0] = batch.min(2);
         let sample = Chain { input: chain.input.like(&lens)?, ..chain.clone() };
-        let reference = verify::reference(&sample, &images, operands)?;
+        let operands = operands.with_residual(|residual| self::images(residual, batch));
+        let reference = verify::reference(&sample, &images, &operands)?;
         Ok(Samples { batch, reference, tolerance: verify::tolerance(chain.input.data_type(), chain.math) })
     }
 
@@ -155,7 +163,13 @@ mod tests {
     #[test]
     fn fused_and_unfused_are_verified_in_every_type_and_layout() {
         let handle = Handle::cpu();
-        let small = [Case::Cba([5, 7, 6, 3, 1, 2]), Case::Na([5, 7])];
+        let layer = |line| Case::Field(Box::leak(Layer::parse(line).unwrap().into()));
+        let small = [
+            Case::Cba([5, 7, 6, 3, 1, 2]),
+            Case::Na([5, 7]),
+            layer("net\tfit\t1\t2\t6\t7x5\t8\t3x1\t2x1\t1x0\t1x1\t2\tbn\trelu\tyes"),
+            layer("net\tfit\t1\t3\t3\t4x7x5\t2\t3x3x3\t1x1x1\t0x1x1\t1x1x1\t1\tbias\tsilu\tno"),
+        ];
         for (case, layout) in
             small.iter().flat_map(|case| TensorLayout::of_rank(4).iter().map(move |l| (case, *l)))
         {

@@ -77,10 +77,45 @@ fn convolutions_in_another_type_and_layout_are_objects() {
 }
 
 #[test]
+fn layers_of_a_network_are_run_with_their_residuals_and_counted() {
+    let run =
+        fuseplan("bench field --network resnet18 --only 512-7x7 --batch 3 --seconds 0 --json --backend cpu");
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let objects = run.objects();
+    let (layers, summary) = objects.split_at(objects.len() - 1);
+    let labels: Vec<_> = layers.iter().map(|layer| layer["configuration"].as_str().unwrap()).collect();
+    let same = "resnet18:512-7x7-512-3x3-1x1+b";
+    assert_eq!(labels, [same.to_string(), format!("{same}+relu"), format!("{same}+r+relu")]);
+    for layer in layers {
+        assert_eq!((&layer["network"], &layer["half"]), (&"resnet18".into(), &"judge".into()));
+        assert_eq!(
+            (&layer["count"], &layer["batch"], &layer["verified"]),
+            (&1.into(), &3.into(), &true.into())
+        );
+    }
+    assert_eq!(layers[2]["unfused_solvers"].as_array().unwrap().len(), 4);
+    let again = layers[2]["command"].as_str().unwrap();
+    assert!(
+        again.starts_with("fuseplan bench field --only resnet18:512-7x7-512-3x3-1x1+b+r+relu --batch 3"),
+        "{again}"
+    );
+    assert_eq!(summary[0]["verified"], 3);
+
+    let run =
+        fuseplan("bench field --network mobilenetv3 --only 1x1-24- --batch 2 --seconds 0 --backend cpu");
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stdout.contains("| all layers of |"), "{}", run.stdout);
+    assert!(run.stdout.contains("\n| mobilenetv3 (judge) | "), "{}", run.stdout);
+}
+
+#[test]
 fn nonsense_is_refused() {
     for (line, text) in [
         ("bench", "<LIST>"),
-        ("bench vgg", "[possible values: cba, na, resnet50]"),
+        ("bench vgg", "[possible values: cba, na, resnet50, field]"),
+        ("bench na --network vgg16", "only the field list has them"),
+        ("bench field --network vgg", "no network `vgg`; known: resnet18, resnet50, "),
+        ("bench field --network vgg16 --only g32", "no configuration of field contains `g32`"),
         ("bench na --batch 0", "0 is not in 1.."),
         ("bench na --layout NCDHW", "known: NCHW, NHWC"),
         ("bench na --dtype f64", "possible values: fp32, fp16, bfp16"),
