@@ -1,6 +1,6 @@
 /*
  * Children of a process whose threads create, compile and execute. Each child executes a plan that was compiled before
- * the fork and one that was not. The variable FORKS says how many, else 100.
+ * the fork and one that was not.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -9,7 +9,7 @@
 
 #include "client.h"
 
-enum { THREADS = 4 };
+enum { THREADS = 4, FORKS = 100 };
 
 static volatile int stop;
 
@@ -81,15 +81,13 @@ static void* busy(void* number) {
 }
 
 int main(void) {
-    const char* asked = getenv("FORKS");
-    int forks = asked ? atoi(asked) : 100;
     pthread_t threads[THREADS];
     miopenHandle_t handle;
     made_t known;
     OK(miopenCreate(&handle));
     known = make(handle, 8);
     for (size_t i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, busy, (void*)i) == 0);
-    for (int i = 0; i < forks; i++) {
+    for (int i = 0; i < FORKS; i++) {
         int status;
         pid_t child = fork();
         CHECK(child >= 0);
@@ -105,7 +103,7 @@ int main(void) {
             _exit(0);
         }
         CHECK(waitpid(child, &status, 0) == child);
-        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) FAIL("child %d of %d ended with %#x", i, forks, status);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) FAIL("child %d of %d ended with %#x", i, FORKS, status);
     }
     stop = 1;
     for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
