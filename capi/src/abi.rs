@@ -8,7 +8,8 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::status::{Failure, bad_parm};
+use crate::status::{Failure, bad_parm, miopenStatus_t};
+use crate::table::{Object, Ref};
 
 /// As in the header.
 pub type miopenDataType_t = c_uint;
@@ -207,13 +208,76 @@ pub(crate) fn to_int(value: usize, what: &str) -> Result<c_int, Failure> {
     c_int::try_from(value).map_err(|_| bad_parm(format!("{what} is {value}, which does not fit an int")))
 }
 
-/// The prototype of an exported function as written in Rust: name and parameter types.
+/// The prototype of an exported function as written in Rust, and the function itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Prototype {
     /// The exported name.
     pub name: &'static str,
     /// The types of the parameters, as written.
     pub parameters: &'static [&'static str],
+    /// The names of the parameters.
+    pub names: &'static [&'static str],
+    /// Calls the function with parameters of these bits, 0 for what is not given.
+    ///
+    /// # Safety
+    /// Parameters that are pointers are as the header says.
+    pub call: unsafe fn(&[u64]) -> miopenStatus_t,
+}
+
+/// A parameter's value as bits, for callers that know a function by its prototype only.
+pub(crate) trait FromBits {
+    /// # Safety
+    /// What is a pointer is as the header says.
+    unsafe fn from_bits(bits: u64) -> Self;
+}
+
+macro_rules! from_bits {
+    ($($(<$generic:ident>)? for $type:ty: |$bits:ident| $value:expr;)*) => {$(
+        impl $(<$generic: Copy>)? FromBits for $type {
+            unsafe fn from_bits($bits: u64) -> Self {
+                $value
+            }
+        }
+    )*};
+}
+
+from_bits! {
+    for i32: |bits| bits as i32;
+    for u32: |bits| bits as u32;
+    for u64: |bits| bits;
+    for usize: |bits| bits as usize;
+    for f32: |bits| f32::from_bits(bits as u32);
+    for f64: |bits| f64::from_bits(bits);
+    for Bool: |bits| Bool(bits as u8);
+    for *mut c_void: |bits| std::ptr::with_exposed_provenance_mut(bits as usize);
+    for *const c_void: |bits| std::ptr::with_exposed_provenance(bits as usize);
+    <T> for Out<T>: |bits| Out(std::ptr::with_exposed_provenance_mut(bits as usize));
+}
+
+impl<T> FromBits for In<T> {
+    unsafe fn from_bits(bits: u64) -> Self {
+        In(std::ptr::with_exposed_provenance(bits as usize))
+    }
+}
+
+impl<T: Object> FromBits for Ref<T> {
+    unsafe fn from_bits(bits: u64) -> Self {
+        Ref::from_bits(bits)
+    }
+}
+
+impl FromBits for miopenAllocatorFunction {
+    unsafe fn from_bits(bits: u64) -> Self {
+        // SAFETY: 0, which is none, or a function, as the caller promises.
+        unsafe { std::mem::transmute(bits as usize) }
+    }
+}
+
+impl FromBits for miopenDeallocatorFunction {
+    unsafe fn from_bits(bits: u64) -> Self {
+        // SAFETY: as above.
+        unsafe { std::mem::transmute(bits as usize) }
+    }
 }
 
 /// Exports functions of the C interface. The body is a block that may return early with a
@@ -231,6 +295,14 @@ macro_rules! export {
         pub(crate) const PROTOTYPES: &[$crate::abi::Prototype] = &[$($crate::abi::Prototype {
             name: stringify!($name),
             parameters: &[$(stringify!($type)),*],
+            names: &[$(stringify!($parameter)),*],
+            call: |bits| {
+                let mut bits = bits.iter().copied();
+                let mut next = || bits.next().unwrap_or(0);
+                let _ = &mut next;
+                // SAFETY: as the caller promises.
+                unsafe { $name($(<$type as $crate::abi::FromBits>::from_bits(next())),*) }
+            },
         }),*];
 
         $(

@@ -40,7 +40,7 @@ pub use primitives::convolution::*;
 pub use primitives::immediate::*;
 pub use primitives::tensor::*;
 pub use status::*;
-pub use table::Ref;
+pub use table::{Ref, live};
 pub use tensor::*;
 pub use text::*;
 pub use unimplemented::*;

@@ -178,6 +178,12 @@ pub(crate) fn create<T: Object>(object: T) -> Result<Ref<T>, Failure> {
     Ok(Ref::new(index, generation))
 }
 
+/// How many objects of this kind there are in the process.
+#[allow(private_bounds, reason = "objects are the library's own")]
+pub fn live<T: Object>() -> usize {
+    T::table().len()
+}
+
 /// As many locks as there are likely to be threads that create and destroy at once.
 const SHARDS: usize = 16;
 
@@ -241,6 +247,15 @@ impl<T> Table<T> {
             shard.free.push(slot as u32);
         }
         Some(object)
+    }
+
+    /// How many objects there are.
+    fn len(&self) -> usize {
+        let len = |shard: &RwLock<Shard<T>>| {
+            let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
+            shard.slots.iter().filter(|slot| slot.object.is_some()).count()
+        };
+        self.shards.iter().map(len).sum()
     }
 
     fn place(&self, index: u32) -> (&RwLock<Shard<T>>, usize) {
