@@ -324,6 +324,28 @@ static void threads(void) {
     }
 }
 
+static void* whole_program(void* unused) {
+    fixture_t* f = fixture_make();
+    (void)unused;
+    OK(miopenExecuteFusionPlan(f->handle, f->plan_conv, f->x, f->data[0], f->x, f->data[1], f->args));
+    OK(miopenFusionPlanGetWorkSpaceSize(f->handle, f->homes[0], (size_t*)(void*)f->outs[0], miopenConvolutionFwdAlgoDirect));
+    REFUSED(miopenCreateOpConvForward(f->homes[0], &f->op_conv, f->conv, f->w));
+    REFUSED(miopenCompileFusionPlan(f->handle, f->homes[0]));
+    fixture_end(f);
+    return NULL;
+}
+
+/* As little stack as the documentation asks for, in a process that has not called anything yet. */
+static void small_stacks(void) {
+    pthread_attr_t attributes;
+    pthread_t handle;
+    CHECK(!pthread_attr_init(&attributes));
+    CHECK(!pthread_attr_setstacksize(&attributes, 64 << 10));
+    CHECK(!pthread_create(&handle, &attributes, whole_program, NULL));
+    CHECK(!pthread_join(handle, NULL));
+    CHECK(!pthread_attr_destroy(&attributes));
+}
+
 /* A child may use what its parent made, and neither disturbs the other. */
 static void forks(void) {
     fixture_t* f = fixture_make();
@@ -350,6 +372,7 @@ static void forks(void) {
 
 int main(void) {
     CHECK(!strcmp(fuseplanGetLastErrorString(), ""));
+    small_stacks();
     handles_end_once();
     calls_in_any_order();
     refused_operators();
