@@ -33,6 +33,7 @@ fn case(data_type: DataType, layout: &str, input: Vec<usize>, ops: Vec<OpSpec>) 
         alpha: vec![1.0; ops.len()],
         beta: 0.0,
         epsilon: EXACT_EPSILON,
+        statistics: None,
         in_place: false,
         special: false,
         for_device: false,

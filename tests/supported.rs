@@ -88,6 +88,7 @@ fn every_claim_compiles_and_what_is_not_claimed_does_not() {
                         alpha: vec![1.0; ops.len()],
                         beta: 0.0,
                         epsilon: 1e-5,
+                        statistics: None,
                         in_place: false,
                         special: false,
                         for_device: false,

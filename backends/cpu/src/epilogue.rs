@@ -1,11 +1,10 @@
 //! The operators behind a convolution (or of an element-wise plan), applied in their declared order while
 //! their operand is still in registers or in the first-level cache.
 //!
-//! Per-channel steps that follow one another (scaling by α, bias, spatial batch-norm) fold into one
-//! `x · scale + shift` per channel, computed in f64 once for each execution and rounded to f32 once. With a
-//! bare bias the scale is exactly 1 and the step an exact addition.
+//! Per-channel operators that follow one another (scaling by α, bias, spatial batch-norm) fold into one
+//! [`ChannelStep`] step, by [`Fold`], once for each execution.
 //!
-//! An execution [binds](Epilogue::bind) its arguments and gets [`Steps`]. Their front, one affine step and
+//! An execution [binds](Epilogue::bind) its arguments and gets [`Steps`]. Their front, one such step and
 //! one [`Simple`] activation, is made for registers. What remains is for rows in scratch memory.
 
 use std::ffi::c_void;
@@ -13,6 +12,7 @@ use std::ffi::c_void;
 use fuseplan_api::{ActivationMode, BatchNormMode, Constraint, Op, OpArgs, OpArgsKind, Problem};
 
 use crate::activation::{Activation, Simple};
+use crate::channels::{ChannelStep, Fold};
 use crate::isa::{MAX_LANES, Number, Simd};
 use crate::volume::Volume;
 
@@ -60,24 +60,21 @@ enum Kind {
     Activation(ActivationMode),
 }
 
-/// A step on channel `c`: scale, or scale and shift, in f64.
+/// What is done to each channel.
 #[derive(Clone, Copy)]
 enum Factor {
-    Scale(f64),
+    Scale(f32),
     Bias { data: *const c_void, stride: usize },
-    Normalize { scale: *const f32, bias: *const f32, mean: *const f32, variance: *const f32, epsilon: f64 },
+    Normalize { scale: *const f32, bias: *const f32, mean: *const f32, variance: *const f32, epsilon: f32 },
 }
 
 /// The steps of one execution.
 #[derive(Clone, Copy)]
 pub(crate) struct Steps<'a> {
-    /// One for each channel, and as many again as the widest register tile, so that whole tiles can be
-    /// loaded.
-    pub(crate) scale: *const f32,
-    /// As `scale`.
-    pub(crate) shift: *const f32,
-    /// Follows the scale and shift.
-    pub(crate) simple: Simple,
+    /// The first step.
+    channels: ChannelStep,
+    /// Follows it.
+    simple: Simple,
     /// What remains after that.
     rest: [Step; 2 * MAX_OPS + 2],
     len: usize,
@@ -89,10 +86,7 @@ unsafe impl Sync for Steps<'_> {}
 
 #[derive(Clone, Copy)]
 enum Step {
-    Affine {
-        scale: *const f32,
-        shift: *const f32,
-    },
+    Channel(ChannelStep),
     Normalize {
         scale: *const f32,
         bias: *const f32,
@@ -183,7 +177,9 @@ impl Epilogue {
 
     /// Floats of scratch that [`Epilogue::bind`] needs.
     pub(crate) fn table_len(&self) -> usize {
-        2 * (self.ops.len() + 2) * self.table_stride()
+        // A bias folds into the step that it follows.
+        let steps = 1 + self.ops.iter().filter(|op| !matches!(op, Kind::Bias { .. })).count();
+        steps * ChannelStep::TABLES * self.table_stride()
     }
 
     fn table_stride(&self) -> usize {
@@ -201,6 +197,7 @@ impl Epilogue {
             tables: tables.as_mut_ptr(),
             factors: [Factor::Scale(1.0); 2 * MAX_OPS + 2],
             pending: 0,
+            normalizes: false,
             list: [Step::Prior { beta: 0.0 }; 2 * MAX_OPS + 2],
             len: 0,
         };
@@ -210,7 +207,7 @@ impl Epilogue {
         // SAFETY: the caller's.
         unsafe {
             if !matches!(self.ops.first(), Some(Kind::Bias { .. } | Kind::Spatial)) {
-                // The front always begins with an affine step.
+                // The front always begins with a step on channels.
                 binder.flush();
             }
             for (kind, args) in self.ops.iter().zip(&args[self.first..]) {
@@ -231,6 +228,8 @@ struct Binder<'a> {
     tables: *mut f32,
     factors: [Factor; 2 * MAX_OPS + 2],
     pending: usize,
+    /// Whether one of those pending is a batch-norm.
+    normalizes: bool,
     list: [Step; 2 * MAX_OPS + 2],
     len: usize,
 }
@@ -248,7 +247,7 @@ impl<'a> Binder<'a> {
 
     fn scale(&mut self, alpha: f32) {
         if alpha != 1.0 {
-            self.fold(Factor::Scale(alpha.into()));
+            self.fold(Factor::Scale(alpha));
         }
     }
 
@@ -261,7 +260,12 @@ impl<'a> Binder<'a> {
                 return self.scale(args.alpha);
             }
             (Kind::Spatial, &OpArgsKind::BatchNormInference { scale, bias, mean, variance, epsilon }) => {
-                self.fold(Factor::Normalize { scale, bias, mean, variance, epsilon });
+                if self.normalizes {
+                    // SAFETY: the caller's.
+                    unsafe { self.flush() };
+                }
+                self.normalizes = true;
+                self.fold(Factor::Normalize { scale, bias, mean, variance, epsilon: epsilon as f32 });
                 return self.scale(args.alpha);
             }
             (&Kind::Residual { surface }, &OpArgsKind::BiasForward { bias }) => {
@@ -282,7 +286,7 @@ impl<'a> Binder<'a> {
         self.scale(args.alpha);
     }
 
-    /// Turns pending factors into a table of scales and shifts. The first step is always one.
+    /// Turns pending factors into a step. The first step is always one.
     ///
     /// # Safety
     /// As [`Epilogue::bind`].
@@ -291,29 +295,27 @@ impl<'a> Binder<'a> {
             return;
         }
         let (channels, stride) = (self.epilogue.channels, self.epilogue.table_stride());
-        let (scale, shift) = (self.tables, self.tables.wrapping_add(stride));
-        self.tables = self.tables.wrapping_add(2 * stride);
+        let step = ChannelStep::at(self.tables, stride, self.normalizes);
+        let mut before = 1.0;
         for c in 0..stride {
-            let (mut a, mut b) = (1.0f64, 0.0f64);
+            let mut fold = Fold::IDENTITY;
             for factor in self.factors[..self.pending].iter().filter(|_| c < channels) {
                 // SAFETY: parameters have one value for each channel.
-                let (by, plus) = unsafe { factor.of_channel(c, self.epilogue.data_type) };
-                (a, b) = (a * by, b * by + plus);
+                unsafe { factor.apply(c, self.epilogue.data_type, &mut fold) }
             }
-            // SAFETY: there is a table for each of the operators and one more, of `2 * stride` floats.
-            unsafe {
-                scale.add(c).write(a as f32);
-                shift.add(c).write(b as f32);
+            if c == 0 {
+                before = fold.before;
             }
+            // SAFETY: there are tables of `stride` floats for each step.
+            unsafe { step.write(c, &fold) }
         }
-        self.pending = 0;
-        self.push(Step::Affine { scale, shift });
+        self.tables = self.tables.wrapping_add(ChannelStep::TABLES * stride);
+        (self.pending, self.normalizes) = (0, false);
+        self.push(Step::Channel(ChannelStep { before, ..step }));
     }
 
     fn finish(self) -> Steps<'a> {
-        let Step::Affine { scale, shift } = self.list[0] else {
-            unreachable!("the first step is an affine one")
-        };
+        let Step::Channel(channels) = self.list[0] else { unreachable!("the first step is one on channels") };
         let simple = match self.list[1] {
             Step::Activation(activation) if self.len > 1 => activation.simple(),
             _ => None,
@@ -322,30 +324,26 @@ impl<'a> Binder<'a> {
         let mut rest = [Step::Prior { beta: 0.0 }; 2 * MAX_OPS + 2];
         let len = self.len - skipped;
         rest[..len].copy_from_slice(&self.list[skipped..self.len]);
-        Steps { scale, shift, simple: simple.unwrap_or(Simple::Identity), rest, len, epilogue: self.epilogue }
+        Steps { channels, simple: simple.unwrap_or(Simple::Identity), rest, len, epilogue: self.epilogue }
     }
 }
 
 impl Factor {
-    /// Scale and shift of channel `c`.
+    /// Does it to channel `c`.
     ///
     /// # Safety
     /// The parameters have a value for `c`.
-    unsafe fn of_channel(&self, c: usize, data_type: fuseplan_api::DataType) -> (f64, f64) {
+    unsafe fn apply(&self, c: usize, data_type: fuseplan_api::DataType, fold: &mut Fold) {
         // SAFETY: the caller's.
         unsafe {
             match *self {
-                Factor::Scale(alpha) => (alpha, 0.0),
-                Factor::Bias { data, stride } => {
-                    let value = crate::element::with_value_type!(data_type, T => {
-                        (*data.cast::<T>().add(c * stride)).widen()
-                    });
-                    (1.0, value.into())
-                }
+                Factor::Scale(alpha) => fold.multiply(alpha),
+                Factor::Bias { data, stride } => fold.add(crate::element::with_value_type!(data_type, T => {
+                    (*data.cast::<T>().add(c * stride)).widen()
+                })),
                 Factor::Normalize { scale, bias, mean, variance, epsilon } => {
-                    let at = |p: *const f32| f64::from(*p.add(c));
-                    let by = at(scale) / (at(variance) + epsilon).sqrt();
-                    (by, at(bias) - by * at(mean))
+                    let at = |p: *const f32| *p.add(c);
+                    fold.normalize(at(scale), at(bias), at(mean), at(variance), epsilon);
                 }
             }
         }
@@ -358,16 +356,25 @@ impl Steps<'_> {
         self.len == 0
     }
 
-    /// Applies the front to rows of V vectors of channel lanes, whose values for `scale` and `shift` are
-    /// given. The activation is looked at once for all of them.
+    /// Applies the front to rows of V vectors of channel lanes; `table` loads these channels' part of a table, which
+    /// has whole vectors for the widest register tile. The activation is looked at once for all of them.
     #[inline(always)]
     pub(crate) fn front<S: Simd, const R: usize, const V: usize>(
         &self,
         s: S,
         sums: &mut [[S::V; V]; R],
-        scale: [S::V; V],
-        shift: [S::V; V],
+        table: impl Fn(*const f32) -> [S::V; V],
     ) {
+        let ChannelStep { before, offset, scale, shift } = self.channels;
+        if !offset.is_null() {
+            let (before, offset) = (s.splat(before), table(offset));
+            for row in sums.iter_mut() {
+                for v in 0..V {
+                    row[v] = s.fma(row[v], before, offset[v]);
+                }
+            }
+        }
+        let (scale, shift) = (table(scale), table(shift));
         macro_rules! each {
             ($simple:expr) => {
                 for row in sums.iter_mut() {
@@ -406,18 +413,13 @@ impl Steps<'_> {
             unsafe {
                 match *step {
                     Step::Activation(activation) => activation.apply(s, row, vectors),
-                    Step::Affine { scale, shift } if lanes == Lanes::Channels => {
-                        let (scale, shift) = (scale.add(place.channel), shift.add(place.channel));
+                    Step::Channel(step) => {
                         for at in (0..len).step_by(S::LANES) {
-                            let x = s.load(row.add(at));
-                            s.store(row.add(at), s.fma(x, s.load(scale.add(at)), s.load(shift.add(at))));
-                        }
-                    }
-                    Step::Affine { scale, shift } => {
-                        let (scale, shift) =
-                            (s.splat(*scale.add(place.channel)), s.splat(*shift.add(place.channel)));
-                        for at in (0..len).step_by(S::LANES) {
-                            s.store(row.add(at), s.fma(s.load(row.add(at)), scale, shift));
+                            let table = |p: *const f32| match lanes {
+                                Lanes::Channels => s.load(p.add(place.channel + at)),
+                                Lanes::Width => s.splat(*p.add(place.channel)),
+                            };
+                            s.store(row.add(at), step.apply(s, s.load(row.add(at)), table));
                         }
                     }
                     Step::Residual { data, surface } => {

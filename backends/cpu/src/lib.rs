@@ -3,6 +3,7 @@
 mod activation;
 mod arena;
 mod ceilings;
+mod channels;
 mod constraint;
 mod device;
 mod direct;

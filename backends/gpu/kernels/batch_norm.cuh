@@ -215,8 +215,9 @@ template <int V> DEVICE void forward(const Args& args, const Walk& walk, int par
     if (saved_inv_std) saved_inv_std[group] = (float)inv_std;
     if (running_mean) running_mean[group] = (float)((1.0 - f) * running_mean[group] + f * mean);
     if (running_variance) running_variance[group] = (float)((1.0 - f) * running_variance[group] + f * unbiased);
-    lines[t] = {(float)mean, (float)(operand<const float>(args, 0)[group] * inv_std),
-                operand<const float>(args, 1)[group]};
+    // What the mean loses as f32 is not little beside a small deviation; the bias has it.
+    const double factor = operand<const float>(args, 0)[group] * inv_std, lost = mean - (float)mean;
+    lines[t] = {(float)mean, (float)factor, (float)(operand<const float>(args, 1)[group] - lost * factor)};
   });
   __syncthreads();
   if (!walk.active) return;

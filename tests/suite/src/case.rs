@@ -24,6 +24,8 @@ pub struct Case {
     pub beta: f32,
     /// Of every batch-norm.
     pub epsilon: f64,
+    /// What the values at the first batch-norm are like, in the bound tier; near 0 and about 1 apart where it is `None`.
+    pub statistics: Option<Statistics>,
     /// Whether the output is written over the input.
     pub in_place: bool,
     /// Whether the case is in the special tier too.
@@ -32,6 +34,16 @@ pub struct Case {
     pub for_device: bool,
     /// `None` for plans that must be computed.
     pub refused: Option<Refused>,
+}
+
+/// Where the values at the first batch-norm of a case lie, as do the means that it is given.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Statistics {
+    /// About where, in units of a filter's sum behind a convolution.
+    pub mean: f64,
+    /// How far apart, about. With 0 they are the mean and its neighbours among the integers, and all variances are 0.
+    pub deviation: f64,
 }
 
 /// An operator.

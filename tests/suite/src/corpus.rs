@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use fuseplan::DataType;
 use serde::Deserialize;
 
-use crate::case::{self, Case, OpSpec, Refused};
+use crate::case::{self, Case, OpSpec, Refused, Statistics};
 use crate::layout::Layout;
 
 /// A file of the corpus.
@@ -37,6 +37,7 @@ struct Entry {
     beta: f32,
     #[serde(default = "epsilon")]
     epsilon: f64,
+    statistics: Option<Statistics>,
     #[serde(default)]
     in_place: bool,
     #[serde(default)]
@@ -113,6 +114,7 @@ impl Entry {
                         alpha,
                         beta: self.beta,
                         epsilon: self.epsilon,
+                        statistics: self.statistics,
                         in_place: self.in_place,
                         special: self.special,
                         for_device: self.for_device,

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use fuseplan::DataType;
 
-use crate::case::{Case, OperandSpec, Role};
+use crate::case::{Case, OpSpec, OperandSpec, Role, Statistics};
 use crate::number::round;
 use crate::oracle::Operands;
 
@@ -40,7 +40,39 @@ pub fn operands(case: &Case, tier: Tier, seed: u64) -> Operands {
     let input: Vec<f64> = input.into_iter().map(|value| round(value, case.data_type)).collect();
     let ops = case.operands().iter().map(|specs| op(specs, tier, &mut random)).collect();
     let prior = tensor(&case.output_lens(), &mut random);
-    Operands { input, ops, prior }
+    let mut operands = Operands { input, ops, prior };
+    if let (Tier::Bound, Some(statistics)) = (tier, case.statistics) {
+        place(case, statistics, &mut operands, &mut random);
+    }
+    operands
+}
+
+/// Gives the first batch-norm of a case values with these statistics: input near the mean, filters of small integers,
+/// so that f32 sums of integers are exact, and parameters that are theirs.
+fn place(case: &Case, Statistics { mean, deviation }: Statistics, operands: &mut Operands, random: &mut Rng) {
+    let whole = case.conv().is_some() || deviation == 0.0;
+    let apart = if deviation == 0.0 { 1 } else { 4 };
+    for value in &mut operands.input {
+        let offset = if whole { f64::from(random.i32(-apart..=apart)) } else { deviation * 2.0 * *value };
+        *value = round(mean + offset, case.data_type);
+    }
+    let mut means = vec![mean];
+    if let Some(conv) = case.conv() {
+        let weights = &mut operands.ops[0][0];
+        weights.iter_mut().for_each(|weight| *weight = f64::from(random.i32(-2..=2)));
+        let filters = weights.chunks(weights.len() / conv.filters);
+        means = filters.map(|filter| mean * filter.iter().sum::<f64>()).collect();
+    }
+    let norm = case.ops.iter().position(|op| matches!(op, OpSpec::BatchNorm(_)));
+    let Some([_, _, mean, variance]) = norm.map(|at| operands.ops[at].as_mut_slice()) else {
+        assert!(case.is_training(), "{} has statistics but no batch-norm", case.id);
+        return;
+    };
+    let each = mean.len().div_ceil(means.len());
+    for (i, (mean, variance)) in mean.iter_mut().zip(variance).enumerate() {
+        *mean = round(means[i / each] + deviation * *mean, DataType::Float);
+        *variance = round(*variance * deviation * deviation, DataType::Float);
+    }
 }
 
 fn op(specs: &[OperandSpec], tier: Tier, random: &mut Rng) -> Vec<Vec<f64>> {

@@ -54,6 +54,7 @@ pub fn case(seed: u64, number: usize) -> Case {
             alpha: alpha.collect(),
             beta: if random.u8(..8) == 0 { 0.5 } else { 0.0 },
             epsilon: 1e-5,
+            statistics: None,
             in_place: false,
             special: false,
             for_device: random.bool(),

@@ -33,7 +33,7 @@ pub(super) struct Tile<'a> {
     pub(super) w_tap: [usize; 2],
     /// Products at each tap, whose weights and inputs follow one another.
     pub(super) depth: usize,
-    /// The front of the epilogue is applied to the sums, with these channels' scales and shifts.
+    /// The front of the epilogue is applied to the sums, with these channels' values.
     pub(super) steps: &'a Steps<'a>,
     pub(super) channel: usize,
     /// Lanes of the last vector that are stored.
@@ -144,8 +144,7 @@ unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>, mut
     unsafe {
         let table =
             |p: *const f32| -> [S::V; V] { std::array::from_fn(|v| s.load(p.add(t.channel + v * S::LANES))) };
-        let (scale, shift) = (table(t.steps.scale), table(t.steps.shift));
-        t.steps.front(s, &mut acc, scale, shift);
+        t.steps.front(s, &mut acc, table);
         for (r, acc) in acc.iter().enumerate() {
             let y = t.y.add(r * t.y_pixel);
             for (v, &value) in acc.iter().enumerate() {

@@ -8,7 +8,11 @@ use fuseplan_api::{BatchNormMode, Op, OpArgs, OpArgsKind, Problem, RunArgs};
 use super::Stage;
 use super::grid::{BLOCK, Grid, Parameters, Run};
 use crate::activation::{Activation, Simple};
+use crate::channels::Fold;
 use crate::isa::{Kernel, Number, Simd};
+
+/// Floats of a stage's folded parameters: three lists.
+const FOLDED: usize = 3 * BLOCK;
 
 /// An item with scratch for it.
 pub(super) struct Item<'a, T> {
@@ -22,17 +26,18 @@ pub(super) struct Item<'a, T> {
     element: PhantomData<T>,
 }
 
-/// What a pass multiplies by and adds before the activation.
+/// What a pass does before the activation.
 #[derive(Clone, Copy)]
 enum Affine<'a> {
     /// The same for all elements.
-    One(f32, f32),
-    /// One of each for each element.
-    Each(&'a [f32], &'a [f32]),
+    One(Fold),
+    /// A scale and a shift for each element.
+    Each([&'a [f32]; 2]),
+    /// A scale, a shift and an offset for each element, and what is multiplied before the offset is added.
+    Normalize([&'a [f32]; 3], f32),
 }
 
-/// Leaves every number as it is: adding +0 would change the sign of −0.
-const IDENTITY: Affine<'static> = Affine::One(1.0, -0.0);
+const IDENTITY: Affine<'static> = Affine::One(Fold::IDENTITY);
 
 /// What a pass does behind the activation: `y = alpha · activation + beta · y_prior`.
 #[derive(Clone, Copy)]
@@ -44,9 +49,9 @@ struct Blend {
 const NO_BLEND: Blend = Blend { alpha: 1.0, beta: 0.0 };
 
 impl<'a, T: Number> Item<'a, T> {
-    /// Floats of scratch: a block, two lists on the way to folded parameters, two lists for each stage.
+    /// Floats of scratch: a block, two lists on the way to folded parameters, a stage's lists of them.
     pub(super) fn scratch(stages: &[Stage]) -> usize {
-        BLOCK * (3 + 2 * stages.len())
+        BLOCK * 3 + FOLDED * stages.len()
     }
 
     pub(super) fn new(
@@ -60,16 +65,16 @@ impl<'a, T: Number> Item<'a, T> {
         Item { problem, grid, stages, args, rows, columns, scratch, element: PhantomData }
     }
 
-    /// The scale and shift that `ops` amount to, for each row or column of this item.
+    /// The scale, shift and offset that `ops` amount to, as of [`Fold`], for each row or column of this item.
     #[inline(always)]
     fn fold<S: Simd>(&self, s: S, ops: Range<usize>, folded: &mut [f32], lists: &mut [f32]) {
-        let (scale, shift) = folded.split_at_mut(BLOCK);
+        let (scale, rest) = folded.split_at_mut(BLOCK);
+        let (shift, offset) = rest.split_at_mut(BLOCK);
         let (first, second) = lists.split_at_mut(BLOCK);
         let entries = self.grid.parameters(&self.rows, &self.columns);
         let padded = entries.total().next_multiple_of(S::LANES);
-        let Affine::One(one, zero) = IDENTITY else { return };
-        scale[..padded].fill(one);
-        shift[..padded].fill(zero);
+        scale[..padded].fill(Fold::IDENTITY.scale);
+        shift[..padded].fill(Fold::IDENTITY.shift);
         macro_rules! each {
             (|$($name:ident = $list:ident),*| $($target:ident = $value:expr),*) => {
                 for at in (0..padded).step_by(S::LANES) {
@@ -106,12 +111,11 @@ impl<'a, T: Number> Item<'a, T> {
                     let epsilon = s.splat(*epsilon as f32);
                     gather!(gamma, first);
                     gather!(variance, second);
-                    each!(|g = first, v = second| first = s.div(g, s.sqrt(s.add(v, epsilon))));
+                    each!(|g = first, v = second| scale = s.div(g, s.sqrt(s.add(v, epsilon))));
                     gather!(mean, second);
-                    each!(|a = scale, t = shift, k = first, m = second|
-                        scale = s.mul(a, k), shift = s.mul(s.sub(t, m), k));
-                    gather!(bias, second);
-                    each!(|t = shift, b = second| shift = s.add(t, b));
+                    each!(|t = shift, m = second| offset = s.sub(t, m));
+                    gather!(bias, first);
+                    each!(|b = first| shift = b);
                 }
                 // PASTHRU
                 _ => {}
@@ -123,14 +127,29 @@ impl<'a, T: Number> Item<'a, T> {
 
     /// The folded parameters of a stage for some columns of a row.
     #[inline(always)]
-    fn affine<'f>(&self, folded: &'f [f32], row: usize, columns: &Range<usize>) -> Affine<'f> {
-        let (scale, shift) = folded.split_at(BLOCK);
+    fn affine<'f>(
+        &self,
+        ops: &Range<usize>,
+        folded: &'f [f32],
+        row: usize,
+        columns: &Range<usize>,
+    ) -> Affine<'f> {
+        let list = |i: usize| &folded[i * BLOCK..(i + 1) * BLOCK];
+        let norm = ops.clone().find(|&op| matches!(self.problem.ops[op], Op::BatchNormInference { .. }));
+        let before = norm.map(|norm| self.args.ops[ops.start..norm].iter().map(|op| op.alpha).product());
         if self.grid.per_row() {
             let at = row - self.rows.start;
-            Affine::One(scale[at], shift[at])
-        } else {
-            let at = columns.start - self.columns.start..columns.end - self.columns.start;
-            Affine::Each(&scale[at.clone()], &shift[at])
+            let fold = Fold { scale: list(0)[at], shift: list(1)[at], ..Fold::IDENTITY };
+            return Affine::One(match before {
+                Some(before) => Fold { before, offset: list(2)[at], ..fold },
+                None => fold,
+            });
+        }
+        let at = columns.start - self.columns.start..columns.end - self.columns.start;
+        let list = |i: usize| &list(i)[at.clone()];
+        match before {
+            Some(before) => Affine::Normalize([list(0), list(1), list(2)], before),
+            None => Affine::Each([list(0), list(1)]),
         }
     }
 
@@ -153,13 +172,17 @@ impl<T: Number> Kernel for Item<'_, T> {
         let scratch = std::mem::take(&mut self.scratch);
         let (block, rest) = scratch.split_at_mut(BLOCK);
         let (lists, folded) = rest.split_at_mut(2 * BLOCK);
-        for (stage, folded) in self.stages.iter().zip(folded.chunks_exact_mut(2 * BLOCK)) {
+        for (stage, folded) in self.stages.iter().zip(folded.chunks_exact_mut(FOLDED)) {
             if let Stage::Affine(ops) = stage {
                 self.fold(s, ops.clone(), folded, lists);
             }
         }
         // A simple activation at the end is applied on the way out.
         let beta = self.args.ops.last().map_or(0.0, |last| last.beta);
+        let first_ops = match self.stages.first() {
+            Some(Stage::Affine(ops)) => ops.clone(),
+            _ => 0..0,
+        };
         let (mut last, mut blend) = (Simple::Identity, Blend { alpha: 1.0, beta });
         let mut between = &self.stages[1..];
         if let [rest @ .., Stage::Activation(op)] = between
@@ -173,7 +196,7 @@ impl<T: Number> Kernel for Item<'_, T> {
                 let columns = from..self.columns.end.min(from + BLOCK);
                 let elements = self.grid.elements(row, &columns);
                 let n = elements.len();
-                let first = self.affine(folded, row, &columns);
+                let first = self.affine(&first_ops, folded, row, &columns);
                 // SAFETY: the elements lie within input and output.
                 let (x, y) = unsafe { (input.add(elements.start), output.add(elements.start)) };
                 if between.is_empty() {
@@ -186,7 +209,7 @@ impl<T: Number> Kernel for Item<'_, T> {
                 unsafe { pass(s, x, block, n, first, Simple::Identity, NO_BLEND) };
                 for (i, stage) in between.iter().enumerate() {
                     // SAFETY: as above; the block has whole vectors.
-                    unsafe { self.stage(s, stage, block, &folded[2 * BLOCK * (i + 1)..], row, &columns) };
+                    unsafe { self.stage(s, stage, block, &folded[FOLDED * (i + 1)..], row, &columns) };
                 }
                 // SAFETY: as above.
                 unsafe { pass(s, block, y, n, IDENTITY, last, blend) };
@@ -213,8 +236,8 @@ impl<T: Number> Item<'_, T> {
         let elements = self.grid.elements(row, columns);
         let n = elements.len();
         match stage {
-            Stage::Affine(_) => {
-                let affine = self.affine(&folded[..2 * BLOCK], row, columns);
+            Stage::Affine(ops) => {
+                let affine = self.affine(ops, folded, row, columns);
                 // SAFETY: as of this function.
                 unsafe { pass(s, block.cast_const(), block, n, affine, Simple::Identity, NO_BLEND) }
             }
@@ -238,7 +261,7 @@ impl<T: Number> Item<'_, T> {
                 unsafe { self.activation(*op).apply(s, block, n.div_ceil(S::LANES)) };
                 let alpha = self.args.ops[*op].alpha;
                 if alpha != 1.0 {
-                    let affine = Affine::One(alpha, -0.0);
+                    let affine = Affine::One(Fold { scale: alpha, ..Fold::IDENTITY });
                     // SAFETY: as of this function.
                     unsafe { pass(s, block.cast_const(), block, n, affine, Simple::Identity, NO_BLEND) }
                 }
@@ -297,11 +320,11 @@ macro_rules! vectors {
 }
 use vectors;
 
-/// `y = alpha · last(x · scale + shift) + beta · y` for `n` elements.
+/// `y = alpha · last((x · before + offset) · scale + shift) + beta · y` for `n` elements.
 ///
 /// # Safety
 /// `x` is readable and `y` writable for `n` elements, and `y` readable where beta is not 0; `x` is `y` or
-/// does not overlap it; there are `n` scales and shifts.
+/// does not overlap it; the lists have `n` elements.
 #[inline(always)]
 unsafe fn pass<S: Simd, X: Number, Y: Number>(
     s: S,
@@ -314,13 +337,12 @@ unsafe fn pass<S: Simd, X: Number, Y: Number>(
 ) {
     let (alpha, zero_beta, beta) = (s.splat(alpha), beta == 0.0, s.splat(beta));
     macro_rules! each {
-        (|$at:ident, $count:ident| $parameters:expr, $last:expr) => {
+        (|$x:ident, $at:ident, $count:ident| $affine:expr, $last:expr) => {
             vectors!(S, n, |$at, $count| {
                 // SAFETY: as of this function.
                 unsafe {
-                    let (scale, shift) = $parameters;
-                    let value = s.fma(load(s, x.add($at), $count), scale, shift);
-                    let mut value = s.mul(alpha, $last.apply(s, value));
+                    let $x = load(s, x.add($at), $count);
+                    let mut value = s.mul(alpha, $last.apply(s, $affine));
                     if !zero_beta {
                         value = s.fma(beta, load(s, y.add($at).cast_const(), $count), value);
                     }
@@ -332,13 +354,27 @@ unsafe fn pass<S: Simd, X: Number, Y: Number>(
     macro_rules! with_affine {
         ($last:expr) => {
             match affine {
-                Affine::One(scale, shift) => {
-                    let parameters = (s.splat(scale), s.splat(shift));
-                    each!(|at, count| parameters, $last);
+                Affine::One(Fold { before, offset, scale, shift }) => {
+                    let [before, offset, scale, shift] = [before, offset, scale, shift].map(|v| s.splat(v));
+                    each!(|x, at, count| s.fma(s.fma(x, before, offset), scale, shift), $last);
                 }
-                Affine::Each(scale, shift) => {
-                    let (scale, shift) = (scale.as_ptr(), shift.as_ptr());
-                    each!(|at, count| (load(s, scale.add(at), count), load(s, shift.add(at), count)), $last);
+                Affine::Each(lists) => {
+                    let [scale, shift] = lists.map(|list| list.as_ptr());
+                    each!(
+                        |x, at, count| s.fma(x, load(s, scale.add(at), count), load(s, shift.add(at), count)),
+                        $last
+                    );
+                }
+                Affine::Normalize(lists, before) => {
+                    let ([scale, shift, offset], before) = (lists.map(|list| list.as_ptr()), s.splat(before));
+                    each!(
+                        |x, at, count| s.fma(
+                            s.fma(x, before, load(s, offset.add(at), count)),
+                            load(s, scale.add(at), count),
+                            load(s, shift.add(at), count)
+                        ),
+                        $last
+                    );
                 }
             }
         };

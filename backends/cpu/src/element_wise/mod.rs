@@ -1,10 +1,10 @@
 //! Plans without a convolution, in one pass over packed tensors.
 //!
 //! The elements are seen as rows in memory (see [`Grid`]) and cut into items that threads take. Steps that
-//! are affine in each channel (bias, batch-norm, alpha) and follow one another are folded into one
-//! multiply-add, once for each item. A chain of one of these and a simple activation runs in registers; any
-//! other passes block by block through the first-level cache. Arithmetic is f32, rounded once at the end,
-//! and no element's result depends on how the elements are cut.
+//! are affine in each channel or place (bias, batch-norm, alpha) and follow one another are folded into one, by
+//! the rules of [`Fold`](crate::channels::Fold), once for each item. A chain of one of these and a simple activation
+//! runs in registers; any other passes block by block through the first-level cache. Arithmetic is f32, rounded once
+//! at the end, and no element's result depends on how the elements are cut.
 
 mod grid;
 mod kernel;
@@ -42,8 +42,8 @@ pub(crate) static ELEMENT_WISE: CpuSolver = CpuSolver {
 /// A part of the chain. The first is always affine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
-    /// Operators that amount to one multiply-add for each element, with parameters of its channel or
-    /// place; none of them is the identity.
+    /// Operators with parameters of an element's channel or place, at most one of them a batch-norm; none of them is
+    /// the identity.
     Affine(Range<usize>),
     /// A bias with one value an element.
     Residual(usize),
@@ -53,6 +53,7 @@ enum Stage {
 
 fn stages(ops: &[Op]) -> Vec<Stage> {
     let mut stages = vec![Stage::Affine(0..0)];
+    let is_norm = |op: &Op| matches!(op, Op::BatchNormInference { .. });
     for (i, op) in ops.iter().enumerate() {
         match op {
             Op::ActivationForward { mode } if *mode != ActivationMode::Pasthru => {
@@ -60,7 +61,7 @@ fn stages(ops: &[Op]) -> Vec<Stage> {
             }
             _ if op.is_residual() => stages.push(Stage::Residual(i)),
             _ => match stages.last_mut() {
-                Some(Stage::Affine(range)) => {
+                Some(Stage::Affine(range)) if !(is_norm(op) && ops[range.clone()].iter().any(is_norm)) => {
                     let first = if *range == (0..0) { i } else { range.start };
                     *range = first..i + 1;
                 }
@@ -149,5 +150,6 @@ mod tests {
         use Stage::*;
         assert_eq!(stages(&chain), [Affine(0..3), Activation(3), Residual(4), Affine(5..7)]);
         assert_eq!(stages(&chain[3..4]), [Affine(0..0), Activation(0)]);
+        assert_eq!(stages(&[bias(), batch_norm(), bias(), batch_norm()]), [Affine(0..3), Affine(3..4)]);
     }
 }

@@ -59,8 +59,13 @@ pub(super) fn forward(conv: &ConvSpec, x: &Field, weights: &[f64], u: f64, produ
     let n = (per_group * taps.iter().product::<usize>() + 2) as f64;
     let gamma = n * u / (1.0 - n * u);
     let underflow = if u == 0.0 { 0.0 } else { n * f64::from(f32::MIN_POSITIVE) };
-    let error = reach.iter().map(|size| (gamma + product) * size + underflow).collect();
-    Field { lens, value, error, reach, grid: x.grid * super::grid(weights).min(f64::MAX) }
+    let grid = x.grid * super::grid(weights).min(f64::MAX);
+    // Multiples of a power of two that are none of them too large for f32, nor too small.
+    let least = f64::from(f32::MIN_POSITIVE);
+    let is_exact = |size: f64| product == 0.0 && grid >= least && size <= grid / super::F32_ROUNDOFF;
+    let bound = |&size: &f64| if is_exact(size) { 0.0 } else { (gamma + product) * size + underflow };
+    let error = reach.iter().map(bound).collect();
+    Field { lens, value, error, reach, grid }
 }
 
 /// Every index of a box, the last dimension fastest.

@@ -3,9 +3,11 @@
 //! Written from the formulas, with nothing in common with any backend. Every element carries three numbers
 //! through the chain: its value, a bound of the error that a kernel may have made so far when it computes
 //! in f32 with any order of sums, and the magnitude of the terms that it is the sum of. With unit roundoff
-//! u: a convolution of n products adds γₙ·Σ|x||w|, γₙ = n·u / (1 − n·u); an affine operator adds a few u of
-//! the magnitude, which also covers factors folded into weights; an activation maps the interval, and adds
-//! 4 units in the last place of f32 where it is transcendental. With u = 0 every bound is 0: the exact tier.
+//! u: a convolution of n products adds γₙ·Σ|x||w|, γₙ = n·u / (1 − n·u), or nothing where every sum in any order is
+//! one that f32 holds; an affine operator adds a few u of the magnitude, which also covers factors folded into weights;
+//! a batch-norm is `(x − mean) · k + bias` with k in f32, so it adds a few u of that product and of the bias, but
+//! none of the mean; an activation maps the interval, and adds 4 units in the last place of f32 where it is
+//! transcendental. With u = 0 every bound is 0: the exact tier.
 
 mod activation;
 mod convolution;
@@ -45,7 +47,7 @@ pub struct Field {
     pub value: Vec<f64>,
     /// How far a kernel may be off before it rounds to the result's type.
     pub error: Vec<f64>,
-    /// Sum of the magnitudes of the terms since the last operator that was not affine.
+    /// Sum of the magnitudes of the terms since the last batch-norm or operator that was not affine.
     reach: Vec<f64>,
     /// A power of two of which every intermediate is a multiple.
     grid: f64,
@@ -125,9 +127,10 @@ impl Field {
         for i in 0..self.value.len() {
             let p = self.parameter(mode, i);
             let factor = scale[p] / (variance[p] + epsilon).sqrt();
-            self.value[i] = factor * (self.value[i] - mean[p]) + bias[p];
-            self.reach[i] = factor.abs() * (self.reach[i] + mean[p].abs()) + bias[p].abs();
-            self.error[i] = factor.abs() * self.error[i] + 8.0 * u * self.reach[i];
+            let apart = self.value[i] - mean[p];
+            self.value[i] = factor * apart + bias[p];
+            self.reach[i] = (factor * apart).abs() + bias[p].abs();
+            self.error[i] = factor.abs() * self.error[i] + 6.0 * u * self.reach[i];
             grid = grid
                 .min(lowest_bit(factor) * self.grid)
                 .min(lowest_bit(factor * mean[p]))

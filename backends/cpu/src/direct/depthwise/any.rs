@@ -117,10 +117,10 @@ unsafe fn pixels<S: Simd, T: Number, const R: usize>(s: S, b: &Band<'_>, tile: &
         let n = (b.channels.end - c).min(S::LANES);
         // SAFETY: the caller's; the scratch has room for the tile, tables for whole vectors.
         unsafe {
-            let (scale, shift) = ([s.load(b.steps.scale.add(c))], [s.load(b.steps.shift.add(c))]);
+            let table = |p: *const f32| [s.load(p.add(c))];
             if n == S::LANES {
                 let mut acc: [[S::V; 1]; R] = sums(s, tile, c, |p| T::load(s, p));
-                b.steps.front(s, &mut acc, scale, shift);
+                b.steps.front(s, &mut acc, table);
                 for (r, &[value]) in acc.iter().enumerate() {
                     if done {
                         T::store(s, y.add(r * y_pixel + c), value);
@@ -133,7 +133,7 @@ unsafe fn pixels<S: Simd, T: Number, const R: usize>(s: S, b: &Band<'_>, tile: &
             for r in 0..R {
                 let pixel = Tile { x: tile.x.wrapping_add(r * tile.x_pixel), ..*tile };
                 let mut acc: [[S::V; 1]; 1] = sums(s, &pixel, c, |p| T::load_part(s, p, n));
-                b.steps.front(s, &mut acc, scale, shift);
+                b.steps.front(s, &mut acc, table);
                 let [[value]] = acc;
                 if done {
                     T::store_part(s, y.add(r * y_pixel + c), value, n);

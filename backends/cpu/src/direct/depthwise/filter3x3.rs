@@ -189,15 +189,14 @@ unsafe fn vector<S: Simd, T: Number, const L: usize, const R: usize>(
     }
     columns!(0 1 2 3 4 5);
     let done = b.steps.end_in_registers();
-    // SAFETY: the scratch has room for the tile, tables for whole vectors.
-    let (scale, shift) = unsafe { (s.load(b.steps.scale.add(c)), s.load(b.steps.shift.add(c))) };
-    b.steps.front(s, &mut sums, [scale; R], [shift; R]);
+    // SAFETY: tables have room for whole vectors.
+    b.steps.front(s, &mut sums, |table| unsafe { [s.load(table.add(c)); R] });
     for (l, line) in sums.iter().enumerate() {
         for (r, &value) in line.iter().enumerate() {
             if done {
                 store(tile.y.wrapping_add(l * y_line + r * y_pixel + c), value);
             } else {
-                // SAFETY: as above.
+                // SAFETY: the scratch has room for the tile.
                 unsafe { s.store(b.row(l * R + r, c), value) };
             }
         }
