@@ -9,21 +9,41 @@ struct Counting;
 /// How often this program has asked for memory.
 pub(crate) static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
+/// Bytes that it has now, and the most that it has had since somebody last set this.
+pub(crate) static LIVE: AtomicUsize = AtomicUsize::new(0);
+pub(crate) static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn add(bytes: usize) {
+    let live = LIVE.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
+    PEAK.fetch_max(live, Ordering::Relaxed);
+}
+
 // SAFETY: everything is handed to the system's allocator as it came.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        add(layout.size());
         // SAFETY: as promised to this function.
         unsafe { System.alloc(layout) }
     }
 
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        add(layout.size());
+        // SAFETY: as promised to this function.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: as promised to this function.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        add(size);
         // SAFETY: as promised to this function.
         unsafe { System.realloc(pointer, layout, size) }
     }

@@ -2,8 +2,9 @@
 //!
 //! Kernels need the same few buffers on every run. Each thread keeps the buffers it has used and grows
 //! them when a larger one is asked for, so a run allocates nothing once every size has been seen. The
-//! memory goes back to the system when the thread ends. What still runs on the thread after that (destructors
-//! of its other thread-locals and of its pthread keys, `atexit` handlers) has memory for each call instead.
+//! memory goes back to the system when the thread ends, that of a buffer above [`KEPT`] as soon as it is not used any
+//! more. What still runs on the thread after its end (destructors of its other thread-locals and of its pthread keys,
+//! `atexit` handlers) has memory for each call instead.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::RefCell;
@@ -13,6 +14,10 @@ use fuseplan_api::{BackendError, RunError};
 
 /// Alignment of every scratch buffer: a cache line, and the widest vector.
 pub(crate) const ALIGN: usize = 64;
+
+/// Floats of the largest buffer that a thread keeps: 64 MiB, beside whose use allocating it costs little. Only packed
+/// weights, where they are not kept beside the arguments, and tables of very many channels may be larger.
+const KEPT: usize = 16 << 20;
 
 /// A growable, aligned buffer of initialised f32.
 pub(crate) struct Buffer {
@@ -83,8 +88,10 @@ pub(crate) fn with_scratch<R>(len: usize, f: impl FnOnce(&mut [f32]) -> R) -> Re
         buffer = Buffer::zeroed(len.saturating_add(len / 8))?;
     }
     let result = f(&mut buffer.as_mut_slice()[..len]);
-    // Where the list is gone, the buffer goes with the closure.
-    let _ = FREE.try_with(|free| free.borrow_mut().push(buffer));
+    if buffer.len <= KEPT {
+        // Where the list is gone, the buffer goes with the closure.
+        let _ = FREE.try_with(|free| free.borrow_mut().push(buffer));
+    }
     Ok(result)
 }
 
@@ -110,6 +117,15 @@ mod tests {
         assert_eq!(seen[0], seen[1]);
         assert_eq!(seen[0].0 % ALIGN, 0);
         assert_eq!(seen[0].1 % ALIGN, 0);
+    }
+
+    #[test]
+    fn a_thread_keeps_no_large_buffer() {
+        let kept = || FREE.with_borrow(|free| free.iter().map(|buffer| buffer.len).sum::<usize>());
+        with_scratch(KEPT + 1, |_| ()).unwrap();
+        assert_eq!(kept(), 0);
+        with_scratch(KEPT / 2, |_| ()).unwrap();
+        assert!((KEPT / 2..=KEPT).contains(&kept()));
     }
 
     #[test]

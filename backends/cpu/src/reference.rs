@@ -196,9 +196,9 @@ impl<T: Value> Conv<T> {
         let first_channel = k / self.filters_per_group * channels;
         let step = self.strides[2] * input.1.strides[4];
         for c in 0..channels {
-            for tap_d in 0..taps_d {
+            for tap_d in self.taps_inside(0, d, taps_d, input.1.lens[2]) {
                 let Some(d) = self.input_place(0, d, tap_d, input.1.lens[2]) else { continue };
-                for tap_h in 0..taps_h {
+                for tap_h in self.taps_inside(1, h, taps_h, input.1.lens[3]) {
                     let Some(h) = self.input_place(1, h, tap_h, input.1.lens[3]) else { continue };
                     for tap_w in 0..taps_w {
                         let inside = self.outputs_inside(2, tap_w, input.1.lens[4]);
@@ -224,6 +224,13 @@ impl<T: Value> Conv<T> {
     fn input_place(&self, dim: usize, output: usize, tap: usize, len: usize) -> Option<usize> {
         let padded = output * self.strides[dim] + tap * self.dilations[dim];
         padded.checked_sub(self.pads[dim]).filter(|&place| place < len)
+    }
+
+    /// The taps of so many in spatial dimension `dim` that lie within the input for an output.
+    fn taps_inside(&self, dim: usize, output: usize, taps: usize, len: usize) -> Range<usize> {
+        let start = output * self.strides[dim];
+        let taps_before = |place: usize| place.saturating_sub(start).div_ceil(self.dilations[dim]).min(taps);
+        taps_before(self.pads[dim])..taps_before(self.pads[dim] + len)
     }
 
     /// The outputs in spatial dimension `dim` for which a tap lies within the input.

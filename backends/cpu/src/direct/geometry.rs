@@ -39,7 +39,7 @@ impl Geometry {
             outputs: filters / conv.groups(),
             input: Volume::of(&problem.input),
             output: *epilogue.output(),
-            filters: Filters { channels: inputs, taps, strides: weights.strides },
+            filters: Filters { taps, strides: weights.strides },
             pads: spatial(conv.pads(), 0),
             strides: spatial(conv.strides(), 1),
             dilations: spatial(conv.dilations(), 1),
@@ -113,6 +113,18 @@ impl Geometry {
         let end = extent.saturating_sub(start).div_ceil(dilation).min(self.filters.taps[d]);
         let index = (start + first * dilation).saturating_sub(pad);
         (first..end.max(first), index)
+    }
+
+    /// Whether padding to the left and right is so wide that all outputs of a tile may have a tap there.
+    pub(super) fn has_wide_pads(&self) -> bool {
+        self.filters.taps[2] > 1 && self.pads[2] >= 16
+    }
+
+    /// Width taps that lie inside of the input for some of these output columns; others may be among them.
+    pub(super) fn taps_near(&self, columns: Range<usize>) -> Range<usize> {
+        let (first, _) = self.taps_inside(2, columns.end - 1);
+        let (last, _) = self.taps_inside(2, columns.start);
+        first.start.min(last.end)..last.end
     }
 
     /// Whether some output needs padding to the left or right.

@@ -5,6 +5,10 @@
 //! of output channels the band's tiles are computed from packed weights; sums go straight to the output
 //! where its channels are innermost, otherwise they wait in scratch until the band is complete and are then
 //! transposed. Filter taps above and below the image are left out; taps to its left and right meet zeros.
+//!
+//! Scratch memory has a bound whatever the geometry is: long lines are cut into spans, wide dilations have their
+//! taps packed and not what lies between them, and where a few pixels have more channels than can be packed, these
+//! are cut into chunks, whose sums wait in scratch for those of the next.
 
 mod depthwise;
 mod geometry;
@@ -39,7 +43,7 @@ use crate::solver::CpuSolver;
 use geometry::Geometry;
 use input::PackLineFn;
 use output::FinishFn;
-use plan::Plan;
+use plan::{Limits, Plan};
 use tile::Tiles;
 use weights::{PackWeights, PackWeightsFn};
 use work::{Scratch, Work};
@@ -51,7 +55,7 @@ pub(crate) static DIRECT: CpuSolver = CpuSolver {
     id: "cpu.direct.v1",
     algorithm: Algorithm::Direct,
     constraints: &[CONVOLUTION, constraint::DATA_TYPE, constraint::INFERENCE, epilogue::LENGTH],
-    load: |solver, problem, device| Arc::new(Convolution::new(solver, problem, false, device)),
+    load: |solver, problem, device| Arc::new(Convolution::new(solver, problem, false, device, Limits::USUAL)),
 };
 
 /// Groups share a vector, each lane has an input of its own.
@@ -65,7 +69,7 @@ pub(crate) static DIRECT_GROUPED: CpuSolver = CpuSolver {
         epilogue::LENGTH,
         NARROW_GROUPS,
     ],
-    load: |solver, problem, device| Arc::new(Convolution::new(solver, problem, true, device)),
+    load: |solver, problem, device| Arc::new(Convolution::new(solver, problem, true, device, Limits::USUAL)),
 };
 
 const CONVOLUTION: Constraint = Constraint {
@@ -141,7 +145,13 @@ impl std::fmt::Debug for Convolution {
 }
 
 impl Convolution {
-    fn new(solver: &CpuSolver, problem: &Problem, lanewise: bool, device: &CpuDevice) -> Self {
+    fn new(
+        solver: &CpuSolver,
+        problem: &Problem,
+        lanewise: bool,
+        device: &CpuDevice,
+        limits: Limits,
+    ) -> Self {
         let (isa, pool) = (device.isa(), Arc::clone(device.pool()));
         let data_type = problem.output.data_type();
         let functions = Functions::of(isa, data_type);
@@ -149,19 +159,20 @@ impl Convolution {
         let vectors = if lanewise { 1 } else { 2 };
         let geometry = Geometry::new(problem, &mut epilogue, 8 * functions.tiles.rows[vectors - 1]);
         let float = data_type == DataType::Float;
-        let plan = Plan::new(&geometry, lanewise, float, functions.lanes, pool.threads());
+        let plan = Plan::new(&geometry, lanewise, float, functions.lanes, pool.threads(), limits);
         let info = solver.info(format!(
-            "{}, tiles of {}x{vectors} vectors, {} bands of {} lines, {} parts, input {}, {} threads",
+            "{}, tiles of {}x{vectors} vectors, {} bands of {} lines{}, {} parts, input {}, {} threads",
             isa.name(),
             functions.tiles.rows[vectors - 1],
             plan.bands,
             plan.band,
+            plan.cut(),
             plan.parts,
             if plan.pack.is_some() { "packed" } else { "in place" },
             pool.threads(),
         ));
         let owner = next_owner();
-        let flat = epilogue.is_flat();
+        let flat = epilogue.is_flat() && plan.spans == 1;
         Convolution { info, geometry, epilogue, plan, functions, flat, data_type, pool, owner }
     }
 
@@ -176,9 +187,10 @@ impl Convolution {
             let block = self.plan.blocks[index];
             let target = target.get().wrapping_add(block.offset);
             let filters = &self.geometry.filters;
-            // SAFETY: the caller's; blocks have weights of their own.
-            unsafe {
-                (self.functions.pack_weights)(&PackWeights { filters, block, source: source.get(), target })
+            for channels in self.plan.chunks() {
+                let args = PackWeights { filters, channels, block, source: source.get(), target };
+                // SAFETY: the caller's; blocks have weights of their own.
+                unsafe { (self.functions.pack_weights)(&args) }
             }
         })
     }
@@ -187,7 +199,7 @@ impl Convolution {
     /// As [`Executable::run`]; `weights` are packed.
     unsafe fn compute(&self, args: &RunArgs<'_>, weights: &[f32]) -> Result<(), RunError> {
         let (g, plan) = (&self.geometry, &self.plan);
-        let (pack, sums) = (plan.pack_len(g), plan.pixels(g) * 2 * self.functions.lanes);
+        let (pack, sums) = (plan.pack_len(), plan.pixels() * 2 * self.functions.lanes);
         with_scratch(self.epilogue.table_len(), |tables| {
             // SAFETY: the caller's; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
@@ -195,13 +207,17 @@ impl Convolution {
             let split = Split::new(plan.items(g), self.pool.threads());
             let out_of_memory = std::sync::OnceLock::new();
             self.pool.run(&|tid| {
+                // A thread for which there is no work needs no memory.
+                let Some(first) = split.next(tid) else { return };
                 let done = with_scratch(pack + sums + output::SCRATCH, |scratch| {
                     let (packed, scratch) = scratch.split_at_mut(pack);
                     let (sums, scratch) = scratch.split_at_mut(sums);
                     let mut scratch = Scratch { packed, holds: None, sums, finish: scratch };
-                    while let Some(item) = split.next(tid) {
+                    let mut next = Some(first);
+                    while let Some(item) = next {
                         // SAFETY: the caller's; items have outputs of their own.
                         unsafe { work.item(item, &mut scratch) };
+                        next = split.next(tid);
                     }
                 });
                 if let Err(error) = done {

@@ -1,5 +1,7 @@
 //! How the work is cut: blocks of channels, bands of lines, items for threads.
 
+use std::ops::Range;
+
 use super::geometry::{Geometry, lanes_of};
 use super::input::Channels;
 use super::weights::Block;
@@ -15,6 +17,22 @@ const L1: usize = 8 * 1024 + 4 * 1024;
 /// Pixels whose sums may wait in scratch for being finished.
 const WAITING: usize = 1024;
 
+/// How much scratch memory a band may have, whatever the geometry is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Columns of the longest span, so that its sums have a bound.
+    pub(super) span: usize,
+    /// Columns of the shortest span, as long as there are channels to be cut.
+    pub(super) least_span: usize,
+    /// Floats of packed input beyond which lines are cut into spans and, where those are short, channels into chunks.
+    pub(super) pack: usize,
+}
+
+impl Limits {
+    /// Layers that people use stay far below. A tile needs no longer spans than the shortest.
+    pub(super) const USUAL: Limits = Limits { span: 8 * 1024, least_span: 16, pack: 4 << 20 };
+}
+
 /// The pack of a band's input.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PackPlan {
@@ -22,13 +40,25 @@ pub(super) struct PackPlan {
     /// Floats of a pixel and of a line.
     pub(super) pixel: usize,
     pub(super) line: usize,
+    /// A line has one run of columns that all width taps share, or one run for each tap.
+    pub(super) runs: usize,
+    /// Columns of a run.
     pub(super) columns: usize,
-    /// Input columns and lines from one packed one to the next. Where there is one tap, only those are
-    /// packed that a stride does not leap over.
+    /// Input columns and lines from one packed one to the next. Where there is one tap, or each has a run of its own,
+    /// only those are packed that a stride does not leap over; of a single line of outputs only those lines that taps
+    /// need.
     pub(super) column_step: usize,
     pub(super) line_step: usize,
-    /// The most lines, over all slices, that a band needs.
+    /// The most lines, and slices, that a band needs.
     pub(super) lines: usize,
+    pub(super) slices: usize,
+}
+
+impl PackPlan {
+    /// Floats of a band's packed input.
+    fn len(&self) -> usize {
+        self.line.saturating_mul(self.lines).saturating_mul(self.slices)
+    }
 }
 
 #[derive(Debug)]
@@ -38,10 +68,17 @@ pub(super) struct Plan {
     /// Blocks that read the same input channels.
     pub(super) blocks_per_group: usize,
     pub(super) weights: usize,
+    /// Input channels of a group.
+    pub(super) inputs: usize,
+    /// Input channels of a chunk: those of a group, but where so many are too much to be packed at once.
+    pub(super) chunk: usize,
     pub(super) pack: Option<PackPlan>,
     /// Lines of a band.
     pub(super) band: usize,
     pub(super) bands: usize,
+    /// Columns of a band, and into how many spans lines are cut.
+    pub(super) span: usize,
+    pub(super) spans: usize,
     /// Parts into which the blocks of a group are dealt.
     pub(super) parts: usize,
     /// How the output is written.
@@ -49,11 +86,39 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(g: &Geometry, lanewise: bool, float: bool, lanes: usize, threads: usize) -> Self {
+    pub(super) fn new(
+        g: &Geometry,
+        lanewise: bool,
+        float: bool,
+        lanes: usize,
+        threads: usize,
+        limits: Limits,
+    ) -> Self {
         let (blocks, weights) = blocks(g, lanewise, lanes);
         let blocks_per_group = if lanewise { 1 } else { blocks.len() / g.groups };
-        let pack = pack(g, lanewise, float, lanes);
         let [images, _, depth, height, width] = g.output.lens;
+        let packs = !(float && !lanewise && can_stay(g));
+        let pack_of =
+            |span: usize, band: usize, chunk: usize| pack(g, lanewise.then_some(lanes), span, band, chunk);
+        let (mut span, mut chunk) = (width.min(limits.span), g.inputs);
+        if packs {
+            let shorter = |mut span: usize, least: usize, chunk: usize| {
+                while span > least && pack_of(span, 1, chunk).len() > limits.pack {
+                    span = span.div_ceil(2).max(least);
+                }
+                span
+            };
+            span = shorter(span, limits.least_span, chunk);
+            let len = pack_of(span, 1, chunk).len();
+            if len > limits.pack && !lanewise {
+                chunk = (g.inputs / len.div_ceil(limits.pack) / 16 * 16).max(16).min(g.inputs);
+            }
+            // So many taps that even so few channels are too many.
+            span = shorter(span, 1, chunk);
+        }
+        let spans = width.div_ceil(span);
+        let span = width.div_ceil(spans);
+        let spans = width.div_ceil(span);
         let packed_line = g.inputs * if lanewise { lanes } else { 1 } * g.strides[1] * g.strides[2] * width;
         let direct = lanes_of(&g.output) == Lanes::Channels;
         let small =
@@ -62,7 +127,7 @@ impl Plan {
         let fits = (pack_limit / packed_line.max(1)).min(WAITING / width).clamp(1, height);
         let groups = blocks.len() / blocks_per_group;
         let (mut bands, mut parts) = (height.div_ceil(fits), 1);
-        let items = |bands: usize| images * groups * depth * bands;
+        let items = |bands: usize| images * groups * depth * bands * spans;
         if threads > 1 && !items(bands).is_multiple_of(threads) && items(bands) < 8 * threads {
             // Deal out what is larger: weights, or the input.
             if weights > g.input.plane() * g.inputs && blocks_per_group >= threads {
@@ -71,37 +136,54 @@ impl Plan {
                 bands = (bands..=height).find(|&b| items(b).is_multiple_of(threads)).unwrap_or(height);
             }
         }
+        if packs && pack_of(span, height.div_ceil(bands), chunk).len() > limits.pack {
+            bands = height;
+        }
         let band = height.div_ceil(bands);
         let bands = height.div_ceil(band);
-        let pack = pack.map(|pack| {
-            let lines = if pack.line_step > 1 || g.filters.taps[1] == 1 {
-                band
-            } else {
-                (band - 1) * g.strides[1] + (g.filters.taps[1] - 1) * g.dilations[1] + 1
-            };
-            PackPlan { lines: lines.min(g.input.lens[3].max(band)), ..pack }
-        });
         Plan {
             lanewise,
             blocks,
             blocks_per_group,
             weights,
-            pack,
+            inputs: g.inputs,
+            chunk,
+            pack: packs.then(|| pack_of(span, band, chunk)),
             band,
             bands,
+            span,
+            spans,
             parts,
             lanes: lanes_of(&g.output),
         }
     }
 
     /// Floats of a band's packed input.
-    pub(super) fn pack_len(&self, g: &Geometry) -> usize {
-        self.pack.map_or(0, |pack| pack.line * pack.lines * g.filters.taps[0])
+    pub(super) fn pack_len(&self) -> usize {
+        self.pack.map_or(0, |pack| pack.len())
+    }
+
+    /// The input channels of each chunk.
+    pub(super) fn chunks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (inputs, chunk) = (self.inputs, self.chunk);
+        (0..inputs).step_by(chunk).map(move |first| first..inputs.min(first + chunk))
+    }
+
+    /// How more than lines are cut, in words.
+    pub(super) fn cut(&self) -> String {
+        let mut text = String::new();
+        if self.spans > 1 {
+            text += &format!(" in {} spans", self.spans);
+        }
+        if self.chunk < self.inputs {
+            text += &format!(", {} of {} channels at a time", self.chunk, self.inputs);
+        }
+        text
     }
 
     /// Pixels of a band.
-    pub(super) fn pixels(&self, g: &Geometry) -> usize {
-        self.band * g.output.lens[4]
+    pub(super) fn pixels(&self) -> usize {
+        self.band * self.span
     }
 
     /// Units of blocks that read the same input channels.
@@ -110,7 +192,7 @@ impl Plan {
     }
 
     pub(super) fn items(&self, g: &Geometry) -> usize {
-        g.output.lens[0] * self.groups() * g.output.lens[2] * self.bands * self.parts
+        g.output.lens[0] * self.groups() * g.output.lens[2] * self.bands * self.spans * self.parts
     }
 }
 
@@ -138,32 +220,41 @@ fn blocks(g: &Geometry, lanewise: bool, lanes: usize) -> (Vec<Block>, usize) {
     (blocks, offset)
 }
 
-/// How the input is packed, if it cannot be read where it is.
-fn pack(g: &Geometry, lanewise: bool, float: bool, lanes: usize) -> Option<PackPlan> {
+/// Whether f32 input can be read where it is.
+fn can_stay(g: &Geometry) -> bool {
     // Pixels at a multiple of this distance share the few places of a cache set.
     const ALIAS: usize = 512;
-    let in_place = float
-        && !lanewise
-        && (g.input.strides[1] == 1 || g.inputs == 1)
+    (g.input.strides[1] == 1 || g.inputs == 1)
         && !g.pads_columns()
-        && !(g.input.strides[4] * g.strides[2]).is_multiple_of(ALIAS);
-    if in_place {
-        return None;
-    }
-    let (channels, pixel) = if lanewise {
+        && !(g.input.strides[4] * g.strides[2]).is_multiple_of(ALIAS)
+}
+
+/// How the input is packed for `span` columns of `band` lines of outputs and `chunk` channels; `lanewise` with vectors
+/// of so many lanes.
+fn pack(g: &Geometry, lanewise: Option<usize>, span: usize, band: usize, chunk: usize) -> PackPlan {
+    let (channels, pixel) = if let Some(lanes) = lanewise {
         (Channels::Lanewise { inputs: g.inputs, outputs: g.outputs }, g.inputs * lanes)
     } else {
-        let spread = if g.inputs.is_multiple_of(128) { g.inputs + 16 } else { g.inputs };
-        (Channels::Dense(g.inputs), spread)
+        let spread = if chunk.is_multiple_of(128) { chunk + 16 } else { chunk };
+        (Channels::Dense(chunk), spread)
     };
-    let [_, taps_h, taps_w] = g.filters.taps;
-    let width = g.output.lens[4];
-    let (column_step, columns) = if taps_w == 1 {
-        (g.strides[2], width)
+    let [taps_d, taps_h, taps_w] = g.filters.taps;
+    let [_, stride, column_stride] = g.strides;
+    let shared = (span - 1) * column_stride + (taps_w - 1) * g.dilations[2] + 1;
+    // A run for each tap where dilation is so wide that most shared columns would not be read.
+    let (runs, columns, column_step) = if taps_w == 1 || 2 * span * taps_w < shared {
+        (taps_w, span, column_stride)
     } else {
-        (1, (width - 1) * g.strides[2] + (taps_w - 1) * g.dilations[2] + 1)
+        (1, shared, 1)
     };
-    let line_step = if taps_h == 1 { g.strides[1] } else { 1 };
-    let line = (columns * pixel).next_multiple_of(16);
-    Some(PackPlan { channels, pixel, line, columns, column_step, line_step, lines: 0 })
+    let (line_step, lines) = if taps_h == 1 {
+        (stride, band)
+    } else if band == 1 {
+        (g.dilations[1], taps_h.min(g.input.lens[3]))
+    } else {
+        (1, ((band - 1) * stride + (taps_h - 1) * g.dilations[1] + 1).min(g.input.lens[3].max(band)))
+    };
+    let line = (runs * columns).saturating_mul(pixel).saturating_add(15) / 16 * 16;
+    let slices = taps_d.min(g.input.lens[2]);
+    PackPlan { channels, pixel, line, runs, columns, column_step, line_step, lines, slices }
 }

@@ -1,9 +1,11 @@
 //! The micro-kernel: a register tile of R pixels by V vectors of output channels.
 //!
-//! Every output is the sum over depth taps, height taps, width taps and channels, in this order, of input
-//! times weight, whatever the tile that computes it. A *dense* tile multiplies one input value, in all
+//! Every output is the sum over chunks of channels, depth taps, height taps, width taps and channels, in this order,
+//! of input times weight, whatever the tile that computes it. A *dense* tile multiplies one input value, in all
 //! lanes, by a vector of weights. A *lane-wise* tile (grouped convolution) multiplies a vector of inputs,
 //! each lane having an input of its own group.
+
+use std::ops::Range;
 
 use crate::epilogue::Steps;
 use crate::isa::{Kernel, Simd};
@@ -38,6 +40,24 @@ pub(super) struct Tile<'a> {
     pub(super) channel: usize,
     /// Lanes of the last vector that are stored.
     pub(super) tail: usize,
+    /// The sums go on from those at `y`, of whole vectors.
+    pub(super) goes_on: bool,
+    /// The sums are not complete and are stored as they are.
+    pub(super) incomplete: bool,
+}
+
+impl Tile<'_> {
+    /// Leaves out all width taps but these, of so many channels each; a product has `vector` weights.
+    pub(super) fn keep(&mut self, taps: Range<usize>, channels: usize, vector: usize) {
+        self.x = self.x.wrapping_add(taps.start * self.x_tap[2]);
+        self.w = self.w.wrapping_add(taps.start * channels * vector);
+        if self.depth == channels {
+            self.taps[2] = taps.len();
+        } else {
+            // All of them are one long tap.
+            self.depth = taps.len() * channels;
+        }
+    }
 }
 
 pub(super) type TileFn = unsafe fn(&Tile<'_>);
@@ -98,6 +118,14 @@ impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R,
                 s.prefetch_write(t.y.wrapping_add(r * t.y_pixel + v * S::LANES));
             }
         }
+        if t.goes_on {
+            for (r, acc) in acc.iter_mut().enumerate() {
+                for (v, acc) in acc.iter_mut().enumerate() {
+                    // SAFETY: `tile`'s caller says that the sums so far are readable.
+                    *acc = unsafe { s.load(t.y.add(r * t.y_pixel + v * S::LANES)) };
+                }
+            }
+        }
         // SAFETY: `tile`'s caller says that all that the tile names is readable.
         unsafe {
             let (mut x2, mut w2) = (t.x, t.w);
@@ -144,7 +172,9 @@ unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>, mut
     unsafe {
         let table =
             |p: *const f32| -> [S::V; V] { std::array::from_fn(|v| s.load(p.add(t.channel + v * S::LANES))) };
-        t.steps.front(s, &mut acc, table);
+        if !t.incomplete {
+            t.steps.front(s, &mut acc, table);
+        }
         for (r, acc) in acc.iter().enumerate() {
             let y = t.y.add(r * t.y_pixel);
             for (v, &value) in acc.iter().enumerate() {

@@ -1,4 +1,7 @@
-//! Weights in the order in which tiles read them: block of output channels, tap, input channel, lane.
+//! Weights in the order in which tiles read them: block of output channels, chunk of input channels, tap, input
+//! channel, lane.
+
+use std::ops::Range;
 
 use crate::epilogue::load_strided;
 use crate::isa::{Kernel, MAX_LANES, Number, Simd};
@@ -19,7 +22,6 @@ pub(super) struct Block {
 /// How filters lie in memory: K, C/groups, D, H, W.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Filters {
-    pub(super) channels: usize,
     pub(super) taps: [usize; 3],
     pub(super) strides: [usize; 5],
 }
@@ -29,17 +31,17 @@ impl Filters {
         self.taps.iter().product()
     }
 
-    /// Filters whose values follow one another: whether channels (else taps) are innermost.
-    fn innermost_channels(&self) -> Option<bool> {
+    /// Filters whose values for so many channels follow one another: whether channels (else taps) are innermost.
+    fn innermost_channels(&self, channels: usize) -> Option<bool> {
         let [_, channel, depth, height, width] = self.strides;
         let [d, h, w] = self.taps;
         // Strides of dimensions of length 1 do not matter.
         let fits = |len: usize, stride: usize, expected: usize| len == 1 || stride == expected;
         let spatial =
             |unit: usize| fits(w, width, unit) && fits(h, height, w * unit) && fits(d, depth, h * w * unit);
-        if spatial(1) && fits(self.channels, channel, d * h * w) {
+        if spatial(1) && fits(channels, channel, d * h * w) {
             Some(false)
-        } else if spatial(self.channels) && fits(self.channels, channel, 1) {
+        } else if spatial(channels) && fits(channels, channel, 1) {
             Some(true)
         } else {
             None
@@ -56,12 +58,14 @@ impl Filters {
     }
 }
 
-/// What [`pack`] does: one block's weights.
+/// What [`pack`] does: one block's weights for a chunk of input channels.
 pub(super) struct PackWeights<'a> {
     pub(super) filters: &'a Filters,
+    pub(super) channels: Range<usize>,
     pub(super) block: Block,
     /// The first value of the first filter of all.
     pub(super) source: *const std::ffi::c_void,
+    /// Where the block's weights begin.
     pub(super) target: *mut f32,
 }
 
@@ -84,17 +88,18 @@ impl<T: Number> Kernel for Pack<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let &PackWeights { filters, block, source, target } = self.0;
-        let (channels, taps) = (filters.channels, filters.tap_count());
+        let &PackWeights { filters, ref channels, block, source, target } = self.0;
+        let (first_channel, channels, taps) = (channels.start, channels.len(), filters.tap_count());
         let (len, width) = (channels * taps, block.vectors * S::LANES);
-        let innermost_channels = filters.innermost_channels();
+        let innermost_channels = filters.innermost_channels(channels);
         for vector in 0..block.vectors {
             let lanes = block.count.saturating_sub(vector * S::LANES).min(S::LANES);
             let first = block.first + vector * S::LANES;
             // SAFETY: `pack`'s caller says that the filters are readable and the block writable.
             unsafe {
-                let source = source.cast::<T>().add(first * filters.strides[0]);
-                let target = target.add(vector * S::LANES);
+                let source =
+                    source.cast::<T>().add(first * filters.strides[0] + first_channel * filters.strides[1]);
+                let target = target.add(first_channel * taps * width + vector * S::LANES);
                 let Some(innermost_channels) = innermost_channels else {
                     for i in 0..len {
                         let p = source.add(filters.offset(i % channels, i / channels));

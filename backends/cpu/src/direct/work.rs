@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 
 use super::Convolution;
-use super::input::PackLine;
+use super::input::{Channels, PackLine};
 use super::output::Finish;
 use super::tile::Tile;
 use super::weights::Block;
@@ -34,11 +34,19 @@ pub(super) struct Scratch<'a> {
     pub(super) finish: &'a mut [f32],
 }
 
-/// A band of an image's lines, all of one slice.
+/// A band of an image's lines, all of one slice, or a span of their columns.
 struct Band {
     image: usize,
     slice: usize,
     lines: Range<usize>,
+    columns: Range<usize>,
+}
+
+impl Band {
+    /// Where its columns end in a line of `width`.
+    fn columns(&self, width: usize) -> Range<usize> {
+        self.columns.start..self.columns.end.min(width)
+    }
 }
 
 /// A band's input. Distances are in floats.
@@ -47,6 +55,8 @@ struct Source {
     base: *const f32,
     slice: usize,
     line: usize,
+    /// From one width tap, and from one output's first tap, to the next.
+    tap: usize,
     pixel: usize,
     /// The input line at `base`, and input lines from one line to the next.
     first_line: usize,
@@ -61,19 +71,34 @@ impl Work<'_> {
     pub(super) unsafe fn item(&self, item: usize, scratch: &mut Scratch<'_>) {
         let Convolution { geometry: g, plan, .. } = self.conv;
         let (part, unit) = (item % plan.parts, item / plan.parts);
-        let (band, rest) = (unit % plan.bands, unit / plan.bands);
+        let (span, rest) = (unit % plan.spans, unit / plan.spans);
+        let (band, rest) = (rest % plan.bands, rest / plan.bands);
         let (slice, rest) = (rest % g.output.lens[2], rest / g.output.lens[2]);
         let (group, image) = (rest % plan.groups(), rest / plan.groups());
         let lines = band * plan.band..((band + 1) * plan.band).min(g.output.lens[3]);
-        let band = Band { image, slice, lines };
+        let columns = span * plan.span..((span + 1) * plan.span).min(g.output.lens[4]);
+        let band = Band { image, slice, lines, columns };
         let blocks = &plan.blocks[group * plan.blocks_per_group..][..plan.blocks_per_group];
         let fresh = scratch.holds.replace(unit) != Some(unit);
         // SAFETY: the caller's.
         unsafe {
-            let source = self.source(&band, blocks[0], scratch.packed, fresh);
             let dealt = |part: usize| blocks.len() * part / plan.parts;
-            for &block in &blocks[dealt(part)..dealt(part + 1)] {
-                self.block(&band, block, &source, scratch);
+            let blocks_of_part = &blocks[dealt(part)..dealt(part + 1)];
+            if plan.chunk < g.inputs {
+                // A chunk is packed again for every block, since only one block's sums can wait.
+                for &block in blocks_of_part {
+                    for channels in plan.chunks() {
+                        let source = self.source(&band, block, &channels, scratch.packed, true);
+                        self.sums(&band, block, &channels, &source, scratch);
+                    }
+                    self.finish(&band, block, scratch);
+                }
+                return;
+            }
+            let source = self.source(&band, blocks[0], &(0..g.inputs), scratch.packed, fresh);
+            for &block in blocks_of_part {
+                self.sums(&band, block, &(0..g.inputs), &source, scratch);
+                self.finish(&band, block, scratch);
             }
         }
     }
@@ -82,18 +107,27 @@ impl Work<'_> {
     ///
     /// # Safety
     /// As [`Work::item`].
-    unsafe fn source(&self, band: &Band, block: Block, packed: &mut [f32], fresh: bool) -> Source {
+    unsafe fn source(
+        &self,
+        band: &Band,
+        block: Block,
+        channels: &Range<usize>,
+        packed: &mut [f32],
+        fresh: bool,
+    ) -> Source {
         let Convolution { geometry: g, plan, .. } = self.conv;
         let strides = g.input.strides;
-        let channel = block.first / g.outputs * g.inputs;
+        let channel = block.first / g.outputs * g.inputs + channels.start;
         let (slices, first_slice) = g.taps_inside(0, band.slice);
         let origin = band.image * strides[0] + channel * strides[1] + first_slice * strides[2];
         let Some(pack) = &plan.pack else {
             return Source {
-                base: self.input.cast::<f32>().wrapping_add(origin),
+                base: (self.input.cast::<f32>())
+                    .wrapping_add(origin + band.columns.start * g.strides[2] * strides[4]),
                 slice: strides[2] * g.dilations[0],
                 line: strides[3],
-                pixel: strides[4],
+                tap: strides[4] * g.dilations[2],
+                pixel: strides[4] * g.strides[2],
                 first_line: 0,
                 line_step: 1,
             };
@@ -105,34 +139,56 @@ impl Work<'_> {
                 for (l, line) in needed.clone().step_by(pack.line_step).enumerate() {
                     let at = origin + s * g.dilations[0] * strides[2] + line * strides[3];
                     let target = &mut packed[s * slice + l * pack.line..][..pack.line];
-                    // SAFETY: the caller's; the line is one of the input's.
-                    unsafe { self.pack_line(at, line, block.count, target) };
+                    let run = pack.columns * pack.pixel;
+                    for tap in 0..pack.runs {
+                        let first = band.columns.start * g.strides[2] + tap * g.dilations[2];
+                        let (target, count) = (&mut target[tap * run..][..run], block.count);
+                        // SAFETY: the caller's; the line is one of the input's.
+                        unsafe { self.pack_run(at, line, first, channels.len(), count, target) };
+                    }
                 }
             }
         }
-        let base = packed.as_ptr();
-        let (line, pixel, line_step) = (pack.line, pack.pixel, pack.line_step);
-        Source { base, slice, line, pixel, first_line: needed.start, line_step }
+        let (tap, pixel) = if pack.runs > 1 {
+            (pack.columns * pack.pixel, pack.pixel)
+        } else {
+            (pack.pixel * g.dilations[2], pack.pixel * g.strides[2] / pack.column_step)
+        };
+        let (line, line_step) = (pack.line, pack.line_step);
+        Source { base: packed.as_ptr(), slice, line, tap, pixel, first_line: needed.start, line_step }
     }
 
-    /// Packs the input line whose first element is `at`.
+    /// Packs columns, from `first` on as counted with the padding, of the input line whose first element is `at`:
+    /// `channels` channels, or for `count` outputs their vectors of them.
     ///
     /// # Safety
     /// As [`Work::item`]; it is a line of the input.
-    unsafe fn pack_line(&self, at: usize, line: usize, count: usize, target: &mut [f32]) {
+    unsafe fn pack_run(
+        &self,
+        at: usize,
+        line: usize,
+        first: usize,
+        channels: usize,
+        count: usize,
+        target: &mut [f32],
+    ) {
         let Convolution { geometry: g, plan, functions, data_type, .. } = self.conv;
         let Some(pack) = &plan.pack else { return };
         let (step, pad) = (pack.column_step, g.pads[2]);
-        // Packed column j is input column j * step - pad.
-        let before = pad.div_ceil(step).min(pack.columns);
-        let end = (g.input_width(line) + pad).div_ceil(step).clamp(before, pack.columns);
-        let column = (before * step).saturating_sub(pad);
+        // Packed column j is input column first + j * step - pad.
+        let until = |column: usize| (column + pad).saturating_sub(first).div_ceil(step);
+        let before = until(0).min(pack.columns);
+        let end = until(g.input_width(line)).clamp(before, pack.columns);
+        let column = (first + before * step).saturating_sub(pad);
         let [_, channel_stride, _, _, column_stride] = g.input.strides;
         let at = at + column * column_stride;
         // SAFETY: the caller's; the columns from `before` to `end` are inside of the input.
         unsafe {
             (functions.pack_line)(&PackLine {
-                channels: pack.channels,
+                channels: match pack.channels {
+                    Channels::Dense(_) => Channels::Dense(channels),
+                    lanewise => lanewise,
+                },
                 count,
                 source: self.input.wrapping_byte_add(at * data_type.size()),
                 channel_stride,
@@ -144,24 +200,43 @@ impl Work<'_> {
         }
     }
 
-    /// Computes and writes a block of a band's output channels.
+    /// Whether sums are finished in registers and go straight to the output.
+    fn is_direct(&self) -> bool {
+        let Convolution { geometry: g, plan, epilogue, data_type, .. } = self.conv;
+        plan.lanes == Lanes::Channels
+            && epilogue.output().strides[1] == 1
+            && *data_type == DataType::Float
+            && self.steps.end_in_registers()
+            && plan.chunk == g.inputs
+    }
+
+    /// The first pixel of a band's line.
+    fn place(&self, band: &Band, block: Block, line: usize) -> Place {
+        Place {
+            image: band.image,
+            channel: block.first,
+            line: band.slice * self.conv.geometry.output.lens[3] + line,
+            column: band.columns.start,
+        }
+    }
+
+    /// Computes what a chunk of channels adds to a block of a band's output channels, and with the last chunk the
+    /// front of the epilogue.
     ///
     /// # Safety
     /// As [`Work::item`].
-    unsafe fn block(&self, band: &Band, block: Block, source: &Source, scratch: &mut Scratch<'_>) {
-        let Convolution { geometry: g, plan, functions, epilogue, data_type, flat, .. } = self.conv;
+    unsafe fn sums(
+        &self,
+        band: &Band,
+        block: Block,
+        channels: &Range<usize>,
+        source: &Source,
+        scratch: &mut Scratch<'_>,
+    ) {
+        let Convolution { geometry: g, plan, functions, epilogue, .. } = self.conv;
         let lanes = functions.lanes;
         let surface = epilogue.output();
-        let place = |line: usize| Place {
-            image: band.image,
-            channel: block.first,
-            line: band.slice * g.output.lens[3] + line,
-            column: 0,
-        };
-        let direct = plan.lanes == Lanes::Channels
-            && surface.strides[1] == 1
-            && *data_type == DataType::Float
-            && self.steps.end_in_registers();
+        let (direct, wide_pads) = (self.is_direct(), g.has_wide_pads());
         let vector = block.vectors * lanes;
         let tail = if direct { block.count - (block.vectors - 1) * lanes } else { lanes };
         let mut pixels = 0;
@@ -169,13 +244,16 @@ impl Work<'_> {
             // SAFETY: the line lies inside of the output, and of the sums.
             let (y, y_pixel) = unsafe {
                 if direct {
-                    (self.output.cast::<f32>().add(surface.at(place(line))), surface.strides[4])
+                    (
+                        self.output.cast::<f32>().add(surface.at(self.place(band, block, line))),
+                        surface.strides[4],
+                    )
                 } else {
                     (scratch.sums.as_mut_ptr().add(pixels * vector), vector)
                 }
             };
-            let width = g.width(line);
-            let first = self.line_tile(band.slice, line, block, source);
+            let width = band.columns(g.width(line)).len();
+            let first = self.line_tile(band.slice, line, block, channels, source);
             let tiles = width.div_ceil(functions.tiles.rows[block.vectors - 1]);
             let mut column = 0;
             for t in 0..tiles {
@@ -183,15 +261,30 @@ impl Work<'_> {
                 let kernel = functions.tiles.get(plan.lanewise, block.vectors, rows);
                 let x = first.x.wrapping_add(column * first.x_pixel);
                 let y = y.wrapping_add(column * y_pixel);
+                let mut tile = Tile { x, y, y_pixel, tail, ..first };
+                if wide_pads {
+                    let start = band.columns.start + column;
+                    tile.keep(g.taps_near(start..start + rows), channels.len(), vector);
+                }
                 // SAFETY: the caller's; the tile's pixels are inside of the line.
-                unsafe { kernel(&Tile { x, y, y_pixel, tail, ..first }) };
+                unsafe { kernel(&tile) };
                 column += rows;
             }
             pixels += width;
         }
-        if direct {
+    }
+
+    /// Writes a block of a band's output channels from complete sums, if they are not there yet.
+    ///
+    /// # Safety
+    /// As [`Work::item`].
+    unsafe fn finish(&self, band: &Band, block: Block, scratch: &mut Scratch<'_>) {
+        let Convolution { geometry: g, plan, functions, epilogue, flat, .. } = self.conv;
+        if self.is_direct() {
             return;
         }
+        let vector = block.vectors * functions.lanes;
+        let width = |line: usize| band.columns(g.width(line)).len();
         let run = |line: usize, start: usize, pixels: usize, scratch: &mut Scratch<'_>| {
             // SAFETY: the caller's; the sums of these pixels are complete.
             unsafe {
@@ -201,52 +294,56 @@ impl Work<'_> {
                     pixel: vector,
                     count: block.count,
                     pixels,
-                    place: place(line),
+                    place: self.place(band, block, line),
                     output: self.output,
-                    surface,
+                    surface: epilogue.output(),
                     lanes: plan.lanes,
                     scratch: scratch.finish.as_mut_ptr(),
                 });
             }
         };
         if *flat {
+            let pixels = band.lines.clone().map(width).sum();
             run(band.lines.start, 0, pixels, scratch);
         } else {
             let mut start = 0;
             for line in band.lines.clone() {
-                run(line, start, g.width(line), scratch);
-                start += g.width(line);
+                run(line, start, width(line), scratch);
+                start += width(line);
             }
         }
     }
 
     /// A line's first tile, its output left out.
-    fn line_tile(&self, slice: usize, line: usize, block: Block, source: &Source) -> Tile<'_> {
+    fn line_tile(
+        &self,
+        slice: usize,
+        line: usize,
+        block: Block,
+        channels: &Range<usize>,
+        source: &Source,
+    ) -> Tile<'_> {
         let Convolution { geometry: g, plan, functions, .. } = self.conv;
         let (slices, _) = g.taps_inside(0, slice);
         let (lines, first_line) = g.taps_inside(1, line);
         let [_, taps_h, taps_w] = g.filters.taps;
         let product = block.vectors * functions.lanes;
-        let w_line = taps_w * g.inputs * product;
+        let inputs = channels.len();
+        let w_line = taps_w * inputs * product;
         let w_tap = [taps_h * w_line, w_line];
         let step = if plan.lanewise { functions.lanes } else { 1 };
-        let x_tap = [
-            source.slice,
-            source.line * (g.dilations[1] / source.line_step).max(1),
-            source.pixel * g.dilations[2],
-        ];
+        let x_tap = [source.slice, source.line * (g.dilations[1] / source.line_step).max(1), source.tap];
         // Width taps whose inputs follow one another are one long tap.
-        let (taps_w, depth) =
-            if x_tap[2] == g.inputs * step { (1, taps_w * g.inputs) } else { (taps_w, g.inputs) };
-        let offset = block.offset + slices.start * w_tap[0] + lines.start * w_tap[1];
-        let column_step = plan.pack.map_or(1, |pack| pack.column_step);
+        let (taps_w, depth) = if x_tap[2] == inputs * step { (1, taps_w * inputs) } else { (taps_w, inputs) };
+        let chunk = channels.start * g.filters.tap_count() * product;
+        let offset = block.offset + chunk + slices.start * w_tap[0] + lines.start * w_tap[1];
         // A line without taps, all padding, names no input line.
         let from_first = first_line.saturating_sub(source.first_line) / source.line_step;
         Tile {
             x: source.base.wrapping_add(from_first * source.line),
             w: self.weights.as_ptr().wrapping_add(offset),
             y: std::ptr::null_mut(),
-            x_pixel: source.pixel * g.strides[2] / column_step,
+            x_pixel: source.pixel,
             y_pixel: 0,
             taps: [slices.len(), lines.len(), taps_w],
             x_tap,
@@ -255,6 +352,8 @@ impl Work<'_> {
             steps: &self.steps,
             channel: block.first,
             tail: 0,
+            goes_on: channels.start > 0,
+            incomplete: channels.end < g.inputs,
         }
     }
 }

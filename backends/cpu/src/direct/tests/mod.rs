@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use fuseplan_api::{ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, Solver, TensorLayout};
 
-use super::{DEPTHWISE, DIRECT, DIRECT_GROUPED};
+use super::plan::Limits;
+use super::{Convolution, DEPTHWISE, DIRECT, DIRECT_GROUPED};
 use crate::device::CpuDevice;
 use crate::isa::Isa;
+use crate::solver::CpuSolver;
 use oracle::{Case, Link, Ready};
 
 /// Devices of every instruction set that this processor has.
@@ -98,6 +100,64 @@ fn integers_come_out_exactly() {
             check(case.link(Link::Bias).link(Link::Act(ActivationMode::Relu)), &devices, true);
         }
     }
+}
+
+/// Cuts where only huge problems are cut otherwise.
+const CUT: Limits = Limits { span: 5, least_span: 2, pack: 300 };
+
+static CUT_DIRECT: CpuSolver = CpuSolver {
+    load: |solver, problem, device| Arc::new(Convolution::new(solver, problem, false, device, CUT)),
+    ..DIRECT
+};
+
+static CUT_GROUPED: CpuSolver = CpuSolver {
+    load: |solver, problem, device| Arc::new(Convolution::new(solver, problem, true, device, CUT)),
+    ..DIRECT_GROUPED
+};
+
+#[test]
+fn spans_chunks_and_taps_packed_apart_give_the_same_numbers() {
+    let more: [Shape; 9] = [
+        // A run for each tap; lines that only taps need; both with strides.
+        ([1, 6, 5, 9], [19, 3, 3], [40, 50], [1, 1], [41, 52], 1),
+        ([2, 3, 4, 6], [5, 2, 4], [33, 90], [3, 2], [61, 57], 1),
+        ([1, 20, 3, 4], [20, 3, 3], [60, 60], [2, 3], [60, 61], 20),
+        // Tiles whose taps are all in the padding, or none.
+        ([1, 5, 2, 3], [6, 1, 37], [0, 36], [1, 1], [1, 1], 1),
+        ([1, 7, 2, 4], [18, 2, 9], [0, 40], [1, 3], [1, 5], 1),
+        ([2, 16, 2, 3], [16, 1, 40], [0, 39], [1, 2], [1, 1], 16),
+        // Chunks of channels, the last of them narrow, also with a gap between pixels.
+        ([1, 150, 3, 7], [70, 3, 3], [1, 1], [1, 1], [1, 1], 1),
+        ([1, 400, 2, 5], [9, 1, 1], [0, 0], [1, 1], [1, 1], 1),
+        ([1, 90, 4, 9], [6, 2, 3], [0, 30], [1, 1], [1, 29], 2),
+    ];
+    let devices = devices(2);
+    let (mut spans, mut chunks) = (0, 0);
+    let all =
+        SHAPES.iter().map(|shape| (shape, &TYPES[..1])).chain(more.iter().map(|shape| (shape, &TYPES[..2])));
+    for (shape, types) in all {
+        for (data_type, layout) in types.iter().flat_map(|&t| LAYOUTS.map(|l| (t, l))) {
+            let ready = Ready::new(
+                &case(shape, data_type, layout)
+                    .link(Link::Bias)
+                    .link(Link::Residual)
+                    .link(Link::Act(ActivationMode::Relu))
+                    .integers(),
+            );
+            let bare = Ready::new(&case(shape, data_type, layout).link(Link::Bias).integers());
+            for device in &devices {
+                for solver in [&CUT_DIRECT, &CUT_GROUPED] {
+                    for ready in [&ready, &bare].into_iter().filter(|r| r.case.is_taken(solver, device)) {
+                        ready.check(solver, device, true);
+                        let detail = ready.case.load(solver, device).info().detail.clone();
+                        spans += usize::from(detail.contains("spans"));
+                        chunks += usize::from(detail.contains("at a time"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(spans > 60 && chunks > 10, "{spans} in spans, {chunks} in chunks");
 }
 
 #[test]

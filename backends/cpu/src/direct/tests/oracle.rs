@@ -231,7 +231,7 @@ impl Case {
 
 /// A case with its operands and the expected outputs.
 pub(super) struct Ready {
-    case: Case,
+    pub(super) case: Case,
     input: Memory,
     /// Weights, then the operands of each operator behind the convolution.
     operands: Vec<Vec<Memory>>,
