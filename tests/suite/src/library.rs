@@ -213,9 +213,6 @@ impl Library {
     ///
     /// # Errors
     /// The refusal.
-    ///
-    /// # Panics
-    /// What goes around each call left it out.
     pub fn compile(&self, built: &Built, solver: Option<&str>) -> Result<CompiledPlan, Refusal> {
         let options = CompileOptions::default();
         let options = solver.map_or(options.clone(), |id| options.with_solver(id));
