@@ -4,6 +4,7 @@
 //!
 //! Environment: `FUSEPLAN_TEST_SEED` (a number, 0 by default) draws other calls, `FUSEPLAN_TEST_CASES` says how many.
 //! The same numbers give the same calls; `MIOPEN_ENABLE_LOGGING=1` names them as they are made.
+#![cfg(unix)]
 
 mod caller;
 mod draw;
