@@ -62,14 +62,35 @@ step_headers() {
     for standard in c99 c11; do
         cc -std=$standard "${warnings[@]}" -Wstrict-prototypes -I"$prefix/include" -c "$out/header.c" -o "$out/header.o"
     done
-    for define in -DMIOPEN_BETA_API -DMIOPEN_BACKEND_HIP=1; do
-        c++ -std=c++17 -x c++ "${warnings[@]}" $define -I"$prefix/include" -c "$out/header.c" -o "$out/header.o"
+    c++ -std=c++17 -x c++ "${warnings[@]}" -DMIOPEN_BETA_API -I"$prefix/include" -c "$out/header.c" -o "$out/header.o"
+    # Programs for HIP get HIP's stream where they have HIP's header, in whatever way they include it.
+    local language platform backend hip way expected stream count=0 flags
+    for language in c99 c++17; do
+        for platform in '' __HIP_PLATFORM_AMD__ __HIP_PLATFORM_HCC__ __HIP__; do
+            for backend in '' 0 1; do
+                for hip in '' "$clients/hip"; do
+                    expected=${backend:-$([ -n "$platform" ] && [ -n "$hip" ] && echo 1 || echo 0)}
+                    stream=$([ "$expected" = 1 ] && [ -n "$hip" ] && echo 1 || echo 0)
+                    for way in 1 2 3 4; do
+                        # HIP's own header wants its header, and a platform.
+                        case $way$platform in [13]) continue ;; esac
+                        case $way$hip in [13]) continue ;; esac
+                        [ "$way$expected$hip" != 21 ] || continue
+                        [ "$stream$platform" != 1 ] || continue
+                        flags=(-DWAY="$way" -DEXPECT_BACKEND="$expected" -DEXPECT_STREAM="$stream" -I"$prefix/include")
+                        [ -z "$platform" ] || flags+=(-D"$platform"=1)
+                        [ -z "$backend" ] || flags+=(-DMIOPEN_BACKEND_HIP="$backend")
+                        [ -z "$hip" ] || flags+=(-I"$hip")
+                        case $language in c++*) flags+=(-x c++) ;; esac
+                        cc -std=$language "${warnings[@]}" "${flags[@]}" -fsyntax-only $clients/headers/stream.c ||
+                            fail "stream.c does not compile with ${flags[*]}"
+                        count=$((count + 1))
+                    done
+                done
+            done
+        done
     done
-    # With HIP's headers the stream is HIP's.
-    mkdir -p "$out/hip/hip"
-    echo 'typedef struct ihipStream_t* hipStream_t;' >"$out/hip/hip/hip_runtime_api.h"
-    printf '#include <miopen/miopen.h>\nvoid unit(miopenHandle_t h, hipStream_t* s);\nvoid unit(miopenHandle_t h, hipStream_t* s) { (void)miopenGetStream(h, s); }\n' >"$out/hip.c"
-    cc -std=c99 "${warnings[@]}" -DMIOPEN_BACKEND_HIP=1 -I"$out/hip" -I"$prefix/include" -c "$out/hip.c" -o "$out/hip.o"
+    echo "   $count ways to include the header"
 }
 
 step_symbols() {
@@ -126,6 +147,15 @@ step_packages() {
     cmake -S examples -B "$out/cmake" -DCMAKE_PREFIX_PATH="$prefix" >"$out/cmake.log" || { cat "$out/cmake.log"; fail "cmake"; }
     cmake --build "$out/cmake" >>"$out/cmake.log" 2>&1 || { cat "$out/cmake.log"; fail "cmake --build"; }
     "$out/cmake/cba" >/dev/null
+    # With HIP's package the target brings HIP along, as AMD's does, unless it is told not to.
+    local hip
+    for hip in ON OFF; do
+        { cmake -S $clients/cmake -B "$out/cmake-hip-$hip" -DMIOPEN_BACKEND_HIP=$hip -DCMAKE_PREFIX_PATH="$prefix;$PWD/$clients/hip" &&
+            cmake --build "$out/cmake-hip-$hip"; } >"$out/cmake.log" 2>&1 || { cat "$out/cmake.log"; fail "cmake with HIP $hip"; }
+    done
+    # shellcheck disable=SC2046
+    cc -std=c99 "${warnings[@]}" -DWAY=4 -DEXPECT_BACKEND=1 -DEXPECT_STREAM=1 -D__HIP_PLATFORM_AMD__ -I$clients/hip \
+        $(pkg-config --cflags miopen) -fsyntax-only $clients/headers/stream.c
     # Without the shared library, and the installed tree somewhere else.
     mv "$prefix" "$out/moved"
     # shellcheck disable=SC2046
