@@ -35,6 +35,8 @@ pub type fuseplanMathMode_t = c_uint;
 pub type miopenConvFwdAlgorithm_t = c_uint;
 /// As in the header.
 pub type miopenConvAlgorithm_t = c_uint;
+/// As in the header.
+pub type miopenTuningPolicy_t = c_uint;
 
 /// As in the header.
 pub type miopenAcceleratorQueue_t = *mut c_void;

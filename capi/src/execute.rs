@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 
 use fuseplan::{
-    ActivationForward, BiasForward, CompiledPlan, ConvForward, FusionDirection, FusionPlan, Handle, Operator,
-    OperatorArgs, TensorDescriptor,
+    ActivationForward, BiasForward, CompileOptions, CompiledPlan, ConvForward, FusionDirection, FusionPlan,
+    Handle, Operator, OperatorArgs, TensorDescriptor,
 };
 
 use crate::abi::{In, export, miopenConvFwdAlgorithm_t};
@@ -73,12 +73,14 @@ unsafe fn launch(
 pub(crate) struct Chain {
     plan: FusionPlan,
     settings: Vec<Option<Setting>>,
+    /// How the solver is chosen; if not given, by the handle's tuning policy.
+    options: Option<CompileOptions>,
 }
 
 impl Chain {
     pub(crate) fn new(input: TensorDescriptor) -> Result<Self, Failure> {
         let plan = FusionPlan::new(FusionDirection::Vertical, input)?;
-        Ok(Chain { plan, settings: Vec::new() })
+        Ok(Chain { plan, settings: Vec::new(), options: None })
     }
 
     /// Appends an operator and its arguments.
@@ -99,8 +101,9 @@ impl Chain {
     }
 
     /// The plan for the handle's device.
-    pub(crate) fn compile(&self, handle: &HandleObject) -> Result<CompiledPlan, Failure> {
-        Ok(self.plan.compile(&handle.handle())?)
+    pub(crate) fn compile(&self, on: &Pinned<'_>) -> Result<CompiledPlan, Failure> {
+        let options = self.options.as_ref().unwrap_or(on.options());
+        Ok(self.plan.compile_with(on.handle(), options)?)
     }
 
     /// Compiles, or finds what was compiled, and runs.
@@ -129,12 +132,24 @@ impl Chain {
         y: Memory,
         workspace: Workspace,
     ) -> Result<(), Failure> {
-        let compiled = self.plan.compile(handle.handle())?;
+        let compiled = self.compile(handle)?;
         // SAFETY: as promised by the caller.
         unsafe {
             let args = bind(&self.plan, &self.settings, true)?;
             launch(handle, &compiled, &args, x, y, workspace)
         }
+    }
+
+    /// What [`run_on`](Self::run_on) would refuse of these operands, without running anything.
+    ///
+    /// # Safety
+    /// As [`launch`].
+    pub(crate) unsafe fn check_on(&self, handle: &Pinned<'_>, x: Memory, y: Memory) -> Result<(), Failure> {
+        let compiled = self.compile(handle)?;
+        // SAFETY: as promised by the caller.
+        let args = unsafe { bind(&self.plan, &self.settings, true) }?;
+        let (xd, yd) = (&x.descriptor, &y.descriptor);
+        Ok(compiled.check_raw(handle.handle(), xd, x.address, yd, y.address, &args)?)
     }
 }
 

@@ -4,10 +4,11 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fuseplan::{Handle, MemoryKind};
+use fuseplan::{CompileOptions, FindMode, Handle, MemoryKind};
 
 use crate::abi::{
     Bool, In, Out, export, miopenAcceleratorQueue_t, miopenAllocatorFunction, miopenDeallocatorFunction,
+    miopenTuningPolicy_t,
 };
 use crate::status::{Failure, Status, bad_parm, not_implemented};
 use crate::table::{Ref, create, object};
@@ -36,7 +37,11 @@ struct State {
     profiling: bool,
     milliseconds: f32,
     honors_scales: bool,
+    policy: miopenTuningPolicy_t,
 }
+
+/// The policies that time solvers: `miopenTuningPolicyDbUpdate`, `…Search` and `…SearchDbUpdate`.
+const TIMING_POLICIES: std::ops::RangeInclusive<miopenTuningPolicy_t> = 2..=4;
 
 /// An address of the caller's; nothing here looks behind it.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +79,7 @@ impl HandleObject {
             profiling: false,
             milliseconds: 0.0,
             honors_scales: false,
+            policy: 1,
         };
         HandleObject { state: Mutex::new(state) }
     }
@@ -105,22 +111,33 @@ impl HandleObject {
         Err(not_implemented(format!("{what} is implemented for host memory only (the CPU backend)")))
     }
 
-    /// With the stream that it has now.
+    /// With the stream and the tuning policy that it has now.
     pub(crate) fn pinned(&self) -> Pinned<'_> {
-        Pinned { object: self, handle: self.handle() }
+        let state = self.state();
+        let mut options = CompileOptions::default();
+        if TIMING_POLICIES.contains(&state.policy) {
+            options = options.with_find(FindMode::Normal);
+        }
+        Pinned { object: self, handle: state.handle.clone(), options }
     }
 }
 
-/// A handle with the stream that it had when a call began: another may be set meanwhile.
+/// A handle with the stream and the tuning policy that it had when a call began: others may be set meanwhile.
 pub(crate) struct Pinned<'a> {
     object: &'a HandleObject,
     handle: Handle,
+    options: CompileOptions,
 }
 
 impl Pinned<'_> {
     /// The handle to run on.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// How single operators choose their solver.
+    pub(crate) fn options(&self) -> &CompileOptions {
+        &self.options
     }
 
     /// Runs `work`; times it when profiling is on.
@@ -257,6 +274,19 @@ export! {
         handle.get()?.state().profiling = enable.get();
     }
 
+    fn miopenSetTuningPolicy(handle: miopenHandle_t, newValue: miopenTuningPolicy_t) {
+        let object = handle.get()?;
+        if !(1..=5).contains(&newValue) {
+            return Err(bad_parm(format!("{newValue} is no tuning policy; accepted: 1 to 5")));
+        }
+        object.state().policy = newValue;
+    }
+
+    fn miopenGetTuningPolicy(handle: miopenHandle_t, value: Out<miopenTuningPolicy_t>) {
+        let object = handle.get()?;
+        value.required("value")?.set(object.state().policy);
+    }
+
     fn fuseplanSetHonorAlphaBeta(handle: miopenHandle_t, honor: Bool) {
         let object = handle.get()?;
         let mut state = object.state();
@@ -266,5 +296,24 @@ export! {
             _ => 0,
         };
         state.honors_scales = honor.get();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tuning_policy_times_solvers_until_it_ends() {
+        let handle = create(HandleObject::new(&Handle::cpu(), std::ptr::null_mut())).unwrap();
+        let find = || handle.get().unwrap().pinned().options().find;
+        assert_eq!(find(), None);
+        let timed = Some(FindMode::Normal);
+        for (policy, expected) in [(2, timed), (3, timed), (4, timed), (5, None), (1, None)] {
+            // SAFETY: handles are any numbers.
+            assert_eq!(unsafe { miopenSetTuningPolicy(handle, policy) }, 0);
+            assert_eq!(find(), expected, "policy {policy}");
+        }
+        handle.remove().unwrap();
     }
 }

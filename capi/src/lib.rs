@@ -35,7 +35,9 @@ pub use handle::*;
 pub use operators::*;
 pub use plan::*;
 pub use primitives::activation::*;
-pub use primitives::batch_norm::*;
+pub use primitives::batch_norm::gradient::*;
+pub use primitives::batch_norm::inference::*;
+pub use primitives::batch_norm::training::*;
 pub use primitives::convolution::*;
 pub use primitives::immediate::*;
 pub use primitives::tensor::*;
@@ -61,7 +63,9 @@ pub fn prototypes() -> impl Iterator<Item = &'static Prototype> {
         primitives::convolution::PROTOTYPES,
         primitives::immediate::PROTOTYPES,
         primitives::activation::PROTOTYPES,
-        primitives::batch_norm::PROTOTYPES,
+        primitives::batch_norm::inference::PROTOTYPES,
+        primitives::batch_norm::training::PROTOTYPES,
+        primitives::batch_norm::gradient::PROTOTYPES,
     ];
     files.into_iter().flatten()
 }

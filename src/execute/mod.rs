@@ -111,9 +111,7 @@ impl CompiledPlan {
         workspace: *mut c_void,
         workspace_bytes: usize,
     ) -> Result<(), ExecuteError> {
-        let raw =
-            |address, written| Span { address, bytes: None, data_type: None, written, place: Place::Raw };
-        let (x, y) = (raw(input, false), raw(output, true));
+        let (x, y) = (raw_span(input, false), raw_span(output.cast_const(), true));
         call(|| {
             self.check(handle, input_descriptor, &x, output_descriptor, &y, args)?;
             let needed = self.workspace();
@@ -123,6 +121,24 @@ impl CompiledPlan {
             }
             self.run(handle, &x, &y, args, Some(workspace))
         })
+    }
+
+    /// What [`execute_raw`](Self::execute_raw) would refuse of these operands, but for the workspace, without
+    /// executing anything. No memory is looked at.
+    ///
+    /// # Errors
+    /// Those of [`execute_raw`](Self::execute_raw) that are found before the launch.
+    pub fn check_raw(
+        &self,
+        handle: &Handle,
+        input_descriptor: &TensorDescriptor,
+        input: *const c_void,
+        output_descriptor: &TensorDescriptor,
+        output: *mut c_void,
+        args: &OperatorArgs<'_>,
+    ) -> Result<(), ExecuteError> {
+        let (x, y) = (raw_span(input, false), raw_span(output.cast_const(), true));
+        self.check(handle, input_descriptor, &x, output_descriptor, &y, args)
     }
 
     /// Runs on operands that `check` has passed; without a workspace one is allocated if need be.
@@ -301,6 +317,11 @@ impl CompiledPlan {
             })
         })
     }
+}
+
+/// Memory of which only the address is known.
+fn raw_span(address: *const c_void, written: bool) -> Span<'static> {
+    Span { address, bytes: None, data_type: None, written, place: Place::Raw }
 }
 
 fn check_memory(

@@ -359,6 +359,24 @@ static void batch_norms(void) {
                                                 dscale, dshift, dmean, dvariance, 1e-3));
     copy(y, dy, sizeof y, TO_HOST, NULL);
     compare("batch-norm, inference", y, expected, COUNT, 1e-5);
+    copy(dy, x, COUNT * sizeof *x, TO_DEVICE, NULL);
+    OK(miopenBatchNormalizationForwardInference(handle, miopenBNSpatial, &one, &zero, tensor, dx, tensor, dy, params,
+                                                dscale, dshift, NULL, NULL, 1e-3));
+    copy(y, dy, sizeof y, TO_HOST, NULL);
+    compare("batch-norm, inference by the batch's statistics", y, expected, COUNT, 1e-5);
+
+    /* Running statistics from one memory (shift, scale) to another. */
+    OK(miopenBatchNormalizationForwardTraining_V3(handle, miopenBNSpatial, &one, &zero, tensor, dx, tensor, dy, params,
+                                                  params, params, params, dscale, dshift, 0.5, dshift, dscale, dmean,
+                                                  dvariance, 1e-3, NULL, dinverse));
+    copy(mean, dmean, sizeof mean, TO_HOST, NULL);
+    copy(variance, dvariance, sizeof variance, TO_HOST, NULL);
+    for (int c = 0; c < C; c++) {
+        means[c] = 0.5 * shift[c] + 0.5 * means[c];
+        variances[c] = 0.5 * scale[c] + 0.5 * variances[c] * (N * S) / (N * S - 1);
+    }
+    compare("running mean", mean, means, C, 1e-5);
+    compare("running variance", variance, variances, C, 1e-5);
 
     OK(miopenDestroy(handle));
     OK(miopenDestroyTensorDescriptor(tensor));

@@ -31,6 +31,7 @@ NULL_ALLOWED = [
     (r"miopenOpTensor|miopenTransformTensor", r"alpha.*|beta"),
     (r"miopenActivation(Forward|Backward)", r"alpha|beta"),
     (r"miopenBatchNorm.*", r"alpha.*|beta.*|resultSave.*"),
+    (r"miopenBatchNorm(alization)?ForwardInference(_V2|Activation)?", r"estimatedMean|estimatedVariance"),
     (r"miopenBatchNorm.*Backward.*", r"savedMean|savedInvVariance"),
     (r"fuseplan(GetSupportedTable|ExplainPlan)", r"text"),
 ]
@@ -91,6 +92,7 @@ ENUMS = {
     "miopenFusionDirection_t": "miopenVerticalFusion",
     "fuseplanMathMode_t": "fuseplanMathPrecise",
     "miopenConvFwdAlgorithm_t": "miopenConvolutionFwdAlgoDirect",
+    "miopenTuningPolicy_t": "miopenTuningPolicyNone",
 }
 LISTS = {
     "lens": "{1, 4, 5, 5}",

@@ -141,6 +141,56 @@ static void activations(void) {
     free(x), free(dy);
 }
 
+/* Running statistics from one memory to another, in place, not at all, and refused before anything is written. */
+static void running_statistics_that_move(miopenBatchNormMode_t mode, miopenTensorDescriptor_t xd, const float* x,
+                                         miopenTensorDescriptor_t bn, float* scale, float* shift,
+                                         miopenActivationDescriptor_t relu, const double* normal, const double* m,
+                                         const double* v, int count, double per) {
+    const size_t params = (size_t)count, elements = 3 * 4 * 15;
+    const double epsilon = 1e-4;
+    float *mean = whole(params, 11, 2), *variance = positive(params, 12), *saved = poisoned(params), *inverse = poisoned(params);
+    float *next_mean = poisoned(params), *next_variance = poisoned(params), *y = poisoned(elements);
+    double *new_mean = (double*)allocate(params * sizeof(double)), *new_variance = (double*)allocate(params * sizeof(double));
+    double *clipped = (double*)allocate(elements * sizeof(double)), *kept = (double*)allocate(params * sizeof(double));
+    for (size_t i = 0; i < params; i++) {
+        kept[i] = mean[i];
+        new_mean[i] = 0.75 * mean[i] + 0.25 * m[i];
+        new_variance[i] = 0.75 * variance[i] + 0.25 * v[i] * per / (per - 1);
+    }
+    for (size_t i = 0; i < elements; i++) clipped[i] = normal[i] > 0 ? normal[i] : 0;
+
+    /* One of two, next without previous, an output that overlaps: the next statistics stay as they were. */
+    REFUSED(miopenBatchNormalizationForwardTraining_V3(handle, mode, NULL, NULL, xd, x, xd, y, bn, bn, bn, bn, scale, shift, 0.25, mean,
+                                                       variance, next_mean, NULL, epsilon, saved, inverse));
+    REFUSED(miopenBatchNormalizationForwardTraining_V3(handle, mode, NULL, NULL, xd, x, xd, y, bn, bn, bn, bn, scale, shift, 0.25, mean,
+                                                       NULL, next_mean, next_variance, epsilon, saved, inverse));
+    REFUSED(miopenBatchNormalizationForwardTraining_V3(handle, mode, NULL, NULL, xd, x, xd, next_variance, bn, bn, bn, bn, scale, shift, 0.25,
+                                                       mean, variance, next_mean, next_variance, epsilon, saved, inverse));
+    for (size_t i = 0; i < params; i++) CHECK(next_mean[i] != next_mean[i] && next_variance[i] != next_variance[i]);
+
+    OK(miopenBatchNormalizationForwardTraining_V3(handle, mode, NULL, NULL, xd, x, xd, y, bn, bn, bn, bn, scale, shift, 0.25, mean, variance,
+                                                  next_mean, next_variance, epsilon, saved, inverse));
+    compare("training V3", y, normal, elements, 1e-5);
+    compare("next running mean", next_mean, new_mean, params, 1e-6);
+    compare("next running variance", next_variance, new_variance, params, 1e-5);
+    compare("previous running mean", mean, kept, params, 0);
+    compare("saved mean of V3", saved, m, params, 1e-6);
+    memset(next_mean, 0xff, params * sizeof(float)), memset(y, 0xff, elements * sizeof(float));
+    OK(miopenBatchNormForwardTrainingActivation_V2(handle, mode, NULL, NULL, xd, x, xd, y, bn, bn, bn, bn, scale, shift, 0.25, mean, variance,
+                                                   next_mean, next_variance, epsilon, NULL, NULL, relu));
+    compare("training and activation V2", y, clipped, elements, 1e-5);
+    compare("next running mean behind an activation", next_mean, new_mean, params, 1e-6);
+    memset(y, 0xff, elements * sizeof(float));
+    OK(miopenBatchNormalizationForwardTraining_V3(handle, mode, NULL, NULL, xd, x, xd, y, bn, bn, bn, bn, scale, shift, 0.25, mean, variance,
+                                                  NULL, NULL, epsilon, NULL, NULL));
+    compare("training V3 without running statistics", y, normal, elements, 1e-5);
+    OK(miopenBatchNormalizationForwardTraining_V3(handle, mode, NULL, NULL, xd, x, xd, y, bn, bn, bn, bn, scale, shift, 0.25, mean, variance,
+                                                  mean, variance, epsilon, NULL, NULL));
+    compare("running mean in place", mean, new_mean, params, 1e-6);
+    free(mean), free(variance), free(saved), free(inverse), free(next_mean), free(next_variance), free(y);
+    free(new_mean), free(new_variance), free(clipped), free(kept);
+}
+
 /* One call with one descriptor, with four, with the inverse variance, and with an activation, in both modes. */
 static void batch_norms(miopenBatchNormMode_t mode) {
     enum { N = 3, C = 4, H = 3, W = 5, IMAGE = H * W, COUNT = N * C * IMAGE };
@@ -184,12 +234,30 @@ static void batch_norms(miopenBatchNormMode_t mode) {
     OK(miopenBatchNormForwardInferenceActivationInvVariance(handle, mode, &one, &zero, xd, x, xd, y, bn, bn, bn, bn, scale, shift, mean, inverse, relu));
     compare("inference and activation with inverse variance", y, expected, COUNT, 1e-5);
 
+    REFUSED(miopenBatchNormForwardInferenceActivationInvVariance(handle, mode, &one, &zero, xd, x, xd, y, bn, bn, bn, bn, scale, shift, NULL, inverse, relu));
+    REFUSED(miopenBatchNormalizationForwardInferenceInvVariance(handle, mode, &one, &zero, xd, x, xd, y, bn, bn, bn, bn, scale, shift, mean, NULL));
+
     memset(m, 0, sizeof m), memset(v, 0, sizeof v), memset(g, 0, sizeof g), memset(b, 0, sizeof b);
     for (int i = 0; i < COUNT; i++) m[AT(i)] += x[i] / per;
     for (int i = 0; i < COUNT; i++) v[AT(i)] += (x[i] - m[AT(i)]) * (x[i] - m[AT(i)]) / per;
     for (int i = 0; i < COUNT; i++) {
         normal[i] = (x[i] - m[AT(i)]) / sqrt(v[AT(i)] + epsilon);
         expected[i] = scale[AT(i)] * normal[i] + shift[AT(i)];
+    }
+    /* Inference without a mean, a variance or both has the batch's own, in every call that takes a variance. */
+    for (int which = 1; which < 4; which++) {
+        float *no_mean = which & 1 ? NULL : mean, *no_variance = which & 2 ? NULL : variance, half = 0.5f, two = 2;
+        double both[COUNT];
+        memset(y, 0xff, COUNT * sizeof(float));
+        OK(miopenBatchNormalizationForwardInference(handle, mode, &one, &zero, xd, x, xd, y, bn, scale, shift, no_mean, no_variance, epsilon));
+        compare("inference by the batch's statistics", y, expected, COUNT, 1e-5);
+        for (int i = 0; i < COUNT; i++) y[i] = (float)i, both[i] = 2 * expected[i] + 0.5 * i;
+        OK(miopenBatchNormalizationForwardInference_V2(handle, mode, &two, &half, xd, x, xd, y, bn, bn, bn, bn, scale, shift, no_mean, no_variance, epsilon));
+        compare("inference V2 by the batch's statistics, alpha and beta", y, both, COUNT, 1e-5);
+        memset(y, 0xff, COUNT * sizeof(float));
+        OK(miopenBatchNormForwardInferenceActivation(handle, mode, &one, &zero, xd, x, xd, y, bn, bn, bn, bn, scale, shift, no_mean, no_variance, epsilon, relu));
+        for (int i = 0; i < COUNT; i++) both[i] = expected[i] > 0 ? expected[i] : 0;
+        compare("inference by the batch's statistics and activation", y, both, COUNT, 1e-5);
     }
     for (int i = 0; i < params; i++) old[i] = 0.75 * running_variance[i] + 0.25 * v[i] * per / (per - 1);
     OK(miopenBatchNormalizationForwardTraining(handle, mode, &one, &zero, xd, x, xd, y, bn, scale, shift, 0.25, running_mean,
@@ -203,6 +271,7 @@ static void batch_norms(miopenBatchNormMode_t mode) {
     compare("training V2", y, expected, COUNT, 1e-5);
     REFUSED(miopenBatchNormalizationForwardTraining(handle, mode, &one, &zero, xd, x, xd, y, bn, scale, shift, 0.25, running_mean, NULL,
                                                     epsilon, NULL, NULL));
+    running_statistics_that_move(mode, xd, x, bn, scale, shift, relu, expected, m, v, params, per);
 
     for (int i = 0; i < COUNT; i++) g[AT(i)] += dy[i] * normal[i], b[AT(i)] += dy[i];
     for (int i = 0; i < COUNT; i++)

@@ -73,6 +73,11 @@ MIOPEN_EXPORT miopenStatus_t miopenGetKernelTime(miopenHandle_t handle, float* t
 /* With profiling on every execution is waited for and timed. */
 MIOPEN_EXPORT miopenStatus_t miopenEnableProfiling(miopenHandle_t handle, bool enable);
 
+/* A handle begins with miopenTuningPolicyNone. */
+MIOPEN_EXPORT miopenStatus_t miopenSetTuningPolicy(miopenHandle_t handle, miopenTuningPolicy_t newValue);
+
+MIOPEN_EXPORT miopenStatus_t miopenGetTuningPolicy(miopenHandle_t handle, miopenTuningPolicy_t* value);
+
 /* ---- Tensor descriptors --------------------------------------------------------------------------- */
 /*
  * Lengths are always in the order N, C, (D,) H, W. Strides count elements; they alone tell the layout. Strides of

@@ -43,6 +43,12 @@ MIOPEN_EXPORT miopenStatus_t miopenConvolutionForwardGetWorkSpaceSize(
     const miopenConvolutionDescriptor_t convDesc, const miopenTensorDescriptor_t yDesc,
     size_t* workSpaceSize);
 
+/* The least and the most workspace that an execution needs. Both are the need of the kernel that is chosen. */
+MIOPEN_EXPORT miopenStatus_t miopenConvolutionForwardGetWorkSpaceSizeRange(
+    miopenHandle_t handle, const miopenTensorDescriptor_t wDesc, const miopenTensorDescriptor_t xDesc,
+    const miopenConvolutionDescriptor_t convDesc, const miopenTensorDescriptor_t yDesc,
+    size_t* minWorkspaceSize, size_t* maxWorkspaceSize);
+
 /* Builds the kernel, runs it once on the given data and reports its time. `y` is overwritten. */
 MIOPEN_EXPORT miopenStatus_t miopenFindConvolutionForwardAlgorithm(
     miopenHandle_t handle, const miopenTensorDescriptor_t xDesc, const void* x,
@@ -110,6 +116,10 @@ MIOPEN_EXPORT miopenStatus_t miopenDeriveBNTensorDescriptor(
     miopenTensorDescriptor_t derivedBnDesc, const miopenTensorDescriptor_t xDesc,
     miopenBatchNormMode_t bn_mode);
 
+/*
+ * Without a mean or without a variance (NULL) both are the batch's own, and are not kept. So they are in the
+ * calls below that take a variance; those that take an inverse variance want both.
+ */
 MIOPEN_EXPORT miopenStatus_t miopenBatchNormalizationForwardInference(
     miopenHandle_t handle, miopenBatchNormMode_t bn_mode, void* alpha, void* beta,
     const miopenTensorDescriptor_t xDesc, const void* x, const miopenTensorDescriptor_t yDesc, void* y,
@@ -150,6 +160,19 @@ MIOPEN_EXPORT miopenStatus_t miopenBatchNormalizationForwardTraining_V2(
     void* bnBias, double expAvgFactor, void* resultRunningMean, void* resultRunningVariance, double epsilon,
     void* resultSaveMean, void* resultSaveInvVariance);
 
+/*
+ * Running statistics come from one memory and go to another, which may be the same. Next mean and variance:
+ * both or none; where they are wanted, so are the previous.
+ */
+MIOPEN_EXPORT miopenStatus_t miopenBatchNormalizationForwardTraining_V3(
+    miopenHandle_t handle, miopenBatchNormMode_t bn_mode, void* alpha, void* beta,
+    const miopenTensorDescriptor_t xDesc, const void* x, const miopenTensorDescriptor_t yDesc, void* y,
+    const miopenTensorDescriptor_t scaleDesc, const miopenTensorDescriptor_t biasVarDesc,
+    const miopenTensorDescriptor_t savedMeanDesc, const miopenTensorDescriptor_t savedVarDesc, void* bnScale,
+    void* bnBias, double expAvgFactor, const void* prevResultRunningMean,
+    const void* prevResultRunningVariance, void* nextResultRunningMean, void* nextResultRunningVariance,
+    double epsilon, void* resultSaveMean, void* resultSaveInvVariance);
+
 MIOPEN_EXPORT miopenStatus_t miopenBatchNormalizationBackward_V2(
     miopenHandle_t handle, miopenBatchNormMode_t bn_mode, const void* alphaDataDiff, const void* betaDataDiff,
     const void* alphaParamDiff, const void* betaParamDiff, const miopenTensorDescriptor_t xDesc,
@@ -176,6 +199,17 @@ MIOPEN_EXPORT miopenStatus_t miopenBatchNormForwardTrainingActivation(
     const miopenTensorDescriptor_t savedMeanDesc, const miopenTensorDescriptor_t savedVarDesc, void* bnScale,
     void* bnBias, double expAvgFactor, void* resultRunningMean, void* resultRunningVariance, double epsilon,
     void* resultSaveMean, void* resultSaveInvVariance, const miopenActivationDescriptor_t activDesc);
+
+/* Running statistics as in miopenBatchNormalizationForwardTraining_V3. */
+MIOPEN_EXPORT miopenStatus_t miopenBatchNormForwardTrainingActivation_V2(
+    miopenHandle_t handle, miopenBatchNormMode_t bn_mode, void* alpha, void* beta,
+    const miopenTensorDescriptor_t xDesc, const void* x, const miopenTensorDescriptor_t yDesc, void* y,
+    const miopenTensorDescriptor_t scaleDesc, const miopenTensorDescriptor_t biasVarDesc,
+    const miopenTensorDescriptor_t savedMeanDesc, const miopenTensorDescriptor_t savedVarDesc, void* bnScale,
+    void* bnBias, double expAvgFactor, const void* prevResultRunningMean,
+    const void* prevResultRunningVariance, void* nextResultRunningMean, void* nextResultRunningVariance,
+    double epsilon, void* resultSaveMean, void* resultSaveInvVariance,
+    const miopenActivationDescriptor_t activDesc);
 
 MIOPEN_EXPORT miopenStatus_t miopenBatchNormBackwardActivation(
     miopenHandle_t handle, miopenBatchNormMode_t bn_mode, const void* alphaDataDiff, const void* betaDataDiff,

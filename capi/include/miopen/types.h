@@ -23,6 +23,13 @@
 extern "C" {
 #endif
 
+/* C99 lacks what MIOpen's types are made of; compilers that have it as an extension want to be told so. */
+#if defined(__GNUC__)
+#define FUSEPLAN_EXTENSION __extension__
+#else
+#define FUSEPLAN_EXTENSION
+#endif
+
 /*
  * A handle is a number that only the library understands, never an address to look behind. Handing in
  * NULL, a destroyed handle, a handle of another kind or garbage is an error that is reported, not a crash.
@@ -202,6 +209,9 @@ typedef enum {
     MIOPEN_CONVOLUTION_ATTRIB_MATH_TYPE = 3
 } miopenConvolutionAttrib_t;
 
+/* Values of MIOPEN_CONVOLUTION_ATTRIB_MATH_TYPE. */
+typedef enum { miopenMathDefault = 0, miopenMathPedantic = 1 } miopenMathType_t;
+
 /* Values of MIOPEN_CONVOLUTION_ATTRIB_FP8_ROUNDING_MODE. */
 typedef enum {
     miopenF8RoundingModeStandard = 0,
@@ -219,12 +229,18 @@ typedef enum {
     miopenConvolutionFindModeDefault = 5
 } miopenConvolutionFindMode_t;
 
-/* C99 has no unnamed unions; compilers that offer them as an extension want to be told that it is meant. */
-#if defined(__GNUC__)
-#define FUSEPLAN_EXTENSION __extension__
-#else
-#define FUSEPLAN_EXTENSION
-#endif
+/*
+ * How single operators choose their solver. DbUpdate, Search and SearchDbUpdate have them timed, as
+ * MIOPEN_FIND_MODE does, and what was found is kept; None and DbClean leave the choice to the environment, or
+ * to the rules.
+ */
+typedef enum {
+    miopenTuningPolicyNone = 1,
+    miopenTuningPolicyDbUpdate = 2,
+    miopenTuningPolicySearch = 3,
+    miopenTuningPolicySearchDbUpdate = 4,
+    miopenTuningPolicyDbClean = 5
+} miopenTuningPolicy_t;
 
 /* One result of a find call. */
 typedef struct {

@@ -34,7 +34,7 @@ impl Convolution {
 
     /// The kernel, for descriptors that fit one another.
     pub(crate) fn compile(&self, handle: &HandleObject) -> Result<CompiledPlan, Failure> {
-        let compiled = self.chain(std::ptr::null(), Scales::NONE)?.compile(handle)?;
+        let compiled = self.chain(std::ptr::null(), Scales::NONE)?.compile(&handle.pinned())?;
         let y = self.y.descriptor()?;
         if y != *compiled.output() {
             return Err(bad_parm(format!("`y` is {y}, the convolution's output is {}", compiled.output())));
@@ -89,6 +89,24 @@ export! {
         let handle = handle.get()?;
         let call = Convolution { x: xDesc, weights: wDesc, conv: convDesc, y: yDesc };
         workSpaceSize.required("workSpaceSize")?.set(call.compile(&handle)?.workspace());
+    }
+
+    fn miopenConvolutionForwardGetWorkSpaceSizeRange(
+        handle: miopenHandle_t,
+        wDesc: miopenTensorDescriptor_t,
+        xDesc: miopenTensorDescriptor_t,
+        convDesc: miopenConvolutionDescriptor_t,
+        yDesc: miopenTensorDescriptor_t,
+        minWorkspaceSize: Out<usize>,
+        maxWorkspaceSize: Out<usize>,
+    ) {
+        let handle = handle.get()?;
+        let (least, most) =
+            (minWorkspaceSize.required("minWorkspaceSize")?, maxWorkspaceSize.required("maxWorkspaceSize")?);
+        let call = Convolution { x: xDesc, weights: wDesc, conv: convDesc, y: yDesc };
+        let needed = call.compile(&handle)?.workspace();
+        least.set(needed);
+        most.set(needed);
     }
 
     fn miopenFindConvolutionForwardAlgorithm(

@@ -9,6 +9,14 @@ use crate::execute::{Chain, Memory};
 use crate::handle::Pinned;
 use crate::status::Failure;
 
+/// The chain that copies a tensor to memory of the same descriptor, each element times `alpha`.
+pub(crate) fn copying(descriptor: TensorDescriptor, alpha: f32) -> Result<Chain, Failure> {
+    let mut chain = Chain::new(descriptor)?;
+    let given = Given::Activation { params: [0.0; 3] };
+    chain.append(ActivationForward::new(ActivationMode::Pasthru), given, Scales { alpha, beta: 0.0 })?;
+    Ok(chain)
+}
+
 /// Memory of a descriptor's size. Its drop waits for the stream that it was made for.
 pub(crate) struct Scratch {
     buffer: DeviceBuffer<f32>,
@@ -34,11 +42,8 @@ impl Scratch {
     /// `source` is memory of the handle's device as its descriptor says.
     pub(crate) unsafe fn scaled(on: &Pinned<'_>, source: &Memory, alpha: f32) -> Result<Self, Failure> {
         let copy = Scratch::new(on, source.descriptor)?;
-        let mut chain = Chain::new(source.descriptor)?;
-        let given = Given::Activation { params: [0.0; 3] };
-        chain.append(ActivationForward::new(ActivationMode::Pasthru), given, Scales { alpha, beta: 0.0 })?;
         // SAFETY: as promised by the caller.
-        unsafe { chain.run_on(on, *source, copy.memory(), None) }?;
+        unsafe { copying(source.descriptor, alpha)?.run_on(on, *source, copy.memory(), None) }?;
         Ok(copy)
     }
 
