@@ -10,6 +10,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::status::{Failure, bad_parm, miopenStatus_t};
 use crate::table::{Object, Ref};
+use crate::tensor::miopenTensorDescriptor_t;
 
 /// As in the header.
 pub type miopenDataType_t = c_uint;
@@ -37,6 +38,12 @@ pub type miopenConvFwdAlgorithm_t = c_uint;
 pub type miopenConvAlgorithm_t = c_uint;
 /// As in the header.
 pub type miopenTuningPolicy_t = c_uint;
+/// As in the header.
+pub type miopenProblemDirection_t = c_uint;
+/// As in the header.
+pub type miopenTensorArgumentId_t = c_uint;
+/// As in the header.
+pub type miopenFindResultsOrder_t = c_uint;
 
 /// As in the header.
 pub type miopenAcceleratorQueue_t = *mut c_void;
@@ -69,6 +76,18 @@ pub struct miopenConvSolution_t {
     pub solution_id: u64,
     /// Its algorithm.
     pub algorithm: miopenConvAlgorithm_t,
+}
+
+/// One argument of a solution.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct miopenTensorArgument_t {
+    /// Which tensor or scalar of the problem it is.
+    pub id: miopenTensorArgumentId_t,
+    /// NULL, or a descriptor in the place of the problem's.
+    pub descriptor: *const miopenTensorDescriptor_t,
+    /// Memory of the device; of the host for scalars.
+    pub buffer: *mut c_void,
 }
 
 /// A C `bool`, of which nobody proves that it is 0 or 1.

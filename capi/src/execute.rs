@@ -95,6 +95,11 @@ impl Chain {
         Ok(self)
     }
 
+    /// The same with a choice of its own of how the solver is chosen.
+    pub(crate) fn with_options(self, options: CompileOptions) -> Self {
+        Chain { options: Some(options), ..self }
+    }
+
     /// What the operators so far make of the input.
     pub(crate) fn output(&self) -> &TensorDescriptor {
         self.plan.output()

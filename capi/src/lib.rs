@@ -2,7 +2,7 @@
 //!
 //! `include/miopen` is the interface, written for its readers; this crate is its other side, one file for
 //! each section: `handle`, `tensor`, `convolution`, `activation`, `plan`, `operators`, `args`,
-//! `execute`, `primitives`, `unimplemented`. Four files carry the rules that all functions share:
+//! `execute`, `primitives`, `find2`, `unimplemented`. Four files carry the rules that all functions share:
 //! `table` (handles are numbers, never addresses), `guard` (panics and failures become statuses with a
 //! reason), `status` (which error becomes which status) and `arguments` (how logged calls look).
 
@@ -14,6 +14,7 @@ mod args;
 mod arguments;
 mod convolution;
 mod execute;
+mod find2;
 mod guard;
 mod handle;
 mod operators;
@@ -31,6 +32,10 @@ pub use activation::*;
 pub use args::*;
 pub use convolution::*;
 pub use execute::*;
+pub use find2::options::*;
+pub use find2::problem::*;
+pub use find2::search::*;
+pub use find2::solution::*;
 pub use handle::*;
 pub use operators::*;
 pub use plan::*;
@@ -66,6 +71,10 @@ pub fn prototypes() -> impl Iterator<Item = &'static Prototype> {
         primitives::batch_norm::inference::PROTOTYPES,
         primitives::batch_norm::training::PROTOTYPES,
         primitives::batch_norm::gradient::PROTOTYPES,
+        find2::problem::PROTOTYPES,
+        find2::options::PROTOTYPES,
+        find2::search::PROTOTYPES,
+        find2::solution::PROTOTYPES,
     ];
     files.into_iter().flatten()
 }

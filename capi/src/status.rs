@@ -22,6 +22,7 @@ pub(crate) enum Status {
     NotImplemented = 6,
     UnknownError = 7,
     UnsupportedOp = 8,
+    VersionMismatch = 10,
 }
 
 /// A call that failed: the status that it returns and the reason that it gives.

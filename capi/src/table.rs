@@ -29,11 +29,24 @@ pub(crate) enum Kind {
     Plan,
     Op,
     Args,
+    Problem,
+    FindOptions,
+    Solution,
 }
 
 impl Kind {
-    const ALL: [Kind; 7] =
-        [Kind::Handle, Kind::Tensor, Kind::Convolution, Kind::Activation, Kind::Plan, Kind::Op, Kind::Args];
+    const ALL: [Kind; 10] = [
+        Kind::Handle,
+        Kind::Tensor,
+        Kind::Convolution,
+        Kind::Activation,
+        Kind::Plan,
+        Kind::Op,
+        Kind::Args,
+        Kind::Problem,
+        Kind::FindOptions,
+        Kind::Solution,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -44,6 +57,9 @@ impl Kind {
             Kind::Plan => "fusion plan",
             Kind::Op => "fusion operator",
             Kind::Args => "operator argument object",
+            Kind::Problem => "problem",
+            Kind::FindOptions => "find options object",
+            Kind::Solution => "solution",
         }
     }
 }

@@ -70,7 +70,7 @@ impl TensorObject {
 }
 
 /// The data type that C names, and for types that cannot be computed with one of the same size.
-fn data_type(code: miopenDataType_t) -> Result<(DataType, bool), Failure> {
+pub(crate) fn data_type(code: miopenDataType_t) -> Result<(DataType, bool), Failure> {
     Ok(match code {
         0 => (DataType::Half, true),
         1 => (DataType::Float, true),
@@ -85,7 +85,7 @@ fn data_type(code: miopenDataType_t) -> Result<(DataType, bool), Failure> {
 }
 
 /// C's number of a data type.
-fn code(data_type: DataType) -> Result<miopenDataType_t, Failure> {
+pub(crate) fn code(data_type: DataType) -> Result<miopenDataType_t, Failure> {
     Ok(match data_type {
         DataType::Half => 0,
         DataType::Float => 1,

@@ -1,9 +1,15 @@
-//! What is exported so that programs link, and answers that it is not implemented: `unimplemented.h`.
+//! What is exported so that programs link, and answers that it is not implemented:
+//! `unimplemented.h`, `beta.h` and `graph.h`.
 //!
 //! The functions look at no parameter, and in the C calling conventions the caller clears the stack, so one
 //! Rust signature serves every prototype; the prototypes are the header's alone.
 
 use crate::status::{miopenStatus_t, not_implemented};
+
+/// Why such a call fails: programs and people take the library for AMD's.
+const MESSAGE: &str = "not implemented by fuseplan, which this libMIOpen.so.1 is; what it implements is listed in \
+                       docs/migrating-from-miopen.md, what it does not in <miopen/unimplemented.h>, \
+                       <miopen/beta.h> and <miopen/graph.h>";
 
 macro_rules! unimplemented_functions {
     ($($name:ident),* $(,)?) => {
@@ -15,7 +21,7 @@ macro_rules! unimplemented_functions {
             #[allow(non_snake_case, reason = "MIOpen's own names")]
             #[cfg_attr(not(versioned_symbols), unsafe(no_mangle))]
             pub extern "C" fn $name() -> miopenStatus_t {
-                crate::guard::guard(stringify!($name), || Err(not_implemented("not implemented")))
+                crate::guard::guard(stringify!($name), || Err(not_implemented(MESSAGE)))
             }
 
             crate::abi::export_symbol!($name, $name);
@@ -124,24 +130,62 @@ unimplemented_functions! {
     miopenGetReductionIndicesSize,
     miopenGetReductionWorkspaceSize,
     miopenReduceTensor,
-    miopenCreateConvProblem,
-    miopenDestroyProblem,
-    miopenSetProblemTensorDescriptor,
-    miopenCreateFindOptions,
-    miopenDestroyFindOptions,
-    miopenSetFindOptionTuning,
-    miopenSetFindOptionResultsOrder,
-    miopenSetFindOptionWorkspaceLimit,
-    miopenSetFindOptionPreallocatedWorkspace,
-    miopenSetFindOptionPreallocatedTensor,
-    miopenFindSolutions,
-    miopenRunSolution,
-    miopenDestroySolution,
-    miopenLoadSolution,
-    miopenSaveSolution,
-    miopenGetSolutionSize,
-    miopenGetSolutionWorkspaceSize,
-    miopenGetSolutionTime,
-    miopenGetSolutionSolverId,
-    miopenGetSolverIdConvAlgorithm,
+    miopenConvolutionBackwardDataGetWorkSpaceSizeRange,
+    miopenConvolutionBackwardWeightsGetWorkSpaceSizeRange,
+    miopenGetTensorLayout,
+    miopenGetTensorElementSpace,
+    miopenIsTensorPacked,
+    miopenGetTensorVectorLength,
+    miopenGetConvolutionPaddingMode,
+    miopenGetPoolingPaddingMode,
+    miopenGetSolverName,
+    miopenGetSolverIdByName,
+    miopenGetTensorDescriptorV2,
+    miopenSetDebugFlag,
+    miopenGetDebugFlag,
+    miopenLayerNormForward,
+    miopenGetLayerNormBackwardWorkspaceSize,
+    miopenLayerNormBackward,
+    miopenAddLayerNormForward,
+    miopenT5LayerNormForward,
+    miopenGetT5LayerNormBackwardWorkspaceSize,
+    miopenT5LayerNormBackward,
+    miopenGroupNormForward,
+    miopenGLUForward,
+    miopenGLUBackward,
+    miopenGetPReLUBackwardWorkspaceSize,
+    miopenPReLUBackward,
+    miopenCreateSoftmaxProblem,
+    miopenCatForward,
+    miopenGetGetitemWorkspaceSize,
+    miopenGetitemBackward,
+    miopenRoPEForward,
+    miopenRoPEBackward,
+    miopenKthvalueForward,
+    miopenGetReduceCalculationWorkspaceSize,
+    miopenReduceCalculationForward,
+    miopenReduceExtremeForward,
+    miopenFusedAdam,
+    miopenFusedAdamWithOutput,
+    miopenTransformersAdamW,
+    miopenTransformersAdamWWithOutput,
+    miopenGetSoftMarginLossForwardWorkspaceSize,
+    miopenSoftMarginLossForward,
+    miopenSoftMarginLossBackward,
+    miopenGetMultiMarginLossForwardWorkspaceSize,
+    miopenMultiMarginLossForward,
+    miopenBackendCreateDescriptor,
+    miopenBackendSetAttribute,
+    miopenBackendFinalize,
+    miopenBackendGetAttribute,
+    miopenBackendExecute,
+    miopenBackendDestroyDescriptor,
+    miopenBackendInitialize,
+    miopenCreateSoftmaxDescriptor,
+    miopenSetSoftmaxDescriptor,
+    miopenGetSoftmaxDescriptor,
+    miopenCreateMhaDescriptor,
+    miopenSetMhaDescriptor,
+    miopenGetMhaDescriptor,
+    miopenCreateMhaProblem,
 }

@@ -273,6 +273,38 @@ static void plans(void) {
     end(&m);
 }
 
+/* Convolution, bias and RELU as a problem that is searched in memory of the library's own, then run. */
+static void solution(miopenHandle_t handle, problem_t* m) {
+    miopenProblem_t problem, bias, relu;
+    miopenSolution_t found;
+    size_t count = 0;
+    float time = 0;
+    OK(miopenCreateConvProblem(&problem, m->conv, miopenProblemDirectionForward));
+    OK(miopenSetProblemTensorDescriptor(problem, miopenTensorConvolutionX, m->input));
+    OK(miopenSetProblemTensorDescriptor(problem, miopenTensorConvolutionW, m->weights));
+    OK(miopenCreateBiasProblem(&bias, miopenProblemDirectionForward));
+    OK(miopenCreateActivationProblem(&relu, m->relu, miopenProblemDirectionForward));
+    OK(miopenFuseProblems(problem, bias));
+    OK(miopenFuseProblems(problem, relu));
+    OK(miopenFindSolutions(handle, problem, NULL, &found, &count, 1));
+    OK(miopenGetSolutionTime(found, &time));
+    CHECK(count == 1 && time > 0);
+    miopenTensorArgument_t arguments[4] = {{miopenTensorConvolutionX, NULL, m->dx},
+                                           {miopenTensorConvolutionW, NULL, m->dw},
+                                           {miopenTensorBias, NULL, m->db},
+                                           {miopenTensorActivationY, NULL, m->dy}};
+    OK(miopenRunSolution(handle, found, 4, arguments, NULL, 0));
+    free(m->expected);
+    m->expected = oracle_conv(&SHAPE, m->x, m->w);
+    oracle_bias(&SHAPE, m->expected, m->b);
+    oracle_activate(miopenActivationRELU, m->expected, out_count(&SHAPE), 0, 0);
+    check("a solution", m, NULL);
+    OK(miopenDestroySolution(found));
+    OK(miopenDestroyProblem(problem));
+    OK(miopenDestroyProblem(bias));
+    OK(miopenDestroyProblem(relu));
+}
+
 /* The same as single calls: convolution, found and immediate, bias, activation. */
 static void calls(void) {
     problem_t m = make(7);
@@ -310,6 +342,8 @@ static void calls(void) {
                                               m.db, m.relu, m.output, m.dy));
     check("a residual that is the output", &m, NULL);
     free(z);
+
+    solution(handle, &m);
 
     /* What the host itself computes is refused, with the reason. */
     EXPECT(miopenStatusNotImplemented, miopenOpTensor(handle, miopenTensorOpAdd, &one, m.output, m.dy, &one, m.bias,

@@ -17,6 +17,14 @@ typedef struct {
     /* An operator of each kind, in plans of their own. */
     miopenFusionPlanDescriptor_t homes[3];
     miopenFusionOpDescriptor_t op_conv, op_bias, op_bn, op_activation, op_bn_forward, op_bn_backward, op_act_backward;
+    /* A convolution as a problem, a bias, and the convolution's solution, which was found once and saved. */
+    miopenProblem_t problem, other_problem;
+    miopenFindOptions_t options;
+    miopenSolution_t solution;
+    miopenTensorArgument_t tensors[3];
+    const char* saved;
+    size_t saved_bytes;
+    uint64_t solver;
     /* Memory for each parameter of a call: tensors, and small outputs with a pattern in them. */
     float data[OUTS][DATA];
     unsigned char outs[OUTS][256];
@@ -43,6 +51,41 @@ static inline int fixture_is_untouched(const fixture_t* f) {
     for (size_t i = 0; i < sizeof f->text; i++)
         if (f->text[i] != 0x5a) return 0;
     return 1;
+}
+
+/* The problem's solution as bytes. */
+static inline const char* fixture_saved(const fixture_t* f, size_t* bytes) {
+    static char* saved;
+    static size_t size;
+    if (!saved) {
+        miopenSolution_t solution;
+        size_t found = 0;
+        OK(miopenFindSolutions(f->handle, f->problem, NULL, &solution, &found, 1));
+        CHECK(found == 1);
+        OK(miopenGetSolutionSize(solution, &size));
+        saved = (char*)allocate(size);
+        OK(miopenSaveSolution(solution, saved));
+        OK(miopenDestroySolution(solution));
+    }
+    *bytes = size;
+    return saved;
+}
+
+static inline void fixture_make_problems(fixture_t* f) {
+    OK(miopenCreateConvProblem(&f->problem, f->conv, miopenProblemDirectionForward));
+    OK(miopenSetProblemTensorDescriptor(f->problem, miopenTensorConvolutionX, f->x));
+    OK(miopenSetProblemTensorDescriptor(f->problem, miopenTensorConvolutionW, f->w));
+    OK(miopenCreateBiasProblem(&f->other_problem, miopenProblemDirectionForward));
+    OK(miopenCreateFindOptions(&f->options));
+    f->saved = fixture_saved(f, &f->saved_bytes);
+    OK(miopenLoadSolution(&f->solution, f->saved, f->saved_bytes));
+    OK(miopenGetSolutionSolverId(f->solution, &f->solver));
+    const miopenTensorArgumentId_t ids[3] = {miopenTensorConvolutionX, miopenTensorConvolutionW, miopenTensorConvolutionY};
+    for (int i = 0; i < 3; i++) {
+        f->tensors[i].id = ids[i];
+        f->tensors[i].descriptor = NULL;
+        f->tensors[i].buffer = f->data[i];
+    }
 }
 
 static inline fixture_t* fixture_make(void) {
@@ -73,11 +116,16 @@ static inline fixture_t* fixture_make(void) {
     OK(miopenCreateOpBatchNormForward(f->homes[1], &f->op_bn_forward, miopenBNSpatial, true));
     OK(miopenCreateOpBatchNormBackward(f->homes[2], &f->op_bn_backward, miopenBNSpatial));
     OK(miopenCreateOpActivationBackward(f->homes[2], &f->op_act_backward, miopenActivationRELU));
+    fixture_make_problems(f);
     return f;
 }
 
 /* What the call in question destroyed is destroyed already. */
 static inline void fixture_end(fixture_t* f) {
+    (void)miopenDestroySolution(f->solution);
+    (void)miopenDestroyFindOptions(f->options);
+    (void)miopenDestroyProblem(f->other_problem);
+    (void)miopenDestroyProblem(f->problem);
     for (int i = 0; i < 3; i++) (void)miopenDestroyFusionPlan(f->homes[i]);
     (void)miopenDestroyFusionPlan(f->plan_backward);
     (void)miopenDestroyFusionPlan(f->plan_conv);

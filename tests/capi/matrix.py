@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-HEADERS = ["miopen.h", "fusion.h", "primitives.h", "fuseplan.h"]
+HEADERS = ["miopen.h", "fusion.h", "primitives.h", "find2.h", "fuseplan.h"]
 PROTOTYPE = re.compile(r"MIOPEN_EXPORT\s+miopenStatus_t\s+(\w+)\s*\(([^;]*)\);")
 
 # Parameters where the header allows NULL, by function (a regular expression) and parameter.
@@ -32,6 +32,9 @@ NULL_ALLOWED = [
     (r"miopenActivation(Forward|Backward)", r"alpha|beta"),
     (r"miopenBatchNorm.*", r"alpha.*|beta.*|resultSave.*"),
     (r"miopenBatchNorm(alization)?ForwardInference(_V2|Activation)?", r"estimatedMean|estimatedVariance"),
+    (r"miopenFindSolutions", r"options|numSolutions"),
+    (r"miopenSetFindOptionPreallocated.*", r"buffer"),
+    (r"miopenRunSolution", r"workspace"),
     (r"miopenBatchNorm.*Backward.*", r"savedMean|savedInvVariance"),
     (r"fuseplan(GetSupportedTable|ExplainPlan)", r"text"),
 ]
@@ -54,6 +57,9 @@ HANDLES = {
     "miopenActivationDescriptor_t": {"": "activation"},
     "miopenOperatorArgs_t": {"": "args"},
     "miopenFusionPlanDescriptor_t": {"": "plan_conv"},
+    "miopenProblem_t": {"": "problem", "problem2": "other_problem"},
+    "miopenFindOptions_t": {"": "options"},
+    "miopenSolution_t": {"": "solution"},
     "miopenFusionOpDescriptor_t": {
         "convOp": "op_conv",
         "biasOp": "op_bias",
@@ -73,12 +79,21 @@ MEMBERS = {
     ("miopenOpTensor", "bDesc"): "bn",
 }
 
+# C expressions, by function and parameter.
+VALUES = {
+    ("miopenRunSolution", "tensors"): "f->tensors",
+    ("miopenLoadSolution", "data"): "f->saved",
+    ("miopenLoadSolution", "size"): "f->saved_bytes",
+    ("miopenGetSolverIdConvAlgorithm", "solverId"): "f->solver",
+}
+
 NUMBERS = {
     **{"n": 1, "c": 4, "h": 5, "w": 5, "nStride": 100, "cStride": 25, "hStride": 5, "wStride": 1},
     **{"nbDims": 4, "num_lens": 4, "spatialDim": 2, "requestedSpatialDim": 2, "op_idx": 0, "requestAlgoCount": 1},
     **{"pad_h": 1, "pad_w": 1, "stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "groupCount": 1},
     **{"adj_h": 0, "adj_w": 0, "value": 0, "findMode": 1, "maxSolutionCount": 1, "solution_id": 1},
     **{"workSpaceSize": 0, "workspaceSize": 0, "workspaceSizeInBytes": 0},
+    **{"nInputs": 3, "maxSolutions": 1, "attach": 0, "size": 0},
 }
 ENUMS = {
     "miopenDataType_t": "miopenFloat",
@@ -93,6 +108,9 @@ ENUMS = {
     "fuseplanMathMode_t": "fuseplanMathPrecise",
     "miopenConvFwdAlgorithm_t": "miopenConvolutionFwdAlgoDirect",
     "miopenTuningPolicy_t": "miopenTuningPolicyNone",
+    "miopenProblemDirection_t": "miopenProblemDirectionForward",
+    "miopenTensorArgumentId_t": "miopenTensorConvolutionX",
+    "miopenFindResultsOrder_t": "miopenFindResultsOrderByTime",
 }
 LISTS = {
     "lens": "{1, 4, 5, 5}",
@@ -112,6 +130,8 @@ class Unknown(Exception):
 def value(function, index, type_, name):
     """The good argument, as a C expression."""
     base = type_.replace("const ", "").strip()
+    if (function, name) in VALUES:
+        return VALUES[function, name]
     if base in HANDLES:
         member = MEMBERS.get((function, name)) or HANDLES[base].get(name) or HANDLES[base].get("")
         if not member:
@@ -129,7 +149,7 @@ def value(function, index, type_, name):
         return "1.0"
     if base in ENUMS:
         return ENUMS[base]
-    if base in ("int", "size_t", "uint64_t"):
+    if base in ("int", "unsigned", "size_t", "uint64_t"):
         return str(NUMBERS[name])
     if type_ == "const char*":
         return '"cpu"'

@@ -21,9 +21,12 @@ fail() { echo "tests/capi/run.sh: $*" >&2; exit 1; }
 capi/install.sh --prefix "$prefix" >"$out/install.log" 2>&1 || { cat "$out/install.log" >&2; fail "install failed"; }
 # The clients have their data in host memory, whatever devices there are.
 export FUSEPLAN_BACKEND=cpu
+# What solvers' times were is nobody's business but this run's.
+export MIOPEN_CUSTOM_CACHE_DIR=$out/cache
 export LD_LIBRARY_PATH=$prefix/lib PKG_CONFIG_PATH=$prefix/lib/pkgconfig
-# What calls the library by the loader only is not linked to it.
-flags=(-I"$prefix/include" -I"$clients" -L"$prefix/lib" -Wl,--as-needed -lMIOpen -ldl -lm -lpthread)
+# What calls the library by the loader only is not linked to it. Symbols are bound when a client is loaded, as
+# frameworks that harden their libraries have it.
+flags=(-I"$prefix/include" -I"$clients" -L"$prefix/lib" -Wl,--as-needed -lMIOpen -ldl -lm -lpthread -Wl,-z,now)
 
 # build <compiler and flags> -- <source> <program>
 build() {
@@ -102,6 +105,14 @@ step_symbols() {
     sed 's/@@.*//' "$out/exported" >"$out/names"
     cat capi/include/miopen/*.h | tr '\n' ' ' | grep -o -E 'MIOPEN_EXPORT (miopenStatus_t|const char\*) +\w+ *\(' | grep -o -E '\w+\($' | tr -d '(' | sort >"$out/declared"
     diff "$out/declared" "$out/names" || fail "header and library differ"
+    # What AMD's library has, this one has too, so that programs load that bind every symbol at once.
+    local missing
+    missing=$(grep -v '^#' $clients/names.txt | sort | comm -23 - "$out/names")
+    [ -z "$missing" ] || fail "AMD's library has, this one lacks: $missing"
+    { grep -v '^#' $clients/names.txt | sed 's/.*/extern void &(void);/'; echo 'void (*every[])(void) = {'
+      grep -v '^#' $clients/names.txt | sed 's/$/,/'; echo '}; int main(void) { return every[0] == 0; }'; } >"$out/every.c"
+    cc -fno-builtin "$out/every.c" -o "$out/every" -L"$prefix/lib" -lMIOpen -Wl,-z,now
+    LD_BIND_NOW=1 "$out/every" || fail "a program that refers to every function does not run"
     echo "   $(wc -l <"$out/names") functions, all versioned, as declared"
 }
 

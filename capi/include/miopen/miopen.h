@@ -19,9 +19,10 @@
  *  - Pointers to data are not checked beyond NULL: they must be large enough for their descriptors.
  *
  * In this file: library, handle, tensor, convolution and activation descriptors.
- * <miopen/fusion.h> has the fusion plans, <miopen/primitives.h> the same operators unfused,
- * <miopen/unimplemented.h> what is exported but not implemented, and <miopen/fuseplan.h>, which is the only
- * one that is not included here, fuseplan's own additions.
+ * <miopen/fusion.h> has the fusion plans, <miopen/primitives.h> the same operators unfused, <miopen/find2.h>
+ * both as problems and solutions, <miopen/unimplemented.h>, <miopen/beta.h> and <miopen/graph.h> what is
+ * exported but not implemented, and <miopen/fuseplan.h>, which is the only one that is not included here,
+ * fuseplan's own additions.
  */
 #ifndef FUSEPLAN_MIOPEN_MIOPEN_H
 #define FUSEPLAN_MIOPEN_MIOPEN_H
@@ -288,6 +289,9 @@ MIOPEN_EXPORT miopenStatus_t miopenDestroyActivationDescriptor(miopenActivationD
 
 #include <miopen/fusion.h>
 #include <miopen/primitives.h>
+#include <miopen/find2.h>
 #include <miopen/unimplemented.h>
+#include <miopen/beta.h>
+#include <miopen/graph.h>
 
 #endif

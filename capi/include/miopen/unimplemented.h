@@ -6,11 +6,15 @@
 #ifndef FUSEPLAN_MIOPEN_UNIMPLEMENTED_H
 #define FUSEPLAN_MIOPEN_UNIMPLEMENTED_H
 
+#include <miopen/find2.h>
 #include <miopen/types.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Which operations of tensor reductions have names. */
+#define MIOPEN_API_VERSION_REDUCE_TENSOR 1
 
 /* ---- Types ---------------------------------------------------------------------------------------- */
 
@@ -23,9 +27,6 @@ MIOPEN_DECLARE_OBJECT(miopenDropoutDescriptor);
 MIOPEN_DECLARE_OBJECT(miopenReduceTensorDescriptor);
 MIOPEN_DECLARE_OBJECT(miopenMhaDescriptor);
 MIOPEN_DECLARE_OBJECT(miopenSoftmaxDescriptor);
-MIOPEN_DECLARE_OBJECT(miopenProblem);
-MIOPEN_DECLARE_OBJECT(miopenFindOptions);
-MIOPEN_DECLARE_OBJECT(miopenSolution);
 
 typedef enum {
     miopenPoolingMax = 0,
@@ -80,29 +81,7 @@ typedef enum {
 } miopenRNNBaseLayout_t;
 typedef enum { MIOPEN_CTC_LOSS_ALGO_DETERMINISTIC = 0 } miopenCTCLossAlgo_t;
 typedef enum { MIOPEN_RNG_PSEUDO_XORWOW = 0 } miopenRNGType_t;
-typedef enum {
-    miopenProblemDirectionForward = 0,
-    miopenProblemDirectionBackward = 1,
-    miopenProblemDirectionBackwardWeights = 2
-} miopenProblemDirection_t;
-typedef enum {
-    miopenTensorArgumentIdInvalid = 0,
-    miopenTensorConvolutionX = 1,
-    miopenTensorConvolutionW = 2,
-    miopenTensorConvolutionY = 3
-} miopenTensorArgumentId_t;
-typedef enum {
-    miopenFindResultsOrderByTime = 0,
-    miopenFindResultsOrderByWorkspaceSize = 1
-} miopenFindResultsOrder_t;
-
-/* One tensor of miopenRunSolution. */
-typedef struct miopenTensorArgument_t {
-    miopenTensorArgumentId_t id;
-    miopenTensorDescriptor_t* descriptor;
-    void* buffer;
-} miopenTensorArgument_t;
-
+typedef enum { miopenMhaMaskNone = 0, miopenMhaMaskCausal = 1 } miopenMhaMask_t;
 
 /* ---- Backward convolution --------------------------------------------------------------------------- */
 
@@ -179,6 +158,31 @@ MIOPEN_EXPORT miopenStatus_t miopenConvolutionBackwardWeights(
 MIOPEN_EXPORT miopenStatus_t miopenConvolutionBackwardBias(
     miopenHandle_t handle, const void* alpha, const miopenTensorDescriptor_t dyDesc, const void* dy,
     const void* beta, const miopenTensorDescriptor_t dbDesc, void* db);
+
+MIOPEN_EXPORT miopenStatus_t miopenConvolutionBackwardDataGetWorkSpaceSizeRange(
+    miopenHandle_t handle, const miopenTensorDescriptor_t dyDesc, const miopenTensorDescriptor_t wDesc,
+    const miopenConvolutionDescriptor_t convDesc, const miopenTensorDescriptor_t dxDesc,
+    size_t* minWorkspaceSize, size_t* maxWorkspaceSize);
+MIOPEN_EXPORT miopenStatus_t miopenConvolutionBackwardWeightsGetWorkSpaceSizeRange(
+    miopenHandle_t handle, const miopenTensorDescriptor_t dyDesc, const miopenTensorDescriptor_t xDesc,
+    const miopenConvolutionDescriptor_t convDesc, const miopenTensorDescriptor_t dwDesc,
+    size_t* minWorkspaceSize, size_t* maxWorkspaceSize);
+
+/* ---- What descriptors and solvers are -------------------------------------------------------------------- */
+
+MIOPEN_EXPORT miopenStatus_t miopenGetTensorLayout(
+    miopenTensorDescriptor_t tensorDesc, miopenTensorLayout_t* layout);
+MIOPEN_EXPORT miopenStatus_t miopenGetTensorElementSpace(
+    miopenTensorDescriptor_t tensorDesc, size_t* elementSpace);
+MIOPEN_EXPORT miopenStatus_t miopenIsTensorPacked(miopenTensorDescriptor_t tensorDesc, bool* isPacked);
+MIOPEN_EXPORT miopenStatus_t miopenGetTensorVectorLength(
+    miopenTensorDescriptor_t tensorDesc, size_t* vectorLength);
+MIOPEN_EXPORT miopenStatus_t miopenGetConvolutionPaddingMode(
+    miopenConvolutionDescriptor_t convDesc, miopenPaddingMode_t* paddingMode);
+MIOPEN_EXPORT miopenStatus_t miopenGetPoolingPaddingMode(
+    miopenPoolingDescriptor_t poolDesc, miopenPaddingMode_t* paddingMode);
+MIOPEN_EXPORT miopenStatus_t miopenGetSolverName(uint64_t solverId, char* nameBuf, size_t nameBufLen);
+MIOPEN_EXPORT miopenStatus_t miopenGetSolverIdByName(const char* solverName, uint64_t* solverId);
 
 /* ---- Pooling ---------------------------------------------------------------------------------------- */
 
@@ -264,6 +268,14 @@ MIOPEN_EXPORT miopenStatus_t miopenSoftmaxBackward_V2(
     const miopenTensorDescriptor_t dyDesc, const void* dy, const void* beta,
     const miopenTensorDescriptor_t dxDesc, void* dx, miopenSoftmaxAlgorithm_t algorithm,
     miopenSoftmaxMode_t mode);
+
+MIOPEN_EXPORT miopenStatus_t miopenCreateSoftmaxDescriptor(miopenSoftmaxDescriptor_t* softmaxDesc);
+MIOPEN_EXPORT miopenStatus_t miopenSetSoftmaxDescriptor(
+    miopenSoftmaxDescriptor_t softmaxDesc, float alpha, float beta, miopenSoftmaxAlgorithm_t algorithm,
+    miopenSoftmaxMode_t mode);
+MIOPEN_EXPORT miopenStatus_t miopenGetSoftmaxDescriptor(
+    const miopenSoftmaxDescriptor_t softmaxDesc, float* alpha, float* beta,
+    miopenSoftmaxAlgorithm_t* algorithm, miopenSoftmaxMode_t* mode);
 
 /* ---- Recurrent networks ----------------------------------------------------------------------------- */
 
@@ -468,37 +480,13 @@ MIOPEN_EXPORT miopenStatus_t miopenReduceTensor(
     const miopenTensorDescriptor_t aDesc, const void* A, const void* beta,
     const miopenTensorDescriptor_t cDesc, void* C);
 
-/* ---- Find by problem -------------------------------------------------------------------------------- */
+/* ---- Attention ------------------------------------------------------------------------------------------- */
 
-MIOPEN_EXPORT miopenStatus_t miopenCreateConvProblem(
-    miopenProblem_t* problem, miopenConvolutionDescriptor_t operatorDesc, miopenProblemDirection_t direction);
-MIOPEN_EXPORT miopenStatus_t miopenDestroyProblem(miopenProblem_t problem);
-MIOPEN_EXPORT miopenStatus_t miopenSetProblemTensorDescriptor(
-    miopenProblem_t problem, miopenTensorArgumentId_t id, const miopenTensorDescriptor_t descriptor);
-MIOPEN_EXPORT miopenStatus_t miopenCreateFindOptions(miopenFindOptions_t* options);
-MIOPEN_EXPORT miopenStatus_t miopenDestroyFindOptions(miopenFindOptions_t options);
-MIOPEN_EXPORT miopenStatus_t miopenSetFindOptionTuning(miopenFindOptions_t options, int value);
-MIOPEN_EXPORT miopenStatus_t miopenSetFindOptionResultsOrder(
-    miopenFindOptions_t options, miopenFindResultsOrder_t value);
-MIOPEN_EXPORT miopenStatus_t miopenSetFindOptionWorkspaceLimit(miopenFindOptions_t options, size_t value);
-MIOPEN_EXPORT miopenStatus_t miopenSetFindOptionPreallocatedWorkspace(
-    miopenFindOptions_t options, void* buffer, size_t size);
-MIOPEN_EXPORT miopenStatus_t miopenSetFindOptionPreallocatedTensor(
-    miopenFindOptions_t options, miopenTensorArgumentId_t id, void* buffer);
-MIOPEN_EXPORT miopenStatus_t miopenFindSolutions(
-    miopenHandle_t handle, miopenProblem_t problem, miopenFindOptions_t options, miopenSolution_t* solutions,
-    size_t* numSolutions, size_t maxSolutions);
-MIOPEN_EXPORT miopenStatus_t miopenRunSolution(
-    miopenHandle_t handle, miopenSolution_t solution, size_t nInputs, const miopenTensorArgument_t* tensors,
-    void* workspace, size_t workspaceSize);
-MIOPEN_EXPORT miopenStatus_t miopenDestroySolution(miopenSolution_t solution);
-MIOPEN_EXPORT miopenStatus_t miopenLoadSolution(miopenSolution_t* solution, const char* data, size_t size);
-MIOPEN_EXPORT miopenStatus_t miopenSaveSolution(miopenSolution_t solution, char* data);
-MIOPEN_EXPORT miopenStatus_t miopenGetSolutionSize(miopenSolution_t solution, size_t* size);
-MIOPEN_EXPORT miopenStatus_t miopenGetSolutionWorkspaceSize(miopenSolution_t solution, size_t* workspaceSize);
-MIOPEN_EXPORT miopenStatus_t miopenGetSolutionTime(miopenSolution_t solution, float* time);
-MIOPEN_EXPORT miopenStatus_t miopenGetSolutionSolverId(miopenSolution_t solution, uint64_t* solverId);
-MIOPEN_EXPORT miopenStatus_t miopenGetSolverIdConvAlgorithm(uint64_t solverId, miopenConvAlgorithm_t* result);
+MIOPEN_EXPORT miopenStatus_t miopenCreateMhaDescriptor(miopenMhaDescriptor_t* mhaDesc);
+MIOPEN_EXPORT miopenStatus_t miopenSetMhaDescriptor(miopenMhaDescriptor_t mhaDesc, float scale);
+MIOPEN_EXPORT miopenStatus_t miopenGetMhaDescriptor(miopenMhaDescriptor_t mhaDesc, float* scale);
+MIOPEN_EXPORT miopenStatus_t miopenCreateMhaProblem(
+    miopenProblem_t* problem, miopenMhaDescriptor_t operatorDesc, miopenProblemDirection_t direction);
 
 #ifdef __cplusplus
 }

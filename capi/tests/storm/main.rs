@@ -47,8 +47,10 @@ fn every_call_comes_back_with_a_status_and_nothing_is_left_behind() {
         live::<PlanObject>(),
         live::<OpObject>(),
         live::<ArgsObject>(),
+        live::<ProblemObject>(),
+        live::<FindOptionsObject>(),
     ];
-    assert_eq!(left, [0; 7], "objects that nobody has a handle of");
+    assert_eq!(left, [0; 9], "objects that nobody has a handle of");
     // A storm in which everything fails tests little.
     let never: Vec<&str> =
         succeeded.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect();
