@@ -22,6 +22,9 @@ pub(crate) trait Directory: Debug + Send + Sync {
     /// Whether the lock of the file, which ends when it is closed, could be had.
     fn try_lock(&self, file: &File) -> io::Result<bool>;
 
+    /// How many bytes a file has.
+    fn length(&self, file: &File) -> io::Result<u64>;
+
     /// Reads some bytes; 0 at the end.
     fn read(&self, file: &File, buffer: &mut [u8]) -> io::Result<usize>;
 
@@ -136,6 +139,10 @@ mod unix {
                 Err(fs::TryLockError::WouldBlock) => Ok(false),
                 Err(fs::TryLockError::Error(error)) => Err(error),
             }
+        }
+
+        fn length(&self, file: &File) -> io::Result<u64> {
+            Ok(file.metadata()?.len())
         }
 
         fn read(&self, mut file: &File, buffer: &mut [u8]) -> io::Result<usize> {

@@ -10,8 +10,11 @@ use std::time::{Duration, Instant};
 use fuseplan_api::{Binary, BuildError};
 
 use super::directory::{Directory, Item};
-use super::format;
+use super::format::{self, BinaryError};
 use super::key::Subject;
+
+/// Bytes of the largest entry: many times what the largest kernel has. It bounds the memory that a file can ask for.
+const LARGEST: u64 = 64 << 20;
 
 /// Bounds of a disk cache.
 #[derive(Debug, Clone, Copy)]
@@ -84,18 +87,14 @@ impl Disk {
         if !self.is_usable() {
             return None;
         }
-        let entry = format!("{name}.bin");
-        let file = match self.directory.open(&entry) {
-            Ok(file) => file,
+        let read = self.directory.open(&format!("{name}.bin")).and_then(|file| Ok((self.read(&file)?, file)));
+        let (bytes, file) = match read {
+            Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) if is_verdict(&error) => return self.quarantine(name, &error),
             // Nothing is said of the entry: there may be no descriptors, no memory, no network.
             Err(error) => return self.unread(name, &error),
         };
-        let mut bytes = Vec::new();
-        if let Err(error) = self.stream(&file).take(self.limits.bytes).read_to_end(&mut bytes) {
-            return self.unread(name, &error);
-        }
         match format::decode(&bytes) {
             Ok((found, payload)) if found.serves(subject) => {
                 // An entry whose time cannot be set is only evicted earlier.
@@ -110,12 +109,36 @@ impl Disk {
         }
     }
 
+    /// The bytes of an entry's file. The length that stands in its first bytes is read before the others, and these
+    /// only where the file is as long and an entry may be: a sparse file has any length and costs nothing.
+    fn read(&self, file: &File) -> io::Result<Vec<u8>> {
+        let mut start = [0; format::PREFIX];
+        let mut stream = self.stream(file);
+        stream.read_exact(&mut start).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::other(BinaryError::NotABinary),
+            _ => error,
+        })?;
+        let expected = format::length(&start).map_err(io::Error::other)?;
+        let found = self.directory.length(file)?;
+        if found != expected {
+            return Err(io::Error::other(BinaryError::Length { found, expected }));
+        }
+        if expected > LARGEST {
+            return Err(io::Error::other(format!("it has {expected} bytes, entries have {LARGEST} at most")));
+        }
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(expected as usize).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        bytes.extend(start);
+        stream.take(expected.saturating_sub(start.len() as u64)).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
     fn put(&self, name: &str, subject: &Subject, binary: &Binary) {
         if !self.is_usable() {
             return;
         }
         let bytes = format::encode(subject, &binary.bytes);
-        if bytes.len() as u64 > self.limits.bytes {
+        if bytes.len() as u64 > LARGEST.min(self.limits.bytes) {
             return;
         }
         let stored = self.publish(name, &bytes).and_then(|()| self.tidy());
@@ -170,11 +193,13 @@ impl Disk {
         }
     }
 
-    /// Removes what killed processes left behind and, above the size limit, what was not used for longest.
+    /// Removes what killed processes left behind, what is larger than any entry, and, above the size limit, what was
+    /// not used for longest.
     fn tidy(&self) -> io::Result<()> {
         let mut items = self.directory.list()?;
         items.retain(|item| is_ours(&item.name));
         items.retain(|item| !(item.name.ends_with(".tmp") && self.remove_orphan(&item.name)));
+        items.retain(|item| !(item.bytes > LARGEST && self.directory.remove(&item.name).is_ok()));
         items.sort_by_key(|item| item.used);
         let mut bytes: u64 = items.iter().map(|item| item.bytes).sum();
         for Item { name, bytes: size, .. } in &items {
@@ -257,9 +282,12 @@ impl Disk {
     }
 }
 
-/// Whether an error of opening is about what the file is: refused by [`Directory::open`], whose errors have no number
-/// of the system's, or a link, or a socket.
+/// Whether an error is about what the file is: refused by [`Directory::open`] or [`Disk::read`], whose errors have no
+/// number of the system's, or a link, or a socket.
 fn is_verdict(error: &io::Error) -> bool {
+    if error.kind() == io::ErrorKind::OutOfMemory {
+        return false;
+    }
     #[cfg(unix)]
     let wrong = [rustix::io::Errno::LOOP, rustix::io::Errno::NXIO].map(rustix::io::Errno::raw_os_error);
     #[cfg(not(unix))]

@@ -10,7 +10,7 @@ const MAGIC: [u8; 8] = *b"FUSEPLAN";
 pub(super) const VERSION: u32 = 1;
 
 /// Magic, format version, length.
-const PREFIX: usize = 8 + 4 + 8;
+pub(super) const PREFIX: usize = 8 + 4 + 8;
 const DIGEST: usize = blake3::OUT_LEN;
 
 /// Stored bytes that are not a binary for the purpose at hand.
@@ -91,9 +91,8 @@ pub(crate) fn encode(subject: &Subject, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The subject and the payload, every byte verified.
-pub(crate) fn decode(bytes: &[u8]) -> Result<(Subject, &[u8]), BinaryError> {
-    let mut rest = bytes;
+/// How many bytes there are in all, as the first [`PREFIX`] of them say.
+pub(super) fn length(mut rest: &[u8]) -> Result<u64, BinaryError> {
     if take(&mut rest, MAGIC.len()) != Some(&MAGIC) {
         return Err(BinaryError::NotABinary);
     }
@@ -101,8 +100,12 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Subject, &[u8]), BinaryError> {
     if found != VERSION {
         return Err(BinaryError::Format { found, expected: VERSION });
     }
-    let expected = take_array(&mut rest).map(u64::from_le_bytes).ok_or(BinaryError::NotABinary)?;
-    let found = bytes.len() as u64;
+    take_array(&mut rest).map(u64::from_le_bytes).ok_or(BinaryError::NotABinary)
+}
+
+/// The subject and the payload, every byte verified.
+pub(crate) fn decode(bytes: &[u8]) -> Result<(Subject, &[u8]), BinaryError> {
+    let (expected, found) = (length(bytes)?, bytes.len() as u64);
     if found != expected {
         return Err(BinaryError::Length { found, expected });
     }

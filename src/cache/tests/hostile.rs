@@ -1,10 +1,12 @@
 //! Directories and entries that others could have written.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 
 use super::*;
+use crate::cache::directory::{Directory, Item};
 use crate::cache::format::encode;
 
 const NOBODY: u32 = 65534;
@@ -192,4 +194,83 @@ fn a_directory_replaced_in_the_meantime_is_not_looked_into() {
     fs::remove_dir_all(&moved).unwrap();
     let warned = warnings(|| assert!(ask(&disk, 1) && ask(&disk, 1) && ask(&disk, 3)));
     assert_eq!(warned, 1);
+}
+
+/// A directory that counts the bytes that are read.
+#[derive(Debug)]
+struct Counted(RealDirectory, Arc<AtomicUsize>);
+
+impl Directory for Counted {
+    fn check(&self) -> io::Result<()> {
+        self.0.check()
+    }
+    fn open(&self, name: &str) -> io::Result<File> {
+        self.0.open(name)
+    }
+    fn create(&self, name: &str) -> io::Result<File> {
+        self.0.create(name)
+    }
+    fn open_lock(&self, name: &str) -> io::Result<File> {
+        self.0.open_lock(name)
+    }
+    fn try_lock(&self, file: &File) -> io::Result<bool> {
+        self.0.try_lock(file)
+    }
+    fn length(&self, file: &File) -> io::Result<u64> {
+        self.0.length(file)
+    }
+    fn read(&self, file: &File, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.0.read(file, buffer)?;
+        self.1.fetch_add(bytes, Ordering::Relaxed);
+        Ok(bytes)
+    }
+    fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(file, bytes)
+    }
+    fn sync(&self, file: &File) -> io::Result<()> {
+        self.0.sync(file)
+    }
+    fn sync_names(&self) -> io::Result<()> {
+        self.0.sync_names()
+    }
+    fn touch(&self, file: &File) -> io::Result<()> {
+        self.0.touch(file)
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+    fn list(&self) -> io::Result<Vec<Item>> {
+        self.0.list()
+    }
+}
+
+/// Sparse files of a tebibyte as entries: one that says nothing, one whose own length is that of an entry, and one that
+/// says truly how long it is. No more than their starts are read, they are set aside, and what else is in the
+/// cache stays when they are tidied away.
+#[test]
+fn entries_longer_than_any_are_not_read() {
+    const LENGTH: u64 = 1 << 40;
+    let sound = encode(&subject(1), b"something else");
+    let mut truthful = sound.clone();
+    truthful[12..20].copy_from_slice(&LENGTH.to_le_bytes());
+    for start in [Vec::new(), sound, truthful] {
+        let directory = temporary();
+        let path = directory.path();
+        assert!(ask(&open(path), 2));
+        write(&path.join(entry(1)), &start);
+        let file = fs::OpenOptions::new().write(true).open(path.join(entry(1))).unwrap();
+        if let Err(error) = file.set_len(LENGTH) {
+            return eprintln!("not checked: no sparse files of a tebibyte here: {error}");
+        }
+        let read = Arc::new(AtomicUsize::new(0));
+        let inner = RealDirectory::open(path, Trust::Owner).unwrap();
+        let disk = Disk::new(Box::new(Counted(inner, read.clone())), WAIT);
+        assert!(ask(&disk, 1));
+        assert!(read.load(Ordering::Relaxed) < 4096, "{} bytes were read", read.load(Ordering::Relaxed));
+        assert!(names(path, ".bad").is_empty(), "a file of a tebibyte was kept");
+        assert!(!ask(&disk, 1) && !ask(&disk, 2));
+    }
 }

@@ -65,6 +65,9 @@ impl Directory for Faulty {
     fn try_lock(&self, file: &File) -> io::Result<bool> {
         self.call(|| self.inner.try_lock(file))
     }
+    fn length(&self, file: &File) -> io::Result<u64> {
+        self.call(|| self.inner.length(file))
+    }
     fn read(&self, file: &File, buffer: &mut [u8]) -> io::Result<usize> {
         let part = self.part(buffer.len())?;
         self.inner.read(file, &mut buffer[..part])
@@ -168,8 +171,8 @@ fn a_sound_entry_outlives_errors_that_pass() {
         let path = directory.path();
         assert!(ask(&open(path), 1));
         let inner = || RealDirectory::open(path, Trust::Owner).unwrap();
-        // The directory's own check, opening, reading.
-        for k in 0..4 {
+        // The directory's own check, opening, reading the start, the length, and the rest.
+        for k in 0..6 {
             let (fault, calls) = (Fault::Error(errno), Arc::default());
             let disk = Disk::new(Box::new(Faulty { inner: inner(), fault, k, lasts: false, calls }), WAIT);
             ask(&disk, 1);
@@ -197,6 +200,9 @@ impl Directory for ReadOnly {
     }
     fn try_lock(&self, file: &File) -> io::Result<bool> {
         self.0.try_lock(file)
+    }
+    fn length(&self, file: &File) -> io::Result<u64> {
+        self.0.length(file)
     }
     fn read(&self, file: &File, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.read(file, buffer)
