@@ -4,14 +4,14 @@ use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fuseplan_api::{BackendError, Ceilings, RunError};
+use fuseplan_api::{BackendError, Ceilings, Patience, RunError};
 
 use crate::arena::Buffer;
 use crate::isa::{Isa, Kernel, Simd};
 use crate::pool::Pool;
 use crate::system;
 
-/// How long each of the two is measured. Other programs only ever make it slower, so the best round counts.
+/// How long arithmetic is measured. Other programs only ever make it slower, so the best round counts.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Measures f32 arithmetic, in which kernels compute whatever the data type, and memory.
@@ -94,21 +94,33 @@ fn flops(pool: &Pool, isa: Isa) -> Result<f64, BackendError> {
 /// f32 that a thread copies at a time.
 const CHUNK: usize = 1 << 18;
 
-/// Bytes read plus written by copies between two arrays that together are four times the largest cache,
-/// but neither less than 64 MiB nor more than 256 MiB.
+/// How long copies are measured: they grow to the largest, if there is time.
+const COPIES: Patience = Patience { budget: Duration::from_secs(1), enough: Duration::MAX, rounds: 8 };
+
+/// Bytes of the smallest two arrays together.
+const LEAST: u64 = 1 << 20;
+
+/// Bytes read plus written a second by copies between two arrays that together are four times the largest cache,
+/// but neither less than 64 MiB nor more than 256 MiB; smaller ones where memory is so slow that these take too long.
 fn bytes(pool: &Pool) -> Result<f64, BackendError> {
-    let bytes = system::caches().last.saturating_mul(4).clamp(64 << 20, 256 << 20);
-    let len = bytes / 2 / size_of::<f32>();
-    let (mut from, mut to) = (Buffer::zeroed(len)?, Buffer::zeroed(len)?);
-    // Pages that were never written may all be the same one.
-    from.as_mut_slice().fill(1.0);
-    let chunks = to.as_mut_slice().chunks_mut(CHUNK).zip(from.as_slice().chunks(CHUNK));
-    let chunks: Vec<_> = chunks.map(Mutex::new).collect();
-    best_rate(|| {
+    let most = (system::caches().last as u64).saturating_mul(4).clamp(64 << 20, 256 << 20);
+    let (mut from, mut to) = (Buffer::zeroed(0)?, Buffer::zeroed(0)?);
+    let (bytes, shortest) = COPIES.fastest(LEAST..=most, |bytes| {
+        let len = bytes as usize / 2 / size_of::<f32>();
+        if from.as_slice().len() != len {
+            (from, to) = (Buffer::zeroed(len)?, Buffer::zeroed(len)?);
+            // Pages that were never written may all be the same one.
+            from.as_mut_slice().fill(1.0);
+        }
+        let chunks = to.as_mut_slice().chunks_mut(CHUNK).zip(from.as_slice().chunks(CHUNK));
+        let chunks: Vec<_> = chunks.map(Mutex::new).collect();
+        let start = Instant::now();
         pool.for_each(chunks.len(), &|i| {
             let (to, from) = &mut *chunks[i].lock().unwrap_or_else(PoisonError::into_inner);
             to.copy_from_slice(from);
-        })?;
-        Ok(2.0 * size_of::<f32>() as f64 * len as f64)
-    })
+        })
+        .map_err(failed)?;
+        Ok(start.elapsed())
+    })?;
+    Ok(bytes as f64 / shortest.as_secs_f64())
 }

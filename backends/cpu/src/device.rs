@@ -158,7 +158,7 @@ impl Device for CpuDevice {
     }
 
     /// Multiply-adds in f32, in which 16-bit data is computed too, and copies of memory, on all threads;
-    /// measured once, in less than half a second.
+    /// measured once, for about a second at most.
     fn ceilings(&self, data_type: DataType) -> Result<Ceilings, BackendError> {
         if !DATA_TYPES.contains(&data_type) {
             return Err(BackendError::Unsupported { backend: BACKEND, what: "arithmetic in this data type" });

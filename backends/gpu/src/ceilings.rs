@@ -1,16 +1,24 @@
-//! What a device can do at most, measured: the best of a few launches of kernels that do nothing else.
+//! What a device can do at most, measured: the best of a few launches of kernels that do nothing else, which start
+//! small and grow, for no longer than [`PATIENCE`].
 //!
-//! - **bytes**: copies of 512 MB, or of what there is room for; read plus written.
+//! - **bytes**: copies of 512 MiB, or of what there is room and time for; read plus written. Small copies, which only
+//!   a device gets that is very slow, stay in its caches.
 //! - **arithmetic**: multiplications and additions on operands that are at hand, by the instruction that the
 //!   backend's kernels use.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::ops::RangeInclusive;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use fuseplan_api::{BackendError, Ceilings, DataType, Device, RunError, Stream};
+use fuseplan_api::{BackendError, Ceilings, DataType, Device, Patience, RunError, Stream};
 
 use crate::{CompileFailure, Function, Geometry, Runtime};
+
+/// How long each of the two is measured. Copies grow to the largest that there is, arithmetic until it takes two
+/// milliseconds; the clock rises with the first work.
+const PATIENCE: Patience = Patience { budget: Duration::from_millis(500), enough: Duration::MAX, rounds: 8 };
 
 /// A kernel that copies, or computes, and nothing else.
 #[derive(Debug, Clone)]
@@ -111,20 +119,15 @@ fn load<R: Runtime>(
     R::load(device, &image, geometry)
 }
 
-/// The shortest of a few times.
-fn best(mut time: impl FnMut() -> Result<f64, BackendError>) -> Result<f64, BackendError> {
-    (0..8).try_fold(f64::INFINITY, |best, _| Ok(best.min(time()?)))
-}
-
-/// Seconds of so many launches.
-fn seconds(
+/// The device's time of so many launches.
+fn time(
     device: &dyn Device,
     stream: &Stream,
     function: &impl Function,
     geometry: &Geometry,
     arguments: [u64; 3],
     launches: u32,
-) -> Result<f64, BackendError> {
+) -> Result<Duration, BackendError> {
     let elapsed = device.time(stream, &mut || {
         for _ in 0..launches {
             // SAFETY: the argument is the text's structure; its memory lives until the time is known.
@@ -133,7 +136,7 @@ fn seconds(
         Ok(())
     });
     match elapsed {
-        Ok(elapsed) => Ok(elapsed.as_secs_f64().max(1e-9)),
+        Ok(elapsed) => Ok(elapsed.max(Duration::from_nanos(1))),
         Err(RunError::Backend(error)) => Err(error),
         Err(error) => {
             let (backend, text) = (device.info().backend, error.to_string());
@@ -145,18 +148,33 @@ fn seconds(
 /// Bytes a second of a copy.
 fn copy<R: Runtime>(device: &dyn Device, probe: &Probe) -> Result<f64, BackendError> {
     /// Bytes that a thread copies.
-    const EACH: usize = 16;
+    const EACH: u64 = 16;
+    /// Bytes of the smallest and of the largest copy.
+    const BYTES: RangeInclusive<u64> = 64 << 10..=512 << 20;
     /// Copies that are timed together.
     const COPIES: u32 = 4;
     let stream = device.create_stream()?;
-    let (memory, bytes) = Scratch::largest(device, 512 << 20)?;
-    let blocks = bytes.div_ceil(EACH * probe.threads as usize) as u32;
-    let geometry = Geometry { grid: [blocks, 1, 1], block: probe.threads, shared: 0 };
-    let function = load::<R>(device, probe, &geometry)?;
-    let (from, to) = (memory.pointer as u64, memory.pointer as u64 + bytes as u64);
-    let arguments = [from, to, (bytes / EACH) as u64];
-    let best = best(|| seconds(device, &stream, &function, &geometry, arguments, COPIES))?;
-    Ok(f64::from(2 * COPIES) * bytes as f64 / best)
+    let geometry = |bytes: u64| {
+        let blocks = bytes.div_ceil(EACH * u64::from(probe.threads)) as u32;
+        Geometry { grid: [blocks, 1, 1], block: probe.threads, shared: 0 }
+    };
+    let function = load::<R>(device, probe, &geometry(*BYTES.end()))?;
+    let mut memory: Option<Scratch<'_>> = None;
+    let (bytes, shortest) = PATIENCE.fastest(BYTES, |bytes| {
+        let room = 2 * bytes as usize;
+        let memory = match memory.take_if(|memory| memory.bytes == room) {
+            Some(same) => memory.insert(same),
+            None => {
+                // Before the next: there may not be room for both.
+                memory = None;
+                memory.insert(Scratch::new(device, room)?)
+            }
+        };
+        let from = memory.pointer as u64;
+        let arguments = [from, from + bytes, bytes / EACH];
+        time(device, &stream, &function, &geometry(bytes), arguments, COPIES)
+    })?;
+    Ok(f64::from(2 * COPIES) * bytes as f64 / shortest.as_secs_f64())
 }
 
 /// Operations a second of a kernel that computes.
@@ -166,15 +184,12 @@ fn arithmetic<R: Runtime>(device: &dyn Device, probe: &Probe) -> Result<f64, Bac
     let blocks = device.info().compute_units * probe.blocks;
     let geometry = Geometry { grid: [blocks, 1, 1], block: probe.threads, shared: 0 };
     let function = load::<R>(device, probe, &geometry)?;
-    let run =
-        |rounds: u64| seconds(device, &stream, &function, &geometry, [0, memory.pointer as u64, rounds], 1);
-    // The clock rises with the first work. Then as many rounds as take about two milliseconds.
-    let mut rounds = 256;
-    while run(rounds)? < 2e-3 && rounds < 1 << 24 {
-        rounds *= 2;
-    }
-    let best = best(|| run(rounds))?;
-    Ok(f64::from(blocks) * f64::from(probe.threads) * probe.operations * rounds as f64 / best)
+    let patience = Patience { enough: Duration::from_millis(2), ..PATIENCE };
+    let (rounds, shortest) = patience.fastest(1..=1 << 24, |rounds| {
+        time(device, &stream, &function, &geometry, [0, memory.pointer as u64, rounds], 1)
+    })?;
+    let threads = f64::from(blocks) * f64::from(probe.threads);
+    Ok(threads * probe.operations * rounds as f64 / shortest.as_secs_f64())
 }
 
 /// Memory that is given back.
@@ -187,17 +202,6 @@ struct Scratch<'a> {
 impl<'a> Scratch<'a> {
     fn new(device: &'a dyn Device, bytes: usize) -> Result<Self, BackendError> {
         Ok(Scratch { device, pointer: device.memory().allocate(bytes)?, bytes })
-    }
-
-    /// Memory of twice as many bytes as are returned, which are at most `bytes`.
-    fn largest(device: &'a dyn Device, mut bytes: usize) -> Result<(Self, usize), BackendError> {
-        const LEAST: usize = 16 << 20;
-        loop {
-            match Self::new(device, 2 * bytes) {
-                Err(BackendError::OutOfMemory { .. }) if bytes > LEAST => bytes /= 2,
-                made => return made.map(|memory| (memory, bytes)),
-            }
-        }
     }
 }
 
