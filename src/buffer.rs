@@ -116,9 +116,12 @@ impl<T: Element> DeviceBuffer<T> {
     /// Waits for what is in the handle's stream, and reads all elements.
     ///
     /// # Errors
-    /// The driver refuses, or reports the failure of an earlier launch.
+    /// Out of memory of the host; the driver refuses, or reports the failure of an earlier launch.
     pub fn to_vec(&self) -> Result<Vec<T>, BackendError> {
-        let mut elements = Vec::with_capacity(self.len);
+        let mut elements = Vec::new();
+        // The host's memory is the cpu backend's.
+        let refused = |_| BackendError::OutOfMemory { backend: "cpu", bytes: self.block.bytes() };
+        elements.try_reserve_exact(self.len).map_err(refused)?;
         // SAFETY: every element is a number of which any bits are a value; `read` writes all of them.
         let bytes = unsafe {
             std::ptr::write_bytes(elements.as_mut_ptr(), 0, self.len);

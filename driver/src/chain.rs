@@ -1,13 +1,15 @@
 //! A chain of operators with random operands, as one fused plan or as one plan for each operator.
 
 use fuseplan::{
-    ActivationForward, ActivationForwardArgs, ActivationMode, ActivationParams, BatchNormInference,
-    BatchNormInferenceArgs, BatchNormMode, BiasForward, BiasForwardArgs, CompileOptions, CompiledPlan,
-    ConvForward, ConvForwardArgs, ConvolutionDescriptor, Error, ExecuteError, FusionDirection, FusionPlan,
-    Handle, MathMode, OpId, Operand, OperandMut, OperatorArgs, Tensor, TensorDescriptor, TensorMut,
+    ActivationForward, ActivationForwardArgs, ActivationMode, ActivationParams, BackendError,
+    BatchNormInference, BatchNormInferenceArgs, BatchNormMode, BiasForward, BiasForwardArgs, CompileOptions,
+    CompiledPlan, ConvForward, ConvForwardArgs, ConvolutionDescriptor, Error, ExecuteError, FusionDirection,
+    FusionPlan, Handle, MathMode, OpId, Operand, OperandMut, OperatorArgs, Tensor, TensorDescriptor,
+    TensorMut,
 };
 
 use crate::element::{Random, Scalar};
+use crate::memory;
 
 /// Added to the variance, as MIOpenDriver does.
 const EPSILON: f64 = 1e-6;
@@ -103,7 +105,7 @@ impl Plan {
 }
 
 /// Random operands of a chain's operators. A chain has at most one operator of each kind.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Operands<T> {
     weights: Vec<T>,
     bias: Vec<T>,
@@ -115,7 +117,15 @@ pub(crate) struct Operands<T> {
 
 impl<T: Scalar> Operands<T> {
     /// Evenly distributed from `low` up to 1 above it; variances from 0 up to 1.
-    pub(crate) fn random(chain: &Chain, output: &TensorDescriptor, random: &mut Random, low: f32) -> Self {
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub(crate) fn random(
+        chain: &Chain,
+        output: &TensorDescriptor,
+        random: &mut Random,
+        low: f32,
+    ) -> Result<Self, BackendError> {
         let mut operands = Operands {
             weights: Vec::new(),
             bias: Vec::new(),
@@ -124,24 +134,43 @@ impl<T: Scalar> Operands<T> {
         };
         for step in &chain.steps {
             match step {
-                Step::Convolution(_, weights) => operands.weights = random.numbers(weights.span(), low),
-                Step::Bias => operands.bias = random.numbers(output.lens()[1], low),
-                Step::Residual => operands.residual = random.numbers(output.span(), low),
+                Step::Convolution(_, weights) => operands.weights = random.numbers(weights.span(), low)?,
+                Step::Bias => operands.bias = random.numbers(output.lens()[1], low)?,
+                Step::Residual => operands.residual = random.numbers(output.span(), low)?,
                 Step::BatchNorm(mode) => {
                     let count = mode.derive(output).map_or(0, |params| params.element_count());
-                    operands.batch_norm = [low, low, low, 0.0].map(|low| random.numbers(count, low));
+                    for (values, low) in operands.batch_norm.iter_mut().zip([low, low, low, 0.0]) {
+                        *values = random.numbers(count, low)?;
+                    }
                 }
                 Step::Activation(..) => {}
             }
         }
-        operands
+        Ok(operands)
     }
 }
 
-impl<T: Clone> Operands<T> {
+impl<T: Copy> Operands<T> {
     /// With another residual, made of this one's.
-    pub(crate) fn with_residual(&self, make: impl Fn(&[T]) -> Vec<T>) -> Self {
-        Operands { residual: make(&self.residual), ..self.clone() }
+    ///
+    /// # Errors
+    /// There is no memory for it, or for a copy of the other operands.
+    pub(crate) fn with_residual(
+        &self,
+        make: impl Fn(&[T]) -> Result<Vec<T>, BackendError>,
+    ) -> Result<Self, BackendError> {
+        let [scale, bias, mean, variance] = &self.batch_norm;
+        Ok(Operands {
+            weights: memory::copied(&self.weights)?,
+            bias: memory::copied(&self.bias)?,
+            residual: make(&self.residual)?,
+            batch_norm: [
+                memory::copied(scale)?,
+                memory::copied(bias)?,
+                memory::copied(mean)?,
+                memory::copied(variance)?,
+            ],
+        })
     }
 }
 

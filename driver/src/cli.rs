@@ -1,11 +1,17 @@
 //! The commands.
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use serde_json::json;
 
 use crate::bench;
 use crate::element::Precision;
+use crate::failure::Failure;
 use crate::flags::{FusionFlags, Request};
+use crate::output::Output;
 
 /// The name of the program.
 pub(crate) const NAME: &str = "fuseplan";
@@ -13,7 +19,7 @@ pub(crate) const NAME: &str = "fuseplan";
 /// Run, check, explain and measure fusion plans.
 ///
 /// Exit codes: 0 all is well, 1 a wrong result, 2 a command line that makes no sense, 3 a plan that is not
-/// supported, 4 no such device.
+/// supported, 4 no such device, no compiler for it, or not enough memory.
 #[derive(Debug, Parser)]
 #[command(name = NAME, version, args_override_self = true)]
 pub(crate) struct Cli {
@@ -35,6 +41,9 @@ pub(crate) enum Command {
     Infer(Primitive),
     /// Say which solver takes a fusion and why others do not, and how far it is from what the device can do
     Explain {
+        /// Do not measure what the device can do at most: there is no floor then. For devices that are very slow
+        #[arg(long, global = true, help_heading = "fuseplan's own flags")]
+        no_ceilings: bool,
         #[command(subcommand)]
         primitive: Primitive,
     },
@@ -93,4 +102,33 @@ pub(crate) struct SupportedOptions {
     /// An architecture instead of this machine's devices, such as x86-64+avx2; needs --backend
     #[arg(long, requires = "backend")]
     pub(crate) arch: Option<String>,
+}
+
+/// Whether a command line that was not understood, or that asks for help, asks for objects.
+pub(crate) fn asks_for_json(words: impl Iterator<Item = OsString>) -> bool {
+    words.take_while(|word| word != "--").any(|word| word == "--json")
+}
+
+/// Gives clap's answer where there is nothing to run: help and version, or what is wrong with the command line.
+pub(crate) fn answer(answer: clap::Error, output: &Output) -> Result<(), Failure> {
+    let kind = match answer.kind() {
+        ErrorKind::DisplayHelp => "help",
+        ErrorKind::DisplayVersion => "version",
+        _ => return Err(Failure::CommandLine(answer)),
+    };
+    if output.is_json() {
+        return Ok(output.object(kind, json!({ "text": answer.to_string() }))?);
+    }
+    Ok(answer.print()?)
+}
+
+/// Prints the completion script of a shell.
+pub(crate) fn completions(shell: Shell, output: &Output) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), NAME, &mut script);
+    let script = String::from_utf8_lossy(&script);
+    if output.is_json() {
+        return Ok(output.object("completions", json!({ "shell": shell.to_string(), "text": script }))?);
+    }
+    Ok(output.text(&script)?)
 }

@@ -1,8 +1,10 @@
 //! Types of data that the driver runs on, and random numbers of them.
 
 use clap::ValueEnum;
-use fuseplan::{DataType, Element, MathMode};
+use fuseplan::{BackendError, DataType, Element, MathMode};
 use half::{bf16, f16};
+
+use crate::memory;
 
 /// A type of data by MIOpenDriver's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -147,8 +149,11 @@ impl Random {
     }
 
     /// Evenly distributed numbers from `low` up to 1 above it.
-    pub(crate) fn numbers<T: Scalar>(&mut self, count: usize, low: f32) -> Vec<T> {
-        (0..count).map(|_| T::from_f32(low + self.generator.f32())).collect()
+    ///
+    /// # Errors
+    /// There is no memory for so many.
+    pub(crate) fn numbers<T: Scalar>(&mut self, count: usize, low: f32) -> Result<Vec<T>, BackendError> {
+        memory::filled(count, || T::from_f32(low + self.generator.f32()))
     }
 }
 
@@ -158,9 +163,9 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_numbers_each_time() {
-        let first: Vec<f32> = Random::new(12345678).numbers(1000, 0.0);
-        let second: Vec<f32> = Random::new(12345678).numbers(1000, 0.0);
-        let other: Vec<f32> = Random::new(12345679).numbers(1000, 0.0);
+        let first: Vec<f32> = Random::new(12345678).numbers(1000, 0.0).unwrap();
+        let second: Vec<f32> = Random::new(12345678).numbers(1000, 0.0).unwrap();
+        let other: Vec<f32> = Random::new(12345679).numbers(1000, 0.0).unwrap();
         assert_eq!(first, second);
         assert_ne!(first, other);
         assert!(first.iter().all(|x| (0.0..1.0).contains(x)));

@@ -18,22 +18,24 @@ use crate::sequence::{Rotation, Sequence};
 /// How long a fusion is measured.
 const BUDGET: Duration = Duration::from_millis(500);
 
-/// Explains a primitive.
-pub(crate) fn run(request: &Request, output: &Output) -> Result<(), Failure> {
+/// Explains a primitive; with the device's floor if `measures` that.
+pub(crate) fn run(request: &Request, measures: bool, output: &Output) -> Result<(), Failure> {
     let handle = request.flags.own.device.handle()?;
     let chain = request.flags.chain(request.precision)?;
-    for_precision!(request.precision, explain(&request.flags, &chain, &handle, output))
+    for_precision!(request.precision, explain(&request.flags, &chain, &handle, measures, output))
 }
 
 fn explain<T: Scalar>(
     flags: &FusionFlags,
     chain: &Chain,
     handle: &Handle,
+    measures: bool,
     output: &Output,
 ) -> Result<(), Failure> {
     let plan = Plan::of(chain)?;
     let mut random = Random::new(flags.own.seed);
-    let operands = Operands::<T>::random(chain, plan.plan.output(), &mut random, 0.0);
+    let input: Vec<T> = random.numbers(chain.input.span(), 0.0)?;
+    let operands = Operands::<T>::random(chain, plan.plan.output(), &mut random, 0.0)?;
     let options = flags.own.compile_options();
     let compiled = match plan.plan.compile_with(handle, &options).map_err(Error::from) {
         Ok(compiled) => compiled,
@@ -52,7 +54,6 @@ fn explain<T: Scalar>(
     };
     output.line(&compiled)?;
 
-    let input: Vec<T> = random.numbers(chain.input.span(), 0.0);
     let count = Rotation::<T>::sets(handle, compiled.problem().bytes());
     let mut sets = Rotation::new(count, || Sequence::fused(chain, handle, &options, &input, &operands))?;
     let mut work = || sets.run();
@@ -60,8 +61,11 @@ fn explain<T: Scalar>(
     let times = measure::interleaved(handle, BUDGET, &mut [&mut work])?;
     let seconds = measure::median(&times[0]) / count as f64;
     // A device that cannot measure its limits is still explained.
-    let ceilings = handle.ceilings(chain.input.data_type());
-    report(&compiled, seconds, times[0].len(), ceilings.map_err(|error| error.to_string()), output)
+    let ceilings = match measures {
+        true => handle.ceilings(chain.input.data_type()).map_err(|error| error.to_string()),
+        false => Err("--no-ceilings".into()),
+    };
+    report(&compiled, seconds, times[0].len(), ceilings, output)
 }
 
 fn report(

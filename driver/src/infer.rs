@@ -1,5 +1,6 @@
 //! The fusion primitives: run, time, verify, in MIOpenDriver's words.
 
+use std::io::{self, Write};
 use std::time::Instant;
 
 use fuseplan::{BatchNormMode, CompiledPlan, Error, Handle};
@@ -21,7 +22,8 @@ pub(crate) fn run(request: &Request, output: &Output) -> Result<(), Failure> {
         for_precision!(request.precision, run_chain(&request.flags, &chain, &handle, output))
     });
     if let Err(Failure::Unsupported(_)) = &result {
-        eprintln!("{}", request.flags.fusion_mode.refusal());
+        // Where nobody reads this, the error is still the plan's.
+        let _ = writeln!(io::stderr(), "{}", request.flags.fusion_mode.refusal());
     }
     result
 }
@@ -43,8 +45,8 @@ fn run_chain<T: Scalar>(
     output.line(format!("Running fusion: {}", flags.fusion_mode))?;
 
     let plan = Plan::of(chain)?;
-    let input: Vec<T> = random.numbers(chain.input.span(), 0.0);
-    let operands = Operands::random(chain, plan.plan.output(), &mut random, 0.0);
+    let input: Vec<T> = random.numbers(chain.input.span(), 0.0)?;
+    let operands = Operands::random(chain, plan.plan.output(), &mut random, 0.0)?;
     let options = flags.own.compile_options();
     let mut fused = Sequence::fused(chain, handle, &options, &input, &operands)?;
     let times = Times::measure(&mut fused, handle, flags.iter)?;
@@ -64,7 +66,8 @@ fn run_chain<T: Scalar>(
     }
     let runs_on_reference = fused.compiled().any(|compiled| compiled.info().solver == verify::REFERENCE);
     if flags.verify != 0 && runs_on_reference {
-        eprintln!("note: the plan ran on {}, so its result is compared with itself", verify::REFERENCE);
+        let reference = verify::REFERENCE;
+        writeln!(io::stderr(), "note: the plan ran on {reference}, so its result is compared with itself")?;
     }
     let verdict = match flags.verify {
         0 => None,

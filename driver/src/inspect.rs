@@ -94,7 +94,9 @@ pub(crate) fn devices(output: &Output) -> Result<(), Failure> {
             output.line(format!("  compute units  {} of {} lanes", device.compute_units, device.lanes))?;
             output.line(format!("  local memory   {} KiB", device.local_memory >> 10))?;
             output.line(format!("  memory         {:.1} GiB", device.memory as f64 / (1u64 << 30) as f64))?;
-            output.line(format!("  toolchain      {}", device.toolchain))?;
+            // What was looked for, and where, is in a note.
+            let toolchain = if device.toolchain.is_empty() { "none" } else { &device.toolchain };
+            output.line(format!("  toolchain      {toolchain}"))?;
             output.object(
                 "device",
                 json!({

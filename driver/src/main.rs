@@ -16,13 +16,14 @@ mod fusion_mode;
 mod infer;
 mod inspect;
 mod measure;
+mod memory;
 mod output;
 mod sequence;
 mod verify;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 
 use cli::{Cli, Command};
 use failure::Failure;
@@ -30,9 +31,19 @@ use output::Output;
 
 fn main() -> ExitCode {
     fuseplan::log::to_stderr();
-    let cli = Cli::parse();
-    let output = Output::new(cli.json);
-    match run(cli.command, &output) {
+    let (output, done) = match Cli::try_parse() {
+        Ok(cli) => {
+            let output = Output::new(cli.json);
+            let done = run(cli.command, &output);
+            (output, done)
+        }
+        Err(answer) => {
+            let output = Output::new(cli::asks_for_json(std::env::args_os().skip(1)));
+            let done = cli::answer(answer, &output);
+            (output, done)
+        }
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(&output),
     }
@@ -41,13 +52,10 @@ fn main() -> ExitCode {
 fn run(command: Command, output: &Output) -> Result<(), Failure> {
     match command {
         Command::Infer(primitive) => infer::run(&primitive.into(), output),
-        Command::Explain { primitive } => explain::run(&primitive.into(), output),
+        Command::Explain { no_ceilings, primitive } => explain::run(&primitive.into(), !no_ceilings, output),
         Command::Supported(options) => inspect::supported_by(&options, output),
         Command::Devices => inspect::devices(output),
         Command::Bench(options) => bench::run(&options, output),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), cli::NAME, &mut std::io::stdout());
-            Ok(())
-        }
+        Command::Completions { shell } => cli::completions(shell, output),
     }
 }

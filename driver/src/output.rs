@@ -29,6 +29,15 @@ impl Output {
         if self.json { writeln!(io::stderr(), "{text}") } else { writeln!(io::stdout(), "{text}") }
     }
 
+    /// Text for people that ends its own lines.
+    pub(crate) fn text(&self, text: &str) -> io::Result<()> {
+        if self.json {
+            io::stderr().write_all(text.as_bytes())
+        } else {
+            io::stdout().write_all(text.as_bytes())
+        }
+    }
+
     /// An object for programs; printed with `--json` only. `kind` says which members it has.
     pub(crate) fn object(&self, kind: &str, mut members: Value) -> io::Result<()> {
         if !self.json {

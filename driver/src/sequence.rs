@@ -33,7 +33,7 @@ impl<'a, T: Scalar> Sequence<'a, T> {
             let plan = Plan::new(running, steps, chain.math)?;
             running = *plan.plan.output();
             plans.push(plan.compile(handle, options, operands)?);
-            tensors.push(DeviceBuffer::from_slice(handle, &verify::poisoned(&running))?);
+            tensors.push(DeviceBuffer::from_slice(handle, &verify::poisoned(&running)?)?);
         }
         Ok(Sequence { plans, tensors })
     }

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use fuseplan::{CompileOptions, DataType, Error, Handle, MathMode, TensorDescriptor};
+use fuseplan::{BackendError, CompileOptions, DataType, Error, Handle, MathMode, TensorDescriptor};
 
 use crate::chain::{Chain, Operands, Plan};
 use crate::element::Scalar;
+use crate::memory;
 use crate::output::general;
 
 /// The solver that results are compared with: plain loops, f64 accumulation.
@@ -29,14 +30,17 @@ pub(crate) fn reference<T: Scalar>(
     let plan = Plan::of(chain)?;
     let options = CompileOptions::default().with_solver(REFERENCE);
     let ready = plan.compile(&Handle::cpu(), &options, operands)?;
-    let mut output = poisoned(plan.plan.output());
+    let mut output = poisoned(plan.plan.output())?;
     ready.run(input.into(), (&mut output).into())?;
     Ok(output)
 }
 
 /// Memory for a tensor, filled with what no correct result holds.
-pub(crate) fn poisoned<T: Scalar>(descriptor: &TensorDescriptor) -> Vec<T> {
-    vec![T::NAN; descriptor.span()]
+///
+/// # Errors
+/// There is no such memory.
+pub(crate) fn poisoned<T: Scalar>(descriptor: &TensorDescriptor) -> Result<Vec<T>, BackendError> {
+    memory::filled(descriptor.span(), || T::NAN)
 }
 
 /// How far a result is from the reference, and how far it may be.

@@ -8,6 +8,7 @@ mod report;
 mod trial;
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -111,7 +112,10 @@ fn measure<T: Scalar>(options: &Options, handle: &Handle, output: &Output) -> Re
     for case in &cases {
         bar.set_message(case.label());
         let outcome = trial::run::<T>(case, report.setting(), handle, options.seconds, options.seed)
-            .inspect_err(|_| bar.suspend(|| eprintln!("{} failed", case.label())))?;
+            .inspect_err(|_| {
+                // What failed is said by the error; where not even that can be written, by the exit code.
+                let _ = bar.suspend(|| writeln!(io::stderr(), "{} failed", case.label()));
+            })?;
         bar.suspend(|| output.line(report.row(&outcome)))?;
         output.object("bench", report.object(&outcome))?;
         report.outcomes.push(outcome);

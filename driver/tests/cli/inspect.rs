@@ -71,6 +71,27 @@ fn explain_tells_the_solver_the_reasons_and_the_floor() {
 }
 
 #[test]
+fn explain_measures_no_ceilings_where_it_is_not_to() {
+    for line in ["explain --no-ceilings CBAInfer -F 5 -n 1", "explain CBAInfer -F 5 -n 1 --no-ceilings"] {
+        let run = fuseplan(&format!("{line} -c 3 -k 4 -H 6 -W 6 --json"));
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        assert!(
+            run.stderr.lines().any(|line| line == "floor      not known: --no-ceilings"),
+            "{}",
+            run.stderr
+        );
+        let object = &run.objects()[0];
+        assert!(
+            object["time_ms"].is_number()
+                && object["ceiling_bytes"].is_null()
+                && object["floor_ms"].is_null()
+        );
+    }
+    // It is a flag of `explain` alone.
+    assert_eq!(fuseplan("CBAInfer --no-ceilings").code, 2);
+}
+
+#[test]
 fn explain_tells_how_the_solver_was_chosen() {
     let line = "explain CBAInfer -F 4 -n 1 -c 8 -k 8 -g 2 -H 6 -W 6";
     let cache = tempfile::tempdir().unwrap();

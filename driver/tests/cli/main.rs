@@ -4,4 +4,6 @@ mod bench;
 mod infer;
 mod inspect;
 mod log;
+mod memory;
+mod output;
 mod run;
