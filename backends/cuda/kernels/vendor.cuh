@@ -13,7 +13,12 @@
 #endif
 // How many of a loop's rounds are unrolled, which have so many products for each result.
 #define UNROLLED(rounds, products) (rounds)
+// The same of a loop whose indices have 64 bits.
+#define WIDE_ROUNDS 4
 #define DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
+
+// The kernel's arguments, to be read anew: here they lie in a bank that instructions read at no cost.
+template <class Args> DEVICE const Args& reread(const Args& args) { return args; }
 
 DEVICE float float_of_bits(unsigned v) { return __uint_as_float(v); }
 DEVICE unsigned bits_of(float v) { return __float_as_uint(v); }

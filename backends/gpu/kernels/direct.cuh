@@ -1,9 +1,13 @@
 // One thread for each output: any strides, any convolution, or none. Sizes are arguments, so that one binary
-// serves every shape.
+// serves every shape. There are more of them than a wave of AMD's has scalar registers: each part of the kernel reads
+// those that it uses.
+
+// Channels of a tap that are read ahead.
+constexpr int ROUNDS = sizeof(idx) == 4 ? 4 : WIDE_ROUNDS;
 
 KERNEL(256) {
-  const Shape& s = args.shape;
-  for (idx i = (idx)blockIdx.x * 256 + threadIdx.x; i < s.outputs; i += (idx)gridDim.x * 256) {
+  for (idx i = (idx)blockIdx.x * 256 + threadIdx.x; i < args.shape.outputs; i += args.shape.threads) {
+    const Shape& s = reread(args).shape;
     Place at;
     if (CHANNELS_LAST) {
       at.k = i % s.out_k;
@@ -29,20 +33,24 @@ KERNEL(256) {
       for (idx td = 0; td < s.taps_d; td++) {
         const idx id = d * s.stride_d - s.pad_d + td * s.dilation_d;
         if (id < 0 || id >= s.in_d) continue;
-        for (idx th = 0; th < s.taps_h; th++) {
-          const idx ih = h * s.stride_h - s.pad_h + th * s.dilation_h;
-          if (ih < 0 || ih >= s.in_h) continue;
-          for (idx tw = 0; tw < s.taps_w; tw++) {
-            const idx iw = w * s.stride_w - s.pad_w + tw * s.dilation_w;
-            if (iw < 0 || iw >= s.in_w) continue;
-            const T* from = x + id * s.x_d + ih * s.x_h + iw * s.x_w;
-            const T* tap = weights + td * s.w_d + th * s.w_h + tw * s.w_w;
-#pragma unroll 4
-            for (idx c = 0; c < s.channels; c++) v = fmaf(to_float(from[c * s.x_c]), to_float(tap[c * s.w_c]), v);
+        const Shape& slice = reread(args).shape;
+        for (idx th = 0; th < slice.taps_h; th++) {
+          const idx ih = h * slice.stride_h - slice.pad_h + th * slice.dilation_h;
+          if (ih < 0 || ih >= slice.in_h) continue;
+          const Shape& line = reread(args).shape;
+          for (idx tw = 0; tw < line.taps_w; tw++) {
+            const idx iw = w * line.stride_w - line.pad_w + tw * line.dilation_w;
+            if (iw < 0 || iw >= line.in_w) continue;
+            const T* from = x + id * line.x_d + ih * line.x_h + iw * line.x_w;
+            const T* tap = weights + td * line.w_d + th * line.w_h + tw * line.w_w;
+#pragma unroll ROUNDS
+            for (idx c = 0; c < line.channels; c++)
+              v = fmaf(to_float(from[c * line.x_c]), to_float(tap[c * line.w_c]), v);
           }
         }
       }
     }
-    finish(args, channel_of(args, at.k), v, at);
+    const Args& rest = reread(args);
+    finish(rest, channel_of(rest, at.k), v, at);
   }
 }

@@ -16,7 +16,9 @@ pub(crate) fn direct(vendor: &str, problem: &Problem) -> Kernel {
     let mut text = Text::default();
     text.constant("HAS_CONV", problem.conv().is_some().into());
     text.constant("CHANNELS_LAST", y.is_channels_last().into());
-    text.output(&y).size("out_k", y.lens[1]).size("outputs", problem.output.element_count());
+    let outputs = problem.output.element_count();
+    let blocks = outputs.div_ceil(THREADS).min(BLOCKS);
+    text.output(&y).size("out_k", y.lens[1]).size("outputs", outputs).size("threads", blocks * THREADS);
     text.strides("x", &x.strides).strides("y", &y.strides);
     text.size("in_d", x.lens[2]).size("in_h", x.lens[3]).size("in_w", x.lens[4]);
     // Read by the branch of the text that has a convolution.
@@ -36,7 +38,6 @@ pub(crate) fn direct(vendor: &str, problem: &Problem) -> Kernel {
         }
     }
     text.size("w_k", weights.strides[0]).size("w_c", weights.strides[1]);
-    let blocks = problem.output.element_count().div_ceil(THREADS).min(BLOCKS);
     let geometry = Geometry { grid: [blocks as u32, 1, 1], block: THREADS as u32, shared: 0 };
     text.finish(
         vendor,

@@ -14,7 +14,20 @@
 // How many of a loop's rounds are unrolled, which have so many products for each result: the compiler computes ahead
 // for all of them, and has no registers left.
 #define UNROLLED(rounds, products) ((products) > 9 ? 1 : (rounds))
+// The same of a loop whose indices have 64 bits: each multiple of a stride takes two scalar registers.
+#define WIDE_ROUNDS 1
 #define DYNAMIC_SHARED(type, name) extern __shared__ __attribute__((aligned(128))) type name[]
+
+// The kernel's arguments, to be read anew: what was read of them before is not kept for what reads them by this.
+template <class Args> DEVICE const Args& reread(const Args& args) {
+#if defined(__AMDGCN__)
+  auto segment = __builtin_amdgcn_kernarg_segment_ptr();
+  asm volatile("" : "+s"(segment));
+  return *(const Args*)segment;
+#else
+  return args;
+#endif
+}
 
 DEVICE float float_of_bits(unsigned v) { return __builtin_bit_cast(float, v); }
 DEVICE unsigned bits_of(float v) { return __builtin_bit_cast(unsigned, v); }

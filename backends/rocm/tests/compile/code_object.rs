@@ -22,6 +22,9 @@ pub(crate) struct Usage {
     /// Scalar registers of a wave.
     #[serde(rename = ".sgpr_count")]
     pub(crate) scalar: u32,
+    /// Those that are kept in lanes of vector registers, and fetched from there.
+    #[serde(rename = ".sgpr_spill_count")]
+    pub(crate) scalar_spills: u32,
     #[serde(rename = ".vgpr_spill_count")]
     pub(crate) vector_spills: u32,
     /// Bytes of a thread's own memory.
