@@ -138,10 +138,25 @@ clients() {
     "$target/debug/fuseplan" CBAInfer --backend rocm -F 0 -n 2 -c 32 -H 14 -W 14 -k 64 -y 3 -x 3 -p 1 -q 1 -V 1 -i 2
 }
 
+# A runtime without its compiler: the command says so, and what was looked for, and exits as without a device.
+without_compiler() {
+    local bare=$work/bare code=0 looked="the run-time compiler hiprtc is not installed: looked for libhiprtc.so.7"
+    mkdir -p "$bare/lib"
+    ln -sfn "$target/debug/libfuseplan_fake_hip.so" "$bare/lib/libamdhip64.so.7"
+    ROCM_PATH=$bare "$target/debug/fuseplan" CBAInfer --backend rocm -F 4 -n 1 >/dev/null 2>"$bare/run.log" || code=$?
+    ROCM_PATH=$bare "$target/debug/fuseplan" devices >"$bare/devices.log"
+    if [ $code != 4 ] || ! grep -q "^error: rocm: .*$looked" "$bare/run.log" ||
+        ! grep -q "^  toolchain      none$" "$bare/devices.log" || ! grep -q "note .*$looked" "$bare/devices.log"; then
+        echo "exit code $code" && cat "$bare/run.log" "$bare/devices.log"
+        return 1
+    fi
+}
+
 step_clients() {
     fake
     ROCM_PATH=$work/fake FAKE_HIP_KERNELS=$work/kernels FAKE_HIP_ARCHS=gfx942:sramecc+:xnack- \
         MIOPEN_DISABLE_CACHE=1 clients
+    MIOPEN_DISABLE_CACHE=1 FAKE_HIP_ARCHS=gfx942:sramecc+:xnack- without_compiler
 }
 
 step_gpu() { clients; }
