@@ -1,11 +1,14 @@
 //! Times the thirteen convolution+bias+ReLU and eight batch-norm+ReLU configurations of MIOpen's published
-//! charts, batch 64. Launches on operands that rotate through 256 MB, so that nothing stays in the cache, are
+//! charts, batch 64, or convolutions of the caller's. Launches on operands that rotate through 256 MB, so that nothing stays in the cache, are
 //! captured into a CUDA graph: the median of seven replays, in microseconds for one launch.
 //!
 //! ```sh
 //! cargo run --release -p fuseplan-cuda --example time -- [--json] [--types f16,bf16,f32] \
-//!     [--layouts nhwc,nchw] [--solver ID] [--only PART_OF_A_NAME]
+//!     [--layouts nhwc,nchw] [--tf32] [--solver ID] [--every-solver] [--only PART_OF_A_NAME] \
+//!     [--convolutions N-C-H-W-K-EXTENT-PAD-STRIDE-GROUPS,…]
 //! ```
+//!
+//! Every solver that takes a problem is timed with `--every-solver`, else the first.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -45,18 +48,42 @@ const BATCH_NORMS: [[usize; 3]; 8] = [
 
 const BATCH: usize = 64;
 
-fn problems(data_type: DataType, layout: TensorLayout) -> Result<Vec<(String, Problem)>, DescriptorError> {
+/// With bias and ReLU, of N, C, H, W, K, filter extent, padding, stride, groups.
+fn convolution(
+    data_type: DataType,
+    layout: TensorLayout,
+    math: MathMode,
+    [n, c, h, w, k, extent, pad, stride, groups]: [usize; 9],
+) -> Result<Problem, DescriptorError> {
+    let input = TensorDescriptor::with_layout(data_type, layout, &[n, c, h, w])?;
+    let weights = TensorDescriptor::with_layout(data_type, layout, &[k, c / groups.max(1), extent, extent])?;
+    let conv = ConvolutionDescriptor::new_2d([pad, pad], [stride, stride], [1, 1])?.with_groups(groups)?;
+    let output = conv.forward_output(&input, &weights)?;
+    let bias = TensorDescriptor::nchw(data_type, [1, k, 1, 1])?;
     let relu = Op::ActivationForward { mode: ActivationMode::Relu };
+    let ops = vec![Op::ConvForward { conv, weights }, Op::BiasForward { bias }, relu];
+    Ok(Problem { input, output, ops, math })
+}
+
+fn problems(
+    data_type: DataType,
+    layout: TensorLayout,
+    options: &Options,
+) -> Result<Vec<(String, Problem)>, Box<dyn std::error::Error>> {
+    let math = if options.tf32 { MathMode::AllowTf32 } else { MathMode::Precise };
     let mut problems = Vec::new();
+    if let Some(list) = &options.convolutions {
+        for name in list.split(',') {
+            let numbers: Vec<usize> = name.split('-').map(str::parse).collect::<Result<_, _>>()?;
+            let numbers = numbers.try_into().map_err(|_| format!("{name} has not nine numbers"))?;
+            problems.push((name.into(), convolution(data_type, layout, math, numbers)?));
+        }
+        return Ok(problems);
+    }
+    let relu = Op::ActivationForward { mode: ActivationMode::Relu };
     for [c, h, w, k, extent, pad] in CONVOLUTIONS {
-        let input = TensorDescriptor::with_layout(data_type, layout, &[BATCH, c, h, w])?;
-        let weights = TensorDescriptor::with_layout(data_type, layout, &[k, c, extent, extent])?;
-        let conv = ConvolutionDescriptor::new_2d([pad, pad], [1, 1], [1, 1])?;
-        let output = conv.forward_output(&input, &weights)?;
-        let bias = TensorDescriptor::nchw(data_type, [1, k, 1, 1])?;
-        let ops = vec![Op::ConvForward { conv, weights }, Op::BiasForward { bias }, relu.clone()];
         let name = format!("{c}-{h}-{w}-{k}-{extent}-{extent}-{pad}-{pad}");
-        problems.push((name, Problem { input, output, ops, math: MathMode::Precise }));
+        problems.push((name, convolution(data_type, layout, math, [BATCH, c, h, w, k, extent, pad, 1, 1])?));
     }
     for [c, h, w] in BATCH_NORMS {
         let input = TensorDescriptor::with_layout(data_type, layout, &[BATCH, c, h, w])?;
@@ -164,8 +191,11 @@ struct Options {
     json: bool,
     types: Option<String>,
     layouts: Option<String>,
+    tf32: bool,
     solver: Option<String>,
+    every_solver: bool,
     only: Option<String>,
+    convolutions: Option<String>,
 }
 
 impl Options {
@@ -180,6 +210,9 @@ impl Options {
                 "--layouts" => options.layouts = value()?,
                 "--solver" => options.solver = value()?,
                 "--only" => options.only = value()?,
+                "--tf32" => options.tf32 = true,
+                "--every-solver" => options.every_solver = true,
+                "--convolutions" => options.convolutions = value()?,
                 _ => return Err(format!("unknown option {word}")),
             }
         }
@@ -210,7 +243,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if !options.json {
                 println!("\n{type_name} {layout_name}: microseconds, TFLOP/s, GB/s, solver");
             }
-            for (name, problem) in problems(data_type, layout)? {
+            for (name, problem) in problems(data_type, layout, &options)? {
                 if options.only.as_deref().is_some_and(|part| !name.contains(part)) {
                     continue;
                 }
@@ -218,22 +251,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     options.solver.as_deref().is_none_or(|id| id == solver.id())
                         && solver.applies(&problem, device.info()).is_ok()
                 };
-                let Some(solver) = CudaBackend.solvers().iter().find(takes) else { continue };
-                let binary = solver.compile(&problem, device.info())?;
-                let executable = solver.load(&problem, &device, &binary)?;
-                let us = time(&device, &*executable, &problem)?;
-                let (rate, bandwidth) = (problem.flops() / us / 1e6, problem.bytes() / us / 1e3);
-                let info = executable.info();
-                let resources = info.resources.map_or(String::new(), |resources| format!("; {resources}"));
-                let detail = format!("{}{resources}", info.detail);
-                if options.json {
-                    // Names and details have no characters that JSON would escape.
-                    println!(
-                        r#"{{"type":"{type_name}","layout":"{layout_name}","name":"{name}","us":{us:.3},"solver":"{}","detail":"{detail}"}}"#,
-                        solver.id()
-                    );
-                } else {
-                    println!("{name:24} {us:8.1} {rate:7.1} {bandwidth:7.0}  {} {detail}", solver.id());
+                let most = if options.every_solver { usize::MAX } else { 1 };
+                for solver in CudaBackend.solvers().iter().filter(takes).take(most) {
+                    let binary = solver.compile(&problem, device.info())?;
+                    let executable = solver.load(&problem, &device, &binary)?;
+                    let us = time(&device, &*executable, &problem)?;
+                    let (rate, bandwidth) = (problem.flops() / us / 1e6, problem.bytes() / us / 1e3);
+                    let info = executable.info();
+                    let resources =
+                        info.resources.map_or(String::new(), |resources| format!("; {resources}"));
+                    let detail = format!("{}{resources}", info.detail);
+                    if options.json {
+                        // Names and details have no characters that JSON would escape.
+                        println!(
+                            r#"{{"type":"{type_name}","layout":"{layout_name}","name":"{name}","us":{us:.3},"solver":"{}","detail":"{detail}"}}"#,
+                            solver.id()
+                        );
+                    } else {
+                        println!("{name:24} {us:8.1} {rate:7.1} {bandwidth:7.0}  {} {detail}", solver.id());
+                    }
                 }
             }
         }

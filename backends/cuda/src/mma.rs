@@ -1,7 +1,7 @@
 //! The main loop on tensor cores.
 
 use fuseplan_api::{Constraint, DataType, MathMode};
-use fuseplan_gpu::{Access, MainLoop, Tile};
+use fuseplan_gpu::{Access, HaloLoop, MainLoop, Tile, halo_refusal};
 
 use crate::arch;
 
@@ -22,6 +22,30 @@ pub(crate) const TENSOR_CORES: Constraint = Constraint {
         (!known).then(|| device.arch.clone())
     },
 };
+
+/// Groups, filters or channels too few for the tiles of a matrix product.
+pub(crate) const NARROW: Constraint = Constraint {
+    property: "convolution",
+    accepts: "fewer than 16 filters a group, or two or more groups of at most 24 filters, or at most 4 channels a group",
+    check: |problem, device| {
+        let channels = problem.conv().map_or(0, |(_, weights)| weights.lens()[1]);
+        let refusal = (fuseplan_gpu::NARROW.check)(problem, device)?;
+        (channels == 0 || channels > 4).then(|| format!("{refusal} and {channels} channels"))
+    },
+};
+
+/// What a block of [`halo_mma`] keeps.
+pub(crate) const WINDOW: Constraint = Constraint {
+    property: "shared memory",
+    accepts: "filters of a group, and what of its channels some outputs see, that fit 96 KiB",
+    check: |problem, _| halo_refusal(problem, &halo_mma()),
+};
+
+/// `mma.sync` on a window of the image in shared memory.
+pub(crate) fn halo_mma() -> HaloLoop {
+    let text = include_str!("../kernels/halo_mma.cuh");
+    HaloLoop { text, name: "mma.sync", shared: 96 << 10, cycles: 1.6, matrix: true }
+}
 
 /// `mma.sync` with `cp.async`.
 pub(crate) fn mma() -> MainLoop {

@@ -2,20 +2,30 @@
 
 use fuseplan_api::{Algorithm, Solver};
 use fuseplan_gpu::{
-    DATA_TYPE, GEMM, GROUP_COUNT, INFERENCE, JitSolver, OPERATOR_COUNT, Planner, Runtime, SPAN, ffma,
-    implicit_gemm, upcast,
+    DATA_TYPE, FEW_FILTERS, GEMM, GROUP_COUNT, INFERENCE, JitSolver, OPERATOR_COUNT, Planner, Runtime, SPAN,
+    WINDOW, ffma, halo, halo_fma, implicit_gemm, upcast,
 };
 
 use crate::function::Cuda;
 use crate::hopper;
-use crate::mma::{TENSOR_CORE_TYPES, TENSOR_CORES, mma};
+use crate::mma::{self, NARROW, TENSOR_CORE_TYPES, TENSOR_CORES, halo_mma, mma};
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
-pub(crate) const PLANNERS: [&dyn Planner; 8] =
-    [&DEPTHWISE_CONV, &hopper::COPIED, &hopper::GATHERED, &MMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
+pub(crate) const PLANNERS: [&dyn Planner; 10] = [
+    &DEPTHWISE_CONV,
+    &HALO_MMA,
+    &hopper::COPIED,
+    &hopper::GATHERED,
+    &MMA,
+    &HALO_FFMA,
+    &FFMA,
+    &ELEMENT_WISE,
+    &BATCH_NORM,
+    &DIRECT,
+];
 
 /// The same for whoever has no use for kernels.
-pub(crate) static SOLVERS: [&dyn Solver; 8] = upcast(PLANNERS);
+pub(crate) static SOLVERS: [&dyn Solver; 10] = upcast(PLANNERS);
 
 static DEPTHWISE_CONV: JitSolver<Cuda> = JitSolver::depthwise("cuda.conv_depthwise.v1");
 
@@ -24,6 +34,20 @@ pub(crate) static MMA: JitSolver<Cuda> = JitSolver::new(
     Algorithm::ImplicitGemm,
     &[TENSOR_CORE_TYPES, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
     |problem, arch| implicit_gemm(Cuda::VENDOR, problem, &mma(), Cuda::units(arch)),
+);
+
+static HALO_MMA: JitSolver<Cuda> = JitSolver::new(
+    "cuda.conv_halo_mma.v1",
+    Algorithm::Direct,
+    &[TENSOR_CORE_TYPES, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, NARROW, SPAN, mma::WINDOW],
+    |problem, arch| halo(Cuda::VENDOR, problem, &halo_mma(), Cuda::units(arch)),
+);
+
+static HALO_FFMA: JitSolver<Cuda> = JitSolver::new(
+    "cuda.conv_halo_ffma.v1",
+    Algorithm::Direct,
+    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, FEW_FILTERS, SPAN, WINDOW],
+    |problem, arch| halo(Cuda::VENDOR, problem, &halo_fma("FFMA"), Cuda::units(arch)),
 );
 
 static FFMA: JitSolver<Cuda> = JitSolver::new(
@@ -80,8 +104,9 @@ mod tests {
         for (layout, best) in [(TensorLayout::Nhwc, &hopper::COPIED), (TensorLayout::Nchw, &hopper::GATHERED)]
         {
             let takers = |groups: usize| takers(layout, [1, groups * 32, 2, 2], groups, 1);
-            assert_eq!(takers(65_535), [best.id(), MMA.id(), FFMA.id(), DIRECT.id()]);
-            assert_eq!(takers(65_536), [DIRECT.id()]);
+            let halo_ffma = HALO_FFMA.id();
+            assert_eq!(takers(65_535), [best.id(), MMA.id(), halo_ffma, FFMA.id(), DIRECT.id()]);
+            assert_eq!(takers(65_536), [halo_ffma, DIRECT.id()]);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use fuseplan_api::{Constraint, DataType, Problem};
 
+use crate::halo::{halo_fma, halo_refusal};
 use crate::volume::{Volume, is_wide};
 
 /// The element types that kernels know.
@@ -111,16 +112,46 @@ pub const SPAN: Constraint = Constraint {
     },
 };
 
-/// Filters enough to fill a part of a tile.
+/// Products enough to be worth a tile of a matrix product, most of which may be empty.
 pub const GEMM: Constraint = Constraint {
     property: "convolution",
-    accepts: "at least 16 filters a group, a depth (channels of a group times taps) of at least 16",
+    accepts: "at least 128 products of a group for a pixel (filters times channels of a group times taps)",
     check: |problem, _| {
         let Some((conv, weights)) = problem.conv() else { return Some("none".into()) };
         let weights = Volume::of(weights);
         let (filters, depth) = (weights.lens[0] / conv.groups(), weights.lens[1..].iter().product::<usize>());
-        (filters < 16 || depth < 16).then(|| format!("{filters} filters a group, depth {depth}"))
+        (filters.saturating_mul(depth) < 128).then(|| format!("{filters} filters a group, depth {depth}"))
     },
+};
+
+/// Filters too few for the tiles of a matrix product in f32.
+pub const FEW_FILTERS: Constraint = Constraint {
+    property: "convolution",
+    accepts: "at most 32 filters a group",
+    check: |problem, _| {
+        let Some((conv, weights)) = problem.conv() else { return Some("none".into()) };
+        let filters = weights.lens()[0] / conv.groups();
+        (filters > 32).then(|| format!("{filters} filters a group"))
+    },
+};
+
+/// Filters or groups too narrow for the tiles of matrix units.
+pub const NARROW: Constraint = Constraint {
+    property: "convolution",
+    accepts: "fewer than 16 filters a group, or two or more groups of at most 24 filters",
+    check: |problem, _| {
+        let Some((conv, weights)) = problem.conv() else { return Some("none".into()) };
+        let (groups, filters) = (conv.groups(), weights.lens()[0] / conv.groups());
+        let narrow = filters < 16 || (groups > 1 && filters <= 24);
+        (!narrow).then(|| format!("{groups} groups of {filters} filters"))
+    },
+};
+
+/// What a block of [`halo_fma`] keeps.
+pub const WINDOW: Constraint = Constraint {
+    property: "shared memory",
+    accepts: "filters of a group, and what of its channels some outputs see, that fit 64 KiB",
+    check: |problem, _| halo_refusal(problem, &halo_fma("")),
 };
 
 /// As many groups as a launch of [`implicit_gemm`](crate::implicit_gemm) takes side by side.

@@ -14,6 +14,7 @@ mod constraint;
 mod depthwise;
 mod direct;
 mod element_wise;
+mod halo;
 mod implicit_gemm;
 mod jit;
 mod kernel;
@@ -25,7 +26,10 @@ mod volume;
 pub use arguments::{MAX_WORDS, pack};
 pub use ceilings::{Measured, Probe};
 pub use chain::channel_values;
-pub use constraint::{DATA_TYPE, GEMM, GROUP_COUNT, INFERENCE, OPERATOR_COUNT, SIXTEEN_BITS, SPAN};
+pub use constraint::{
+    DATA_TYPE, FEW_FILTERS, GEMM, GROUP_COUNT, INFERENCE, NARROW, OPERATOR_COUNT, SIXTEEN_BITS, SPAN, WINDOW,
+};
+pub use halo::{HaloLoop, halo, halo_fma, halo_refusal};
 pub use implicit_gemm::{Access, MainLoop, Tile, ffma, image_run, implicit_gemm};
 pub use jit::{JitSolver, Planner, compile, load, upcast};
 pub use kernel::{Geometry, Kernel, PLACE, Text};

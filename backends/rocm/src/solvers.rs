@@ -2,19 +2,19 @@
 
 use fuseplan_api::{Algorithm, Solver};
 use fuseplan_gpu::{
-    DATA_TYPE, GEMM, GROUP_COUNT, INFERENCE, JitSolver, MainLoop, OPERATOR_COUNT, Planner, Runtime,
-    SIXTEEN_BITS, SPAN, Tile, ffma, implicit_gemm, upcast,
+    DATA_TYPE, GEMM, GROUP_COUNT, INFERENCE, JitSolver, MainLoop, NARROW, OPERATOR_COUNT, Planner, Runtime,
+    SIXTEEN_BITS, SPAN, Tile, WINDOW, ffma, halo, halo_fma, implicit_gemm, upcast,
 };
 
 use crate::function::Rocm;
 use crate::matrix::{HAS_MFMA, HAS_WMMA, mfma, wmma};
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
-pub(crate) const PLANNERS: [&dyn Planner; 7] =
-    [&DEPTHWISE_CONV, &MFMA, &WMMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
+pub(crate) const PLANNERS: [&dyn Planner; 8] =
+    [&DEPTHWISE_CONV, &HALO_FMA, &MFMA, &WMMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
 
 /// The same for whoever has no use for kernels.
-pub(crate) static SOLVERS: [&dyn Solver; 7] = upcast(PLANNERS);
+pub(crate) static SOLVERS: [&dyn Solver; 8] = upcast(PLANNERS);
 
 static DEPTHWISE_CONV: JitSolver<Rocm> = JitSolver::depthwise("rocm.conv_depthwise.v1");
 
@@ -30,6 +30,13 @@ static WMMA: JitSolver<Rocm> = JitSolver::new(
     Algorithm::ImplicitGemm,
     &[HAS_WMMA, SIXTEEN_BITS, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
     |problem, arch| implicit_gemm(Rocm::VENDOR, problem, &wmma(), Rocm::units(arch)),
+);
+
+static HALO_FMA: JitSolver<Rocm> = JitSolver::new(
+    "rocm.conv_halo_fma.v1",
+    Algorithm::Direct,
+    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, NARROW, SPAN, WINDOW],
+    |problem, arch| halo(Rocm::VENDOR, problem, &halo_fma("FMA"), Rocm::units(arch)),
 );
 
 static FFMA: JitSolver<Rocm> = JitSolver::new(

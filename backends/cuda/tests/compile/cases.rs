@@ -8,6 +8,10 @@ use crate::problems::{chain, conv, depthwise, element_wise, norm_relu, training}
 pub(crate) const WGMMA: &str = "cuda.conv_wgmma.v1";
 pub(crate) const GATHER: &str = "cuda.conv_wgmma_gather.v1";
 
+/// Those for narrow groups.
+pub(crate) const HALO_MMA: &str = "cuda.conv_halo_mma.v1";
+const HALO_FFMA: &str = "cuda.conv_halo_ffma.v1";
+
 /// Name, solver, problem, instructions that must be there on a tensor-core kernel.
 pub(crate) type Case = (&'static str, &'static str, Problem, &'static [&'static str]);
 
@@ -159,6 +163,90 @@ pub(crate) fn cases() -> Vec<Case> {
             "cuda.conv_ffma.v1",
             conv(Half, Nhwc, &[1, 64, 14, 14], 64, 3, 1, vec![]),
             &["FFMA"],
+        ),
+        (
+            "halo_mma.f16.nhwc.c4k4",
+            HALO_MMA,
+            conv(Half, Nhwc, &[64, 128, 56, 56], 128, 3, 32, relu(&[64, 128, 56, 56], Half, Nhwc)),
+            &["HMMA.16816", "LDS.64", "LDGSTS", "STG.E.128"],
+        ),
+        (
+            "halo_mma.bf16.nchw.c4k4",
+            HALO_MMA,
+            conv(BFloat16, Nchw, &[64, 128, 56, 56], 128, 3, 32, vec![]),
+            &["HMMA.16816", "LDS.64", "LDG.E.U16", "STG.E.128"],
+        ),
+        (
+            "halo_mma.f16.nhwc.c8k8",
+            HALO_MMA,
+            conv(Half, Nhwc, &[64, 256, 28, 28], 256, 3, 32, relu(&[64, 256, 28, 28], Half, Nhwc)),
+            &["HMMA.16816", "LDS.64", "LDGSTS", "STG.E.128"],
+        ),
+        (
+            "halo_mma.f16.nhwc.c16k16",
+            HALO_MMA,
+            conv(Half, Nhwc, &[64, 512, 14, 14], 512, 3, 32, vec![]),
+            &["HMMA.16816", "LDS.64", "LDGSTS", "STG.E.128"],
+        ),
+        (
+            "halo_mma.f16.nhwc.c24k24",
+            HALO_MMA,
+            conv(Half, Nhwc, &[64, 768, 7, 7], 768, 3, 32, vec![]),
+            &["HMMA.16816", "LDS.64", "LDGSTS", "STG.E.128"],
+        ),
+        (
+            "halo_mma.tf32.nhwc.c8k8",
+            HALO_MMA,
+            tf32(conv(Float, Nhwc, &[64, 256, 28, 28], 256, 3, 32, vec![])),
+            &["HMMA.1688.F32.TF32", "LDS.128", "LDGSTS", "STG.E.128"],
+        ),
+        (
+            "halo_mma.f16.nhwc.k3",
+            HALO_MMA,
+            conv(Half, Nhwc, &[1, 96, 256, 256], 3, 3, 1, vec![]),
+            &["HMMA.16816", "LDS.64", "LDGSTS"],
+        ),
+        (
+            "halo_mma.bf16.nhwc.stem",
+            HALO_MMA,
+            conv(BFloat16, Nhwc, &[8, 3, 224, 224], 64, 7, 1, vec![]),
+            &["HMMA.16816", "LDS.64", "LDG.E.U16", "STG.E.128"],
+        ),
+        (
+            "halo_mma.f16.ncdhw.k3",
+            HALO_MMA,
+            conv(Half, Ncdhw, &[1, 96, 8, 64, 64], 3, 3, 1, vec![]),
+            &["HMMA.16816", "LDS.64", "LDG.E.U16"],
+        ),
+        (
+            "halo_ffma.f32.nhwc.c4k4",
+            HALO_FFMA,
+            conv(Float, Nhwc, &[64, 128, 56, 56], 128, 3, 32, relu(&[64, 128, 56, 56], Float, Nhwc)),
+            &["FFMA", "LDS.128", "LDG.E.128", "STG.E.128"],
+        ),
+        (
+            "halo_ffma.f32.nchw.c8k8",
+            HALO_FFMA,
+            conv(Float, Nchw, &[64, 256, 28, 28], 256, 3, 32, relu(&[64, 256, 28, 28], Float, Nchw)),
+            &["FFMA", "LDS.128", "STG.E.128"],
+        ),
+        (
+            "halo_ffma.f32.nhwc.c32k32",
+            HALO_FFMA,
+            conv(Float, Nhwc, &[8, 1024, 7, 7], 1024, 3, 32, vec![]),
+            &["FFMA", "LDS.128", "LDG.E.128"],
+        ),
+        (
+            "halo_ffma.f32.nchw.k3",
+            HALO_FFMA,
+            conv(Float, Nchw, &[1, 40, 256, 256], 3, 3, 1, vec![]),
+            &["FFMA"],
+        ),
+        (
+            "halo_ffma.f16.nhwc.c8k8",
+            HALO_FFMA,
+            conv(Half, Nhwc, &[8, 256, 28, 28], 256, 3, 32, vec![]),
+            &["FFMA", "LDG.E.128"],
         ),
         ("direct.f32", "cuda.direct.v1", conv(Float, Nchw, x, 128, 3, 1, relu(y, Float, Nhwc)), &["FFMA"]),
         ("direct.bf16.depthwise", "cuda.direct.v1", conv(BFloat16, Nhwc, x, 64, 3, 64, vec![]), &["FFMA"]),
