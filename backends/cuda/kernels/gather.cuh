@@ -66,17 +66,19 @@ struct Gatherer {
   static DEVICE int row() { return warp() % PIXEL_WARPS * 32 + threadIdx.x % 32; }
   static DEVICE int first_chunk(int part) { return warp() / PIXEL_WARPS * CHUNKS + part * AT_ONCE; }
 
-  DEVICE Gatherer(const Args& args, const Reach* table) : args(args), table(table) { start(blockIdx.x); }
+  DEVICE Gatherer(const Args& args, const Reach* table) : args(args), table(table) { start(tile_number()); }
 
   DEVICE void start(int at) {
-    tile = at, step = 0, part = 0, turn = 0;
+    tile = at, step = first_step<STEPS>(), part = 0, turn = step % TAPS;
     source = source_of(args.shape, tile / COLUMNS * TILE_P + row(), column_of(tile).group);
     from = (const char*)((const T*)args.x + source.offset);
+    if (SPLIT > 1) from += step / TAPS * 64 * (long long)channel_bytes();
   }
+
+  DEVICE unsigned channel_bytes() const { return (unsigned)args.shape.x_c * (unsigned)sizeof(T); }
 
   DEVICE void load(Unit& unit) {
     if (tile >= tiles_of(args.shape)) return;
-    const unsigned channel_bytes = (unsigned)args.shape.x_c * (unsigned)sizeof(T);
     const Reach* reaches = table + turn * 64 + first_chunk(part) * 8;
 #pragma unroll
     for (int c = 0; c < AT_ONCE; c++)
@@ -86,7 +88,7 @@ struct Gatherer {
 #pragma unroll
         for (int j = 0; j < 2; j++) {
           const int depth = (first_chunk(part) + c) * 8 + e + j;
-          const Reach reach = TAPS == 1 ? Reach{(unsigned)depth * channel_bytes, 1} : pair.at[j];
+          const Reach reach = TAPS == 1 ? Reach{(unsigned)depth * channel_bytes(), 1} : pair.at[j];
           unit.v[c][e + j] = 0;
           if ((DEPTH % 64 == 0 || step * 64 + depth < DEPTH) && (source.taps & reach.tap))
             unit.v[c][e + j] = ((const T*)(from + reach.distance))->bits;
@@ -94,8 +96,8 @@ struct Gatherer {
       }
     if (++part < UNITS) return;
     part = 0;
-    if (++turn == TAPS) turn = 0, from += 64 * (long long)channel_bytes;
-    if (++step == STEPS) start(tile + gridDim.x);
+    if (++turn == TAPS) turn = 0, from += 64 * (long long)channel_bytes();
+    if (++step == first_step<STEPS>() + step_count<STEPS>()) start(tile + tile_stride());
   }
 };
 
@@ -111,13 +113,13 @@ struct Filler {
 
   DEVICE Filler(const Launch& launch, char* memory, const Barriers& barriers)
       : launch(launch), memory(memory), shared(shared_address(memory)), barriers(barriers), ring(0), buffer(0),
-        tile(blockIdx.x), step(0), part(0) {}
+        tile(tile_number()), step(first_step<STEPS>()), part(0) {}
 
   DEVICE bool is_done() const { return tile >= tiles_of(launch.args.shape); }
 
   DEVICE void store(const Unit& unit) {
     const Column column = column_of(tile);
-    if (step == 0 && part == 0)
+    if (step == first_step<STEPS>() && part == 0)
       feed_channels(launch.args, (Channel*)(memory + CHANNELS_AT), barriers, buffer, tile, threadIdx.x, FEEDERS * 128);
     if (part == 0) {
       barrier_wait(barriers.empty(ring.at), ring.parity ^ 1);
@@ -142,19 +144,19 @@ struct Filler {
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(barriers.full(ring.at));
     ring.next();
-    if (++step == STEPS) step = 0, tile += gridDim.x;
+    if (++step == first_step<STEPS>() + step_count<STEPS>()) step = first_step<STEPS>(), tile += tile_stride();
   }
 };
 
 DEVICE void feed(const Launch& launch, char* memory, const Barriers& barriers) {
   const Shape& s = launch.args.shape;
-  if (blockIdx.x >= tiles_of(s)) return;
+  if (tile_number() >= tiles_of(s)) return;
   Reach* table = (Reach*)(memory + TABLE_AT);
 #pragma unroll 1
   for (int i = threadIdx.x; i < 64 * TAPS; i += FEEDERS * 128) table[i] = reach_of(s, i);
   asm volatile("bar.sync 1, %0;" ::"n"(FEEDERS * 128) : "memory");
   if (RESIDENT && threadIdx.x == 0) {
-    const Column column = column_of(blockIdx.x);
+    const Column column = column_of(tile_number());
     barrier_expect(barriers.filters(), STEPS * W_BYTES);
 #pragma unroll 1
     for (int step = 0; step < STEPS; step++)

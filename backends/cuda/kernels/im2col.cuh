@@ -8,8 +8,8 @@ static_assert(STEPS == CHANNEL_STEPS * TAPS && FEEDERS == 1, "as the launch was 
 DEVICE void copy_operands(const Launch& launch, unsigned shared, const Barriers& barriers) {
   const Shape& s = launch.args.shape;
   prefetch_map(&launch.x);
-  if (RESIDENT && blockIdx.x < tiles_of(s)) {
-    const Column column = column_of(blockIdx.x);
+  if (RESIDENT && tile_number() < tiles_of(s)) {
+    const Column column = column_of(tile_number());
     barrier_expect(barriers.filters(), STEPS * W_BYTES);
     unsigned to = shared + W_AT;
 #pragma unroll 1
@@ -21,7 +21,9 @@ DEVICE void copy_operands(const Launch& launch, unsigned shared, const Barriers&
   }
   Ring<STAGES> ring(0);
 #pragma unroll 1
-  for (int tile = blockIdx.x; tile < tiles_of(s); tile += gridDim.x) {
+  for (int tile = tile_number(); tile < tiles_of(s); tile += tile_stride()) {
+    // Steps of others, and of this block.
+    int before = first_step<STEPS>(), steps = step_count<STEPS>();
     const Column column = column_of(tile);
     const int k = column.group * FILTERS + column.filter, first = tile / COLUMNS * TILE_P;
     const int n = first / s.out_plane, p = first % s.out_plane, row = p / s.out_w;
@@ -35,6 +37,8 @@ DEVICE void copy_operands(const Launch& launch, unsigned shared, const Barriers&
         for (int th = 0; th < TAPS_H; th++)
 #pragma unroll 1
           for (int tw = 0; tw < TAPS_W; tw++) {
+            if (SPLIT > 1 && before-- > 0) continue;
+            if (SPLIT > 1 && steps-- <= 0) continue;
             const unsigned full = barriers.full(ring.at);
             barrier_wait(barriers.empty(ring.at), ring.parity ^ 1);
             // What the copy engine fills with zeros counts too.
@@ -51,7 +55,7 @@ DEVICE void feed(const Launch& launch, char* memory, const Barriers& barriers) {
   if (threadIdx.x >= 32) {
     Ring<BUFFERS> ring(0);
 #pragma unroll 1
-    for (int tile = blockIdx.x; tile < tiles_of(launch.args.shape); tile += gridDim.x)
+    for (int tile = tile_number(); tile < tiles_of(launch.args.shape); tile += tile_stride())
       feed_channels(launch.args, (Channel*)(memory + CHANNELS_AT), barriers, ring, tile, threadIdx.x - 32, 96);
   } else if (is_elected()) {
     copy_operands(launch, shared_address(memory), barriers);

@@ -18,7 +18,10 @@ constexpr int PLANE_ROW = BYTES == 2 ? TILE_P * 2 : (TILE_P + 8) * 4;
 constexpr int X_BYTES = X_VECTOR ? TILE_P * ROW : TILE_K * PLANE_ROW;
 constexpr int STAGE = X_BYTES + TILE_F * ROW;
 constexpr int WARP_P = TILE_P / WARPS_P, WARP_F = TILE_F / WARPS_F;
-static_assert(WARP_P % 16 == 0 && WARP_F % 16 == 0 && THREADS == WARPS_P * WARPS_F * 32, "whole fragments");
+static_assert(WARP_P % 16 == 0 && WARP_F % 16 == 0 && THREADS == WARPS_P * WARPS_F * SLICES * 32, "whole fragments");
+// Fragments along the depth of a step that a slice of warps has.
+constexpr int SLICE_K = ROW / 32 / SLICES;
+static_assert(SLICE_K * SLICES * 32 == ROW, "slices have the same share of a row");
 
 // Loads of the image: THREADS / X_ACROSS rows of a buffer at once.
 constexpr bool SINGLE = !X_VECTOR && X_RUN * BYTES == 2;
@@ -106,8 +109,8 @@ KERNEL(THREADS, OCCUPANCY) {
   const unsigned base = (unsigned)__cvta_generic_to_shared(shared);
   Step* const places = (Step*)(shared + STAGES * STAGE);
   const Shape& shape = args.shape;
-  const int first_filter = blockIdx.x % FILTER_TILES * TILE_F, first_pixel = blockIdx.x / FILTER_TILES * TILE_P;
-  const int group = blockIdx.z;
+  const int first_filter = tile_number() % FILTER_TILES * TILE_F, first_pixel = tile_number() / FILTER_TILES * TILE_P;
+  const int group = blockIdx.z, begin = first_step<STEPS>(), steps = step_count<STEPS>(), end = depth_end();
   const T* const image = (const T*)args.x;
   const T* const weights = (const T*)args.op[0].p[0];
   const bool x_aligned = is_aligned(image, SINGLE ? 2 : X_VECTOR ? 16 : RUN * BYTES);
@@ -141,7 +144,7 @@ KERNEL(THREADS, OCCUPANCY) {
   const auto plan = [&](int step) {
     if (threadIdx.x < PLACES)
       places[step % STAGES * PLACES + threadIdx.x] =
-          step_of(shape, step * TILE_K + threadIdx.x * (X_VECTOR ? CHUNK : 1));
+          step_of(shape, (begin + step) * TILE_K + threadIdx.x * (X_VECTOR ? CHUNK : 1), end);
   };
 
   // These start the loads of a step, also of those beyond the last, which load nothing. Singles are put in
@@ -180,13 +183,13 @@ KERNEL(THREADS, OCCUPANCY) {
     }
   };
   const auto fetch_filters = [&](int step, unsigned stage) {
-    const int depth = step * TILE_K + w_chunk * CHUNK;
+    const int depth = (begin + step) * TILE_K + w_chunk * CHUNK;
     if (W_VECTOR && w_aligned) {
 #pragma unroll
       for (int i = 0; i < W_LOADS; i++) {
         const int filter = first_filter + w_row + i * W_DOWN;
-        const bool there = depth < DEPTH && (FILTERS % TILE_F == 0 || filter < FILTERS);
-        const T* const from = W_LINEAR ? weights + (w_first + step * TILE_K) + i * W_DOWN * W_K
+        const bool there = depth < end && (FILTERS % TILE_F == 0 || filter < FILTERS);
+        const T* const from = W_LINEAR ? weights + (w_first + (begin + step) * TILE_K) + i * W_DOWN * W_K
                                        : weights + (there ? filter_at(filter, group, depth) : 0);
         copy_async<16>(w_slot(i, stage), from, !there);
       }
@@ -201,7 +204,8 @@ KERNEL(THREADS, OCCUPANCY) {
   };
   const auto commit = [] { asm volatile("cp.async.commit_group;" ::: "memory"); };
 
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % (WARPS_P * WARPS_F);
+  const int slice = SLICES == 1 ? 0 : threadIdx.x / 32 / (WARPS_P * WARPS_F);
   const int warp_p = warp % WARPS_P * WARP_P, warp_f = warp / WARPS_P * WARP_F;
   float sums[WARP_P / 16][WARP_F / 8][4] = {};
   // What a fragment begins with in shared memory: 16 pixels or filters, and 32 bytes of depth.
@@ -237,7 +241,7 @@ KERNEL(THREADS, OCCUPANCY) {
     commit();
   }
 #pragma unroll 1
-  for (int step = 0; step < STEPS; step++) {
+  for (int step = 0; step < steps; step++) {
     const auto stage_of = [&](int step) { return base + step % STAGES * STAGE; };
     const unsigned stage = stage_of(step);
     land(stage);
@@ -248,7 +252,8 @@ KERNEL(THREADS, OCCUPANCY) {
     commit();
     plan(step + AHEAD + 1);
 #pragma unroll
-    for (int k = 0; k < ROW / 32; k++) {
+    for (int part = 0; part < SLICE_K; part++) {
+      const int k = slice * SLICE_K + part;
       unsigned a[WARP_P / 16][4], b[WARP_F / 16][4];
 #pragma unroll
       for (int i = 0; i < WARP_P / 16; i++) load_pixels(stage, i, k, a[i]);
@@ -263,7 +268,8 @@ KERNEL(THREADS, OCCUPANCY) {
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   __syncthreads();
 
-  float* tile = (float*)shared;
+  float* tile = (float*)(shared + SUMS_AT);
+  float* own = tile + slice * SLICE;
 #pragma unroll
   for (int i = 0; i < WARP_P / 16; i++)
 #pragma unroll
@@ -272,9 +278,9 @@ KERNEL(THREADS, OCCUPANCY) {
       for (int half = 0; half < 2; half++) {
         const int p = warp_p + i * 16 + lane / 4 + half * 8, f = warp_f + j * 8 + lane % 4 * 2;
         const float *two = sums[i][j] + half * 2;
-        if (Y_ALONG_K) *(Vector<float, 2>*)(tile + tile_at(p, f)) = {two[0], two[1]};
-        else tile[tile_at(p, f)] = two[0], tile[tile_at(p, f + 1)] = two[1];
+        if (Y_ALONG_K) *(Vector<float, 2>*)(own + tile_at(p, f)) = {two[0], two[1]};
+        else own[tile_at(p, f)] = two[0], own[tile_at(p, f + 1)] = two[1];
       }
-  __syncthreads();
+  cluster_meet();
   write_tile(args, tile, first_pixel, first_filter, group);
 }

@@ -3,7 +3,9 @@
 #define DEVICE __device__ __forceinline__
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
-  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) fuseplan_kernel(const __grid_constant__ Args args)
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+// How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
+#define CLUSTER
 // What KERNEL is told of blocks that are to be on a multiprocessor at once.
 #if __CUDA_ARCH__ < 800
 // Their instructions need a few registers more than later ones for the same.

@@ -16,6 +16,8 @@ static_assert((PIXELS_ARE_ROWS ? TILE_P : TILE_F) == CONSUMERS * ROWS, "a team m
 constexpr int FILTER_TILES = (FILTERS + TILE_F - 1) / TILE_F;
 constexpr int COLUMNS = GROUPS * FILTER_TILES;
 constexpr unsigned X_BYTES = TILE_P * ROW, W_BYTES = TILE_F * ROW;
+// From one tile of a block to its next.
+DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
 // A warp hands its sums over in parts of 8 rows times 64 columns. A row of a part: for every 8 columns the first
 // four, and behind them for every 8 columns the other four; accesses of 16 bytes meet no bank twice.
@@ -26,7 +28,10 @@ DEVICE int part_at(int row, int column) { return row * PITCH + column % 8 / 4 * 
 // Shared memory, which starts at a multiple of 1024 bytes.
 constexpr unsigned W_AT = STAGES * X_BYTES;
 constexpr unsigned SUMS_AT = W_AT + (RESIDENT ? STEPS : STAGES) * W_BYTES;
-constexpr unsigned CHANNELS_AT = SUMS_AT + TEAMS * CONSUMERS * 4 * 8 * PITCH * 4;
+// Parts of all warps, or the sums of a tile that blocks share.
+constexpr int SUM_PITCH = WIDTH + 4;
+constexpr unsigned CHANNELS_AT =
+    SUMS_AT + (SPLIT > 1 ? CONSUMERS * ROWS * SUM_PITCH : TEAMS * CONSUMERS * 4 * 8 * PITCH) * 4;
 constexpr unsigned TABLE_AT = (CHANNELS_AT + BUFFERS * TILE_F * CHANNEL_VALUES * 4 + 15) / 16 * 16;
 constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
 static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
@@ -85,11 +90,12 @@ DEVICE void finish_sums(Args args, const float (&sums)[BLOCKS][WIDTH / 2], float
 // before it has seen its last operands: a barrier that is two laps behind looks like one that is done.
 DEVICE void multiply(float (&sums)[BLOCKS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count) {
   const int consumer = (threadIdx.x / 128 - FEEDERS) % CONSUMERS, lane = threadIdx.x % 32, team = count % TEAMS;
+  const int steps = step_count<STEPS>();
   Ring<STAGES> ring(count * STEPS);
   if (TEAMS > 1) barrier_wait(barriers.turn(team), (count / TEAMS & 1) ^ (team == 0));
   int last = 0;
 #pragma unroll 1
-  for (int step = 0; step < STEPS; step++) {
+  for (int step = 0; step < steps; step++) {
     barrier_wait(barriers.full(ring.at), ring.parity);
     if (TEAMS > 1 && step == STEPS - 1 && lane == 0) barrier_arrive(barriers.turn((team + 1) % TEAMS));
     const unsigned x = shared + ring.at * X_BYTES, w = shared + W_AT + (RESIDENT ? step : ring.at) * W_BYTES;
@@ -152,8 +158,11 @@ DEVICE void make_plain(Args& args) {
   for (int i = 0; i < OPS; i++) args.op[i].alpha = 1.f;
 }
 
+// What finishes a tile that blocks share.
+DEVICE void finish_share(const Args& args, const float (&sums)[BLOCKS][WIDTH / 2], float* all, const Channel* channels);
+
 extern "C" __global__ void __launch_bounds__((FEEDERS + TEAMS * CONSUMERS) * 128, PER_UNIT)
-fuseplan_kernel(const __grid_constant__ Launch launch) {
+CLUSTER fuseplan_kernel(const __grid_constant__ Launch launch) {
   DYNAMIC_SHARED(char, memory);
   const Args& args = launch.args;
   const unsigned start = shared_address(memory), shared = (start + 1023) / 1024 * 1024;
@@ -179,15 +188,16 @@ fuseplan_kernel(const __grid_constant__ Launch launch) {
     const Channel* channels = (const Channel*)(aligned + CHANNELS_AT);
     float* part = (float*)(aligned + SUMS_AT) + (threadIdx.x / 32 - FEEDERS * 4) * 8 * PITCH;
     float sums[BLOCKS][WIDTH / 2];
-    if (RESIDENT && blockIdx.x < tiles_of(args.shape)) barrier_wait(barriers.filters(), 0);
+    if (RESIDENT && tile_number() < tiles_of(args.shape)) barrier_wait(barriers.filters(), 0);
     const bool plain = is_plain(args);
     unsigned count = (threadIdx.x / 128 - FEEDERS) / CONSUMERS;
 #pragma unroll 1
-    for (int tile = blockIdx.x + count * gridDim.x; tile < tiles_of(args.shape); tile += TEAMS * gridDim.x) {
+    for (int tile = tile_number() + count * tile_stride(); tile < tiles_of(args.shape); tile += TEAMS * tile_stride()) {
       multiply(sums, shared, barriers, count);
       const Ring<BUFFERS> buffer(count);
       barrier_wait(barriers.channels_full(buffer.at), buffer.parity);
-      if (plain) finish_sums<true>(args, sums, part, channels + buffer.at * TILE_F, tile);
+      if (SPLIT > 1) finish_share(args, sums, (float*)(aligned + SUMS_AT), channels);
+      else if (plain) finish_sums<true>(args, sums, part, channels + buffer.at * TILE_F, tile);
       else finish_sums<false>(args, sums, part, channels + buffer.at * TILE_F, tile);
       barrier_arrive(barriers.channels_empty(buffer.at));
       count += TEAMS;

@@ -3,9 +3,10 @@
 use fuseplan_api::{Algorithm, Solver};
 use fuseplan_gpu::{
     DATA_TYPE, FEW_FILTERS, GEMM, GROUP_COUNT, INFERENCE, JitSolver, OPERATOR_COUNT, Planner, Runtime, SPAN,
-    WINDOW, ffma, halo, halo_fma, implicit_gemm, upcast,
+    Target, WINDOW, ffma, halo, halo_fma, implicit_gemm, upcast,
 };
 
+use crate::arch;
 use crate::function::Cuda;
 use crate::hopper;
 use crate::mma::{self, NARROW, TENSOR_CORE_TYPES, TENSOR_CORES, halo_mma, mma};
@@ -33,7 +34,10 @@ pub(crate) static MMA: JitSolver<Cuda> = JitSolver::new(
     "cuda.conv_mma.v1",
     Algorithm::ImplicitGemm,
     &[TENSOR_CORE_TYPES, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
-    |problem, arch| implicit_gemm(Cuda::VENDOR, problem, &mma(), Cuda::units(arch)),
+    |problem, arch| {
+        let element = problem.output.data_type().size();
+        implicit_gemm(Cuda::VENDOR, problem, &mma(element), &target(arch))
+    },
 );
 
 static HALO_MMA: JitSolver<Cuda> = JitSolver::new(
@@ -50,11 +54,21 @@ static HALO_FFMA: JitSolver<Cuda> = JitSolver::new(
     |problem, arch| halo(Cuda::VENDOR, problem, &halo_fma("FFMA"), Cuda::units(arch)),
 );
 
+/// The part of a text that makes blocks which share a tile a cluster.
+pub(crate) const CLUSTER: &str = include_str!("../kernels/cluster.cuh");
+
+/// What products are planned for. Only the data centres' architectures are known to have clusters of any size.
+fn target(arch: &str) -> Target {
+    let clusters = arch::named(arch).is_some_and(|arch| (9..=10).contains(&arch.capability.0));
+    let cluster = clusters.then_some(CLUSTER);
+    Target { units: Cuda::units(arch), cluster }
+}
+
 static FFMA: JitSolver<Cuda> = JitSolver::new(
     "cuda.conv_ffma.v1",
     Algorithm::ImplicitGemm,
     &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
-    |problem, arch| implicit_gemm(Cuda::VENDOR, problem, &ffma(), Cuda::units(arch)),
+    |problem, arch| implicit_gemm(Cuda::VENDOR, problem, &ffma(), &target(arch)),
 );
 
 static ELEMENT_WISE: JitSolver<Cuda> = JitSolver::element_wise("cuda.element_wise.v1");

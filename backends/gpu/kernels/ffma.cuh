@@ -1,9 +1,10 @@
 // The main loop in f32 multiply-adds: 8x8 sums a thread, two buffers in shared memory, of which each row is a
-// place in the depth. f32 products are f32.
+// place in the depth; a slice of threads has some rows of each. f32 products are f32.
 
 constexpr int X_PITCH = TILE_P + 4, W_PITCH = TILE_F + 4;
 constexpr int BUFFER = TILE_K * (X_PITCH + W_PITCH);
-constexpr int COLUMN_THREADS = TILE_F / 8;
+constexpr int COLUMN_THREADS = TILE_F / 8, SLICE_THREADS = TILE_P * TILE_F / 64, SLICE_K = TILE_K / SLICES;
+static_assert(SLICE_THREADS * SLICES == THREADS && SLICE_K * SLICES == TILE_K, "threads sum all");
 
 // Loads of the image: chunks along the depth, or runs of X_RUN pixels in rows of the buffer.
 constexpr int X_PART = X_VECTOR ? CHUNK : X_RUN;
@@ -20,8 +21,8 @@ constexpr int W_DOWN = THREADS / CHUNKS;
 KERNEL(THREADS, OCCUPANCY) {
   DYNAMIC_SHARED(float, shared);
   Step* const places = (Step*)(shared + 2 * BUFFER);
-  const int first_filter = blockIdx.x % FILTER_TILES * TILE_F, first_pixel = blockIdx.x / FILTER_TILES * TILE_P;
-  const int group = blockIdx.z;
+  const int first_filter = tile_number() % FILTER_TILES * TILE_F, first_pixel = tile_number() / FILTER_TILES * TILE_P;
+  const int group = blockIdx.z, begin = first_step<STEPS>(), steps = step_count<STEPS>(), end = depth_end();
   const Shape& shape = args.shape;
   const T* const image = (const T*)args.x;
   const T* const weights = (const T*)args.op[0].p[0];
@@ -40,7 +41,7 @@ KERNEL(THREADS, OCCUPANCY) {
   const auto plan = [&](int step) {
     if (threadIdx.x < PLACES)
       places[step % 2 * PLACES + threadIdx.x] =
-          step_of(shape, step * TILE_K + threadIdx.x * (X_VECTOR ? CHUNK : 1));
+          step_of(shape, (begin + step) * TILE_K + threadIdx.x * (X_VECTOR ? CHUNK : 1), end);
   };
   // Loads of a step. Nothing is done with what arrives until it is stored.
   Vector<T, X_PART> x[X_PARTS];
@@ -70,7 +71,7 @@ KERNEL(THREADS, OCCUPANCY) {
           for (int e = 0; e < X_PART; e++) x[i].at[e] = from[e];
       }
     }
-    const int depth = step * TILE_K + w_chunk * CHUNK;
+    const int depth = (begin + step) * TILE_K + w_chunk * CHUNK;
     if (w_chunks) {
 #pragma unroll
       for (int i = 0; i < W_LOADS; i++)
@@ -108,7 +109,8 @@ KERNEL(THREADS, OCCUPANCY) {
         w_rows[(w_chunk * CHUNK + e) * W_PITCH + w_row + i * W_DOWN] = to_float(w[i][e]);
   };
 
-  const int p = threadIdx.x / COLUMN_THREADS * 4, f = threadIdx.x % COLUMN_THREADS * 4;
+  const int slice = SLICES == 1 ? 0 : threadIdx.x / SLICE_THREADS, thread = threadIdx.x % SLICE_THREADS;
+  const int p = thread / COLUMN_THREADS * 4, f = thread % COLUMN_THREADS * 4;
   float sums[8][8] = {};
   plan(0);
   plan(1);
@@ -117,13 +119,13 @@ KERNEL(THREADS, OCCUPANCY) {
   store(0);
   __syncthreads();
 #pragma unroll 1
-  for (int step = 0; step < STEPS; step++) {
-    if (step + 1 < STEPS) fetch(step + 1);
+  for (int step = 0; step < steps; step++) {
+    if (step + 1 < steps) fetch(step + 1);
     plan(step + 2);
-    const float* x = shared + step % 2 * BUFFER;
-    const float* w = x + TILE_K * X_PITCH;
+    const float* x = shared + step % 2 * BUFFER + slice * SLICE_K * X_PITCH;
+    const float* w = shared + step % 2 * BUFFER + TILE_K * X_PITCH + slice * SLICE_K * W_PITCH;
 #pragma unroll UNROLL
-    for (int k = 0; k < TILE_K; k++) {
+    for (int k = 0; k < SLICE_K; k++) {
       float a[8], b[8];
 #pragma unroll
       for (int half = 0; half < 2; half++) {
@@ -137,23 +139,24 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
         for (int j = 0; j < 8; j++) sums[i][j] = fmaf(a[i], b[j], sums[i][j]);
     }
-    if (step + 1 < STEPS) store((step + 1) % 2);
+    if (step + 1 < steps) store((step + 1) % 2);
     __syncthreads();
   }
 
   // A thread has sums of both halves of the pixels.
   constexpr int PARTS = TILE_P / PART_P;
   static_assert(PARTS == 1 || PARTS == 2, "parts are halves");
+  float* const tile = shared + SUMS_AT / (int)sizeof(float);
 #pragma unroll 1
   for (int part = 0; part < PARTS; part++) {
 #pragma unroll
     for (int i = 0; i < 8 / PARTS; i++)
 #pragma unroll
       for (int j = 0; j < 8; j++)
-        shared[tile_at(i / 4 * (TILE_P / 2) + p + i % 4, j / 4 * (TILE_F / 2) + f + j % 4)] =
+        tile[slice * SLICE + tile_at(i / 4 * (TILE_P / 2) + p + i % 4, j / 4 * (TILE_F / 2) + f + j % 4)] =
             part == 0 ? sums[i][j] : sums[4 + i % 4][j];
-    __syncthreads();
-    write_tile(args, shared, first_pixel + part * PART_P, first_filter, group);
+    cluster_meet();
+    write_tile(args, tile, first_pixel + part * PART_P, first_filter, group);
     if (PARTS > 1) __syncthreads();
   }
 }

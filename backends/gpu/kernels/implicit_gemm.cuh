@@ -2,7 +2,9 @@
 // one group, the depth runs over channels and taps. Operands are read in chunks of 16 bytes along the depth
 // where the layout allows it (X_VECTOR, W_VECTOR) and the pointers do, else element by element, or in runs of
 // X_RUN pixels along a plane. This part reads operands and writes the result; the main loop between leaves a
-// tile of f32 sums in shared memory.
+// tile of f32 sums in shared memory, or SLICES of them, which threads side by side have summed over different parts
+// of each step. SPLIT blocks, a cluster, may share a tile: each sums a share of the steps, then finishes a share of
+// the tile, for which it adds up the sums of all in the order of their ranks.
 
 constexpr int CHUNK = 16 / (int)sizeof(T);
 constexpr int CHUNKS = TILE_K / CHUNK;
@@ -16,7 +18,14 @@ constexpr int STEPS = (DEPTH + TILE_K - 1) / TILE_K;
 // The sums of PART_P pixels and all filters of a tile lie in shared memory at once. Padding of their rows keeps
 // the main loops' stores off each other's banks.
 constexpr int PITCH = Y_ALONG_K ? TILE_F + 8 : PART_P + 4;
+constexpr int SLICE = PITCH * (Y_ALONG_K ? PART_P : TILE_F);
 DEVICE int tile_at(int p, int f) { return Y_ALONG_K ? p * PITCH + f : f * PITCH + p; }
+
+// Where the depth of the block's steps ends.
+DEVICE int depth_end() {
+  const int end = SPLIT == 1 ? STEPS * TILE_K : (first_step<STEPS>() + step_count<STEPS>()) * TILE_K;
+  return end < DEPTH ? end : DEPTH;
+}
 
 // Which row and chunk of an operand's tile the thread's load `i` is. Chunks: neighbours read along the depth.
 // Elements: neighbours read neighbouring rows.
@@ -114,12 +123,12 @@ DEVICE Row row_of(const Shape& s, int m, int group) {
                 lacks(row.pixel.w, TAPS_W, DILATION_W, s.in_w) << (TAPS_D + TAPS_H);
   return row;
 }
-DEVICE Step step_of(const Shape& s, int depth) {
+DEVICE Step step_of(const Shape& s, int depth, int end = DEPTH) {
   const Tap t = tap_of(depth);
   Step step;
   step.offset = t.c * s.x_c + t.d * DILATION_D * s.x_d + t.h * DILATION_H * s.x_h + t.w * DILATION_W * s.x_w;
-  step.needs = depth < DEPTH ? 1u << t.d | 1u << (TAPS_D + t.h) | 1u << (TAPS_D + TAPS_H + t.w) : 1u << 31;
-  if (!MASKED) step.needs = depth;
+  step.needs = depth < end ? 1u << t.d | 1u << (TAPS_D + t.h) | 1u << (TAPS_D + TAPS_H + t.w) : 1u << 31;
+  if (!MASKED) step.needs = depth < end ? depth : DEPTH;
   return step;
 }
 // Zero if the element at `row.pixel.offset + step.offset` is of the image; else the element is zero.
@@ -180,9 +189,9 @@ DEVICE void finish_sums(const Args& args, const Channel* channel, const float* s
   }
 }
 
-// The same for the sums of PART_P pixels and all filters of a tile.
+// The same for some rows, which are pixels or filters, of the sums of PART_P pixels and all filters of a tile.
 template <bool ALIGNED>
-DEVICE void write_sums(const Args& args, const float* tile, int first_pixel, int first_filter, int group) {
+DEVICE void write_sums(const Args& args, const float* tile, int first_pixel, int first_filter, int group, Rows rows) {
   const Shape& s = args.shape;
   constexpr int COLUMNS = (Y_ALONG_K ? TILE_F : PART_P) / Y_VECTOR;
   constexpr int ROWS_AT_ONCE = THREADS / COLUMNS;
@@ -194,7 +203,7 @@ DEVICE void write_sums(const Args& args, const float* tile, int first_pixel, int
 #pragma unroll
     for (int i = 0; i < Y_VECTOR; i++) channels[i] = channel_of(args, k + i);
 #pragma unroll 1
-    for (int row = threadIdx.x / COLUMNS; row < PART_P && first_pixel + row < s.pixels; row += ROWS_AT_ONCE) {
+    for (int row = rows.first + threadIdx.x / COLUMNS; row < rows.end; row += ROWS_AT_ONCE) {
       const float* sums = tile + tile_at(row, column * Y_VECTOR);
       finish_sums<true, ALIGNED>(args, channels, sums, place_of(s, first_pixel + row, k));
     }
@@ -203,21 +212,20 @@ DEVICE void write_sums(const Args& args, const float* tile, int first_pixel, int
     if (m >= s.pixels) return;
     const Place first = place_of(s, m, 0);
     const int first_k = group * FILTERS + first_filter;
-    const int left = FILTERS - first_filter, rows = FILTERS % TILE_F == 0 || left > TILE_F ? TILE_F : left;
     // What several rows need of their channels is read at once, before the first of them is written.
     constexpr int TOGETHER = !ALIGNED || sizeof(Channel) > 16 ? 1 : Y_VECTOR > 1 ? 4 : 8;
 #pragma unroll 1
-    for (int top = threadIdx.x / COLUMNS; top < rows; top += ROWS_AT_ONCE * TOGETHER) {
+    for (int top = rows.first + threadIdx.x / COLUMNS; top < rows.end; top += ROWS_AT_ONCE * TOGETHER) {
       Channel channels[TOGETHER];
 #pragma unroll
       for (int i = 0; i < TOGETHER; i++) {
         const int row = top + i * ROWS_AT_ONCE;
-        channels[i] = channel_of(args, first_k + (row < rows ? row : top));
+        channels[i] = channel_of(args, first_k + (row < rows.end ? row : top));
       }
 #pragma unroll
       for (int i = 0; i < TOGETHER; i++) {
         const int row = top + i * ROWS_AT_ONCE;
-        if (row >= rows) break;
+        if (row >= rows.end) break;
         Place at = first;
         at.k = first_k + row;
         at.y += at.k * s.y_c;
@@ -226,9 +234,40 @@ DEVICE void write_sums(const Args& args, const float* tile, int first_pixel, int
     }
   }
 }
-DEVICE void write_tile(const Args& args, const float* tile, int first_pixel, int first_filter, int group) {
+
+// Adds up the sums of some rows: those of every slice of every block that shares the tile, in this order.
+DEVICE void add_up(float* tile, Rows rows) {
+#pragma unroll 1
+  for (int i = rows.first * PITCH + threadIdx.x * 4; i < rows.end * PITCH; i += THREADS * 4) {
+    Vector<float, 4> sum = {};
+#pragma unroll 1
+    for (int slice = 0; slice < SLICES; slice++) {
+      Vector<float, 4> parts[SPLIT];
+#pragma unroll
+      for (int rank = 0; rank < SPLIT; rank++) parts[rank] = sums_of(rank, tile + slice * SLICE + i);
+#pragma unroll
+      for (int rank = 0; rank < SPLIT; rank++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) sum.at[e] += parts[rank].at[e];
+    }
+    *(Vector<float, 4>*)(tile + i) = sum;
+  }
+}
+
+// Writes what is in shared memory of PART_P pixels and all filters of a tile, after all who wrote it have met.
+DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first_filter, int group) {
+  const int left = Y_ALONG_K ? args.shape.pixels - first_pixel : FILTERS - first_filter, most = Y_ALONG_K ? PART_P : TILE_F;
+  const int there = !Y_ALONG_K && FILTERS % TILE_F == 0 ? most : left < most ? left : most;
+  const Rows rows = share_of(there);
+  if (SPLIT * SLICES > 1) {
+    add_up(tile, rows);
+    __syncthreads();
+    cluster_leave();
+  }
   if (is_aligned(args.y, Y_VECTOR * (int)sizeof(T)))
-    write_sums<true>(args, tile, first_pixel, first_filter, group);
+    write_sums<true>(args, tile, first_pixel, first_filter, group, rows);
   else
-    write_sums<false>(args, tile, first_pixel, first_filter, group);
+    write_sums<false>(args, tile, first_pixel, first_filter, group, rows);
+  // Nobody leaves, or writes to shared memory again, before all have read it.
+  if (SPLIT * SLICES > 1) cluster_wait();
 }

@@ -64,6 +64,12 @@ fn reciprocal(divisor: usize) -> (u32, u32) {
 /// The part of a text that finds the place of an output's pixel, which [`Text::place`] describes.
 pub const PLACE: &str = include_str!("../kernels/place.cuh");
 
+/// The part of a text that says what each of SPLIT blocks has of a tile.
+pub const SHARE: &str = include_str!("../kernels/share.cuh");
+
+/// The part of a text that stands for a cluster's words where SPLIT is 1.
+pub const ALONE: &str = include_str!("../kernels/alone.cuh");
+
 impl Kernel {
     /// The name of the kernel in the text.
     pub const NAME: &'static str = "fuseplan_kernel";

@@ -21,6 +21,7 @@ mod kernel;
 mod memo;
 mod runtime;
 mod solvers;
+mod tiling;
 mod volume;
 
 pub use arguments::{MAX_WORDS, pack};
@@ -30,9 +31,10 @@ pub use constraint::{
     DATA_TYPE, FEW_FILTERS, GEMM, GROUP_COUNT, INFERENCE, NARROW, OPERATOR_COUNT, SIXTEEN_BITS, SPAN, WINDOW,
 };
 pub use halo::{HaloLoop, halo, halo_fma, halo_refusal};
-pub use implicit_gemm::{Access, MainLoop, Tile, ffma, image_run, implicit_gemm};
+pub use implicit_gemm::{Access, MainLoop, ffma, image_run, implicit_gemm};
 pub use jit::{JitSolver, Planner, compile, load, upcast};
-pub use kernel::{Geometry, Kernel, PLACE, Text};
+pub use kernel::{ALONE, Geometry, Kernel, PLACE, SHARE, Text};
 pub use memo::{Compiled, Memo};
 pub use runtime::{CompileFailure, Function, Runtime};
+pub use tiling::{Costs, Target, Tile, units_at_once};
 pub use volume::{Volume, common_power, spatial};

@@ -1,7 +1,7 @@
 //! Main loops on matrix cores.
 
 use fuseplan_api::{Constraint, DeviceInfo};
-use fuseplan_gpu::{Access, MainLoop, Tile};
+use fuseplan_gpu::{Access, Costs, MainLoop, Tile};
 
 use crate::arch;
 
@@ -33,9 +33,23 @@ const SHARED: usize = 64 << 10;
 /// Pixels whose sums lie in shared memory at once: about as many bytes as the operands.
 const PART: usize = 32;
 
+/// Nothing is measured: what a full compute unit takes for its products decides.
+pub(crate) const COSTS: Costs = Costs {
+    launch: 0.0,
+    step: 0.0,
+    load: 0.0,
+    product: 0.0,
+    filled: 1.0,
+    meet: 0.0,
+    crowd: 0.0,
+    output: 0.0,
+    memory: 0.0,
+    cache: 0.0,
+};
+
 /// A tile whose rows are 64 bytes in 16 bits. The rates are guesses from the traffic of shared memory.
 const fn tile(pixels: usize, filters: usize, threads: usize, rate: usize) -> Tile {
-    Tile { pixels, filters, depth: 32, threads, rate }
+    Tile { pixels, filters, depth: 32, threads, slices: 1, rate }
 }
 
 /// The same tiles with rows of 64 bytes in f32.
@@ -88,6 +102,7 @@ pub(crate) fn mfma() -> MainLoop {
         },
         shared: operands,
         part: |_| PART,
+        costs: COSTS,
     }
 }
 
@@ -104,6 +119,7 @@ pub(crate) fn wmma() -> MainLoop {
         },
         shared: operands,
         part: |_| PART,
+        costs: COSTS,
     }
 }
 

@@ -3,11 +3,11 @@
 use fuseplan_api::{Algorithm, Solver};
 use fuseplan_gpu::{
     DATA_TYPE, GEMM, GROUP_COUNT, INFERENCE, JitSolver, MainLoop, NARROW, OPERATOR_COUNT, Planner, Runtime,
-    SIXTEEN_BITS, SPAN, Tile, WINDOW, ffma, halo, halo_fma, implicit_gemm, upcast,
+    SIXTEEN_BITS, SPAN, Target, Tile, WINDOW, ffma, halo, halo_fma, implicit_gemm, upcast,
 };
 
 use crate::function::Rocm;
-use crate::matrix::{HAS_MFMA, HAS_WMMA, mfma, wmma};
+use crate::matrix::{COSTS, HAS_MFMA, HAS_WMMA, mfma, wmma};
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
 pub(crate) const PLANNERS: [&dyn Planner; 8] =
@@ -22,14 +22,14 @@ static MFMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_mfma.v1",
     Algorithm::ImplicitGemm,
     &[HAS_MFMA, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
-    |problem, arch| implicit_gemm(Rocm::VENDOR, problem, &mfma(), Rocm::units(arch)),
+    |problem, arch| implicit_gemm(Rocm::VENDOR, problem, &mfma(), &target(arch)),
 );
 
 static WMMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_wmma.v1",
     Algorithm::ImplicitGemm,
     &[HAS_WMMA, SIXTEEN_BITS, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
-    |problem, arch| implicit_gemm(Rocm::VENDOR, problem, &wmma(), Rocm::units(arch)),
+    |problem, arch| implicit_gemm(Rocm::VENDOR, problem, &wmma(), &target(arch)),
 );
 
 static HALO_FMA: JitSolver<Rocm> = JitSolver::new(
@@ -43,7 +43,7 @@ static FFMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_ffma.v1",
     Algorithm::ImplicitGemm,
     &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
-    |problem, arch| implicit_gemm(Rocm::VENDOR, problem, &fma(), Rocm::units(arch)),
+    |problem, arch| implicit_gemm(Rocm::VENDOR, problem, &fma(), &target(arch)),
 );
 
 static ELEMENT_WISE: JitSolver<Rocm> = JitSolver::element_wise("rocm.element_wise.v1");
@@ -51,6 +51,11 @@ static ELEMENT_WISE: JitSolver<Rocm> = JitSolver::element_wise("rocm.element_wis
 static BATCH_NORM: JitSolver<Rocm> = JitSolver::batch_norm("rocm.batch_norm_training.v1");
 
 static DIRECT: JitSolver<Rocm> = JitSolver::direct("rocm.direct.v1");
+
+/// What products are planned for.
+fn target(arch: &str) -> Target {
+    Target { units: Rocm::units(arch), cluster: None }
+}
 
 /// Whether a solver multiplies on matrix cores.
 pub(crate) fn on_matrix_cores(solver: &str) -> bool {
@@ -60,7 +65,7 @@ pub(crate) fn on_matrix_cores(solver: &str) -> bool {
 /// The shared main loop in f32; its sums of a tile fit 64 KiB of shared memory.
 fn fma() -> MainLoop {
     const fn tile(pixels: usize, filters: usize, rate: usize) -> Tile {
-        Tile { pixels, filters, depth: 16, threads: pixels * filters / 64, rate }
+        Tile { pixels, filters, depth: 16, threads: pixels * filters / 64, slices: 1, rate }
     }
     MainLoop {
         name: "FMA",
@@ -68,6 +73,7 @@ fn fma() -> MainLoop {
         // Of a whole step the compiler reads all operands at once, and has no registers left.
         constants: |_, _| vec![("OCCUPANCY", 3), ("UNROLL", 4)],
         part: |tile| tile.pixels,
+        costs: COSTS,
         ..ffma()
     }
 }

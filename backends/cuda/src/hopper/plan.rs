@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use fuseplan_api::{DataType, Problem};
-use fuseplan_gpu::{Geometry, Kernel, PLACE, Runtime, Text, Volume, channel_values, spatial};
+use fuseplan_gpu::{ALONE, Geometry, Kernel, PLACE, Runtime, SHARE, Text, Volume, channel_values, spatial};
 
 use super::tensor_map::{Part, TensorMap};
 use super::tiling::{self, Tiling, Way};
 use crate::function::Cuda;
+use crate::solvers::CLUSTER;
 
 /// A kernel and the maps that it is launched with.
 #[derive(Debug)]
@@ -25,8 +26,12 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Blocks for a device of as many multiprocessors: as many as it holds at once, but no more than tiles.
+    /// Blocks for a device of as many multiprocessors: as many as it holds at once, but no more than tiles; those that
+    /// share a tile have no other.
     pub(crate) fn blocks(&self, units: usize) -> u32 {
+        if self.tiling.split > 1 {
+            return (self.tiles * self.tiling.split) as u32;
+        }
         let blocks = self.tiles.min(units * self.tiling.per_unit);
         // Blocks that keep their filters walk down a column.
         let whole = if self.tiling.resident { (blocks / self.columns).max(1) * self.columns } else { blocks };
@@ -66,6 +71,7 @@ pub(crate) fn plan(way: Way, problem: &Problem, arch: &str) -> Plan {
         ("CHANNELS", channels),
         ("CHANNEL_VALUES", channel_values(problem)),
         ("STEPS", steps),
+        ("SPLIT", tiling.split),
         ("FEEDERS", tiling.feeders),
         ("FULL_ARRIVALS", arrivals),
         ("CHANNEL_FEEDERS", channel_feeders),
@@ -107,14 +113,15 @@ pub(crate) fn plan(way: Way, problem: &Problem, arch: &str) -> Plan {
     }
     let geometry = Geometry { grid: [1; 3], block: tiling.threads() as u32, shared: shared as u32 };
     let detail = format!(
-        "wgmma, pixels {}, tile {} pixels x {} filters x {}, {} teams, {} stages, {y_vector} outputs at a time{}",
+        "wgmma, pixels {}, tile {} pixels x {} filters x {}, {} teams, {} stages, {y_vector} outputs at a time{}{}",
         if way == Way::Copied { "copied" } else { "gathered" },
         tiling.pixels(),
         tiling.filters(),
         tiling.depth,
         tiling.teams,
         tiling.stages,
-        if tiling.resident { ", filters kept" } else { "" }
+        if tiling.resident { ", filters kept" } else { "" },
+        if tiling.split > 1 { format!(", shared by {} blocks", tiling.split) } else { String::new() },
     );
     let hopper = include_str!("../../kernels/hopper.cuh");
     let products = products(tiling.width, problem.output.data_type());
@@ -123,7 +130,9 @@ pub(crate) fn plan(way: Way, problem: &Problem, arch: &str) -> Plan {
         Way::Copied => include_str!("../../kernels/im2col.cuh"),
         Way::Gathered => include_str!("../../kernels/gather.cuh"),
     };
-    let files = [PLACE, hopper, &products, main, feed];
+    let cluster = if tiling.split > 1 { CLUSTER } else { ALONE };
+    let split = include_str!("../../kernels/wgmma_split.cuh");
+    let files = [PLACE, cluster, SHARE, hopper, &products, main, feed, split];
     let kernel = text.finish(Cuda::VENDOR, problem, &files, geometry, detail);
 
     let data_type = problem.output.data_type();

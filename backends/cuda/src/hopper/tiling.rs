@@ -1,7 +1,7 @@
 //! The choice of a tile: a model of what bounds a kernel, put to every tile that a block has room for.
 
 use fuseplan_api::Problem;
-use fuseplan_gpu::{Volume, channel_values, common_power};
+use fuseplan_gpu::{Volume, channel_values, common_power, units_at_once};
 
 /// How pixels come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub(crate) struct Tiling {
     pub(crate) per_unit: usize,
     /// Whether a block keeps its filters.
     pub(crate) resident: bool,
+    /// Blocks that share a tile.
+    pub(crate) split: usize,
 }
 
 /// Registers of a multiprocessor for each of 128 threads.
@@ -68,6 +70,11 @@ impl Tiling {
         self.groups() * 128
     }
 
+    /// Microseconds in which blocks that share a tile add up their sums.
+    fn meeting(&self) -> f64 {
+        if self.split > 1 { 1.3 } else { 0.0 }
+    }
+
     /// Bytes of the table of the depth where pixels are gathered.
     pub(super) fn table(&self, taps: usize) -> usize {
         if self.way == Way::Gathered { self.depth * taps * 8 } else { 0 }
@@ -78,7 +85,12 @@ impl Tiling {
         let row = self.depth * 2;
         let kept = if self.resident { steps } else { self.stages };
         let operands = self.stages * self.pixels() * row + kept * self.filters() * row;
-        let sums = self.teams * self.consumers * 4 * 8 * 72 * size_of::<f32>();
+        let sums = if self.split > 1 {
+            self.rows() * (self.width + 4)
+        } else {
+            self.teams * self.consumers * 4 * 8 * 72
+        };
+        let sums = sums * size_of::<f32>();
         let channels =
             (self.buffers() * self.filters() * channel_values * size_of::<f32>()).next_multiple_of(16);
         let barriers = (2 * self.stages + 2 * self.buffers() + self.teams + 1) * 8;
@@ -130,8 +142,17 @@ const SHAPES: [(usize, usize, usize, usize); 11] = [
 
 /// Shapes of tiles whose pixels are gathered: feeding groups, teams, groups of a team, blocks of 64 filters of a
 /// group, pixels.
-const GATHERED: [(usize, usize, usize, usize, usize); 5] =
-    [(1, 1, 2, 2, 128), (2, 1, 2, 1, 128), (2, 2, 1, 1, 128), (2, 1, 1, 1, 256), (2, 1, 1, 1, 128)];
+const GATHERED: [(usize, usize, usize, usize, usize); 6] = [
+    (1, 1, 2, 2, 128),
+    (2, 1, 2, 1, 128),
+    (2, 2, 1, 1, 128),
+    (2, 1, 1, 1, 256),
+    (2, 1, 1, 1, 128),
+    (2, 1, 1, 1, 64),
+];
+
+/// How many blocks may share a tile.
+const SPLITS: [usize; 3] = [2, 4, 8];
 
 /// Most stages: more are of no use.
 const STAGES: usize = 12;
@@ -188,6 +209,7 @@ pub(super) fn choose(way: Way, problem: &Problem, units: usize) -> Tiling {
         stages: 2,
         per_unit: 1,
         resident: false,
+        split: 1,
     })
 }
 
@@ -227,9 +249,30 @@ fn candidates(work: &Work) -> Vec<Tiling> {
                         stages: 0,
                         per_unit,
                         resident,
+                        split: 1,
                     }
                     .filled(work),
                 );
+            }
+        }
+    }
+    with_splits(all, work)
+}
+
+/// The same tiles, and shared by several blocks where all blocks have room at once. A block has one of these.
+fn with_splits(mut all: Vec<Tiling>, work: &Work) -> Vec<Tiling> {
+    for at in 0..all.len() {
+        let tiling = all[at];
+        let tiles = work.pixels.div_ceil(tiling.pixels()) * work.columns(&tiling);
+        // Adding up takes registers.
+        let room = tiling.registers_at_launch() >= tiling.sums() + 72;
+        if tiling.teams > 1 || tiling.resident || !room {
+            continue;
+        }
+        for split in SPLITS {
+            let slots = units_at_once(work.units, split) * tiling.per_unit;
+            if tiles * split <= slots && 2 * split <= work.steps(&tiling) {
+                all.extend(Tiling { split, ..tiling }.filled(work));
             }
         }
     }
@@ -252,11 +295,12 @@ fn gathering(work: &Work) -> Vec<Tiling> {
                 stages: 0,
                 per_unit: 1,
                 resident,
+                split: 1,
             };
             all.extend(tiling.filled(work));
         }
     }
-    all
+    with_splits(all, work)
 }
 
 /// Channels of a step: those that leave the least of the last step empty. A step of a group with others
@@ -338,8 +382,8 @@ impl Work {
         // How far what a multiprocessor does and what the memory does overlap.
         const OVERLAP: f64 = 1.64;
 
-        let (steps, columns) = (self.steps(tiling) as f64, self.columns(tiling));
-        let tiles = self.pixels.div_ceil(tiling.pixels()) * columns;
+        let (steps, columns) = (self.steps(tiling).div_ceil(tiling.split) as f64, self.columns(tiling));
+        let tiles = self.pixels.div_ceil(tiling.pixels()) * columns * tiling.split;
         let slots = self.units * tiling.per_unit;
         let slots = if tiling.resident { slots / columns * columns } else { slots };
         let rounds = tiles.div_ceil(slots.max(1)) as f64;
@@ -363,7 +407,7 @@ impl Work {
         let kept = if tiling.resident { KEPT * filters } else { 0.0 };
         let groups = (tiling.teams * tiling.consumers * tiling.per_unit) as f64;
         let work = (unit.powf(OVERLAP) + memory.powf(OVERLAP)).powf(1.0 / OVERLAP);
-        LAUNCH + GROUP * groups + kept + work
+        LAUNCH + GROUP * groups + kept + work + tiling.meeting()
     }
 
     /// The same where pixels are gathered, which is what bounds most; fitted to 165 timings of 33 convolutions, to
@@ -383,8 +427,8 @@ impl Work {
         // How far those who gather and those who multiply and finish overlap.
         const OVERLAP: f64 = 2.32;
 
-        let (steps, columns) = (self.steps(tiling) as f64, self.columns(tiling));
-        let tiles = self.pixels.div_ceil(tiling.pixels()) * columns;
+        let (steps, columns) = (self.steps(tiling).div_ceil(tiling.split) as f64, self.columns(tiling));
+        let tiles = self.pixels.div_ceil(tiling.pixels()) * columns * tiling.split;
         let slots = if tiling.resident { self.units / columns * columns } else { self.units };
         let rounds = tiles.div_ceil(slots.max(1)) as f64;
         let loads = (tiling.width * tiling.depth) as f64 / (tiling.feeders * 128) as f64;
@@ -395,7 +439,7 @@ impl Work {
         let one = (rounds / tiling.teams as f64).ceil() * (multiply + finish);
         let (feeders, teams) = (rounds * gather, one.max(rounds * multiply + finish));
         let unit = (feeders.powf(OVERLAP) + teams.powf(OVERLAP)).powf(1.0 / OVERLAP);
-        LAUNCH + unit + if tiling.resident { KEPT * steps } else { 0.0 }
+        LAUNCH + unit + tiling.meeting() + if tiling.resident { KEPT * steps } else { 0.0 }
     }
 }
 
@@ -454,7 +498,7 @@ mod tests {
         assert!(large.pixels() * large.filters() >= 128 * 128, "{large:?}");
         // A single image still gives work to many multiprocessors.
         let one = best(&work(49, 512, 512, 9));
-        assert!(one.pixels() == 64 && one.filters() <= 64, "{one:?}");
+        assert!(one.pixels() == 64 && one.filters() <= 64 && one.split > 1, "{one:?}");
     }
 
     #[test]

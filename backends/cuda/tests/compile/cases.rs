@@ -35,6 +35,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let (x, y) = (&[32, 64, 56, 56], &[32, 128, 56, 56]);
     let mma: &[&str] = &["HMMA", "LDSM", "LDGSTS"];
     let gather: &[&str] = &["HGMMA", "UTMALDG.2D", "LDG.E.U16", "USETMAXREG", "STG.E.128"];
+    let (few, cluster): (&[usize], &[&str]) = (&[1, 512, 7, 7], &["HGMMA", "UCGABAR_ARV"]);
     let wgmma: &[&str] = &["HGMMA", "UTMALDG.4D.IM2COL", "UTMALDG.4D", "USETMAXREG", "STG.E.128"];
     vec![
         ("wgmma.f16", WGMMA, conv(Half, Nhwc, x, 128, 3, 1, relu(y, Half, Nhwc)), wgmma),
@@ -248,6 +249,20 @@ pub(crate) fn cases() -> Vec<Case> {
             conv(Half, Nhwc, &[8, 256, 28, 28], 256, 3, 32, vec![]),
             &["FFMA", "LDG.E.128"],
         ),
+        // Deep products of few pixels: on Hopper, blocks read each other's shared memory.
+        ("split.wgmma", WGMMA, conv(Half, Nhwc, few, 512, 3, 1, relu(&[1, 512, 7, 7], Half, Nhwc)), cluster),
+        (
+            "split.gather",
+            GATHER,
+            conv(Half, Nchw, few, 512, 3, 1, relu(&[1, 512, 7, 7], Half, Nchw)),
+            cluster,
+        ),
+        ("split.mma.f16.nhwc", "cuda.conv_mma.v1", conv(Half, Nhwc, few, 512, 3, 1, vec![]), mma),
+        ("split.mma.f16.nchw", "cuda.conv_mma.v1", conv(Half, Nchw, few, 512, 1, 1, vec![]), &["HMMA"]),
+        ("split.mma.tf32.nhwc", "cuda.conv_mma.v1", tf32(conv(Float, Nhwc, few, 512, 3, 1, vec![])), mma),
+        ("split.mma.tf32.nchw", "cuda.conv_mma.v1", tf32(conv(Float, Nchw, few, 512, 3, 1, vec![])), mma),
+        ("split.ffma.nhwc", "cuda.conv_ffma.v1", conv(Float, Nhwc, few, 512, 3, 1, vec![]), &["FFMA"]),
+        ("split.ffma.nchw", "cuda.conv_ffma.v1", conv(Float, Nchw, few, 512, 1, 1, vec![]), &["FFMA"]),
         ("direct.f32", "cuda.direct.v1", conv(Float, Nchw, x, 128, 3, 1, relu(y, Float, Nhwc)), &["FFMA"]),
         ("direct.bf16.depthwise", "cuda.direct.v1", conv(BFloat16, Nhwc, x, 64, 3, 64, vec![]), &["FFMA"]),
         (

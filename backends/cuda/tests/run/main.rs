@@ -16,7 +16,7 @@ use fuseplan_cpu::CpuBackend;
 use fuseplan_cuda::{CudaBackend, CudaDevice};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use plan::Plan;
+use plan::{Content, Plan};
 
 /// Each kind of kernel with what may stand behind it: name, solver, problem.
 fn problems() -> Vec<(&'static str, &'static str, Problem)> {
@@ -48,6 +48,16 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
     let normed = |layout, mode| conv(Half, layout, 48, 1, &|_| norm(mode));
     let tf32 = |layout| Problem { math: MathMode::AllowTf32, ..convolved(Float, layout) };
     let depthwise = |data_type, layout| conv(data_type, layout, 32, 32, &chain);
+    // A deep product of few pixels, whose depth several blocks share.
+    let deep = |data_type, layout, math| {
+        let input = TensorDescriptor::with_layout(data_type, layout, &[1, 520, 7, 7]).unwrap();
+        let conv = ConvolutionDescriptor::new_2d([1, 1], [1, 1], [1, 1]).unwrap();
+        let weights = TensorDescriptor::with_layout(data_type, layout, &[72, 520, 3, 3]).unwrap();
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let ops = [vec![Op::ConvForward { conv, weights }], chain(output)].concat();
+        Problem { input, output, ops, math }
+    };
+    let (precise, tf32_allowed) = (MathMode::Precise, MathMode::AllowTf32);
     // Groups of powers of two, so that shares of sums are exact.
     let trained = |data_type, layout, ops| {
         alone(TensorDescriptor::with_layout(data_type, layout, &[4, 32, 8, 16]).unwrap(), ops)
@@ -67,6 +77,14 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("mma.tf32.nchw", "cuda.conv_mma.v1", tf32(Nchw)),
         ("ffma.nhwc", "cuda.conv_ffma.v1", convolved(Float, Nhwc)),
         ("ffma.nchw", "cuda.conv_ffma.v1", convolved(Float, Nchw)),
+        ("wgmma.deep", "cuda.conv_wgmma.v1", deep(Half, Nhwc, precise)),
+        ("wgmma.gather.deep", "cuda.conv_wgmma_gather.v1", deep(Half, Nchw, precise)),
+        ("mma.deep.nhwc", "cuda.conv_mma.v1", deep(Half, Nhwc, precise)),
+        ("mma.deep.nchw", "cuda.conv_mma.v1", deep(Half, Nchw, precise)),
+        ("mma.deep.tf32.nhwc", "cuda.conv_mma.v1", deep(Float, Nhwc, tf32_allowed)),
+        ("mma.deep.tf32.nchw", "cuda.conv_mma.v1", deep(Float, Nchw, tf32_allowed)),
+        ("ffma.deep.nhwc", "cuda.conv_ffma.v1", deep(Float, Nhwc, precise)),
+        ("ffma.deep.nchw", "cuda.conv_ffma.v1", deep(Float, Nchw, precise)),
         ("depthwise.nhwc", "cuda.conv_depthwise.v1", depthwise(Half, Nhwc)),
         ("depthwise.nchw", "cuda.conv_depthwise.v1", depthwise(Half, Nchw)),
         ("depthwise.f32", "cuda.conv_depthwise.v1", depthwise(Float, Nchw)),
@@ -104,7 +122,7 @@ const TRAINING: &str = "cuda.batch_norm_training.v1";
 /// The plan on a solver of the CUDA backend.
 fn plan(device: &Arc<dyn Device>, stream: &Stream, problem: &Problem, solver: &str, shift: usize) -> Plan {
     let solver = CudaBackend.solvers().iter().find(|found| found.id() == solver).unwrap();
-    Plan::new(device, stream, problem, *solver, shift)
+    Plan::new(device, stream, problem, *solver, shift, Content::Whole)
 }
 
 /// What the CPU backend gives for the same operands, by the plainest of its solvers that takes the problem.
@@ -113,7 +131,7 @@ fn reference(problem: &Problem) -> Vec<f32> {
     let stream = CPU.create_stream().unwrap();
     let takes = |solver: &&&dyn Solver| solver.applies(problem, CPU.info()).is_ok();
     let solver = CpuBackend.solvers().iter().rfind(takes).unwrap();
-    let plan = Plan::new(&CPU, &stream, problem, *solver, 0);
+    let plan = Plan::new(&CPU, &stream, problem, *solver, 0, Content::Whole);
     plan.launch(&stream);
     plan.results(&stream)
 }
@@ -147,9 +165,11 @@ fn misaligned(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Resu
     Ok(())
 }
 
+/// A hundred executions on numbers whose sums depend on their order.
 fn repeated(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<(), Failed> {
     let stream = device.create_stream()?;
-    let plan = plan(device, &stream, problem, solver, 0);
+    let solver = CudaBackend.solvers().iter().find(|found| found.id() == solver).unwrap();
+    let plan = Plan::new(device, &stream, problem, *solver, 0, Content::Noise);
     plan.launch(&stream);
     let first = plan.bytes(&stream);
     for run in 1..100 {

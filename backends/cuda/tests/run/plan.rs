@@ -87,6 +87,25 @@ fn whole(count: usize, seed: u32) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
+/// Numbers between -1 and 1 with bits enough that sums depend on their order.
+fn noise(count: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / 8_388_608.0 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// What tensors are filled with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Results are exact.
+    Whole,
+    /// Results depend on the order of sums.
+    Noise,
+}
+
 /// The mean of a channel in [`batch`].
 fn mean(channel: usize) -> f32 {
     (channel % 5) as f32 - 2.0
@@ -133,6 +152,7 @@ impl Plan {
         problem: &Problem,
         solver: &dyn Solver,
         shift: usize,
+        content: Content,
     ) -> Self {
         solver.applies(problem, device.info()).unwrap();
         let binary = solver.compile(problem, device.info()).unwrap();
@@ -142,7 +162,9 @@ impl Plan {
         let list = |values: Vec<f32>| {
             Buffer::of(device, stream, DataType::Float, encode(DataType::Float, values), shift)
         };
-        let tensor = |tensor: &TensorDescriptor, seed| of(whole(tensor.span(), seed));
+        let tensor = |tensor: &TensorDescriptor, seed| {
+            of(if content == Content::Whole { whole } else { noise }(tensor.span(), seed))
+        };
         let groups = |mode: BatchNormMode| mode.derive(&problem.output).unwrap().element_count();
         let means = |mode| {
             let per_channel = groups(mode) / problem.output.lens()[1];

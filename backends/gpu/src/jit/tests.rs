@@ -8,7 +8,7 @@ use super::*;
 use crate::arguments::{FIRST_OP, MAX_WORDS, OP_WORDS};
 use crate::constraint::MAX_OPS;
 use crate::direct::direct;
-use crate::{INFERENCE, OPERATOR_COUNT, Probe};
+use crate::{INFERENCE, OPERATOR_COUNT, Probe, Target};
 
 /// A runtime that compiles a text to itself and remembers what is launched.
 #[derive(Debug)]
@@ -65,6 +65,9 @@ impl Function for Arc<Launched> {
         Ok(())
     }
 }
+
+/// A device of one unit.
+const ALONE: Target = Target { units: 1, cluster: None };
 
 static SOLVER: JitSolver<Double> =
     JitSolver::new("null.direct.v1", Algorithm::Direct, &[INFERENCE, OPERATOR_COUNT], |problem, _| {
@@ -178,7 +181,7 @@ fn the_longest_plan_fits_a_kernels_arguments() {
     let mut problem = Problem { input: x, output: x, ops, math: MathMode::Precise };
     let info = NullBackend.target("").unwrap();
     SOLVER.applies(&problem, &info).unwrap();
-    for kernel in [direct("", &problem), crate::implicit_gemm("", &problem, &crate::ffma(), 1)] {
+    for kernel in [direct("", &problem), crate::implicit_gemm("", &problem, &crate::ffma(), &ALONE)] {
         assert!(FIRST_OP + OP_WORDS * MAX_OPS + kernel.sizes.len() <= MAX_WORDS, "{}", kernel.sizes.len());
     }
     problem.ops.push(Op::BiasForward { bias });

@@ -1,0 +1,17 @@
+// SPLIT blocks share a tile: they follow each other in the grid, and each sums a share of the tile's STEPS.
+
+DEVICE int tile_number() { return blockIdx.x / SPLIT; }
+DEVICE int cluster_rank() { return SPLIT == 1 ? 0 : blockIdx.x % SPLIT; }
+template <int STEPS> DEVICE int first_step() { return SPLIT == 1 ? 0 : STEPS * cluster_rank() / SPLIT; }
+template <int STEPS> DEVICE int step_count() {
+  return SPLIT == 1 ? STEPS : STEPS * (cluster_rank() + 1) / SPLIT - first_step<STEPS>();
+}
+
+// What a block's share is of some rows of the tile when sums are added up.
+struct Rows {
+  int first, end;
+};
+DEVICE Rows share_of(int rows) {
+  const int share = (rows + SPLIT - 1) / SPLIT, first = cluster_rank() * share;
+  return {first, first + share < rows ? first + share : rows};
+}

@@ -1,0 +1,186 @@
+//! The choice of a tile, and of how many blocks share one: an estimate of time, put to every pair.
+
+/// A block's part of the product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tile {
+    /// Output pixels.
+    pub pixels: usize,
+    /// Filters.
+    pub filters: usize,
+    /// Channels times taps of one step.
+    pub depth: usize,
+    /// Threads of the block.
+    pub threads: usize,
+    /// Groups of them, each of which sums a part of every step's depth.
+    pub slices: usize,
+    /// How fast blocks that fill a multiprocessor compute a product, in any unit that a list of tiles shares.
+    pub rate: usize,
+}
+
+impl Tile {
+    /// Whether blocks may share it: threads of the largest have no registers left to do so, and few pixels have no use
+    /// for it.
+    fn is_shared(&self) -> bool {
+        self.pixels * self.filters < 128 * 128
+    }
+}
+
+/// The device that a product is planned for.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// About how many multiprocessors it has.
+    pub units: usize,
+    /// The text that makes blocks a cluster, whose blocks read each other's shared memory; `None` where they cannot.
+    pub cluster: Option<&'static str>,
+}
+
+/// What a main loop takes, in microseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Costs {
+    /// A launch, with what a block does before its first step and after its last.
+    pub launch: f64,
+    /// A step, without what its threads load and multiply.
+    pub step: f64,
+    /// A load of a thread, whatever its width.
+    pub load: f64,
+    /// A product of a thread.
+    pub product: f64,
+    /// A product of blocks that fill a multiprocessor, at a tile's rate of 1.
+    pub filled: f64,
+    /// The meeting of the blocks that share a tile.
+    pub meet: f64,
+    /// What each further block of a multiprocessor adds for each other block that it shares its tile with: they start
+    /// together or not at all.
+    pub crowd: f64,
+    /// An output that a thread adds up and finishes.
+    pub output: f64,
+    /// A byte that comes from the device's memory or goes there.
+    pub memory: f64,
+    /// A byte that a tile takes from the cache before that memory.
+    pub cache: f64,
+}
+
+/// How many multiprocessors of a device have a block each where so many share a tile. These lie within one part of the
+/// chip, and what is left of every part stays empty.
+pub fn units_at_once(units: usize, split: usize) -> usize {
+    if split == 1 { units } else { units - units * split / 64 }
+}
+
+/// The product that is planned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Work {
+    /// Output pixels, of all images.
+    pub(crate) pixels: usize,
+    /// Filters of a group, and channels of a group times taps.
+    pub(crate) filters: usize,
+    pub(crate) depth: usize,
+    pub(crate) groups: usize,
+    /// Elements of the image and of filters that a thread loads at once.
+    pub(crate) loaded: [usize; 2],
+    /// Bytes of an element, and of input, filters and output together.
+    pub(crate) element: usize,
+    pub(crate) bytes: usize,
+}
+
+/// How many blocks may share a tile: as many as every device with clusters takes.
+const SPLITS: [usize; 4] = [1, 2, 4, 8];
+
+/// Threads of blocks that are on a multiprocessor at once, about: they have most of its registers.
+const THREADS_AT_ONCE: usize = 512;
+
+/// The tile that is done first, and the blocks that share it.
+pub(crate) fn choose(tiles: &[Tile], work: &Work, costs: &Costs, target: &Target) -> (Tile, usize) {
+    let splits = if target.cluster.is_some() { &SPLITS[..] } else { &SPLITS[..1] };
+    let pairs = tiles.iter().flat_map(|&tile| splits.iter().map(move |&split| (tile, split)));
+    let time = |&(tile, split): &(Tile, usize)| work.time(&tile, split, costs, target.units);
+    pairs
+        .filter(|&(tile, split)| split == 1 || split <= work.steps(&tile) && tile.is_shared())
+        .min_by(|a, b| time(a).total_cmp(&time(b)))
+        // Unreachable: a block alone always has a step.
+        .unwrap_or((tiles[0], 1))
+}
+
+impl Work {
+    fn steps(&self, tile: &Tile) -> usize {
+        self.depth.div_ceil(tile.depth)
+    }
+
+    /// About how many microseconds the kernel takes with this tile, which as many blocks share.
+    fn time(&self, tile: &Tile, split: usize, costs: &Costs, units: usize) -> f64 {
+        let (columns, rows) = (self.filters.div_ceil(tile.filters), self.pixels.div_ceil(tile.pixels));
+        let blocks = columns * rows * self.groups * split;
+        let busiest = blocks.div_ceil(units_at_once(units, split));
+        let rounds = busiest.div_ceil((THREADS_AT_ONCE / tile.threads).max(1)) as f64;
+        let steps = self.steps(tile).div_ceil(split) as f64;
+        let products = (tile.pixels * tile.filters * tile.depth) as f64;
+        let loads = (tile.pixels * tile.depth) as f64 / self.loaded[0] as f64
+            + (tile.filters * tile.depth) as f64 / self.loaded[1] as f64;
+        let outputs = (tile.pixels * tile.filters) as f64 * (1.0 + (tile.slices - 1) as f64 / split as f64);
+        let of_threads = costs.load * loads + costs.product * products;
+        let step = costs.step + of_threads / tile.threads as f64;
+        let meet = if split > 1 { costs.meet } else { 0.0 };
+        let alone = rounds * (steps * step + costs.output * outputs / tile.threads as f64 + meet);
+        let filled = busiest as f64 * steps * products * costs.filled / tile.rate as f64;
+        let crowd = costs.crowd * ((busiest - 1) * (split - 1)) as f64;
+        let brought = self.groups * self.depth * (columns * self.pixels + rows * self.filters) * self.element;
+        let memory = self.bytes as f64 * costs.memory + brought as f64 * costs.cache;
+        costs.launch + alone.max(filled).hypot(memory) + crowd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn tile(pixels: usize, filters: usize, slices: usize, rate: usize) -> Tile {
+        Tile { pixels, filters, depth: 32, threads: 128, slices, rate }
+    }
+    const TILES: [Tile; 3] = [tile(128, 64, 1, 95), tile(64, 64, 1, 85), tile(64, 32, 4, 70)];
+    const COSTS: Costs = Costs {
+        launch: 3.0,
+        step: 0.5,
+        load: 0.003,
+        product: 3.6e-4,
+        filled: 7.2e-4,
+        meet: 1.2,
+        crowd: 0.2,
+        output: 2e-4,
+        memory: 2e-7,
+        cache: 1e-7,
+    };
+    const CLUSTERS: Target = Target { units: 132, cluster: Some("") };
+
+    fn work(pixels: usize, filters: usize, depth: usize) -> Work {
+        let bytes = 4 * (pixels * filters + depth * filters);
+        Work { pixels, filters, depth, groups: 1, loaded: [4, 4], element: 4, bytes }
+    }
+
+    #[test]
+    fn blocks_share_tiles_where_there_are_few() {
+        let blocks = |work: &Work| {
+            let (tile, split) = choose(&TILES, work, &COSTS, &CLUSTERS);
+            (work.pixels.div_ceil(tile.pixels) * work.filters.div_ceil(tile.filters), split)
+        };
+        // 7x7 of one image: all blocks at once, most of the device.
+        let (tiles, split) = blocks(&work(49, 512, 4608));
+        assert!(split > 1 && (64..=132).contains(&(tiles * split)), "{tiles} x {split}");
+        // More tiles than multiprocessors have nothing to share.
+        assert_eq!(blocks(&work(64 * 56 * 56, 64, 576)).1, 1);
+        // A step is not shared.
+        assert_eq!(blocks(&work(49, 64, 32)).1, 1);
+    }
+
+    #[test]
+    fn blocks_are_alone_where_there_are_no_clusters() {
+        let (tile, split) =
+            choose(&TILES, &work(49, 512, 4608), &COSTS, &Target { cluster: None, ..CLUSTERS });
+        // Slices are then what is left.
+        assert_eq!((split, tile.slices), (1, 4));
+    }
+
+    #[test]
+    fn clusters_leave_multiprocessors_empty() {
+        assert_eq!([1, 2, 4, 8].map(|split| units_at_once(132, split)), [132, 128, 124, 116]);
+        assert_eq!(units_at_once(1, 8), 1);
+    }
+}
