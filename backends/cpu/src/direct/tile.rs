@@ -40,7 +40,7 @@ pub(super) struct Tile<'a> {
     pub(super) channel: usize,
     /// Lanes of the last vector that are stored.
     pub(super) tail: usize,
-    /// The sums go on from those at `y`, of whole vectors.
+    /// The sums are added to those at `y`, of whole vectors.
     pub(super) goes_on: bool,
     /// The sums are not complete and are stored as they are.
     pub(super) incomplete: bool,
@@ -118,14 +118,6 @@ impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R,
                 s.prefetch_write(t.y.wrapping_add(r * t.y_pixel + v * S::LANES));
             }
         }
-        if t.goes_on {
-            for (r, acc) in acc.iter_mut().enumerate() {
-                for (v, acc) in acc.iter_mut().enumerate() {
-                    // SAFETY: `tile`'s caller says that the sums so far are readable.
-                    *acc = unsafe { s.load(t.y.add(r * t.y_pixel + v * S::LANES)) };
-                }
-            }
-        }
         // SAFETY: `tile`'s caller says that all that the tile names is readable.
         unsafe {
             let (mut x2, mut w2) = (t.x, t.w);
@@ -172,6 +164,14 @@ unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>, mut
     unsafe {
         let table =
             |p: *const f32| -> [S::V; V] { std::array::from_fn(|v| s.load(p.add(t.channel + v * S::LANES))) };
+        // Behind the loops, so that they begin with zeros and have all registers.
+        if t.goes_on {
+            for (r, row) in acc.iter_mut().enumerate() {
+                for (v, sum) in row.iter_mut().enumerate() {
+                    *sum = s.add(*sum, s.load(t.y.add(r * t.y_pixel + v * S::LANES)));
+                }
+            }
+        }
         if !t.incomplete {
             t.steps.front(s, &mut acc, table);
         }
