@@ -47,8 +47,8 @@ pub(crate) fn halo_mma() -> HaloLoop {
     HaloLoop { text, name: "mma.sync", shared: 96 << 10, cycles: 1.6, matrix: true }
 }
 
-/// In 16 bits. Fitted as those of FFMA, to 156 timings, to 15 % in the mean square: the choice is 6 % slower than the
-/// fastest tile in the mean, on the convolutions of the fit and on others.
+/// In 16 bits. Fitted as those of FFMA, to 156 timings, to 15 % in the mean square. In a later run the choice was 3 to 4 %
+/// slower in the mean than the fastest of the tiles timed there, and 6 to 7 % on convolutions that the fit has not seen.
 const COSTS: Costs = Costs {
     launch: 2.13,
     step: 0.265,
@@ -62,7 +62,7 @@ const COSTS: Costs = Costs {
     cache: 9.2e-8,
 };
 
-/// In TF32: 353 timings, 17 %; 4 % slower than the fastest tile, and 3 % on others.
+/// In TF32: 353 timings, 17 %. In the later run 6 to 10 % slower than the fastest tile, and 4 to 11 % on others.
 const TF32_COSTS: Costs = Costs {
     launch: 2.58,
     step: 0.19,

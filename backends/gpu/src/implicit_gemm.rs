@@ -42,8 +42,8 @@ pub struct Access {
 }
 
 /// Fitted to 241 timings of 16 convolutions of ResNet-50 and MobileNet v2, of 1 and 8 images, on an H200, to 12 % in the
-/// mean square. Among the tiles that were timed the choice is 2 % slower than the fastest in the mean, and 5 % for 16
-/// convolutions of VGG16, Inception v3 and MobileNet v1, which the fit has not seen.
+/// mean square. In a later run the choice was 4 to 7 % slower in the mean than the fastest of the tiles timed there, and
+/// 2 to 4 % for 16 convolutions of VGG16, Inception v3 and MobileNet v1, which the fit has not seen; the worst 1.5 times.
 const COSTS: Costs = Costs {
     launch: 3.74,
     step: 0.57,
