@@ -44,7 +44,7 @@ static HALO_MMA: JitSolver<Cuda> = JitSolver::new(
     "cuda.conv_halo_mma.v1",
     Algorithm::Direct,
     &[TENSOR_CORE_TYPES, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, NARROW, SPAN, mma::WINDOW],
-    |problem, arch| halo(Cuda::VENDOR, problem, &halo_mma(), Cuda::units(arch)),
+    |problem, arch| halo(Cuda::VENDOR, problem, &halo_mma(arch), Cuda::units(arch)),
 );
 
 static HALO_FFMA: JitSolver<Cuda> = JitSolver::new(

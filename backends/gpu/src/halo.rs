@@ -20,12 +20,14 @@ pub struct HaloLoop {
     pub cycles: f64,
     /// Whether fragments are those of a matrix instruction: 16 pixels by 8 filters, four quads deep.
     pub matrix: bool,
+    /// Threads of a multiprocessor that may have more than 32 sums each, so that none of them spills.
+    pub threads: usize,
 }
 
 /// Multiply-adds in f32.
 pub fn halo_fma(name: &'static str) -> HaloLoop {
     let text = include_str!("../kernels/halo_fma.cuh");
-    HaloLoop { text, name, shared: 64 << 10, cycles: 16.0, matrix: false }
+    HaloLoop { text, name, shared: 64 << 10, cycles: 16.0, matrix: false, threads: 512 }
 }
 
 /// Channels that lie side by side in shared memory, those of a group padded with zeros.
@@ -377,7 +379,8 @@ fn occupancy(shape: &Shape, main_loop: &HaloLoop, tile: &Tile) -> usize {
     let wide = main_loop.matrix && shape.element > 2;
     let threads = match tile.item[0] * tile.item[1] / 32 {
         ..=32 if !wide => 640,
-        _ => 512,
+        ..=32 => 512,
+        _ => main_loop.threads,
     };
     threads / tile.threads
 }

@@ -85,6 +85,10 @@ pub(crate) struct Work {
 /// How many blocks may share a tile: as many as every device with clusters takes.
 const SPLITS: [usize; 4] = [1, 2, 4, 8];
 
+/// Tiles of a multiprocessor up to which blocks may share one: with more, what a last round leaves empty is too little
+/// to be filled. At six, sharing took an eighth longer on an H200, where the estimate saw no difference.
+const TILES_SHARED: usize = 4;
+
 /// Threads of blocks that are on a multiprocessor at once, about: they have most of its registers.
 const THREADS_AT_ONCE: usize = 512;
 
@@ -93,8 +97,11 @@ pub(crate) fn choose(tiles: &[Tile], work: &Work, costs: &Costs, target: &Target
     let splits = if target.cluster.is_some() { &SPLITS[..] } else { &SPLITS[..1] };
     let pairs = tiles.iter().flat_map(|&tile| splits.iter().map(move |&split| (tile, split)));
     let time = |&(tile, split): &(Tile, usize)| work.time(&tile, split, costs, target.units);
+    let may_share = |tile: &Tile, split: usize| {
+        tile.is_shared() && split <= work.steps(tile) && work.tiles(tile) <= TILES_SHARED * target.units
+    };
     pairs
-        .filter(|&(tile, split)| split == 1 || split <= work.steps(&tile) && tile.is_shared())
+        .filter(|&(tile, split)| split == 1 || may_share(&tile, split))
         .min_by(|a, b| time(a).total_cmp(&time(b)))
         // Unreachable: a block alone always has a step.
         .unwrap_or((tiles[0], 1))
@@ -105,10 +112,20 @@ impl Work {
         self.depth.div_ceil(tile.depth)
     }
 
+    /// Tiles along the filters of a group, and along the pixels.
+    fn grid(&self, tile: &Tile) -> (usize, usize) {
+        (self.filters.div_ceil(tile.filters), self.pixels.div_ceil(tile.pixels))
+    }
+
+    fn tiles(&self, tile: &Tile) -> usize {
+        let (columns, rows) = self.grid(tile);
+        columns * rows * self.groups
+    }
+
     /// About how many microseconds the kernel takes with this tile, which as many blocks share.
     fn time(&self, tile: &Tile, split: usize, costs: &Costs, units: usize) -> f64 {
-        let (columns, rows) = (self.filters.div_ceil(tile.filters), self.pixels.div_ceil(tile.pixels));
-        let blocks = columns * rows * self.groups * split;
+        let (columns, rows) = self.grid(tile);
+        let blocks = self.tiles(tile) * split;
         let busiest = blocks.div_ceil(units_at_once(units, split));
         let rounds = busiest.div_ceil((THREADS_AT_ONCE / tile.threads).max(1)) as f64;
         let steps = self.steps(tile).div_ceil(split) as f64;
@@ -164,8 +181,10 @@ mod tests {
         // 7x7 of one image: all blocks at once, most of the device.
         let (tiles, split) = blocks(&work(49, 512, 4608));
         assert!(split > 1 && (64..=132).contains(&(tiles * split)), "{tiles} x {split}");
-        // More tiles than multiprocessors have nothing to share.
+        // Many more tiles than multiprocessors have nothing to share.
         assert_eq!(blocks(&work(64 * 56 * 56, 64, 576)).1, 1);
+        let (tiles, split) = blocks(&work(64 * 7 * 7, 2048, 512));
+        assert!(tiles > TILES_SHARED * CLUSTERS.units && split == 1, "{tiles} x {split}");
         // A step is not shared.
         assert_eq!(blocks(&work(49, 64, 32)).1, 1);
     }

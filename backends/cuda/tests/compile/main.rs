@@ -149,6 +149,8 @@ fn check(solver: &str, problem: &Problem, of: &Arch, wanted: &[&str]) -> Result<
     // Disassemblers that can be had without a toolkit know no architecture that NVRTC has given up.
     let unread = wanted.is_empty() || *of.nvrtc.end() == 12;
     let text = if unread { None } else { disassemble(&compiled.image)? };
+    // Turing's accesses of shared memory have a modifier of their own before their width.
+    let text = text.map(|text| text.replace("LDS.U.", "LDS."));
     let lacks = text.and_then(|text| wanted.iter().find(|&instruction| !text.contains(instruction)));
     lacks.map_or(Ok(()), |instruction| {
         Err(format!("{} for {arch} has no {instruction}", kernel.detail).into())
