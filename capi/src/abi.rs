@@ -2,7 +2,7 @@
 //!
 //! Parameters carry their contract in their type: [`Out`] and [`In`] are pointers as C passes them, whose
 //! only source is a C caller (or a test) that promises what the header says of pointers: NULL, or memory of
-//! that type. Handles are [`Ref`](crate::table::Ref)s and promise nothing at all.
+//! that type. Handles are [`Ref`]s and promise nothing at all.
 
 #![allow(non_camel_case_types, reason = "MIOpen's own names")]
 
