@@ -1,26 +1,28 @@
-//! Links the shared library as AMD's is linked: soname `libMIOpen.so.1`, symbols under `MIOPEN_HIP_1`. `dlclose` leaves
-//! it in memory, where its threads, and destructors of threads that called it, go on running its code.
+//! Links a C library: with its soname, and with the versions that `exports.map` gives its symbols, which are AMD's for
+//! libMIOpen. `dlclose` leaves it in memory, where its threads, and destructors of threads that called it, go on running
+//! its code.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
-    println!("cargo:rerun-if-changed=miopen.map");
+    println!("cargo:rerun-if-changed=exports.map");
     println!("cargo:rustc-check-cfg=cfg(versioned_symbols)");
     let var = |name: &str| env::var(name).unwrap_or_default();
     if var("CARGO_CFG_TARGET_OS") != "linux" {
         return;
     }
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libMIOpen.so.1");
+    let soname = if var("CARGO_PKG_NAME") == "miopen-capi" { "libMIOpen.so.1" } else { "libfuseplan.so.0" };
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,{soname}");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     // rustc hands the linker a version script of its own, beside which GNU ld accepts no second one; the
     // lld that comes with the toolchain does.
     let Some(lld) = bundled_lld(&var("RUSTC"), &var("HOST")) else {
-        println!("cargo:warning=the toolchain has no lld: libMIOpen.so.1 gets no symbol versions");
+        println!("cargo:warning=the toolchain has no lld: the C libraries get no symbol versions");
         return;
     };
-    let map = Path::new(&var("CARGO_MANIFEST_DIR")).join("miopen.map");
+    let map = Path::new(&var("CARGO_MANIFEST_DIR")).join("exports.map");
     println!("cargo:rustc-cdylib-link-arg=-B{}", lld.display());
     println!("cargo:rustc-cdylib-link-arg=-fuse-ld=lld");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={}", map.display());

@@ -12,6 +12,7 @@ use std::error::Error;
 use std::fmt::Display;
 use std::time::Instant;
 
+use fuseplan::traits::Element;
 use fuseplan::*;
 use half::f16;
 
@@ -35,7 +36,7 @@ fn run<T: Element + Display>(
     widen: impl Fn(T) -> f64,
 ) -> Result<(), Box<dyn Error>> {
     let x = TensorDescriptor::nchw(T::DATA_TYPE, LENS)?;
-    let mut plan = FusionPlan::for_device(FusionDirection::Vertical, x, handle)?;
+    let mut plan = FusionPlan::for_device(handle, x)?;
     let norm = plan.append(BatchNormInference::new(BatchNormMode::Spatial))?;
     let clip = plan.append(ActivationForward::new(ActivationMode::ClippedRelu))?;
     let compiled = plan.compile(handle)?;
@@ -54,8 +55,16 @@ fn run<T: Element + Display>(
         (0..x.element_count()).map(|i| narrow(mean[channel(i)] + 2.5 * wave(i, 12.9898))).collect();
 
     let mut args = OperatorArgs::new();
-    args.set(norm, BatchNormInferenceArgs::new(&scale, &bias, &mean, &variance, EPSILON))
-        .set(clip, ActivationForwardArgs::new(CLIP, 0.0, 0.0));
+    args.set(
+        norm,
+        BatchNormInferenceArgs::new()
+            .scale(&scale)
+            .bias(&bias)
+            .mean(&mean)
+            .variance(&variance)
+            .epsilon(EPSILON),
+    )
+    .set(clip, Activation::ClippedRelu { max: CLIP });
     let mut output = vec![narrow(f32::NAN); x.element_count()];
     let start = Instant::now();
     compiled.execute(handle, Tensor::new(&x, &input), TensorMut::new(plan.output(), &mut output), &args)?;

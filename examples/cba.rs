@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let weights = TensorDescriptor::nchw(DataType::Float, [K, C, TAPS, TAPS])?;
 
     // 3. A convolution descriptor: padding 0, stride 1, dilation 1.
-    let conv_desc = ConvolutionDescriptor::new_2d([0, 0], [1, 1], [1, 1])?;
+    let conv_desc = ConvolutionDescriptor::d2();
 
     // 4. The output's shape follows from the two.
     let output = conv_desc.forward_output(&input, &weights)?;
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("input {input}, weights {weights}, output {output}");
 
     // 5. The plan, from the descriptor of its input.
-    let mut plan = FusionPlan::for_device(FusionDirection::Vertical, input, &handle)?;
+    let mut plan = FusionPlan::for_device(&handle, input)?;
 
     // 6. Three operators, in the order in which they are computed.
     let conv = plan.append(ConvForward::new(conv_desc, weights))?;
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut args = OperatorArgs::new();
         args.set(conv, ConvForwardArgs::new(&data.weights).alpha(1.0).beta(0.0))
             .set(bias, BiasForwardArgs::new(&data.bias))
-            .set(relu, ActivationForwardArgs::new(0.0, 0.0, 0.0));
+            .set(relu, Activation::Relu);
 
         // 9. Execute on slices, which works on every device. Data that stay on a GPU are `DeviceBuffer`s.
         let mut y = vec![f32::NAN; output.element_count()];

@@ -10,21 +10,24 @@
 
 use std::error::Error;
 
+use fuseplan::error::{AppendError, Reason};
+use fuseplan::problem::OpKind;
+use fuseplan::support::Table;
 use fuseplan::*;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let handle = Handle::cpu();
     let x = TensorDescriptor::nhwc(DataType::Float, [1, 64, 56, 56])?;
-    let conv = ConvolutionDescriptor::new_2d([1, 1], [1, 1], [1, 1])?;
+    let conv = ConvolutionDescriptor::d2().with_pads([1, 1])?;
     let filters = |lens| TensorDescriptor::nhwc(DataType::Float, lens);
-    let mut plan = FusionPlan::for_device(FusionDirection::Vertical, x, &handle)?;
+    let mut plan = FusionPlan::for_device(&handle, x)?;
 
     println!("Rejected at the append:");
     let rejected = plan.append(ConvForward::new(conv, filters([128, 32, 3, 3])?));
     show(rejected, |reason| matches!(reason, Reason::Shape { .. }))?;
     let half = TensorDescriptor::nhwc(DataType::Half, [128, 64, 3, 3])?;
     let rejected = plan.append(ConvForward::new(conv, half));
-    show(rejected, |reason| matches!(reason, Reason::DataType { found: DataType::Half, .. }))?;
+    show(rejected, |reason| matches!(reason, Reason::ParameterType { found: DataType::Half, .. }))?;
 
     // Neither changed the plan. With what was said to be accepted, it goes on.
     assert!(plan.ops().is_empty());
@@ -46,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("\nThe plan that came out:");
     println!("{}", plan.compile(&handle)?);
 
-    println!("\n{}", supported("cpu")?);
+    println!("\n{}", Table::of_backend("cpu")?);
     Ok(())
 }
 

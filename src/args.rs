@@ -6,13 +6,16 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fuseplan_api::{ActivationParams, BackendError, DataType, Element, OpArgs, OpArgsKind, OpKind, Prepared};
+use fuseplan_api::operands::{MAX_OPERANDS, MAX_SCALARS};
+use fuseplan_api::{
+    Activation, ActivationMode, ActivationParams, BackendError, DataType, Element, OpArgs, OpKind,
+};
 
 use crate::buffer::{Block, DeviceBuffer};
 use crate::handle::Handle;
 use crate::operator::{OpId, Operator};
 use copies::Copies;
-pub(crate) use copies::{Resident, place};
+pub(crate) use copies::Resident;
 
 /// Memory that a plan reads: a [`DeviceBuffer`], a slice, or a raw pointer to memory of the handle's device.
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +32,13 @@ pub struct OperandMut<'a> {
     lifetime: PhantomData<&'a mut ()>,
 }
 
+/// What a batch-norm adds to the variance if nothing else is said, as other libraries do.
+const EPSILON: f64 = 1e-5;
+
 impl Operand<'_> {
+    /// An operand that was not set.
+    const ABSENT: Self = Operand { memory: Span::raw(std::ptr::null(), false), constant: false };
+
     /// A raw pointer to memory of the handle's device.
     ///
     /// # Safety
@@ -37,8 +46,7 @@ impl Operand<'_> {
     /// plan's descriptor says), lives until the plan's stream has passed the execution, and is not written
     /// meanwhile.
     pub unsafe fn from_raw(address: *const c_void, bytes: Option<usize>) -> Self {
-        let memory = Span { address, bytes, data_type: None, written: false, place: Place::Raw };
-        Operand { memory, constant: false }
+        Operand { memory: Span { bytes, ..Span::raw(address, false) }, constant: false }
     }
 
     /// Promises that the contents do not change as long as the arguments with this operand live, so that a
@@ -160,7 +168,7 @@ pub(crate) mod sealed {
 
     /// An address with what is known of the memory there.
     #[derive(Debug, Clone, Copy)]
-    pub struct Span<'a> {
+    pub(crate) struct Span<'a> {
         pub(crate) address: *const c_void,
         /// `None` for raw pointers of unknown extent.
         pub(crate) bytes: Option<usize>,
@@ -173,10 +181,15 @@ pub(crate) mod sealed {
 
     // SAFETY: a span is an address and facts about it; whoever dereferences it answers for that.
     unsafe impl Send for Span<'_> {}
-    // SAFETY: as above.
+    // SAFETY: a shared span gives a copy of the address, and the span itself is never changed through it.
     unsafe impl Sync for Span<'_> {}
 
     impl<'a> Span<'a> {
+        /// An address of which only the caller knows what is there.
+        pub(crate) const fn raw(address: *const c_void, written: bool) -> Self {
+            Span { address, bytes: None, data_type: None, written, place: Place::Raw }
+        }
+
         /// Whether this is a slice in host memory.
         pub(crate) fn is_host(&self) -> bool {
             matches!(self.place, Place::Host)
@@ -187,16 +200,18 @@ pub(crate) mod sealed {
             match self.place {
                 Place::Device(block) if self.written => block.write_on(handle),
                 Place::Device(block) => block.read_on(handle),
-                _ => Ok(()),
+                Place::Host | Place::Raw => Ok(()),
+                #[cfg(feature = "cudarc")]
+                Place::Stream(_) => Ok(()),
             }
         }
 
-        /// It is used by what was launched last.
+        /// Memory there is used by what was launched last.
         pub(crate) fn launched(&self) -> Result<(), BackendError> {
             match self.place {
                 #[cfg(feature = "cudarc")]
                 Place::Stream(tracked) => tracked.launched(),
-                _ => Ok(()),
+                Place::Host | Place::Raw | Place::Device(_) => Ok(()),
             }
         }
 
@@ -208,56 +223,99 @@ pub(crate) mod sealed {
         }
     }
 
-    /// What arguments are made of.
+    /// What arguments are made of: operands and scalars in the order of the operator's lists.
+    #[derive(Debug)]
+    pub struct Lowered<'a> {
+        pub(crate) spans: [Span<'a>; MAX_OPERANDS],
+        pub(crate) scalars: [f64; MAX_SCALARS],
+        /// The activation's mode, where there is one.
+        pub(crate) mode: Option<ActivationMode>,
+        pub(crate) alpha: f32,
+        pub(crate) beta: f32,
+        /// Whether nothing that is read can change.
+        pub(crate) constant: bool,
+    }
+
+    /// Arguments that can be put in the order of the operator's lists.
     pub trait Lower<'a> {
-        /// The backend's form and the memory behind it, in the order of
-        /// [`operands`](crate::execute::operands).
-        fn lower(self) -> (OpArgs, Vec<Span<'a>>);
+        /// The arguments in that order.
+        fn lower(self) -> Lowered<'a>;
     }
 }
-pub(crate) use sealed::{Lower, Place, Span};
+pub(crate) use sealed::{Lower, Lowered, Place, Span};
 
 /// The arguments of one operator.
 pub trait Arguments<'a>: sealed::Lower<'a> {}
 
+/// Where an operand stands in its operator's list, which must say of it whether it is written.
+const fn index_of(kind: OpKind, name: &str, written: bool) -> usize {
+    let index = kind.operand_index(name).expect("the operator has an operand of this name");
+    assert!(kind.operands()[index].access.is_written() == written, "the operand is read, or written, only");
+    index
+}
+
+/// Where a scalar stands in its operator's list.
+const fn scalar_of(kind: OpKind, name: &str) -> usize {
+    kind.scalar_index(name).expect("the operator has a scalar of this name")
+}
+
+/// The arguments of a kind of operator: operands that are read, operands that are written, scalars with what they are
+/// where they are not set, and the activation whose parameters are the scalars behind it.
 macro_rules! arguments {
     (
-        $(#[$doc:meta])* $name:ident { $($(#[$rdoc:meta])* $read:ident),* ; $($(#[$wdoc:meta])* $write:ident),* ;
-        $($(#[$sdoc:meta])* $scalar:ident: $ty:ty),* }
-        => |$this:ident| $kind:expr
+        $(#[$doc:meta])* $name:ident of $kind:ident with ($($given:ident),*) {
+            $($(#[$rdoc:meta])* $read:ident),* ; $($(#[$wdoc:meta])* $write:ident),* ;
+            $($(#[$sdoc:meta])* $scalar:ident = $default:expr),*
+        } $(and $activation:ident as [$($param:ident),*])?
     ) => {
         $(#[$doc])*
         #[derive(Debug)]
         pub struct $name<'a> {
             $($read: Operand<'a>,)*
             $($write: OperandMut<'a>,)*
-            $($scalar: $ty,)*
+            $($scalar: f64,)*
+            $($activation: Activation,)?
             alpha: f32,
             beta: f32,
             lifetime: PhantomData<&'a ()>,
         }
 
+        arguments!(@default $name ($($given)* $($activation)?));
+
         impl<'a> $name<'a> {
-            /// The arguments, with alpha 1 and beta 0.
-            ///
-            $(#[doc = concat!("- `", stringify!($read), "`: ")] $(#[$rdoc])*)*
-            $(#[doc = concat!("- `", stringify!($write), "`: ")] $(#[$wdoc])*)*
-            $(#[doc = concat!("- `", stringify!($scalar), "`: ")] $(#[$sdoc])*)*
-            #[allow(clippy::too_many_arguments, reason = "MIOpen's own argument lists")]
-            pub fn new(
-                $($read: impl Into<Operand<'a>>,)*
-                $($write: impl Into<OperandMut<'a>>,)*
-                $($scalar: $ty,)*
-            ) -> Self {
-                $name {
-                    $($read: $read.into(),)*
-                    $($write: $write.into(),)*
-                    $($scalar,)*
+            /// The arguments with what is given here, alpha 1, beta 0, and nothing else set.
+            pub fn new($($activation: Activation,)? $($given: impl Into<Operand<'a>>),*) -> Self {
+                #[allow(unused_mut, reason = "some kinds are given nothing")]
+                let mut args = $name {
+                    $($read: Operand::ABSENT,)*
+                    $($write: OperandMut::none(),)*
+                    $($scalar: $default,)*
+                    $($activation,)?
                     alpha: 1.0,
                     beta: 0.0,
                     lifetime: PhantomData,
-                }
+                };
+                $(args.$given = $given.into();)*
+                args
             }
+
+            $($(#[$rdoc])*
+            pub fn $read(mut self, $read: impl Into<Operand<'a>>) -> Self {
+                self.$read = $read.into();
+                self
+            })*
+
+            $($(#[$wdoc])*
+            pub fn $write(mut self, $write: impl Into<OperandMut<'a>>) -> Self {
+                self.$write = $write.into();
+                self
+            })*
+
+            $($(#[$sdoc])*
+            pub fn $scalar(mut self, $scalar: f64) -> Self {
+                self.$scalar = $scalar;
+                self
+            })*
 
             /// Scales the operator's result: `y = alpha · op(x) + beta · y_prior`.
             pub fn alpha(mut self, alpha: f32) -> Self {
@@ -274,145 +332,155 @@ macro_rules! arguments {
         }
 
         impl<'a> sealed::Lower<'a> for $name<'a> {
-            fn lower(self) -> (OpArgs, Vec<Span<'a>>) {
-                let $this = &self;
-                let kind = $kind;
-                let spans = vec![$(self.$read.memory,)* $(self.$write.memory,)*];
-                (OpArgs { alpha: self.alpha, beta: self.beta, kind }, spans)
+            fn lower(self) -> Lowered<'a> {
+                const KIND: OpKind = OpKind::$kind;
+                const OPERANDS: &[&str] = &[$(stringify!($read),)* $(stringify!($write),)*];
+                const SCALARS: &[&str] = &[$(stringify!($scalar),)* $($(stringify!($param),)*)?];
+                const { assert!(OPERANDS.len() == KIND.operands().len()) };
+                const { assert!(SCALARS.len() == KIND.scalars().len()) };
+                let mut lowered = Lowered {
+                    spans: [Span::raw(std::ptr::null(), false); MAX_OPERANDS],
+                    scalars: [0.0; MAX_SCALARS],
+                    mode: None,
+                    alpha: self.alpha,
+                    beta: self.beta,
+                    constant: true $(&& self.$read.constant)*,
+                };
+                $(lowered.spans[const { index_of(KIND, stringify!($read), false) }] = self.$read.memory;)*
+                $(lowered.spans[const { index_of(KIND, stringify!($write), true) }] = self.$write.memory;)*
+                $(lowered.scalars[const { scalar_of(KIND, stringify!($scalar)) }] = self.$scalar;)*
+                $(
+                    let ActivationParams { alpha, beta, gamma } = self.$activation.params();
+                    let [$($param),*] = [alpha, beta, gamma];
+                    $(lowered.scalars[const { scalar_of(KIND, stringify!($param)) }] = $param;)*
+                    lowered.mode = Some(self.$activation.mode());
+                )?
+                lowered
             }
         }
 
         impl<'a> Arguments<'a> for $name<'a> {}
     };
+    (@default $name:ident ()) => {
+        impl Default for $name<'_> {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+    };
+    (@default $name:ident ($($given:ident)+)) => {};
 }
 
 arguments!(
-    /// Of [`ConvForward`](crate::ConvForward).
-    ConvForwardArgs {
-        /// the filters, of the operator's weights descriptor.
+    /// Arguments of a [`ConvForward`](crate::ConvForward): its filters.
+    ConvForwardArgs of ConvForward with (weights) {
+        /// The filters, of the operator's weights descriptor.
         weights ; ; }
-    => |args| OpArgsKind::ConvForward {
-        weights: args.weights.memory.address,
-        prepared: args.weights.constant.then(|| Arc::new(Prepared::default())),
-    }
 );
 arguments!(
-    /// Of [`BiasForward`](crate::BiasForward).
-    BiasForwardArgs {
-        /// one value a channel, or the residual, of the tensor's data type.
+    /// Arguments of a [`BiasForward`](crate::BiasForward): what is added.
+    BiasForwardArgs of BiasForward with (bias) {
+        /// One value a channel, or the residual, of the tensor's data type.
         bias ; ; }
-    => |args| OpArgsKind::BiasForward { bias: args.bias.memory.address }
 );
 arguments!(
-    /// Of [`BatchNormInference`](crate::BatchNormInference). Parameters are packed f32 of the shape that
-    /// [`BatchNormMode::derive`](crate::BatchNormMode::derive) gives.
-    BatchNormInferenceArgs {
-        /// scale (γ).
+    /// Arguments of a [`PReluForward`](crate::PReluForward): its slopes.
+    PReluForwardArgs of PReluForward with (slope) {
+        /// One slope a channel, or one, of the operator's descriptor.
+        slope ; ; }
+);
+arguments!(
+    /// Arguments of a [`BatchNormInference`](crate::BatchNormInference): its four parameters, all of which have to be set,
+    /// and ε. Parameters are packed f32 of the shape that [`BatchNormMode::derive`](crate::BatchNormMode::derive) gives.
+    ///
+    /// ```
+    /// # use fuseplan::*;
+    /// let (scale, bias, mean, variance) = ([1.0f32; 8], [0.0f32; 8], [0.5f32; 8], [2.0f32; 8]);
+    /// let args = BatchNormInferenceArgs::new().scale(&scale).bias(&bias).mean(&mean).variance(&variance);
+    /// ```
+    BatchNormInferenceArgs of BatchNormInference with () {
+        /// Scale (γ).
         scale,
-        /// bias (β).
+        /// Bias (β).
         bias,
-        /// the estimated mean.
+        /// The estimated mean.
         mean,
-        /// the estimated variance.
+        /// The estimated variance.
         variance ; ;
-        /// added to the variance.
-        epsilon: f64 }
-    => |args| OpArgsKind::BatchNormInference {
-        scale: args.scale.memory.address.cast(),
-        bias: args.bias.memory.address.cast(),
-        mean: args.mean.memory.address.cast(),
-        variance: args.variance.memory.address.cast(),
-        epsilon: args.epsilon,
-    }
+        /// What is added to the variance; 1e-5 if not set.
+        epsilon = EPSILON }
 );
 arguments!(
-    /// Of [`ActivationForward`](crate::ActivationForward); α, β, γ of the formulas of
-    /// [`ActivationMode`](crate::ActivationMode). Not to be confused with the operator's `alpha` and `beta`.
-    ActivationForwardArgs { ; ;
-        /// α in the mode's formula.
-        activ_alpha: f64,
-        /// β in the mode's formula.
-        activ_beta: f64,
-        /// γ in the mode's formula.
-        activ_gamma: f64 }
-    => |args| OpArgsKind::ActivationForward {
-        params: ActivationParams::new(args.activ_alpha, args.activ_beta, args.activ_gamma),
-    }
+    /// Arguments of an [`ActivationForward`](crate::ActivationForward): the [`Activation`] with its parameters, which has
+    /// the mode that the operator was appended with. [`OperatorArgs::set`] takes the activation itself where alpha is 1 and
+    /// beta 0; these scale the operator's result and are none of the activation's parameters.
+    ActivationForwardArgs of ActivationForward with () { ; ; } and activation as [activ_alpha, activ_beta, activ_gamma]
 );
 arguments!(
-    /// Of [`BatchNormForward`](crate::BatchNormForward); everything packed f32. `running_mean` and
-    /// `running_variance` are [`OperandMut::none`] for an operator without running statistics.
-    BatchNormForwardArgs {
-        /// scale (γ).
+    /// Arguments of a [`BatchNormForward`](crate::BatchNormForward): scale and bias, which have to be set, and where its
+    /// statistics go; everything packed f32. An operator with running statistics has both of them, one without has none.
+    ///
+    /// ```
+    /// # use fuseplan::*;
+    /// let (scale, bias) = ([1.0f32; 8], [0.0f32; 8]);
+    /// let (mut mean, mut variance) = ([0.0f32; 8], [1.0f32; 8]);
+    /// let args = BatchNormForwardArgs::new()
+    ///     .scale(&scale)
+    ///     .bias(&bias)
+    ///     .running_mean(&mut mean)
+    ///     .running_variance(&mut variance)
+    ///     .exp_avg_factor(0.01);
+    /// ```
+    BatchNormForwardArgs of BatchNormForward with () {
+        /// Scale (γ).
         scale,
-        /// bias (β).
+        /// Bias (β).
         bias ;
-        /// written: the mean of this batch; may be left out.
+        /// Written: the mean of this batch; may be left out.
         saved_mean,
-        /// written: `1 / sqrt(variance + ε)` of this batch; may be left out.
+        /// Written: `1 / sqrt(variance + ε)` of this batch; may be left out.
         saved_inv_variance,
-        /// updated: `(1 − f) · running + f · batch`.
+        /// Updated: `(1 − f) · running + f · batch`.
         running_mean,
-        /// updated likewise, with the unbiased variance.
+        /// Updated likewise, with the unbiased variance.
         running_variance ;
-        /// the factor f.
-        exp_avg_factor: f64,
-        /// added to the variance.
-        epsilon: f64 }
-    => |args| OpArgsKind::BatchNormForward {
-        scale: args.scale.memory.address.cast(),
-        bias: args.bias.memory.address.cast(),
-        saved_mean: args.saved_mean.memory.address.cast_mut().cast(),
-        saved_inv_variance: args.saved_inv_variance.memory.address.cast_mut().cast(),
-        running_mean: args.running_mean.memory.address.cast_mut().cast(),
-        running_variance: args.running_variance.memory.address.cast_mut().cast(),
-        exp_avg_factor: args.exp_avg_factor,
-        epsilon: args.epsilon,
-    }
+        /// The factor f by which a batch counts among running statistics; 0.1 if not set.
+        exp_avg_factor = 0.1,
+        /// What is added to the variance; 1e-5 if not set.
+        epsilon = EPSILON }
 );
 arguments!(
-    /// Of [`BatchNormBackward`](crate::BatchNormBackward); parameters packed f32.
-    BatchNormBackwardArgs {
-        /// the input of the forward batch-norm, of the plan's descriptor.
+    /// Arguments of a [`BatchNormBackward`](crate::BatchNormBackward), all of which have to be set; parameters packed f32.
+    BatchNormBackwardArgs of BatchNormBackward with () {
+        /// The input of the forward batch-norm, of the plan's descriptor.
         x,
-        /// scale (γ).
+        /// Scale (γ).
         scale,
-        /// bias (β).
+        /// Bias (β).
         bias,
-        /// the mean saved by the forward pass.
+        /// The mean saved by the forward pass.
         saved_mean,
-        /// the inverse standard deviation saved by the forward pass.
+        /// The inverse standard deviation saved by the forward pass.
         saved_inv_variance ;
-        /// written: gradient of scale.
+        /// Written: gradient of scale.
         scale_diff,
-        /// written: gradient of bias.
+        /// Written: gradient of bias.
         bias_diff ; }
-    => |args| OpArgsKind::BatchNormBackward {
-        x: args.x.memory.address,
-        scale: args.scale.memory.address.cast(),
-        bias: args.bias.memory.address.cast(),
-        scale_diff: args.scale_diff.memory.address.cast_mut().cast(),
-        bias_diff: args.bias_diff.memory.address.cast_mut().cast(),
-        saved_mean: args.saved_mean.memory.address.cast(),
-        saved_inv_variance: args.saved_inv_variance.memory.address.cast(),
-    }
 );
 arguments!(
-    /// Of [`ActivationBackward`](crate::ActivationBackward); α, β, γ of the forward activation.
-    ActivationBackwardArgs {
-        /// the output of the forward activation, of the plan's descriptor.
-        y ; ;
-        /// α in the mode's formula.
-        activ_alpha: f64,
-        /// β in the mode's formula.
-        activ_beta: f64,
-        /// γ in the mode's formula.
-        activ_gamma: f64 }
-    => |args| OpArgsKind::ActivationBackward {
-        y: args.y.memory.address,
-        params: ActivationParams::new(args.activ_alpha, args.activ_beta, args.activ_gamma),
-    }
+    /// Arguments of an [`ActivationBackward`](crate::ActivationBackward): the forward activation with its parameters, and its
+    /// output. The activation has the mode that the operator was appended with.
+    ActivationBackwardArgs of ActivationBackward with (y) {
+        /// The output of the forward activation, of the plan's descriptor.
+        y ; ; } and activation as [activ_alpha, activ_beta, activ_gamma]
 );
+
+/// An activation, neither scaled nor blended with the output.
+impl From<Activation> for ActivationForwardArgs<'_> {
+    fn from(activation: Activation) -> Self {
+        ActivationForwardArgs::new(activation)
+    }
+}
 
 /// The arguments of a plan's operators, keyed by operator.
 ///
@@ -430,7 +498,8 @@ arguments!(
 pub struct OperatorArgs<'a> {
     /// One entry for each operator index up to the highest that was set.
     ops: Vec<OpArgs>,
-    slots: Vec<Slot<'a>>,
+    /// `None` where nothing was set.
+    slots: Vec<Option<Slot<'a>>>,
     copies: Copies,
     /// Held by who executes where operands are written.
     turn: Mutex<()>,
@@ -438,13 +507,22 @@ pub struct OperatorArgs<'a> {
 }
 
 /// What is known of an operator's arguments besides the arguments.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Slot<'a> {
     /// The plan whose operator this was set for.
     pub(crate) plan: u64,
-    /// `None` where nothing was set.
-    pub(crate) kind: Option<OpKind>,
-    pub(crate) spans: Vec<Span<'a>>,
+    pub(crate) kind: OpKind,
+    /// The activation's mode, where there is one.
+    pub(crate) mode: Option<ActivationMode>,
+    /// In the order of the operator's list; nothing behind its last is looked at.
+    pub(crate) spans: [Span<'a>; MAX_OPERANDS],
+}
+
+impl<'a> Slot<'a> {
+    /// The operands, in the order of the operator's list.
+    pub(crate) fn spans(&self) -> &[Span<'a>] {
+        &self.spans[..self.kind.operands().len()]
+    }
 }
 
 impl<'a> OperatorArgs<'a> {
@@ -453,16 +531,36 @@ impl<'a> OperatorArgs<'a> {
         Self::default()
     }
 
-    /// Sets the arguments of an operator. Operands are checked when a plan runs with them.
-    pub fn set<O: Operator>(&mut self, operator: OpId<O>, args: O::Args<'a>) -> &mut Self {
-        let (args, spans) = args.lower();
+    /// Sets the arguments of an operator. They are checked when a plan runs with them. An activation that is neither scaled
+    /// nor blended is its arguments.
+    ///
+    /// ```
+    /// # use fuseplan::*;
+    /// # let x = TensorDescriptor::nchw(DataType::Float, [1, 1, 4, 4])?;
+    /// # let mut plan = FusionPlan::new(x)?;
+    /// let relu6 = plan.append(ActivationForward::new(ActivationMode::ClippedRelu))?;
+    /// let gelu = plan.append(ActivationForward::new(ActivationMode::Gelu))?;
+    /// let mut args = OperatorArgs::new();
+    /// args.set(relu6, Activation::ClippedRelu { max: 6.0 });
+    /// args.set(gelu, ActivationForwardArgs::new(Activation::Gelu).alpha(0.5));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn set<O: Operator>(&mut self, operator: OpId<O>, args: impl Into<O::Args<'a>>) -> &mut Self {
+        let Lowered { spans, scalars, mode, alpha, beta, constant } = args.into().lower();
         while self.ops.len() <= operator.index {
-            self.ops.push(OpArgs { alpha: 1.0, beta: 0.0, kind: OpArgsKind::Unset });
-            self.slots.push(Slot::default());
+            self.ops.push(OpArgs::default());
+            self.slots.push(None);
         }
         self.copies.forget(operator.index);
-        self.ops[operator.index] = args;
-        self.slots[operator.index] = Slot { plan: operator.plan, kind: Some(O::KIND), spans };
+        let reads = O::KIND.operands().iter().any(|spec| !spec.access.is_written());
+        self.ops[operator.index] = OpArgs {
+            alpha,
+            beta,
+            pointers: spans.map(|span| span.address.cast_mut()),
+            scalars,
+            prepared: (reads && constant).then(Arc::default),
+        };
+        self.slots[operator.index] = Some(Slot { plan: operator.plan, kind: O::KIND, mode, spans });
         self
     }
 
@@ -470,13 +568,13 @@ impl<'a> OperatorArgs<'a> {
         &self.ops
     }
 
-    pub(crate) fn slots(&self) -> &[Slot<'a>] {
+    pub(crate) fn slots(&self) -> &[Option<Slot<'a>>] {
         &self.slots
     }
 
     /// Every operand.
     pub(crate) fn spans(&self) -> impl Iterator<Item = &Span<'a>> {
-        self.slots.iter().flat_map(|slot| &slot.spans)
+        self.slots.iter().flatten().flat_map(Slot::spans)
     }
 
     /// The turn of an execution, to be kept while it uses memory that these arguments borrow mutably and other
@@ -485,13 +583,6 @@ impl<'a> OperatorArgs<'a> {
     pub(crate) fn turn(&self) -> Option<MutexGuard<'_, ()>> {
         let writes = self.spans().any(|span| span.written && !matches!(span.place, Place::Raw));
         writes.then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// The addresses of an operator's operands, of copies where there are any.
-    pub(crate) fn addresses(&self, index: usize, resident: Option<&Resident>) -> Vec<*mut c_void> {
-        let spans = self.slots[index].spans.iter().enumerate();
-        let copy = |operand| resident.and_then(|resident| resident.address((index, operand)));
-        spans.map(|(operand, span)| copy(operand).unwrap_or(span.address.cast_mut())).collect()
     }
 
     /// The arguments with every slice that is read replaced by its copy in the memory of the handle's

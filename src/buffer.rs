@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use fuseplan_api::{BackendError, Element, MemoryKind, Stream, call, fork};
 use thiserror::Error;
 
-use crate::handle::{Context, Handle};
+use crate::context::Context;
+use crate::handle::Handle;
 
 /// Elements in the memory of a handle's device, for plans to read and write where they lie.
 ///
@@ -24,14 +25,14 @@ use crate::handle::{Context, Handle};
 /// # fn main() -> Result<(), Error> {
 /// let handle = Handle::new()?;
 /// let x = TensorDescriptor::nchw(DataType::Float, [1, 2, 2, 1])?;
-/// let mut plan = FusionPlan::new(FusionDirection::Vertical, x)?;
+/// let mut plan = FusionPlan::new(x)?;
 /// let relu = plan.append(ActivationForward::new(ActivationMode::Relu))?;
 /// let compiled = plan.compile(&handle)?;
 ///
 /// let input = DeviceBuffer::from_slice(&handle, &[1.0f32, -2.0, 3.0, -4.0])?;
 /// let mut output = DeviceBuffer::<f32>::zeroed(&handle, 4)?;
 /// let mut args = OperatorArgs::new();
-/// args.set(relu, ActivationForwardArgs::new(0.0, 0.0, 0.0));
+/// args.set(relu, Activation::Relu);
 /// // Returns at once on a GPU; reading the result waits.
 /// compiled.execute(&handle, Tensor::new(&x, &input), TensorMut::new(&x, &mut output), &args)?;
 /// assert_eq!(output.to_vec()?, [1.0, 0.0, 3.0, 0.0]);
@@ -221,7 +222,7 @@ impl Use {
 // SAFETY: the address is only dereferenced by the device's driver, which takes it from any thread, or by
 // whoever has an exclusive or shared borrow of the block, as Rust's rules for memory have it.
 unsafe impl Send for Block {}
-// SAFETY: as above.
+// SAFETY: a shared block gives a copy of the address; its other fields are shareable themselves.
 unsafe impl Sync for Block {}
 
 impl Block {

@@ -1,22 +1,23 @@
-//! The environment variables that this crate reads. `docs/environment.md` lists them all.
+//! What environment variables mean to this crate.
 
 use std::path::PathBuf;
 
 use etcetera::BaseStrategy;
+use fuseplan_api::Variable;
 
-use crate::select::FindMode;
+use crate::options::FindMode;
 
 /// `FUSEPLAN_BACKEND`: the backend of [`Handle::new`](crate::Handle::new), if set and not empty.
 pub(crate) fn backend() -> Option<String> {
-    std::env::var("FUSEPLAN_BACKEND").ok().filter(|name| !name.is_empty())
+    Variable::BACKEND.text().filter(|name| !name.is_empty())
 }
 
 /// The find mode of `MIOPEN_FIND_MODE_FUSION`, else of `MIOPEN_FIND_MODE`, by MIOpen's names and numbers;
 /// `None` if neither says one. MIOpen's modes other than FAST time solvers; they differ in what they do
 /// without a stored result, which is always used here.
 pub(crate) fn find_mode() -> Option<FindMode> {
-    let mode = |name| std::env::var(name).ok().and_then(|value| mode_of(&value));
-    mode("MIOPEN_FIND_MODE_FUSION").or_else(|| mode("MIOPEN_FIND_MODE"))
+    let mode = |variable: Variable| variable.text().and_then(|value| mode_of(&value));
+    mode(Variable::FIND_MODE_FUSION).or_else(|| mode(Variable::FIND_MODE))
 }
 
 fn mode_of(value: &str) -> Option<FindMode> {
@@ -31,35 +32,47 @@ fn mode_of(value: &str) -> Option<FindMode> {
 /// The directory of the on-disk cache: `MIOPEN_CUSTOM_CACHE_DIR`, else `fuseplan` in the user's directory
 /// for caches; `None` where `MIOPEN_DISABLE_CACHE` says so or the user has no home.
 pub(crate) fn cache_directory() -> Option<PathBuf> {
-    if is_set("MIOPEN_DISABLE_CACHE") {
+    if is_set(Variable::DISABLE_CACHE) {
         return None;
     }
-    custom_cache_directory()
+    Variable::CACHE_DIRECTORY
+        .path()
         .or_else(|| Some(etcetera::choose_base_strategy().ok()?.cache_dir().join("fuseplan")))
 }
 
 /// `FUSEPLAN_TRUST_CACHE_DIR`: whether `MIOPEN_CUSTOM_CACHE_DIR` is shared with others on purpose.
 pub(crate) fn cache_directory_is_shared() -> bool {
-    is_set("FUSEPLAN_TRUST_CACHE_DIR") && custom_cache_directory().is_some()
-}
-
-fn custom_cache_directory() -> Option<PathBuf> {
-    std::env::var_os("MIOPEN_CUSTOM_CACHE_DIR").filter(|path| !path.is_empty()).map(PathBuf::from)
+    is_set(Variable::TRUST_CACHE_DIRECTORY) && Variable::CACHE_DIRECTORY.path().is_some()
 }
 
 /// `MIOPEN_LOG_LEVEL`, where it is a number.
 pub(crate) fn log_level() -> Option<u32> {
-    std::env::var("MIOPEN_LOG_LEVEL").ok()?.trim().parse().ok()
+    Variable::LOG_LEVEL.text()?.trim().parse().ok()
 }
 
 /// `MIOPEN_ENABLE_LOGGING`: whether calls of the C library are logged.
 pub(crate) fn logs_calls() -> bool {
-    is_set("MIOPEN_ENABLE_LOGGING")
+    is_set(Variable::ENABLE_LOGGING)
+}
+
+/// `MIOPEN_ENABLE_LOGGING_CMD`: whether the command that reproduces each plan is logged.
+pub(crate) fn logs_commands() -> bool {
+    is_set(Variable::ENABLE_LOGGING_CMD)
+}
+
+/// `FUSEPLAN_LOG_JSON`: whether lines of the log are JSON.
+pub(crate) fn logs_json() -> bool {
+    is_set(Variable::LOG_JSON)
+}
+
+/// `FUSEPLAN_RANGES`: whether compiles and executions are ranges in a profiler's timeline.
+pub(crate) fn wants_ranges() -> bool {
+    is_set(Variable::RANGES)
 }
 
 /// Whether a variable has one of the values that MIOpen takes for yes.
-fn is_set(name: &str) -> bool {
-    std::env::var(name).is_ok_and(|value| is_yes(&value))
+fn is_set(variable: Variable) -> bool {
+    variable.text().is_some_and(|value| is_yes(&value))
 }
 
 fn is_yes(value: &str) -> bool {
@@ -68,7 +81,7 @@ fn is_yes(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::select::FindMode;
+    use crate::options::FindMode;
 
     #[test]
     fn find_modes_have_miopens_names_and_numbers() {

@@ -1,43 +1,11 @@
-//! Every error of this crate under one roof, for `?`.
+//! What each step can be refused with, or fail by. [`Error`](crate::Error) is any of them.
 
-use fuseplan_api::{BackendError, DescriptorError, RunError};
-use thiserror::Error;
+pub(crate) mod any;
 
-use crate::buffer::BufferError;
-use crate::cache::BinaryError;
-use crate::execute::ExecuteError;
-use crate::plan::{AppendError, PlanError};
-use crate::select::CompileError;
+pub use fuseplan_api::{BackendError, BuildError, DescriptorError, RunError};
 
-/// Any error of this crate.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// A descriptor cannot be constructed.
-    #[error(transparent)]
-    Descriptor(#[from] DescriptorError),
-    /// A plan cannot be made.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// An operator was rejected.
-    #[error(transparent)]
-    Append(#[from] AppendError),
-    /// A plan cannot be compiled.
-    #[error(transparent)]
-    Compile(#[from] CompileError),
-    /// Bytes are not a compiled plan.
-    #[error(transparent)]
-    Binary(#[from] BinaryError),
-    /// An execution was refused or failed.
-    #[error(transparent)]
-    Execute(#[from] ExecuteError),
-    /// A copy between a buffer and a slice failed.
-    #[error(transparent)]
-    Buffer(#[from] BufferError),
-    /// A backend or device cannot do what was asked.
-    #[error(transparent)]
-    Backend(#[from] BackendError),
-    /// A measurement failed.
-    #[error(transparent)]
-    Run(#[from] RunError),
-}
+pub use crate::buffer::BufferError;
+pub use crate::build::CompileError;
+pub use crate::cache::BinaryError;
+pub use crate::execute::ExecuteError;
+pub use crate::plan::{AppendError, PlanError, PlanTextError, Reason};

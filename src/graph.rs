@@ -1,6 +1,8 @@
-//! Executions as graphs.
+//! Executions as graphs of the device's driver: captured by [`Handle::capture_graph`], replayed, or made nodes of the
+//! caller's graph.
 
-use fuseplan_api::{BackendError, Graph, Stream, call};
+use fuseplan_api::{BackendError, Stream, call};
+pub use fuseplan_api::{Graph, GraphExec, RawGraph, RawGraphExec, RawNode};
 
 use crate::handle::Handle;
 

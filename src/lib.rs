@@ -12,8 +12,8 @@
 //! let x = TensorDescriptor::nchw(DataType::Float, [1, 2, 3, 3])?;
 //! let w = TensorDescriptor::nchw(DataType::Float, [1, 2, 3, 3])?;
 //!
-//! let mut plan = FusionPlan::for_device(FusionDirection::Vertical, x, &handle)?;
-//! let conv = plan.append(ConvForward::new(ConvolutionDescriptor::new_2d([0, 0], [1, 1], [1, 1])?, w))?;
+//! let mut plan = FusionPlan::for_device(&handle, x)?;
+//! let conv = plan.append(ConvForward::new(ConvolutionDescriptor::d2(), w))?;
 //! let bias = plan.append(BiasForward::new())?;
 //! let relu = plan.append(ActivationForward::new(ActivationMode::Relu))?;
 //! let compiled = plan.compile(&handle)?;
@@ -22,7 +22,7 @@
 //! let mut args = OperatorArgs::new();
 //! args.set(conv, ConvForwardArgs::new(&weights))
 //!     .set(bias, BiasForwardArgs::new(&shift))
-//!     .set(relu, ActivationForwardArgs::new(0.0, 0.0, 0.0));
+//!     .set(relu, Activation::Relu);
 //! let mut output = [0.0f32; 1];
 //! compiled.execute(&handle, Tensor::new(&x, &input), TensorMut::new(plan.output(), &mut output), &args)?;
 //! assert_eq!(output, [5.0]);
@@ -30,6 +30,12 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Modules
+//! The names at the root are those that programs describe, compile and execute plans with. Modules have the rest: [`error`],
+//! [`device`] (what there is to run on), [`memory`] (what operands are), [`choice`] and [`problem`] (which solver was
+//! chosen for what, and why), [`support`] (the table of what is supported), [`graph`] (executions to be replayed),
+//! [`raw`] (bare pointers), [`traits`], [`log`].
 //!
 //! # Numerics
 //! 16-bit data is accumulated in f32 and rounded once, to nearest even. On one machine results are bitwise
@@ -51,58 +57,95 @@
 
 #[allow(unsafe_code, reason = "raw operands: the constructors state what is promised")]
 mod args;
+mod backends;
 #[allow(unsafe_code, reason = "memory of devices")]
 mod buffer;
+mod build;
 mod cache;
+pub mod chains;
+pub mod choice;
+mod context;
 #[cfg(feature = "cuda")]
 #[allow(unsafe_code, reason = "adopting a caller's context")]
 pub mod cuda;
-#[cfg(test)]
-#[allow(unsafe_code, reason = "passing a kernel's arguments on")]
-mod double;
 mod env;
-mod error;
+pub mod error;
 mod execute;
 #[allow(unsafe_code, reason = "timing kernels on memory of its own")]
 mod find;
-mod graph;
+pub mod graph;
 #[allow(unsafe_code, reason = "adopting a caller's stream")]
 mod handle;
 pub mod log;
+mod observe;
 mod operator;
+mod options;
 mod plan;
-mod select;
-mod support;
+#[allow(unsafe_code, reason = "functions of profilers, loaded at run time")]
+mod ranges;
+#[allow(unsafe_code, reason = "the promise of who hands in bare pointers")]
+pub mod raw;
+mod stored;
+pub mod support;
+mod target;
 mod tensor;
 
 pub use args::{
-    ActivationBackwardArgs, ActivationForwardArgs, Arguments, BatchNormBackwardArgs, BatchNormForwardArgs,
-    BatchNormInferenceArgs, BiasForwardArgs, ConvForwardArgs, Operand, OperandMut, OperatorArgs,
+    ActivationBackwardArgs, ActivationForwardArgs, BatchNormBackwardArgs, BatchNormForwardArgs,
+    BatchNormInferenceArgs, BiasForwardArgs, ConvForwardArgs, OperatorArgs, PReluForwardArgs,
 };
-pub use buffer::{BufferError, DeviceBuffer};
-pub use cache::BinaryError;
-pub use error::Error;
-pub use execute::ExecuteError;
+pub use buffer::DeviceBuffer;
+pub use error::any::Error;
 pub use fuseplan_api::{
-    ActivationMode, ActivationParams, Algorithm, BackendError, BatchNormMode, BuildError, Ceilings,
-    ConvolutionDescriptor, ConvolutionMode, DataType, DescriptorError, DeviceInfo, Discovery, Element,
-    ExecutableInfo, Graph, GraphExec, MAX_RANK, MathMode, MemoryKind, Op, OpKind, Problem, RawGraph,
-    RawGraphExec, RawNode, RawStream, Refusal, Resources, RunError, TensorDescriptor, TensorLayout,
+    Activation, ActivationMode, BatchNormMode, ConvolutionDescriptor, ConvolutionMode, DataType, MathMode,
+    TensorDescriptor, TensorLayout,
 };
-pub use handle::{Handle, Target, backends, discover};
+pub use handle::Handle;
 pub use operator::{
     ActivationBackward, ActivationForward, BatchNormBackward, BatchNormForward, BatchNormInference,
-    BiasForward, ConvForward, OpId, Operator,
+    BiasForward, ConvForward, OpId, PReluForward,
 };
-pub use plan::{AppendError, CompiledBinary, CompiledPlan, FusionDirection, FusionPlan, PlanError, Reason};
-pub use select::{Chosen, CompileError, CompileOptions, FindMode};
-pub use support::{
-    Comparison, ComparisonRow, SupportRow, SupportTable, beside_miopen, supported, supported_on,
-};
+pub use options::{CompileOptions, FindMode};
+pub use plan::{CompiledBinary, CompiledPlan, FusionPlan, PlanText};
 pub use tensor::{Tensor, TensorMut};
 
+/// Backends and devices: which there are, what is known of them, and architectures to compile for without a device.
+pub mod device {
+    pub use fuseplan_api::{DeviceInfo, Discovery, MemoryKind, Peaks};
+    pub use fuseplan_cpu::ParallelFor;
+
+    pub use crate::backends::{backends, discover};
+    pub use crate::target::Target;
+}
+
+/// Memory that plans read and write, whatever it is: buffers on devices, slices, raw pointers.
+pub mod memory {
+    pub use crate::args::{Operand, OperandMut};
+}
+
+/// A plan as solvers see it, in canonical form.
+pub mod problem {
+    pub use fuseplan_api::{Op, OpKind, Problem};
+}
+
+/// What operators, their arguments and elements of tensors have in common, for code that is generic over them.
+pub mod traits {
+    pub use fuseplan_api::Element;
+
+    pub use crate::args::Arguments;
+    pub use crate::operator::Operator;
+}
+
 #[doc(hidden)]
-pub use fuseplan_api::{call, fork};
+pub use fuseplan_api::{call, fnv1a, fork};
+
+/// A fake device with memory of its own, and a handle of it.
+#[cfg(test)]
+fn fake_device() -> (fuseplan_fakes::FakeDevice, Handle) {
+    let fake = fuseplan_fakes::FakeDevice::new();
+    let handle = Handle::of(fuseplan_fakes::FakeDevice::backend(), fake.device()).unwrap();
+    (fake, handle)
+}
 
 /// The README's examples are run as tests.
 #[cfg(doctest)]

@@ -4,7 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use fuseplan_api::{
-    ActivationMode, BatchNormMode, ConvolutionDescriptor, ConvolutionMode, Op, OpKind, TensorDescriptor,
+    ActivationMode, BatchNormMode, ConvolutionDescriptor, ConvolutionMode, DataType, Op, OpKind,
+    TensorDescriptor, operands,
 };
 
 use crate::args;
@@ -15,8 +16,8 @@ pub(crate) mod sealed {
 
     /// What a plan asks of an operator.
     pub trait Lower {
-        /// The operator for a running tensor, or why it does not fit it.
-        fn lower(self, running: &TensorDescriptor) -> Result<Op, Reason>;
+        /// The operator for a running tensor, with what it makes of that, or why it does not fit it.
+        fn lower(self, running: &TensorDescriptor) -> Result<(Op, TensorDescriptor), Reason>;
     }
 }
 
@@ -24,6 +25,9 @@ pub(crate) mod sealed {
 pub trait Operator: sealed::Lower {
     /// The arguments that an operator of this type needs at run time.
     type Args<'a>: args::Arguments<'a>;
+
+    /// The operands and scalars of such an operator as bare pointers and numbers.
+    type Operands: operands::Operands;
 
     /// The operator's kind.
     const KIND: OpKind;
@@ -36,7 +40,7 @@ pub trait Operator: sealed::Lower {
 /// ```
 /// # use fuseplan::*;
 /// # let x = TensorDescriptor::nchw(DataType::Float, [1, 1, 4, 4])?;
-/// # let mut plan = FusionPlan::new(FusionDirection::Vertical, x)?;
+/// # let mut plan = FusionPlan::new(x)?;
 /// let bias: OpId<BiasForward> = plan.append(BiasForward::new())?;
 /// OperatorArgs::new().set(bias, BiasForwardArgs::new(&[1.0f32]));
 /// # Ok::<(), Error>(())
@@ -45,7 +49,7 @@ pub trait Operator: sealed::Lower {
 /// ```compile_fail
 /// # use fuseplan::*;
 /// # let x = TensorDescriptor::nchw(DataType::Float, [1, 1, 4, 4])?;
-/// # let mut plan = FusionPlan::new(FusionDirection::Vertical, x)?;
+/// # let mut plan = FusionPlan::new(x)?;
 /// let bias: OpId<BiasForward> = plan.append(BiasForward::new())?;
 /// OperatorArgs::new().set(bias, ConvForwardArgs::new(&[1.0f32]));
 /// # Ok::<(), Error>(())
@@ -93,6 +97,7 @@ macro_rules! operator {
     ($name:ident, $args:ident) => {
         impl Operator for $name {
             type Args<'a> = args::$args<'a>;
+            type Operands = operands::$name;
             const KIND: OpKind = OpKind::$name;
         }
     };
@@ -132,7 +137,7 @@ impl ConvForward {
         lens[0] = filters.next_multiple_of(groups);
         lens[1] = channels / groups;
         for d in 0..dims {
-            let padded = running.spatial()[d] + 2 * self.conv.pads()[d];
+            let padded = running.spatial()[d] + self.conv.pads_before()[d] + self.conv.pads_after()[d];
             lens[2 + d] = lens[2 + d].min((padded - 1) / self.conv.dilations()[d] + 1);
         }
         format!("weights with lengths {lens:?}")
@@ -140,15 +145,16 @@ impl ConvForward {
 }
 
 impl sealed::Lower for ConvForward {
-    fn lower(self, running: &TensorDescriptor) -> Result<Op, Reason> {
+    fn lower(self, running: &TensorDescriptor) -> Result<(Op, TensorDescriptor), Reason> {
         same_type("weights", &self.weights, running)?;
         if self.conv.mode() == ConvolutionMode::Transpose {
             return Err(Reason::Transpose);
         }
-        self.conv
+        let output = self
+            .conv
             .forward_output(running, &self.weights)
             .map_err(|error| Reason::shape(error, self.nearest(running)))?;
-        Ok(Op::ConvForward { conv: self.conv, weights: self.weights })
+        Ok((Op::ConvForward { conv: self.conv, weights: self.weights }, output))
     }
 }
 
@@ -175,7 +181,8 @@ impl BiasForward {
         BiasForward(Bias::Residual)
     }
 
-    /// A bias with a descriptor: `[1, K, (1,) 1, 1]`, or the running shape with any strides for a residual.
+    /// A bias with a descriptor: `[1, K, (1,) 1, 1]`, of the running tensor's data type or f32, or the running shape with any
+    /// strides for a residual, of the running tensor's data type.
     pub fn with_descriptor(bias: TensorDescriptor) -> Self {
         BiasForward(Bias::Described(bias))
     }
@@ -184,27 +191,66 @@ impl BiasForward {
 operator!(BiasForward, BiasForwardArgs);
 
 impl sealed::Lower for BiasForward {
-    fn lower(self, running: &TensorDescriptor) -> Result<Op, Reason> {
-        let mut per_channel = [1; fuseplan_api::MAX_RANK];
-        per_channel[1] = running.lens()[1];
-        let per_channel = &per_channel[..running.rank()];
+    fn lower(self, running: &TensorDescriptor) -> Result<(Op, TensorDescriptor), Reason> {
+        let per_channel = per_channel(running)?;
         let bias = match self.0 {
-            Bias::PerChannel => TensorDescriptor::packed(running.data_type(), per_channel)
-                .map_err(|error| Reason::shape(error, "fewer channels"))?,
+            Bias::PerChannel => per_channel,
             Bias::Residual => *running,
             Bias::Described(bias) => {
-                same_type("bias", &bias, running)?;
-                if bias.lens() != per_channel && bias.lens() != running.lens() {
+                if bias.lens() == per_channel.lens() {
+                    parameter_type("bias", &bias, running)?;
+                } else if bias.lens() == running.lens() {
+                    same_type("residual", &bias, running)?;
+                } else {
                     return Err(Reason::BiasShape { bias: bias.into(), running: (*running).into() });
                 }
                 bias
             }
         };
-        Ok(Op::BiasForward { bias })
+        Ok((Op::BiasForward { bias }, *running))
     }
 }
 
-/// Batch-norm with given statistics: `scale · (x − mean) / sqrt(variance + ε) + bias`. Parameters are f32.
+/// PReLU: `x > 0 ? x : slope · x`, with one slope a channel or one for all; NaN where x is.
+#[derive(Debug, Clone, Copy)]
+pub struct PReluForward(Option<TensorDescriptor>);
+
+impl PReluForward {
+    /// One slope for each channel of the running tensor, of its data type.
+    #[allow(clippy::new_without_default, reason = "a default slope would say nothing")]
+    pub fn new() -> Self {
+        PReluForward(None)
+    }
+
+    /// Slopes with a descriptor, of the running tensor's data type or f32: `[1, K, (1,) 1, 1]`, or `[1, 1, (1,) 1, 1]` for
+    /// one slope.
+    pub fn with_descriptor(slope: TensorDescriptor) -> Self {
+        PReluForward(Some(slope))
+    }
+}
+
+operator!(PReluForward, PReluForwardArgs);
+
+impl sealed::Lower for PReluForward {
+    fn lower(self, running: &TensorDescriptor) -> Result<(Op, TensorDescriptor), Reason> {
+        let per_channel = per_channel(running)?;
+        let slope = self.0.unwrap_or(per_channel);
+        let is_one = slope.rank() == running.rank() && slope.element_count() == 1;
+        if slope.lens() != per_channel.lens() && !is_one {
+            let mut one = per_channel.lens().to_vec();
+            one[1] = 1;
+            let (found, each) = (slope.lens(), per_channel.lens());
+            return Err(Reason::Shape {
+                text: format!("the slope has lengths {found:?}, the plan's tensor has {:?}", running.lens()),
+                fits: format!("lengths {each:?}, or {one:?} for one slope"),
+            });
+        }
+        parameter_type("slope", &slope, running)?;
+        Ok((Op::PReluForward { slope }, *running))
+    }
+}
+
+/// Batch-norm with given statistics: `scale · (x − mean) / sqrt(variance + ε) + bias`.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchNormInference {
     mode: BatchNormMode,
@@ -212,12 +258,13 @@ pub struct BatchNormInference {
 }
 
 impl BatchNormInference {
-    /// Parameters of the shape that the mode derives from the running tensor.
+    /// f32 parameters of the shape that the mode derives from the running tensor.
     pub fn new(mode: BatchNormMode) -> Self {
         BatchNormInference { mode, params: None }
     }
 
-    /// The same, with the parameters' descriptor, which must be the derived one.
+    /// A batch-norm whose parameters have this descriptor, which must be the one that the mode derives, or that with the
+    /// running tensor's data type.
     pub fn with_descriptor(mode: BatchNormMode, params: TensorDescriptor) -> Self {
         BatchNormInference { mode, params: Some(params) }
     }
@@ -226,28 +273,32 @@ impl BatchNormInference {
 operator!(BatchNormInference, BatchNormInferenceArgs);
 
 impl sealed::Lower for BatchNormInference {
-    fn lower(self, running: &TensorDescriptor) -> Result<Op, Reason> {
-        let derived = self.mode.derive(running).map_err(|error| Reason::shape(error, "a smaller tensor"))?;
-        if let Some(params) = self.params.filter(|&params| params != derived) {
+    fn lower(self, running: &TensorDescriptor) -> Result<(Op, TensorDescriptor), Reason> {
+        let too_large = |error| Reason::shape(error, "a smaller tensor");
+        let derived = self.mode.derive(running).map_err(too_large)?;
+        let params = self.params.unwrap_or(derived);
+        parameter_type("parameters", &params, running)?;
+        let data_type = params.data_type();
+        if params != derived.with_data_type(data_type).map_err(too_large)? {
             return Err(Reason::BatchNormShape {
                 mode: self.mode,
                 params: params.into(),
                 derived: derived.into(),
             });
         }
-        Ok(Op::BatchNormInference { mode: self.mode })
+        Ok((Op::BatchNormInference { mode: self.mode, params: data_type }, *running))
     }
 }
 
 macro_rules! plain_operator {
-    ($(#[$doc:meta])* $name:ident, $args:ident, { $($(#[$fdoc:meta])* $field:ident: $ty:ty),* }) => {
+    ($(#[$doc:meta])* $name:ident, $args:ident, $(#[$new:meta])* { $($field:ident: $ty:ty),* }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
         pub struct $name { $($field: $ty),* }
 
         impl $name {
-            /// The operator.
-            pub fn new($($(#[$fdoc])* $field: $ty),*) -> Self {
+            $(#[$new])*
+            pub fn new($($field: $ty),*) -> Self {
                 $name { $($field),* }
             }
         }
@@ -255,31 +306,39 @@ macro_rules! plain_operator {
         operator!($name, $args);
 
         impl sealed::Lower for $name {
-            fn lower(self, _running: &TensorDescriptor) -> Result<Op, Reason> {
-                Ok(Op::$name { $($field: self.$field),* })
+            fn lower(self, running: &TensorDescriptor) -> Result<(Op, TensorDescriptor), Reason> {
+                Ok((Op::$name { $($field: self.$field),* }, *running))
             }
         }
     };
 }
 
 plain_operator!(
-    /// An activation; see [`ActivationMode`] for the formulas.
-    ActivationForward, ActivationForwardArgs, { mode: ActivationMode }
+    /// An activation, whose parameters are given at run time; [`Activation`](crate::Activation) has the formulas.
+    ActivationForward, ActivationForwardArgs,
+    /// An activation of this mode.
+    { mode: ActivationMode }
 );
 plain_operator!(
     /// Training: batch-norm with the statistics of this batch, which it saves; only the first operator of a
-    /// plan. `running` says whether running statistics are updated.
-    BatchNormForward, BatchNormForwardArgs, { mode: BatchNormMode, running: bool }
+    /// plan.
+    BatchNormForward, BatchNormForwardArgs,
+    /// A batch-norm for training; `running` says whether it updates running statistics.
+    { mode: BatchNormMode, running: bool }
 );
 plain_operator!(
     /// Training: the gradient of [`BatchNormForward`]; only the first operator of a plan, whose input is
     /// then dy and whose output is dx.
-    BatchNormBackward, BatchNormBackwardArgs, { mode: BatchNormMode }
+    BatchNormBackward, BatchNormBackwardArgs,
+    /// The gradient of a batch-norm of this mode.
+    { mode: BatchNormMode }
 );
 plain_operator!(
     /// Training: the gradient of the activation that followed the batch-norm; only directly behind
     /// [`BatchNormBackward`], before which it is applied.
-    ActivationBackward, ActivationBackwardArgs, { mode: ActivationMode }
+    ActivationBackward, ActivationBackwardArgs,
+    /// The gradient of an activation of this mode.
+    { mode: ActivationMode }
 );
 
 fn same_type(
@@ -291,4 +350,24 @@ fn same_type(
         return Ok(());
     }
     Err(Reason::DataType { operand, found: found.data_type(), expected: running.data_type() })
+}
+
+/// One value for each channel of the running tensor, of its type.
+fn per_channel(running: &TensorDescriptor) -> Result<TensorDescriptor, Reason> {
+    let mut lens = [1; fuseplan_api::MAX_RANK];
+    lens[1] = running.lens()[1];
+    TensorDescriptor::packed(running.data_type(), &lens[..running.rank()])
+        .map_err(|error| Reason::shape(error, "fewer channels"))
+}
+
+/// Parameters are of the running tensor's type, or f32.
+fn parameter_type(
+    operand: &'static str,
+    found: &TensorDescriptor,
+    running: &TensorDescriptor,
+) -> Result<(), Reason> {
+    if [running.data_type(), DataType::Float].contains(&found.data_type()) {
+        return Ok(());
+    }
+    Err(Reason::ParameterType { operand, found: found.data_type(), running: running.data_type() })
 }

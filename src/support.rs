@@ -1,8 +1,6 @@
 //! The table of what is supported. It is made by asking the rules: each cell is there because a plan with
 //! that property was put to the solver and taken, and the constraints are the solver's own.
 
-mod miopen;
-
 use std::fmt;
 
 use fuseplan_api::{
@@ -11,83 +9,94 @@ use fuseplan_api::{
 };
 
 use crate::Error;
-use crate::handle::{self, Target};
+use crate::backends;
 use crate::operator::{
     ActivationBackward, ActivationForward, BatchNormBackward, BatchNormForward, BatchNormInference,
-    BiasForward, ConvForward,
+    BiasForward, ConvForward, PReluForward,
 };
-use crate::plan::{FusionDirection, FusionPlan};
+use crate::plan::FusionPlan;
+use crate::target::Target;
 
-pub use miopen::{Comparison, ComparisonRow, beside_miopen};
+/// A plan that stands for others of its kind: 32 channels, small images, ReLU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// The sequence of operators; see [`Table::LEGEND`].
+    pub operators: &'static str,
+    /// The kind of convolution, in plans that have one.
+    pub convolution: Option<&'static str>,
+    /// The data type of every tensor.
+    pub data_type: DataType,
+    /// The layout of the input and of filters.
+    pub layout: String,
+}
 
 /// What one solver takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SupportRow {
+pub struct Row {
     /// The backend's name.
     pub backend: &'static str,
-    /// The solver's id. Solvers are listed in the order in which they are tried.
+    /// The solver's id. Solvers are listed in the backend's order of preference.
     pub solver: &'static str,
-    /// Its algorithm.
+    /// The solver's algorithm.
     pub algorithm: Algorithm,
-    /// Sequences of operators of which some plan is taken; see [`SupportTable::LEGEND`].
+    /// Sequences of operators of which some plan is taken; see [`Table::LEGEND`].
     pub operators: Vec<&'static str>,
     /// Data types of which some plan is taken.
     pub data_types: Vec<DataType>,
+    /// Data types of which plans are taken only where they allow TF32 products.
+    pub tf32: Vec<DataType>,
     /// Layouts of which some plan is taken; `strided` stands for any other positive strides.
     pub layouts: Vec<String>,
     /// Kinds of convolution of which some plan is taken.
     pub convolutions: Vec<&'static str>,
     /// Every constraint that the solver puts on plans: property and what is accepted.
     pub constraints: Vec<(&'static str, &'static str)>,
+    /// The samples that are taken.
+    pub samples: Vec<Sample>,
 }
 
 /// What a backend's solvers take on a device or architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SupportTable {
+pub struct Table {
     /// The device or architecture.
     pub target: String,
-    /// One row for each solver, in the order in which they are tried.
-    pub rows: Vec<SupportRow>,
+    /// One row for each solver, in the backend's order of preference.
+    pub rows: Vec<Row>,
+    /// The samples that were put to every solver.
+    pub samples: Vec<Sample>,
 }
 
-/// The supported table of a backend's first device on this machine.
-///
-/// # Errors
-/// Unknown backends, and backends without a device here; for those name an architecture with
-/// [`supported_on`].
-pub fn supported(backend: &str) -> Result<SupportTable, Error> {
-    let discovery = handle::discover(backend)?;
-    let device = discovery.devices.first().ok_or_else(|| BackendError::Unavailable {
-        backend: "fuseplan",
-        reason: format!("{backend} has no device on this machine: {}", discovery.notes.join("; ")),
-    })?;
-    supported_on(&Target::new(backend, &device.arch)?)
-}
+impl Table {
+    /// The table of a backend's first device on this machine.
+    ///
+    /// # Errors
+    /// Unknown backends, and backends without a device here; for those name an architecture with [`Table::of_target`].
+    pub fn of_backend(backend: &str) -> Result<Self, Error> {
+        let discovery = backends::discover(backend)?;
+        let device = discovery.devices.first().ok_or_else(|| BackendError::Unavailable {
+            backend: "fuseplan",
+            reason: format!("{backend} has no device on this machine: {}", discovery.notes.join("; ")),
+        })?;
+        Self::of_target(&Target::new(backend, &device.arch)?)
+    }
 
-/// The supported table of an architecture.
-///
-/// # Errors
-/// None of the samples could be described; does not happen.
-pub fn supported_on(target: &Target) -> Result<SupportTable, Error> {
-    let samples = samples()?;
-    let row = |solver: &&'static dyn Solver| call(|| row(*solver, target, &samples));
-    let rows = target.backend.solvers().iter().map(row).collect();
-    Ok(SupportTable { target: target.to_string(), rows })
-}
-
-/// A plan that stands for others of its kind.
-struct Sample {
-    operators: &'static str,
-    convolution: Option<&'static str>,
-    data_type: DataType,
-    layout: String,
-    problem: Problem,
+    /// The table of an architecture.
+    ///
+    /// # Errors
+    /// None of the samples could be described; does not happen.
+    pub fn of_target(target: &Target) -> Result<Self, Error> {
+        let samples = samples()?;
+        let row = |solver: &&'static dyn Solver| call(|| row(*solver, target, &samples));
+        let rows = target.backend.solvers().iter().map(row).collect();
+        let samples = samples.into_iter().map(|(sample, _)| sample).collect();
+        Ok(Table { target: target.to_string(), rows, samples })
+    }
 }
 
 /// Sequences of operators in the letters of the legend; those with `C` for every kind of convolution.
-const SEQUENCES: [&str; 20] = [
-    "C", "CB", "CA", "CBA", "CN", "CBN", "CNA", "CBNA", "CRA", "CBRA", "CRBA", "CAN", "N", "NA", "BA", "RA",
-    "F", "FA", "G", "GH",
+const SEQUENCES: [&str; 22] = [
+    "C", "CB", "CA", "CBA", "CN", "CBN", "CNA", "CBNA", "CRA", "CBRA", "CRBA", "CAN", "CBP", "N", "NA", "BA",
+    "P", "RA", "F", "FA", "G", "GH",
 ];
 
 /// Kinds of convolution: name, filter extent, padding, stride, dilation, groups of 32 channels, dimensions.
@@ -104,7 +113,7 @@ const CONVOLUTIONS: [(&str, [usize; 5], usize); 8] = [
 
 const CHANNELS: usize = 32;
 
-fn samples() -> Result<Vec<Sample>, Error> {
+fn samples() -> Result<Vec<(Sample, Problem)>, Error> {
     let mut samples = Vec::new();
     for data_type in DataType::ALL {
         for (layout, input, dims) in inputs(data_type)? {
@@ -113,13 +122,8 @@ fn samples() -> Result<Vec<Sample>, Error> {
                     |convolution: Option<(&'static str, [usize; 5], usize)>| -> Result<(), Error> {
                         let problem = plan(operators, input, convolution)?.problem();
                         let convolution = convolution.map(|(name, ..)| name);
-                        samples.push(Sample {
-                            operators,
-                            convolution,
-                            data_type,
-                            layout: layout.clone(),
-                            problem,
-                        });
+                        let layout = layout.clone();
+                        samples.push((Sample { operators, convolution, data_type, layout }, problem));
                         Ok(())
                     };
                 if !operators.starts_with('C') {
@@ -153,14 +157,15 @@ fn plan(
     input: TensorDescriptor,
     convolution: Option<(&'static str, [usize; 5], usize)>,
 ) -> Result<FusionPlan, Error> {
-    let mut plan = FusionPlan::new(FusionDirection::Vertical, input)?;
+    let mut plan = FusionPlan::new(input)?;
     for letter in operators.chars() {
         match letter {
             'C' => {
                 let (_, [extent, pad, stride, dilation, groups], dims) =
                     convolution.unwrap_or(CONVOLUTIONS[0]);
                 let of = |value| vec![value; dims];
-                let conv = ConvolutionDescriptor::new(&of(pad), &of(stride), &of(dilation))?;
+                let conv = ConvolutionDescriptor::of_dims(dims)?.with_pads(of(pad))?;
+                let conv = conv.with_strides(of(stride))?.with_dilations(of(dilation))?;
                 let lens = [&[CHANNELS, CHANNELS / groups][..], &of(extent)[..]].concat();
                 // Filters are laid out as tensors are; where these are strided, they are packed.
                 let weights = match input.layout() {
@@ -170,6 +175,7 @@ fn plan(
                 plan.append(ConvForward::new(conv.with_groups(groups)?, weights)).map(drop)
             }
             'B' => plan.append(BiasForward::new()).map(drop),
+            'P' => plan.append(PReluForward::new()).map(drop),
             'R' => plan.append(BiasForward::residual()).map(drop),
             'N' => plan.append(BatchNormInference::new(BatchNormMode::Spatial)).map(drop),
             'A' => plan.append(ActivationForward::new(ActivationMode::Relu)).map(drop),
@@ -181,24 +187,33 @@ fn plan(
     Ok(plan)
 }
 
-fn row(solver: &dyn Solver, target: &Target, samples: &[Sample]) -> SupportRow {
-    let mut row = SupportRow {
+fn row(solver: &dyn Solver, target: &Target, samples: &[(Sample, Problem)]) -> Row {
+    let mut row = Row {
         backend: target.info().backend,
         solver: solver.id(),
         algorithm: solver.algorithm(),
         operators: Vec::new(),
         data_types: Vec::new(),
+        tf32: Vec::new(),
         layouts: Vec::new(),
         convolutions: Vec::new(),
         constraints: solver.constraints().iter().map(|c| (c.property, c.accepts)).collect(),
+        samples: Vec::new(),
     };
-    for sample in samples.iter().filter(|s| solver.applies(&s.problem, target.info()).is_ok()) {
-        add(&mut row.operators, sample.operators);
+    for (sample, problem) in
+        samples.iter().filter(|(_, problem)| solver.applies(problem, target.info()).is_ok())
+    {
+        if solver.accuracy(problem) > problem.math.allows() {
+            add(&mut row.tf32, sample.data_type);
+            continue;
+        }
         add(&mut row.data_types, sample.data_type);
+        add(&mut row.operators, sample.operators);
         add(&mut row.layouts, sample.layout.clone());
         if let Some(convolution) = sample.convolution {
             add(&mut row.convolutions, convolution);
         }
+        row.samples.push(sample.clone());
     }
     row
 }
@@ -209,12 +224,12 @@ fn add<T: PartialEq>(list: &mut Vec<T>, item: T) {
     }
 }
 
-impl SupportTable {
-    /// What the letters of [`SupportRow::operators`] mean.
+impl Table {
+    /// What the letters of [`Row::operators`] mean.
     pub const LEGEND: &'static str = "C ConvForward, B BiasForward (per channel), R BiasForward (residual), \
-        N BatchNormInference, A ActivationForward, F BatchNormForward, G BatchNormBackward, \
+        P PReluForward, N BatchNormInference, A ActivationForward, F BatchNormForward, G BatchNormBackward, \
         H ActivationBackward. The sequences are samples: after a convolution, and in plans without one, any \
-        order and number of B, R, N and A is computed as declared.";
+        order and number of B, R, P, N and A is computed as declared.";
 
     /// The columns of the table.
     pub const COLUMNS: [&'static str; 7] =
@@ -223,7 +238,8 @@ impl SupportTable {
     /// The cells of each row, as text.
     pub fn cells(&self) -> impl Iterator<Item = [String; 7]> + '_ {
         self.rows.iter().map(|row| {
-            let types: Vec<_> = row.data_types.iter().map(ToString::to_string).collect();
+            let exact = row.data_types.iter().map(ToString::to_string);
+            let types: Vec<_> = exact.chain(row.tf32.iter().map(|t| format!("{t}-as-TF32"))).collect();
             let constraints: Vec<_> = row.constraints.iter().map(|(p, a)| format!("{p}: {a}")).collect();
             [
                 row.solver.to_string(),
@@ -238,15 +254,24 @@ impl SupportTable {
     }
 }
 
-/// The table in Markdown, with its legend.
-impl fmt::Display for SupportTable {
+/// The table in Markdown with its legend, then a list of every solver's constraints.
+impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "Supported on {}, solvers in the order in which they are tried:\n", self.target)?;
-        writeln!(f, "| {} |", Self::COLUMNS.join(" | "))?;
-        writeln!(f, "|{}", "---|".repeat(Self::COLUMNS.len()))?;
+        let (_, columns) = Self::COLUMNS.split_last().unwrap_or((&"", &[]));
+        writeln!(f, "Supported on {}, solvers in the order in which they are preferred:\n", self.target)?;
+        writeln!(f, "| {} |", columns.join(" | "))?;
+        writeln!(f, "|{}", "---|".repeat(columns.len()))?;
         for cells in self.cells() {
-            writeln!(f, "| {} |", cells.map(|cell| cell.replace('|', "\\|")).join(" | "))?;
+            let cells = cells.map(|cell| cell.replace('|', "\\|"));
+            writeln!(f, "| {} |", cells[..columns.len()].join(" | "))?;
         }
-        write!(f, "\n{}", Self::LEGEND)
+        writeln!(f, "\n{}\n\nWhat each of them can compute:\n", Self::LEGEND)?;
+        for row in &self.rows {
+            writeln!(f, "- **{}**", row.solver)?;
+            for (property, accepts) in &row.constraints {
+                writeln!(f, "  - {property}: {accepts}")?;
+            }
+        }
+        Ok(())
     }
 }

@@ -5,7 +5,11 @@ use std::sync::atomic::Ordering;
 #[path = "common/counting.rs"]
 mod counting;
 
-use counting::ALLOCATIONS;
+use counting::{ALLOCATIONS, comes_to_allocate_nothing};
+use fuseplan::error::CompileError;
+use fuseplan::memory::Operand;
+use fuseplan::support::Table;
+use fuseplan::traits::Element;
 use fuseplan::*;
 use half::{bf16, f16};
 
@@ -20,11 +24,11 @@ fn check<T: Element + Default>(
     let handle = Handle::cpu();
     let channels = 32;
     let x = TensorDescriptor::with_layout(T::DATA_TYPE, layout, &[1, channels, 5, 7]).unwrap();
-    let mut plan = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+    let mut plan = FusionPlan::new(x).unwrap();
     let lens = [channels, channels / groups.max(1), filter, filter];
     let w = TensorDescriptor::with_layout(T::DATA_TYPE, layout, &lens).unwrap();
     let pad = filter / 2;
-    let descriptor = ConvolutionDescriptor::new_2d([pad, pad], [1, 1], [1, 1]).unwrap();
+    let descriptor = ConvolutionDescriptor::d2().with_pads([pad, pad]).unwrap();
     let conv = (groups > 0)
         .then(|| plan.append(ConvForward::new(descriptor.with_groups(groups).unwrap(), w)).unwrap());
     let bias = plan.append(BiasForward::new()).unwrap();
@@ -39,25 +43,28 @@ fn check<T: Element + Default>(
         args.set(conv, ConvForwardArgs::new(if constant { Operand::from(&weights) } else { operand }));
     }
     args.set(bias, BiasForwardArgs::new(&shift))
-        .set(norm, BatchNormInferenceArgs::new(&params, &params, &params, &params, 1e-5))
-        .set(relu, ActivationForwardArgs::new(0.0, 0.0, 0.0));
+        .set(norm, BatchNormInferenceArgs::new().scale(&params).bias(&params).mean(&params).variance(&params))
+        .set(relu, Activation::Relu);
     let input = vec![T::default(); x.span()];
     let mut output = vec![T::default(); plan.output().span()];
+    let mut executed = 0;
     for solver in solvers {
         let options = CompileOptions::default().with_solver(*solver);
-        let Ok(compiled) = plan.compile_with(&handle, &options) else { continue };
-        let mut run = || {
+        let compiled = match plan.compile_with(&handle, &options) {
+            Ok(compiled) => compiled,
+            // The solver is not for this plan; any other failure is one of the test.
+            Err(CompileError::NoSolver { .. }) => continue,
+            Err(error) => panic!("{solver}: {error}"),
+        };
+        executed += 1;
+        let run = || {
             let y = TensorMut::new(plan.output(), &mut output);
             compiled.execute(&handle, Tensor::new(&x, &input), y, &args).unwrap();
         };
-        // Any of the pool's threads may get its first work late.
-        (0..20).for_each(|_| run());
-        let before = ALLOCATIONS.load(Ordering::SeqCst);
-        (0..20).for_each(|_| run());
-        let allocated = ALLOCATIONS.load(Ordering::SeqCst) - before;
         let what = format!("{} {layout} {filter}x{filter} groups {groups} constant {constant}", T::DATA_TYPE);
-        assert_eq!(allocated, 0, "{solver} on {what}");
+        assert!(comes_to_allocate_nothing(run), "{solver} allocates again and again on {what}");
     }
+    assert!(executed > 1, "{executed} solvers took the plan");
 }
 
 // One test, so that nothing else runs and allocates in this process.
@@ -66,7 +73,7 @@ fn no_heap_allocation_after_the_first_execution() {
     let before = ALLOCATIONS.load(Ordering::SeqCst);
     drop(std::hint::black_box(vec![0u8; 100]));
     assert!(ALLOCATIONS.load(Ordering::SeqCst) > before, "allocations are not counted");
-    let solvers: Vec<_> = supported("cpu").unwrap().rows.iter().map(|row| row.solver).collect();
+    let solvers: Vec<_> = Table::of_backend("cpu").unwrap().rows.iter().map(|row| row.solver).collect();
     for layout in [TensorLayout::Nchw, TensorLayout::Nhwc] {
         for (filter, groups) in [(3, 1), (1, 1), (3, 4), (3, 32), (3, 0)] {
             for constant in [true, false] {

@@ -2,15 +2,15 @@
 
 use std::ffi::c_void;
 
+use fuseplan::error::ExecuteError;
+use fuseplan::memory::{Operand, OperandMut};
+use fuseplan::problem::OpKind;
+use fuseplan::raw::{self, OpArgs, operands};
 use fuseplan::*;
 use fuseplan_suite::sample::Sample;
 
 fn sample() -> Sample {
     Sample::new(3).unwrap()
-}
-
-fn relu_args() -> ActivationForwardArgs<'static> {
-    ActivationForwardArgs::new(0.0, 0.0, 0.0)
 }
 
 /// What both paths say of these arguments; they must agree, and write nothing.
@@ -21,14 +21,14 @@ fn refused(sample: &Sample, args: &OperatorArgs<'_>) -> ExecuteError {
     let y = TensorMut::new(compiled.output(), &mut output);
     let typed = compiled.execute(&handle, Tensor::new(compiled.input(), &sample.input), y, args).unwrap_err();
     let (x, y) = (sample.input.as_ptr().cast(), output.as_mut_ptr().cast());
-    let raw = raw(&compiled, &handle, x, y, args).unwrap_err();
+    let raw = on_pointers(&compiled, &handle, x, y, args).unwrap_err();
     assert_eq!(typed, raw);
     assert!(output.iter().all(|value| value.is_nan()), "something was written");
     typed
 }
 
-/// The raw path, without a workspace. `x` and `y` are null, misaligned, or memory of the plan's extents.
-fn raw(
+/// Executes on raw pointers to input and output. `x` and `y` are null, misaligned, or memory of the plan's extents.
+fn on_pointers(
     compiled: &CompiledPlan,
     handle: &Handle,
     x: *const c_void,
@@ -37,17 +37,76 @@ fn raw(
 ) -> Result<(), ExecuteError> {
     let (input, output) = (compiled.input(), compiled.output());
     // SAFETY: the pointers are as this function's description says; bad ones are refused before use.
-    unsafe { compiled.execute_raw(handle, input, x, output, y, args, std::ptr::null_mut(), 0) }
+    let (x, y) = unsafe { (Operand::from_raw(x, None), OperandMut::from_raw(y, None)) };
+    compiled.execute(handle, Tensor::new(input, x), TensorMut::new(output, y), args)
 }
 
 #[test]
-fn both_paths_compute_the_same() {
+fn bare_pointers_compute_the_same_and_are_checked() {
+    let (sample, handle) = (sample(), Handle::cpu());
+    let compiled = sample.plan.compile(&handle).unwrap();
+    let (weights, bias) = (sample.weights.as_ptr().cast(), sample.shift.as_ptr().cast());
+    // What stands behind the plan's operators is not looked at.
+    let mut ops: Vec<OpArgs> = vec![
+        operands::ConvForward { weights }.into(),
+        operands::BiasForward { bias }.into(),
+        operands::ActivationForward::from(Activation::Relu.params()).into(),
+        OpArgs { beta: 7.0, ..OpArgs::default() },
+    ];
+    let mut output = vec![f32::NAN; compiled.output().span()];
+    let x = || Tensor::new(compiled.input(), &sample.input);
+    // SAFETY: each entry has the pointers and scalars of the plan's operator, whose memory lives.
+    let args = unsafe { raw::Args::new(&ops) };
+    compiled.check(&handle, x(), TensorMut::new(compiled.output(), &mut output), args).unwrap();
+    assert!(output.iter().all(|value| value.is_nan()), "a check wrote something");
+    compiled.execute(&handle, x(), TensorMut::new(compiled.output(), &mut output), args).unwrap();
+    assert_eq!(output, sample.expected());
+
+    ops[1] = OpArgs::default();
+    let null = ExecuteError::Null { operand: "BiasForward (operator 1): bias".into() };
+    // SAFETY: as above, and null pointers are refused.
+    let args = unsafe { raw::Args::new(&ops) };
+    let y = || TensorMut::new(compiled.output(), OperandMut::none());
+    assert_eq!(compiled.check(&handle, x(), y(), args).unwrap_err().to_string(), "the output is null");
+    let mut untouched = output.clone();
+    let y = TensorMut::new(compiled.output(), &mut untouched);
+    assert_eq!(compiled.execute(&handle, x(), y, args), Err(null));
+    // SAFETY: as above; there are too few.
+    let args = unsafe { raw::Args::new(&ops[..1]) };
+    let y = TensorMut::new(compiled.output(), &mut untouched);
+    let missing = ExecuteError::Missing { index: 1, kind: OpKind::BiasForward };
+    assert_eq!(compiled.execute(&handle, x(), y, args), Err(missing));
+    assert_eq!(untouched, output);
+}
+
+#[test]
+fn an_operand_that_was_not_set_is_named() {
+    let x = TensorDescriptor::nchw(DataType::Float, [1, 2, 2, 2]).unwrap();
+    let mut plan = FusionPlan::new(x).unwrap();
+    let norm = plan.append(BatchNormInference::new(BatchNormMode::Spatial)).unwrap();
+    let (compiled, values, params) = (plan.compile(&Handle::cpu()).unwrap(), [1.0f32; 8], [1.0f32; 2]);
+    let run = |own: BatchNormInferenceArgs<'_>| {
+        let (mut args, mut output) = (OperatorArgs::new(), [f32::NAN; 8]);
+        args.set(norm, own);
+        let y = TensorMut::new(&x, &mut output);
+        compiled.execute(&Handle::cpu(), Tensor::new(&x, &values), y, &args).map(|()| output)
+    };
+    let three = || BatchNormInferenceArgs::new().scale(&params).mean(&params).variance(&params);
+    let null = |name| ExecuteError::Null { operand: format!("BatchNormInference (operator 0): {name}") };
+    assert_eq!(run(three()).unwrap_err(), null("bias"));
+    assert_eq!(run(BatchNormInferenceArgs::default()).unwrap_err(), null("scale"));
+    // All is 1 and the mean is 1, so what is left is the bias, whatever epsilon is.
+    assert_eq!(run(three().bias(&[7.0f32, 8.0])).unwrap(), [7.0, 7.0, 7.0, 7.0, 8.0, 8.0, 8.0, 8.0]);
+}
+
+#[test]
+fn slices_and_raw_pointers_compute_the_same() {
     let (sample, handle) = (sample(), Handle::cpu());
     let compiled = sample.plan.compile(&handle).unwrap();
     let args = sample.args();
     assert_eq!(sample.run(&compiled, &handle, &args).unwrap(), sample.expected());
     let mut output = vec![f32::NAN; compiled.output().span()];
-    raw(&compiled, &handle, sample.input.as_ptr().cast(), output.as_mut_ptr().cast(), &args).unwrap();
+    on_pointers(&compiled, &handle, sample.input.as_ptr().cast(), output.as_mut_ptr().cast(), &args).unwrap();
     assert_eq!(output, sample.expected());
 }
 
@@ -57,7 +116,7 @@ fn arguments_are_set_before_or_after_the_compile_in_any_order_and_again() {
     let expected = sample.expected();
     let wrong = vec![9.0f32; sample.weights.len()];
     let mut args = OperatorArgs::new();
-    args.set(sample.relu, relu_args()).set(sample.conv, ConvForwardArgs::new(&wrong));
+    args.set(sample.relu, Activation::Relu).set(sample.conv, ConvForwardArgs::new(&wrong));
     let compiled = sample.plan.compile(&handle).unwrap();
     args.set(sample.bias, BiasForwardArgs::new(&sample.shift));
     assert_ne!(sample.run(&compiled, &handle, &args).unwrap(), expected);
@@ -92,7 +151,7 @@ fn weights_that_change_between_arguments_are_seen() {
     let operand = unsafe { Operand::from_raw(pointer.cast(), Some(size_of_val(weights.as_slice()))) };
     args.set(sample.conv, ConvForwardArgs::new(operand))
         .set(sample.bias, BiasForwardArgs::new(&sample.shift))
-        .set(sample.relu, relu_args());
+        .set(sample.relu, Activation::Relu);
     assert_eq!(sample.run(&compiled, &handle, &args).unwrap(), sample.expected());
     for i in 0..sample.weights.len() {
         // SAFETY: within `weights`; no plan is running.
@@ -111,7 +170,7 @@ fn missing_extra_and_foreign_arguments_name_the_operator() {
     assert_eq!(error, ExecuteError::Missing { index: 0, kind: OpKind::ConvForward });
 
     let mut args = OperatorArgs::new();
-    args.set(sample.conv, ConvForwardArgs::new(&sample.weights)).set(sample.relu, relu_args());
+    args.set(sample.conv, ConvForwardArgs::new(&sample.weights)).set(sample.relu, Activation::Relu);
     let error = refused(&sample, &args);
     assert_eq!(error, ExecuteError::Missing { index: 1, kind: OpKind::BiasForward });
     assert_eq!(error.to_string(), "BiasForward (operator 1) has no arguments");
@@ -119,10 +178,21 @@ fn missing_extra_and_foreign_arguments_name_the_operator() {
     let mut longer = sample.plan.clone();
     let fourth = longer.append(ActivationForward::new(ActivationMode::Abs)).unwrap();
     let mut args = sample.args();
-    args.set(fourth, relu_args());
+    args.set(fourth, Activation::Abs);
     let error = refused(&sample, &args);
     assert_eq!(error, ExecuteError::Extra { index: 3, kind: OpKind::ActivationForward, count: 3 });
     assert!(error.to_string().contains("operator 3") && error.to_string().contains("3 operators"));
+
+    let mut args = sample.args();
+    args.set(sample.relu, Activation::LeakyRelu { slope: 0.1 });
+    let error = refused(&sample, &args);
+    let (found, expected) = (ActivationMode::LeakyRelu, ActivationMode::Relu);
+    let kind = OpKind::ActivationForward;
+    assert_eq!(error, ExecuteError::Activation { index: 2, kind, found, expected });
+    assert_eq!(
+        error.to_string(),
+        "ActivationForward (operator 2) was appended with RELU, its arguments are of LEAKYRELU"
+    );
 
     let other = self::sample();
     let mut args = sample.args();
@@ -145,7 +215,7 @@ fn beta_belongs_to_the_last_operator() {
     assert!(matches!(refused(&sample, &args), ExecuteError::Beta { .. }));
 
     let mut args = sample.args();
-    args.set(sample.relu, relu_args().alpha(2.0).beta(-1.0));
+    args.set(sample.relu, ActivationForwardArgs::new(Activation::Relu).alpha(2.0).beta(-1.0));
     let compiled = sample.plan.compile(&handle).unwrap();
     let mut output = vec![10.0; compiled.output().span()];
     let y = TensorMut::new(compiled.output(), &mut output);
@@ -195,10 +265,10 @@ fn null_and_misaligned_operands_are_refused() {
     let (x, y) = (sample.input.as_ptr().cast::<c_void>(), output.as_mut_ptr().cast::<c_void>());
     let null = |operand: &str| Err(ExecuteError::Null { operand: operand.into() });
     let misaligned = |operand: &str| Err(ExecuteError::Misaligned { operand: operand.into(), size: 4 });
-    assert_eq!(raw(&compiled, &handle, std::ptr::null(), y, &args), null("the input"));
-    assert_eq!(raw(&compiled, &handle, x, std::ptr::null_mut(), &args), null("the output"));
-    assert_eq!(raw(&compiled, &handle, x.wrapping_byte_add(2), y, &args), misaligned("the input"));
-    assert_eq!(raw(&compiled, &handle, x, y.wrapping_byte_add(3), &args), misaligned("the output"));
+    assert_eq!(on_pointers(&compiled, &handle, std::ptr::null(), y, &args), null("the input"));
+    assert_eq!(on_pointers(&compiled, &handle, x, std::ptr::null_mut(), &args), null("the output"));
+    assert_eq!(on_pointers(&compiled, &handle, x.wrapping_byte_add(2), y, &args), misaligned("the input"));
+    assert_eq!(on_pointers(&compiled, &handle, x, y.wrapping_byte_add(3), &args), misaligned("the output"));
     assert!(output.iter().all(|value| value.is_nan()));
 }
 
@@ -243,8 +313,8 @@ fn strides_of_single_elements_are_not_compared() {
     let run = |junk: usize| {
         let x = new(&[1, 2, 8, 11], &[junk, 1, 22, 2]);
         let w = new(&[1, 2, 1, 1], &[junk, 1, junk, junk]);
-        let mut plan = FusionPlan::for_device(FusionDirection::Vertical, x, &handle).unwrap();
-        let conv = ConvolutionDescriptor::new_2d([0, 0], [1, 1], [1, 1]).unwrap();
+        let mut plan = FusionPlan::for_device(&handle, x).unwrap();
+        let conv = ConvolutionDescriptor::d2();
         let conv = plan.append(ConvForward::new(conv, w)).unwrap();
         let residual = new(&[1, 1, 8, 11], &[junk, junk, 11, 1]);
         let residual = plan.append(BiasForward::with_descriptor(residual)).unwrap();
@@ -300,8 +370,8 @@ fn what_is_written_overlaps_nothing() {
         let weights = unsafe { Operand::from_raw(at(weights), None) };
         args.set(sample.conv, ConvForwardArgs::new(weights))
             .set(sample.bias, BiasForwardArgs::new(&sample.shift))
-            .set(sample.relu, relu_args());
-        raw(&compiled, &handle, at(0), at(y), &args)
+            .set(sample.relu, Activation::Relu);
+        on_pointers(&compiled, &handle, at(0), at(y), &args)
     };
     // Input 0..180, output of 240, weights of 108.
     run(180, 420).unwrap();
@@ -327,7 +397,7 @@ fn what_is_written_overlaps_nothing() {
 fn element_wise_plans_run_in_place() {
     let handle = Handle::cpu();
     let x = TensorDescriptor::nhwc(DataType::Float, [2, 3, 4, 5]).unwrap();
-    let mut plan = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+    let mut plan = FusionPlan::new(x).unwrap();
     let residual = plan.append(BiasForward::residual()).unwrap();
     let relu = plan.append(ActivationForward::new(ActivationMode::Relu)).unwrap();
     let compiled = plan.compile(&handle).unwrap();
@@ -337,7 +407,7 @@ fn element_wise_plans_run_in_place() {
 
     let mut memory = values.clone();
     let mut args = OperatorArgs::new();
-    args.set(residual, BiasForwardArgs::new(&terms)).set(relu, relu_args());
+    args.set(residual, BiasForwardArgs::new(&terms)).set(relu, Activation::Relu);
     compiled.execute_in_place(&handle, TensorMut::new(&x, &mut memory), &args).unwrap();
     assert_eq!(memory, expected);
 
@@ -346,16 +416,17 @@ fn element_wise_plans_run_in_place() {
     let y = memory.as_mut_ptr().cast::<c_void>();
     let mut args = OperatorArgs::new();
     // SAFETY: the residual is `memory`, which the plan also writes, in place.
-    args.set(residual, BiasForwardArgs::new(unsafe { Operand::from_raw(y, None) })).set(relu, relu_args());
-    raw(&compiled, &handle, values.as_ptr().cast(), y, &args).unwrap();
+    args.set(residual, BiasForwardArgs::new(unsafe { Operand::from_raw(y, None) }))
+        .set(relu, Activation::Relu);
+    on_pointers(&compiled, &handle, values.as_ptr().cast(), y, &args).unwrap();
     assert_eq!(memory, expected);
 
     // Beside it by one element is no place to run in.
     let mut memory = vec![1.0f32; 121];
     let base = memory.as_mut_ptr();
     let mut args = OperatorArgs::new();
-    args.set(residual, BiasForwardArgs::new(&terms)).set(relu, relu_args());
-    let error = raw(&compiled, &handle, base.cast(), base.wrapping_add(1).cast(), &args).unwrap_err();
+    args.set(residual, BiasForwardArgs::new(&terms)).set(relu, Activation::Relu);
+    let error = on_pointers(&compiled, &handle, base.cast(), base.wrapping_add(1).cast(), &args).unwrap_err();
     assert!(matches!(error, ExecuteError::Overlap { element_wise: true, .. }), "{error}");
     assert!(error.to_string().contains("in place only"), "{error}");
 }
@@ -367,7 +438,7 @@ fn training_operands_are_wanted_or_left_out_as_the_operator_says() {
     let values: Vec<f32> = (0..72).map(|i| (i % 5) as f32).collect();
     let (scale, bias) = ([1.0f32, 2.0], [0.0f32, 1.0]);
     let run = |running: bool, give_running: bool, give_saved: bool| {
-        let mut plan = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+        let mut plan = FusionPlan::new(x).unwrap();
         let norm = plan.append(BatchNormForward::new(BatchNormMode::Spatial, running)).unwrap();
         let compiled = plan.compile(&handle).unwrap();
         let mut written = [[f32::NAN; 2], [f32::NAN; 2], [0.0; 2], [1.0; 2]];
@@ -380,16 +451,14 @@ fn training_operands_are_wanted_or_left_out_as_the_operator_says() {
             unsafe { OperandMut::from_raw(memory.as_mut_ptr().cast(), Some(8)) }
         };
         let mut args = OperatorArgs::new();
-        let new = BatchNormForwardArgs::new(
-            &scale,
-            &bias,
-            give(give_saved, mean),
-            give(give_saved, inverse),
-            give(give_running, running_mean),
-            give(give_running, running_variance),
-            0.5,
-            1e-5,
-        );
+        let new = BatchNormForwardArgs::new()
+            .scale(&scale)
+            .bias(&bias)
+            .saved_mean(give(give_saved, mean))
+            .saved_inv_variance(give(give_saved, inverse))
+            .running_mean(give(give_running, running_mean))
+            .running_variance(give(give_running, running_variance))
+            .exp_avg_factor(0.5);
         args.set(norm, new);
         let mut output = vec![f32::NAN; 72];
         let y = TensorMut::new(&x, &mut output);
@@ -401,11 +470,11 @@ fn training_operands_are_wanted_or_left_out_as_the_operator_says() {
     let [mean, inverse, ..] = run(true, true, false).unwrap();
     assert!(mean.iter().chain(&inverse).all(|value| value.is_nan()));
     let missing = run(true, false, true).unwrap_err();
-    assert_eq!(missing, ExecuteError::Null { operand: "BatchNormForward (operator 0): running mean".into() });
+    assert_eq!(missing, ExecuteError::Null { operand: "BatchNormForward (operator 0): running_mean".into() });
     let given = run(false, true, true).unwrap_err();
     assert_eq!(
         given.to_string(),
-        "BatchNormForward (operator 0): running mean is given; it must be none, as the operator was appended without it"
+        "BatchNormForward (operator 0): running_mean is given; it must be none, as the operator was appended without it"
     );
     run(false, false, true).unwrap();
 }

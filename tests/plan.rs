@@ -1,7 +1,11 @@
-//! Plans: appending, compiling, the cache, invalidation.
+//! Plans: appending, compiling, the cache, what was compiled before.
 
 use std::sync::Barrier;
 
+use fuseplan::device::Target;
+use fuseplan::error::{BackendError, CompileError, ExecuteError, PlanError, Reason};
+use fuseplan::problem::OpKind;
+use fuseplan::support::Table;
 use fuseplan::*;
 use fuseplan_suite::sample::Sample;
 
@@ -14,7 +18,7 @@ fn nchw(lens: [usize; 4]) -> TensorDescriptor {
 }
 
 fn conv_1x1(filters: usize, channels: usize) -> ConvForward {
-    let conv = ConvolutionDescriptor::new_2d([0, 0], [1, 1], [1, 1]).unwrap();
+    let conv = ConvolutionDescriptor::d2();
     ConvForward::new(conv, nchw([filters, channels, 1, 1]))
 }
 
@@ -24,13 +28,10 @@ fn same(a: &CompiledPlan, b: &CompiledPlan) -> bool {
 }
 
 #[test]
-fn horizontal_fusion_and_odd_ranks_are_refused() {
-    let error = FusionPlan::new(FusionDirection::Horizontal, nchw([1, 3, 8, 8])).unwrap_err();
-    assert_eq!(error, PlanError::Horizontal);
-    assert!(error.to_string().contains("accepted: vertical"));
+fn odd_ranks_are_refused() {
     for rank in 1..=3 {
         let x = TensorDescriptor::packed(DataType::Float, &vec![4; rank]).unwrap();
-        let error = FusionPlan::new(FusionDirection::Vertical, x).unwrap_err();
+        let error = FusionPlan::new(x).unwrap_err();
         assert_eq!(error, PlanError::Rank { found: rank });
         assert!(error.to_string().contains("4 (N, C, H, W) or 5"), "{error}");
     }
@@ -40,7 +41,7 @@ fn horizontal_fusion_and_odd_ranks_are_refused() {
 fn overlapping_outputs_are_refused_but_not_in_a_plan_with_a_convolution() {
     // Overlapping inputs are only read; behind a convolution the output is packed.
     let folded = TensorDescriptor::new(DataType::Float, &[1, 2, 3, 4], &[1, 3, 4, 1]).unwrap();
-    let mut plan = FusionPlan::new(FusionDirection::Vertical, folded).unwrap();
+    let mut plan = FusionPlan::new(folded).unwrap();
     let error = plan.append(ActivationForward::new(ActivationMode::Relu)).unwrap_err();
     assert!(matches!(error.reason, Reason::OverlappingOutput { .. }), "{error}");
     assert!(error.to_string().contains("[1, 3, 4, 1]") && !error.accepted.is_empty());
@@ -49,7 +50,7 @@ fn overlapping_outputs_are_refused_but_not_in_a_plan_with_a_convolution() {
 }
 
 #[test]
-fn a_rejected_append_changes_nothing_and_invalidates_nothing() {
+fn a_rejected_append_changes_nothing() {
     let mut sample = sample();
     let handle = Handle::cpu();
     let compiled = sample.plan.compile(&handle).unwrap();
@@ -62,7 +63,6 @@ fn a_rejected_append_changes_nothing_and_invalidates_nothing() {
     assert!(error.to_string().starts_with("ConvForward (operator 3): the plan already has a convolution"));
     assert!(error.to_string().ends_with(&format!("accepted: {}", error.accepted)));
     assert_eq!(sample.plan.problem(), before);
-    assert!(compiled.is_current());
     assert_eq!(sample.run(&compiled, &handle, &sample.args()).unwrap(), sample.expected());
     // And it still takes what it should.
     let id = sample.plan.append(BiasForward::residual()).unwrap();
@@ -74,18 +74,18 @@ fn a_device_that_cannot_rejects_at_the_append_with_every_solvers_reason() {
     let x = TensorDescriptor::nchw(DataType::Double, [1, 3, 8, 8]).unwrap();
     let handle = Handle::cpu();
     let relu = || ActivationForward::new(ActivationMode::Relu);
-    let mut plan = FusionPlan::for_device(FusionDirection::Vertical, x, &handle).unwrap();
+    let mut plan = FusionPlan::for_device(&handle, x).unwrap();
     let error = plan.append(relu()).unwrap_err();
     let Reason::NoSolver { device, refusals } = &error.reason else { panic!("{error}") };
     assert!(device.starts_with("cpu 0"));
-    let solvers: Vec<_> = supported("cpu").unwrap().rows.iter().map(|row| row.solver).collect();
+    let solvers: Vec<_> = Table::of_backend("cpu").unwrap().rows.iter().map(|row| row.solver).collect();
     assert_eq!(refusals.iter().map(|refusal| refusal.solver).collect::<Vec<_>>(), solvers);
     assert!(
         refusals.iter().any(|r| r.property == "data type" && r.found == "f64" && r.accepts.contains("f32"))
     );
     assert!(plan.ops().is_empty());
     // For any device it is taken, and refused at the compile for the same reasons.
-    let mut plan = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+    let mut plan = FusionPlan::new(x).unwrap();
     plan.append(relu()).unwrap();
     let CompileError::NoSolver { refusals: later, chain, .. } = plan.compile(&handle).unwrap_err() else {
         panic!("another error")
@@ -94,26 +94,41 @@ fn a_device_that_cannot_rejects_at_the_append_with_every_solvers_reason() {
 }
 
 #[test]
-fn an_append_invalidates_what_was_compiled_before() {
+fn what_was_compiled_before_an_append_computes_what_the_plan_was_then() {
     let mut sample = sample();
     let handle = Handle::cpu();
     let old = sample.plan.compile(&handle).unwrap();
-    sample.plan.append(ActivationForward::new(ActivationMode::Abs)).unwrap();
-    assert!(!old.is_current());
-    assert_eq!(sample.run(&old, &handle, &sample.args()), Err(ExecuteError::PlanChanged));
-    assert!(sample.plan.compile(&handle).unwrap().is_current());
+    let binary = sample.plan.compile_for(&handle, &CompileOptions::default()).unwrap();
+    let loaded = sample.plan.load(&handle, &binary).unwrap();
+    let shift = vec![-1.5f32; 4];
+    let more = sample.plan.append(BiasForward::new()).unwrap();
+    let new = sample.plan.compile(&handle).unwrap();
+    for compiled in [&old, &loaded] {
+        assert_eq!(sample.run(compiled, &handle, &sample.args()).unwrap(), sample.expected());
+    }
+    // The new operator is the new one's only, and it is asked for there.
+    let missing = ExecuteError::Missing { index: 3, kind: OpKind::BiasForward };
+    assert_eq!(sample.run(&new, &handle, &sample.args()), Err(missing));
+    let mut args = sample.args();
+    args.set(more, BiasForwardArgs::new(&shift));
+    let shifted: Vec<f32> = sample.expected().iter().map(|value| value - 1.5).collect();
+    assert_eq!(sample.run(&new, &handle, &args).unwrap(), shifted);
+    let extra = ExecuteError::Extra { index: 3, kind: OpKind::BiasForward, count: 3 };
+    assert_eq!(sample.run(&old, &handle, &args), Err(extra));
 }
 
 #[test]
-fn another_math_mode_invalidates_and_is_another_problem() {
+fn another_math_mode_is_another_problem() {
     let mut sample = sample();
     let handle = Handle::cpu();
     let old = sample.plan.compile(&handle).unwrap();
     sample.plan.set_math_mode(MathMode::AllowTf32);
-    assert!(!old.is_current());
     let new = sample.plan.compile(&handle).unwrap();
     assert!(!same(&old, &new));
-    assert_eq!(sample.run(&new, &handle, &sample.args()).unwrap(), sample.expected());
+    assert_eq!((old.problem().math, new.problem().math), (MathMode::Precise, MathMode::AllowTf32));
+    for compiled in [&old, &new] {
+        assert_eq!(sample.run(compiled, &handle, &sample.args()).unwrap(), sample.expected());
+    }
 }
 
 #[test]
@@ -125,7 +140,9 @@ fn a_clone_goes_its_own_way_and_shares_operator_handles() {
     let of_clone = clone.compile(&handle).unwrap();
     assert_eq!(sample.run(&of_clone, &handle, &sample.args()).unwrap(), sample.expected());
     clone.append(BiasForward::new()).unwrap();
-    assert!(compiled.is_current() && !of_clone.is_current());
+    assert_eq!((sample.plan.ops().len(), clone.ops().len()), (3, 4));
+    assert!(same(&sample.plan.compile(&handle).unwrap(), &compiled));
+    assert!(!same(&clone.compile(&handle).unwrap(), &of_clone));
 }
 
 #[test]
@@ -140,7 +157,7 @@ fn operator_handles_are_found_again_by_index_and_kind() {
 
 #[test]
 fn an_empty_plan_does_not_compile() {
-    let plan = FusionPlan::new(FusionDirection::Vertical, nchw([1, 3, 8, 8])).unwrap();
+    let plan = FusionPlan::new(nchw([1, 3, 8, 8])).unwrap();
     assert_eq!(plan.compile(&Handle::cpu()).unwrap_err(), CompileError::Empty);
 }
 
@@ -153,7 +170,7 @@ fn the_second_equal_plan_finds_the_first_ones_kernel() {
     // Strides of dimensions of length 1 make no other problem; lengths and solvers do.
     let pixels = |strides: [usize; 4]| {
         let x = TensorDescriptor::new(DataType::Float, &[4, 7, 1, 1], &strides).unwrap();
-        let mut plan = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+        let mut plan = FusionPlan::new(x).unwrap();
         plan.append(ActivationForward::new(ActivationMode::Relu)).unwrap();
         plan.compile(&handle).unwrap()
     };
@@ -186,12 +203,20 @@ fn threads_that_ask_at_once_build_once() {
 fn a_compiled_plan_says_what_was_chosen_and_why() {
     let sample = sample();
     let handle = Handle::cpu();
-    let table = supported("cpu").unwrap();
+    let table = Table::of_backend("cpu").unwrap();
     let compiled = sample.plan.compile(&handle).unwrap();
-    // Every solver before the chosen one has a reason, in order.
-    let tried: Vec<_> = compiled.refusals().iter().map(|refusal| refusal.solver).collect();
+    // Every solver before the chosen one has a reason.
+    let answers = sample.plan.answers(&handle).unwrap();
+    assert_eq!(answers.len(), table.rows.len());
+    assert_eq!(answers[0].solver, compiled.info().solver);
+    assert!(answers[0].candidates.is_ok() && answers[0].reservation.is_none());
     let chosen = table.rows.iter().position(|row| row.solver == compiled.info().solver).unwrap();
-    assert_eq!(tried, table.rows[..chosen].iter().map(|row| row.solver).collect::<Vec<_>>());
+    for row in &table.rows[..chosen] {
+        let answer = answers.iter().find(|answer| answer.solver == row.solver).unwrap();
+        assert!(answer.candidates.is_err() || answer.reservation.is_some(), "{answer:?}");
+        let refused = compiled.refusals().iter().find(|refusal| refusal.solver == row.solver);
+        assert_eq!(refused, answer.candidates.as_ref().err());
+    }
     assert!(compiled.is_one_kernel() && compiled.info().kernels == 1 && compiled.workspace() == 0);
     assert!(compiled.is_for(&handle) && compiled.target().info() == handle.device_info());
     let text = compiled.to_string();
@@ -224,7 +249,7 @@ fn a_plan_for_another_architecture_does_not_compile_for_this_handle() {
     let names = known.split(", ").map(|name| name.trim_matches('`'));
     let others = names.filter(|name| name != here).filter_map(|name| Target::new("cpu", name).ok());
     let other = others.into_iter().next().expect("the CPU backend knows more than one architecture");
-    let mut plan = FusionPlan::for_device(FusionDirection::Vertical, nchw([1, 3, 8, 8]), &other).unwrap();
+    let mut plan = FusionPlan::for_device(&other, nchw([1, 3, 8, 8])).unwrap();
     plan.append(BiasForward::new()).unwrap();
     let error = plan.compile(&handle).unwrap_err();
     assert!(

@@ -54,7 +54,7 @@ prop_compose! {
         [images, groups, inputs, filters] in [1usize..4, 1..4, 1..18, 1..18],
         spatial in [1usize..14, 1..14],
         filter in [1usize..6, 1..6],
-        pad in [0usize..4, 0..4],
+        [pad, pad_after] in [[0usize..4, 0..4], [0..4, 0..4]],
         stride in [1usize..4, 1..4],
         dilation in [1usize..4, 1..4],
     ) -> Case {
@@ -62,6 +62,7 @@ prop_compose! {
             filters: filters * groups,
             filter: filter.to_vec(),
             pad: pad.to_vec(),
+            pad_after: Some(pad_after.to_vec()),
             stride: stride.to_vec(),
             dilation: dilation.to_vec(),
             groups,
@@ -77,7 +78,7 @@ prop_compose! {
 
 /// The output's extent in spatial dimension `d`: how often the filter can be laid down.
 fn placements(case: &Case, d: usize) -> usize {
-    let (conv, extent) = (conv(case), case.input[2 + d] + 2 * conv(case).pad(d));
+    let (conv, extent) = (conv(case), conv(case).padded(d, case.input[2 + d]));
     (0..extent)
         .step_by(conv.stride(d))
         .filter(|start| start + conv.dilation(d) * (conv.filter[d] - 1) < extent)
@@ -100,7 +101,11 @@ fn operator() -> impl Strategy<Value = OpSpec> {
     prop_oneof![
         Just(OpSpec::Bias(BiasSpec::default())),
         Just(OpSpec::Residual(ResidualSpec::default())),
-        prop::sample::select(modes).prop_map(|mode| OpSpec::BatchNorm(BatchNormSpec { mode, params: None })),
+        prop::sample::select(modes).prop_map(|mode| OpSpec::BatchNorm(BatchNormSpec {
+            mode,
+            params: None,
+            data_type: None
+        })),
         prop::sample::select(activations)
             .prop_map(|(mode, params)| OpSpec::Activation(ActivationSpec { mode, params })),
     ]
@@ -189,9 +194,9 @@ proptest! {
         let pads = [conv(&case).pad(0), conv(&case).pad(1)];
         let (h, w) = (case.input[2], case.input[3]);
         let mut bordered = case.clone();
-        bordered.input[2] += 2 * pads[0];
-        bordered.input[3] += 2 * pads[1];
-        bordered.ops = vec![OpSpec::Conv(ConvSpec { pad: Vec::new(), ..conv(&case).clone() })];
+        bordered.input[2] = conv(&case).padded(0, h);
+        bordered.input[3] = conv(&case).padded(1, w);
+        bordered.ops = vec![OpSpec::Conv(ConvSpec { pad: Vec::new(), pad_after: None, ..conv(&case).clone() })];
         let (rows, columns) = (bordered.input[2], bordered.input[3]);
         let input = (0..bordered.input.iter().product::<usize>()).map(|i| {
             let (plane, row, column) = (i / (rows * columns), i / columns % rows, i % columns);

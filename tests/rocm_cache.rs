@@ -5,9 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use fuseplan::{
-    ActivationForward, ActivationMode, DataType, FusionDirection, FusionPlan, Handle, TensorDescriptor,
-};
+use fuseplan::{ActivationForward, ActivationMode, DataType, FusionPlan, Handle, TensorDescriptor};
 use fuseplan_fake_hip::Fake;
 
 /// In a child: the error that its loads of the stored module return, before and after waiting for others that
@@ -23,9 +21,10 @@ fn child() {
         0 => fake.reset(),
         number => fake.fail("hipModuleLoadData", 0..2, number),
     }
+    fuseplan::log::to_stderr();
     let handle = Handle::open("rocm", 0).unwrap();
     let x = TensorDescriptor::nchw(DataType::Float, [1, 2, 3, 4]).unwrap();
-    let mut plan = FusionPlan::for_device(FusionDirection::Vertical, x, &handle).unwrap();
+    let mut plan = FusionPlan::for_device(&handle, x).unwrap();
     plan.append(ActivationForward::new(ActivationMode::Relu)).unwrap();
     let result = plan.compile(&handle).map(|compiled| {
         let resources = compiled.info().resources.expect("a kernel of a GPU is launched");
@@ -46,11 +45,12 @@ fn run(hip: &Path, cache: &Path, number: u32, version: &str) -> String {
         .env("ROCM_PATH", hip)
         .env("MIOPEN_CUSTOM_CACHE_DIR", cache)
         .env("FAKE_HIP_VERSION", version)
+        .env("MIOPEN_LOG_LEVEL", "5")
         .env_remove("MIOPEN_DISABLE_CACHE")
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&child.stdout).into_owned();
-    assert!(child.status.success(), "{text}{}", String::from_utf8_lossy(&child.stderr));
+    let text = [child.stdout, child.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(child.status.success(), "{text}");
     text
 }
 
@@ -66,6 +66,12 @@ fn stored_kernels_are_used_where_they_can_be() {
     let solver = "rocm.element_wise.v1";
     holds(run(&hip, &cache, 0, HIP), "compiled 1, loaded 1", solver);
     holds(run(&hip, &cache, 0, HIP), "compiled 0, loaded 1", solver);
+    holds(
+        run(&hip, &folder.path().join("empty"), 0, HIP),
+        "compiled 1, loaded 1",
+        " cache=compiled microseconds=",
+    );
+    holds(run(&hip, &cache, 0, HIP), "compiled 0, loaded 1", " cache=disk microseconds=");
     // What the runtime does not take any more is compiled again, and stored.
     for refused in [209, 200] {
         holds(run(&hip, &cache, refused, HIP), "compiled 1, loaded 3", solver);

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 
 use fuseplan::{
-    ActivationForward, ActivationForwardArgs, ActivationMode, DataType, DeviceBuffer, FusionDirection,
-    FusionPlan, Handle, OperatorArgs, Tensor, TensorDescriptor, TensorMut, discover,
+    Activation, ActivationForward, ActivationMode, DataType, DeviceBuffer, FusionPlan, Handle, OperatorArgs,
+    Tensor, TensorDescriptor, TensorMut, device::discover,
 };
 use fuseplan_fake_hip::Fake;
 use fuseplan_suite::sample::Sample;
@@ -38,7 +38,7 @@ fn what_a_parent_opened_is_an_error_in_its_child() {
 fn opened_and_forked(fake: &Fake) {
     let handle = Handle::open("rocm", 0).unwrap();
     let x = &TensorDescriptor::nchw(DataType::Float, [1, 2, 3, 4]).unwrap();
-    let mut plan = FusionPlan::for_device(FusionDirection::Vertical, *x, &handle).unwrap();
+    let mut plan = FusionPlan::for_device(&handle, *x).unwrap();
     let relu = plan.append(ActivationForward::new(ActivationMode::Relu)).unwrap();
     let compiled = plan.compile(&handle).unwrap();
     let (input, mut output) = (
@@ -46,7 +46,7 @@ fn opened_and_forked(fake: &Fake) {
         DeviceBuffer::<f32>::zeroed(&handle, 24).unwrap(),
     );
     let mut args = OperatorArgs::new();
-    args.set(relu, ActivationForwardArgs::new(0.0, 0.0, 0.0));
+    args.set(relu, Activation::Relu);
 
     let in_child = move || {
         fake.reset();

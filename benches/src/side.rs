@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fuseplan::{
-    ActivationForward, ActivationForwardArgs, ActivationMode, BatchNormInference, BatchNormInferenceArgs,
-    BatchNormMode, BiasForward, BiasForwardArgs, CompiledPlan, ConvForward, ConvForwardArgs,
-    ConvolutionDescriptor, Element, FusionDirection, FusionPlan, Handle, Operand, OperatorArgs, Tensor,
-    TensorDescriptor, TensorLayout, TensorMut,
+    Activation, ActivationForward, ActivationMode, BatchNormInference, BatchNormInferenceArgs, BatchNormMode,
+    BiasForward, BiasForwardArgs, CompiledPlan, ConvForward, ConvForwardArgs, ConvolutionDescriptor,
+    FusionPlan, Handle, OperatorArgs, Tensor, TensorDescriptor, TensorLayout, TensorMut, memory::Operand,
+    traits::Element,
 };
 use half::{bf16, f16};
 
@@ -139,8 +139,7 @@ pub(crate) fn serve<T: Number>(
     let tensor = |lens: [usize; 4]| TensorDescriptor::with_layout(T::DATA_TYPE, layout, &lens);
     let x = tensor([keys.number("n")?, keys.number("c")?, keys.number("h")?, keys.number("w")?])?;
     let folder = Path::new(keys.text("data")?);
-    let mut plan = FusionPlan::for_device(FusionDirection::Vertical, x, handle)?;
-    let none = ActivationForwardArgs::new(0.0, 0.0, 0.0);
+    let mut plan = FusionPlan::for_device(handle, x)?;
 
     if keys.text("op")? == "bn" {
         let bn = plan.append(BatchNormInference::new(BatchNormMode::Spatial))?;
@@ -149,13 +148,18 @@ pub(crate) fn serve<T: Number>(
             ["scale", "shift", "mean", "variance"].map(|name| read(&folder.join(name)));
         let (scale, shift, mean, variance) = (scale?, shift?, mean?, variance?);
         let mut args = OperatorArgs::new();
-        args.set(bn, BatchNormInferenceArgs::new(&scale, &shift, &mean, &variance, 1e-5)).set(relu, none);
+        args.set(
+            bn,
+            BatchNormInferenceArgs::new().scale(&scale).bias(&shift).mean(&mean).variance(&variance),
+        )
+        .set(relu, Activation::Relu);
         let input = Aligned::<T>::read(&folder.join("x"), &x)?;
         return commands(handle, &plan.compile(handle)?, &input, &args, lines);
     }
     let [k, kernel, groups] = [keys.number("k")?, keys.number("kernel")?, keys.number("groups")?];
     let [pad, stride, dilation] = ["pad", "stride", "dilation"].map(|key| keys.number(key).map(|v| [v, v]));
-    let conv = ConvolutionDescriptor::new_2d(pad?, stride?, dilation?)?.with_groups(groups)?;
+    let conv = ConvolutionDescriptor::d2().with_pads(pad?)?.with_strides(stride?)?;
+    let conv = conv.with_dilations(dilation?)?.with_groups(groups)?;
     // MIOpen's filters have the layout of the images.
     let w = tensor([k, x.lens()[1] / groups, kernel, kernel])?;
     let conv = plan.append(ConvForward::new(conv, w))?;
@@ -174,7 +178,9 @@ pub(crate) fn serve<T: Number>(
         },
     };
     let mut args = OperatorArgs::new();
-    args.set(conv, ConvForwardArgs::new(filters)).set(bias, BiasForwardArgs::new(&shift)).set(relu, none);
+    args.set(conv, ConvForwardArgs::new(filters))
+        .set(bias, BiasForwardArgs::new(&shift))
+        .set(relu, Activation::Relu);
     commands(handle, &plan.compile(handle)?, &input, &args, lines)
 }
 

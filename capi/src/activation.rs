@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use fuseplan::{ActivationMode, ActivationParams};
+use fuseplan::{ActivationMode, raw::ActivationParams};
 
 use crate::abi::{Out, export, miopenActivationMode_t};
 use crate::status::{Failure, bad_parm};
@@ -32,7 +32,10 @@ impl miopenActivationDescriptor_t {
 /// The mode that C names.
 pub(crate) fn mode(number: miopenActivationMode_t) -> Result<ActivationMode, Failure> {
     let mode = ActivationMode::from_miopen_value(number);
-    mode.ok_or_else(|| bad_parm(format!("{number} is no activation mode; accepted: 0 to 10")))
+    mode.ok_or_else(|| {
+        let known = ActivationMode::ALL.map(|mode| format!("{} {mode}", mode.miopen_value())).join(", ");
+        bad_parm(format!("{number} is no activation mode; accepted: {known}"))
+    })
 }
 
 export! {

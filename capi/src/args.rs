@@ -1,17 +1,20 @@
 //! Argument objects: the "Arguments" section of the header.
 
 use std::ffi::c_void;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fuseplan::raw::operands::{
+    ActivationBackward, ActivationForward, BatchNormBackward, BatchNormForward, BatchNormInference,
+    BiasForward, ConvForward, Operands, PReluForward,
+};
 use fuseplan::{
-    ActivationBackward, ActivationBackwardArgs, ActivationForward, ActivationForwardArgs, BatchNormBackward,
-    BatchNormBackwardArgs, BatchNormForward, BatchNormForwardArgs, BatchNormInference,
-    BatchNormInferenceArgs, BiasForward, BiasForwardArgs, ConvForward, ConvForwardArgs, FusionPlan, OpKind,
-    Operand, OperandMut, OperatorArgs,
+    problem::{OpKind, Problem},
+    raw::{ActivationParams, OpArgs},
 };
 
 use crate::abi::{In, Out, export};
-use crate::handle::{Address, any_handle_honors_scales};
+use crate::handle::any_handle_honors_scales;
 use crate::operators::{OpObject, miopenFusionOpDescriptor_t};
 use crate::status::{Failure, Status, bad_parm};
 use crate::table::{Ref, create, object};
@@ -19,21 +22,13 @@ use crate::table::{Ref, create, object};
 /// What a `miopenOperatorArgs_t` names: what was set last for each operator index.
 #[derive(Debug, Default)]
 pub struct ArgsObject {
-    settings: Mutex<Vec<Option<Setting>>>,
+    settings: Mutex<Arc<Settings>>,
 }
 object!(ArgsObject, Args);
 
 /// C's `miopenOperatorArgs_t`.
 #[allow(non_camel_case_types, reason = "MIOpen's own name")]
 pub type miopenOperatorArgs_t = Ref<ArgsObject>;
-
-/// The arguments of one operator.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Setting {
-    pub(crate) given: Given,
-    /// Alpha and beta; 1 and 0 where they are not honoured.
-    pub(crate) scales: Scales,
-}
 
 /// `y = alpha · op(x) + beta · y`.
 #[derive(Debug, Clone, Copy)]
@@ -50,65 +45,72 @@ impl Scales {
         let at = |pointer: In<c_void>| pointer.cast::<f32>().get();
         Scales { alpha: at(alpha).unwrap_or(1.0), beta: at(beta).unwrap_or(0.0) }
     }
+
+    /// The arguments, scaled so.
+    pub(crate) fn of(self, args: OpArgs) -> OpArgs {
+        OpArgs { alpha: self.alpha, beta: self.beta, ..args }
+    }
 }
 
-/// Pointers and scalars by kind of operator, in the order of the C functions.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Given {
-    Conv {
-        weights: Address,
-    },
-    Bias {
-        bias: Address,
-    },
-    Activation {
-        params: [f64; 3],
-    },
-    ActivationBackward {
-        y: Address,
-        params: [f64; 3],
-    },
-    /// Scale, bias, mean, variance.
-    BatchNorm {
-        parameters: [Address; 4],
-        epsilon: f64,
-    },
-    /// Scale, bias; saved mean and inverse variance, running mean and variance.
-    BatchNormForward {
-        parameters: [Address; 2],
-        results: [Address; 4],
-        exp_avg_factor: f64,
-        epsilon: f64,
-    },
-    /// x, scale, bias, saved mean, saved inverse variance; gradients of scale and bias.
-    BatchNormBackward {
-        operands: [Address; 5],
-        results: [Address; 2],
-    },
+/// What was set for the operators up to the highest index, as executions take it. Executions keep what they began
+/// with, whatever is set meanwhile.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings {
+    /// The kind of operator that each was set for; `None` where nothing was set.
+    kinds: Vec<Option<OpKind>>,
+    /// For handles that do not honour alpha and beta.
+    plain: Vec<OpArgs>,
+    /// For handles that do.
+    scaled: Vec<OpArgs>,
 }
 
-impl Given {
-    fn kind(&self) -> OpKind {
-        match self {
-            Given::Conv { .. } => OpKind::ConvForward,
-            Given::Bias { .. } => OpKind::BiasForward,
-            Given::Activation { .. } => OpKind::ActivationForward,
-            Given::ActivationBackward { .. } => OpKind::ActivationBackward,
-            Given::BatchNorm { .. } => OpKind::BatchNormInference,
-            Given::BatchNormForward { .. } => OpKind::BatchNormForward,
-            Given::BatchNormBackward { .. } => OpKind::BatchNormBackward,
+impl Settings {
+    fn set(&mut self, index: usize, kind: OpKind, args: OpArgs, scales: Scales) {
+        if self.kinds.len() <= index {
+            self.kinds.resize(index + 1, None);
+            self.plain.resize_with(index + 1, OpArgs::default);
+            self.scaled.resize_with(index + 1, OpArgs::default);
         }
+        self.kinds[index] = Some(kind);
+        self.scaled[index] = scales.of(args.clone());
+        self.plain[index] = args;
+    }
+
+    /// Has kernels keep what they derive from what an operator reads, from now until something is set for it again.
+    fn set_constant(&mut self, index: usize, kind: OpKind) -> Result<(), Failure> {
+        self.require(index, kind)?;
+        let reads = kind.operands().iter().any(|spec| !spec.access.is_written());
+        self.plain[index].prepared = reads.then(Arc::default);
+        self.scaled[index].prepared = self.plain[index].prepared.clone();
+        Ok(())
+    }
+
+    /// Refuses an operator for which nothing was set, or arguments of another kind.
+    fn require(&self, index: usize, kind: OpKind) -> Result<(), Failure> {
+        match self.kinds.get(index).copied().flatten() {
+            Some(found) if found == kind => Ok(()),
+            Some(found) => Err(wrong_kind(index, found, kind)),
+            None => Err(bad_parm(format!("{kind} (operator {index}) has no arguments"))),
+        }
+    }
+
+    /// The arguments for the operators of a plan, each of which must have been set for its kind, and perhaps for more.
+    pub(crate) fn of(&self, problem: &Problem, honor: bool) -> Result<&[OpArgs], Failure> {
+        for (index, op) in problem.ops.iter().enumerate() {
+            self.require(index, op.kind())?;
+        }
+        Ok(if honor { &self.scaled } else { &self.plain })
     }
 }
 
 impl ArgsObject {
-    fn settings(&self) -> MutexGuard<'_, Vec<Option<Setting>>> {
+    fn lock(&self) -> MutexGuard<'_, Arc<Settings>> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was set for the first `count` operators.
-    pub(crate) fn first(&self, count: usize) -> Vec<Option<Setting>> {
-        self.settings().iter().copied().chain(std::iter::repeat(None)).take(count).collect()
+    /// What is set now.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        self.lock().clone()
     }
 }
 
@@ -119,108 +121,23 @@ fn wrong_kind(index: usize, found: OpKind, expected: OpKind) -> Failure {
     )
 }
 
-/// The plan's own form of what was set: one entry for each operator, honouring alpha and beta or not.
-///
-/// # Safety
-/// Every address is NULL or memory of the device that the plan will run on, as the operator's descriptor
-/// says, until the plan's stream has passed the execution.
-pub(crate) unsafe fn bind(
-    plan: &FusionPlan,
-    settings: &[Option<Setting>],
-    honor: bool,
-) -> Result<OperatorArgs<'static>, Failure> {
-    let mut args = OperatorArgs::new();
-    for (index, op) in plan.ops().iter().enumerate() {
-        let missing = || bad_parm(format!("{} (operator {index}) has no arguments", op.kind()));
-        let Setting { given, scales } = settings.get(index).copied().flatten().ok_or_else(missing)?;
-        let Scales { alpha, beta } = if honor { scales } else { Scales::NONE };
-        // SAFETY: as promised by the caller.
-        let read = |address: Address| unsafe { Operand::from_raw(address.0, None) };
-        // SAFETY: as promised by the caller.
-        let write = |address: Address| unsafe { OperandMut::from_raw(address.0, None) };
-        macro_rules! set {
-            ($operator:ident, $args:expr) => {{
-                let id = plan.op_id::<$operator>(index);
-                let id = id.ok_or_else(|| wrong_kind(index, given.kind(), op.kind()))?;
-                args.set(id, $args.alpha(alpha).beta(beta));
-            }};
-        }
-        match given {
-            Given::Conv { weights } => set!(ConvForward, ConvForwardArgs::new(read(weights))),
-            Given::Bias { bias } => set!(BiasForward, BiasForwardArgs::new(read(bias))),
-            Given::Activation { params: [a, b, c] } => {
-                set!(ActivationForward, ActivationForwardArgs::new(a, b, c))
-            }
-            Given::ActivationBackward { y, params: [a, b, c] } => {
-                set!(ActivationBackward, ActivationBackwardArgs::new(read(y), a, b, c))
-            }
-            Given::BatchNorm { parameters: [scale, bias, mean, variance], epsilon } => set!(
-                BatchNormInference,
-                BatchNormInferenceArgs::new(read(scale), read(bias), read(mean), read(variance), epsilon)
-            ),
-            Given::BatchNormForward {
-                parameters: [scale, bias],
-                results: [mean, inverse, running_mean, running_variance],
-                exp_avg_factor,
-                epsilon,
-            } => set!(
-                BatchNormForward,
-                BatchNormForwardArgs::new(
-                    read(scale),
-                    read(bias),
-                    write(mean),
-                    write(inverse),
-                    write(running_mean),
-                    write(running_variance),
-                    exp_avg_factor,
-                    epsilon,
-                )
-            ),
-            Given::BatchNormBackward {
-                operands: [x, scale, bias, mean, inverse],
-                results: [scale_diff, bias_diff],
-            } => set!(
-                BatchNormBackward,
-                BatchNormBackwardArgs::new(
-                    read(x),
-                    read(scale),
-                    read(bias),
-                    read(mean),
-                    read(inverse),
-                    write(scale_diff),
-                    write(bias_diff),
-                )
-            ),
-        }
-    }
-    Ok(args)
-}
-
 /// Keeps what was given for an operator of its kind.
-fn set(
+fn set<O: Operands>(
     args: miopenOperatorArgs_t,
     op: miopenFusionOpDescriptor_t,
     alpha: In<c_void>,
     beta: In<c_void>,
-    given: impl FnOnce(&OpObject) -> Result<Given, Failure>,
+    operands: impl FnOnce(&OpObject) -> Result<O, Failure>,
 ) -> Result<(), Failure> {
     let args = args.get()?;
     let op = op.get()?;
-    let given = given(&op)?;
-    if given.kind() != op.kind {
-        return Err(wrong_kind(op.index, given.kind(), op.kind));
+    let operands = operands(&op)?;
+    if O::KIND != op.kind {
+        return Err(wrong_kind(op.index, O::KIND, op.kind));
     }
     let scales = if any_handle_honors_scales() { Scales::read(alpha, beta) } else { Scales::NONE };
-    let mut settings = args.settings();
-    if settings.len() <= op.index {
-        settings.resize(op.index + 1, None);
-    }
-    settings[op.index] = Some(Setting { given, scales });
+    Arc::make_mut(&mut args.lock()).set(op.index, O::KIND, operands.into(), scales);
     Ok(())
-}
-
-fn address(pointer: *const c_void) -> Address {
-    Address(pointer.cast_mut())
 }
 
 export! {
@@ -242,7 +159,7 @@ export! {
         beta: In<c_void>,
         w: *const c_void,
     ) {
-        set(args, convOp, alpha, beta, |_| Ok(Given::Conv { weights: address(w) }))?;
+        set(args, convOp, alpha, beta, |_| Ok(ConvForward { weights: w }))?;
     }
 
     fn miopenSetOpArgsBiasForward(
@@ -252,7 +169,17 @@ export! {
         beta: In<c_void>,
         bias: *const c_void,
     ) {
-        set(args, biasOp, alpha, beta, |_| Ok(Given::Bias { bias: address(bias) }))?;
+        set(args, biasOp, alpha, beta, |_| Ok(BiasForward { bias }))?;
+    }
+
+    fn fuseplanSetOpArgsPReluForward(
+        args: miopenOperatorArgs_t,
+        preluOp: miopenFusionOpDescriptor_t,
+        alpha: In<c_void>,
+        beta: In<c_void>,
+        slope: *const c_void,
+    ) {
+        set(args, preluOp, alpha, beta, |_| Ok(PReluForward { slope }))?;
     }
 
     fn miopenSetOpArgsActivForward(
@@ -264,8 +191,8 @@ export! {
         activBeta: f64,
         activGamma: f64,
     ) {
-        let params = [activAlpha, activBeta, activGamma];
-        set(args, activFwdOp, alpha, beta, |_| Ok(Given::Activation { params }))?;
+        let params = ActivationParams::new(activAlpha, activBeta, activGamma);
+        set(args, activFwdOp, alpha, beta, |_| Ok(ActivationForward::from(params)))?;
     }
 
     fn miopenSetOpArgsActivBackward(
@@ -280,8 +207,8 @@ export! {
         activGamma: f64,
     ) {
         let _ = reserved;
-        let params = [activAlpha, activBeta, activGamma];
-        set(args, activBwdOp, alpha, beta, |_| Ok(Given::ActivationBackward { y: address(y), params }))?;
+        let params = ActivationParams::new(activAlpha, activBeta, activGamma);
+        set(args, activBwdOp, alpha, beta, |_| Ok(ActivationBackward::new(y, params)))?;
     }
 
     fn miopenSetOpArgsBatchNormInference(
@@ -295,8 +222,15 @@ export! {
         estimatedVariance: *const c_void,
         epsilon: f64,
     ) {
-        let parameters = [bnScale, bnBias, estimatedMean, estimatedVariance].map(address);
-        set(args, bnOp, alpha, beta, |_| Ok(Given::BatchNorm { parameters, epsilon }))?;
+        set(args, bnOp, alpha, beta, |_| {
+            Ok(BatchNormInference {
+                scale: bnScale,
+                bias: bnBias,
+                mean: estimatedMean,
+                variance: estimatedVariance,
+                epsilon,
+            })
+        })?;
     }
 
     fn miopenSetOpArgsBatchNormForward(
@@ -314,19 +248,23 @@ export! {
         epsilon: f64,
     ) {
         set(args, bnOp, alpha, beta, |op| {
-            let mut results = [savedMean, savedInvVariance, runningMean, runningVariance];
-            if !op.running {
-                results[2..].fill(std::ptr::null_mut());
-            } else if results[2..].contains(&std::ptr::null_mut()) {
+            let running = [runningMean, runningVariance];
+            if op.running && running.contains(&null_mut()) {
                 return Err(bad_parm(
                     "the operator updates running statistics; `runningMean` and `runningVariance` must not be NULL",
                 ));
             }
-            Ok(Given::BatchNormForward {
-                parameters: [bnScale, bnBias].map(address),
-                results: results.map(Address),
-                exp_avg_factor: expAvgFactor,
+            let [running_mean, running_variance] =
+                running.map(|pointer| if op.running { pointer.cast() } else { null_mut() });
+            Ok(BatchNormForward {
+                scale: bnScale.cast(),
+                bias: bnBias.cast(),
+                saved_mean: savedMean.cast(),
+                saved_inv_variance: savedInvVariance.cast(),
+                running_mean,
+                running_variance,
                 epsilon,
+                exp_avg_factor: expAvgFactor,
             })
         })?;
     }
@@ -345,10 +283,21 @@ export! {
         savedInvVariance: *const c_void,
     ) {
         set(args, bnOp, alpha, beta, |_| {
-            Ok(Given::BatchNormBackward {
-                operands: [x, bnScale, bnBias, savedMean, savedInvVariance].map(address),
-                results: [resultBnScaleDiff, resultBnBiasDiff].map(Address),
+            Ok(BatchNormBackward {
+                x,
+                scale: bnScale.cast(),
+                bias: bnBias.cast(),
+                saved_mean: savedMean.cast(),
+                saved_inv_variance: savedInvVariance.cast(),
+                scale_diff: resultBnScaleDiff.cast(),
+                bias_diff: resultBnBiasDiff.cast(),
             })
         })?;
+    }
+
+    fn fuseplanSetOpArgsConstant(args: miopenOperatorArgs_t, op: miopenFusionOpDescriptor_t) {
+        let args = args.get()?;
+        let op = op.get()?;
+        Arc::make_mut(&mut args.lock()).set_constant(op.index, op.kind)?;
     }
 }

@@ -86,11 +86,10 @@ fn new(
     dilations: &[c_int],
     c_mode: miopenConvolutionMode_t,
 ) -> Result<State, Failure> {
-    let conv = ConvolutionDescriptor::new(
-        &sizes(pads, "convolution padding")?,
-        &sizes(strides, "convolution stride")?,
-        &sizes(dilations, "convolution dilation")?,
-    )?;
+    let (pads, strides) = (sizes(pads, "convolution padding")?, sizes(strides, "convolution stride")?);
+    let dilations = sizes(dilations, "convolution dilation")?;
+    let conv = ConvolutionDescriptor::of_dims(pads.len())?.with_pads(pads)?;
+    let conv = conv.with_strides(strides)?.with_dilations(dilations)?;
     Ok(State::new(conv.with_mode(mode(c_mode)?)))
 }
 
@@ -119,12 +118,24 @@ fn output_lens(
         let spread = conv.strides()[d].checked_mul(input.spatial()[d] - 1)?;
         let reach = conv.dilations()[d].checked_mul(weights.spatial()[d] - 1)?;
         let full = spread.checked_add(reach)?.checked_add(conv.output_pads()[d])?.checked_add(1)?;
-        full.checked_sub(conv.pads()[d].checked_mul(2)?).filter(|&extent| extent > 0)
+        let pads = conv.pads_before()[d].checked_add(conv.pads_after()[d])?;
+        full.checked_sub(pads).filter(|&extent| extent > 0)
     };
     let channels = weights.lens()[1].checked_mul(conv.groups());
     let extents = (0..rank - 2).map(extent);
     let lens: Option<Vec<usize>> = [Some(input.lens()[0]), channels].into_iter().chain(extents).collect();
     lens.ok_or_else(|| bad_parm("the transposed convolution has no output"))
+}
+
+/// One padding for both sides of each dimension, which is all that MIOpen's getters can tell.
+fn symmetric_pads(conv: &ConvolutionDescriptor) -> Result<&[usize], Failure> {
+    if conv.pads_before() != conv.pads_after() {
+        return Err(Failure::new(
+            Status::UnsupportedOp,
+            "padding before and after differ; fuseplanGetConvolutionPadding tells both",
+        ));
+    }
+    Ok(conv.pads_before())
 }
 
 fn forward_output(
@@ -139,6 +150,15 @@ fn forward_output(
 fn attribute(attr: miopenConvolutionAttrib_t) -> Result<usize, Failure> {
     let index = attr as usize;
     if index < ATTRIBUTES { Ok(index) } else { Err(bad_parm(format!("{attr} is no convolution attribute"))) }
+}
+
+/// The number of spatial dimensions that a caller's lists have, which must be the descriptor's.
+fn spatial_dims(state: &State, found: c_int) -> Result<usize, Failure> {
+    let dims = state.conv.spatial_dims();
+    if usize::try_from(found) != Ok(dims) {
+        return Err(bad_parm(format!("{found} spatial dimensions, the descriptor has {dims}")));
+    }
+    Ok(dims)
 }
 
 fn set_find_mode(
@@ -220,7 +240,8 @@ export! {
                 "the convolution is 3-D; miopenGetConvolutionNdDescriptor tells its numbers",
             ));
         }
-        let numbers = [conv.pads(), conv.strides(), conv.dilations()].concat();
+        let pads = if pad_h.is_null() && pad_w.is_null() { &[0; 2] } else { symmetric_pads(&conv)? };
+        let numbers = [pads, conv.strides(), conv.dilations()].concat();
         let numbers = ints(&numbers)?;
         c_mode.set(conv.mode() as miopenConvolutionMode_t);
         for (out, number) in [pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w].iter().zip(numbers) {
@@ -243,12 +264,44 @@ export! {
         if requested > dims {
             return Err(bad_parm(format!("{requested} spatial dimensions requested, there are {dims}")));
         }
-        let (pads, strides, dilations) = (ints(conv.pads())?, ints(conv.strides())?, ints(conv.dilations())?);
+        let pads = if padA.is_null() { Vec::new() } else { ints(&symmetric_pads(&conv)?[..requested])? };
+        let (strides, dilations) = (ints(conv.strides())?, ints(conv.dilations())?);
         spatialDim.set(dims as c_int);
-        padA.set_all(&pads[..requested]);
+        padA.set_all(&pads);
         strideA.set_all(&strides[..requested]);
         dilationA.set_all(&dilations[..requested]);
         c_mode.set(conv.mode() as miopenConvolutionMode_t);
+    }
+
+    fn fuseplanSetConvolutionPadding(
+        convDesc: miopenConvolutionDescriptor_t,
+        spatialDim: c_int,
+        padBeforeA: In<c_int>,
+        padAfterA: In<c_int>,
+    ) {
+        convDesc.with(|state| {
+            let dims = spatial_dims(state, spatialDim)?;
+            let list = |list: In<c_int>, name: &str| {
+                let list = list.list(dims).ok_or_else(|| bad_parm(format!("`{name}` is NULL")))?;
+                sizes(&list, "convolution padding")
+            };
+            let (before, after) = (list(padBeforeA, "padBeforeA")?, list(padAfterA, "padAfterA")?);
+            state.conv = state.conv.with_asymmetric_pads(before, after)?;
+            Ok(())
+        })?;
+    }
+
+    fn fuseplanGetConvolutionPadding(
+        convDesc: miopenConvolutionDescriptor_t,
+        spatialDim: c_int,
+        padBeforeA: Out<c_int>,
+        padAfterA: Out<c_int>,
+    ) {
+        let state = convDesc.state()?;
+        spatial_dims(&state, spatialDim)?;
+        let (before, after) = (ints(state.conv.pads_before())?, ints(state.conv.pads_after())?);
+        padBeforeA.set_all(&before);
+        padAfterA.set_all(&after);
     }
 
     fn miopenGetConvolutionGroupCount(convDesc: miopenConvolutionDescriptor_t, groupCount: Out<c_int>) {
@@ -280,10 +333,7 @@ export! {
         adjA: In<c_int>,
     ) {
         convDesc.with(|state| {
-            let dims = state.conv.spatial_dims();
-            if usize::try_from(spatialDim) != Ok(dims) {
-                return Err(bad_parm(format!("{spatialDim} spatial dimensions, the descriptor has {dims}")));
-            }
+            let dims = spatial_dims(state, spatialDim)?;
             let pads = adjA.list(dims).ok_or_else(|| bad_parm("`adjA` is NULL"))?;
             state.conv = state.conv.with_output_padding(&sizes(&pads, "output padding")?)?;
             Ok(())

@@ -3,15 +3,18 @@
 use std::ffi::c_void;
 
 use fuseplan::{
-    ActivationForward, BiasForward, CompileOptions, CompiledPlan, ConvForward, FusionDirection, FusionPlan,
-    Handle, Operator, OperatorArgs, TensorDescriptor,
+    ActivationForward, BiasForward, CompileOptions, CompiledPlan, ConvForward, FusionPlan, Handle, Tensor,
+    TensorDescriptor, TensorMut,
+    memory::{Operand, OperandMut},
+    raw::{self, OpArgs, operands},
+    traits::Operator,
 };
 
 use crate::abi::{In, export, miopenConvFwdAlgorithm_t};
 use crate::activation::miopenActivationDescriptor_t;
-use crate::args::{Given, Scales, Setting, bind, miopenOperatorArgs_t};
+use crate::args::{Scales, miopenOperatorArgs_t};
 use crate::convolution::miopenConvolutionDescriptor_t;
-use crate::handle::{Address, HandleObject, Pinned, miopenHandle_t};
+use crate::handle::{HandleObject, Pinned, miopenHandle_t};
 use crate::operators::bias;
 use crate::plan::{PlanState, miopenFusionPlanDescriptor_t};
 use crate::primitives::scratch::Scratch;
@@ -31,9 +34,28 @@ impl Memory {
         Ok(Memory { descriptor: descriptor.descriptor()?, address: address.cast_mut() })
     }
 
-    /// The same, refused when the pointer is NULL.
+    /// This memory, refused when the pointer is NULL.
     pub(crate) fn present(self, name: &str) -> Result<Self, Failure> {
         if self.address.is_null() { Err(bad_parm(format!("`{name}` is NULL"))) } else { Ok(self) }
+    }
+
+    /// A tensor that a plan reads.
+    ///
+    /// # Safety
+    /// This is memory of the handle's device, as large as the descriptor says, until the handle's stream has passed the
+    /// executions with it.
+    unsafe fn read(&self) -> Tensor<'_> {
+        // SAFETY: as promised by the caller.
+        Tensor::new(&self.descriptor, unsafe { Operand::from_raw(self.address, None) })
+    }
+
+    /// A tensor that a plan writes.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read), and nobody else uses the memory.
+    unsafe fn written(&self) -> TensorMut<'_> {
+        // SAFETY: as promised by the caller.
+        TensorMut::new(&self.descriptor, unsafe { OperandMut::from_raw(self.address, None) })
     }
 }
 
@@ -43,22 +65,22 @@ pub(crate) type Workspace = Option<(*mut c_void, usize)>;
 /// Runs a compiled plan on a handle.
 ///
 /// # Safety
-/// Memory, arguments and workspace are memory of the handle's device, as large as they say, until the
-/// handle's stream has passed the execution.
+/// `ops` have the pointers and scalars of the plan's operators. Memory, arguments and workspace are memory of the
+/// handle's device, as large as they say, until the handle's stream has passed the execution.
 unsafe fn launch(
     handle: &Pinned<'_>,
     compiled: &CompiledPlan,
-    args: &OperatorArgs<'_>,
+    ops: &[OpArgs],
     x: Memory,
     y: Memory,
     workspace: Workspace,
 ) -> Result<(), Failure> {
     let run = |handle: &Handle, workspace: *mut c_void, bytes: usize| {
-        let (xd, yd) = (&x.descriptor, &y.descriptor);
         // SAFETY: as promised by the caller.
-        let result =
-            unsafe { compiled.execute_raw(handle, xd, x.address, yd, y.address, args, workspace, bytes) };
-        Ok(result?)
+        let (x, y, args) = unsafe { (x.read(), y.written(), raw::Args::new(ops)) };
+        // SAFETY: as promised by the caller of the workspace as well.
+        let workspace = unsafe { OperandMut::from_raw(workspace, Some(bytes)) };
+        Ok(compiled.execute_with_workspace(handle, x, y, args, workspace)?)
     };
     match workspace {
         Some((pointer, bytes)) => handle.run(|handle| run(handle, pointer, bytes)),
@@ -72,30 +94,30 @@ unsafe fn launch(
 /// A plan of the library's own with its arguments: how single operators and combined calls are run.
 pub(crate) struct Chain {
     plan: FusionPlan,
-    settings: Vec<Option<Setting>>,
+    ops: Vec<OpArgs>,
     /// How the solver is chosen; if not given, by the handle's tuning policy.
     options: Option<CompileOptions>,
 }
 
 impl Chain {
     pub(crate) fn new(input: TensorDescriptor) -> Result<Self, Failure> {
-        let plan = FusionPlan::new(FusionDirection::Vertical, input)?;
-        Ok(Chain { plan, settings: Vec::new(), options: None })
+        let plan = FusionPlan::new(input)?;
+        Ok(Chain { plan, ops: Vec::new(), options: None })
     }
 
     /// Appends an operator and its arguments.
     pub(crate) fn append<O: Operator>(
         &mut self,
         operator: O,
-        given: Given,
+        operands: O::Operands,
         scales: Scales,
     ) -> Result<&mut Self, Failure> {
         self.plan.append(operator)?;
-        self.settings.push(Some(Setting { given, scales }));
+        self.ops.push(scales.of(operands.into()));
         Ok(self)
     }
 
-    /// The same with a choice of its own of how the solver is chosen.
+    /// This chain with a choice of its own of how the solver is chosen.
     pub(crate) fn with_options(self, options: CompileOptions) -> Self {
         Chain { options: Some(options), ..self }
     }
@@ -126,7 +148,7 @@ impl Chain {
         unsafe { self.run_on(&handle.pinned(), x, y, workspace) }
     }
 
-    /// The same as a part of a call.
+    /// Compiles, or finds what was compiled, and runs, as a part of a call.
     ///
     /// # Safety
     /// As [`launch`].
@@ -138,23 +160,16 @@ impl Chain {
         workspace: Workspace,
     ) -> Result<(), Failure> {
         let compiled = self.compile(handle)?;
-        // SAFETY: as promised by the caller.
-        unsafe {
-            let args = bind(&self.plan, &self.settings, true)?;
-            launch(handle, &compiled, &args, x, y, workspace)
-        }
+        // SAFETY: as promised by the caller; each operator was appended with operands of its own kind.
+        unsafe { launch(handle, &compiled, &self.ops, x, y, workspace) }
     }
 
     /// What [`run_on`](Self::run_on) would refuse of these operands, without running anything.
-    ///
-    /// # Safety
-    /// As [`launch`].
-    pub(crate) unsafe fn check_on(&self, handle: &Pinned<'_>, x: Memory, y: Memory) -> Result<(), Failure> {
+    pub(crate) fn check_on(&self, handle: &Pinned<'_>, x: Memory, y: Memory) -> Result<(), Failure> {
         let compiled = self.compile(handle)?;
-        // SAFETY: as promised by the caller.
-        let args = unsafe { bind(&self.plan, &self.settings, true) }?;
-        let (xd, yd) = (&x.descriptor, &y.descriptor);
-        Ok(compiled.check_raw(handle.handle(), xd, x.address, yd, y.address, &args)?)
+        // SAFETY: nothing is executed with them; each operator was appended with operands of its own kind.
+        let (x, y, args) = unsafe { (x.read(), y.written(), raw::Args::new(&self.ops)) };
+        Ok(compiled.check(handle.handle(), x, y, args)?)
     }
 }
 
@@ -199,17 +214,12 @@ fn execute(
     let y = Memory::new(output_desc, output)?;
     let x = Memory::new(input_desc, input)?;
     let args = args.get()?;
-    let (compiled, args) = {
-        let state = plan.state();
-        let compiled = compiled_for(&state, &handle, &x, &y)?.clone();
-        let settings = args.first(state.plan.ops().len());
-        // SAFETY: the header says that the pointers that were set are memory of the handle's device.
-        (compiled, unsafe { bind(&state.plan, &settings, handle.honors_scales()) }?)
-    };
-    // SAFETY: the header says so of input, output and workspace.
-    unsafe {
-        launch(&handle.pinned(), &compiled, &args, x.present("input")?, y.present("output")?, workspace)
-    }
+    let compiled = compiled_for(&plan.state(), &handle, &x, &y)?.clone();
+    let settings = args.settings();
+    let ops = settings.of(compiled.problem(), handle.honors_scales())?;
+    // SAFETY: the header says that the pointers that were set, and input, output and workspace, are memory of the
+    // handle's device; what was set is of the operators' kinds.
+    unsafe { launch(&handle.pinned(), &compiled, ops, x.present("input")?, y.present("output")?, workspace) }
 }
 
 /// The parts of a convolution-bias-activation call.
@@ -266,15 +276,14 @@ impl ConvBiasActivation {
             _ => (alpha1, None),
         };
         let operator = ConvForward::new(conv.descriptor()?, self.weights.descriptor);
-        chain.append(operator, Given::Conv { weights: Address(self.weights.address) }, scale(first))?;
+        chain.append(operator, operands::ConvForward { weights: self.weights.address }, scale(first))?;
         if let Some(z) = residual {
             let operator = BiasForward::with_descriptor(z.descriptor);
-            chain.append(operator, Given::Bias { bias: Address(z.address) }, scale(alpha2))?;
+            chain.append(operator, operands::BiasForward { bias: z.address }, scale(alpha2))?;
         }
         let operator = bias(self.bias.descriptor, chain.output())?;
-        chain.append(operator, Given::Bias { bias: Address(self.bias.address) }, Scales::NONE)?;
-        let params = [params.alpha, params.beta, params.gamma];
-        chain.append(ActivationForward::new(mode), Given::Activation { params }, Scales::NONE)?;
+        chain.append(operator, operands::BiasForward { bias: self.bias.address }, Scales::NONE)?;
+        chain.append(ActivationForward::new(mode), params.into(), Scales::NONE)?;
         Ok(chain)
     }
 }

@@ -1,15 +1,17 @@
 //! Handles, version, profiling: the "Library" and "Handle" sections of the header.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fuseplan::{CompileOptions, FindMode, Handle, MemoryKind};
+use fuseplan::{CompileOptions, FindMode, Handle, device::MemoryKind};
 
 use crate::abi::{
-    Bool, In, Out, export, miopenAcceleratorQueue_t, miopenAllocatorFunction, miopenDeallocatorFunction,
-    miopenTuningPolicy_t,
+    Bool, In, Out, export, fuseplanParallelFor_t, miopenAcceleratorQueue_t, miopenAllocatorFunction,
+    miopenDeallocatorFunction, miopenTuningPolicy_t,
 };
+use crate::boundary::text::read_text;
+use crate::parallel::{Address, ParallelLoop};
 use crate::status::{Failure, Status, bad_parm, not_implemented};
 use crate::table::{Ref, create, object};
 
@@ -42,15 +44,6 @@ struct State {
 
 /// The policies that time solvers: `miopenTuningPolicyDbUpdate`, `…Search` and `…SearchDbUpdate`.
 const TIMING_POLICIES: std::ops::RangeInclusive<miopenTuningPolicy_t> = 2..=4;
-
-/// An address of the caller's; nothing here looks behind it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Address(pub(crate) *mut c_void);
-
-// SAFETY: an address is a number; whoever dereferences it answers for that.
-unsafe impl Send for Address {}
-// SAFETY: as above.
-unsafe impl Sync for Address {}
 
 /// The caller's functions for memory that the caller did not provide.
 #[derive(Debug, Clone, Copy)]
@@ -200,13 +193,7 @@ fn adopt(handle: &Handle, stream: miopenAcceleratorQueue_t) -> Handle {
 
 /// A backend's handle by name.
 fn open(backend: In<c_char>) -> Result<Handle, Failure> {
-    if backend.get().is_none() {
-        return Err(bad_parm("`backend` is NULL"));
-    }
-    // SAFETY: not NULL, so a C string, as the header says.
-    let name = unsafe { CStr::from_ptr(backend.as_ptr()) };
-    let name = name.to_str().map_err(|_| bad_parm("the name of the backend is not UTF-8"))?;
-    Ok(Handle::of_backend(name)?)
+    Ok(Handle::of_backend(&read_text(backend, "backend")?)?)
 }
 
 export! {
@@ -285,6 +272,28 @@ export! {
     fn miopenGetTuningPolicy(handle: miopenHandle_t, value: Out<miopenTuningPolicy_t>) {
         let object = handle.get()?;
         value.required("value")?.set(object.state().policy);
+    }
+
+    fn fuseplanSetParallelFor(
+        handle: miopenHandle_t,
+        threads: usize,
+        parallelFor: fuseplanParallelFor_t,
+        context: *mut c_void,
+    ) {
+        let object = handle.get()?;
+        let backend = object.handle().device_info().backend;
+        if backend != "cpu" {
+            return Err(bad_parm(format!(
+                "threads are the CPU backend's; this handle is one of the backend {backend}"
+            )));
+        }
+        let with_threads = match ParallelLoop::new(parallelFor, context, threads) {
+            Some(pool) => Handle::cpu_with_parallel_for(Arc::new(pool))
+                .map_err(|error| bad_parm(error.to_string()))?,
+            None => Handle::cpu(),
+        };
+        let mut state = object.state();
+        state.handle = adopt(&with_threads, state.stream.0);
     }
 
     fn fuseplanSetHonorAlphaBeta(handle: miopenHandle_t, honor: Bool) {

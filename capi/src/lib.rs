@@ -2,31 +2,29 @@
 //!
 //! `include/miopen` is the interface, written for its readers; this crate is its other side, one file for
 //! each section: `handle`, `tensor`, `convolution`, `activation`, `plan`, `operators`, `args`,
-//! `execute`, `primitives`, `find2`, `unimplemented`. Four files carry the rules that all functions share:
-//! `table` (handles are numbers, never addresses), `guard` (panics and failures become statuses with a
-//! reason), `status` (which error becomes which status) and `arguments` (how logged calls look).
+//! `execute`, `primitives`, `find2`, `unimplemented`. `status` has MIOpen's numbers. The rules that all functions share
+//! stand in `boundary`, which `libfuseplan.so.0` has too.
 
 #![allow(non_snake_case, reason = "the library's file is libMIOpen")]
 
 pub mod abi;
 mod activation;
 mod args;
-mod arguments;
+mod boundary;
 mod convolution;
 mod execute;
 mod find2;
-mod guard;
 mod handle;
 mod operators;
 mod plan;
 mod primitives;
 mod status;
-mod table;
 mod tensor;
 mod text;
 mod unimplemented;
 
 use abi::Prototype;
+use boundary::{Library, guard, parallel, table};
 
 pub use activation::*;
 pub use args::*;
@@ -51,6 +49,9 @@ pub use table::{Ref, live};
 pub use tensor::*;
 pub use text::*;
 pub use unimplemented::*;
+
+/// Under which name, and with which numbers, the boundary works here.
+pub(crate) const LIBRARY: Library = Library { name: "MIOpen", tag: 0x4d, code: status::code };
 
 /// The prototype of every implemented function but the two that return text.
 pub fn prototypes() -> impl Iterator<Item = &'static Prototype> {

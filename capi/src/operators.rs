@@ -1,15 +1,16 @@
-//! Operators of a plan: the "Operators" section of the header.
+//! Operators of a plan: the "Operators" section of the header, and those of `<miopen/fuseplan.h>`.
 
 use fuseplan::{
     ActivationBackward, ActivationForward, BatchNormBackward, BatchNormForward, BatchNormInference,
-    BatchNormMode, BiasForward, ConvForward, FusionPlan, OpKind, Operator, TensorDescriptor,
+    BatchNormMode, BiasForward, ConvForward, FusionPlan, PReluForward, TensorDescriptor, problem::OpKind,
+    traits::Operator,
 };
 
 use crate::abi::{Bool, Out, export, miopenActivationMode_t, miopenBatchNormMode_t};
 use crate::activation::mode;
 use crate::convolution::miopenConvolutionDescriptor_t;
 use crate::plan::miopenFusionPlanDescriptor_t;
-use crate::status::{Failure, bad_parm};
+use crate::status::Failure;
 use crate::table::{Ref, object};
 use crate::tensor::{batch_norm_mode, miopenTensorDescriptor_t};
 
@@ -48,39 +49,35 @@ fn append<O: Operator>(
 /// The bias that a descriptor means: one value a channel where batch and spatial lengths are 1, whatever
 /// its channels say (callers get those wrong); else what the plan makes of it.
 pub(crate) fn bias(descriptor: TensorDescriptor, running: &TensorDescriptor) -> Result<BiasForward, Failure> {
-    if descriptor.data_type() != running.data_type() {
-        return Err(bad_parm(format!(
-            "the bias is {}, the plan's tensor is {}",
-            descriptor.data_type(),
-            running.data_type()
-        )));
-    }
     let others = descriptor.lens().iter().enumerate().filter(|&(dimension, _)| dimension != 1);
-    if others.into_iter().all(|(_, &length)| length == 1) {
-        return Ok(BiasForward::new());
+    if others.into_iter().any(|(_, &length)| length != 1) {
+        return Ok(BiasForward::with_descriptor(descriptor));
     }
-    Ok(BiasForward::with_descriptor(descriptor))
+    let mut lens = vec![1; running.rank()];
+    lens[1] = running.lens()[1];
+    Ok(BiasForward::with_descriptor(TensorDescriptor::packed(descriptor.data_type(), &lens)?))
 }
 
 /// The batch-norm that a descriptor means. What the mode derives from the plan's tensor is what it should be. MIOpen
 /// does not look at it, and callers hand in what they derive from the plan's input, before the convolution: where the
-/// mode is spatial, that is one value a channel all the same, of as many channels as the plan's tensor has.
+/// mode is spatial, that is one value a channel all the same, of as many channels as the plan's tensor has. The parameters'
+/// data type is the descriptor's.
 fn batch_norm(
     mode: BatchNormMode,
     parameters: TensorDescriptor,
     plan: &FusionPlan,
 ) -> Result<BatchNormInference, Failure> {
+    let data_type = parameters.data_type();
+    let derive = |mode: BatchNormMode, from: &TensorDescriptor| mode.derive(from)?.with_data_type(data_type);
     let is_derived =
-        |mode: BatchNormMode, from: &TensorDescriptor| mode.derive(from).is_ok_and(|d| d == parameters);
+        |mode: BatchNormMode, from: &TensorDescriptor| derive(mode, from).is_ok_and(|d| d == parameters);
     let has_channels = parameters.lens().get(1) == Some(&plan.output().lens()[1]);
     let is_certain = mode == BatchNormMode::Spatial
         && (is_derived(mode, plan.input())
             || has_channels && is_derived(BatchNormMode::PerActivation, plan.input())
             || is_derived(BatchNormMode::PerActivation, plan.output()));
-    Ok(match is_certain {
-        true => BatchNormInference::new(mode),
-        false => BatchNormInference::with_descriptor(mode, parameters),
-    })
+    let parameters = if is_certain { derive(mode, plan.output())? } else { parameters };
+    Ok(BatchNormInference::with_descriptor(mode, parameters))
 }
 
 export! {
@@ -101,6 +98,14 @@ export! {
         bDesc: miopenTensorDescriptor_t,
     ) {
         append(fusePlanDesc, biasOp, false, |plan| bias(bDesc.descriptor()?, plan.output()))?;
+    }
+
+    fn fuseplanCreateOpPReluForward(
+        fusePlanDesc: miopenFusionPlanDescriptor_t,
+        preluOp: Out<miopenFusionOpDescriptor_t>,
+        slopeDesc: miopenTensorDescriptor_t,
+    ) {
+        append(fusePlanDesc, preluOp, false, |_| Ok(PReluForward::with_descriptor(slopeDesc.descriptor()?)))?;
     }
 
     fn miopenCreateOpActivationForward(

@@ -3,14 +3,14 @@
 use std::ffi::{c_char, c_int};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fuseplan::{CompiledPlan, FusionDirection, FusionPlan, Handle, MathMode, OpKind, Operator};
+use fuseplan::{CompiledPlan, FusionPlan, Handle, MathMode, problem::OpKind, traits::Operator};
 
 use crate::abi::{
     Out, export, fuseplanMathMode_t, miopenConvFwdAlgorithm_t, miopenFusionDirection_t, to_size,
 };
 use crate::handle::miopenHandle_t;
 use crate::operators::{OpObject, miopenFusionOpDescriptor_t};
-use crate::status::{Failure, bad_parm};
+use crate::status::{Failure, Status, bad_parm};
 use crate::table::{Ref, create, object};
 use crate::tensor::miopenTensorDescriptor_t;
 use crate::text::write_text;
@@ -20,7 +20,7 @@ use crate::text::write_text;
 pub struct PlanObject {
     state: Mutex<PlanState>,
 }
-object!(PlanObject, Plan, |plan| Some(plan.state().plan.problem().to_string()));
+object!(PlanObject, Plan, |plan| Some(plan.state().plan.to_string()));
 
 /// C's `miopenFusionPlanDescriptor_t`.
 #[allow(non_camel_case_types, reason = "MIOpen's own name")]
@@ -125,11 +125,16 @@ impl PlanState {
     }
 }
 
-fn direction(number: miopenFusionDirection_t) -> Result<FusionDirection, Failure> {
-    match number {
-        0 => Ok(FusionDirection::Vertical),
-        1 => Ok(FusionDirection::Horizontal),
-        _ => Err(bad_parm(format!("{number} is no fusion direction"))),
+/// Refuses every direction but the vertical one: that each operator works on the result of the one before is what a plan
+/// of the library is.
+fn require_vertical(direction: miopenFusionDirection_t) -> Result<(), Failure> {
+    match direction {
+        0 => Ok(()),
+        1 => Err(Failure::new(
+            Status::UnsupportedOp,
+            "horizontal fusion (1) is not supported; accepted: vertical fusion (0)",
+        )),
+        _ => Err(bad_parm(format!("{direction} is no fusion direction; accepted: vertical fusion (0)"))),
     }
 }
 
@@ -151,7 +156,8 @@ export! {
         inputDesc: miopenTensorDescriptor_t,
     ) {
         let out = fusePlanDesc.required("fusePlanDesc")?;
-        let plan = FusionPlan::new(direction(fuseDirection)?, inputDesc.descriptor()?)?;
+        require_vertical(fuseDirection)?;
+        let plan = FusionPlan::new(inputDesc.descriptor()?)?;
         let state =
             PlanState { plan, ops: Vec::new(), compiled: Vec::new(), refused: None, closed: false };
         out.set(create(PlanObject { state: Mutex::new(state) })?);

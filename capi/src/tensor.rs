@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::fmt;
 use std::sync::{PoisonError, RwLock};
 
-use fuseplan::{BatchNormMode, DataType, MAX_RANK, TensorDescriptor, TensorLayout};
+use fuseplan::{BatchNormMode, DataType, TensorDescriptor, TensorLayout};
 
 use crate::abi::{
     In, Out, export, miopenBatchNormMode_t, miopenDataType_t, miopenTensorLayout_t, to_int, to_size,
@@ -31,7 +31,7 @@ struct Described {
     /// where it is 0.
     descriptor: TensorDescriptor,
     /// Whether a length is 0: a placeholder, which can be described and read back, and not used.
-    zeros: [bool; MAX_RANK],
+    zeros: [bool; TensorDescriptor::MAX_RANK],
     /// Set by `miopenSetTensorCastType`.
     cast: Option<miopenDataType_t>,
 }
@@ -92,7 +92,6 @@ pub(crate) fn code(data_type: DataType) -> Result<miopenDataType_t, Failure> {
         DataType::Int8 => 3,
         DataType::BFloat16 => 5,
         DataType::Double => 6,
-        other => return Err(not_implemented(format!("{other} has no number in MIOpen's interface"))),
     })
 }
 
@@ -149,14 +148,14 @@ impl miopenTensorDescriptor_t {
 
     /// Describes this very tensor.
     pub(crate) fn assign(self, descriptor: TensorDescriptor) -> Result<(), Failure> {
-        self.put(code(descriptor.data_type())?, descriptor, [false; MAX_RANK])
+        self.put(code(descriptor.data_type())?, descriptor, [false; TensorDescriptor::MAX_RANK])
     }
 
     fn put(
         self,
         code: miopenDataType_t,
         descriptor: TensorDescriptor,
-        zeros: [bool; MAX_RANK],
+        zeros: [bool; TensorDescriptor::MAX_RANK],
     ) -> Result<(), Failure> {
         let object = self.get()?;
         let described = Described { code, descriptor, zeros, cast: None };
@@ -168,7 +167,7 @@ impl miopenTensorDescriptor_t {
     fn describe(self, code: miopenDataType_t, lens: &[usize], strides: Strides<'_>) -> Result<(), Failure> {
         self.get()?;
         let (data_type, _) = data_type(code)?;
-        let mut zeros = [false; MAX_RANK];
+        let mut zeros = [false; TensorDescriptor::MAX_RANK];
         zeros.iter_mut().zip(lens).for_each(|(is_zero, &length)| *is_zero = length == 0);
         let lens: Vec<usize> = lens.iter().map(|&length| length.max(1)).collect();
         let descriptor = match strides {

@@ -253,6 +253,11 @@ fn append(
                     u32::from(spec.transpose),
                 )
             )?;
+            if !spec.is_symmetric() {
+                let after = ints(dims.clone().map(|d| spec.pad_after(d)));
+                let dims = pads.len() as c_int;
+                call!(Descriptor, fuseplanSetConvolutionPadding(conv, dims, list(&pads), list(&after)))?;
+            }
             call!(Descriptor, miopenSetConvolutionGroupCount(conv, ints([spec.groups])[0]))?;
             let lens = spec.weight_lens(case.input[1]);
             let layout = spec.weights.clone().unwrap_or_else(|| case.layout.packed());
@@ -274,9 +279,18 @@ fn append(
             call!(Append, miopenDestroyTensorDescriptor(bias))?;
             op?
         }
+        OpSpec::PRelu(spec) => {
+            let lens = spec.lens.clone().unwrap_or_else(|| case.channel_lens());
+            let slope = tensor(spec.data_type.unwrap_or(case.data_type), &lens, None)?;
+            let op = made!(Append, fuseplanCreateOpPReluForward(plan, => slope));
+            call!(Append, miopenDestroyTensorDescriptor(slope))?;
+            op?
+        }
         OpSpec::Residual(spec) => {
             let residual = match &spec.layout {
-                Some(layout) => tensor(case.data_type, &case.output_lens(), Some(layout))?,
+                Some(layout) => {
+                    tensor(spec.data_type.unwrap_or(case.data_type), &case.output_lens(), Some(layout))?
+                }
                 None => {
                     let like = made!(Descriptor, miopenCreateTensorDescriptor(=>))?;
                     call!(Descriptor, fuseplanGetOutputDescriptor(plan, like))?;
@@ -288,9 +302,16 @@ fn append(
             op?
         }
         OpSpec::BatchNorm(spec) => {
-            let params = match &spec.params {
-                Some(lens) => tensor(DataType::Float, lens, None)?,
-                None => {
+            let params = match (&spec.params, spec.data_type) {
+                (Some(lens), data_type) => tensor(data_type.unwrap_or(DataType::Float), lens, None)?,
+                (None, Some(data_type)) => {
+                    let mut lens = case.channel_lens();
+                    if spec.mode == BatchNormMode::PerActivation {
+                        lens[2..].copy_from_slice(&case.output_lens()[2..]);
+                    }
+                    tensor(data_type, &lens, None)?
+                }
+                (None, None) => {
                     let output = tensor(case.data_type, &case.output_lens(), None)?;
                     let derived = made!(Descriptor, miopenCreateTensorDescriptor(=>))?;
                     call!(Descriptor, miopenDeriveBNTensorDescriptor(derived, output, bn(spec.mode)))?;
@@ -445,6 +466,7 @@ fn set(
         OpSpec::Bias(_) | OpSpec::Residual(_) => {
             call!(Compile, miopenSetOpArgsBiasForward(args, handle, alpha, beta, at(0)))?;
         }
+        OpSpec::PRelu(_) => call!(Compile, fuseplanSetOpArgsPReluForward(args, handle, alpha, beta, at(0)))?,
         OpSpec::Activation(spec) => {
             let [a, b, c] = spec.params;
             call!(Compile, miopenSetOpArgsActivForward(args, handle, alpha, beta, a, b, c))?;

@@ -51,7 +51,11 @@ const VARIABLES: &str = "what_is_said_is_up_to_miopens_variables";
 fn child(test: &str, variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture"]);
-    command.env_remove("MIOPEN_LOG_LEVEL").env_remove("MIOPEN_ENABLE_LOGGING");
+    for variable in
+        ["MIOPEN_LOG_LEVEL", "MIOPEN_ENABLE_LOGGING", "MIOPEN_ENABLE_LOGGING_CMD", "FUSEPLAN_LOG_JSON"]
+    {
+        command.env_remove(variable);
+    }
     command.envs([
         (CHILD, "1"),
         ("FUSEPLAN_BACKEND", "cpu"),
@@ -83,7 +87,15 @@ fn what_is_said_is_up_to_miopens_variables() {
     assert_eq!(said(&[("MIOPEN_LOG_LEVEL", "3")]), [error]);
     assert_eq!(said(&[("MIOPEN_LOG_LEVEL", "1")]), [""; 0]);
 
-    // Calls are said whatever the level is.
+    // Commands are said whatever the level is.
+    let lines = said(&[("MIOPEN_LOG_LEVEL", "1"), ("MIOPEN_ENABLE_LOGGING_CMD", "1")]);
+    assert_eq!(lines, ["fuseplan: trace: fuseplan run \"f32 1x8x6x6 NCHW -> conv 8 3x3\" --backend cpu"]);
+    let lines = said(&[("MIOPEN_LOG_LEVEL", "3"), ("FUSEPLAN_LOG_JSON", "1")]);
+    let object =
+        r#"{"level":"error","target":"fuseplan::calls","message":"miopenGetStream: `streamID` is NULL"}"#;
+    assert_eq!(lines, [object]);
+
+    // So are calls.
     let lines = said(&[("MIOPEN_LOG_LEVEL", "1"), ("MIOPEN_ENABLE_LOGGING", "on")]);
     assert_eq!(lines.len(), 12, "{lines:?}");
     let is = |line: usize, pattern: &str| {
@@ -103,7 +115,7 @@ fn what_is_said_is_up_to_miopens_variables() {
         8,
         "miopenCreateOpConvForward(fusePlanDesc = 0x4d* (f32 1x8x6x6 NCHW*), *, wDesc = 0x4d* (f32 8x8x3x3 NCHW))",
     );
-    is(9, "miopenCompileFusionPlan(handle = 0x4d*, fusePlanDesc = 0x4d* (*ConvForward(*)");
+    is(9, "miopenCompileFusionPlan(handle = 0x4d*, fusePlanDesc = 0x4d* (f32 1x8x6x6 NCHW -> conv 8 3x3))");
     is(10, "miopenGetStream(handle = 0x4d*, streamID = 0x0)");
     is(11, "miopenDestroy(handle = 0x4d*)");
 }

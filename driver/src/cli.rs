@@ -12,6 +12,7 @@ use crate::element::Precision;
 use crate::failure::Failure;
 use crate::flags::{FusionFlags, Request};
 use crate::output::Output;
+use crate::run::PlanFlags;
 
 /// The name of the program.
 pub(crate) const NAME: &str = "fuseplan";
@@ -39,13 +40,24 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     #[command(flatten)]
     Infer(Primitive),
-    /// Say which solver takes a fusion and why others do not, and how far it is from what the device can do
+    /// Run a plan that is written as text, as the library prints it, and time it
+    Run {
+        /// Verify the result of the first execution against the CPU reference
+        #[arg(long, help_heading = "fuseplan's own flags")]
+        verify: bool,
+        #[command(flatten)]
+        plan: PlanFlags,
+    },
+    /// Say which solver takes a plan and why others do not, and how far it is from what the device can do
+    #[command(subcommand_negates_reqs = true)]
     Explain {
         /// Do not measure what the device can do at most: there is no floor then. For devices that are very slow
         #[arg(long, global = true, help_heading = "fuseplan's own flags")]
-        no_ceilings: bool,
+        no_peaks: bool,
+        #[command(flatten)]
+        plan: PlanFlags,
         #[command(subcommand)]
-        primitive: Primitive,
+        primitive: Option<Primitive>,
     },
     /// Print the table of what is supported
     Supported(SupportedOptions),

@@ -20,6 +20,11 @@ pub(crate) struct DeviceFlags {
 }
 
 impl DeviceFlags {
+    /// Whether any of them was given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.backend.is_some() || self.device.is_some() || self.threads.is_some()
+    }
+
     /// The handle to run on.
     pub(crate) fn handle(&self) -> Result<Handle, Failure> {
         let handle = match (self.backend.as_deref(), self.device, self.threads) {

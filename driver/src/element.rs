@@ -1,7 +1,7 @@
 //! Types of data that the driver runs on, and random numbers of them.
 
 use clap::ValueEnum;
-use fuseplan::{BackendError, DataType, Element, MathMode};
+use fuseplan::{DataType, MathMode, error::BackendError, traits::Element};
 use half::{bf16, f16};
 
 use crate::memory;
@@ -21,6 +21,11 @@ pub(crate) enum Precision {
 }
 
 impl Precision {
+    /// The precision of a data type, if the driver has it.
+    pub(crate) fn of(data_type: DataType) -> Option<Self> {
+        Precision::value_variants().iter().find(|precision| precision.data_type() == data_type).copied()
+    }
+
     /// The library's name of it.
     pub(crate) fn data_type(self) -> DataType {
         match self {

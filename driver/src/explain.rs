@@ -3,49 +3,61 @@
 use std::time::Duration;
 
 use fuseplan::{
-    Ceilings, Chosen, CompileError, CompiledPlan, DataType, Error, Handle, MathMode, Refusal, Resources,
+    CompiledPlan, DataType, Error, Handle, MathMode,
+    choice::{Answer, Candidate, Chosen, Configuration, Estimate, Measured, Refusal, Resources},
+    device::Peaks,
+    error::CompileError,
 };
 use serde_json::{Value, json};
 
-use crate::chain::{Chain, Operands, Plan};
+use crate::amd;
+use crate::chain::{Chain, Operands, Plan, Written};
 use crate::element::{Random, Scalar, for_precision};
 use crate::failure::Failure;
-use crate::flags::{FusionFlags, Request};
+use crate::flags::{OwnFlags, Request};
 use crate::measure::{self, Floor};
 use crate::output::Output;
+use crate::run::PlanFlags;
 use crate::sequence::{Rotation, Sequence};
 
 /// How long a fusion is measured.
 const BUDGET: Duration = Duration::from_millis(500);
 
 /// Explains a primitive; with the device's floor if `measures` that.
-pub(crate) fn run(request: &Request, measures: bool, output: &Output) -> Result<(), Failure> {
+pub(crate) fn primitive(request: &Request, measures: bool, output: &Output) -> Result<(), Failure> {
     let handle = request.flags.own.device.handle()?;
     let chain = request.flags.chain(request.precision)?;
-    for_precision!(request.precision, explain(&request.flags, &chain, &handle, measures, output))
+    for_precision!(request.precision, explain(&request.flags.own, &chain, &handle, measures, output))
+}
+
+/// Explains a plan that is written as text.
+pub(crate) fn plan(flags: &PlanFlags, measures: bool, output: &Output) -> Result<(), Failure> {
+    let (chain, precision) = flags.chain()?;
+    let handle = flags.own.device.handle()?;
+    for_precision!(precision, explain(&flags.own, &chain, &handle, measures, output))
 }
 
 fn explain<T: Scalar>(
-    flags: &FusionFlags,
+    flags: &OwnFlags,
     chain: &Chain,
     handle: &Handle,
     measures: bool,
     output: &Output,
 ) -> Result<(), Failure> {
     let plan = Plan::of(chain)?;
-    let mut random = Random::new(flags.own.seed);
+    let mut random = Random::new(flags.seed);
     let input: Vec<T> = random.numbers(chain.input.span(), 0.0)?;
-    let operands = Operands::<T>::random(chain, plan.plan.output(), &mut random, 0.0)?;
-    let options = flags.own.compile_options();
+    let operands = Operands::<T>::random(&plan.plan, &mut random, 0.0)?;
+    let options = flags.compile_options();
     let compiled = match plan.plan.compile_with(handle, &options).map_err(Error::from) {
         Ok(compiled) => compiled,
         Err(Error::Compile(CompileError::NoSolver { device, chain: operators, refusals })) => {
-            output.line(plan.plan.problem())?;
+            output.line(&plan.plan)?;
             output.line(format!("device     {device}"))?;
             for refusal in &refusals {
                 output.line(format!("refused    {refusal}"))?;
             }
-            let problem = plan.plan.problem().to_string();
+            let problem = plan.plan.to_string();
             let refused = refusals_json(&refusals);
             output.object("explain", json!({ "problem": problem, "device": device, "refused": refused }))?;
             return Err(Failure::Unsupported(format!("no solver of {device} takes {operators}")));
@@ -53,26 +65,32 @@ fn explain<T: Scalar>(
         Err(error) => return Err(error.into()),
     };
     output.line(&compiled)?;
+    let answers = plan.plan.answers(handle).map_err(Error::from)?;
+    choices(&compiled, &answers, output)?;
 
     let count = Rotation::<T>::sets(handle, compiled.problem().bytes());
-    let mut sets = Rotation::new(count, || Sequence::fused(chain, handle, &options, &input, &operands))?;
+    let mut written = Written::sets(&plan.plan, handle, count)?;
+    let mut sets = Rotation::new(&mut written, |written| {
+        Sequence::fused(chain, handle, &options, &input, &operands, written)
+    })?;
     let mut work = || sets.run();
     work().map_err(Error::from)?;
     let times = measure::interleaved(handle, BUDGET, &mut [&mut work])?;
     let seconds = measure::median(&times[0]) / count as f64;
     // A device that cannot measure its limits is still explained.
-    let ceilings = match measures {
-        true => handle.ceilings(chain.input.data_type()).map_err(|error| error.to_string()),
-        false => Err("--no-ceilings".into()),
+    let peaks = match measures {
+        true => handle.peaks(chain.input.data_type()).map_err(|error| error.to_string()),
+        false => Err("--no-peaks".into()),
     };
-    report(&compiled, seconds, times[0].len(), ceilings, output)
+    report(&compiled, &answers, seconds, times[0].len(), peaks, output)
 }
 
 fn report(
     compiled: &CompiledPlan,
+    answers: &[Answer],
     seconds: f64,
     runs: usize,
-    ceilings: Result<Ceilings, String>,
+    peaks: Result<Peaks, String>,
     output: &Output,
 ) -> Result<(), Failure> {
     let problem = compiled.problem();
@@ -82,13 +100,13 @@ fn report(
     output.line(format!("work       {:.3} GFLOP, {:.3} MB", flops * 1e-9, bytes * 1e-6))?;
     output.line(format!("time       {:.3} ms, median of {runs}", seconds * 1e3))?;
     output.line(format!("achieved   {}", rates(seconds)))?;
-    let floor = match &ceilings {
-        Ok(ceilings) => {
-            let floor = Floor::new(problem, ceilings);
-            let (flops, bytes) = (ceilings.flops * 1e-9, ceilings.bytes * 1e-9);
+    let floor = match &peaks {
+        Ok(peaks) => {
+            let floor = Floor::new(problem, peaks);
+            let (flops, bytes) = (peaks.flops * 1e-9, peaks.bytes * 1e-9);
             let is_tf32 = problem.math == MathMode::AllowTf32 && problem.input.data_type() == DataType::Float;
             let tf32 = if is_tf32 { " with f32 products; TF32's can be faster" } else { "" };
-            output.line(format!("ceilings   {flops:.1} GFLOP/s, {bytes:.1} GB/s, measured{tf32}"))?;
+            output.line(format!("peaks      {flops:.1} GFLOP/s, {bytes:.1} GB/s, measured{tf32}"))?;
             output.line(format!(
                 "floor      {:.3} ms (compute {:.3} ms, memory {:.3} ms)",
                 floor.seconds() * 1e3,
@@ -104,10 +122,15 @@ fn report(
         }
     };
     let info = compiled.info();
+    let paper = amd::floor(problem, compiled.target().info(), info.solver);
+    if let Some(paper) = paper {
+        let (time, chip, limit) = (paper.seconds * 1e6, paper.chip, paper.limit);
+        output.line(format!("on paper   at least {time:.1} us on {chip} by {limit}, in AMD's figures"))?;
+    }
     output.object(
         "explain",
         json!({
-            "problem": problem.to_string(),
+            "problem": compiled.plan().to_string(),
             "device": compiled.target().to_string(),
             "solver": info.solver,
             "algorithm": info.algorithm.to_string(),
@@ -116,22 +139,90 @@ fn report(
             "workspace": info.workspace,
             "detail": info.detail,
             "resources": info.resources.map(resources_json),
-            "refused": refusals_json(compiled.refusals()),
+            "candidates": candidates_json(compiled, answers),
+            "refused": refusals_json(&refusals(answers)),
             "flops": flops,
             "bytes": bytes,
             "time_ms": seconds * 1e3,
             "runs": runs,
             "achieved_flops": flops / seconds,
             "achieved_bytes": bytes / seconds,
-            "ceiling_flops": ceilings.as_ref().ok().map(|ceilings| ceilings.flops),
-            "ceiling_bytes": ceilings.as_ref().ok().map(|ceilings| ceilings.bytes),
+            "peak_flops": peaks.as_ref().ok().map(|peaks| peaks.flops),
+            "peak_bytes": peaks.as_ref().ok().map(|peaks| peaks.bytes),
             "floor_compute_ms": floor.map(|floor| floor.compute * 1e3),
             "floor_memory_ms": floor.map(|floor| floor.memory * 1e3),
             "floor_ms": floor.map(|floor| floor.seconds() * 1e3),
+            "floor_on_paper_ms": paper.map(|paper| paper.seconds * 1e3),
             "of_floor": floor.map(|floor| floor.seconds() / seconds),
         }),
     )?;
     Ok(())
+}
+
+/// Configurations of a solver that are printed.
+const PRINTED: usize = 4;
+
+/// The first configurations of every solver that can compute the plan, in the order in which they are preferred, with
+/// what is known of their time; then why solvers behind the chosen one cannot.
+fn choices(compiled: &CompiledPlan, answers: &[Answer], output: &Output) -> Result<(), Failure> {
+    for answer in answers {
+        let Ok(candidates) = &answer.candidates else { continue };
+        for candidate in candidates.iter().take(PRINTED) {
+            let Candidate { configuration, estimate, accuracy } = candidate;
+            let words = if configuration.as_str().is_empty() { "" } else { " " };
+            let mut line = format!("can        {}{words}{configuration}: {estimate}", answer.solver);
+            if let Some(time) = measured(compiled, answer.solver, configuration) {
+                line += &format!(", measured {:.1} µs", time.as_secs_f64() * 1e6);
+            }
+            line += &format!(", {accuracy}");
+            if let Some(reservation) = &answer.reservation {
+                line += &format!("; not preferred: {reservation}");
+            }
+            output.line(line)?;
+        }
+        if candidates.len() > PRINTED {
+            output.line(format!("can        {} {} more", answer.solver, candidates.len() - PRINTED))?;
+        }
+    }
+    for refusal in refusals(answers).iter().filter(|refusal| !compiled.refusals().contains(refusal)) {
+        output.line(format!("refused    {refusal}"))?;
+    }
+    Ok(())
+}
+
+fn measured(compiled: &CompiledPlan, solver: &str, configuration: &Configuration) -> Option<Duration> {
+    let Chosen::Measured { times, .. } = compiled.chosen() else { return None };
+    let of = |time: &&Measured| time.solver == solver && time.configuration == *configuration;
+    times.iter().find(of).map(|measured| measured.time)
+}
+
+fn refusals(answers: &[Answer]) -> Vec<Refusal> {
+    answers.iter().filter_map(|answer| answer.candidates.as_ref().err().cloned()).collect()
+}
+
+fn candidates_json(compiled: &CompiledPlan, answers: &[Answer]) -> Value {
+    let candidates = answers.iter().flat_map(|answer| {
+        let candidates = answer.candidates.iter().flatten();
+        candidates.map(move |candidate| {
+            let (cost, unit, model) = match candidate.estimate {
+                Estimate::Order => (None, None, None),
+                Estimate::Time { seconds, model } => (Some(seconds * 1e3), Some("ms"), Some(model)),
+                Estimate::Cost { cost, unit, model } => (Some(cost), Some(unit), Some(model)),
+            };
+            let time = measured(compiled, answer.solver, &candidate.configuration);
+            json!({
+                "solver": answer.solver,
+                "configuration": candidate.configuration.as_str(),
+                "estimate": cost,
+                "unit": unit,
+                "model": model,
+                "accuracy": candidate.accuracy.to_string(),
+                "not_preferred": answer.reservation,
+                "time_ms": time.map(|time| time.as_secs_f64() * 1e3),
+            })
+        })
+    });
+    candidates.collect()
 }
 
 fn resources_json(resources: Resources) -> Value {
@@ -149,7 +240,13 @@ fn resources_json(resources: Resources) -> Value {
 fn chosen_json(chosen: &Chosen) -> Value {
     match chosen {
         Chosen::Measured { times, stored } => {
-            let time = |(solver, time): &(&str, Duration)| json!({ "solver": solver, "time_ms": time.as_secs_f64() * 1e3 });
+            let time = |measured: &Measured| {
+                json!({
+                    "solver": measured.solver,
+                    "configuration": measured.configuration.as_str(),
+                    "time_ms": measured.time.as_secs_f64() * 1e3,
+                })
+            };
             json!({ "by": "time", "stored": stored, "times": times.iter().map(time).collect::<Value>() })
         }
         Chosen::Requested => json!({ "by": "request" }),

@@ -3,7 +3,10 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use fuseplan::{BackendError, BuildError, CompileError, Error, ExecuteError, RunError};
+use fuseplan::{
+    Error,
+    error::{BackendError, BuildError, CompileError, ExecuteError, RunError},
+};
 use serde_json::json;
 use thiserror::Error as ThisError;
 
@@ -18,7 +21,7 @@ pub(crate) enum Failure {
     /// The command line makes no sense.
     #[error("{0}")]
     Usage(String),
-    /// The same, in the words of what takes it apart.
+    /// The command line makes no sense, in the words of its parser.
     #[error("{0}")]
     CommandLine(clap::Error),
     /// The plan is not supported.

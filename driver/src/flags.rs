@@ -3,8 +3,8 @@
 
 use clap::Args;
 use fuseplan::{
-    ActivationMode, ActivationParams, BatchNormMode, CompileOptions, ConvolutionDescriptor, DataType,
-    DescriptorError, Error, FindMode, TensorDescriptor, TensorLayout,
+    ActivationMode, BatchNormMode, CompileOptions, ConvolutionDescriptor, DataType, Error, FindMode,
+    TensorDescriptor, TensorLayout, error::DescriptorError, raw::ActivationParams,
 };
 
 use crate::chain::{Chain, Step};
@@ -110,8 +110,8 @@ pub(crate) struct FusionFlags {
     #[arg(short = 'w', long, value_name = "INT", default_value_t = 0)]
     pub(crate) wall: i64,
     /// Activation mode, a value of miopenActivationMode_t: 0 pasthru, 1 logistic, 2 tanh, 3 relu, 4 softrelu,
-    /// 5 abs, 6 power, 7 clipped relu, 8 leaky relu, 9 elu, 10 clamp
-    #[arg(short = 'm', long = "activMode", value_name = "INT", default_value = "3", value_parser = activation)]
+    /// 5 abs, 6 power, 7 clipped relu, 8 leaky relu, 9 elu, 10 clamp; or the name of any mode, such as silu or gelu
+    #[arg(short = 'm', long = "activMode", value_name = "MODE", default_value = "3", value_parser = activation)]
     activ_mode: ActivationMode,
     /// Normalization mode: 0 per activation, 1 spatial
     #[arg(short = 'M', long = "bnMode", value_name = "INT", default_value = "0", value_parser = batch_norm)]
@@ -135,22 +135,25 @@ pub(crate) struct FusionFlags {
     #[arg(short = 'D', long, value_name = "FILE", hide = true)]
     dot_graph: Option<String>,
 
+    /// How products may be rounded
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Math::Precise, help_heading = OWN)]
+    pub(crate) math: Math,
     #[command(flatten)]
     pub(crate) own: OwnFlags,
 }
 
+/// The heading of flags that MIOpenDriver does not have.
+const OWN: &str = "fuseplan's own flags";
+
 /// What MIOpenDriver does not have.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "fuseplan's own flags")]
+#[command(next_help_heading = OWN)]
 pub(crate) struct OwnFlags {
     #[command(flatten)]
     pub(crate) device: DeviceFlags,
     /// Only this solver, such as cpu.reference.v1
     #[arg(long, value_name = "ID")]
     solver: Option<String>,
-    /// How products may be rounded
-    #[arg(long, value_name = "MODE", value_enum, default_value_t = Math::Precise)]
-    pub(crate) math: Math,
     /// Time every solver that takes the plan and use the fastest; what is found is stored
     #[arg(long, conflicts_with = "solver")]
     find: bool,
@@ -166,6 +169,11 @@ pub(crate) struct OwnFlags {
 pub(crate) const DEFAULT_SEED: u64 = 12345678;
 
 impl OwnFlags {
+    /// Whether any of those was given that have no default.
+    pub(crate) fn is_given(&self) -> bool {
+        self.device.is_given() || self.solver.is_some() || self.find || self.tolerance.is_some()
+    }
+
     /// How plans are to be compiled.
     pub(crate) fn compile_options(&self) -> CompileOptions {
         let options = CompileOptions::default();
@@ -202,7 +210,14 @@ fn numbered<T: Copy>(text: &str, all: &[T], what: &str) -> Result<T, String> {
 }
 
 fn activation(text: &str) -> Result<ActivationMode, String> {
-    numbered(text, &ActivationMode::ALL, "Unknown activation mode")
+    let is_meant = |mode: &ActivationMode| match text.parse::<u32>() {
+        Ok(value) => mode.miopen_value() == value,
+        Err(_) => mode.to_string().eq_ignore_ascii_case(text),
+    };
+    ActivationMode::ALL.into_iter().find(is_meant).ok_or_else(|| {
+        let known = ActivationMode::ALL.map(|mode| format!("{} {mode}", mode.miopen_value())).join(", ");
+        format!("Unknown activation mode; known: {known}")
+    })
 }
 
 fn batch_norm(text: &str) -> Result<BatchNormMode, String> {
@@ -263,17 +278,17 @@ impl FusionFlags {
     ) -> Result<Chain, DescriptorError> {
         let lens = [vec![self.batchsize, self.in_channels], self.spatial(self.in_d, self.in_h, self.in_w)];
         let input = TensorDescriptor::with_layout(data_type, layout, &lens.concat())?;
-        let activation = ActivationParams::new(self.alpha, self.beta, self.gamma);
+        let params = ActivationParams::new(self.alpha, self.beta, self.gamma);
         let step = |part: &Part| {
             Ok(match part {
                 Part::Convolution => self.convolution(data_type, filters)?,
                 Part::Bias => Step::Bias,
                 Part::BatchNorm => Step::BatchNorm(self.bn_mode),
-                Part::Activation => Step::Activation(self.activ_mode, activation),
+                Part::Activation => Step::Activation(self.activ_mode.with(&params)),
             })
         };
         let steps = self.fusion_mode.parts().iter().map(step).collect::<Result<_, DescriptorError>>()?;
-        Ok(Chain { input, steps, math: self.own.math.mode() })
+        Ok(Chain { input, steps, math: self.math.mode() })
     }
 
     /// The last two, or all three, of the numbers for D, H and W.
@@ -298,7 +313,11 @@ impl FusionFlags {
                 }
             }
         }
-        let conv = ConvolutionDescriptor::new(&pads, &strides, &dilations)?.with_groups(groups)?;
+        let conv = ConvolutionDescriptor::of_dims(pads.len())?
+            .with_pads(&pads)?
+            .with_strides(&strides)?
+            .with_dilations(&dilations)?
+            .with_groups(groups)?;
         // At least 1, so that the plan can say which number of groups does not fit.
         let per_group = (self.in_channels / groups).max(1);
         let lens = [vec![self.out_channels, per_group], taps].concat();
@@ -350,7 +369,7 @@ mod tests {
         assert_eq!(weights.to_string(), "f32 32x3x3x3 NCHW");
         assert_eq!(chain.steps[1], Step::Bias);
         assert_eq!(chain.steps[2], Step::BatchNorm(BatchNormMode::PerActivation));
-        let relu = Step::Activation(ActivationMode::Relu, ActivationParams::new(1.0, 0.0, 1.0));
+        let relu = Step::Activation(fuseplan::Activation::Relu);
         assert_eq!(chain.steps[3], relu);
         let flags = parse("");
         assert_eq!((flags.iter, flags.verify, flags.time, flags.wall), (1, 1, 0, 0));
@@ -410,9 +429,11 @@ mod tests {
                 assert_eq!(read(&parse(&line)), value, "{line}");
             }
         }
-        for (index, mode) in ActivationMode::ALL.into_iter().enumerate() {
-            assert_eq!(parse(&format!("-m {index}")).activ_mode, mode);
-            assert_eq!(parse(&format!("--activMode {index}")).activ_mode, mode);
+        for mode in ActivationMode::ALL {
+            let value = mode.miopen_value();
+            assert_eq!(parse(&format!("-m {value}")).activ_mode, mode);
+            assert_eq!(parse(&format!("--activMode {value}")).activ_mode, mode);
+            assert_eq!(parse(&format!("-m {}", mode.to_string().to_lowercase())).activ_mode, mode);
         }
     }
 
@@ -452,7 +473,7 @@ mod tests {
 
     #[test]
     fn padding_modes_count_as_miopen_does() {
-        let pads = |line: &str| convolution(line).0.pads().to_vec();
+        let pads = |line: &str| convolution(line).0.pads_before().to_vec();
         assert_eq!(pads("-p 2 -q 1 -z conv"), [2, 1]);
         assert_eq!(pads("-p 2 -q 1 -z default"), [2, 1]);
         assert_eq!(pads("-p 2 -q 1 -z valid"), [0, 0]);

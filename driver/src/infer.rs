@@ -6,7 +6,7 @@ use std::time::Instant;
 use fuseplan::{BatchNormMode, CompiledPlan, Error, Handle};
 use serde_json::{Value, json};
 
-use crate::chain::{Chain, Operands, Plan, Step};
+use crate::chain::{Chain, Operands, Plan, Step, Written};
 use crate::element::{Random, Scalar, for_precision};
 use crate::failure::Failure;
 use crate::flags::{FusionFlags, Request};
@@ -46,9 +46,10 @@ fn run_chain<T: Scalar>(
 
     let plan = Plan::of(chain)?;
     let input: Vec<T> = random.numbers(chain.input.span(), 0.0)?;
-    let operands = Operands::random(chain, plan.plan.output(), &mut random, 0.0)?;
+    let operands = Operands::random(&plan.plan, &mut random, 0.0)?;
     let options = flags.own.compile_options();
-    let mut fused = Sequence::fused(chain, handle, &options, &input, &operands)?;
+    let mut written = Written::new(&plan.plan, handle)?;
+    let mut fused = Sequence::fused(chain, handle, &options, &input, &operands, &mut written)?;
     let times = Times::measure(&mut fused, handle, flags.iter)?;
     let result = fused.output()?;
     if flags.wall != 0 {
@@ -96,20 +97,25 @@ fn verify_result<T: Scalar>(
     for step in &chain.steps {
         match step {
             Step::Convolution(..) => output.line("Running CPU fwd convolution and/or bias.")?,
-            Step::Bias | Step::Residual => {}
-            Step::BatchNorm(mode) => {
+            Step::Bias | Step::Residual | Step::Described(_) => {}
+            Step::BatchNorm(mode)
+            | Step::TypedBatchNorm(mode, _)
+            | Step::BatchNormForward(mode, _)
+            | Step::BatchNormBackward(mode) => {
                 output.line("Running CPU fwd batch normalization.")?;
                 output.line(match mode {
                     BatchNormMode::PerActivation => "Running CPU per activation BN.",
                     BatchNormMode::Spatial => "Running CPU spatial BN.",
                 })?;
             }
-            Step::Activation(..) => output.line("Running CPU fwd activation.")?,
+            Step::PRelu(_) | Step::Activation(..) | Step::ActivationBackward(..) => {
+                output.line("Running CPU fwd activation.")?
+            }
         }
     }
     let reference = verify::reference(chain, input, operands)?;
     let tolerance = flags.own.tolerance.unwrap_or(verify::tolerance(chain.input.data_type(), chain.math));
-    let verdict = Verdict::new(&reference, result, tolerance);
+    let verdict = Verdict::new(&reference.output, result, tolerance);
     output.line(verdict)?;
     Ok(verdict)
 }
@@ -124,8 +130,8 @@ fn report(
     json!({
         "command": command_line(),
         "fusion": flags.fusion_mode.to_string(),
-        "math": flags.own.math.name(),
-        "problem": compiled.problem().to_string(),
+        "math": flags.math.name(),
+        "problem": compiled.plan().to_string(),
         "device": compiled.target().to_string(),
         "solver": compiled.info().solver,
         "kernels": compiled.info().kernels,

@@ -1,18 +1,21 @@
 //! What there is: devices, and what is supported on them.
 
 use fuseplan::{
-    BackendError, Comparison, SupportTable, Target, backends, beside_miopen, discover, supported_on,
+    device::{Target, backends, discover},
+    error::BackendError,
+    support::Table,
 };
 use serde_json::{Map, Value, json};
 
 use crate::cli::SupportedOptions;
 use crate::failure::Failure;
+use crate::miopen::{self, Comparison};
 use crate::output::Output;
 
 /// Prints the table of what is supported: of one backend, or of every backend that has a device.
 pub(crate) fn supported_by(options: &SupportedOptions, output: &Output) -> Result<(), Failure> {
     for (index, target) in targets(options)?.into_iter().enumerate() {
-        let table = supported_on(&target)?;
+        let table = Table::of_target(&target)?;
         if index > 0 {
             output.line("")?;
         }
@@ -20,7 +23,7 @@ pub(crate) fn supported_by(options: &SupportedOptions, output: &Output) -> Resul
             output.line(&table)?;
         }
         for (row, cells) in table.rows.iter().zip(table.cells()) {
-            let mut members: Map<String, Value> = SupportTable::COLUMNS
+            let mut members: Map<String, Value> = Table::COLUMNS
                 .iter()
                 .zip(cells)
                 .map(|(column, cell)| (column.replace(' ', "_"), cell.into()))
@@ -29,7 +32,7 @@ pub(crate) fn supported_by(options: &SupportedOptions, output: &Output) -> Resul
             members.insert("target".into(), table.target.clone().into());
             output.object("supported", Value::Object(members))?;
         }
-        if let Some(comparison) = beside_miopen(&target)? {
+        if let Some(comparison) = miopen::beside(&table, &target) {
             compare(&comparison, output)?;
         }
     }
@@ -46,9 +49,10 @@ fn compare(comparison: &Comparison, output: &Output) -> Result<(), Failure> {
         let members = json!({
             "target": comparison.target,
             "operators": row.operators,
+            "data_types": row.data_types.iter().map(ToString::to_string).collect::<Value>(),
             "both": row.both,
-            "fuseplan_alone": row.ours,
-            "miopen_alone": row.theirs,
+            "fuseplan_alone": row.fuseplan,
+            "miopen_alone": row.miopen,
         });
         output.object("beside_miopen", members)?;
     }

@@ -4,6 +4,7 @@
 //! with a code that says what happened, see [`failure`].
 #![forbid(unsafe_code)]
 
+mod amd;
 mod bench;
 mod chain;
 mod cli;
@@ -17,7 +18,9 @@ mod infer;
 mod inspect;
 mod measure;
 mod memory;
+mod miopen;
 mod output;
+mod run;
 mod sequence;
 mod verify;
 
@@ -34,7 +37,7 @@ fn main() -> ExitCode {
     let (output, done) = match Cli::try_parse() {
         Ok(cli) => {
             let output = Output::new(cli.json);
-            let done = run(cli.command, &output);
+            let done = execute(cli.command, &output);
             (output, done)
         }
         Err(answer) => {
@@ -49,10 +52,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command, output: &Output) -> Result<(), Failure> {
+fn execute(command: Command, output: &Output) -> Result<(), Failure> {
     match command {
         Command::Infer(primitive) => infer::run(&primitive.into(), output),
-        Command::Explain { no_ceilings, primitive } => explain::run(&primitive.into(), !no_ceilings, output),
+        Command::Run { verify, plan } => run::run(&plan, verify, output),
+        Command::Explain { no_peaks, plan, primitive } => match primitive {
+            Some(_) if plan.is_given() => {
+                Err(Failure::Usage("a plan as text, or a primitive with flags of its own: not both".into()))
+            }
+            Some(primitive) => explain::primitive(&primitive.into(), !no_peaks, output),
+            None => explain::plan(&plan, !no_peaks, output),
+        },
         Command::Supported(options) => inspect::supported_by(&options, output),
         Command::Devices => inspect::devices(output),
         Command::Bench(options) => bench::run(&options, output),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fuseplan::{Ceilings, Error, ExecuteError, Handle, Problem};
+use fuseplan::{Error, Handle, device::Peaks, error::ExecuteError, problem::Problem};
 
 /// Work that is timed as a whole.
 pub(crate) type Work<'a> = &'a mut dyn FnMut() -> Result<(), ExecuteError>;
@@ -56,8 +56,8 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
-    pub(crate) fn new(problem: &Problem, ceilings: &Ceilings) -> Self {
-        Floor { compute: problem.flops() / ceilings.flops, memory: problem.bytes() / ceilings.bytes }
+    pub(crate) fn new(problem: &Problem, peaks: &Peaks) -> Self {
+        Floor { compute: problem.flops() / peaks.flops, memory: problem.bytes() / peaks.bytes }
     }
 
     /// The greater of both.

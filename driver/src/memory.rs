@@ -1,6 +1,6 @@
 //! Memory of the host for tensors of any size that a command line asks for.
 
-use fuseplan::BackendError;
+use fuseplan::error::BackendError;
 
 /// Bytes that have to be left beside a tensor: Rust ends a process whose small allocations are refused.
 const REST: usize = 16 << 20;

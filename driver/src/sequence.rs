@@ -1,10 +1,11 @@
 //! Plans run one after the other on tensors in the device's memory.
 
 use fuseplan::{
-    CompileOptions, CompiledPlan, DeviceBuffer, Error, ExecuteError, Handle, MemoryKind, TensorDescriptor,
+    CompileOptions, CompiledPlan, DeviceBuffer, Error, Handle, TensorDescriptor, device::MemoryKind,
+    error::ExecuteError,
 };
 
-use crate::chain::{Chain, Operands, Plan, Ready, Step};
+use crate::chain::{Chain, Operands, Plan, Ready, Step, Written};
 use crate::element::Scalar;
 use crate::verify;
 
@@ -25,14 +26,19 @@ impl<'a, T: Scalar> Sequence<'a, T> {
         options: &CompileOptions,
         input: &[T],
         operands: &'a Operands<T>,
+        written: &'a mut Written,
     ) -> Result<Self, Error> {
+        let (mut operands, mut written) = (&operands.0[..], &mut written.0[..]);
         let mut tensors = vec![DeviceBuffer::from_slice(handle, input)?];
         let mut plans = Vec::new();
         let mut running: TensorDescriptor = chain.input;
         for steps in parts {
             let plan = Plan::new(running, steps, chain.math)?;
             running = *plan.plan.output();
-            plans.push(plan.compile(handle, options, operands)?);
+            let (these, rest) = operands.split_at(steps.len());
+            let (those, others) = written.split_at_mut(steps.len());
+            (operands, written) = (rest, others);
+            plans.push(plan.compile(handle, options, these, those)?);
             tensors.push(DeviceBuffer::from_slice(handle, &verify::poisoned(&running)?)?);
         }
         Ok(Sequence { plans, tensors })
@@ -45,8 +51,9 @@ impl<'a, T: Scalar> Sequence<'a, T> {
         options: &CompileOptions,
         input: &[T],
         operands: &'a Operands<T>,
+        written: &'a mut Written,
     ) -> Result<Self, Error> {
-        Self::new(chain, std::iter::once(&chain.steps[..]), handle, options, input, operands)
+        Self::new(chain, std::iter::once(&chain.steps[..]), handle, options, input, operands, written)
     }
 
     /// Executes the plans in order.
@@ -93,12 +100,12 @@ impl<'a, T: Scalar> Rotation<'a, T> {
         }
     }
 
-    /// `count` sets, made by `make`.
+    /// A set for each of what sets write, made by `make`.
     pub(crate) fn new(
-        count: usize,
-        make: impl Fn() -> Result<Sequence<'a, T>, Error>,
+        written: &'a mut [Written],
+        make: impl Fn(&'a mut Written) -> Result<Sequence<'a, T>, Error>,
     ) -> Result<Self, Error> {
-        Ok(Rotation { sets: (0..count).map(|_| make()).collect::<Result<_, _>>()? })
+        Ok(Rotation { sets: written.iter_mut().map(make).collect::<Result<_, _>>()? })
     }
 
     /// Executes every set once.

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use fuseplan::{BackendError, CompileOptions, DataType, Error, Handle, MathMode, TensorDescriptor};
+use fuseplan::{
+    CompileOptions, DataType, Error, FindMode, Handle, MathMode, TensorDescriptor, error::BackendError,
+};
 
-use crate::chain::{Chain, Operands, Plan};
+use crate::chain::{Chain, Operands, Plan, Written};
 use crate::element::Scalar;
 use crate::memory;
 use crate::output::general;
@@ -21,18 +23,35 @@ pub(crate) fn tolerance(data_type: DataType, math: MathMode) -> f64 {
     80.0 * digits.epsilon()
 }
 
-/// What the reference solver makes of `input`.
+/// What an execution of the reference solver leaves behind.
+#[derive(Debug)]
+pub(crate) struct Results<T> {
+    pub(crate) output: Vec<T>,
+    /// What operators write besides.
+    pub(crate) written: Vec<Vec<f32>>,
+    /// The solver that it was.
+    pub(crate) solver: &'static str,
+}
+
+/// What the reference solver makes of `input`; of a plan for training, which it does not take, the CPU's solver, which
+/// computes in f64 throughout as well.
 pub(crate) fn reference<T: Scalar>(
     chain: &Chain,
     input: &[T],
     operands: &Operands<T>,
-) -> Result<Vec<T>, Error> {
-    let plan = Plan::of(chain)?;
-    let options = CompileOptions::default().with_solver(REFERENCE);
-    let ready = plan.compile(&Handle::cpu(), &options, operands)?;
+) -> Result<Results<T>, Error> {
+    let (plan, handle) = (Plan::of(chain)?, Handle::cpu());
+    let options = match plan.plan.problem().is_training() {
+        true => CompileOptions::default().with_find(FindMode::Fast),
+        false => CompileOptions::default().with_solver(REFERENCE),
+    };
+    let mut written = Written::new(&plan.plan, &handle)?;
+    let ready = plan.compile(&handle, &options, &operands.0, &mut written.0)?;
     let mut output = poisoned(plan.plan.output())?;
     ready.run(input.into(), (&mut output).into())?;
-    Ok(output)
+    let solver = ready.compiled.info().solver;
+    drop(ready);
+    Ok(Results { output, written: written.values()?, solver })
 }
 
 /// Memory for a tensor, filled with what no correct result holds.

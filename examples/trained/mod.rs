@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
+use fuseplan::error::CompileError;
 use fuseplan::*;
 pub(crate) use network::Network;
-use network::{Activation, Block, Node, Work};
+use network::{Block, Node, Work};
 pub(crate) use tensor::HostTensor;
 
 /// The networks in `examples/data`.
@@ -99,10 +100,13 @@ fn run_plan(
     let lens = <[usize; 4]>::try_from(filters.shape.as_slice())?;
     let filters = HostTensor::from_nchw(input.layout, lens, &filters.values)?;
 
-    let mut plan = FusionPlan::for_device(FusionDirection::Vertical, input.descriptor, handle)?;
+    let mut plan = FusionPlan::for_device(handle, input.descriptor)?;
     let mut args = OperatorArgs::new();
 
-    let conv = ConvolutionDescriptor::new_2d(block.pads, block.strides, [1, 1])?.with_groups(block.groups)?;
+    let conv = ConvolutionDescriptor::d2()
+        .with_pads(block.pads)?
+        .with_strides(block.strides)?
+        .with_groups(block.groups)?;
     let op = plan.append(ConvForward::new(conv, filters.descriptor))?;
     args.set(op, ConvForwardArgs::new(&filters.data));
     if block.bias {
@@ -113,17 +117,21 @@ fn run_plan(
         let op = plan.append(BatchNormInference::new(BatchNormMode::Spatial))?;
         let [scale, shift, mean, variance] = ["scale", "shift", "mean", "variance"].map(part);
         let (scale, shift) = (&scale?.values, &shift?.values);
-        let norm = BatchNormInferenceArgs::new(scale, shift, &mean?.values, &variance?.values, epsilon);
+        let norm = BatchNormInferenceArgs::new()
+            .scale(scale)
+            .bias(shift)
+            .mean(&mean?.values)
+            .variance(&variance?.values)
+            .epsilon(epsilon);
         args.set(op, norm);
     }
     if let Some(residual) = residual {
         let op = plan.append(BiasForward::residual())?;
         args.set(op, BiasForwardArgs::new(&residual.data));
     }
-    if let Some(Activation { mode, alpha }) = &block.activation {
-        let known = ActivationMode::ALL.into_iter().find(|known| known.to_string() == *mode);
-        let op = plan.append(ActivationForward::new(known.ok_or(format!("no activation {mode}"))?))?;
-        args.set(op, ActivationForwardArgs::new(*alpha, 0.0, 0.0));
+    if let Some(activation) = block.activation.map(Activation::from) {
+        let op = plan.append(ActivationForward::new(activation.mode()))?;
+        args.set(op, activation);
     }
 
     let compile = || -> Result<_, CompileError> {

@@ -83,12 +83,24 @@ pub(crate) struct Block {
     pub(crate) activation: Option<Activation>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(crate) struct Activation {
-    /// MIOpen's name.
-    pub(crate) mode: String,
-    #[serde(default)]
-    pub(crate) alpha: f64,
+/// An activation by MIOpen's name.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(tag = "mode", rename_all = "UPPERCASE")]
+pub(crate) enum Activation {
+    Relu,
+    LeakyRelu {
+        #[serde(rename = "alpha")]
+        slope: f64,
+    },
+}
+
+impl From<Activation> for fuseplan::Activation {
+    fn from(activation: Activation) -> Self {
+        match activation {
+            Activation::Relu => fuseplan::Activation::Relu,
+            Activation::LeakyRelu { slope } => fuseplan::Activation::LeakyRelu { slope },
+        }
+    }
 }
 
 /// A stored tensor as f32.

@@ -1,13 +1,13 @@
 //! Copies of host slices in the memory of devices, and arguments that point to them.
 
-use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fuseplan_api::{BackendError, OpArgs, OpArgsKind};
+use fuseplan_api::{BackendError, OpArgs};
 
 use super::Slot;
 use crate::buffer::Block;
-use crate::handle::{Context, Handle};
+use crate::context::Context;
+use crate::handle::Handle;
 
 /// What was copied for the arguments of a plan.
 #[derive(Debug, Default)]
@@ -43,11 +43,6 @@ impl Resident {
     pub(crate) fn read_on(&self, handle: &Handle) -> Result<(), BackendError> {
         self.blocks.iter().try_for_each(|(_, block)| block.read_on(handle))
     }
-
-    /// Where the copy of an operand is, if there is one.
-    pub(super) fn address(&self, operand: Operand) -> Option<*mut c_void> {
-        self.blocks.iter().find(|(at, _)| *at == operand).map(|(_, block)| block.address())
-    }
 }
 
 impl Copies {
@@ -64,7 +59,7 @@ impl Copies {
         &self,
         handle: &Handle,
         ops: &[OpArgs],
-        slots: &[Slot<'_>],
+        slots: &[Option<Slot<'_>>],
     ) -> Result<Arc<Resident>, BackendError> {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         let found = devices.iter().position(|device| Arc::ptr_eq(&device.context, handle.context()));
@@ -79,15 +74,12 @@ impl Copies {
         }
         let mut moved = ops.to_vec();
         for (operator, (op, slot)) in moved.iter_mut().zip(slots).enumerate() {
-            let mut addresses = Vec::with_capacity(slot.spans.len());
-            for (index, span) in slot.spans.iter().enumerate() {
-                addresses.push(if span.is_host() && !span.written {
-                    device.copy((operator, index), slot, handle)?.address()
-                } else {
-                    span.address.cast_mut()
-                });
+            let Some(slot) = slot else { continue };
+            for (index, (span, pointer)) in slot.spans().iter().zip(&mut op.pointers).enumerate() {
+                if let Some(slice) = span.host_bytes() {
+                    *pointer = device.copy((operator, index), slice, handle)?.address();
+                }
             }
-            place(&mut op.kind, &addresses);
         }
         let resident = Arc::new(Resident { ops: moved, blocks: device.blocks.clone() });
         device.resident = Some(resident.clone());
@@ -96,13 +88,12 @@ impl Copies {
 }
 
 impl OnDevice {
-    /// The copy of an operand.
-    fn copy(&mut self, operand: Operand, slot: &Slot<'_>, handle: &Handle) -> Result<&Block, BackendError> {
+    /// The copy of an operand whose contents are `slice`.
+    fn copy(&mut self, operand: Operand, slice: &[u8], handle: &Handle) -> Result<&Block, BackendError> {
         let found = self.blocks.iter().position(|(at, _)| *at == operand);
         let at = match found {
             Some(at) => at,
             None => {
-                let slice = slot.spans[operand.1].host_bytes().unwrap_or_default();
                 let block = Block::new(handle, slice.len())?;
                 block.write(slice, handle)?;
                 self.blocks.push((operand, Arc::new(block)));
@@ -110,54 +101,5 @@ impl OnDevice {
             }
         };
         Ok(&self.blocks[at].1)
-    }
-}
-
-/// Replaces the pointers of arguments by `addresses`, which are in the order of
-/// [`operands`](crate::execute::operands).
-pub(crate) fn place(kind: &mut OpArgsKind, addresses: &[*mut c_void]) {
-    match (kind, addresses) {
-        (OpArgsKind::ConvForward { weights, .. }, &[w]) => *weights = w,
-        (OpArgsKind::BiasForward { bias }, &[b]) => *bias = b,
-        (OpArgsKind::BatchNormInference { scale, bias, mean, variance, .. }, &[s, b, m, v]) => {
-            (*scale, *bias, *mean, *variance) =
-                (s.cast_const().cast(), b.cast_const().cast(), m.cast_const().cast(), v.cast_const().cast());
-        }
-        (
-            OpArgsKind::BatchNormForward {
-                scale,
-                bias,
-                saved_mean,
-                saved_inv_variance,
-                running_mean,
-                running_variance,
-                ..
-            },
-            &[s, b, m, i, rm, rv],
-        ) => {
-            (*scale, *bias) = (s.cast_const().cast(), b.cast_const().cast());
-            (*saved_mean, *saved_inv_variance) = (m.cast(), i.cast());
-            (*running_mean, *running_variance) = (rm.cast(), rv.cast());
-        }
-        (
-            OpArgsKind::BatchNormBackward {
-                x,
-                scale,
-                bias,
-                scale_diff,
-                bias_diff,
-                saved_mean,
-                saved_inv_variance,
-            },
-            &[dx, s, b, m, i, ds, db],
-        ) => {
-            *x = dx;
-            (*scale, *bias) = (s.cast_const().cast(), b.cast_const().cast());
-            (*saved_mean, *saved_inv_variance) = (m.cast_const().cast(), i.cast_const().cast());
-            (*scale_diff, *bias_diff) = (ds.cast(), db.cast());
-        }
-        (OpArgsKind::ActivationBackward { y, .. }, &[a]) => *y = a,
-        // Activations and what was not set have scalars only.
-        _ => debug_assert!(addresses.is_empty(), "one address for each operand"),
     }
 }

@@ -1,13 +1,12 @@
 //! The on-disk cache: one file an entry, verified before every use. No fault of a file system is an error
 //! here; the worst is that a kernel is compiled again. `docs/cache.md` says what is promised.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use fuseplan_api::{Binary, BuildError};
 
 use super::directory::{Directory, Item};
 use super::format::{self, BinaryError};
@@ -47,14 +46,14 @@ impl Disk {
         Disk { directory, limits, disabled: AtomicBool::new(false), warned: AtomicBool::new(false) }
     }
 
-    /// What `load` makes of the stored binary, else of the compiled one, which is then stored. Of several
-    /// threads and processes that ask at once one compiles and the others wait, though not for ever.
-    pub(crate) fn get_or_build<T>(
+    /// What `load` makes of the stored payload, else of the one that `make` makes, which is then stored. Of several
+    /// threads and processes that ask at once one makes it and the others wait, though not for ever.
+    pub(crate) fn get_or_build<T, E: fmt::Display>(
         &self,
         subject: &Subject,
-        load: impl Fn(&Binary) -> Result<T, BuildError>,
-        compile: impl FnOnce() -> Result<Binary, BuildError>,
-    ) -> Result<T, BuildError> {
+        load: impl Fn(&[u8]) -> Result<T, E>,
+        make: impl FnOnce() -> Result<Vec<u8>, E>,
+    ) -> Result<T, E> {
         if let Some(loaded) = self.find(subject, &load) {
             return Ok(loaded);
         }
@@ -64,26 +63,26 @@ impl Disk {
         if let Some(loaded) = self.find(subject, &load) {
             return Ok(loaded);
         }
-        let binary = compile()?;
-        let loaded = load(&binary)?;
-        self.put(&name, subject, &binary);
+        let payload = make()?;
+        let loaded = load(&payload)?;
+        self.put(&name, subject, &payload);
         Ok(loaded)
     }
 
-    /// What `load` makes of the stored binary, if there is one.
-    pub(crate) fn find<T>(
+    /// What `load` makes of the stored payload, if there is one.
+    pub(crate) fn find<T, E: fmt::Display>(
         &self,
         subject: &Subject,
-        load: impl Fn(&Binary) -> Result<T, BuildError>,
+        load: impl Fn(&[u8]) -> Result<T, E>,
     ) -> Option<T> {
         let name = subject.key().to_hex();
-        let binary = self.get(&name, subject)?;
-        // What cannot be loaded is as good as absent; the new binary takes its place.
-        load(&binary).inspect_err(|error| self.fault(&name, "is compiled again", error)).ok()
+        let payload = self.get(&name, subject)?;
+        // What cannot be loaded is as good as absent; the new payload takes its place.
+        load(&payload).inspect_err(|error| self.fault(&name, "is compiled again", error)).ok()
     }
 
-    /// The stored binary of the subject, if there is one in which every byte is right.
-    fn get(&self, name: &str, subject: &Subject) -> Option<Binary> {
+    /// The stored payload of the subject, if there is one in which every byte is right.
+    fn get(&self, name: &str, subject: &Subject) -> Option<Vec<u8>> {
         if !self.is_usable() {
             return None;
         }
@@ -100,7 +99,7 @@ impl Disk {
                 // An entry whose time cannot be set is only evicted earlier.
                 let _ = self.directory.touch(&file);
                 tracing::debug!(target: "fuseplan::cache", name, solver = subject.solver, "disk hit");
-                Some(Binary { solver: found.solver, arch: found.arch, bytes: payload.to_vec() })
+                Some(payload.to_vec())
             }
             // Of another compiler; this one's takes its place.
             Ok((found, _)) if found.key() == subject.key() => None,
@@ -133,11 +132,11 @@ impl Disk {
         Ok(bytes)
     }
 
-    fn put(&self, name: &str, subject: &Subject, binary: &Binary) {
+    fn put(&self, name: &str, subject: &Subject, payload: &[u8]) {
         if !self.is_usable() {
             return;
         }
-        let bytes = format::encode(subject, &binary.bytes);
+        let bytes = format::encode(subject, payload);
         if bytes.len() as u64 > LARGEST.min(self.limits.bytes) {
             return;
         }
@@ -240,14 +239,14 @@ impl Disk {
     }
 
     /// Sets an entry aside, for people to look at; it is not read again.
-    fn quarantine(&self, name: &str, reason: impl std::fmt::Display) -> Option<Binary> {
+    fn quarantine(&self, name: &str, reason: impl fmt::Display) -> Option<Vec<u8>> {
         self.fault(name, "is set aside", reason);
         let _ = self.directory.rename(&format!("{name}.bin"), &format!("{name}.bad"));
         None
     }
 
     /// An entry that could not be read this time.
-    fn unread(&self, name: &str, reason: &io::Error) -> Option<Binary> {
+    fn unread(&self, name: &str, reason: &io::Error) -> Option<Vec<u8>> {
         self.fault(name, "cannot be read", reason);
         None
     }
@@ -265,7 +264,7 @@ impl Disk {
         true
     }
 
-    fn fault(&self, name: &str, what: &str, reason: impl std::fmt::Display) {
+    fn fault(&self, name: &str, what: &str, reason: impl fmt::Display) {
         tracing::warn!(target: "fuseplan::cache", "cache entry {name} {what}: {reason}");
     }
 

@@ -6,8 +6,8 @@ use super::key::Subject;
 
 const MAGIC: [u8; 8] = *b"FUSEPLAN";
 
-/// Changes with the layout of the bytes, and with nothing else.
-pub(super) const VERSION: u32 = 1;
+/// Changes with the layout of the bytes, and with the text of a problem by which they are found.
+pub(super) const VERSION: u32 = 2;
 
 /// Magic, format version, length.
 pub(super) const PREFIX: usize = 8 + 4 + 8;

@@ -1,11 +1,11 @@
 //! What a stored binary is found by.
 
-use fuseplan_api::{DeviceInfo, Problem, Solver};
+use fuseplan_api::{Configuration, DeviceInfo, Problem, Solver};
 
 use super::format;
 
 /// In place of a solver's id in stored times.
-pub(crate) const FIND: &str = "find";
+const FIND: &str = "find";
 
 /// Everything that decides what is in a binary. Binaries of equal subjects can stand for one another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,16 +34,21 @@ impl Subject {
     }
 
     /// The subject of a cache entry; `None` where the solver has nothing worth storing.
-    pub(crate) fn stored(solver: &dyn Solver, problem: &Problem, target: &DeviceInfo) -> Option<Self> {
-        let content = solver.cache_key(problem, target)?;
+    pub(crate) fn stored(
+        solver: &dyn Solver,
+        problem: &Problem,
+        target: &DeviceInfo,
+        configuration: &Configuration,
+    ) -> Option<Self> {
+        let content = solver.cache_key(problem, target, configuration)?;
         Some(Self::new(solver, target, blake3::hash(&content).as_bytes().to_vec()))
     }
 
-    /// The subject of times of these solvers on a device: what decides them is the problem, the device itself
-    /// and not only its architecture, and who was timed.
-    pub(crate) fn found(device: &DeviceInfo, problem: &Problem, solvers: &[&str]) -> Self {
+    /// The subject of times on a device: what decides them is the problem, the device itself and not only its
+    /// architecture, and what was timed, in words.
+    pub(crate) fn found(device: &DeviceInfo, problem: &Problem, timed: &str) -> Self {
         let DeviceInfo { name, compute_units, .. } = device;
-        let content = format!("{name}\n{compute_units}\n{}\n{}", solvers.join(" "), describe(problem));
+        let content = format!("{name}\n{compute_units}\n{timed}{}", problem.key());
         Subject {
             version: env!("CARGO_PKG_VERSION").into(),
             solver: FIND.into(),
@@ -55,7 +60,7 @@ impl Subject {
 
     /// The subject of exported bytes.
     pub(crate) fn exported(solver: &dyn Solver, problem: &Problem, target: &DeviceInfo) -> Self {
-        Self::new(solver, target, describe(problem).into_bytes())
+        Self::new(solver, target, problem.key().into_bytes())
     }
 
     /// The name of the entry: a hash of the format's version and of every field but the compiler, with its
@@ -79,10 +84,4 @@ impl Subject {
         let toolchain = if asked.toolchain.is_empty() { &asked.toolchain } else { &self.toolchain };
         *asked == Subject { toolchain: toolchain.clone(), ..self.clone() }
     }
-}
-
-/// A problem as text that names every property. It is derived from the types, so an operator or a property
-/// that is new is in it without a word here.
-pub(crate) fn describe(problem: &Problem) -> String {
-    format!("{problem:?}")
 }

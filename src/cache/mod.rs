@@ -1,7 +1,7 @@
 //! What is compiled once: executables in memory, binaries on disk.
 //!
-//! This file holds the in-memory cache of one device: canonical problem and options → executable. A miss
-//! goes on to the disk (`disk.rs`), a miss there to the solver's compiler.
+//! This file holds the cache in memory, which is generic; a device's has the executables by canonical problem and
+//! options. `disk.rs` holds the cache on disk.
 
 mod directory;
 #[cfg_attr(not(unix), allow(dead_code, reason = "there is no disk cache"))]
@@ -15,49 +15,45 @@ mod trust;
 mod tests;
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-
-use fuseplan_api::Problem;
 
 pub(crate) use disk::Disk;
 pub use format::BinaryError;
 pub(crate) use format::{decode, encode};
-pub(crate) use key::{FIND, Subject, describe};
-
-use crate::select::{Built, CompileError, CompileOptions};
+pub(crate) use key::Subject;
 
 /// More than any application has shapes; the least recently used goes when a new one comes.
 const CAPACITY: usize = 4096;
 
-type Key = (Problem, CompileOptions);
-
 /// Builds each key once, however many threads ask for it at once; those that come second wait. A failed
 /// build is not kept.
-#[derive(Debug, Default)]
-pub(crate) struct Cache {
-    entries: Mutex<Entries>,
+#[derive(Debug)]
+pub(crate) struct Cache<K, T> {
+    entries: Mutex<Entries<K, T>>,
 }
 
-#[derive(Debug, Default)]
-struct Entries {
-    slots: HashMap<Key, Slot>,
+#[derive(Debug)]
+struct Entries<K, T> {
+    slots: HashMap<K, Slot<T>>,
     clock: u64,
 }
 
-#[derive(Debug, Clone, Default)]
-struct Slot {
-    built: Arc<Mutex<Option<Built>>>,
+#[derive(Debug)]
+struct Slot<T> {
+    built: Arc<Mutex<Option<T>>>,
     last_used: u64,
 }
 
-impl Cache {
-    pub(crate) fn get_or_build(
-        &self,
-        problem: &Problem,
-        options: &CompileOptions,
-        build: impl FnOnce() -> Result<Built, CompileError>,
-    ) -> Result<Built, CompileError> {
-        let slot = self.slot((problem.clone(), options.clone()));
+impl<K, T> Default for Cache<K, T> {
+    fn default() -> Self {
+        Cache { entries: Mutex::new(Entries { slots: HashMap::new(), clock: 0 }) }
+    }
+}
+
+impl<K: Clone + Eq + Hash, T: Clone> Cache<K, T> {
+    pub(crate) fn get_or_build<E>(&self, key: K, build: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let slot = self.slot(key);
         let mut built = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(built) = &*built {
             return Ok(built.clone());
@@ -66,7 +62,7 @@ impl Cache {
     }
 
     /// The slot of a key, made if there is none; building happens outside of the map's lock.
-    fn slot(&self, key: Key) -> Arc<Mutex<Option<Built>>> {
+    fn slot(&self, key: K) -> Arc<Mutex<Option<T>>> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.clock += 1;
         let clock = entries.clock;
@@ -76,7 +72,8 @@ impl Cache {
                 entries.slots.remove(&oldest);
             }
         }
-        let slot = entries.slots.entry(key).or_default();
+        let slot =
+            entries.slots.entry(key).or_insert_with(|| Slot { built: Arc::default(), last_used: clock });
         slot.last_used = clock;
         slot.built.clone()
     }

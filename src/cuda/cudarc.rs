@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, DriverError, SyncOnDrop};
 use fuseplan_api::{BackendError, Element, Stream, StreamOwner};
-use fuseplan_cuda::CudaDevice;
+use fuseplan_cuda::CudaBackend;
 
 use crate::args::{Operand, OperandMut, Place};
 use crate::handle::Handle;
@@ -26,14 +26,14 @@ use crate::handle::Handle;
 /// let stream = CudaContext::new(0)?.new_stream()?;
 /// let handle = CudarcHandle::new(stream.clone())?;
 /// let x = TensorDescriptor::nchw(DataType::Float, [1, 1, 2, 2])?;
-/// let mut plan = FusionPlan::for_device(FusionDirection::Vertical, x, &*handle)?;
+/// let mut plan = FusionPlan::for_device(&*handle, x)?;
 /// let relu = plan.append(ActivationForward::new(ActivationMode::Relu))?;
 /// let compiled = plan.compile(&handle)?;
 ///
 /// let input = stream.clone_htod(&[1.0f32, -2.0, 3.0, -4.0])?;
 /// let mut output = stream.alloc_zeros::<f32>(4)?;
 /// let mut args = OperatorArgs::new();
-/// args.set(relu, ActivationForwardArgs::new(0.0, 0.0, 0.0));
+/// args.set(relu, Activation::Relu);
 /// {
 ///     let (from, mut to) = (handle.read(&input)?, handle.write(&mut output)?);
 ///     compiled.execute(&handle, Tensor::new(&x, &from), TensorMut::new(&x, &mut to), &args)?;
@@ -67,8 +67,8 @@ impl CudarcHandle {
         let context = stream.context();
         let ordinal = u32::try_from(context.ordinal()).map_err(|_| unavailable("there is no such device"))?;
         let handle = Handle::open("cuda", ordinal)?;
-        let device = handle.context().device().as_any().downcast_ref::<CudaDevice>();
-        if device.map(CudaDevice::raw_context) != Some(context.cu_ctx().cast()) {
+        let device = handle.context().device();
+        if CudaBackend::context_of(&**device) != Some(context.cu_ctx().cast()) {
             return Err(unavailable("the stream is not of its device's primary context"));
         }
         let raw = stream.cu_stream();

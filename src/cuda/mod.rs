@@ -2,17 +2,16 @@
 //!
 //! A [`Handle`] from [`Handle::open`] works in the device's primary context, which the CUDA runtime and all
 //! that is built on it (cudarc, PyTorch) use too: their pointers are good for
-//! [raw operands](crate::Operand::from_raw), their streams for [`Handle::with_stream`]. A program with contexts
+//! [raw operands](crate::memory::Operand::from_raw), their streams for [`Handle::with_stream`]. A program with contexts
 //! of its own hands one to [`Handle::adopt_cuda_context`].
 
 #[cfg(feature = "cudarc")]
 mod cudarc;
 
 use std::ffi::c_void;
-use std::sync::Arc;
 
 use fuseplan_api::BackendError;
-use fuseplan_cuda::{CudaBackend, CudaDevice};
+use fuseplan_cuda::CudaBackend;
 
 #[cfg(feature = "cudarc")]
 pub(crate) use self::cudarc::Tracked;
@@ -33,7 +32,7 @@ impl Handle {
     /// The context is null or live, and lives until the result and everything that is made with it is gone.
     pub unsafe fn adopt_cuda_context(context: *mut c_void) -> Result<Self, BackendError> {
         // SAFETY: as promised by the caller.
-        let device = unsafe { CudaDevice::adopt(context) }?;
-        Handle::of(&CudaBackend, Arc::new(device))
+        let device = unsafe { CudaBackend::adopt(context) }?;
+        Handle::of(&CudaBackend, device)
     }
 }

@@ -1,6 +1,6 @@
 //! Why an execution was refused, or how it failed.
 
-use fuseplan_api::{BackendError, DataType, OpKind, RunError, TensorDescriptor};
+use fuseplan_api::{ActivationMode, BackendError, DataType, OpKind, RunError, TensorDescriptor};
 use thiserror::Error;
 
 /// An execution that was refused, or failed.
@@ -23,9 +23,6 @@ pub enum ExecuteError {
         /// The plan's.
         expected: Box<TensorDescriptor>,
     },
-    /// An operator was appended to the plan after this was compiled.
-    #[error("the plan was changed after it was compiled; compile it again")]
-    PlanChanged,
     /// The plan was compiled for another device.
     #[error("the plan was compiled for {plan}, the handle is of {}; compile it for that handle", another(.handle, .plan))]
     OtherDevice {
@@ -49,7 +46,7 @@ pub enum ExecuteError {
     Missing {
         /// The operator's index.
         index: usize,
-        /// Its kind.
+        /// The operator's kind.
         kind: OpKind,
     },
     /// Arguments for an operator that the compiled plan does not have.
@@ -73,8 +70,20 @@ pub enum ExecuteError {
     Foreign {
         /// The operator's index.
         index: usize,
-        /// Its kind.
+        /// The operator's kind.
         kind: OpKind,
+    },
+    /// Arguments with an activation of another mode than the operator was appended with.
+    #[error("{kind} (operator {index}) was appended with {expected}, its arguments are of {found}")]
+    Activation {
+        /// The operator's index.
+        index: usize,
+        /// The operator's kind.
+        kind: OpKind,
+        /// The mode of the arguments' activation.
+        found: ActivationMode,
+        /// The mode that the operator was appended with.
+        expected: ActivationMode,
     },
     /// A beta other than 0 on an operator whose result is not the output.
     #[error(
@@ -83,7 +92,7 @@ pub enum ExecuteError {
     Beta {
         /// The operator's index.
         index: usize,
-        /// Its kind.
+        /// The operator's kind.
         kind: OpKind,
         /// The beta given, as text.
         beta: String,
@@ -147,6 +156,12 @@ pub enum ExecuteError {
         found: usize,
         /// The bytes needed.
         needed: usize,
+    },
+    /// A workspace at an address that its kernel could not use.
+    #[error("the workspace is not aligned to {alignment} bytes")]
+    MisalignedWorkspace {
+        /// What its address has to be a multiple of.
+        alignment: usize,
     },
     /// Memory that is ready for another stream than that of the handle.
     #[error("{operand} was given for another stream than the handle's")]

@@ -1,23 +1,26 @@
-//! The check of everything that is given at run time, in one place for the typed and the raw path.
+//! The check of everything that is given at run time, in one place for typed operands and bare pointers.
 #![allow(unsafe_code, reason = "the one place above the backends that hands pointers to a kernel")]
 
 mod error;
-mod operands;
 mod staged;
 
-use std::ffi::c_void;
 use std::sync::Arc;
 
-use fuseplan_api::{MemoryKind, Op, OpKind, RunArgs, RunError, TensorDescriptor, call, fork};
+use fuseplan_api::operands::DescribedOperand;
+use fuseplan_api::{MemoryKind, Op, OpArgs, OpKind, RunArgs, RunError, TensorDescriptor, call, fork};
 
 pub use error::ExecuteError;
-pub(crate) use operands::{OperandSpec, operands};
 
-use crate::args::{OperatorArgs, Place, Resident, Slot, Span};
+use crate::args::{OperandMut, OperatorArgs, Place, Resident, Slot, Span};
 use crate::buffer::Block;
 use crate::handle::Handle;
+use crate::observe;
 use crate::plan::CompiledPlan;
+use crate::raw::Args;
 use crate::tensor::{Tensor, TensorMut};
+
+/// What a workspace is aligned to: what [`allocate`](fuseplan_api::Memory::allocate) promises of all memory.
+const WORKSPACE_ALIGNMENT: usize = 256;
 
 /// Memory of one execution, for the check of overlaps.
 #[derive(Clone, Copy)]
@@ -38,31 +41,88 @@ impl Region {
     }
 }
 
+/// The operators' arguments of one execution as they are checked.
+#[derive(Clone, Copy)]
+struct Given<'s, 'a> {
+    /// What a kernel is given, one entry for each operator.
+    ops: &'s [OpArgs],
+    /// What is known of the memory there; `None` where only the caller knows.
+    slots: Option<&'s [Option<Slot<'a>>]>,
+}
+
+impl<'s, 'a> Given<'s, 'a> {
+    /// Of bare pointers those of the plan's operators.
+    fn of(args: Args<'a>, plan: &CompiledPlan) -> Given<'a, 'a> {
+        match args.typed {
+            Some(typed) => Given { ops: args.ops, slots: Some(typed.slots()) },
+            None => Given { ops: &args.ops[..args.ops.len().min(plan.problem().ops.len())], slots: None },
+        }
+    }
+
+    /// The memory of an operand of an operator that has arguments, if it is not null.
+    fn span(&self, index: usize, at: usize, operand: &DescribedOperand) -> Span<'a> {
+        let known = self.slots.and_then(|slots| slots[index].as_ref()).map(|slot| slot.spans()[at]);
+        let raw = || Span::raw(self.ops[index].pointers[at], operand.spec.access.is_written());
+        known.unwrap_or_else(raw)
+    }
+}
+
 impl CompiledPlan {
     /// Runs the plan on [`DeviceBuffer`](crate::DeviceBuffer)s, slices or raw operands.
+    ///
+    /// The operators' arguments are [`&OperatorArgs`](OperatorArgs), or [`raw::Args`](Args) where only the caller knows types.
     ///
     /// On a CPU the work is done when this returns. On a device with memory of its own it is launched into
     /// the handle's stream if all that the plan writes, and its input, lie in the device's memory: nothing
     /// is then allocated or waited for after the first execution with these arguments. Slices are a
     /// convenience there: an input or a result in host memory is copied in, computed, copied out and waited
     /// for, through memory that is allocated for the call. A plan with a workspace allocates and waits
-    /// likewise. (Slices that operators read are copied once, see [`OperatorArgs`].)
+    /// likewise, unless it is given one ([`execute_with_workspace`](Self::execute_with_workspace)). (Slices that operators
+    /// read are copied once, see [`OperatorArgs`].)
     ///
     /// # Errors
-    /// Descriptors that are not the plan's, a changed plan, a handle of another device, missing, extra or
-    /// foreign arguments, operands of the wrong type, too small or in another device's memory, no memory for
-    /// copies, or a failed launch. Nothing is written unless everything fits.
-    pub fn execute(
+    /// Descriptors that are not the plan's, a handle of another device, missing, extra or
+    /// foreign arguments, an activation of another mode than the operator's, operands of the wrong type, too small or in
+    /// another device's memory, no memory for copies, or a failed launch. Nothing is written unless everything fits.
+    pub fn execute<'a>(
         &self,
         handle: &Handle,
         input: Tensor<'_>,
         output: TensorMut<'_>,
-        args: &OperatorArgs<'_>,
+        args: impl Into<Args<'a>>,
     ) -> Result<(), ExecuteError> {
-        let (x, y) = (input.operand.memory, output.operand.memory);
-        call(|| {
-            self.check(handle, input.descriptor, &x, output.descriptor, &y, args)?;
-            self.run(handle, &x, &y, args, None)
+        let (x, y, args) = (input.operand.memory, output.operand.memory, args.into());
+        self.observed(|| {
+            let given = Given::of(args, self);
+            self.check_all(handle, input.descriptor, &x, output.descriptor, &y, given)?;
+            self.run(handle, &x, &y, args.typed, given.ops, None)
+        })
+    }
+
+    /// Runs the plan as [`execute`](Self::execute) does, in a workspace of the caller's: a plan that has one then neither
+    /// allocates it nor waits for it.
+    ///
+    /// The workspace is memory of the handle's device of [`workspace`](Self::workspace) bytes, aligned to 256 as buffers
+    /// are, of any data type. What it held is lost. A plan without a workspace does not look at it.
+    ///
+    /// # Errors
+    /// As [`CompiledPlan::execute`]; a workspace that is too small, misaligned, in host memory where the device has its
+    /// own, or that overlaps an operand.
+    pub fn execute_with_workspace<'a>(
+        &self,
+        handle: &Handle,
+        input: Tensor<'_>,
+        output: TensorMut<'_>,
+        args: impl Into<Args<'a>>,
+        workspace: OperandMut<'_>,
+    ) -> Result<(), ExecuteError> {
+        let (x, y, args) = (input.operand.memory, output.operand.memory, args.into());
+        let workspace = workspace.memory;
+        self.observed(|| {
+            let given = Given::of(args, self);
+            self.check_all(handle, input.descriptor, &x, output.descriptor, &y, given)?;
+            self.check_workspace(handle, &workspace, &x, &y, given)?;
+            self.run(handle, &x, &y, args.typed, given.ops, Some(workspace))
         })
     }
 
@@ -70,148 +130,158 @@ impl CompiledPlan {
     ///
     /// # Errors
     /// As [`CompiledPlan::execute`]; a plan that is not element-wise.
-    pub fn execute_in_place(
+    pub fn execute_in_place<'a>(
         &self,
         handle: &Handle,
         tensor: TensorMut<'_>,
-        args: &OperatorArgs<'_>,
+        args: impl Into<Args<'a>>,
     ) -> Result<(), ExecuteError> {
         if !self.problem().is_element_wise() {
             let first = self.problem().ops.first().map_or(OpKind::ConvForward, Op::kind);
             return Err(ExecuteError::InPlace { first });
         }
-        let y = tensor.operand.memory;
+        let (y, args) = (tensor.operand.memory, args.into());
         let x = Span { written: false, ..y };
-        call(|| {
-            self.check(handle, tensor.descriptor, &x, tensor.descriptor, &y, args)?;
-            self.run(handle, &x, &y, args, None)
+        self.observed(|| {
+            let given = Given::of(args, self);
+            self.check_all(handle, tensor.descriptor, &x, tensor.descriptor, &y, given)?;
+            self.run(handle, &x, &y, args.typed, given.ops, None)
         })
     }
 
-    /// Launches on pointers of the handle's device into the handle's stream and returns; on a CPU the work
-    /// is then done. The same checks as [`CompiledPlan::execute`]; the extent of raw memory is not known.
-    /// Slices among the arguments are treated as there.
+    /// What [`execute`](Self::execute) would refuse, without executing anything. No memory is looked at.
     ///
     /// # Errors
-    /// As [`CompiledPlan::execute`]; null or misaligned pointers; a workspace that is too small.
-    ///
-    /// # Safety
-    /// `input`, `output` and `workspace` are memory of the handle's device, as large as their descriptors
-    /// (`workspace_bytes`) say, that stays valid and is used by nobody else until the stream has passed
-    /// this execution.
-    #[allow(clippy::too_many_arguments, reason = "MIOpen's own argument list")]
-    pub unsafe fn execute_raw(
+    /// Those of [`execute`](Self::execute) that are found before the launch.
+    pub fn check<'a>(
         &self,
         handle: &Handle,
-        input_descriptor: &TensorDescriptor,
-        input: *const c_void,
-        output_descriptor: &TensorDescriptor,
-        output: *mut c_void,
-        args: &OperatorArgs<'_>,
-        workspace: *mut c_void,
-        workspace_bytes: usize,
+        input: Tensor<'_>,
+        output: TensorMut<'_>,
+        args: impl Into<Args<'a>>,
     ) -> Result<(), ExecuteError> {
-        let (x, y) = (raw_span(input, false), raw_span(output.cast_const(), true));
-        call(|| {
-            self.check(handle, input_descriptor, &x, output_descriptor, &y, args)?;
-            let needed = self.workspace();
-            let found = if workspace.is_null() { 0 } else { workspace_bytes };
-            if found < needed {
-                return Err(ExecuteError::Workspace { found, needed });
-            }
-            self.run(handle, &x, &y, args, Some(workspace))
-        })
+        let (x, y, given) = (input.operand.memory, output.operand.memory, Given::of(args.into(), self));
+        call(|| self.check_all(handle, input.descriptor, &x, output.descriptor, &y, given))
     }
 
-    /// What [`execute_raw`](Self::execute_raw) would refuse of these operands, but for the workspace, without
-    /// executing anything. No memory is looked at.
-    ///
-    /// # Errors
-    /// Those of [`execute_raw`](Self::execute_raw) that are found before the launch.
-    pub fn check_raw(
+    /// A call that executes the plan.
+    fn observed(&self, execute: impl FnOnce() -> Result<(), ExecuteError>) -> Result<(), ExecuteError> {
+        observe::execution(self, || call(execute))
+    }
+
+    /// A workspace, where the plan has one, is memory that its kernel can use and that nothing else of the execution lies
+    /// in.
+    fn check_workspace(
         &self,
         handle: &Handle,
-        input_descriptor: &TensorDescriptor,
-        input: *const c_void,
-        output_descriptor: &TensorDescriptor,
-        output: *mut c_void,
-        args: &OperatorArgs<'_>,
+        workspace: &Span<'_>,
+        x: &Span<'_>,
+        y: &Span<'_>,
+        given: Given<'_, '_>,
     ) -> Result<(), ExecuteError> {
-        let (x, y) = (raw_span(input, false), raw_span(output.cast_const(), true));
-        self.check(handle, input_descriptor, &x, output_descriptor, &y, args)
+        let needed = self.workspace();
+        if needed == 0 {
+            return Ok(());
+        }
+        let name = || "the workspace".to_owned();
+        let found = if workspace.address.is_null() { 0 } else { workspace.bytes.unwrap_or(needed) };
+        if found < needed {
+            return Err(ExecuteError::Workspace { found, needed });
+        }
+        if workspace.is_host() && handle.memory_kind() != MemoryKind::Host {
+            let (found, expected) = ("the host".into(), handle.target().to_string());
+            return Err(ExecuteError::OtherMemory { operand: name(), found, expected });
+        }
+        check_place(handle, name, workspace)?;
+        if !workspace.address.addr().is_multiple_of(WORKSPACE_ALIGNMENT) {
+            return Err(ExecuteError::MisalignedWorkspace { alignment: WORKSPACE_ALIGNMENT });
+        }
+        let region = Region { start: workspace.address.addr(), bytes: needed, written: true };
+        let tensors = [("the input", x, self.input()), ("the output", y, self.output())];
+        let mut tensors = tensors.into_iter().map(|(name, span, of)| (name, Region::new(span, of)));
+        let tensor = tensors.find(|(_, memory)| region.overlaps(memory)).map(|(name, _)| name.to_owned());
+        let operand = || {
+            let clash = self.regions(given).find(|(_, memory)| region.overlaps(memory));
+            clash.map(|((index, operand), _)| self.name_of(index, operand))
+        };
+        match tensor.or_else(operand) {
+            Some(other) => Err(ExecuteError::Overlap { written: name(), other, element_wise: false }),
+            None => Ok(()),
+        }
     }
 
-    /// Runs on operands that `check` has passed; without a workspace one is allocated if need be.
+    /// Runs on operands that `check_all` has passed, `ops`, of which `typed` is what is known, if anything is; without a
+    /// workspace one is allocated if need be.
     fn run(
         &self,
         handle: &Handle,
         x: &Span<'_>,
         y: &Span<'_>,
-        args: &OperatorArgs<'_>,
-        workspace: Option<*mut c_void>,
+        typed: Option<&OperatorArgs<'_>>,
+        ops: &[OpArgs],
+        workspace: Option<Span<'_>>,
     ) -> Result<(), ExecuteError> {
         // Before anything is marked as used by the stream, until it is launched.
-        let _turn = args.turn();
-        let allocated = match workspace {
-            None if self.workspace() > 0 => Some(Block::new(handle, self.workspace())?),
-            _ => None,
-        };
-        let workspace = match &allocated {
-            Some(block) => {
-                block.write_on(handle)?;
-                block.address()
+        let _turn = typed.and_then(OperatorArgs::turn);
+        let needed = self.workspace();
+        let allocated;
+        let scratch = match workspace.filter(|_| needed > 0) {
+            None if needed > 0 => {
+                allocated = Block::new(handle, needed)?;
+                OperandMut::new(allocated.address(), Some(needed), None, Place::Device(&allocated)).memory
             }
-            None => workspace.unwrap_or(std::ptr::null_mut()),
+            given => given.unwrap_or(Span::raw(std::ptr::null(), true)),
         };
-        let (input, output) = (x.address, y.address.cast_mut());
+        let (input, output, workspace) = (x.address, y.address.cast_mut(), scratch.address.cast_mut());
         if handle.memory_kind() == MemoryKind::Host {
-            let run = RunArgs { input, output, ops: args.ops(), workspace };
-            // SAFETY: `check` has proved every operand present, typed, aligned, large enough and free of
+            let run = RunArgs { input, output, ops, workspace };
+            // SAFETY: `check_all` has proved every operand present, typed, aligned, large enough and free of
             // overlaps. Slices and buffers live for the duration of the call, and a host device has
             // finished when it returns; what the arguments borrow mutably is this execution's by its turn;
             // raw operands were promised valid where they were made.
             return Ok(unsafe { self.launch(handle, &run) }?);
         }
-        let resident = args.resident(handle)?;
-        let resident = resident.as_deref();
-        if let Some(resident) = resident {
+        let resident = typed.map(|args| args.resident(handle)).transpose()?.flatten();
+        if let Some(resident) = &resident {
             resident.read_on(handle)?;
         }
-        let written_to_host = args.spans().any(|span| span.is_host() && span.written);
+        let ops = resident.as_deref().map_or(ops, Resident::ops);
+        let spans = || typed.into_iter().flat_map(OperatorArgs::spans);
+        let written_to_host = spans().any(|span| span.is_host() && span.written);
         if x.is_host() || y.is_host() || written_to_host {
-            return self.run_staged(handle, x, y, args, resident, workspace);
+            return self.run_staged(handle, x, y, typed, ops, &scratch);
         }
-        let ops = resident.map_or(args.ops(), Resident::ops);
-        for span in [x, y].into_iter().chain(args.spans()) {
+        for span in [x, y, &scratch].into_iter().chain(spans()) {
             span.use_on(handle)?;
         }
         let run = RunArgs { input, output, ops, workspace };
-        // SAFETY: as above; what buffers and copies hold is kept until the stream has passed, since they
-        // know that it uses them.
+        // SAFETY: `check_all` has proved every operand present, typed, aligned, large enough and free of overlaps. What
+        // buffers and copies hold is kept until the stream has passed, since they know that it uses them; raw operands
+        // were promised valid where they were made.
         let launched = unsafe { self.launch(handle, &run) };
-        for span in [x, y].into_iter().chain(args.spans()) {
+        for span in [x, y, &scratch].into_iter().chain(spans()) {
             span.launched()?;
         }
         Ok(launched?)
     }
 
     /// # Safety
-    /// `run` is of operands that `check` has passed, in memory of the handle's device, which stay valid
+    /// `run` is of operands that `check_all` has passed, in memory of the handle's device, which stay valid
     /// until the stream has passed the execution.
     unsafe fn launch(&self, handle: &Handle, run: &RunArgs<'_>) -> Result<(), RunError> {
         // SAFETY: as promised by the caller; the executable was loaded for this handle's device.
         unsafe { self.executable().run(handle.stream(), run) }
     }
 
-    /// Everything that can be checked before a launch, in MIOpen's order: output, input, compiled, arguments.
-    fn check(
+    /// Everything that can be checked before a launch, in MIOpen's order: output, input, device, arguments.
+    fn check_all(
         &self,
         handle: &Handle,
         input: &TensorDescriptor,
         x: &Span<'_>,
         output: &TensorDescriptor,
         y: &Span<'_>,
-        args: &OperatorArgs<'_>,
+        given: Given<'_, '_>,
     ) -> Result<(), ExecuteError> {
         fork::usable()?;
         if output != self.output() {
@@ -220,58 +290,64 @@ impl CompiledPlan {
         if input != self.input() {
             return Err(ExecuteError::Input { found: (*input).into(), expected: (*self.input()).into() });
         }
-        if !self.is_current() {
-            return Err(ExecuteError::PlanChanged);
-        }
         if !self.is_for(handle) {
             let (plan, handle) = (self.target().to_string(), handle.target().to_string());
             return Err(ExecuteError::OtherDevice { plan, handle });
         }
         check_memory(handle, || "the output".into(), y, output)?;
         check_memory(handle, || "the input".into(), x, input)?;
-        self.check_args(handle, args)?;
-        self.check_overlaps(x, y, args)
+        self.check_operators(given)?;
+        self.check_operands(handle, given)?;
+        self.check_overlaps(x, y, given)
     }
 
-    fn check_args(&self, handle: &Handle, args: &OperatorArgs<'_>) -> Result<(), ExecuteError> {
+    /// Every operator has arguments that are its own, and there are no others.
+    fn check_operators(&self, given: Given<'_, '_>) -> Result<(), ExecuteError> {
         let ops = &self.problem().ops;
         let last = ops.len() - 1;
         for (index, op) in ops.iter().enumerate() {
             let kind = op.kind();
-            let slot = args.slots().get(index).filter(|slot| slot.kind.is_some());
-            let slot = slot.ok_or(ExecuteError::Missing { index, kind })?;
-            if slot.plan != self.plan_id() || slot.kind != Some(kind) {
-                return Err(ExecuteError::Foreign { index, kind });
+            let args = given.ops.get(index).ok_or(ExecuteError::Missing { index, kind })?;
+            if let Some(slots) = given.slots {
+                let slot = slots[index].as_ref().ok_or(ExecuteError::Missing { index, kind })?;
+                if slot.plan != self.plan_id() || slot.kind != kind {
+                    return Err(ExecuteError::Foreign { index, kind });
+                }
+                if let Some((found, expected)) = slot.mode.zip(op.activation_mode()).filter(|(a, b)| a != b) {
+                    return Err(ExecuteError::Activation { index, kind, found, expected });
+                }
             }
-            let beta = args.ops()[index].beta;
+            let beta = args.beta;
             if beta != 0.0 && index != last {
                 return Err(ExecuteError::Beta { index, kind, beta: beta.to_string(), last });
             }
-            for (spec, span) in self.operands(index).iter().zip(&slot.spans) {
-                let name = || format!("{kind} (operator {index}): {}", spec.name);
-                if span.address.is_null() && spec.optional {
-                    continue;
-                }
-                if spec.absent {
-                    return Err(ExecuteError::Unexpected { operand: name() });
-                }
-                check_memory(handle, name, span, &spec.descriptor)?;
-            }
         }
-        let extra = args.slots().iter().enumerate().skip(ops.len());
-        if let Some((index, kind)) = extra.filter_map(|(i, slot)| Some((i, slot.kind?))).next() {
-            return Err(ExecuteError::Extra { index, kind, count: ops.len() });
+        let slots = given.slots.unwrap_or_default();
+        let mut extra = slots.iter().enumerate().skip(ops.len());
+        match extra.find_map(|(index, slot)| Some((index, slot.as_ref()?.kind))) {
+            Some((index, kind)) => Err(ExecuteError::Extra { index, kind, count: ops.len() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Every operand is there, or rightly left out, and is memory that its descriptor fits.
+    fn check_operands(&self, handle: &Handle, given: Given<'_, '_>) -> Result<(), ExecuteError> {
+        for (index, at, operand) in self.all_operands() {
+            let span = given.span(index, at, operand);
+            if span.address.is_null() && operand.may_be_null() {
+                continue;
+            }
+            let name = || self.name_of(index, operand);
+            if !operand.is_taken {
+                return Err(ExecuteError::Unexpected { operand: name() });
+            }
+            check_memory(handle, name, &span, &operand.descriptor)?;
         }
         Ok(())
     }
 
     /// Nothing that is written may overlap anything else, except in place where that is exact.
-    fn check_overlaps(
-        &self,
-        x: &Span<'_>,
-        y: &Span<'_>,
-        args: &OperatorArgs<'_>,
-    ) -> Result<(), ExecuteError> {
+    fn check_overlaps(&self, x: &Span<'_>, y: &Span<'_>, given: Given<'_, '_>) -> Result<(), ExecuteError> {
         let element_wise = self.problem().is_element_wise();
         let input = Region::new(x, self.input());
         let output = Region::new(y, self.output());
@@ -281,47 +357,52 @@ impl CompiledPlan {
         if output.overlaps(&input) && !in_place {
             return fail("the output".into(), "the input".into());
         }
-        let name = |(index, operand): (usize, usize)| {
-            let kind = self.problem().ops[index].kind();
-            format!("{kind} (operator {index}): {}", self.operands(index)[operand].name)
-        };
-        for (at, region, descriptor) in self.regions(args.slots()) {
-            let in_place = element_wise && region.start == output.start && descriptor == *self.output();
+        let name = |(index, operand): (usize, &DescribedOperand)| self.name_of(index, operand);
+        for ((index, operand), region) in self.regions(given) {
+            let in_place =
+                element_wise && region.start == output.start && operand.descriptor == *self.output();
             if output.overlaps(&region) && !in_place {
-                return fail("the output".into(), name(at));
+                return fail("the output".into(), name((index, operand)));
             }
             if !region.written {
                 continue;
             }
             if region.overlaps(&input) {
-                return fail(name(at), "the input".into());
+                return fail(name((index, operand)), "the input".into());
             }
-            let clash = self.regions(args.slots()).find(|(b, other, _)| *b != at && region.overlaps(other));
-            if let Some((other, ..)) = clash {
-                return fail(name(at), name(other));
+            let is_other = |(_, other): (usize, &DescribedOperand)| !std::ptr::eq(other, operand);
+            let clash =
+                self.regions(given).find(|(other, memory)| is_other(*other) && region.overlaps(memory));
+            if let Some((other, _)) = clash {
+                return fail(name((index, operand)), name(other));
             }
         }
         Ok(())
     }
 
-    /// The memory of every operand that is present.
+    /// The memory of every operand that is present, with its operator's index.
     fn regions<'s>(
         &'s self,
-        slots: &'s [Slot<'_>],
-    ) -> impl Iterator<Item = ((usize, usize), Region, TensorDescriptor)> + 's {
-        slots.iter().enumerate().flat_map(move |(index, slot)| {
-            let operands = self.operands(index).iter().zip(&slot.spans).enumerate();
-            let present = operands.filter(|(_, (_, span))| !span.address.is_null());
-            present.map(move |(operand, (spec, span))| {
-                ((index, operand), Region::new(span, &spec.descriptor), spec.descriptor)
-            })
+        given: Given<'s, 's>,
+    ) -> impl Iterator<Item = ((usize, &'s DescribedOperand), Region)> + 's {
+        self.all_operands().filter_map(move |(index, at, operand)| {
+            let span = given.span(index, at, operand);
+            let region = Region::new(&span, &operand.descriptor);
+            (!span.address.is_null()).then_some(((index, operand), region))
         })
     }
-}
 
-/// Memory of which only the address is known.
-fn raw_span(address: *const c_void, written: bool) -> Span<'static> {
-    Span { address, bytes: None, data_type: None, written, place: Place::Raw }
+    /// Every operand of the plan, with its operator's index and its own among the operator's.
+    fn all_operands(&self) -> impl Iterator<Item = (usize, usize, &DescribedOperand)> {
+        let operators = (0..self.problem().ops.len()).map(|index| (index, self.operands(index)));
+        operators.flat_map(|(index, operands)| {
+            operands.iter().enumerate().map(move |(at, operand)| (index, at, operand))
+        })
+    }
+
+    fn name_of(&self, index: usize, operand: &DescribedOperand) -> String {
+        format!("{} (operator {index}): {}", self.problem().ops[index].kind(), operand.spec.name)
+    }
 }
 
 fn check_memory(
@@ -344,6 +425,11 @@ fn check_memory(
     if !span.address.addr().is_multiple_of(expected.size()) {
         return Err(ExecuteError::Misaligned { operand: operand(), size: expected.size() });
     }
+    check_place(handle, operand, span)
+}
+
+/// Memory of which it is known whose it is belongs to the handle's device, and stream.
+fn check_place(handle: &Handle, operand: impl Fn() -> String, span: &Span<'_>) -> Result<(), ExecuteError> {
     match span.place {
         Place::Device(block) if !Arc::ptr_eq(block.context(), handle.context()) => {
             let (found, expected) = (block.context().target().to_string(), handle.target().to_string());
@@ -355,7 +441,9 @@ fn check_memory(
         {
             Err(ExecuteError::OtherStream { operand: operand() })
         }
-        _ => Ok(()),
+        #[cfg(feature = "cudarc")]
+        Place::Stream(_) => Ok(()),
+        Place::Host | Place::Raw | Place::Device(_) => Ok(()),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Executing with slices in host memory on a device that has memory of its own.
 
-use fuseplan_api::{RunArgs, TensorDescriptor};
+use fuseplan_api::{OpArgs, RunArgs, TensorDescriptor};
 
 use super::ExecuteError;
-use crate::args::{OperatorArgs, Resident, Span, place};
+use crate::args::{OperatorArgs, Slot, Span};
 use crate::buffer::Block;
 use crate::handle::Handle;
 use crate::plan::CompiledPlan;
@@ -26,7 +26,7 @@ impl<'a> Staged<'a> {
         let bytes = descriptor.bytes();
         let block = Block::new(handle, bytes)?;
         if keeps {
-            // SAFETY: `check` has found the slice, which lives for the duration of the call, large enough.
+            // SAFETY: `check_all` has found the slice, which lives for the duration of the call, large enough.
             block.write(unsafe { std::slice::from_raw_parts(slice.address.cast(), bytes) }, handle)?;
         } else {
             block.write_on(handle)?;
@@ -38,7 +38,7 @@ impl<'a> Staged<'a> {
     fn finish(&self, handle: &Handle) -> Result<(), ExecuteError> {
         let address = self.slice.address.cast_mut().cast();
         // SAFETY: the span was made from a mutable slice that is borrowed for the duration of the call, and is
-        // used by no other execution before this one's turn ends; `check` has found it large enough and free of
+        // used by no other execution before this one's turn ends; `check_all` has found it large enough and free of
         // overlaps.
         let slice = unsafe { std::slice::from_raw_parts_mut(address, self.bytes) };
         Ok(self.block.read(slice, handle)?)
@@ -46,21 +46,21 @@ impl<'a> Staged<'a> {
 }
 
 impl CompiledPlan {
-    /// Copies slices in, runs, copies results out and waits; `resident` has the copies of those among the
-    /// arguments that are only read. All memory is there before anything runs.
+    /// Copies slices in, runs, copies results out and waits; in `ops` slices that are only read are replaced by their
+    /// copies already. All memory is there before anything runs.
     pub(super) fn run_staged(
         &self,
         handle: &Handle,
         x: &Span<'_>,
         y: &Span<'_>,
-        args: &OperatorArgs<'_>,
-        resident: Option<&Resident>,
-        workspace: *mut std::ffi::c_void,
+        typed: Option<&OperatorArgs<'_>>,
+        ops: &[OpArgs],
+        workspace: &Span<'_>,
     ) -> Result<(), ExecuteError> {
         let mut written = Vec::new();
         let mut output = y.address.cast_mut();
         if y.is_host() {
-            let blends = args.ops().last().is_some_and(|op| op.beta != 0.0);
+            let blends = ops.last().is_some_and(|op| op.beta != 0.0);
             let has_gaps = self.output().span() != self.output().element_count();
             let keeps = blends || has_gaps || x.address == y.address;
             let staged = Staged::new(handle, y, self.output(), keeps)?;
@@ -73,32 +73,33 @@ impl CompiledPlan {
         } else if x.is_host() {
             let bytes = self.input().bytes();
             let block = copy.insert(Block::new(handle, bytes)?);
-            // SAFETY: `check` has found the slice, which lives for the duration of the call, large enough.
+            // SAFETY: `check_all` has found the slice, which lives for the duration of the call, large enough.
             block.write(unsafe { std::slice::from_raw_parts(x.address.cast(), bytes) }, handle)?;
             block.address().cast_const()
         } else {
             x.address
         };
-        let mut ops = resident.map_or(args.ops(), Resident::ops).to_vec();
-        for (index, (op, slot)) in ops.iter_mut().zip(args.slots()).enumerate() {
-            let mut addresses = args.addresses(index, resident);
-            for ((span, spec), address) in slot.spans.iter().zip(self.operands(index)).zip(&mut addresses) {
+        let mut ops = ops.to_vec();
+        let slots = typed.map_or(&[][..], OperatorArgs::slots);
+        for (index, (op, slot)) in ops.iter_mut().zip(slots).enumerate() {
+            let spans = slot.as_ref().map_or(&[][..], Slot::spans);
+            for ((span, operand), pointer) in spans.iter().zip(self.operands(index)).zip(&mut op.pointers) {
                 if span.is_host() && span.written {
-                    let staged = Staged::new(handle, span, &spec.descriptor, true)?;
-                    *address = staged.block.address();
+                    let staged = Staged::new(handle, span, &operand.descriptor, true)?;
+                    *pointer = staged.block.address();
                     written.push(staged);
                 }
             }
-            place(&mut op.kind, &addresses);
         }
-        for span in [x, y].into_iter().chain(args.spans()) {
+        let spans = || typed.into_iter().flat_map(OperatorArgs::spans);
+        for span in [x, y, workspace].into_iter().chain(spans()) {
             span.use_on(handle)?;
         }
-        let run = RunArgs { input, output, ops: &ops, workspace };
-        // SAFETY: `check` has passed the operands; those in host memory were replaced by memory of the
+        let run = RunArgs { input, output, ops: &ops, workspace: workspace.address.cast_mut() };
+        // SAFETY: `check_all` has passed the operands; those in host memory were replaced by memory of the
         // device, as large as their descriptors, which is kept until the stream has passed.
         let launched = unsafe { self.launch(handle, &run) };
-        for span in [x, y].into_iter().chain(args.spans()) {
+        for span in [x, y, workspace].into_iter().chain(spans()) {
             span.launched()?;
         }
         launched?;

@@ -5,9 +5,12 @@ use std::fmt;
 use fuseplan_api::{Binary, call};
 
 use super::{CompiledPlan, FusionPlan};
+use crate::build::{self, CompileError};
 use crate::cache::{self, BinaryError, Subject};
-use crate::handle::{Handle, Target};
-use crate::select::{self, CompileError, CompileOptions};
+use crate::handle::Handle;
+use crate::observe;
+use crate::options::CompileOptions;
+use crate::target::Target;
 
 /// A plan compiled for an architecture, to be stored or sent, and loaded where there is a device of that
 /// architecture but perhaps no kernel compiler.
@@ -16,7 +19,7 @@ use crate::select::{self, CompileError, CompileOptions};
 /// use fuseplan::*;
 /// # fn main() -> Result<(), Error> {
 /// let x = TensorDescriptor::nchw(DataType::Float, [1, 3, 8, 8])?;
-/// let mut plan = FusionPlan::new(FusionDirection::Vertical, x)?;
+/// let mut plan = FusionPlan::new(x)?;
 /// plan.append(ActivationForward::new(ActivationMode::Relu))?;
 ///
 /// let handle = Handle::cpu();
@@ -101,9 +104,10 @@ impl FusionPlan {
         let target = target.as_ref();
         self.check_for(target)?;
         let problem = self.problem();
-        let (solver, binary) = call(|| select::compile(target, &problem, options))?;
-        let subject = Subject::exported(solver, &problem, target.info());
-        Ok(CompiledBinary { subject, payload: binary.bytes })
+        let compiled =
+            observe::compile(self, target, options, || call(|| build::compile(target, &problem, options)))?;
+        let subject = Subject::exported(compiled.solver, &problem, target.info());
+        Ok(CompiledBinary { subject, payload: compiled.binary.bytes })
     }
 
     /// Loads what an equal plan was compiled to, without compiling anything.
@@ -114,7 +118,7 @@ impl FusionPlan {
     pub fn load(&self, handle: &Handle, binary: &CompiledBinary) -> Result<CompiledPlan, CompileError> {
         let target = handle.target();
         self.check_for(target)?;
-        let (generation, problem) = (self.generation(), self.problem());
+        let problem = self.problem();
         let CompiledBinary { subject: found, payload } = binary;
         let expected = env!("CARGO_PKG_VERSION");
         if found.version != expected {
@@ -126,15 +130,18 @@ impl FusionPlan {
             let (found, expected) = (found.arch.clone(), expected.clone());
             return Err(BinaryError::Arch { found, expected }.into());
         }
-        let expected = cache::describe(&problem);
+        let expected = problem.key();
         if found.content != expected.as_bytes() {
             let found = String::from_utf8_lossy(&found.content).into_owned();
             return Err(BinaryError::Problem { found, expected }.into());
         }
         let (solver, arch) = (found.solver.clone(), found.arch.clone());
         let binary = Binary { solver, arch, bytes: payload.clone() };
-        let built = call(|| handle.context().load(&problem, &binary))?;
-        Ok(CompiledPlan::new(self, problem, generation, handle, built))
+        let options = CompileOptions::default().with_solver(&found.solver);
+        let built = observe::compile(self, target, &options, || {
+            call(|| build::load(handle.context(), &problem, &binary))
+        })?;
+        Ok(CompiledPlan::new(self, problem, handle, built))
     }
 }
 
@@ -142,13 +149,13 @@ impl FusionPlan {
 mod tests {
     use super::*;
     use crate::{
-        ActivationForward, ActivationForwardArgs, ActivationMode, BiasForward, BiasForwardArgs, DataType,
-        FusionDirection, OperatorArgs, Tensor, TensorDescriptor, TensorMut,
+        Activation, ActivationForward, ActivationMode, BiasForward, BiasForwardArgs, DataType, OperatorArgs,
+        Tensor, TensorDescriptor, TensorMut,
     };
 
     fn plan(channels: usize) -> FusionPlan {
         let x = TensorDescriptor::nchw(DataType::Float, [1, channels, 2, 2]).unwrap();
-        let mut plan = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+        let mut plan = FusionPlan::new(x).unwrap();
         plan.append(BiasForward::new()).unwrap();
         plan.append(ActivationForward::new(ActivationMode::Relu)).unwrap();
         plan
@@ -178,7 +185,7 @@ mod tests {
         let bias = [1.0, -2.0, 3.0];
         let mut args = OperatorArgs::new();
         args.set(plan.op_id::<BiasForward>(0).unwrap(), BiasForwardArgs::new(&bias))
-            .set(plan.op_id::<ActivationForward>(1).unwrap(), ActivationForwardArgs::new(0.0, 0.0, 0.0));
+            .set(plan.op_id::<ActivationForward>(1).unwrap(), Activation::Relu);
         let mut y = [f32::NAN; 12];
         let (x_desc, y_desc) = (plan.input(), plan.output());
         compiled.execute(&handle, Tensor::new(x_desc, &x), TensorMut::new(y_desc, &mut y), &args).unwrap();
@@ -202,7 +209,7 @@ mod tests {
             damaged[at] ^= 0x20;
             // SAFETY: of one made by `to_bytes`, with an accident.
             assert!(unsafe { CompiledBinary::from_bytes(&damaged) }.is_err(), "byte {at}");
-            // SAFETY: as above.
+            // SAFETY: of one made by `to_bytes`, cut short by an accident.
             assert!(unsafe { CompiledBinary::from_bytes(&bytes[..at]) }.is_err(), "length {at}");
         }
     }
@@ -211,7 +218,7 @@ mod tests {
     fn a_binary_for_anything_else_is_refused_with_both_names() {
         let binary = compile(&plan(3));
         let text = refused(&plan(4), &binary).to_string();
-        assert!(text.contains("[1, 3, 2, 2]") && text.contains("[1, 4, 2, 2]"), "{text}");
+        assert!(text.contains("f32 1x3x2x2") && text.contains("f32 1x4x2x2"), "{text}");
 
         let with = |change: fn(&mut Subject)| {
             let mut binary = binary.clone();
@@ -226,7 +233,7 @@ mod tests {
         assert!(matches!(error, CompileError::UnknownSolver { .. }), "{error}");
 
         let x = *plan(3).input();
-        let empty = FusionPlan::new(FusionDirection::Vertical, x).unwrap();
+        let empty = FusionPlan::new(x).unwrap();
         assert_eq!(refused(&empty, &binary), CompileError::Empty);
     }
 
@@ -236,14 +243,5 @@ mod tests {
         let mut binary = compile(&plan(3));
         binary.subject.toolchain = "another".into();
         assert!(plan(3).load(&Handle::cpu(), &binary).is_ok());
-    }
-
-    #[test]
-    fn a_change_of_the_plan_invalidates_what_was_loaded() {
-        let mut plan = plan(3);
-        let compiled = plan.load(&Handle::cpu(), &compile(&plan)).unwrap();
-        assert!(compiled.is_current());
-        plan.append(ActivationForward::new(ActivationMode::Tanh)).unwrap();
-        assert!(!compiled.is_current());
     }
 }

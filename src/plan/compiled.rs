@@ -2,53 +2,40 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use fuseplan_api::{Executable, ExecutableInfo, Problem, Refusal, TensorDescriptor};
+use fuseplan_api::operands::DescribedOperand;
+use fuseplan_api::{BuildError, Executable, ExecutableInfo, Problem, Refusal, TensorDescriptor};
 
 use super::FusionPlan;
-use crate::execute::{OperandSpec, operands};
-use crate::handle::{Context, Handle, Target};
-use crate::select::{Built, Chosen};
+use crate::choice::{Built, Chosen};
+use crate::context::Context;
+use crate::handle::Handle;
+use crate::target::Target;
 
 /// A plan compiled for a device: one kernel, ready to run.
 ///
-/// Cheap to clone, `Send` and `Sync`; any number of threads may execute it at once. It is invalid once an
-/// operator is appended to the plan that it was compiled from.
+/// Cheap to clone, `Send` and `Sync`; any number of threads may execute it at once. It owns all that it
+/// needs: whatever happens to the plan that it was compiled from, it computes what that plan was at the compile.
 #[derive(Clone)]
 pub struct CompiledPlan {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    plan: u64,
-    input: TensorDescriptor,
-    output: TensorDescriptor,
+    plan: FusionPlan,
     problem: Problem,
-    operands: Vec<Vec<OperandSpec>>,
-    current: Arc<AtomicU64>,
-    generation: u64,
+    operands: Vec<Vec<DescribedOperand>>,
     context: Arc<Context>,
     target: Target,
     built: Built,
 }
 
 impl CompiledPlan {
-    pub(super) fn new(
-        plan: &FusionPlan,
-        problem: Problem,
-        generation: u64,
-        handle: &Handle,
-        built: Built,
-    ) -> Self {
+    pub(super) fn new(plan: &FusionPlan, problem: Problem, handle: &Handle, built: Built) -> Self {
         let inner = Inner {
-            plan: plan.id,
-            input: plan.input,
-            output: plan.output,
-            operands: plan.ops.iter().map(|op| operands(op, &plan.output)).collect(),
+            plan: plan.clone(),
+            operands: plan.ops.iter().map(|op| op.operands(&plan.output).collect()).collect(),
             problem,
-            current: plan.generation.clone(),
-            generation,
             context: handle.context().clone(),
             target: handle.target().clone(),
             built,
@@ -58,12 +45,17 @@ impl CompiledPlan {
 
     /// The descriptor of the input.
     pub fn input(&self) -> &TensorDescriptor {
-        &self.inner.input
+        &self.inner.plan.input
     }
 
     /// The descriptor of the output.
     pub fn output(&self) -> &TensorDescriptor {
-        &self.inner.output
+        &self.inner.plan.output
+    }
+
+    /// The plan as it was when it was compiled.
+    pub fn plan(&self) -> &FusionPlan {
+        &self.inner.plan
     }
 
     /// The plan in canonical form.
@@ -80,6 +72,11 @@ impl CompiledPlan {
     /// Why the solvers that are preferred to the chosen one were not taken, in order.
     pub fn refusals(&self) -> &[Refusal] {
         &self.inner.built.refusals
+    }
+
+    /// Why kernels of solvers that are preferred to the chosen one could not be built, in order.
+    pub fn failures(&self) -> &[BuildError] {
+        &self.inner.built.failures
     }
 
     /// How the solver was chosen.
@@ -102,22 +99,17 @@ impl CompiledPlan {
         &self.inner.target
     }
 
-    /// Whether the plan has not been changed since.
-    pub fn is_current(&self) -> bool {
-        self.inner.current.load(Ordering::Acquire) == self.inner.generation
-    }
-
     /// Whether it was compiled for this handle's device.
     pub fn is_for(&self, handle: &Handle) -> bool {
         Arc::ptr_eq(&self.inner.context, handle.context())
     }
 
     pub(crate) fn plan_id(&self) -> u64 {
-        self.inner.plan
+        self.inner.plan.id
     }
 
     /// The operands of the operator at `index`; none for an index beyond the plan.
-    pub(crate) fn operands(&self, index: usize) -> &[OperandSpec] {
+    pub(crate) fn operands(&self, index: usize) -> &[DescribedOperand] {
         self.inner.operands.get(index).map_or(&[], Vec::as_slice)
     }
 
@@ -129,7 +121,7 @@ impl CompiledPlan {
 impl fmt::Debug for CompiledPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CompiledPlan")
-            .field("problem", &self.problem().to_string())
+            .field("plan", &self.plan().to_string())
             .field("target", &self.target().to_string())
             .field("info", self.info())
             .finish_non_exhaustive()
@@ -140,7 +132,7 @@ impl fmt::Debug for CompiledPlan {
 impl fmt::Display for CompiledPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let info = self.info();
-        writeln!(f, "{}", self.problem())?;
+        writeln!(f, "{}", self.plan())?;
         writeln!(f, "device     {}", self.target())?;
         writeln!(f, "solver     {} ({})", info.solver, info.algorithm)?;
         writeln!(f, "chosen     {}", self.chosen())?;
@@ -154,6 +146,9 @@ impl fmt::Display for CompiledPlan {
         }
         for refusal in self.refusals() {
             write!(f, "\nrefused    {refusal}")?;
+        }
+        for failure in self.failures() {
+            write!(f, "\nfailed     {failure}")?;
         }
         Ok(())
     }

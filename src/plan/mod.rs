@@ -5,8 +5,8 @@ mod binary;
 mod compiled;
 mod reject;
 mod rules;
+mod text;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuseplan_api::{BuildError, MathMode, Op, Problem, TensorDescriptor, call, fork};
@@ -14,40 +14,64 @@ use fuseplan_api::{BuildError, MathMode, Op, Problem, TensorDescriptor, call, fo
 pub use binary::CompiledBinary;
 pub use compiled::CompiledPlan;
 pub use reject::{AppendError, PlanError, Reason};
+pub use text::{PlanText, PlanTextError};
 
-use crate::handle::{Handle, Target};
+use crate::build::{self, CompileError};
+use crate::choice::{self, Answer};
+use crate::handle::Handle;
+use crate::observe;
 use crate::operator::{OpId, Operator};
-use crate::select::{self, CompileError, CompileOptions};
-
-/// How the operators of a plan relate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FusionDirection {
-    /// Each operator works on the result of the one before.
-    Vertical,
-    /// Independent operators side by side. Not supported.
-    Horizontal,
-}
+use crate::options::CompileOptions;
+use crate::target::Target;
 
 /// A chain of operators that is computed as one kernel, in the order in which they were appended.
 ///
+/// A [`CompiledPlan`] is of the plan as it was when it was compiled: what is appended afterwards takes another compile to
+/// be computed, and what was compiled before still runs. The operators' typed handles are good for the plan, its clones and
+/// whatever is compiled from them.
+///
 /// ```
-/// use fuseplan::*;
+/// use fuseplan::{error::Reason, *};
 /// # fn main() -> Result<(), Error> {
 /// let x = TensorDescriptor::nchw(DataType::Float, [1, 3, 8, 8])?;
-/// let mut plan = FusionPlan::new(FusionDirection::Vertical, x)?;
+/// let mut plan = FusionPlan::new(x)?;
 /// let weights = TensorDescriptor::nchw(DataType::Float, [16, 3, 3, 3])?;
-/// plan.append(ConvForward::new(ConvolutionDescriptor::new_2d([1, 1], [1, 1], [1, 1])?, weights))?;
+/// plan.append(ConvForward::new(ConvolutionDescriptor::d2().with_pads([1, 1])?, weights))?;
 /// plan.append(BiasForward::new())?;
 /// plan.append(ActivationForward::new(ActivationMode::Relu))?;
 /// assert_eq!(plan.output().lens(), [1, 16, 8, 8]);
 /// // A second convolution is rejected, with the reason, and leaves the plan as it was.
-/// let second = ConvForward::new(ConvolutionDescriptor::new_2d([1, 1], [1, 1], [1, 1])?, weights);
+/// let second = ConvForward::new(ConvolutionDescriptor::d2().with_pads([1, 1])?, weights);
 /// assert_eq!(plan.append(second).unwrap_err().reason, Reason::SecondConvolution);
 /// assert_eq!(plan.ops().len(), 3);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
+///
+/// # Text
+///
+/// A plan prints as one line, which parses to an equal plan for any device; the command runs it, `fuseplan run "…"`. The
+/// input is followed by an arrow and the name of each operator with what is not usual of it:
+///
+/// ```
+/// use fuseplan::FusionPlan;
+/// let plan: FusionPlan = "f16 8x64x56x56 NHWC -> conv 128 3x3 stride 2 pad 1 -> bias -> residual -> relu".parse()?;
+/// assert_eq!(plan.output().to_string(), "f16 8x128x28x28 NHWC");
+/// assert_eq!(plan.to_string(), "f16 8x64x56x56 NHWC -> conv 128 3x3 pad 1 stride 2 -> bias -> residual -> relu");
+/// # Ok::<(), fuseplan::error::PlanTextError>(())
+/// ```
+///
+/// | written | meaning |
+/// |---|---|
+/// | `f32 2x3x224x224 NCHW` | type, lengths, layout; any other order in memory is `strides 150528x50176x224x1` |
+/// | `math tf32`, behind the input | [`MathMode::AllowTf32`] |
+/// | `conv 64 3x3` | 64 filters of 3x3; behind it `pad`, `stride`, `dilation`, `groups`, each with a number for all dimensions or one for each, and `weights` with a layout or strides, if they do not lie as the input does |
+/// | `bias`, `residual` | the residual may have a layout or strides of its own |
+/// | `batch-norm spatial`, `batch-norm per-activation` | batch-norm with given statistics |
+/// | `relu`, `leakyrelu slope 0.1`, … | activations by their names; parameters are arguments, which [`PlanText`] has |
+/// | `batch-norm-forward spatial running` | training, with running statistics |
+/// | `batch-norm-backward spatial`, `relu-backward` | gradients |
+#[derive(Debug, Clone)]
 pub struct FusionPlan {
     id: u64,
     input: TensorDescriptor,
@@ -55,8 +79,6 @@ pub struct FusionPlan {
     ops: Vec<Op>,
     math: MathMode,
     target: Option<Target>,
-    /// Counts changes; compiled plans of an earlier count are invalid.
-    generation: Arc<AtomicU64>,
 }
 
 impl FusionPlan {
@@ -64,11 +86,8 @@ impl FusionPlan {
     /// cannot do is found at the compile.
     ///
     /// # Errors
-    /// Horizontal fusion; an input that is not 4-D or 5-D.
-    pub fn new(direction: FusionDirection, input: TensorDescriptor) -> Result<Self, PlanError> {
-        if direction == FusionDirection::Horizontal {
-            return Err(PlanError::Horizontal);
-        }
+    /// An input that is not 4-D or 5-D.
+    pub fn new(input: TensorDescriptor) -> Result<Self, PlanError> {
         if !(4..=5).contains(&input.rank()) {
             return Err(PlanError::Rank { found: input.rank() });
         }
@@ -80,7 +99,6 @@ impl FusionPlan {
             ops: Vec::new(),
             math: MathMode::default(),
             target: None,
-            generation: Arc::default(),
         })
     }
 
@@ -89,22 +107,17 @@ impl FusionPlan {
     ///
     /// # Errors
     /// As [`FusionPlan::new`].
-    pub fn for_device(
-        direction: FusionDirection,
-        input: TensorDescriptor,
-        device: impl AsRef<Target>,
-    ) -> Result<Self, PlanError> {
-        let plan = Self::new(direction, input)?;
+    pub fn for_device(device: impl AsRef<Target>, input: TensorDescriptor) -> Result<Self, PlanError> {
+        let plan = Self::new(input)?;
         Ok(FusionPlan { target: Some(device.as_ref().clone()), ..plan })
     }
 
     /// Allows products of lower precision than the data type's where that is faster.
     pub fn set_math_mode(&mut self, math: MathMode) {
         self.math = math;
-        self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Appends an operator and returns its typed handle. Plans compiled before are invalid from then on.
+    /// Appends an operator and returns its typed handle.
     ///
     /// # Errors
     /// The operator cannot stand there, does not fit the running tensor, or the plan's device has no solver
@@ -113,13 +126,7 @@ impl FusionPlan {
         let index = self.ops.len();
         let reject = |reason| AppendError::new(index, O::KIND, reason);
         rules::may_follow(&self.ops, O::KIND).map_err(reject)?;
-        let op = operator.lower(&self.output).map_err(reject)?;
-        let output = match &op {
-            Op::ConvForward { conv, weights } => conv
-                .forward_output(&self.output, weights)
-                .map_err(|error| reject(Reason::shape(error, "operands that fit the plan's tensor")))?,
-            _ => self.output,
-        };
+        let (op, output) = operator.lower(&self.output).map_err(reject)?;
         if output.overlaps_itself() {
             return Err(reject(Reason::OverlappingOutput { output: output.into() }));
         }
@@ -130,14 +137,13 @@ impl FusionPlan {
             self.output = before;
             return Err(reject(error));
         }
-        self.generation.fetch_add(1, Ordering::Release);
         Ok(OpId::new(self.id, index))
     }
 
     /// Whether the plan's device, if it has one, has a solver for the plan as it is.
     fn check_target(&self) -> Result<(), Reason> {
         let Some(target) = &self.target else { return Ok(()) };
-        match select::is_taken(target, &self.problem()) {
+        match choice::is_taken(target, &self.problem()) {
             Ok(_) => Ok(()),
             Err(refusals) => Err(Reason::NoSolver { device: target.to_string(), refusals }),
         }
@@ -166,19 +172,24 @@ impl FusionPlan {
 
     /// The plan in canonical form: what solvers judge and what the cache is keyed by.
     pub fn problem(&self) -> Problem {
-        let ops = self.ops.iter().map(|op| match op {
-            Op::ConvForward { conv, weights } => {
-                Op::ConvForward { conv: *conv, weights: weights.canonical() }
-            }
-            Op::BiasForward { bias } => Op::BiasForward { bias: bias.canonical() },
-            other => other.clone(),
-        });
         Problem {
             input: self.input.canonical(),
             output: self.output.canonical(),
-            ops: ops.collect(),
+            ops: self.ops.iter().map(Op::canonical).collect(),
             math: self.math,
         }
+    }
+
+    /// What every solver of a device (a [`Handle`]) or architecture (a [`Target`]) says of the plan: in which
+    /// configurations it computes it and how fast it expects them to be, in the order in which they are preferred; or
+    /// why it cannot.
+    ///
+    /// # Errors
+    /// An empty plan, a plan made for another device.
+    pub fn answers(&self, device: impl AsRef<Target>) -> Result<Vec<Answer>, CompileError> {
+        let target = device.as_ref();
+        self.check_for(target)?;
+        Ok(call(|| choice::answers(target, &self.problem())))
     }
 
     /// Compiles for a handle's device, or finds the kernel that an equal plan has compiled before.
@@ -199,12 +210,14 @@ impl FusionPlan {
         options: &CompileOptions,
     ) -> Result<CompiledPlan, CompileError> {
         self.check_for(handle.target())?;
-        let (generation, problem) = (self.generation(), self.problem());
-        let built = call(|| {
-            fork::usable().map_err(BuildError::from)?;
-            handle.context().build(&problem, options)
+        let problem = self.problem();
+        let built = observe::compile(self, handle.target(), options, || {
+            call(|| {
+                fork::usable().map_err(BuildError::from)?;
+                build::build(handle.context(), &problem, options)
+            })
         })?;
-        Ok(CompiledPlan::new(self, problem, generation, handle, built))
+        Ok(CompiledPlan::new(self, problem, handle, built))
     }
 
     /// Whether there is something to compile, and the plan was not made for another device.
@@ -215,25 +228,6 @@ impl FusionPlan {
         match self.target.as_ref().filter(|own| !own.covers(target)) {
             Some(own) => Err(CompileError::OtherDevice { plan: own.to_string(), handle: target.to_string() }),
             None => Ok(()),
-        }
-    }
-
-    fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-}
-
-/// The clone is a plan of its own: an append to one does not invalidate what the other has compiled.
-impl Clone for FusionPlan {
-    fn clone(&self) -> Self {
-        FusionPlan {
-            id: self.id,
-            input: self.input,
-            output: self.output,
-            ops: self.ops.clone(),
-            math: self.math,
-            target: self.target.clone(),
-            generation: Arc::default(),
         }
     }
 }

@@ -7,9 +7,6 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// Horizontal fusion (independent operators side by side) was asked for.
-    #[error("horizontal fusion is not supported; accepted: vertical")]
-    Horizontal,
     /// The input has a number of dimensions that no operator takes.
     #[error("the plan's input has {found} dimensions; accepted: 4 (N, C, H, W) or 5 (N, C, D, H, W)")]
     Rank {
@@ -78,10 +75,20 @@ pub enum Reason {
     DataType {
         /// Which operand.
         operand: &'static str,
-        /// Its type.
+        /// The operand's data type.
         found: DataType,
         /// The type of the plan's tensor.
         expected: DataType,
+    },
+    /// Parameters, of a channel for example, that are neither of the plan's data type nor f32.
+    #[error("{operand} of type {found}, the plan's tensor is {running}")]
+    ParameterType {
+        /// Which operand.
+        operand: &'static str,
+        /// Its type.
+        found: DataType,
+        /// The type of the plan's tensor.
+        running: DataType,
     },
     /// A bias that is neither one value a channel nor one an element.
     #[error("the bias has lengths {:?}, the plan's tensor has {:?}", bias.lens(), running.lens())]
@@ -124,6 +131,43 @@ impl Reason {
 }
 
 impl AppendError {
+    /// What of the operator is not accepted, in a word or two.
+    pub fn property(&self) -> &'static str {
+        match &self.reason {
+            Reason::SecondConvolution
+            | Reason::ConvolutionNotFirst { .. }
+            | Reason::NotFirst { .. }
+            | Reason::AfterTraining { .. }
+            | Reason::NotAfterBatchNormBackward => "order",
+            Reason::Transpose => "mode",
+            Reason::Shape { .. } | Reason::BiasShape { .. } | Reason::BatchNormShape { .. } => "shape",
+            Reason::DataType { .. } | Reason::ParameterType { .. } => "data type",
+            Reason::OverlappingOutput { .. } => "strides",
+            Reason::NoSolver { refusals, .. } => refusals.last().map_or("solver", |refusal| refusal.property),
+        }
+    }
+
+    /// What it is instead.
+    pub fn found(&self) -> String {
+        match &self.reason {
+            Reason::DataType { found, .. } | Reason::ParameterType { found, .. } => found.to_string(),
+            Reason::BiasShape { bias, .. } => format!("{:?}", bias.lens()),
+            Reason::BatchNormShape { params, .. } => params.to_string(),
+            Reason::OverlappingOutput { output } => format!("{:?}", output.strides()),
+            Reason::NoSolver { refusals, .. } if !refusals.is_empty() => {
+                refusals.last().map_or_else(String::new, |refusal| refusal.found.clone())
+            }
+            Reason::SecondConvolution
+            | Reason::ConvolutionNotFirst { .. }
+            | Reason::NotFirst { .. }
+            | Reason::AfterTraining { .. }
+            | Reason::NotAfterBatchNormBackward
+            | Reason::Transpose
+            | Reason::Shape { .. }
+            | Reason::NoSolver { .. } => self.reason.to_string(),
+        }
+    }
+
     pub(super) fn new(index: usize, kind: OpKind, reason: Reason) -> Self {
         let accepted = match &reason {
             Reason::SecondConvolution => "a second plan that starts with it".into(),
@@ -138,6 +182,8 @@ impl AppendError {
             Reason::Transpose => "a convolution with mode Convolution".into(),
             Reason::Shape { fits, .. } => fits.clone(),
             Reason::DataType { operand, expected, .. } => format!("{expected} {operand}"),
+            Reason::ParameterType { operand, running: DataType::Float, .. } => format!("f32 {operand}"),
+            Reason::ParameterType { operand, running, .. } => format!("{running} or f32 {operand}"),
             Reason::BiasShape { running, .. } => {
                 let mut lens = vec![1; running.rank()];
                 lens[1] = running.lens()[1];

@@ -1,20 +1,17 @@
 //! Which operator may follow which, whatever the backend.
 
-use fuseplan_api::{Op, OpKind};
+use fuseplan_api::{Op, OpGroup, OpKind};
 
 use super::Reason;
 
 /// Whether `next` may be appended behind `ops`.
 ///
-/// A plan is a convolution or nothing, followed by any sequence of bias, batch-norm inference, activation
-/// and residual; or one of the training pairs `BatchNormForward [ActivationForward]` and
-/// `BatchNormBackward [ActivationBackward]`. The operators are computed in this very order.
+/// A plan is a convolution or nothing, followed by any sequence of element-wise operators; or one of the training
+/// pairs `BatchNormForward [ActivationForward]` and `BatchNormBackward [ActivationBackward]`. The operators are computed in this very order.
 pub(super) fn may_follow(ops: &[Op], next: OpKind) -> Result<(), Reason> {
     let Some(first) = ops.first().map(Op::kind) else {
-        return match next {
-            OpKind::ActivationBackward => Err(Reason::NotAfterBatchNormBackward),
-            _ => Ok(()),
-        };
+        let follows = next == OpKind::ActivationBackward;
+        return if follows { Err(Reason::NotAfterBatchNormBackward) } else { Ok(()) };
     };
     match (first, next) {
         (OpKind::ConvForward, OpKind::ConvForward) => Err(Reason::SecondConvolution),
@@ -22,8 +19,11 @@ pub(super) fn may_follow(ops: &[Op], next: OpKind) -> Result<(), Reason> {
         (_, OpKind::BatchNormForward | OpKind::BatchNormBackward) => Err(Reason::NotFirst { first }),
         (OpKind::BatchNormForward, next) => only(first, ops, OpKind::ActivationForward, next),
         (OpKind::BatchNormBackward, next) => only(first, ops, OpKind::ActivationBackward, next),
-        (_, OpKind::ActivationBackward) => Err(Reason::NotAfterBatchNormBackward),
-        _ => Ok(()),
+        (_, next) => match next.group() {
+            OpGroup::ElementWise => Ok(()),
+            // The first operator of a plan for training is one of those above.
+            OpGroup::Convolution | OpGroup::Training => Err(Reason::NotAfterBatchNormBackward),
+        },
     }
 }
 
@@ -44,43 +44,35 @@ mod tests {
         let bias = TensorDescriptor::nchw(DataType::Float, [1, 4, 1, 1]).unwrap();
         match kind {
             OpKind::ConvForward => Op::ConvForward {
-                conv: ConvolutionDescriptor::new_2d([0, 0], [1, 1], [1, 1]).unwrap(),
+                conv: ConvolutionDescriptor::d2(),
                 weights: TensorDescriptor::nchw(DataType::Float, [4, 4, 1, 1]).unwrap(),
             },
             OpKind::BiasForward => Op::BiasForward { bias },
-            OpKind::BatchNormInference => Op::BatchNormInference { mode },
+            OpKind::PReluForward => Op::PReluForward { slope: bias },
+            OpKind::BatchNormInference => Op::BatchNormInference { mode, params: DataType::Float },
             OpKind::ActivationForward => Op::ActivationForward { mode: ActivationMode::Relu },
             OpKind::BatchNormForward => Op::BatchNormForward { mode, running: false },
             OpKind::BatchNormBackward => Op::BatchNormBackward { mode },
             OpKind::ActivationBackward => Op::ActivationBackward { mode: ActivationMode::Relu },
-            other => panic!("{other} has no sample"),
         }
     }
 
     #[test]
     fn every_pair_of_kinds_is_decided() {
         use OpKind::*;
-        let kinds = [
-            ConvForward,
-            BiasForward,
-            BatchNormInference,
-            ActivationForward,
-            BatchNormForward,
-            BatchNormBackward,
-            ActivationBackward,
-        ];
-        let forward = [BiasForward, BatchNormInference, ActivationForward];
+        let kinds = OpKind::ALL;
+        let forward = [BiasForward, PReluForward, BatchNormInference, ActivationForward];
         for first in kinds {
             assert_eq!(may_follow(&[], first).is_ok(), first != ActivationBackward, "{first} first");
             for next in kinds {
                 let expected = match first {
                     BatchNormForward => next == ActivationForward,
                     BatchNormBackward => next == ActivationBackward,
-                    _ => forward.contains(&next) && first != ActivationBackward,
+                    ConvForward | BiasForward | PReluForward | BatchNormInference | ActivationForward => {
+                        forward.contains(&next)
+                    }
+                    ActivationBackward => continue, // never first, so never asked
                 };
-                if first == ActivationBackward {
-                    continue; // never first, so never asked
-                }
                 assert_eq!(may_follow(&[op(first)], next).is_ok(), expected, "{next} behind {first}");
             }
         }

@@ -16,7 +16,8 @@ fn strided(
     chain: Vec<Op>,
 ) -> Problem {
     let of = |value| vec![value; lens.len() - 2];
-    let conv = ConvolutionDescriptor::new(&of(taps / 2), &of(stride), &of(1)).unwrap();
+    let conv = ConvolutionDescriptor::of_dims(lens.len() - 2).unwrap();
+    let conv = conv.with_pads(of(taps / 2)).unwrap().with_strides(of(stride)).unwrap();
     let conv = conv.with_groups(groups).unwrap();
     let input = TensorDescriptor::with_layout(data_type, layout, lens).unwrap();
     let weights = [&[filters, lens[1] / groups][..], &of(taps)[..]].concat();
@@ -68,7 +69,7 @@ pub(crate) fn chain(
     channels[1] = output[1];
     vec![
         bias(&channels),
-        Op::BatchNormInference { mode: BatchNormMode::Spatial },
+        Op::BatchNormInference { mode: BatchNormMode::Spatial, params: DataType::Float },
         bias(output),
         Op::ActivationForward { mode },
     ]
@@ -87,7 +88,10 @@ pub(crate) fn element_wise(
 
 /// Batch-norm for inference and ReLU.
 pub(crate) fn norm_relu(mode: BatchNormMode) -> Vec<Op> {
-    vec![Op::BatchNormInference { mode }, Op::ActivationForward { mode: ActivationMode::Relu }]
+    vec![
+        Op::BatchNormInference { mode, params: DataType::Float },
+        Op::ActivationForward { mode: ActivationMode::Relu },
+    ]
 }
 
 /// Batch-norm for training with its activation.

@@ -41,7 +41,7 @@ step_programs() {
     strip -o "$to/fuseplan" "$target/release/fuseplan"
     strip -o "$to/libMIOpen.so.1" "$target/release/libMIOpen.so"
     ln -sf libMIOpen.so.1 "$to/libMIOpen.so"
-    cc -std=c99 -O1 -Icapi/include -Itests/capi tests/capi/device_pointers.c -o "$to/device_pointers" -L"$to" -lMIOpen -ldl -lm
+    cc -std=c99 -O1 -Icapi/include -Icapi/tests/clients capi/tests/clients/device_pointers.c -o "$to/device_pointers" -L"$to" -lMIOpen -ldl -lm
     rm "$to/libMIOpen.so"
 }
 

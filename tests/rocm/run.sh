@@ -132,7 +132,7 @@ step_simulate() {
 clients() {
     cargo test -q --locked --workspace --test header --test cli --no-run
     ln -sfn "$target/debug/deps/libMIOpen.so" "$work/libMIOpen.so.1"
-    cc -std=c99 -O1 -Icapi/include -Itests/capi tests/capi/device_pointers.c -o "$work/device_pointers" \
+    cc -std=c99 -O1 -Icapi/include -Icapi/tests/clients capi/tests/clients/device_pointers.c -o "$work/device_pointers" \
         "$work/libMIOpen.so.1" -ldl -lm
     FUSEPLAN_BACKEND=rocm REQUIRE_BACKEND=rocm MIOPEN_LOG_LEVEL=1 LD_LIBRARY_PATH=$work "$work/device_pointers"
     "$target/debug/fuseplan" CBAInfer --backend rocm -F 0 -n 2 -c 32 -H 14 -W 14 -k 64 -y 3 -x 3 -p 1 -q 1 -V 1 -i 2

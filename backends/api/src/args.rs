@@ -5,13 +5,13 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::ActivationParams;
+use crate::operands::{MAX_OPERANDS, MAX_SCALARS};
 
 /// Pointers and scalars of one execution.
 ///
 /// What an executable may rely on: every pointer names memory of the device that the executable was loaded
 /// for, large enough for its descriptor and aligned to its element; `ops` has one entry for each operator
-/// of the problem, of the same kind; only the last entry has a non-zero `beta`; the output overlaps no
+/// of the problem, with that operator's operands; only the last entry has a non-zero `beta`; the output overlaps no
 /// other operand, except that in an element-wise problem it may be the input itself or the residual itself
 /// when descriptors are equal.
 #[derive(Debug, Clone, Copy)]
@@ -22,11 +22,13 @@ pub struct RunArgs<'a> {
     pub output: *mut c_void,
     /// One entry for each operator.
     pub ops: &'a [OpArgs],
-    /// At least as many bytes as the executable's workspace; may be null when that is 0.
+    /// At least as many bytes as the executable's workspace, aligned to 256, that overlap no operand; may be anything when
+    /// that is 0.
     pub workspace: *mut c_void,
 }
 
-/// Arguments of one operator: `y = alpha · op(x) + beta · y_prior`.
+/// Arguments of one operator: `y = alpha · op(x) + beta · y_prior`. What its pointers and scalars are is said by
+/// [`OpKind::operands`](crate::OpKind::operands) and [`OpKind::scalars`](crate::OpKind::scalars).
 #[derive(Debug, Clone)]
 pub struct OpArgs {
     /// Scales the operator's result.
@@ -34,99 +36,35 @@ pub struct OpArgs {
     /// Scales the output's previous contents, which are added; not read when 0. Zero but on the last
     /// operator.
     pub beta: f32,
-    /// What depends on the operator's kind.
-    pub kind: OpArgsKind,
+    /// One pointer for each operand, in their order; null where one is left out, and behind the last.
+    pub pointers: [*mut c_void; MAX_OPERANDS],
+    /// The scalars in their order, then zeros.
+    pub scalars: [f64; MAX_SCALARS],
+    /// Present when nothing that the operator reads can change as long as these arguments live: a place to keep what
+    /// is derived from it.
+    pub prepared: Option<Arc<Prepared>>,
 }
 
-/// The part of an operator's arguments that depends on its kind.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum OpArgsKind {
-    /// Nothing was set. Never reaches an executable.
-    Unset,
-    /// Of [`Op::ConvForward`](crate::Op::ConvForward).
-    ConvForward {
-        /// The filters.
-        weights: *const c_void,
-        /// Present when the filters cannot change as long as these arguments live: a place to keep what is
-        /// derived from them.
-        prepared: Option<Arc<Prepared>>,
-    },
-    /// Of [`Op::BiasForward`](crate::Op::BiasForward).
-    BiasForward {
-        /// The bias or residual, of the tensor's data type.
-        bias: *const c_void,
-    },
-    /// Of [`Op::BatchNormInference`](crate::Op::BatchNormInference); f32.
-    BatchNormInference {
-        /// Scale (γ).
-        scale: *const f32,
-        /// Bias (β).
-        bias: *const f32,
-        /// Estimated mean.
-        mean: *const f32,
-        /// Estimated variance.
-        variance: *const f32,
-        /// Added to the variance.
-        epsilon: f64,
-    },
-    /// Of [`Op::ActivationForward`](crate::Op::ActivationForward).
-    ActivationForward {
-        /// α, β, γ.
-        params: ActivationParams,
-    },
-    /// Of [`Op::BatchNormForward`](crate::Op::BatchNormForward); f32.
-    BatchNormForward {
-        /// Scale (γ).
-        scale: *const f32,
-        /// Bias (β).
-        bias: *const f32,
-        /// Written: the mean of this batch. May be null: not wanted.
-        saved_mean: *mut f32,
-        /// Written: `1 / sqrt(variance + ε)` of this batch. May be null: not wanted.
-        saved_inv_variance: *mut f32,
-        /// Updated: `(1 − f) · running + f · batch`. Null unless the operator has running statistics.
-        running_mean: *mut f32,
-        /// Updated likewise, with the unbiased variance. Null unless the operator has running statistics.
-        running_variance: *mut f32,
-        /// The factor f.
-        exp_avg_factor: f64,
-        /// Added to the variance.
-        epsilon: f64,
-    },
-    /// Of [`Op::BatchNormBackward`](crate::Op::BatchNormBackward); parameters f32.
-    BatchNormBackward {
-        /// The input of the forward batch-norm, of the plan's descriptor.
-        x: *const c_void,
-        /// Scale (γ).
-        scale: *const f32,
-        /// Bias (β); needed to remake the activation's input.
-        bias: *const f32,
-        /// Written: gradient of scale.
-        scale_diff: *mut f32,
-        /// Written: gradient of bias.
-        bias_diff: *mut f32,
-        /// The mean saved by the forward pass.
-        saved_mean: *const f32,
-        /// The inverse standard deviation saved by the forward pass.
-        saved_inv_variance: *const f32,
-    },
-    /// Of [`Op::ActivationBackward`](crate::Op::ActivationBackward).
-    ActivationBackward {
-        /// The output of the forward activation, of the plan's descriptor.
-        y: *const c_void,
-        /// α, β, γ of the forward activation.
-        params: ActivationParams,
-    },
+/// An alpha of 1, and nothing else.
+impl Default for OpArgs {
+    fn default() -> Self {
+        OpArgs {
+            alpha: 1.0,
+            beta: 0.0,
+            pointers: [std::ptr::null_mut(); MAX_OPERANDS],
+            scalars: [0.0; MAX_SCALARS],
+            prepared: None,
+        }
+    }
 }
 
 // SAFETY: these are plain addresses and numbers; whoever dereferences an address answers for it (see
 // `Executable::run`), and `Prepared` is itself shareable.
 unsafe impl Send for OpArgs {}
-// SAFETY: as above.
+// SAFETY: shared arguments give copies of addresses and numbers, and `Prepared` is shareable itself.
 unsafe impl Sync for OpArgs {}
 
-/// What executables derived from constant weights (a packed copy, a transform), kept beside them.
+/// What executables derived from constant operands (packed weights, a transform), kept beside them.
 ///
 /// One value for each owner; few owners are kept, the oldest goes first.
 #[derive(Default)]

@@ -22,6 +22,12 @@ pub trait Backend: Debug + Send + Sync {
     /// No such device, or the driver refuses.
     fn open(&self, ordinal: u32) -> Result<Arc<dyn Device>, BackendError>;
 
+    /// The ordinal of the device that the calling thread has chosen by the vendor's own means (`cudaSetDevice`,
+    /// `hipSetDevice`, a current context), where there are such means and it has.
+    fn current_device(&self) -> Option<u32> {
+        None
+    }
+
     /// Describes an architecture by its name with no such device present, for compiling ahead.
     ///
     /// # Errors
@@ -65,9 +71,9 @@ pub struct DeviceInfo {
     pub memory: u64,
 }
 
-/// Measured limits of a device, for comparing a kernel with what is possible.
+/// The measured peaks of a device: the two lines of its roofline, which a kernel is compared with.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ceilings {
+pub struct Peaks {
     /// Floating-point operations a second.
     pub flops: f64,
     /// Bytes read plus written a second.
@@ -107,7 +113,7 @@ impl Stream {
 // SAFETY: a stream is an address that only the backend's driver dereferences, and drivers accept a stream
 // from any thread.
 unsafe impl Send for Stream {}
-// SAFETY: as above.
+// SAFETY: a shared stream gives a copy of its address, which drivers take from several threads at once.
 unsafe impl Sync for Stream {}
 
 /// An opened device.
@@ -140,11 +146,11 @@ pub trait Device: Debug + Send + Sync {
         work: &mut dyn FnMut() -> Result<(), RunError>,
     ) -> Result<Duration, RunError>;
 
-    /// The device's limits for arithmetic in `data_type`, measured the first time (well under a second).
+    /// The device's peaks for arithmetic in `data_type`, measured the first time (well under a second).
     ///
     /// # Errors
     /// The device refuses.
-    fn ceilings(&self, data_type: DataType) -> Result<Ceilings, BackendError>;
+    fn peaks(&self, data_type: DataType) -> Result<Peaks, BackendError>;
 
     /// What records executions as graphs; none on devices that have no such thing.
     fn graphs(&self) -> Option<Arc<dyn GraphDriver>> {

@@ -18,7 +18,8 @@ pub enum ConvolutionMode {
 pub struct ConvolutionDescriptor {
     mode: ConvolutionMode,
     dims: u8,
-    pads: [usize; 3],
+    pads_before: [usize; 3],
+    pads_after: [usize; 3],
     strides: [usize; 3],
     dilations: [usize; 3],
     output_pads: [usize; 3],
@@ -29,64 +30,135 @@ pub struct ConvolutionDescriptor {
 const LIMIT: usize = i32::MAX as usize;
 
 impl ConvolutionDescriptor {
-    /// A convolution with one group. Padding is added on both sides of a dimension.
+    /// A 2-D convolution without padding, of stride and dilation 1, with one group.
+    ///
+    /// ```
+    /// # use fuseplan_api::ConvolutionDescriptor;
+    /// let conv = ConvolutionDescriptor::d2().with_pads([1, 1])?.with_strides([2, 2])?;
+    /// assert_eq!((conv.pads_before(), conv.pads_after()), (&[1, 1][..], &[1, 1][..]));
+    /// assert_eq!((conv.strides(), conv.dilations()), (&[2, 2][..], &[1, 1][..]));
+    /// # Ok::<(), fuseplan_api::DescriptorError>(())
+    /// ```
+    pub const fn d2() -> Self {
+        Self::plain(2)
+    }
+
+    /// A 3-D convolution without padding, of stride and dilation 1, with one group.
+    pub const fn d3() -> Self {
+        Self::plain(3)
+    }
+
+    /// A convolution as of [`d2`](Self::d2) or [`d3`](Self::d3), with a number of spatial dimensions that is known at run time.
     ///
     /// # Errors
-    /// Lists that are not all of length 2 or all of length 3, a zero stride or dilation, a number above
-    /// `i32::MAX`.
-    pub fn new(pads: &[usize], strides: &[usize], dilations: &[usize]) -> Result<Self, DescriptorError> {
-        let dims = pads.len();
-        if !(2..=3).contains(&dims) {
-            return Err(DescriptorError::Rank {
+    /// Neither 2 nor 3.
+    pub const fn of_dims(dims: usize) -> Result<Self, DescriptorError> {
+        match dims {
+            2 => Ok(Self::d2()),
+            3 => Ok(Self::d3()),
+            _ => Err(DescriptorError::Rank {
                 what: "convolution",
                 found: dims,
                 expected: "2 or 3 spatial ones",
-            });
+            }),
         }
-        for (what, list, least) in [
-            ("convolution padding", pads, 0),
-            ("convolution stride", strides, 1),
-            ("convolution dilation", dilations, 1),
-        ] {
-            if list.len() != dims {
-                return Err(DescriptorError::Count { what, found: list.len(), expected: dims });
-            }
-            if let Some(dimension) = list.iter().position(|&v| v < least) {
-                return Err(DescriptorError::Zero { what, dimension });
-            }
-            if let Some(v) = list.iter().find(|&&v| v > LIMIT) {
-                return Err(DescriptorError::Range {
-                    what,
-                    found: v.to_string(),
-                    expected: "at most 2147483647 is accepted",
-                });
-            }
-        }
-        let fill = |list: &[usize], rest| std::array::from_fn(|i| list.get(i).copied().unwrap_or(rest));
-        Ok(ConvolutionDescriptor {
+    }
+
+    const fn plain(dims: u8) -> Self {
+        ConvolutionDescriptor {
             mode: ConvolutionMode::Convolution,
-            dims: dims as u8,
-            pads: fill(pads, 0),
-            strides: fill(strides, 1),
-            dilations: fill(dilations, 1),
+            dims,
+            pads_before: [0; 3],
+            pads_after: [0; 3],
+            strides: [1; 3],
+            dilations: [1; 3],
             output_pads: [0; 3],
             groups: 1,
-        })
+        }
     }
 
-    /// A 2-D convolution: padding, stride and dilation of H and W.
+    /// The same with a padding, added on both sides of each spatial dimension.
     ///
     /// # Errors
-    /// As [`ConvolutionDescriptor::new`].
-    pub fn new_2d(
-        pads: [usize; 2],
-        strides: [usize; 2],
-        dilations: [usize; 2],
-    ) -> Result<Self, DescriptorError> {
-        Self::new(&pads, &strides, &dilations)
+    /// Another number of dimensions, a number above `i32::MAX`.
+    pub fn with_pads(self, pads: impl AsRef<[usize]>) -> Result<Self, DescriptorError> {
+        self.with_asymmetric_pads(pads.as_ref(), pads.as_ref())
     }
 
-    /// The same convolution in `groups` independent groups of channels; groups = channels is depthwise.
+    /// The same with one padding before the first element of each spatial dimension and another one behind the last: ONNX's
+    /// begins and ends of `pads`, cuDNN's pre- and post-padding, what TensorFlow's `SAME` comes to, causal convolutions.
+    ///
+    /// ```
+    /// # use fuseplan_api::{ConvolutionDescriptor, DataType, TensorDescriptor};
+    /// // TensorFlow's SAME: an even image, a stride of 2.
+    /// let same = ConvolutionDescriptor::d2().with_asymmetric_pads([0, 0], [1, 1])?.with_strides([2, 2])?;
+    /// let x = TensorDescriptor::nchw(DataType::Float, [1, 3, 224, 224])?;
+    /// let w = TensorDescriptor::nchw(DataType::Float, [32, 3, 3, 3])?;
+    /// assert_eq!(same.forward_output(&x, &w)?.lens(), [1, 32, 112, 112]);
+    /// // Causal in time: an output sees no frame behind its own.
+    /// let causal = ConvolutionDescriptor::d3().with_asymmetric_pads([2, 1, 1], [0, 1, 1])?;
+    /// assert_eq!((causal.pads_before(), causal.pads_after()), (&[2, 1, 1][..], &[0, 1, 1][..]));
+    /// # Ok::<(), fuseplan_api::DescriptorError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Another number of dimensions, a number above `i32::MAX`.
+    pub fn with_asymmetric_pads(
+        mut self,
+        before: impl AsRef<[usize]>,
+        after: impl AsRef<[usize]>,
+    ) -> Result<Self, DescriptorError> {
+        self.pads_before = self.spatial("convolution padding", before.as_ref(), 0)?;
+        self.pads_after = self.spatial("convolution padding", after.as_ref(), 0)?;
+        Ok(self)
+    }
+
+    /// This convolution with a stride for each spatial dimension.
+    ///
+    /// # Errors
+    /// Another number of dimensions, zero, a number above `i32::MAX`.
+    pub fn with_strides(mut self, strides: impl AsRef<[usize]>) -> Result<Self, DescriptorError> {
+        self.strides = self.spatial("convolution stride", strides.as_ref(), 1)?;
+        Ok(self)
+    }
+
+    /// This convolution with a dilation for each spatial dimension.
+    ///
+    /// # Errors
+    /// Another number of dimensions, zero, a number above `i32::MAX`.
+    pub fn with_dilations(mut self, dilations: impl AsRef<[usize]>) -> Result<Self, DescriptorError> {
+        self.dilations = self.spatial("convolution dilation", dilations.as_ref(), 1)?;
+        Ok(self)
+    }
+
+    /// A property of the spatial dimensions, none of whose numbers is below `least`; `least` in dimensions that this
+    /// convolution does not have.
+    fn spatial(
+        &self,
+        what: &'static str,
+        list: &[usize],
+        least: usize,
+    ) -> Result<[usize; 3], DescriptorError> {
+        let dims = self.spatial_dims();
+        if list.len() != dims {
+            return Err(DescriptorError::Count { what, found: list.len(), expected: dims });
+        }
+        if let Some(dimension) = list.iter().position(|&v| v < least) {
+            return Err(DescriptorError::Zero { what, dimension });
+        }
+        if let Some(v) = list.iter().find(|&&v| v > LIMIT) {
+            return Err(DescriptorError::Range {
+                what,
+                found: v.to_string(),
+                expected: "at most 2147483647 is accepted",
+            });
+        }
+        let mut all = [least; 3];
+        all[..dims].copy_from_slice(list);
+        Ok(all)
+    }
+
+    /// This convolution in `groups` independent groups of channels; groups = channels is depthwise.
     ///
     /// # Errors
     /// Zero groups.
@@ -102,7 +174,7 @@ impl ConvolutionDescriptor {
         Ok(self)
     }
 
-    /// The same numbers for another direction.
+    /// This convolution in another mode.
     pub fn with_mode(mut self, mode: ConvolutionMode) -> Self {
         self.mode = mode;
         self
@@ -134,9 +206,15 @@ impl ConvolutionDescriptor {
         self.dims as usize
     }
 
-    /// Padding on each side.
-    pub fn pads(&self) -> &[usize] {
-        &self.pads[..self.spatial_dims()]
+    /// Padding before the first element of each dimension.
+    pub fn pads_before(&self) -> &[usize] {
+        &self.pads_before[..self.spatial_dims()]
+    }
+
+    /// Padding behind the last element of each dimension. It decides the output's lengths, and where the first element of
+    /// an output's receptive field lies does not depend on it.
+    pub fn pads_after(&self) -> &[usize] {
+        &self.pads_after[..self.spatial_dims()]
     }
 
     /// Distance between neighbouring outputs, in input elements.
@@ -159,8 +237,8 @@ impl ConvolutionDescriptor {
         self.groups
     }
 
-    /// The output of this convolution: `(in + 2·pad − (dilation·(k−1) + 1)) / stride + 1` in each spatial
-    /// dimension, one channel for each filter, packed in the memory order of the input.
+    /// The output of this convolution: `(before + in + after − (dilation·(k−1) + 1)) / stride + 1` in each
+    /// spatial dimension, one channel for each filter, packed in the memory order of the input.
     ///
     /// # Errors
     /// Filters or inputs that do not fit one another, with the property and both numbers.
@@ -217,7 +295,7 @@ impl ConvolutionDescriptor {
         for d in 0..self.spatial_dims() {
             let (extent, taps) = (input.spatial()[d], weights.spatial()[d]);
             let reach = (taps - 1).checked_mul(self.dilations[d]).and_then(|r| r.checked_add(1));
-            let padded = (2 * self.pads[d]).checked_add(extent);
+            let padded = (self.pads_before[d] + self.pads_after[d]).checked_add(extent);
             let (Some(reach), Some(padded)) = (reach, padded) else {
                 return mismatch(format!("the extent of spatial dimension {d} overflows"));
             };
@@ -237,7 +315,8 @@ impl fmt::Debug for ConvolutionDescriptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConvolutionDescriptor")
             .field("mode", &self.mode)
-            .field("pads", &self.pads())
+            .field("pads_before", &self.pads_before())
+            .field("pads_after", &self.pads_after())
             .field("strides", &self.strides())
             .field("dilations", &self.dilations())
             .field("output_pads", &self.output_pads())
@@ -246,11 +325,16 @@ impl fmt::Debug for ConvolutionDescriptor {
     }
 }
 
-/// `pad 1x1 stride 2x2 dilation 1x1 groups 4`; what is the default is left out.
+/// `pad 1x1 stride 2x2 dilation 1x1 groups 4`; what is the default is left out. A dimension whose padding differs before and
+/// after has both, as in `pad 0:1x1`.
 impl fmt::Display for ConvolutionDescriptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let join = |list: &[usize]| list.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
-        write!(f, "pad {} stride {}", join(self.pads()), join(self.strides()))?;
+        let pad = |(before, after): (&usize, &usize)| {
+            if before == after { before.to_string() } else { format!("{before}:{after}") }
+        };
+        let pads: Vec<_> = self.pads_before().iter().zip(self.pads_after()).map(pad).collect();
+        write!(f, "pad {} stride {}", pads.join("x"), join(self.strides()))?;
         if self.dilations().iter().any(|&d| d != 1) {
             write!(f, " dilation {}", join(self.dilations()))?;
         }
@@ -275,7 +359,13 @@ mod tests {
 
     #[test]
     fn output_shape_follows_the_formula_and_the_input_layout() {
-        let conv = ConvolutionDescriptor::new_2d([3, 2], [2, 1], [1, 2]).unwrap();
+        let conv = ConvolutionDescriptor::d2()
+            .with_pads([3, 2])
+            .unwrap()
+            .with_strides([2, 1])
+            .unwrap()
+            .with_dilations([1, 2])
+            .unwrap();
         let x = TensorDescriptor::nhwc(DataType::Half, [2, 3, 224, 30]).unwrap();
         let w = TensorDescriptor::nchw(DataType::Half, [64, 3, 7, 3]).unwrap();
         let y = conv.forward_output(&x, &w).unwrap();
@@ -284,9 +374,41 @@ mod tests {
         assert_eq!(y.data_type(), DataType::Half);
     }
 
+    /// What TensorFlow, ONNX and cuDNN come to for the same numbers.
+    #[test]
+    fn padding_may_differ_on_both_sides() {
+        let output = |conv: ConvolutionDescriptor, x: &[usize], w: &[usize]| {
+            let of = |lens: &[usize]| TensorDescriptor::packed(DataType::Float, lens).unwrap();
+            conv.forward_output(&of(x), &of(w)).unwrap().lens()[2..].to_vec()
+        };
+        let (d2, d3) = (ConvolutionDescriptor::d2(), ConvolutionDescriptor::d3());
+        let same = d2.with_asymmetric_pads([0, 1], [1, 2]).unwrap().with_strides([2, 3]).unwrap();
+        assert_eq!(output(same, &[1, 3, 224, 10], &[8, 3, 3, 5]), [112, 3]);
+        let causal = d3.with_asymmetric_pads([2, 1, 1], [0, 1, 1]).unwrap();
+        assert_eq!(output(causal, &[1, 4, 5, 8, 9], &[4, 4, 3, 3, 3]), [5, 8, 9]);
+        // Padding of one side alone makes room for the filter.
+        let after = d2.with_asymmetric_pads([0, 0], [2, 0]).unwrap();
+        assert_eq!(output(after, &[1, 1, 1, 4], &[1, 1, 3, 1]), [1, 4]);
+        assert_eq!(
+            (same.to_string(), after.to_string()),
+            ("pad 0:1x1:2 stride 2x3".into(), "pad 0:2x0 stride 1x1".into())
+        );
+
+        assert_eq!(d2.with_asymmetric_pads([1, 2], [1, 2]), d2.with_pads([1, 2]));
+        assert_ne!(d2.with_asymmetric_pads([1, 2], [1, 1]), d2.with_pads([1, 2]));
+        // The last that is set counts, for both sides.
+        assert_eq!(after.with_pads([1, 1]), d2.with_pads([1, 1]));
+        for error in [d2.with_asymmetric_pads([0], [0, 0]), d2.with_asymmetric_pads([0, 0], [0; 3])] {
+            assert!(matches!(error, Err(DescriptorError::Count { expected: 2, .. })));
+        }
+        let large = d2.with_asymmetric_pads([LIMIT, LIMIT], [0, LIMIT + 1]);
+        assert!(matches!(large, Err(DescriptorError::Range { .. })));
+        assert!(d2.with_asymmetric_pads([LIMIT; 2], [LIMIT; 2]).is_ok());
+    }
+
     #[test]
     fn mismatches_name_both_numbers() {
-        let conv = ConvolutionDescriptor::new_2d([0, 0], [1, 1], [1, 1]).unwrap();
+        let conv = ConvolutionDescriptor::d2();
         let error = conv.forward_output(&tensor([1, 64, 8, 8]), &tensor([16, 32, 3, 3])).unwrap_err();
         assert_eq!(error.to_string(), "weights have 32 input channels, the plan's tensor has 64");
         let error = conv.forward_output(&tensor([1, 4, 2, 8]), &tensor([16, 4, 3, 3])).unwrap_err();
@@ -299,13 +421,31 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_at_construction() {
-        let new = ConvolutionDescriptor::new;
-        assert!(matches!(new(&[1], &[1], &[1]), Err(DescriptorError::Rank { .. })));
-        assert!(matches!(new(&[1; 4], &[1; 4], &[1; 4]), Err(DescriptorError::Rank { .. })));
-        assert!(matches!(new(&[0, 0], &[1], &[1, 1]), Err(DescriptorError::Count { .. })));
-        assert!(matches!(new(&[0, 0], &[1, 0], &[1, 1]), Err(DescriptorError::Zero { dimension: 1, .. })));
-        assert!(matches!(new(&[0, 0], &[1, 1], &[0, 1]), Err(DescriptorError::Zero { dimension: 0, .. })));
-        assert!(matches!(new(&[0, LIMIT + 1], &[1, 1], &[1, 1]), Err(DescriptorError::Range { .. })));
-        assert!(new(&[0, 0], &[1, 1], &[1, 1]).unwrap().with_groups(0).is_err());
+        let (of, d2) = (ConvolutionDescriptor::of_dims, ConvolutionDescriptor::d2);
+        assert!(matches!(of(1), Err(DescriptorError::Rank { found: 1, .. })));
+        assert!(matches!(of(4), Err(DescriptorError::Rank { found: 4, .. })));
+        assert_eq!((of(2).unwrap(), of(3).unwrap()), (d2(), ConvolutionDescriptor::d3()));
+        assert!(matches!(
+            d2().with_pads([0, 0, 0]),
+            Err(DescriptorError::Count { found: 3, expected: 2, .. })
+        ));
+        assert!(matches!(d2().with_strides([1]), Err(DescriptorError::Count { .. })));
+        assert!(matches!(d2().with_strides([1, 0]), Err(DescriptorError::Zero { dimension: 1, .. })));
+        assert!(matches!(d2().with_dilations([0, 1]), Err(DescriptorError::Zero { dimension: 0, .. })));
+        assert!(matches!(d2().with_pads([0, LIMIT + 1]), Err(DescriptorError::Range { .. })));
+        assert!(d2().with_pads([0, LIMIT]).is_ok());
+        assert!(d2().with_groups(0).is_err());
+    }
+
+    /// A convolution is equal to another of the same numbers, however it came to them.
+    #[test]
+    fn numbers_that_are_set_are_those_that_count() {
+        let set = ConvolutionDescriptor::d2().with_pads([0, 0]).unwrap().with_strides([1, 1]).unwrap();
+        assert_eq!(set.with_dilations([1, 1]).unwrap(), ConvolutionDescriptor::d2());
+        let three = ConvolutionDescriptor::d3().with_pads([1, 2, 3]).unwrap();
+        let three = three.with_strides(vec![4, 5, 6]).unwrap().with_dilations([7, 8, 9]).unwrap();
+        assert_eq!((three.pads_before(), three.pads_after()), (&[1, 2, 3][..], &[1, 2, 3][..]));
+        assert_eq!(three.strides(), [4, 5, 6]);
+        assert_eq!((three.dilations(), three.spatial_dims()), (&[7, 8, 9][..], 3));
     }
 }

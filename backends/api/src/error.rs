@@ -4,7 +4,6 @@ use thiserror::Error;
 
 /// A descriptor that cannot be constructed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
 pub enum DescriptorError {
     /// The number of dimensions is not one the descriptor can have.
     #[error("{what}: {found} dimensions, expected {expected}")]
@@ -59,7 +58,6 @@ pub enum DescriptorError {
 
 /// A backend or device that cannot do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
 pub enum BackendError {
     /// The backend's driver or libraries are not on this machine.
     #[error("{backend}: not available: {reason}")]
@@ -119,7 +117,6 @@ pub enum BackendError {
 
 /// A solver that accepted a problem but could not build its kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
 pub enum BuildError {
     /// The kernel compiler refused the source.
     #[error("{solver}: the kernel does not compile: {log}")]
@@ -128,6 +125,14 @@ pub enum BuildError {
         solver: &'static str,
         /// The compiler's log.
         log: String,
+    },
+    /// The solver does not compute the problem in this configuration.
+    #[error("{solver}: there is no configuration `{configuration}` of this problem")]
+    Configuration {
+        /// The solver's id.
+        solver: &'static str,
+        /// The configuration asked for.
+        configuration: String,
     },
     /// A stored binary is not of this solver, device or format.
     #[error("{solver}: the stored binary cannot be used: {reason}")]
@@ -144,7 +149,6 @@ pub enum BuildError {
 
 /// A launch that failed. The output's contents are then unspecified.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
 pub enum RunError {
     /// The device refused.
     #[error(transparent)]

@@ -13,32 +13,37 @@ mod args;
 mod backend;
 mod batch_norm;
 mod call;
+mod choice;
 mod convolution;
 mod environment;
 mod error;
 mod float;
 pub mod fork;
-mod formulas;
 mod graph;
-pub mod null;
+mod hash;
+mod key;
+pub mod operands;
 mod patience;
 mod problem;
 mod solver;
 mod tensor;
+pub mod volume;
 
-pub use activation::{ActivationMode, ActivationParams};
-pub use args::{OpArgs, OpArgsKind, Prepared, RunArgs};
+pub use activation::{Activation, ActivationMode, ActivationParams};
+pub use args::{OpArgs, Prepared, RunArgs};
 pub use backend::{
-    Backend, Ceilings, Device, DeviceInfo, Discovery, Memory, MemoryKind, RawStream, Stream, StreamOwner,
+    Backend, Device, DeviceInfo, Discovery, Memory, MemoryKind, Peaks, RawStream, Stream, StreamOwner,
 };
 pub use batch_norm::BatchNormMode;
 pub use call::call;
+pub use choice::{Accuracy, Candidate, Configuration, Estimate, Preference};
 pub use convolution::{ConvolutionDescriptor, ConvolutionMode};
-pub use environment::{is_elevated, path_variable};
+pub use environment::{Variable, is_elevated};
 pub use error::{BackendError, BuildError, DescriptorError, RunError};
 pub use float::in_default_float_environment;
 pub use graph::{Graph, GraphDriver, GraphExec, RawGraph, RawGraphExec, RawNode};
+pub use hash::fnv1a;
 pub use patience::Patience;
-pub use problem::{MathMode, Op, OpKind, Problem};
+pub use problem::{MathMode, Op, OpGroup, OpKind, Problem, Training};
 pub use solver::{Algorithm, Binary, Constraint, Executable, ExecutableInfo, Refusal, Resources, Solver};
 pub use tensor::{DataType, Element, MAX_RANK, TensorDescriptor, TensorLayout};

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use crate::{ActivationMode, BatchNormMode, ConvolutionDescriptor, TensorDescriptor};
+use crate::operands::{Access, DescribedOperand};
+use crate::{ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, TensorDescriptor};
 
 /// How exactly products may be computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-#[non_exhaustive]
 pub enum MathMode {
     /// At least the precision of the data type: f32 products are f32 products.
     #[default]
@@ -17,7 +17,6 @@ pub enum MathMode {
 
 /// An operator of a plan with everything that is fixed before run time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Op {
     /// Convolution. Only the first operator of a plan.
     ConvForward {
@@ -29,14 +28,22 @@ pub enum Op {
     /// `x + bias`: one value a channel, or, where the descriptor has the running shape and more than one
     /// value a channel, one value an element (a residual).
     BiasForward {
-        /// `[1, K, (1,) 1, 1]`, or the running shape with any strides.
+        /// `[1, K, (1,) 1, 1]`, of the tensors' data type or f32, or the running shape with any strides, of the tensors'
+        /// data type.
         bias: TensorDescriptor,
     },
-    /// `scale · (x − mean) / sqrt(variance + ε) + bias` with given statistics; parameters are f32 and
-    /// packed, of the shape of [`BatchNormMode::derive`].
+    /// `x > 0 ? x : slope · x` (PyTorch's PReLU, ONNX's PRelu), NaN where x is.
+    PReluForward {
+        /// `[1, K, (1,) 1, 1]`, or lengths of 1 for one slope; of the tensors' data type or f32.
+        slope: TensorDescriptor,
+    },
+    /// `scale · (x − mean) / sqrt(variance + ε) + bias` with given statistics; parameters are packed, of the shape of
+    /// [`BatchNormMode::derive`].
     BatchNormInference {
         /// Over what the parameters run.
         mode: BatchNormMode,
+        /// The parameters' data type: f32, or that of the tensors.
+        params: DataType,
     },
     /// An activation.
     ActivationForward {
@@ -66,12 +73,13 @@ pub enum Op {
 
 /// The kind of an operator, without its descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
 pub enum OpKind {
     /// [`Op::ConvForward`]
     ConvForward,
     /// [`Op::BiasForward`]
     BiasForward,
+    /// [`Op::PReluForward`]
+    PReluForward,
     /// [`Op::BatchNormInference`]
     BatchNormInference,
     /// [`Op::ActivationForward`]
@@ -84,11 +92,54 @@ pub enum OpKind {
     ActivationBackward,
 }
 
+impl OpKind {
+    /// Every kind.
+    pub const ALL: [OpKind; 8] = [
+        OpKind::ConvForward,
+        OpKind::BiasForward,
+        OpKind::PReluForward,
+        OpKind::BatchNormInference,
+        OpKind::ActivationForward,
+        OpKind::BatchNormForward,
+        OpKind::BatchNormBackward,
+        OpKind::ActivationBackward,
+    ];
+}
+
+/// Where an operator belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpGroup {
+    /// The convolution that a plan may begin with.
+    Convolution,
+    /// Operators of inference whose outputs depend on the input at the same place only: in any order, behind a convolution
+    /// or alone.
+    ElementWise,
+    /// Operators of training, in plans of their own.
+    Training,
+}
+
+impl OpKind {
+    /// The group that the kind is of.
+    pub const fn group(self) -> OpGroup {
+        match self {
+            OpKind::ConvForward => OpGroup::Convolution,
+            OpKind::BiasForward
+            | OpKind::PReluForward
+            | OpKind::BatchNormInference
+            | OpKind::ActivationForward => OpGroup::ElementWise,
+            OpKind::BatchNormForward | OpKind::BatchNormBackward | OpKind::ActivationBackward => {
+                OpGroup::Training
+            }
+        }
+    }
+}
+
 impl fmt::Display for OpKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             OpKind::ConvForward => "ConvForward",
             OpKind::BiasForward => "BiasForward",
+            OpKind::PReluForward => "PReluForward",
             OpKind::BatchNormInference => "BatchNormInference",
             OpKind::ActivationForward => "ActivationForward",
             OpKind::BatchNormForward => "BatchNormForward",
@@ -104,6 +155,7 @@ impl Op {
         match self {
             Op::ConvForward { .. } => OpKind::ConvForward,
             Op::BiasForward { .. } => OpKind::BiasForward,
+            Op::PReluForward { .. } => OpKind::PReluForward,
             Op::BatchNormInference { .. } => OpKind::BatchNormInference,
             Op::ActivationForward { .. } => OpKind::ActivationForward,
             Op::BatchNormForward { .. } => OpKind::BatchNormForward,
@@ -112,9 +164,36 @@ impl Op {
         }
     }
 
+    /// Which function an activation applies, or the gradient of one is of.
+    pub fn activation_mode(&self) -> Option<ActivationMode> {
+        match self {
+            Op::ActivationForward { mode } | Op::ActivationBackward { mode } => Some(*mode),
+            Op::ConvForward { .. }
+            | Op::BiasForward { .. }
+            | Op::PReluForward { .. }
+            | Op::BatchNormInference { .. }
+            | Op::BatchNormForward { .. }
+            | Op::BatchNormBackward { .. } => None,
+        }
+    }
+
     /// Whether this is a bias with one value an element (a residual add).
     pub fn is_residual(&self) -> bool {
-        matches!(self, Op::BiasForward { bias } if !is_per_channel(bias))
+        self.residual().is_some()
+    }
+
+    /// What a bias with one value an element adds.
+    pub fn residual(&self) -> Option<&TensorDescriptor> {
+        match self {
+            Op::BiasForward { bias } => (!is_per_channel(bias)).then_some(bias),
+            Op::ConvForward { .. }
+            | Op::PReluForward { .. }
+            | Op::BatchNormInference { .. }
+            | Op::ActivationForward { .. }
+            | Op::BatchNormForward { .. }
+            | Op::BatchNormBackward { .. }
+            | Op::ActivationBackward { .. } => None,
+        }
     }
 }
 
@@ -130,7 +209,12 @@ impl fmt::Display for Op {
             Op::ConvForward { conv, weights } => write!(f, "({conv}, weights {weights})"),
             Op::BiasForward { bias } if self.is_residual() => write!(f, "(residual {bias})"),
             Op::BiasForward { .. } => Ok(()),
-            Op::BatchNormInference { mode } | Op::BatchNormBackward { mode } => write!(f, "({mode})"),
+            Op::PReluForward { slope } if slope.lens()[1] == 1 => write!(f, "(one slope)"),
+            Op::PReluForward { .. } => Ok(()),
+            Op::BatchNormInference { mode, params: DataType::Float } | Op::BatchNormBackward { mode } => {
+                write!(f, "({mode})")
+            }
+            Op::BatchNormInference { mode, params } => write!(f, "({mode}, {params} parameters)"),
             Op::BatchNormForward { mode, running } => {
                 write!(f, "({mode}{})", if *running { ", running statistics" } else { "" })
             }
@@ -139,11 +223,22 @@ impl fmt::Display for Op {
     }
 }
 
+/// What a plan for training is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Training {
+    /// Over what its batch-norm takes statistics.
+    pub mode: BatchNormMode,
+    /// Whether it is a gradient.
+    pub is_backward: bool,
+    /// The activation, or that whose gradient it is, if the plan has a second operator.
+    pub activation: Option<ActivationMode>,
+}
+
 /// A whole plan in canonical form. Equal problems compute the same function of their run-time arguments.
 ///
 /// What a backend may rely on: there is at least one operator; a convolution is the first operator or
-/// there is none; every descriptor fits its neighbours; input, output, weights and biases have the same
-/// data type; the output does not overlap itself. Only the convolution changes the shape, so every
+/// there is none; every descriptor fits its neighbours; input, output, weights and residuals have the same
+/// data type, which other operands have too or are f32; the output does not overlap itself. Only the convolution changes the shape, so every
 /// operator but the first sees tensors of the output's shape. Operators are applied in order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Problem {
@@ -176,22 +271,33 @@ impl Problem {
 
     /// Whether every output element depends on the input element at the same place only.
     pub fn is_element_wise(&self) -> bool {
-        self.ops.iter().all(|op| {
-            matches!(
-                op,
-                Op::BiasForward { .. } | Op::BatchNormInference { .. } | Op::ActivationForward { .. }
-            )
-        })
+        self.ops.iter().all(|op| op.kind().group() == OpGroup::ElementWise)
     }
 
     /// Whether the plan has an operator that belongs to training.
     pub fn is_training(&self) -> bool {
-        self.ops.iter().any(|op| {
-            matches!(
-                op,
-                Op::BatchNormForward { .. } | Op::BatchNormBackward { .. } | Op::ActivationBackward { .. }
-            )
-        })
+        self.ops.iter().any(|op| op.kind().group() == OpGroup::Training)
+    }
+
+    /// What a plan that begins with an operator of training is made of; `None` for others.
+    pub fn training(&self) -> Option<Training> {
+        let (mode, is_backward) = match self.ops.first()? {
+            Op::BatchNormForward { mode, .. } => (*mode, false),
+            Op::BatchNormBackward { mode } => (*mode, true),
+            Op::ConvForward { .. }
+            | Op::BiasForward { .. }
+            | Op::PReluForward { .. }
+            | Op::BatchNormInference { .. }
+            | Op::ActivationForward { .. }
+            | Op::ActivationBackward { .. } => return None,
+        };
+        let activation = self.ops.get(1).and_then(Op::activation_mode);
+        Some(Training { mode, is_backward, activation })
+    }
+
+    /// The plan's chain if an operator of it is of none of these kinds: the words of a constraint's refusal.
+    pub fn beyond(&self, kinds: &[OpKind]) -> Option<String> {
+        self.ops.iter().any(|op| !kinds.contains(&op.kind())).then(|| self.chain())
     }
 
     /// Floating-point operations of the convolution (two for each product, padding counted) plus one for
@@ -204,21 +310,17 @@ impl Problem {
         conv + outputs * self.epilogue().len() as f64
     }
 
-    /// Bytes that must be read or written at least once: input, output, weights, residuals, parameters.
+    /// Bytes that must be read or written at least once: input, output and every operand.
     /// The floor of memory time is this over the device's bandwidth.
     pub fn bytes(&self) -> f64 {
         let size = |d: &TensorDescriptor| d.element_count() as f64 * d.data_type().size() as f64;
-        let params = |mode: BatchNormMode| mode.derive(&self.output).map_or(0.0, |d| size(&d));
-        let ops = self.ops.iter().map(|op| match op {
-            Op::ConvForward { weights, .. } => size(weights),
-            Op::BiasForward { bias } => size(bias),
-            Op::BatchNormInference { mode } | Op::BatchNormForward { mode, .. } => 4.0 * params(*mode),
-            // x once more, and scale, bias, their gradients and two statistics
-            Op::BatchNormBackward { mode } => size(&self.input) + 6.0 * params(*mode),
-            Op::ActivationForward { .. } => 0.0,
-            Op::ActivationBackward { .. } => size(&self.input),
-        });
-        size(&self.input) + size(&self.output) + ops.sum::<f64>()
+        let operand = |operand: DescribedOperand| match (operand.is_taken, operand.spec.access) {
+            (false, _) => 0.0,
+            (true, Access::Read | Access::Write) => size(&operand.descriptor),
+            (true, Access::Update) => 2.0 * size(&operand.descriptor),
+        };
+        let operands = self.ops.iter().flat_map(|op| op.operands(&self.output)).map(operand);
+        size(&self.input) + size(&self.output) + operands.sum::<f64>()
     }
 
     /// The operators' kinds, `ConvForward+BiasForward+ActivationForward`.
@@ -233,6 +335,21 @@ impl fmt::Display for Problem {
         write!(f, "{}", self.input)?;
         for op in &self.ops {
             write!(f, " -> {op}")?;
+            match op {
+                Op::BiasForward { bias: own } | Op::PReluForward { slope: own }
+                    if own.data_type() != self.output.data_type() =>
+                {
+                    write!(f, "({})", own.data_type())?;
+                }
+                Op::ConvForward { .. }
+                | Op::BiasForward { .. }
+                | Op::PReluForward { .. }
+                | Op::BatchNormInference { .. }
+                | Op::ActivationForward { .. }
+                | Op::BatchNormForward { .. }
+                | Op::BatchNormBackward { .. }
+                | Op::ActivationBackward { .. } => {}
+            }
         }
         write!(f, " -> {}", self.output)?;
         if self.math == MathMode::AllowTf32 {

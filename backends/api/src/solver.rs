@@ -4,11 +4,13 @@ use std::fmt;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::{BuildError, Device, DeviceInfo, Problem, RawStream, RunArgs, RunError};
+use crate::{
+    Accuracy, BuildError, Candidate, Configuration, Device, DeviceInfo, Preference, Problem, RawStream,
+    RunArgs, RunError,
+};
 
 /// The algorithm of a solver, with MIOpen's names for those that have one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
 pub enum Algorithm {
     /// Direct convolution.
     Direct,
@@ -78,11 +80,44 @@ pub trait Solver: Debug + Send + Sync {
     /// The algorithm.
     fn algorithm(&self) -> Algorithm;
 
-    /// Every condition under which this solver takes a problem. This list *is* the rule: it decides, it
-    /// explains refusals, and the table of what is supported is made from it.
+    /// Every condition under which this solver can compute a problem, and no other: what it is good at is a matter of
+    /// [`preferences`](Self::preferences) and [`configurations`](Self::configurations). This list *is* the rule: it
+    /// decides, it explains refusals, and the table of what is supported is made from it.
     fn constraints(&self) -> &'static [Constraint];
 
-    /// Whether this solver takes the problem on this device.
+    /// The conditions under which the solver's place in the backend's order is meant. A problem that does not meet
+    /// them all is left to the solvers behind it, unless there is none.
+    fn preferences(&self) -> &'static [Preference] {
+        &[]
+    }
+
+    /// The first preference that a problem does not meet, in words.
+    fn reservation(&self, problem: &Problem, device: &DeviceInfo) -> Option<String> {
+        self.preferences().iter().find_map(|preference| {
+            let found = (preference.check)(problem, device)?;
+            let Preference { property, prefers, .. } = preference;
+            Some(format!("{property} is {found}, preferred: {prefers}"))
+        })
+    }
+
+    /// Whether the solver is there to be compared with: it is never timed, since it may be slower by orders of
+    /// magnitude, and is chosen where no other can compute a problem.
+    fn is_reference(&self) -> bool {
+        false
+    }
+
+    /// The error class of the most exact of the problem's configurations.
+    fn accuracy(&self, _problem: &Problem) -> Accuracy {
+        Accuracy::Exact
+    }
+
+    /// The configurations in which this solver computes a problem that it can compute, the one of the smallest estimate
+    /// first; at least one. Of many, those of large estimates may be missing.
+    fn configurations(&self, _problem: &Problem, _target: &DeviceInfo) -> Vec<Candidate> {
+        vec![Candidate::only()]
+    }
+
+    /// Whether this solver can compute the problem on this device.
     ///
     /// # Errors
     /// The first constraint that the problem does not meet.
@@ -96,26 +131,50 @@ pub trait Solver: Debug + Send + Sync {
         Ok(())
     }
 
-    /// What decides the binary of a problem that this solver takes, beside the solver's id, the
+    /// What decides the binary of a problem in a configuration, beside the solver's id, the
     /// architecture and the toolchain: the text of the kernel with the options of the compiler, or the
     /// properties of the problem that `compile` looks at and a hash of the kernel's text. Problems of equal
     /// keys share one stored binary: a kernel that serves every batch size leaves the batch out.
     ///
     /// `None`: compiling is not worth storing. Nothing is then asked of a disk.
-    fn cache_key(&self, _problem: &Problem, _target: &DeviceInfo) -> Option<Vec<u8>> {
+    fn cache_key(
+        &self,
+        _problem: &Problem,
+        _target: &DeviceInfo,
+        _configuration: &Configuration,
+    ) -> Option<Vec<u8>> {
         None
     }
 
-    /// Compiles for an architecture; no device is needed. Only for problems that this solver takes.
+    /// Compiles for an architecture in one of the solver's configurations, which the binary remembers; no device is
+    /// needed. Only for problems that this solver can compute.
     ///
     /// # Errors
-    /// The kernel compiler is missing or refuses.
-    fn compile(&self, problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError>;
+    /// A configuration that is none of the problem's; the kernel compiler is missing or refuses.
+    fn compile(
+        &self,
+        problem: &Problem,
+        target: &DeviceInfo,
+        configuration: &Configuration,
+    ) -> Result<Binary, BuildError>;
+
+    /// The configuration of the smallest estimate.
+    fn preferred(&self, problem: &Problem, target: &DeviceInfo) -> Configuration {
+        let first = self.configurations(problem, target).into_iter().next();
+        first.map(|candidate| candidate.configuration).unwrap_or_default()
+    }
+
+    /// Compiles in the configuration of the smallest estimate.
+    ///
+    /// # Errors
+    /// As [`compile`](Self::compile).
+    fn compile_preferred(&self, problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
+        self.compile(problem, target, &self.preferred(problem, target))
+    }
 
     /// Makes a compiled kernel ready to run on an opened device of its architecture. The bytes are those
     /// that this solver made, possibly on another machine: of the target that it compiled for only the
-    /// architecture is that of this device, so choices that `compile` made from anything else are read from
-    /// the binary, not made again.
+    /// architecture is that of this device, so the configuration is read from the binary, not chosen again.
     ///
     /// # Errors
     /// A binary of another solver, architecture or format; the driver refuses.
@@ -143,7 +202,7 @@ pub struct Binary {
 pub struct ExecutableInfo {
     /// The solver's id.
     pub solver: &'static str,
-    /// Its algorithm.
+    /// The solver's algorithm.
     pub algorithm: Algorithm,
     /// Kernels launched by an execution.
     pub kernels: u32,

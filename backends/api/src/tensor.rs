@@ -10,7 +10,6 @@ pub const MAX_RANK: usize = 5;
 
 /// The type of a tensor's elements, with MIOpen's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
 pub enum DataType {
     /// IEEE 754 binary16.
     Half,
@@ -160,6 +159,9 @@ pub struct TensorDescriptor {
 }
 
 impl TensorDescriptor {
+    /// The most dimensions that a tensor can have.
+    pub const MAX_RANK: usize = MAX_RANK;
+
     /// A tensor with any positive strides; those of dimensions of length 1 may be 0.
     ///
     /// # Errors
@@ -371,7 +373,7 @@ impl TensorDescriptor {
         TensorLayout::of_rank(self.rank()).iter().find(fits).copied()
     }
 
-    /// The same tensor, with the one choice of strides for dimensions of length 1 that all equal tensors share:
+    /// This tensor with the one choice of strides for dimensions of length 1 that all equal tensors share:
     /// those of a packed tensor. A tensor that fits both layouts is channels first.
     pub fn canonical(&self) -> Self {
         let order = self.memory_order();
@@ -394,7 +396,7 @@ impl TensorDescriptor {
         self.lens.into_iter().zip(self.strides).filter(|&(len, _)| len > 1).map(|(_, stride)| stride)
     }
 
-    /// The same lengths and strides with another data type.
+    /// This tensor with another data type.
     ///
     /// # Errors
     /// As [`TensorDescriptor::new`], when a larger type overflows.
@@ -425,14 +427,15 @@ impl fmt::Debug for TensorDescriptor {
     }
 }
 
-/// `f32 64x3x224x224 NCHW`, or the strides where no layout fits.
+/// `f32 64x3x224x224 NCHW`, or `f32 64x3x224x224 strides 301056x100352x448x2` where no layout fits. Of a tensor that fits
+/// two layouts it is the one whose strides it literally has, as [`TensorDescriptor::like`] takes it.
 impl fmt::Display for TensorDescriptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lens: Vec<String> = self.lens().iter().map(usize::to_string).collect();
-        write!(f, "{} {}", self.data_type, lens.join("x"))?;
-        match self.layout() {
+        let joined = |list: &[usize]| list.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
+        write!(f, "{} {}", self.data_type, joined(self.lens()))?;
+        match self.literal_layout() {
             Some(layout) => write!(f, " {layout}"),
-            None => write!(f, " strides {:?}", self.strides()),
+            None => write!(f, " strides {}", joined(self.strides())),
         }
     }
 }

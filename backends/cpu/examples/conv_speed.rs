@@ -8,6 +8,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Instant;
 
+use fuseplan_api::operands::{ActivationForward, BiasForward, ConvForward};
 use fuseplan_api::*;
 
 type Shape = (&'static str, usize, usize, usize, usize, usize, usize, usize, usize);
@@ -58,7 +59,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn problem(shape: &Shape, batch: usize, layout: TensorLayout) -> Result<Problem, DescriptorError> {
     let &(_, c, hw, k, filter, stride, pad, dilation, groups) = shape;
-    let conv = ConvolutionDescriptor::new_2d([pad; 2], [stride; 2], [dilation; 2])?.with_groups(groups)?;
+    let conv = ConvolutionDescriptor::d2()
+        .with_pads([pad; 2])?
+        .with_strides([stride; 2])?
+        .with_dilations([dilation; 2])?
+        .with_groups(groups)?;
     let input = TensorDescriptor::with_layout(DataType::Float, layout, &[batch, c, hw, hw])?;
     let weights = TensorDescriptor::nchw(DataType::Float, [k, c / groups, filter, filter])?;
     let output = conv.forward_output(&input, &weights)?;
@@ -81,7 +86,7 @@ fn measure(
     let takes =
         |s: &&&dyn Solver| wanted.is_none_or(|id| s.id() == id) && s.applies(problem, device.info()).is_ok();
     let solver = backend.solvers().iter().find(takes).ok_or("no such solver")?;
-    let executable = solver.load(problem, device, &solver.compile(problem, device.info())?)?;
+    let executable = solver.load(problem, device, &solver.compile_preferred(problem, device.info())?)?;
     let Some((_, weights)) = problem.conv() else { return Err("no convolution".into()) };
     // Tensors begin on a page: a vector that crosses cache lines costs two accesses.
     let filled = |t: &TensorDescriptor| {
@@ -92,12 +97,11 @@ fn measure(
     let ((x, x_start), (w, _), (mut y, y_start)) =
         (filled(&problem.input), filled(weights), filled(&problem.output));
     let bias = vec![0.5f32; weights.lens()[0]];
-    let plain = |kind| OpArgs { alpha: 1.0, beta: 0.0, kind };
     let pointer = |v: &[f32]| v.as_ptr().cast::<c_void>();
     let ops = [
-        plain(OpArgsKind::ConvForward { weights: pointer(&w), prepared: Some(Arc::default()) }),
-        plain(OpArgsKind::BiasForward { bias: pointer(&bias) }),
-        plain(OpArgsKind::ActivationForward { params: ActivationParams::default() }),
+        OpArgs { prepared: Some(Arc::default()), ..ConvForward { weights: pointer(&w) }.into() },
+        BiasForward { bias: pointer(&bias) }.into(),
+        ActivationForward::from(ActivationParams::default()).into(),
     ];
     let (input, output) = (pointer(&x[x_start..]), y[y_start..].as_mut_ptr().cast());
     let args = RunArgs { input, output, ops: &ops, workspace: std::ptr::null_mut() };

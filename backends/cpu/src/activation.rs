@@ -1,13 +1,14 @@
 //! Activations on vectors.
 //!
-//! Each function is a polynomial on a reduced argument, with no table and no branch, so every lane gets
-//! the same result wherever it stands. Errors are at most 4 units in the last place of f32.
+//! Errors are at most 4 units in the last place of f32, and every lane gets the same result wherever it stands.
 //!
 //! NaN: where MIOpen's formula is written with `min` and `max` (CLIPPEDRELU, CLAMP) a NaN gives the other
-//! operand, as C's `fmin` and `fmax` do; RELU(NaN) is 0; everything else hands NaN on.
+//! operand, as C's `fmin` and `fmax` do; RELU(NaN) is 0; everything else hands NaN on. Where PyTorch multiplies x by what
+//! goes to 0, −∞ gives NaN.
 
 use fuseplan_api::{ActivationMode, ActivationParams, DataType};
 
+use crate::elementary::{expm1_negative, gelu, gelu_tanh, logistic, mish, power, silu, softplus, tanh};
 use crate::isa::Simd;
 
 /// An activation with its scalars, ready to be applied.
@@ -50,7 +51,20 @@ impl Activation {
             ActivationMode::Relu => Some(Simple::Clip(f32::INFINITY)),
             ActivationMode::ClippedRelu if !self.alpha.is_nan() => Some(Simple::Clip(self.alpha)),
             ActivationMode::LeakyRelu => Some(Simple::Slope(self.alpha)),
-            _ => None,
+            ActivationMode::ClippedRelu
+            | ActivationMode::Logistic
+            | ActivationMode::Tanh
+            | ActivationMode::SoftRelu
+            | ActivationMode::Abs
+            | ActivationMode::Power
+            | ActivationMode::Elu
+            | ActivationMode::Clamp
+            | ActivationMode::Silu
+            | ActivationMode::HardSwish
+            | ActivationMode::HardSigmoid
+            | ActivationMode::Gelu
+            | ActivationMode::GeluTanh
+            | ActivationMode::Mish => None,
         }
     }
 
@@ -62,11 +76,16 @@ impl Activation {
     pub(crate) unsafe fn apply<S: Simd>(&self, s: S, p: *mut f32, vectors: usize) {
         let (alpha, beta) = (s.splat(self.alpha), s.splat(self.beta));
         let zero = s.splat(0.0);
+        // NaN stays NaN: the second operand of `min` and `max` is what NaN gives.
+        let hard_sigmoid = |x| {
+            let clipped = s.min(s.splat(6.0), s.max(zero, s.add(x, s.splat(3.0))));
+            s.mul(clipped, s.splat(1.0 / 6.0))
+        };
         // The mode is looked at once for the row, not once for each vector.
         macro_rules! each {
             ($x:ident => $y:expr) => {
                 for i in 0..vectors {
-                    // SAFETY: the caller's.
+                    // SAFETY: the caller says that `vectors` whole vectors at `p` are readable and writable.
                     unsafe {
                         let $x = s.load(p.add(i * S::LANES));
                         s.store(p.add(i * S::LANES), $y);
@@ -93,10 +112,21 @@ impl Activation {
             ActivationMode::LeakyRelu => each!(x => s.select(s.gt(x, zero), x, s.mul(alpha, x))),
             ActivationMode::Elu => each!(x => s.select(s.gt(x, zero), x, s.mul(alpha, expm1_negative(s, x)))),
             ActivationMode::Clamp => each!(x => s.max(s.min(x, beta), alpha)),
-            // PASTHRU; other modes no solver accepts.
-            _ => {}
+            ActivationMode::Silu => each!(x => silu(s, x)),
+            ActivationMode::HardSwish => each!(x => s.mul(x, hard_sigmoid(x))),
+            ActivationMode::HardSigmoid => each!(x => hard_sigmoid(x)),
+            ActivationMode::Gelu => each!(x => gelu(s, x)),
+            ActivationMode::GeluTanh => each!(x => gelu_tanh(s, x)),
+            ActivationMode::Mish => each!(x => mish(s, x)),
+            ActivationMode::Pasthru => {}
         }
     }
+}
+
+/// `x > 0 ? x : slope · x`
+#[inline(always)]
+pub(crate) fn prelu<S: Simd>(s: S, x: S::V, slope: S::V) -> S::V {
+    s.select(s.gt(x, s.splat(0.0)), x, s.mul(slope, x))
 }
 
 impl Simple {
@@ -107,183 +137,10 @@ impl Simple {
         let zero = s.splat(0.0);
         match self {
             Simple::Identity => x,
-            Simple::Slope(slope) => s.select(s.gt(x, zero), x, s.mul(s.splat(slope), x)),
+            Simple::Slope(slope) => prelu(s, x, s.splat(slope)),
             Simple::Clip(top) => s.min(s.max(x, zero), s.splat(top)),
         }
     }
-}
-
-const LOG2_E: f32 = std::f32::consts::LOG2_E;
-/// ln 2 in two parts, the first with so few bits that its products with exponents are exact.
-const LN2: [f32; 2] = [355.0 / 512.0, -2.121_944_4e-4];
-
-/// `e^r − 1` for |r| ≤ ½ ln 2 (a little more does not hurt).
-#[inline(always)]
-fn expm1_reduced<S: Simd>(s: S, r: S::V) -> S::V {
-    const C: [f32; 5] = [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5];
-    let mut p = s.splat(1.987_569_1e-4);
-    for c in C {
-        p = s.fma(p, r, s.splat(c));
-    }
-    s.fma(s.mul(r, r), p, r)
-}
-
-/// `x = n · ln 2 + r`: (n, r).
-#[inline(always)]
-fn reduce<S: Simd>(s: S, x: S::V) -> (S::V, S::V) {
-    let n = s.round(s.mul(x, s.splat(LOG2_E)));
-    let r = s.fma(n, s.splat(-LN2[0]), x);
-    (n, s.fma(n, s.splat(-LN2[1]), r))
-}
-
-/// `e^(x + tail)` for a tail that is small beside 1.
-#[inline(always)]
-fn exp_with_tail<S: Simd>(s: S, x: S::V, tail: S::V) -> S::V {
-    // The second operand of `min` and `max` is what NaN gives.
-    let x = s.max(s.splat(-105.0), s.min(s.splat(90.0), x));
-    let (n, r) = reduce(s, x);
-    let e = s.add(expm1_reduced(s, s.add(r, tail)), s.splat(1.0));
-    // In two steps, because the exponent may leave the range of f32 where the result does not.
-    let half = s.round(s.mul(n, s.splat(0.5)));
-    s.mul(s.mul(e, s.pow2(half)), s.pow2(s.sub(n, half)))
-}
-
-/// `e^x`
-#[inline(always)]
-pub(crate) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
-    exp_with_tail(s, x, s.splat(0.0))
-}
-
-/// `e^x − 1` for x ≤ 0, with full relative precision near 0.
-#[inline(always)]
-fn expm1_negative<S: Simd>(s: S, x: S::V) -> S::V {
-    let clamped = s.max(s.splat(-30.0), s.min(s.splat(0.0), x));
-    let (n, r) = reduce(s, clamped);
-    let scale = s.pow2(n);
-    let result = s.fma(scale, expm1_reduced(s, r), s.sub(scale, s.splat(1.0)));
-    // Keeps NaN, and the sign of −0.
-    s.select(s.gt(s.splat(0.0), x), result, x)
-}
-
-/// `1 / (1 + e^−x)`
-#[inline(always)]
-fn logistic<S: Simd>(s: S, x: S::V) -> S::V {
-    let one = s.splat(1.0);
-    let e = exp(s, s.sub(s.splat(0.0), s.abs(x)));
-    let numerator = s.select(s.gt(x, s.splat(0.0)), one, e);
-    s.div(numerator, s.add(one, e))
-}
-
-#[inline(always)]
-pub(crate) fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
-    const C: [f32; 4] = [2.063_908_8e-2, -5.373_971_6e-2, 0.133_314_42, -0.333_332_8];
-    let (one, magnitude) = (s.splat(1.0), s.abs(x));
-    let z = s.mul(x, x);
-    let mut p = s.splat(-5.704_988_7e-3);
-    for c in C {
-        p = s.fma(p, z, s.splat(c));
-    }
-    let near = s.fma(s.mul(p, z), x, x);
-    let e = exp(s, s.add(magnitude, magnitude));
-    let far = s.sub(one, s.div(s.splat(2.0), s.add(e, one)));
-    let far = s.select(s.gt(s.splat(0.0), x), s.sub(s.splat(0.0), far), far);
-    // NaN is not far.
-    s.select(s.gt(magnitude, s.splat(0.625)), far, near)
-}
-
-/// `s = f / (2 + f)` for a number `1 + f` in √½..√2, and `R` with `ln(1 + f) = 2s + s·R`.
-#[inline(always)]
-fn log_series<S: Simd>(s: S, f: S::V) -> (S::V, S::V) {
-    const C: [f32; 3] = [0.284_987_87, 0.399_999_7, 0.666_666_6];
-    let q = s.div(f, s.add(f, s.splat(2.0)));
-    let z = s.mul(q, q);
-    let mut p = s.splat(0.242_790_79);
-    for c in C {
-        p = s.fma(p, z, s.splat(c));
-    }
-    (q, s.mul(z, p))
-}
-
-/// `ln(1 + z)` for z in 0..=1.
-#[inline(always)]
-fn log1p_unit<S: Simd>(s: S, z: S::V) -> S::V {
-    let one = s.splat(1.0);
-    let u = s.add(one, z);
-    // What rounding took from u, as a correction of the result.
-    let lost = s.div(s.sub(z, s.sub(u, one)), u);
-    let (m, e) = s.frexp(u);
-    let f = s.sub(m, one);
-    let (q, r) = log_series(s, f);
-    // ln(1 + f) = f − q·(f − R), which is exact for small f where 2q is not.
-    let log = s.sub(f, s.sub(s.mul(q, s.sub(f, r)), s.fma(e, s.splat(LN2[1]), lost)));
-    s.fma(e, s.splat(LN2[0]), log)
-}
-
-/// `ln(1 + e^x)`
-#[inline(always)]
-fn softplus<S: Simd>(s: S, x: S::V) -> S::V {
-    let tail = log1p_unit(s, exp(s, s.sub(s.splat(0.0), s.abs(x))));
-    let result = s.add(s.max(x, s.splat(0.0)), tail);
-    s.select(s.is_nan(x), x, result)
-}
-
-/// The product and what rounding took from it.
-#[inline(always)]
-fn product<S: Simd>(s: S, a: S::V, b: S::V) -> (S::V, S::V) {
-    // Veltkamp's and Dekker's way, which also works where `fma` rounds twice.
-    let split = |x: S::V| {
-        let c = s.mul(x, s.splat(4097.0));
-        let high = s.sub(c, s.sub(c, x));
-        (high, s.sub(x, high))
-    };
-    let p = s.mul(a, b);
-    let ((ah, al), (bh, bl)) = (split(a), split(b));
-    let error = s.sub(s.mul(ah, bh), p);
-    let error = s.add(s.add(error, s.mul(ah, bl)), s.mul(al, bh));
-    (p, s.add(error, s.mul(al, bl)))
-}
-
-/// `base^exponent` for bases above 0. The logarithm is carried in two floats, because its error counts
-/// as many times as the exponent says.
-#[inline(always)]
-fn power<S: Simd>(s: S, base: S::V, exponent: f32) -> S::V {
-    let one = s.splat(1.0);
-    let gamma = s.splat(exponent.clamp(-1e30, 1e30));
-    // Bases are at least 1e-6, or infinite.
-    let finite = s.min(base, s.splat(f32::MAX));
-    let (m, e) = s.frexp(finite);
-    let f = s.sub(m, one);
-    let (q, r) = log_series(s, f);
-    // What q = f / (2 + f) lacks: (f − q·(2 + f)) / (2 + f).
-    let two_f = s.add(f, s.splat(2.0));
-    let two_f_error = s.sub(f, s.sub(two_f, s.splat(2.0)));
-    let (back, back_error) = product(s, q, two_f);
-    let lack = s.sub(s.sub(s.sub(f, back), back_error), s.mul(q, two_f_error));
-    let lack = s.div(lack, two_f);
-    // e·ln 2 + 2q + (2·lack + q·R), largest first.
-    let large = s.mul(e, s.splat(LN2[0]));
-    let double = s.add(q, q);
-    let sum = s.add(large, double);
-    // Knuth's sum, since either may be the larger.
-    let part = s.sub(sum, large);
-    let sum_error = s.add(s.sub(large, s.sub(sum, part)), s.sub(double, part));
-    let small = s.add(s.fma(q, r, s.add(lack, lack)), s.fma(e, s.splat(LN2[1]), sum_error));
-    let high = s.add(sum, small);
-    let low = s.sub(small, s.sub(high, sum));
-    let (p, p_error) = product(s, high, gamma);
-    let tail = s.fma(low, gamma, p_error);
-    // Far outside of the range of the exponential the tail means nothing, and may have overflowed.
-    let tail = s.select(s.gt(s.splat(200.0), s.abs(p)), tail, s.splat(0.0));
-    let result = exp_with_tail(s, p, tail);
-    let at_infinity = if exponent > 0.0 {
-        f32::INFINITY
-    } else if exponent < 0.0 {
-        0.0
-    } else {
-        1.0
-    };
-    let result = s.select(s.gt(base, s.splat(f32::MAX)), s.splat(at_infinity), result);
-    if exponent.is_nan() { s.splat(f32::NAN) } else { result }
 }
 
 #[cfg(test)]
@@ -302,37 +159,21 @@ mod tests {
         }
     }
 
-    fn expected(mode: ActivationMode, p: &ActivationParams, x: f64) -> f64 {
+    /// The definition in f64, but that the base of POWER is rounded to f32 once, which the bound on the power does not
+    /// include, and so is the argument of TANH.
+    fn expected(mode: ActivationMode, p: &ActivationParams, x: f32) -> f64 {
+        let of = |p, x| mode.with(&p).forward(DataType::Float, x);
         match mode {
-            ActivationMode::Pasthru => x,
-            ActivationMode::Logistic => 1.0 / (1.0 + (-x).exp()),
-            ActivationMode::Tanh => p.beta * (p.alpha * x).tanh(),
-            ActivationMode::Relu => x.max(0.0),
-            ActivationMode::SoftRelu if x.is_nan() => x,
-            ActivationMode::SoftRelu => x.max(0.0) + (-x.abs()).exp().ln_1p(),
-            ActivationMode::Abs => x.abs(),
-            // The base is rounded to f32 once, which the bound on the power does not include.
+            // MIOpen's NaN is the smaller base.
+            ActivationMode::Power if x.is_nan() => f64::NAN,
             ActivationMode::Power => {
-                let base = f64::from((p.alpha + p.beta * x) as f32);
-                if base <= f64::from(1e-6f32) { 0.0 } else { base.powf(p.gamma) }
+                let base = f64::from((p.alpha + p.beta * f64::from(x)) as f32);
+                of(ActivationParams::new(0.0, 1.0, p.gamma), base)
             }
-            ActivationMode::ClippedRelu => p.alpha.min(x.max(0.0)),
-            ActivationMode::LeakyRelu => {
-                if x > 0.0 {
-                    x
-                } else {
-                    p.alpha * x
-                }
+            ActivationMode::Tanh => {
+                of(ActivationParams::new(1.0, p.beta, 0.0), f64::from(p.alpha as f32 * x))
             }
-            ActivationMode::Elu => {
-                if x > 0.0 {
-                    x
-                } else {
-                    p.alpha * x.exp_m1()
-                }
-            }
-            ActivationMode::Clamp => p.alpha.max(p.beta.min(x)),
-            _ => unreachable!(),
+            _ => of(*p, x.into()),
         }
     }
 
@@ -383,13 +224,7 @@ mod tests {
                     let mut y = x.clone();
                     isa.run(Apply(Activation::new(mode, p, DataType::Float), &mut y));
                     for (&x, &y) in x.iter().zip(&y) {
-                        let exact = expected(mode, p, x.into());
-                        // tanh(α·x) is taken at the rounded product.
-                        let exact = match mode {
-                            ActivationMode::Tanh => p.beta * f64::from(p.alpha as f32 * x).tanh(),
-                            ActivationMode::Power if x.is_nan() => f64::NAN,
-                            _ => exact,
-                        };
+                        let exact = expected(mode, p, x);
                         let error = ulps(y, exact);
                         if error > worst.0 {
                             worst = (error, x, y);

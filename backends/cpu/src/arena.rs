@@ -27,7 +27,7 @@ pub(crate) struct Buffer {
 
 // SAFETY: a buffer owns its memory like a `Vec<f32>`.
 unsafe impl Send for Buffer {}
-// SAFETY: as above.
+// SAFETY: a shared buffer is only read, like a `Vec<f32>`.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -52,7 +52,8 @@ impl Buffer {
     }
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [f32] {
-        // SAFETY: as above, and `&mut self` makes the access unique.
+        // SAFETY: `pointer` names `len` initialised floats, or is dangling and `len` is 0; `&mut self` makes the access
+        // unique.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
     }
 }

@@ -1,6 +1,6 @@
 //! Conditions that several solvers put on problems.
 
-use fuseplan_api::{Constraint, Op, Problem, TensorDescriptor};
+use fuseplan_api::{Constraint, Op, OpKind, Problem, TensorDescriptor};
 
 use crate::element::DATA_TYPES;
 
@@ -14,18 +14,28 @@ pub(crate) const DATA_TYPE: Constraint = Constraint {
     },
 };
 
+const INFERENCE_KINDS: [OpKind; 5] = [
+    OpKind::ConvForward,
+    OpKind::BiasForward,
+    OpKind::PReluForward,
+    OpKind::BatchNormInference,
+    OpKind::ActivationForward,
+];
+
 /// Forward operators with given statistics.
 pub(crate) const INFERENCE: Constraint = Constraint {
     property: "operators",
-    accepts: "ConvForward first or not at all, BiasForward, BatchNormInference, ActivationForward in any order",
-    check: |problem, _| problem.is_training().then(|| problem.chain()),
+    accepts: "ConvForward first or not at all, BiasForward, PReluForward, BatchNormInference, \
+              ActivationForward in any order",
+    check: |problem, _| problem.beyond(&INFERENCE_KINDS),
 };
 
 /// Plans that only touch each element.
 pub(crate) const ELEMENT_WISE: Constraint = Constraint {
     property: "operators",
-    accepts: "BiasForward, BatchNormInference, ActivationForward in any order",
-    check: |problem, _| (!problem.is_element_wise()).then(|| problem.chain()),
+    accepts: "BiasForward, PReluForward, BatchNormInference, \
+              ActivationForward in any order",
+    check: |problem, _| problem.beyond(&INFERENCE_KINDS[1..]),
 };
 
 /// Tensors that one walk through memory visits element by element.
@@ -33,10 +43,7 @@ pub(crate) const ONE_LAYOUT: Constraint = Constraint {
     property: "layout",
     accepts: "packed NCHW, NHWC, NCDHW, NDHWC, the same for input, output and residuals",
     check: |problem, _| {
-        let residuals = problem.ops.iter().filter_map(|op| match op {
-            Op::BiasForward { bias } if op.is_residual() => Some(bias),
-            _ => None,
-        });
+        let residuals = problem.ops.iter().filter_map(Op::residual);
         let tensors = || [&problem.input, &problem.output].into_iter().chain(residuals.clone());
         let is_packed = tensors().all(|tensor| tensor.layout().is_some());
         let is_one = tensors().all(|tensor| *tensor == problem.output);
@@ -67,4 +74,19 @@ fn is_training_chain(problem: &Problem) -> bool {
             | [BatchNormBackward { .. }]
             | [BatchNormBackward { .. }, ActivationBackward { .. }]
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_what_is_checked() {
+        assert_eq!(DATA_TYPE.accepts, DATA_TYPES.map(|data_type| data_type.to_string()).join(", "));
+        let kinds = INFERENCE_KINDS.map(|kind| kind.to_string());
+        for (constraint, kinds) in [(&INFERENCE, &kinds[..]), (&ELEMENT_WISE, &kinds[1..])] {
+            let named = constraint.accepts.replace(" first or not at all", "").replace(" in any order", "");
+            assert_eq!(named, kinds.join(", "));
+        }
+    }
 }

@@ -7,14 +7,12 @@ use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fuseplan_api::{
-    BackendError, Ceilings, DataType, Device, DeviceInfo, Memory, MemoryKind, RunError, Stream,
-};
+use fuseplan_api::{BackendError, DataType, Device, DeviceInfo, Memory, MemoryKind, Peaks, RunError, Stream};
 
-use crate::ceilings;
 use crate::element::DATA_TYPES;
 use crate::isa::Isa;
-use crate::pool::Pool;
+use crate::peaks;
+use crate::pool::{ParallelFor, Pool};
 use crate::system::{self, MAX_THREADS};
 
 /// The backend's name.
@@ -55,13 +53,24 @@ pub(crate) fn target(arch: &str) -> Result<DeviceInfo, BackendError> {
     Ok(DeviceInfo { name: arch.into(), memory: 0, ..this_machine(1, isa_of(arch)?) })
 }
 
+fn check_threads(threads: usize) -> Result<(), BackendError> {
+    if (1..=MAX_THREADS).contains(&threads) {
+        return Ok(());
+    }
+    Err(BackendError::Driver {
+        backend: BACKEND,
+        call: "opening a device",
+        text: format!("{threads} threads asked for; 1 to {MAX_THREADS} are possible"),
+    })
+}
+
 /// An opened processor: threads that wait for work, and the host's memory.
 #[derive(Debug)]
 pub struct CpuDevice {
     info: DeviceInfo,
     isa: Isa,
     pool: Arc<Pool>,
-    ceilings: Mutex<Option<Ceilings>>,
+    peaks: Mutex<Option<Peaks>>,
 }
 
 impl CpuDevice {
@@ -91,27 +100,35 @@ impl CpuDevice {
         Self::with_isa(threads, isa)
     }
 
+    /// Opens the processor with the caller's threads.
+    ///
+    /// # Errors
+    /// A number of threads outside of 1..=1024.
+    pub fn with_parallel_for(pool: Arc<dyn ParallelFor>) -> Result<Self, BackendError> {
+        let threads = pool.threads();
+        check_threads(threads)?;
+        Ok(Self::of(Pool::of_caller(pool, threads), Isa::detect()))
+    }
+
     /// The names of the architectures that this processor can be, weakest first.
     pub fn architectures() -> Vec<String> {
         Isa::available().iter().map(|&isa| arch_of(isa)).collect()
     }
 
     fn with_isa(threads: usize, isa: Isa) -> Result<Self, BackendError> {
-        if !(1..=MAX_THREADS).contains(&threads) {
-            return Err(BackendError::Driver {
-                backend: BACKEND,
-                call: "opening a device",
-                text: format!("{threads} threads asked for; 1 to {MAX_THREADS} are possible"),
-            });
-        }
+        check_threads(threads)?;
         Ok(Self::start(threads, isa))
     }
 
     /// `threads` is in range and the processor has the instructions.
     pub(crate) fn start(threads: usize, isa: Isa) -> Self {
-        let pool = Arc::new(Pool::new(threads));
+        Self::of(Pool::new(threads), isa)
+    }
+
+    fn of(pool: Pool, isa: Isa) -> Self {
+        let pool = Arc::new(pool);
         let info = this_machine(pool.threads(), isa);
-        CpuDevice { info, isa, pool, ceilings: Mutex::new(None) }
+        CpuDevice { info, isa, pool, peaks: Mutex::new(None) }
     }
 
     /// The number of threads that an execution uses, the calling one included.
@@ -159,15 +176,15 @@ impl Device for CpuDevice {
 
     /// Multiply-adds in f32, in which 16-bit data is computed too, and copies of memory, on all threads;
     /// measured once, for about a second at most.
-    fn ceilings(&self, data_type: DataType) -> Result<Ceilings, BackendError> {
+    fn peaks(&self, data_type: DataType) -> Result<Peaks, BackendError> {
         if !DATA_TYPES.contains(&data_type) {
             return Err(BackendError::Unsupported { backend: BACKEND, what: "arithmetic in this data type" });
         }
-        let mut measured = self.ceilings.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ceilings) = *measured {
-            return Ok(ceilings);
+        let mut measured = self.peaks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(peaks) = *measured {
+            return Ok(peaks);
         }
-        Ok(*measured.insert(ceilings::measure(&self.pool, self.isa)?))
+        Ok(*measured.insert(peaks::measure(&self.pool, self.isa)?))
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -263,14 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn ceilings_are_measured_once() {
+    fn peaks_are_measured_once() {
         let device = CpuDevice::new(1).unwrap();
-        let ceilings = device.ceilings(DataType::Float).unwrap();
-        assert!(ceilings.flops > 1e8 && ceilings.bytes > 1e8, "{ceilings:?}");
+        let peaks = device.peaks(DataType::Float).unwrap();
+        assert!(peaks.flops > 1e8 && peaks.bytes > 1e8, "{peaks:?}");
         let again = Instant::now();
-        assert_eq!(device.ceilings(DataType::Half).unwrap(), ceilings);
+        assert_eq!(device.peaks(DataType::Half).unwrap(), peaks);
         assert!(again.elapsed() < Duration::from_millis(10));
-        assert!(device.ceilings(DataType::Double).is_err());
+        assert!(device.peaks(DataType::Double).is_err());
     }
 
     #[test]

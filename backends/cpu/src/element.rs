@@ -77,7 +77,9 @@ macro_rules! with_value_type {
                 type $T = half::bf16;
                 $body
             }
-            other => unreachable!("a solver accepted {other}"),
+            other @ (fuseplan_api::DataType::Double | fuseplan_api::DataType::Int8) => {
+                unreachable!("a solver accepted {other}")
+            }
         }
     };
 }

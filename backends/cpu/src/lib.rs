@@ -2,21 +2,23 @@
 
 mod activation;
 mod arena;
-mod ceilings;
 mod channels;
 mod constraint;
 mod device;
 mod direct;
 mod element;
 mod element_wise;
+mod elementary;
 mod epilogue;
 mod isa;
+mod peaks;
 mod pool;
 mod reference;
+mod row;
 mod solver;
 mod system;
 mod training;
-mod volume;
+mod vectors;
 
 use std::sync::Arc;
 
@@ -25,6 +27,7 @@ use fuseplan_api::{Backend, BackendError, Device, DeviceInfo, Discovery, Solver}
 use isa::Isa;
 
 pub use device::CpuDevice;
+pub use pool::ParallelFor;
 
 /// Solvers, best first; the reference takes what the others do not.
 static SOLVERS: [&dyn Solver; 6] = [
@@ -54,10 +57,8 @@ impl Backend for CpuBackend {
     fn discover(&self) -> Discovery {
         let (threads, threads_note) = system::default_threads();
         let isa = Isa::detect();
-        let isa_note = std::env::var(Isa::VARIABLE)
-            .ok()
-            .filter(|wanted| !wanted.is_empty() && wanted != isa.name())
-            .map(|wanted| {
+        let isa_note =
+            Isa::VARIABLE.text().filter(|wanted| !wanted.is_empty() && wanted != isa.name()).map(|wanted| {
                 format!(
                     "{}={wanted:?} is ignored: this processor does not have it; using {}",
                     Isa::VARIABLE,
@@ -92,6 +93,14 @@ impl Backend for CpuBackend {
 /// As [`CpuDevice::new`].
 pub fn open_with_threads(threads: usize) -> Result<Arc<dyn Device>, BackendError> {
     Ok(Arc::new(CpuDevice::new(threads)?))
+}
+
+/// Opens the processor with the caller's threads.
+///
+/// # Errors
+/// As [`CpuDevice::with_parallel_for`].
+pub fn open_with_parallel_for(pool: Arc<dyn ParallelFor>) -> Result<Arc<dyn Device>, BackendError> {
+    Ok(Arc::new(CpuDevice::with_parallel_for(pool)?))
 }
 
 /// Opens the processor with the default number of threads; see [`CpuBackend`].

@@ -7,21 +7,24 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use fuseplan_api::operands::{ActivationForward, BatchNormInference, BiasForward, ConvForward, PReluForward};
+use fuseplan_api::volume::{Index, Volume, spatial};
 use fuseplan_api::{
-    Algorithm, BatchNormMode, DataType, Executable, ExecutableInfo, Op, OpArgs, OpArgsKind, Problem,
-    RawStream, RunArgs, RunError,
+    Algorithm, BatchNormMode, DataType, Executable, ExecutableInfo, Op, OpArgs, Problem, RawStream, RunArgs,
+    RunError,
 };
 
 use crate::constraint;
 use crate::element::{Value, with_value_type};
 use crate::pool::Pool;
 use crate::solver::CpuSolver;
-use crate::volume::{Index, Volume, spatial};
 
 pub(crate) static REFERENCE: CpuSolver = CpuSolver {
     id: "cpu.reference.v1",
     algorithm: Algorithm::Direct,
     constraints: &[constraint::DATA_TYPE, constraint::INFERENCE],
+    preferences: &[],
+    is_reference: true,
     load: |solver, problem, device| {
         Arc::new(ReferenceExecutable {
             info: solver.info(format!("f64 sums, {} threads", device.threads())),
@@ -75,7 +78,7 @@ unsafe impl<T: Value> Sync for Kernel<'_, T> {}
 
 struct Conv<T> {
     weights: (*const T, Volume),
-    pads: [usize; 3],
+    pads_before: [usize; 3],
     strides: [usize; 3],
     dilations: [usize; 3],
     filters_per_group: usize,
@@ -85,12 +88,10 @@ impl<'a, T: Value> Kernel<'a, T> {
     fn new(executable: &'a ReferenceExecutable, args: &RunArgs<'a>) -> Self {
         let problem = &executable.problem;
         let conv = problem.conv().map(|(conv, weights)| {
-            let OpArgsKind::ConvForward { weights: pointer, .. } = args.ops[0].kind else {
-                unreachable!("arguments are of their operators' kinds")
-            };
+            let ConvForward { weights: pointer } = ConvForward::of(&args.ops[0]);
             Conv {
                 weights: (pointer.cast(), Volume::of(weights)),
-                pads: spatial(conv.pads(), 0),
+                pads_before: spatial(conv.pads_before(), 0),
                 strides: spatial(conv.strides(), 1),
                 dilations: spatial(conv.dilations(), 1),
                 filters_per_group: weights.lens()[0] / conv.groups(),
@@ -115,7 +116,7 @@ impl<'a, T: Value> Kernel<'a, T> {
         for (d, h) in (0..depth).flat_map(|d| (0..height).map(move |h| (d, h))) {
             for w in (0..width).step_by(COLUMNS) {
                 let columns = w..width.min(w + COLUMNS);
-                // SAFETY: as of this function; the indices lie within the output.
+                // SAFETY: the caller says that the arguments keep their promise; the indices lie within this plane.
                 unsafe { self.columns([n, k, d, h, 0], columns) }
             }
         }
@@ -129,7 +130,7 @@ impl<'a, T: Value> Kernel<'a, T> {
         let mut values = [0.0; COLUMNS];
         let values = &mut values[..columns.len()];
         match &self.conv {
-            // SAFETY: as of this function.
+            // SAFETY: the input and the weights are the convolution's, and the row lies within its output.
             Some(conv) => unsafe { conv.sum(self.input, row, columns.clone(), values) },
             None => {
                 for (value, w) in values.iter_mut().zip(columns.clone()) {
@@ -142,16 +143,16 @@ impl<'a, T: Value> Kernel<'a, T> {
             let at = with_column(row, w);
             let mut value = *value;
             for (op, args) in self.problem.ops.iter().zip(self.ops) {
-                // SAFETY: as of this function.
+                // SAFETY: the arguments keep their promise, and `at` lies within the output.
                 value = f64::from(args.alpha) * unsafe { self.apply(op, args, value, at) };
             }
             // SAFETY: `at` lies within the output.
             let element = unsafe { self.output.0.add(self.output.1.offset(at)) };
             if let Some(beta) = self.ops.last().map(|last| last.beta).filter(|&beta| beta != 0.0) {
-                // SAFETY: as above; a non-zero beta promises initialised contents.
+                // SAFETY: the element lies within the output; a non-zero beta promises initialised contents.
                 value += f64::from(beta) * unsafe { element.read() }.to_f64();
             }
-            // SAFETY: as above.
+            // SAFETY: the element lies within the output, and nobody else touches its plane.
             unsafe { element.write(T::from_f64(value)) };
         }
     }
@@ -161,26 +162,40 @@ impl<'a, T: Value> Kernel<'a, T> {
     /// # Safety
     /// As of `columns`.
     unsafe fn apply(&self, op: &Op, args: &OpArgs, x: f64, at: Index) -> f64 {
-        match (op, &args.kind) {
-            (Op::ConvForward { .. }, _) => x,
-            (Op::BiasForward { bias }, OpArgsKind::BiasForward { bias: pointer }) => {
+        match op {
+            Op::ConvForward { .. } => x,
+            Op::BiasForward { bias } => {
+                let BiasForward { bias: pointer } = BiasForward::of(args);
                 // SAFETY: a bias has the output's lengths, or 1 where one element serves all.
-                x + unsafe { load((pointer.cast::<T>(), Volume::of(bias)), at) }
+                x + with_value_type!(bias.data_type(), P => unsafe {
+                    load((pointer.cast::<P>(), Volume::of(bias)), at)
+                })
             }
-            (
-                Op::BatchNormInference { mode },
-                OpArgsKind::BatchNormInference { scale, bias, mean, variance, epsilon },
-            ) => {
+            Op::PReluForward { slope } => {
+                let PReluForward { slope: pointer } = PReluForward::of(args);
+                // SAFETY: a slope has one element for each channel, or one that serves all.
+                let slope = with_value_type!(slope.data_type(), P => unsafe {
+                    load((pointer.cast::<P>(), Volume::of(slope)), at)
+                });
+                if x > 0.0 { x } else { slope * x }
+            }
+            Op::BatchNormInference { mode, params } => {
+                let BatchNormInference { scale, bias, mean, variance, epsilon } =
+                    BatchNormInference::of(args);
                 let at = parameter(&self.output.1, *mode, at);
-                // SAFETY: parameters are packed, with one element for each index of `parameter`.
-                let [scale, bias, mean, variance] =
-                    [*scale, *bias, *mean, *variance].map(|p| f64::from(unsafe { p.add(at).read() }));
+                let values = [scale, bias, mean, variance];
+                let [scale, bias, mean, variance] = with_value_type!(*params, P => {
+                    // SAFETY: parameters are packed, with one element for each index of `parameter`.
+                    values.map(|p| unsafe { p.cast::<P>().add(at).read() }.to_f64())
+                });
                 scale * (x - mean) / (variance + epsilon).sqrt() + bias
             }
-            (Op::ActivationForward { mode }, OpArgsKind::ActivationForward { params }) => {
-                mode.forward(params, self.data_type, x)
+            Op::ActivationForward { mode } => {
+                mode.with(&ActivationForward::of(args).params()).forward(self.data_type, x)
             }
-            _ => unreachable!("arguments are of their operators' kinds"),
+            Op::BatchNormForward { .. } | Op::BatchNormBackward { .. } | Op::ActivationBackward { .. } => {
+                unreachable!("a constraint refuses {op}")
+            }
         }
     }
 }
@@ -197,19 +212,19 @@ impl<T: Value> Conv<T> {
         let step = self.strides[2] * input.1.strides[4];
         for c in 0..channels {
             for tap_d in self.taps_inside(0, d, taps_d, input.1.lens[2]) {
-                let Some(d) = self.input_place(0, d, tap_d, input.1.lens[2]) else { continue };
+                let Some(d) = self.input_index(0, d, tap_d, input.1.lens[2]) else { continue };
                 for tap_h in self.taps_inside(1, h, taps_h, input.1.lens[3]) {
-                    let Some(h) = self.input_place(1, h, tap_h, input.1.lens[3]) else { continue };
+                    let Some(h) = self.input_index(1, h, tap_h, input.1.lens[3]) else { continue };
                     for tap_w in 0..taps_w {
                         let inside = self.outputs_inside(2, tap_w, input.1.lens[4]);
                         let first = columns.start.max(inside.start);
                         let end = columns.end.min(inside.end);
-                        let Some(w) = self.input_place(2, first, tap_w, input.1.lens[4]) else { continue };
+                        let Some(w) = self.input_index(2, first, tap_w, input.1.lens[4]) else { continue };
                         // SAFETY: the index lies within the weights.
                         let weight = unsafe { load(self.weights, [k, c, tap_d, tap_h, tap_w]) };
                         let from = input.1.offset([n, first_channel + c, d, h, w]);
                         for column in first..end {
-                            // SAFETY: `outputs_inside` are those whose places lie within the input.
+                            // SAFETY: `outputs_inside` are those whose tap lies within the input.
                             let x = unsafe { input.0.add(from + (column - first) * step).read() };
                             sums[column - columns.start] += weight * x.to_f64();
                         }
@@ -221,23 +236,23 @@ impl<T: Value> Conv<T> {
 
     /// Where in spatial dimension `dim` of the input a tap of the filter lies for an output, `None` for
     /// padding.
-    fn input_place(&self, dim: usize, output: usize, tap: usize, len: usize) -> Option<usize> {
+    fn input_index(&self, dim: usize, output: usize, tap: usize, len: usize) -> Option<usize> {
         let padded = output * self.strides[dim] + tap * self.dilations[dim];
-        padded.checked_sub(self.pads[dim]).filter(|&place| place < len)
+        padded.checked_sub(self.pads_before[dim]).filter(|&at| at < len)
     }
 
     /// The taps of so many in spatial dimension `dim` that lie within the input for an output.
     fn taps_inside(&self, dim: usize, output: usize, taps: usize, len: usize) -> Range<usize> {
         let start = output * self.strides[dim];
-        let taps_before = |place: usize| place.saturating_sub(start).div_ceil(self.dilations[dim]).min(taps);
-        taps_before(self.pads[dim])..taps_before(self.pads[dim] + len)
+        let taps_before = |end: usize| end.saturating_sub(start).div_ceil(self.dilations[dim]).min(taps);
+        taps_before(self.pads_before[dim])..taps_before(self.pads_before[dim] + len)
     }
 
     /// The outputs in spatial dimension `dim` for which a tap lies within the input.
     fn outputs_inside(&self, dim: usize, tap: usize, len: usize) -> Range<usize> {
         let reach = tap * self.dilations[dim];
-        let outputs_before = |place: usize| place.saturating_sub(reach).div_ceil(self.strides[dim]);
-        outputs_before(self.pads[dim])..outputs_before(self.pads[dim] + len)
+        let outputs_before = |end: usize| end.saturating_sub(reach).div_ceil(self.strides[dim]);
+        outputs_before(self.pads_before[dim])..outputs_before(self.pads_before[dim] + len)
     }
 }
 
@@ -257,6 +272,7 @@ pub(crate) fn parameter(tensor: &Volume, mode: BatchNormMode, [_, c, d, h, w]: I
 /// # Safety
 /// The index lies within the tensor, or has any value where the tensor's length is 1.
 pub(crate) unsafe fn load<T: Value>((pointer, tensor): (*const T, Volume), at: Index) -> f64 {
-    // SAFETY: as of this function.
+    // SAFETY: the caller says that the index lies within the tensor; a dimension of length 1 has stride 0, so that any
+    // index names its only element.
     unsafe { pointer.add(tensor.offset(at)).read() }.to_f64()
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fuseplan_api::{
-    Algorithm, BackendError, Binary, BuildError, Constraint, Device, DeviceInfo, Executable, ExecutableInfo,
-    Problem, Solver,
+    Algorithm, BackendError, Binary, BuildError, Configuration, Constraint, Device, DeviceInfo, Executable,
+    ExecutableInfo, Preference, Problem, Solver,
 };
 
 use crate::device::{BACKEND, CpuDevice};
@@ -15,6 +15,8 @@ pub(crate) struct CpuSolver {
     pub(crate) id: &'static str,
     pub(crate) algorithm: Algorithm,
     pub(crate) constraints: &'static [Constraint],
+    pub(crate) preferences: &'static [Preference],
+    pub(crate) is_reference: bool,
     pub(crate) load: fn(&CpuSolver, &Problem, &CpuDevice) -> Arc<dyn Executable>,
 }
 
@@ -39,7 +41,25 @@ impl Solver for CpuSolver {
         self.constraints
     }
 
-    fn compile(&self, _problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
+    fn preferences(&self) -> &'static [Preference] {
+        self.preferences
+    }
+
+    fn is_reference(&self) -> bool {
+        self.is_reference
+    }
+
+    fn compile(
+        &self,
+        _problem: &Problem,
+        target: &DeviceInfo,
+        configuration: &Configuration,
+    ) -> Result<Binary, BuildError> {
+        if !configuration.as_str().is_empty() {
+            let configuration = configuration.to_string();
+            return Err(BuildError::Configuration { solver: self.id, configuration });
+        }
+
         Ok(Binary { solver: self.id.into(), arch: target.arch.clone(), bytes: Vec::new() })
     }
 

@@ -3,18 +3,19 @@
 use std::fs;
 use std::num::NonZero;
 
+use fuseplan_api::Variable;
+
 /// The most threads that a device may have: more than any machine's, few enough to start.
 pub(crate) const MAX_THREADS: usize = 1024;
 
 /// The environment variable for the number of threads of a device opened without one: a whole number from
 /// 1 to 1024. Any other value is ignored, which discovery notes.
-pub(crate) const THREADS_VARIABLE: &str = "FUSEPLAN_NUM_THREADS";
+pub(crate) const THREADS_VARIABLE: Variable = Variable::NUM_THREADS;
 
 /// The number of threads to use where none is asked for, and a note where the environment's was ignored.
 pub(crate) fn default_threads() -> (usize, Option<String>) {
     let available = std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS);
-    let Some(value) = std::env::var_os(THREADS_VARIABLE) else { return (available, None) };
-    let value = value.to_string_lossy();
+    let Some(value) = THREADS_VARIABLE.lossy_text() else { return (available, None) };
     match threads_from(&value) {
         Some(threads) => (threads, None),
         None => {

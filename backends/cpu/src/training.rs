@@ -1,6 +1,6 @@
 //! Batch-norm for training: forward with the statistics of this batch, and its gradient.
 //!
-//! All sums are f64 and run over one group of elements (a channel, or one place of all images) from first
+//! All sums are f64 and run over one group of elements (a channel, or one position of all images) from first
 //! to last, so results do not depend on the number of threads.
 //!
 //! Forward: mean and variance (biased, in two passes) of each group; `y = scale · (x − mean) /
@@ -14,33 +14,35 @@
 
 use std::sync::Arc;
 
+use fuseplan_api::operands::{ActivationBackward, ActivationForward, BatchNormBackward, BatchNormForward};
+use fuseplan_api::volume::{Index, Volume};
 use fuseplan_api::{
-    ActivationMode, ActivationParams, Algorithm, BatchNormMode, DataType, Executable, ExecutableInfo, Op,
-    OpArgs, OpArgsKind, Problem, RawStream, RunArgs, RunError,
+    Activation, Algorithm, BatchNormMode, DataType, Executable, ExecutableInfo, OpArgs, RawStream, RunArgs,
+    RunError, Training,
 };
 
 use crate::constraint;
 use crate::element::{Value, with_value_type};
 use crate::pool::Pool;
 use crate::solver::CpuSolver;
-use crate::volume::{Index, Volume};
 
 pub(crate) static BATCH_NORM_TRAINING: CpuSolver = CpuSolver {
     id: "cpu.batch_norm_training.v1",
     algorithm: Algorithm::BatchNorm,
     constraints: &[constraint::DATA_TYPE, constraint::TRAINING],
+    preferences: &[],
+    is_reference: false,
     load: |solver, problem, device| {
-        let mode = match problem.ops[0] {
-            Op::BatchNormForward { mode, .. } | Op::BatchNormBackward { mode } => mode,
-            _ => unreachable!("the constraint asks for batch-norm first"),
+        let Some(training) = problem.training() else {
+            unreachable!("the constraint asks for batch-norm first, not {}", problem.chain())
         };
         let [input, output] = [&problem.input, &problem.output].map(Volume::of);
         Arc::new(TrainingExecutable {
             info: solver.info(format!("f64 sums, {} threads", device.threads())),
-            mode,
+            training,
+            data_type: problem.input.data_type(),
             input,
             output,
-            problem: problem.clone(),
             pool: device.pool().clone(),
         })
     },
@@ -49,10 +51,10 @@ pub(crate) static BATCH_NORM_TRAINING: CpuSolver = CpuSolver {
 #[derive(Debug)]
 struct TrainingExecutable {
     info: ExecutableInfo,
-    mode: BatchNormMode,
+    training: Training,
+    data_type: DataType,
     input: Volume,
     output: Volume,
-    problem: Problem,
     pool: Arc<Pool>,
 }
 
@@ -63,11 +65,11 @@ impl Executable for TrainingExecutable {
 
     unsafe fn run(&self, _stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
         let [_, channels, ..] = self.input.lens;
-        let groups = match self.mode {
+        let groups = match self.training.mode {
             BatchNormMode::Spatial => channels,
             BatchNormMode::PerActivation => channels * self.input.plane(),
         };
-        with_value_type!(self.problem.input.data_type(), T => {
+        with_value_type!(self.data_type, T => {
             let kernel = Kernel::<T>::new(self, args);
             self.pool.for_each(groups, &|group| {
                 // SAFETY: the caller keeps what `RunArgs` promises for this problem, and each group is
@@ -83,7 +85,8 @@ struct Kernel<'a, T> {
     input: (*const T, Volume),
     output: (*mut T, Volume),
     ops: &'a [OpArgs],
-    activation: Option<(ActivationMode, &'a ActivationParams, f64)>,
+    is_backward: bool,
+    activation: Option<(Activation, f64)>,
     data_type: DataType,
 }
 
@@ -106,26 +109,23 @@ impl Statistics {
 
 impl<'a, T: Value> Kernel<'a, T> {
     fn new(executable: &'a TrainingExecutable, args: &RunArgs<'a>) -> Self {
-        let problem = &executable.problem;
-        let activation = match (problem.ops.get(1), args.ops.get(1)) {
-            (
-                Some(Op::ActivationForward { mode } | Op::ActivationBackward { mode }),
-                Some(OpArgs {
-                    alpha,
-                    kind:
-                        OpArgsKind::ActivationForward { params } | OpArgsKind::ActivationBackward { params, .. },
-                    ..
-                }),
-            ) => Some((*mode, params, f64::from(*alpha))),
-            _ => None,
-        };
+        let Training { mode, is_backward, activation } = executable.training;
+        let activation = activation.map(|mode| {
+            let args = &args.ops[1];
+            let params = match is_backward {
+                true => ActivationBackward::of(args).params(),
+                false => ActivationForward::of(args).params(),
+            };
+            (mode.with(&params), f64::from(args.alpha))
+        });
         Kernel {
-            mode: executable.mode,
+            mode,
             input: (args.input.cast(), executable.input),
             output: (args.output.cast(), executable.output),
             ops: args.ops,
+            is_backward,
             activation,
-            data_type: problem.input.data_type(),
+            data_type: executable.data_type,
         }
     }
 
@@ -135,7 +135,7 @@ impl<'a, T: Value> Kernel<'a, T> {
         let (c, ds, hs, ws) = match self.mode {
             BatchNormMode::Spatial => (group, 0..depth, 0..height, 0..width),
             BatchNormMode::PerActivation => {
-                let [_, c, d, h, w] = self.input.1.place(group);
+                let [_, c, d, h, w] = self.input.1.index_of(group);
                 (c, d..d + 1, h..h + 1, w..w + 1)
             }
         };
@@ -149,19 +149,14 @@ impl<'a, T: Value> Kernel<'a, T> {
     /// # Safety
     /// The arguments are what `RunArgs` promises; nobody else touches this group.
     unsafe fn group(&self, group: usize) {
-        match self.ops[0].kind {
-            // SAFETY: as of this function.
-            OpArgsKind::BatchNormForward { .. } => unsafe { self.forward(group) },
-            // SAFETY: as of this function.
-            OpArgsKind::BatchNormBackward { .. } => unsafe { self.backward(group) },
-            _ => unreachable!("arguments are of their operators' kinds"),
-        }
+        // SAFETY: the caller says that the arguments keep their promise and that this group is this thread's.
+        unsafe { if self.is_backward { self.backward(group) } else { self.forward(group) } }
     }
 
     /// # Safety
     /// As of `group`.
     unsafe fn forward(&self, group: usize) {
-        let OpArgsKind::BatchNormForward {
+        let BatchNormForward {
             scale,
             bias,
             saved_mean,
@@ -170,10 +165,7 @@ impl<'a, T: Value> Kernel<'a, T> {
             running_variance,
             exp_avg_factor,
             epsilon,
-        } = self.ops[0].kind
-        else {
-            unreachable!("arguments are of their operators' kinds")
-        };
+        } = BatchNormForward::of(&self.ops[0]);
         // SAFETY: `elements` lie within the input.
         let x = |at: Index| unsafe { self.input.0.add(self.input.1.offset(at)).read() }.to_f64();
         let count = self.elements(group).count() as f64;
@@ -204,10 +196,10 @@ impl<'a, T: Value> Kernel<'a, T> {
         let alpha = f64::from(self.ops[0].alpha);
         for at in self.elements(group) {
             let mut y = alpha * (scale * statistics.normalised(x(at)) + bias);
-            if let Some((mode, params, alpha)) = self.activation {
-                y = alpha * mode.forward(params, self.data_type, y);
+            if let Some((activation, alpha)) = &self.activation {
+                y = alpha * activation.forward(self.data_type, y);
             }
-            // SAFETY: as of this function; the output has the input's lengths.
+            // SAFETY: the output has the input's lengths, and the caller says that this group of it is this thread's.
             unsafe { self.store(at, y) }
         }
     }
@@ -215,22 +207,9 @@ impl<'a, T: Value> Kernel<'a, T> {
     /// # Safety
     /// As of `group`.
     unsafe fn backward(&self, group: usize) {
-        let OpArgsKind::BatchNormBackward {
-            x,
-            scale,
-            bias,
-            scale_diff,
-            bias_diff,
-            saved_mean,
-            saved_inv_variance,
-        } = self.ops[0].kind
-        else {
-            unreachable!("arguments are of their operators' kinds")
-        };
-        let y = match self.ops.get(1).map(|args| &args.kind) {
-            Some(OpArgsKind::ActivationBackward { y, .. }) => y.cast::<T>(),
-            _ => std::ptr::null(),
-        };
+        let BatchNormBackward { x, scale, bias, saved_mean, saved_inv_variance, scale_diff, bias_diff } =
+            BatchNormBackward::of(&self.ops[0]);
+        let y = self.ops.get(1).map(|args| ActivationBackward::of(args).y.cast::<T>());
         // SAFETY: there is one of each for each group.
         let [mean, inv_std, scale, bias] =
             [saved_mean, saved_inv_variance, scale, bias].map(|p| f64::from(unsafe { p.add(group).read() }));
@@ -241,9 +220,9 @@ impl<'a, T: Value> Kernel<'a, T> {
         let gradient = |at: Index| {
             let normalised = statistics.normalised(element(x.cast(), at));
             let mut dy = element(self.input.0, at);
-            if let Some((mode, params, alpha)) = self.activation {
+            if let Some(((activation, alpha), y)) = self.activation.as_ref().zip(y) {
                 let remade = statistics.scale * normalised + statistics.bias;
-                dy = alpha * mode.backward(params, self.data_type, remade, element(y, at), dy);
+                dy = alpha * activation.backward(self.data_type, remade, element(y, at), dy);
             }
             (normalised, dy)
         };
@@ -263,7 +242,7 @@ impl<'a, T: Value> Kernel<'a, T> {
         for at in self.elements(group) {
             let (normalised, dy) = gradient(at);
             let dx = scale * inv_std / count * (count * dy - dbias - normalised * dscale);
-            // SAFETY: as of this function; the output has the input's lengths.
+            // SAFETY: the output has the input's lengths, and the caller says that this group of it is this thread's.
             unsafe { self.store(at, alpha * dx) }
         }
     }
@@ -273,13 +252,13 @@ impl<'a, T: Value> Kernel<'a, T> {
     /// # Safety
     /// As of `group`, for an index within the output.
     unsafe fn store(&self, at: Index, mut value: f64) {
-        // SAFETY: as of this function.
+        // SAFETY: the caller says that the index lies within the output.
         let element = unsafe { self.output.0.add(self.output.1.offset(at)) };
         if let Some(beta) = self.ops.last().map(|last| last.beta).filter(|&beta| beta != 0.0) {
-            // SAFETY: as above; a non-zero beta promises initialised contents.
+            // SAFETY: the element lies within the output; a non-zero beta promises initialised contents.
             value += f64::from(beta) * unsafe { element.read() }.to_f64();
         }
-        // SAFETY: as above.
+        // SAFETY: the element lies within the output, and belongs to this thread's group.
         unsafe { element.write(T::from_f64(value)) }
     }
 }
@@ -287,8 +266,8 @@ impl<'a, T: Value> Kernel<'a, T> {
 /// # Safety
 /// `running` may be read and written.
 unsafe fn blend(running: *mut f32, batch: f64, factor: f64) {
-    // SAFETY: as of this function.
+    // SAFETY: the caller says that it may be read.
     let prior = f64::from(unsafe { running.read() });
-    // SAFETY: as of this function.
+    // SAFETY: the caller says that it may be written.
     unsafe { running.write(((1.0 - factor) * prior + factor * batch) as f32) }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use common::*;
 use counting::ALLOCATIONS;
+use fuseplan_api::operands::{ActivationForward, BatchNormInference};
 use fuseplan_api::*;
 use fuseplan_cpu::open_with_threads;
 
@@ -24,17 +25,9 @@ fn runs_after_the_first_allocate_nothing() {
     let Step::BatchNorm { scale, bias, mean, variance, epsilon, .. } = &plan.steps[0].0 else {
         unreachable!()
     };
-    let op = |kind| OpArgs { alpha: 1.0, beta: 0.0, kind };
-    let batch_norm = || {
-        op(OpArgsKind::BatchNormInference {
-            scale: scale.as_ptr(),
-            bias: bias.as_ptr(),
-            mean: mean.as_ptr(),
-            variance: variance.as_ptr(),
-            epsilon: *epsilon,
-        })
-    };
-    let args = [batch_norm(), op(OpArgsKind::ActivationForward { params }), batch_norm()];
+    let [scale, bias, mean, variance] = [scale, bias, mean, variance].map(|list| list.as_ptr().cast());
+    let batch_norm = BatchNormInference { scale, bias, mean, variance, epsilon: *epsilon };
+    let args = [batch_norm.into(), ActivationForward::from(params).into(), batch_norm.into()];
     let (mut x, mut y) = (Buffer::filled(&desc, &plan.input.values), Buffer::poisoned(&desc));
     for solver in ["cpu.element_wise.v1", "cpu.reference.v1"] {
         let executable = load(&plan.problem(), solver, &open_with_threads(2).unwrap());

@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use fuseplan_api::operands::{ActivationForward, BatchNormInference, BiasForward};
 use fuseplan_api::*;
 use fuseplan_cpu::open_with_threads;
 
@@ -167,17 +168,12 @@ fn the_output_may_be_the_residual() {
         let mut input = Buffer::filled(&desc, &plan.input.values);
         let mut shared = Buffer::filled(&desc, &add.values);
         let output = shared.pointer();
-        let op = |kind| OpArgs { alpha: 1.0, beta: 0.0, kind };
+        let [scale, bias, mean, variance] =
+            [&scale, &bias, &mean, &variance].map(|list| list.as_ptr().cast());
         let args = [
-            op(OpArgsKind::BatchNormInference {
-                scale: scale.as_ptr(),
-                bias: bias.as_ptr(),
-                mean: mean.as_ptr(),
-                variance: variance.as_ptr(),
-                epsilon,
-            }),
-            op(OpArgsKind::BiasForward { bias: output }),
-            op(OpArgsKind::ActivationForward { params: ActivationParams::default() }),
+            BatchNormInference { scale, bias, mean, variance, epsilon }.into(),
+            BiasForward { bias: output }.into(),
+            ActivationForward::from(ActivationParams::default()).into(),
         ];
         let executable = load(&plan.problem(), ELEMENT_WISE, &open_with_threads(2).unwrap());
         run(&*executable, input.pointer(), output, &args);

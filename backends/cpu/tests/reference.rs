@@ -30,7 +30,16 @@ fn convolution(
     mut value: impl FnMut() -> f64,
 ) -> Plan {
     let (input, weights, pads, strides, dilations, groups) = shape;
-    let conv = ConvolutionDescriptor::new(pads, strides, dilations).unwrap().with_groups(*groups).unwrap();
+    let conv = ConvolutionDescriptor::of_dims(pads.len())
+        .unwrap()
+        .with_pads(pads)
+        .unwrap()
+        .with_strides(strides)
+        .unwrap()
+        .with_dilations(dilations)
+        .unwrap()
+        .with_groups(*groups)
+        .unwrap();
     let pick = |lens: &[usize], skip: usize| {
         let all = arrangements(data_type, lens);
         all[(arrangement + skip) % all.len()]
@@ -100,7 +109,7 @@ fn operators_are_applied_in_their_order_with_their_alphas() {
     // x = 2, weight 3: 6 · 0.5 = 3; + 1 = 4, · 2 = 8; clipped at 5, · −1 = −5; + 10 · −5 of before = −55.
     let one = TensorDescriptor::nchw(DataType::Float, [1, 1, 1, 1]).unwrap();
     let constant = |value: f64| Tensor::new(one, || value);
-    let conv = ConvolutionDescriptor::new_2d([0, 0], [1, 1], [1, 1]).unwrap();
+    let conv = ConvolutionDescriptor::d2();
     let clipped = Step::Activation(ActivationMode::ClippedRelu, ActivationParams::new(5.0, 0.0, 0.0));
     let mut plan = Plan::new(constant(2.0))
         .then(Step::Conv { conv, weights: constant(3.0) })
@@ -122,7 +131,7 @@ fn nan_and_infinity_go_through_the_sums_and_only_where_they_belong() {
     let mut values = [1.0, f64::NAN, 1.0, 1.0, f64::INFINITY].into_iter();
     let input = Tensor::new(desc, || values.next().unwrap());
     let weights = Tensor::new(TensorDescriptor::nchw(DataType::Float, [1, 1, 1, 2]).unwrap(), || 1.0);
-    let conv = ConvolutionDescriptor::new_2d([0, 1], [1, 1], [1, 1]).unwrap();
+    let conv = ConvolutionDescriptor::d2().with_pads([0, 1]).unwrap();
     let plan = Plan::new(input).then(Step::Conv { conv, weights });
     let y = plan.run(REFERENCE, 1);
     let expected = [1.0, f64::NAN, f64::NAN, 2.0, f64::INFINITY, f64::INFINITY];
@@ -182,7 +191,7 @@ fn foreign_binaries_are_refused() {
     let ops = vec![Op::ActivationForward { mode: ActivationMode::Relu }];
     let problem = Problem { input: x, output: x, ops, math: MathMode::Precise };
     let device = fuseplan_cpu::open_with_threads(1).unwrap();
-    let good = solver(REFERENCE).compile(&problem, device.info()).unwrap();
+    let good = solver(REFERENCE).compile_preferred(&problem, device.info()).unwrap();
     for binary in [
         Binary { solver: "cpu.other.v1".into(), ..good.clone() },
         Binary { arch: "sm_90a".into(), ..good.clone() },

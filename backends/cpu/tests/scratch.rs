@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use counting::{LIVE, PEAK};
+use fuseplan_api::operands::{BiasForward, ConvForward};
 use fuseplan_api::*;
 use fuseplan_cpu::{CpuBackend, open_with_threads};
 
@@ -32,7 +33,13 @@ struct Geometry {
 
 impl Geometry {
     fn plan(&self, data_type: DataType, layout: TensorLayout, random: &mut Random) -> Option<Plan> {
-        let conv = ConvolutionDescriptor::new_2d(self.pads, self.strides, self.dilations).ok()?;
+        let conv = ConvolutionDescriptor::d2()
+            .with_pads(self.pads)
+            .ok()?
+            .with_strides(self.strides)
+            .ok()?
+            .with_dilations(self.dilations)
+            .ok()?;
         let conv = conv.with_groups(self.groups).ok()?;
         let input = TensorDescriptor::with_layout(data_type, layout, &self.lens).ok()?;
         let weights = TensorDescriptor::with_layout(data_type, layout, &self.filters).ok()?;
@@ -69,11 +76,8 @@ impl Geometry {
         let allowed = THREADS * FIXED + PER_OPERAND_BYTE * operands.iter().sum::<usize>();
         let (mut input, mut weights, mut bias) = (filled(&plan.input), filled(weights), filled(bias));
         let mut output = Buffer::poisoned(&plan.output);
-        let op = |kind| OpArgs { alpha: 1.0, beta: 0.0, kind };
-        let ops = [
-            op(OpArgsKind::ConvForward { weights: weights.pointer(), prepared: None }),
-            op(OpArgsKind::BiasForward { bias: bias.pointer() }),
-        ];
+        let ops =
+            [ConvForward { weights: weights.pointer() }.into(), BiasForward { bias: bias.pointer() }.into()];
         let before = LIVE.load(Ordering::Relaxed);
         PEAK.store(before, Ordering::Relaxed);
         let start = Instant::now();

@@ -6,6 +6,7 @@ mod common;
 use std::ptr;
 
 use common::*;
+use fuseplan_api::operands::{ActivationBackward, ActivationForward, BatchNormBackward, BatchNormForward};
 use fuseplan_api::*;
 use fuseplan_cpu::open_with_threads;
 
@@ -55,7 +56,7 @@ impl Forward {
             .as_mut()
             .map_or([ptr::null_mut(); 2], |r| r.each_mut().map(|list| list.as_mut_ptr()));
         let wanted = |list: &[f32], p: *mut f32| if list.is_empty() { ptr::null_mut() } else { p };
-        let kind = OpArgsKind::BatchNormForward {
+        let operands = BatchNormForward {
             scale: self.scale.as_ptr(),
             bias: self.bias.as_ptr(),
             saved_mean: wanted(&self.saved[0], mean),
@@ -65,9 +66,9 @@ impl Forward {
             exp_avg_factor: self.factor,
             epsilon: EPSILON,
         };
-        let mut args = vec![OpArgs { alpha: self.alpha, beta: 0.0, kind }];
+        let mut args = vec![OpArgs { alpha: self.alpha, ..operands.into() }];
         if let Some((_, params)) = self.activation {
-            args.push(OpArgs { alpha: 1.0, beta: 0.0, kind: OpArgsKind::ActivationForward { params } });
+            args.push(ActivationForward::from(params).into());
         }
         let mut y = Buffer::poisoned(output);
         if let Some((beta, values)) = &self.prior {
@@ -110,7 +111,7 @@ fn backward(
         (buffer(&forward.x), buffer(y), buffer(dy), Buffer::poisoned(output));
     let mut scale = vec![f32::NAN; forward.scale.len()];
     let mut bias = scale.clone();
-    let kind = OpArgsKind::BatchNormBackward {
+    let operands = BatchNormBackward {
         x: x.pointer(),
         scale: forward.scale.as_ptr(),
         bias: forward.bias.as_ptr(),
@@ -119,10 +120,10 @@ fn backward(
         saved_mean: forward.saved[0].as_ptr(),
         saved_inv_variance: forward.saved[1].as_ptr(),
     };
-    let mut args = vec![OpArgs { alpha: alphas[0], beta: 0.0, kind }];
+    let mut args = vec![OpArgs { alpha: alphas[0], ..operands.into() }];
     if let Some((_, params)) = forward.activation {
-        let kind = OpArgsKind::ActivationBackward { y: y.pointer(), params };
-        args.push(OpArgs { alpha: alphas[1], beta: 0.0, kind });
+        let operands = ActivationBackward::new(y.pointer(), params);
+        args.push(OpArgs { alpha: alphas[1], ..operands.into() });
     }
     run(&*load(&problem, TRAINING, &open_with_threads(2).unwrap()), dy.pointer(), dx.pointer(), &args);
     dx.assert_gaps_untouched();
@@ -238,7 +239,7 @@ fn forward_agrees_with_the_definition_for_all_types_and_strides() {
                     let mut exact =
                         (x - mean) * inv_std * f64::from(forward.scale[g]) + f64::from(forward.bias[g]);
                     if let Some((mode, params)) = &forward.activation {
-                        exact = activation(*mode, params, data_type, exact);
+                        exact = mode.with(params).forward(data_type, exact);
                     }
                     let bound = data_type.epsilon() / 2.0 * exact.abs() + 1e-7;
                     assert!((y[place] - exact).abs() <= bound, "{} for {exact}, {desc:?} {mode}", y[place]);

@@ -14,6 +14,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Arc, LazyLock};
 
+use fuseplan_api::operands::MAX_SCALARS;
 use fuseplan_api::*;
 use fuseplan_cuda::CudaBackend;
 
@@ -57,7 +58,10 @@ fn convolution(
 ) -> Result<Problem, DescriptorError> {
     let input = TensorDescriptor::with_layout(data_type, layout, &[n, c, h, w])?;
     let weights = TensorDescriptor::with_layout(data_type, layout, &[k, c / groups.max(1), extent, extent])?;
-    let conv = ConvolutionDescriptor::new_2d([pad, pad], [stride, stride], [1, 1])?.with_groups(groups)?;
+    let conv = ConvolutionDescriptor::d2()
+        .with_pads([pad, pad])?
+        .with_strides([stride, stride])?
+        .with_groups(groups)?;
     let output = conv.forward_output(&input, &weights)?;
     let bias = TensorDescriptor::nchw(data_type, [1, k, 1, 1])?;
     let relu = Op::ActivationForward { mode: ActivationMode::Relu };
@@ -87,7 +91,10 @@ fn problems(
     }
     for [c, h, w] in BATCH_NORMS {
         let input = TensorDescriptor::with_layout(data_type, layout, &[BATCH, c, h, w])?;
-        let ops = vec![Op::BatchNormInference { mode: BatchNormMode::Spatial }, relu.clone()];
+        let ops = vec![
+            Op::BatchNormInference { mode: BatchNormMode::Spatial, params: DataType::Float },
+            relu.clone(),
+        ];
         problems.push((
             format!("na {c}-{h}-{w}"),
             Problem { input, output: input, ops, math: MathMode::Precise },
@@ -132,30 +139,16 @@ fn time(device: &Arc<dyn Device>, executable: &dyn Executable, problem: &Problem
         all.push((pointer, bytes));
         Ok(pointer)
     };
-    let channels = problem.output.lens()[1];
     let mut runs = Vec::new();
     for _ in 0..sets {
         let (input, output) = (get(problem.input.bytes())?, get(problem.output.bytes())?);
         let mut ops = Vec::new();
         for op in &problem.ops {
-            let kind = match op {
-                Op::ConvForward { weights, .. } => {
-                    OpArgsKind::ConvForward { weights: get(weights.bytes())?, prepared: None }
-                }
-                Op::BiasForward { bias } => OpArgsKind::BiasForward { bias: get(bias.bytes())? },
-                Op::BatchNormInference { .. } => {
-                    let parameters = get(4 * channels)?.cast_const().cast();
-                    OpArgsKind::BatchNormInference {
-                        scale: parameters,
-                        bias: parameters,
-                        mean: parameters,
-                        variance: parameters,
-                        epsilon: 1.0,
-                    }
-                }
-                _ => OpArgsKind::ActivationForward { params: ActivationParams::default() },
-            };
-            ops.push(OpArgs { alpha: 1.0, beta: 0.0, kind });
+            let mut args = OpArgs { scalars: [1.0; MAX_SCALARS], ..OpArgs::default() };
+            for (operand, pointer) in op.operands(&problem.output).zip(&mut args.pointers) {
+                *pointer = get(operand.descriptor.bytes())?;
+            }
+            ops.push(args);
         }
         runs.push((input, output, ops));
     }
@@ -253,7 +246,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 };
                 let most = if options.every_solver { usize::MAX } else { 1 };
                 for solver in CudaBackend.solvers().iter().filter(takes).take(most) {
-                    let binary = solver.compile(&problem, device.info())?;
+                    let binary = solver.compile_preferred(&problem, device.info())?;
                     let executable = solver.load(&problem, &device, &binary)?;
                     let us = time(&device, &*executable, &problem)?;
                     let (rate, bandwidth) = (problem.flops() / us / 1e6, problem.bytes() / us / 1e3);

@@ -1,29 +1,42 @@
-// Columns are pixels, which all threads of the FEEDERS groups gather element by element, a lane a pixel; rows are
-// filters, which the copy engine brings; results go along pixels. For images whose channels are not neighbours. The
-// depth runs over taps fastest, as in the filters.
+// Load::Gather, for images whose channels are not neighbours in memory: columns of the product are pixels, which all
+// threads of the producer warpgroups gather element by element, one pixel a lane; rows are filters, which TMA loads;
+// results are written along pixels. The depth runs over taps fastest, as it does in the filters.
+//
+// needs macros: DEVICE, READS_ELEMENTS
+// needs constants: ATOMS, CHANNELS, CHANNELS_AT, CHANNEL_STAGES, COLUMNS, COOPERATIVE, DILATION_D, DILATION_H,
+//   DILATION_W, FILTERS, PAD_D, PAD_H, PAD_W, PART, PARTS_ALONG, PARTS_DOWN, PITCH, PRODUCERS, RESIDENT, ROW, ROWS,
+//   SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TABLE_AT, TABLE_BYTES, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_F,
+//   TILE_K, TILE_P, WIDTH, W_AT, W_BYTES, X_BYTES, Y_VECTOR
+// needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_w, y_c
+// needs types: Args, Barriers, Channel, Column, Coord, Launch, PipelineState, Shape, T, Vector, bf16, f16, idx
+// needs functions: chain_vector, column_of, coord_of, each_residual, first_step, load_channels, make_plain,
+//   mbarrier_arrive, mbarrier_expect_tx, mbarrier_wait, part, part_address, part_at, prefetch_l2, shared_address,
+//   stage_accumulators, step_count, tile_number, tile_stride, tiles_of, tma_load_rows, write_vector
 
 constexpr int DEPTH = CHANNELS * TAPS;
-static_assert(STEPS == (DEPTH + 63) / 64 && TILE_K == 64 && TAPS <= 32, "as the launch was planned");
-constexpr int WARPS = FEEDERS * 4;
-// Warps beside each other along pixels; chunks of eight elements that a thread gathers in a step, and at once.
+static_assert(STEPS == (DEPTH + TILE_K - 1) / TILE_K && ROW == 128 && TAPS <= 32, "as the launch was planned");
+constexpr int WARPS = PRODUCERS * 4;
+// Elements of a chunk of 16 bytes. Warps beside each other along pixels, and chunks that a thread gathers in a step, and
+// at once.
+constexpr int CHUNK = 16 / (int)sizeof(T);
 constexpr int PIXEL_WARPS = TILE_P / 32, CHUNKS = 8 * PIXEL_WARPS / WARPS;
 constexpr int AT_ONCE = CHUNKS < 4 ? CHUNKS : 4, UNITS = CHUNKS / AT_ONCE;
 static_assert(PIXEL_WARPS <= WARPS && WARPS % PIXEL_WARPS == 0, "a thread has one pixel");
 
-// An element of the depth: its distance from the pixel's first tap in bytes, and its tap as a bit. 64 channels are
-// a period.
-struct alignas(8) Reach {
-  unsigned distance, tap;
+// An element of the depth: its offset from the pixel's first tap in bytes, and its tap as a bit. The table repeats after
+// TILE_K channels, which are TAPS slices of TILE_K elements.
+struct alignas(8) TapOffset {
+  unsigned offset, tap;
 };
-static_assert(TABLE_BYTES == 64 * TAPS * sizeof(Reach), "the table has room");
+static_assert(TABLE_BYTES == TILE_K * TAPS * sizeof(TapOffset), "the table has room");
 
-DEVICE Reach reach_of(const Shape& s, int depth) {
+DEVICE TapOffset tap_offset(const Shape& s, int depth) {
   const int t = depth % TAPS, c = depth / TAPS;
   const int d = t / (TAPS_H * TAPS_W) * DILATION_D, h = t / TAPS_W % TAPS_H * DILATION_H, w = t % TAPS_W * DILATION_W;
   return {(unsigned)(c * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w) * (unsigned)sizeof(T), 1u << t};
 }
 
-// A pixel: where its first tap lies, and the taps that lie in the image as bits.
+// A pixel: the offset of its first tap, and as bits the taps that lie in the image.
 struct Source {
   int offset;
   unsigned taps;
@@ -37,7 +50,8 @@ template <int COUNT, int DILATION, int SHIFT> DEVICE unsigned inside(int first, 
 }
 DEVICE Source source_of(const Shape& s, int m, int group) {
   const int n = m / s.out_plane, p = m % s.out_plane, row = p / s.out_w;
-  const int d = row / s.out_h * STRIDE_D - PAD_D, h = row % s.out_h * STRIDE_H - PAD_H, w = p % s.out_w * STRIDE_W - PAD_W;
+  const int d = row / s.out_h * STRIDE_D - PAD_D, h = row % s.out_h * STRIDE_H - PAD_H,
+            w = p % s.out_w * STRIDE_W - PAD_W;
   Source source = {(int)(n * s.x_n + group * CHANNELS * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w), 0};
   // The taps of a row, then those of each row of a plane, then of each plane.
   const unsigned row_taps = inside<TAPS_W, DILATION_W, 1>(w, s.in_w, 1);
@@ -47,167 +61,203 @@ DEVICE Source source_of(const Shape& s, int m, int group) {
   return source;
 }
 
+// The word of a stage that elements are stored as: two of 16 bits, or one of f32 rounded to TF32.
+DEVICE unsigned word_of(const f16* v) { return v[0].bits | (unsigned)v[1].bits << 16; }
+DEVICE unsigned word_of(const bf16* v) { return v[0].bits | (unsigned)v[1].bits << 16; }
+DEVICE unsigned word_of(const float* v) {
+  unsigned word;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(*v));
+  return word;
+}
+
 // Elements on their way from the image to a stage: what one thread gathers at once.
 struct Unit {
-  unsigned short v[AT_ONCE][8];
+  T v[AT_ONCE][CHUNK];
 };
 
 // What a thread gathers next.
 struct Gatherer {
   const Args& args;
-  const Reach* table;
+  const TapOffset* table;
   int tile, step, part;
-  // Of the tile: the pixel, and where the step's period begins.
+  // The pixel of this tile, the address at which the step's period of TILE_K channels begins, and the step's slice of it.
   Source source;
   const char* from;
-  int turn;
+  int slice;
 
   static DEVICE int warp() { return threadIdx.x / 32; }
   static DEVICE int row() { return warp() % PIXEL_WARPS * 32 + threadIdx.x % 32; }
   static DEVICE int first_chunk(int part) { return warp() / PIXEL_WARPS * CHUNKS + part * AT_ONCE; }
 
-  DEVICE Gatherer(const Args& args, const Reach* table) : args(args), table(table) { start(tile_number()); }
+  DEVICE Gatherer(const Args& args, const TapOffset* table) : args(args), table(table) { start(tile_number()); }
 
   DEVICE void start(int at) {
-    tile = at, step = first_step<STEPS>(), part = 0, turn = step % TAPS;
+    tile = at, step = first_step<STEPS>(), part = 0, slice = step % TAPS;
     source = source_of(args.shape, tile / COLUMNS * TILE_P + row(), column_of(tile).group);
     from = (const char*)((const T*)args.x + source.offset);
-    if (SPLIT > 1) from += step / TAPS * 64 * (long long)channel_bytes();
+    if (SPLIT > 1) from += step / TAPS * TILE_K * (long long)channel_bytes();
   }
 
   DEVICE unsigned channel_bytes() const { return (unsigned)args.shape.x_c * (unsigned)sizeof(T); }
 
   DEVICE void load(Unit& unit) {
     if (tile >= tiles_of(args.shape)) return;
-    const Reach* reaches = table + turn * 64 + first_chunk(part) * 8;
+    const TapOffset* offsets = table + slice * TILE_K + first_chunk(part) * CHUNK;
 #pragma unroll
     for (int c = 0; c < AT_ONCE; c++)
 #pragma unroll
-      for (int e = 0; e < 8; e += 2) {
-        const Vector<Reach, 2> pair = *(const Vector<Reach, 2>*)(reaches + c * 8 + e);
+      for (int e = 0; e < CHUNK; e += 2) {
+        const Vector<TapOffset, 2> pair = *(const Vector<TapOffset, 2>*)(offsets + c * CHUNK + e);
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-          const int depth = (first_chunk(part) + c) * 8 + e + j;
-          const Reach reach = TAPS == 1 ? Reach{(unsigned)depth * channel_bytes(), 1} : pair.at[j];
-          unit.v[c][e + j] = 0;
-          if ((DEPTH % 64 == 0 || step * 64 + depth < DEPTH) && (source.taps & reach.tap))
-            unit.v[c][e + j] = ((const T*)(from + reach.distance))->bits;
+          const int depth = (first_chunk(part) + c) * CHUNK + e + j;
+          const TapOffset entry = TAPS == 1 ? TapOffset{(unsigned)depth * channel_bytes(), 1} : pair.at[j];
+          unit.v[c][e + j] = {};
+          if ((DEPTH % TILE_K == 0 || step * TILE_K + depth < DEPTH) && (source.taps & entry.tap))
+            unit.v[c][e + j] = *(const T*)(from + entry.offset);
         }
       }
     if (++part < UNITS) return;
     part = 0;
-    if (++turn == TAPS) turn = 0, from += 64 * (long long)channel_bytes();
+    if (++slice == TAPS) slice = 0, from += TILE_K * (long long)channel_bytes();
     if (++step == first_step<STEPS>() + step_count<STEPS>()) start(tile + tile_stride());
   }
 };
 
-// Where what was gathered goes next.
-struct Filler {
+// Writes what was gathered into the stages, and signals that they are full.
+struct StageWriter {
   const Launch& launch;
   char* memory;
   unsigned shared;
   Barriers barriers;
-  Ring<STAGES> ring;
-  Ring<BUFFERS> buffer;
+  PipelineState<STAGES> pipe;
+  PipelineState<CHANNEL_STAGES> channel_pipe;
   int tile, step, part;
 
-  DEVICE Filler(const Launch& launch, char* memory, const Barriers& barriers)
-      : launch(launch), memory(memory), shared(shared_address(memory)), barriers(barriers), ring(0), buffer(0),
-        tile(tile_number()), step(first_step<STEPS>()), part(0) {}
+  DEVICE StageWriter(const Launch& launch, char* memory, const Barriers& barriers)
+      : launch(launch),
+        memory(memory),
+        shared(shared_address(memory)),
+        barriers(barriers),
+        pipe(0),
+        channel_pipe(0),
+        tile(tile_number()),
+        step(first_step<STEPS>()),
+        part(0) {}
 
   DEVICE bool is_done() const { return tile >= tiles_of(launch.args.shape); }
 
   DEVICE void store(const Unit& unit) {
     const Column column = column_of(tile);
     if (step == first_step<STEPS>() && part == 0)
-      feed_channels(launch.args, (Channel*)(memory + CHANNELS_AT), barriers, buffer, tile, threadIdx.x, FEEDERS * 128);
+      load_channels(launch.args, (Channel*)(memory + CHANNELS_AT), barriers, channel_pipe, tile, threadIdx.x,
+                    PRODUCERS * 128);
     if (part == 0) {
-      barrier_wait(barriers.empty(ring.at), ring.parity ^ 1);
+      mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
       if (!RESIDENT && threadIdx.x == 0) {
-        barrier_expect(barriers.full(ring.at), W_BYTES);
-        copy_rows(shared + W_AT + ring.at * W_BYTES, &launch.w, barriers.full(ring.at), step * 64,
-                  column.group * FILTERS + column.filter);
+        mbarrier_expect_tx(barriers.full(pipe.stage), W_BYTES);
+        tma_load_rows(shared + W_AT + pipe.stage * W_BYTES, &launch.w, barriers.full(pipe.stage), step * TILE_K,
+                      column.group * FILTERS + column.filter);
       }
     }
     const int row = Gatherer::row();
 #pragma unroll
     for (int c = 0; c < AT_ONCE; c++) {
-      const unsigned to = shared + ring.at * X_BYTES + row * ROW + ((Gatherer::first_chunk(part) + c ^ row & 7) << 4);
+      const unsigned to =
+          shared + pipe.stage * X_BYTES + row * ROW + ((Gatherer::first_chunk(part) + c ^ row & 7) << 4);
       unsigned w[4];
 #pragma unroll
-      for (int i = 0; i < 4; i++) w[i] = unit.v[c][2 * i] | (unsigned)unit.v[c][2 * i + 1] << 16;
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+      for (int i = 0; i < 4; i++) w[i] = word_of(&unit.v[c][i * CHUNK / 4]);
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
+                   : "memory");
     }
     if (++part < UNITS) return;
     part = 0;
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(barriers.full(ring.at));
-    ring.next();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(barriers.full(pipe.stage));
+    pipe.next();
     if (++step == first_step<STEPS>() + step_count<STEPS>()) step = first_step<STEPS>(), tile += tile_stride();
   }
 };
 
-DEVICE void feed(const Launch& launch, char* memory, const Barriers& barriers) {
+DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers) {
   const Shape& s = launch.args.shape;
   if (tile_number() >= tiles_of(s)) return;
-  Reach* table = (Reach*)(memory + TABLE_AT);
+  TapOffset* table = (TapOffset*)(memory + TABLE_AT);
 #pragma unroll 1
-  for (int i = threadIdx.x; i < 64 * TAPS; i += FEEDERS * 128) table[i] = reach_of(s, i);
-  asm volatile("bar.sync 1, %0;" ::"n"(FEEDERS * 128) : "memory");
+  for (int i = threadIdx.x; i < TILE_K * TAPS; i += PRODUCERS * 128) table[i] = tap_offset(s, i);
+  asm volatile("bar.sync 1, %0;" ::"n"(PRODUCERS * 128) : "memory");
   if (RESIDENT && threadIdx.x == 0) {
     const Column column = column_of(tile_number());
-    barrier_expect(barriers.filters(), STEPS * W_BYTES);
+    mbarrier_expect_tx(barriers.filters(), STEPS * W_BYTES);
 #pragma unroll 1
     for (int step = 0; step < STEPS; step++)
-      copy_rows(shared_address(memory) + W_AT + step * W_BYTES, &launch.w, barriers.filters(), step * 64,
-                column.group * FILTERS + column.filter);
+      tma_load_rows(shared_address(memory) + W_AT + step * W_BYTES, &launch.w, barriers.filters(), step * TILE_K,
+                    column.group * FILTERS + column.filter);
   }
-  // One unit is on its way while the one before it is stored.
+  // One unit is in flight while the one before it is stored.
   Gatherer gatherer(launch.args, table);
-  Filler filler(launch, memory, barriers);
+  StageWriter writer(launch, memory, barriers);
   Unit one, other;
   gatherer.load(one);
 #pragma unroll 1
   while (true) {
     gatherer.load(other);
-    filler.store(one);
-    if (filler.is_done()) break;
+    writer.store(one);
+    if (writer.is_done()) break;
     gatherer.load(one);
-    filler.store(other);
-    if (filler.is_done()) break;
+    writer.store(other);
+    if (writer.is_done()) break;
   }
 }
 
+// One channel's pixels of the tile a thread, image by image.
+DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count) {
+  each_residual(args, [&](const T* residual) {
+    const Shape& s = args.shape;
+    const Column column = column_of(tile);
+    const int first = tile / COLUMNS * TILE_P, end = s.pixels - first < TILE_P ? (int)s.pixels : first + TILE_P;
+#pragma unroll 1
+    for (int f = thread; f < TILE_F && column.filter + f < FILTERS; f += count)
+#pragma unroll 1
+      for (int pixel = first; pixel < end;) {
+        const int left = s.out_plane - pixel % s.out_plane, some = left < end - pixel ? left : end - pixel;
+        prefetch_l2(residual + coord_of(s, pixel, 0).y + (column.group * FILTERS + column.filter + f) * s.y_c, some);
+        pixel += some;
+      }
+  });
+}
+
 template <bool PLAIN>
-DEVICE void finish_sums(Args args, const float (&sums)[BLOCKS][WIDTH / 2], float* part, const Channel* channels,
-                        int tile) {
+DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
   if (PLAIN) make_plain(args);
   const Shape& s = args.shape;
   const Column column = column_of(tile);
-  const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - FEEDERS) % CONSUMERS;
+  const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
   const int first_filter = consumer * ROWS + threadIdx.x / 32 % 4 * 16;
-  const unsigned to = part_of_lane(part);
-  // A part's vectors, row by row; a lane's lie in few places. It takes some of them together, those of DOWN rows.
-  constexpr int VECTORS = PART / Y_VECTOR, PLACES = VECTORS > 32 ? VECTORS / 32 : 1;
+  const unsigned to = part_address(part);
+  // A part's vectors are dealt out row by row, so that those of a lane have only COORDS different pixels. A lane takes
+  // TOGETHER of them at a time, those of DOWN rows.
+  constexpr int VECTORS = PART / Y_VECTOR, COORDS = VECTORS > 32 ? VECTORS / 32 : 1;
   constexpr int TOGETHER = VECTORS < 16 ? VECTORS / 4 : 4, DOWN = TOGETHER * 32 / VECTORS;
-  static_assert(8 % DOWN == 0 && TOGETHER % PLACES == 0, "a lane's vectors come in whole parts");
+  static_assert(8 % DOWN == 0 && TOGETHER % COORDS == 0, "a lane's vectors come in whole parts");
   const float* from = part + part_at(lane / VECTORS, lane % VECTORS * Y_VECTOR);
 #pragma unroll 1
   for (int along = 0; along < PARTS_ALONG; along++) {
     const int first_pixel = tile / COLUMNS * TILE_P + along * PART;
-    Place places[PLACES];
-    bool inside[PLACES];
+    Coord coords[COORDS];
+    bool inside[COORDS];
 #pragma unroll
-    for (int i = 0; i < PLACES; i++) {
+    for (int i = 0; i < COORDS; i++) {
       const int pixel = first_pixel + (i * 32 + lane) % VECTORS * Y_VECTOR;
       inside[i] = pixel < s.pixels;
-      places[i] = place_of(s, pixel, 0);
+      coords[i] = coord_of(s, pixel, 0);
     }
 #pragma unroll 1
     for (int down = 0; down < PARTS_DOWN; down++) {
       __syncwarp();
-      hand_over<0>(sums, to, along * PARTS_DOWN + down);
+      stage_accumulators<0>(acc, to, along * PARTS_DOWN + down);
       __syncwarp();
       const int below = first_filter + down / 2 * 64 + down % 2 * 8 + lane / VECTORS;
 #pragma unroll 1
@@ -215,15 +265,15 @@ DEVICE void finish_sums(Args args, const float (&sums)[BLOCKS][WIDTH / 2], float
         float out[TOGETHER][Y_VECTOR];
         idx y[TOGETHER];
         bool writes[TOGETHER];
-        // What lies beyond the output is computed too, without a branch, where that reads nothing.
+        // Elements beyond the output are computed too, unless that would read memory: this takes no branch.
 #pragma unroll
         for (int j = 0; j < TOGETHER; j++) {
           const int row = j * 32 / VECTORS, column_of_row = j * 32 % VECTORS, f = below + top + row;
-          Place at = places[j % PLACES];
+          Coord at = coords[j % COORDS];
           at.k = column.group * FILTERS + column.filter + f;
           y[j] = at.y += at.k * s.y_c;
-          writes[j] = inside[j % PLACES] && (FILTERS % TILE_F == 0 || column.filter + f < FILTERS);
-          if ((!PLAIN || READS_PLACES) && !writes[j]) continue;
+          writes[j] = inside[j % COORDS] && (FILTERS % TILE_F == 0 || column.filter + f < FILTERS);
+          if ((!PLAIN || READS_ELEMENTS) && !writes[j]) continue;
           float v[Y_VECTOR];
 #pragma unroll
           for (int e = 0; e < Y_VECTOR; e += 4) {

@@ -1,7 +1,13 @@
 // Products on tensor cores (sm_80 and later): mma.sync of 16 pixels, 8 filters and four quads of channels, a quad a
-// lane of four: which places of the depth a fragment's registers stand for is free, as long as both operands agree.
+// lane of four. Which positions along the depth a fragment's registers stand for is free, as long as both operands agree.
 // So a lane reads whole quads of one group, wherever their taps lie, and no fragment has channels of two groups. f32 is
 // rounded to TF32; a quad of it is two instructions deep.
+//
+// needs macros: DEVICE
+// needs constants: COPIES_ASYNC, DEPTH, ITEMS, ITEMS_AT_ONCE, ITEM_F, ITEM_P, OFFSETS, OFFSETS_AT, PARTS_F, PARTS_P,
+//   QUADS, QUAD_BYTES, THREADS, TILE_F, WEIGHTS_AT, X_VECTOR, Y_ALONG_K
+// needs types: Args, Column, Quad, T, Vector, bf16, f16
+// needs functions: acc_at, filter_quad, offset_of, pixel_at
 
 constexpr int WORDS = QUAD_BYTES / 4, STEPS = (DEPTH + 3) / 4;
 constexpr int BLOCKS_P = ITEM_P / 16, BLOCKS_F = ITEM_F / 8;
@@ -20,35 +26,38 @@ DEVICE float operand_of(float v) {
   return __uint_as_float(bits);
 }
 
-#define MMA(shape, type) \
-  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type ".f32 " \
-               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
-               : "r"(low.at[i]), "r"(high.at[i]), "r"(low.at[i + 1]), "r"(high.at[i + 1]), "r"(b.at[i]), "r"(b.at[i + 1]))
-// Adds a step's product of two rows of pixels, 8 apart, and a filter.
-DEVICE void add_products(float* c, const Words& low, const Words& high, const Words& b, f16) {
+#define MMA(shape, type)                                                                                 \
+  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type                                   \
+               ".f32 "                                                                                   \
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                         \
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                          \
+               : "r"(low.at[i]), "r"(high.at[i]), "r"(low.at[i + 1]), "r"(high.at[i + 1]), "r"(b.at[i]), \
+                 "r"(b.at[i + 1]))
+// Accumulates a step's product of two rows of pixels, 8 apart, and a filter.
+DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, f16) {
   constexpr int i = 0;
   MMA("m16n8k16", "f16");
 }
-DEVICE void add_products(float* c, const Words& low, const Words& high, const Words& b, bf16) {
+DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, bf16) {
   constexpr int i = 0;
   MMA("m16n8k16", "bf16");
 }
-DEVICE void add_products(float* c, const Words& low, const Words& high, const Words& b, float) {
+DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, float) {
 #pragma unroll
   for (int i = 0; i < WORDS; i += 2) MMA("m16n8k8", "tf32");
 }
 
-// Quads of a step whose places lanes do not keep in registers are a table.
+// Whether lanes keep the offsets of every step's quads in registers; otherwise shared memory has a table of them.
 constexpr bool KEPT = OFFSETS == 0;
-static_assert(KEPT || OFFSETS == STEPS * 4, "a place for each quad of a step");
+static_assert(KEPT || OFFSETS == STEPS * 4, "an entry for each quad of a step");
 
 DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
 #pragma unroll 1
   for (int q = threadIdx.x; q < OFFSETS; q += THREADS) ((int*)(shared + OFFSETS_AT))[q] = q < DEPTH ? offset_of(q) : 0;
 #pragma unroll 1
   for (int i = threadIdx.x; i < ITEMS * STEPS * BLOCKS_F * 32; i += THREADS) {
-    const int lane = i % 32, block = i / 32 % BLOCKS_F, step = i / 32 / BLOCKS_F % STEPS, part = i / (32 * BLOCKS_F * STEPS);
+    const int lane = i % 32, block = i / 32 % BLOCKS_F, step = i / 32 / BLOCKS_F % STEPS,
+              part = i / (32 * BLOCKS_F * STEPS);
     const int f = part % PARTS_F * ITEM_F + block * 8 + lane / 4;
     *(Quad*)(shared + WEIGHTS_AT + i * QUAD_BYTES) = filter_quad(args, column, part / PARTS_F, f, step * 4 + lane % 4);
   }
@@ -61,13 +70,12 @@ DEVICE void copy_async(char* to, const T* from, bool inside) {
   const int size = inside ? BYTES : 0;
   if (BYTES == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(size) : "memory");
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(at), "l"(from), "r"(size) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(at), "l"(from), "r"(size) : "memory");
 }
 DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 struct Multiplier {
-  // Where the lane's two rows of each block of pixels lie in the window; where its quads of a step do, if few.
+  // Offsets in the window of the lane's two rows of each block of pixels, and of its quads of a step, if these are few.
   int pixels[BLOCKS_P][2];
   int offsets[KEPT ? STEPS : 1];
 
@@ -95,7 +103,7 @@ struct Multiplier {
       const int group = item / PARTS_F, first_f = item % PARTS_F * ITEM_F;
       const char* const image = shared + group * (QUADS * QUAD_BYTES);
       const char* const filters = shared + WEIGHTS_AT + (item * (STEPS * BLOCKS_F * 32) + lane) * QUAD_BYTES;
-      float sums[BLOCKS_P][BLOCKS_F][4] = {};
+      float acc[BLOCKS_P][BLOCKS_F][4] = {};
       const auto step_of = [&](int step, int offset, bool there) {
         Words b[BLOCKS_F];
 #pragma unroll
@@ -108,12 +116,12 @@ struct Multiplier {
             a[half] = *(const Words*)(image + pixels[i][half] + offset);
 #pragma unroll
             for (int w = 0; w < WORDS; w++) {
-              if (ASYNC && sizeof(T) == 4) round_to_tf32(a[half].at[w]);
+              if (COPIES_ASYNC && sizeof(T) == 4) round_to_tf32(a[half].at[w]);
               if (!there) a[half].at[w] = 0;
             }
           }
 #pragma unroll
-          for (int j = 0; j < BLOCKS_F; j++) add_products(sums[i][j], a[0], a[1], b[j], T());
+          for (int j = 0; j < BLOCKS_F; j++) mma(acc[i][j], a[0], a[1], b[j], T());
         }
       };
       // Beyond the depth both operands are zeros: what a filter's zero would be multiplied with might not be finite.
@@ -135,13 +143,13 @@ struct Multiplier {
 #pragma unroll
           for (int half = 0; half < 2; half++) {
             const int p = pixel() + i * 16 + half * 8, f = first_f + j * 8 + lane % 4 * 2;
-            float* const at = to + sum_at(p, group * TILE_F + f);
-            const float* const two = sums[i][j] + half * 2;
+            float* const at = to + acc_at(p, group * TILE_F + f);
+            const float* const two = acc[i][j] + half * 2;
             if (Y_ALONG_K && TILE_F % 2 == 0) {
               if (TILE_F % ITEM_F == 0 || f < TILE_F) *(Vector<float, 2>*)at = {two[0], two[1]};
             } else {
               if (TILE_F % ITEM_F == 0 || f < TILE_F) at[0] = two[0];
-              if (TILE_F % ITEM_F == 0 || f + 1 < TILE_F) to[sum_at(p, group * TILE_F + f + 1)] = two[1];
+              if (TILE_F % ITEM_F == 0 || f + 1 < TILE_F) to[acc_at(p, group * TILE_F + f + 1)] = two[1];
             }
           }
     }

@@ -1,28 +1,41 @@
-// Rows are pixels, which the copy engine brings by its im2col mode, a tap and TILE_K channels at a time; columns
-// are filters; results go along channels. One thread starts all copies, three warps read channels.
+// Load::Tma: rows of the product are pixels, which TMA loads in its im2col mode, one tap and TILE_K channels at a time;
+// columns are filters; results are written along channels. One thread of the producer warpgroup issues all TMA loads, and
+// its other three warps load the parameters of channels.
+//
+// needs macros: DEVICE
+// needs constants: ATOMS, CHANNELS, CHANNELS_AT, CHANNEL_STAGES, COLUMNS, COOPERATIVE, DILATION_D, DILATION_H,
+//   DILATION_W, FILTERS, HALF, PAD_D, PAD_H, PAD_W, PART, PARTS_ALONG, PARTS_DOWN, PITCH, PRODUCERS, RESIDENT, ROWS,
+//   SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_F, TILE_K, TILE_P, WIDTH,
+//   W_AT, W_BYTES, X_BYTES, Y_VECTOR
+// needs sizes: out_h, out_plane, out_w, pixels
+// needs types: Args, Barriers, Channel, Column, Coord, Launch, PipelineState, Residuals, Shape, T, Vector
+// needs functions: column_of, coord_of, each_residual, finish_vector, first_step, is_elected, load_channels,
+//   make_plain, mbarrier_expect_tx, mbarrier_wait, part_address, part_at, prefetch_l2, residuals_of, shared_address,
+//   stage_accumulators, step_count, tile_number, tile_stride, tiles_of, tma_load_filters, tma_load_im2col,
+//   tma_prefetch_map
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
-static_assert(STEPS == CHANNEL_STEPS * TAPS && FEEDERS == 1, "as the launch was planned");
+static_assert(STEPS == CHANNEL_STEPS * TAPS && PRODUCERS == 1, "as the launch was planned");
 
-// One thread: starts the copies of every step of every tile.
-DEVICE void copy_operands(const Launch& launch, unsigned shared, const Barriers& barriers) {
+// Issues the loads of every step of every tile. One thread calls it.
+DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers& barriers) {
   const Shape& s = launch.args.shape;
-  prefetch_map(&launch.x);
+  tma_prefetch_map(&launch.x);
   if (RESIDENT && tile_number() < tiles_of(s)) {
     const Column column = column_of(tile_number());
-    barrier_expect(barriers.filters(), STEPS * W_BYTES);
+    mbarrier_expect_tx(barriers.filters(), STEPS * W_BYTES);
     unsigned to = shared + W_AT;
 #pragma unroll 1
     for (int c = 0; c < CHANNEL_STEPS; c++)
 #pragma unroll 1
       for (int t = 0; t < TAPS; t++, to += W_BYTES)
-        copy_filters(to, &launch.w, barriers.filters(), c * TILE_K, t % TAPS_W, t / TAPS_W % TAPS_H,
-                     t / (TAPS_W * TAPS_H), column.group * FILTERS + column.filter);
+        tma_load_filters(to, &launch.w, barriers.filters(), c * TILE_K, t % TAPS_W, t / TAPS_W % TAPS_H,
+                         t / (TAPS_W * TAPS_H), column.group * FILTERS + column.filter);
   }
-  Ring<STAGES> ring(0);
+  PipelineState<STAGES> pipe(0);
 #pragma unroll 1
   for (int tile = tile_number(); tile < tiles_of(s); tile += tile_stride()) {
-    // Steps of others, and of this block.
+    // The steps of the tile before this block's share, and the steps of its share.
     int before = first_step<STEPS>(), steps = step_count<STEPS>();
     const Column column = column_of(tile);
     const int k = column.group * FILTERS + column.filter, first = tile / COLUMNS * TILE_P;
@@ -39,38 +52,78 @@ DEVICE void copy_operands(const Launch& launch, unsigned shared, const Barriers&
           for (int tw = 0; tw < TAPS_W; tw++) {
             if (SPLIT > 1 && before-- > 0) continue;
             if (SPLIT > 1 && steps-- <= 0) continue;
-            const unsigned full = barriers.full(ring.at);
-            barrier_wait(barriers.empty(ring.at), ring.parity ^ 1);
-            // What the copy engine fills with zeros counts too.
-            barrier_expect(full, RESIDENT ? X_BYTES : X_BYTES + W_BYTES);
-            copy_pixels(shared + ring.at * X_BYTES, &launch.x, full, column.group * CHANNELS + c * TILE_K, w, h, d, n,
-                        tw * DILATION_W, th * DILATION_H, td * DILATION_D);
-            if (!RESIDENT) copy_filters(shared + W_AT + ring.at * W_BYTES, &launch.w, full, c * TILE_K, tw, th, td, k);
-            ring.next();
+            const unsigned full = barriers.full(pipe.stage);
+            mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
+            // The bytes that TMA fills with zeros count too.
+            mbarrier_expect_tx(full, RESIDENT ? X_BYTES : X_BYTES + W_BYTES);
+            tma_load_im2col(shared + pipe.stage * X_BYTES, &launch.x, full, column.group * CHANNELS + c * TILE_K, w, h,
+                            d, n, tw * DILATION_W, th * DILATION_H, td * DILATION_D);
+            if (!RESIDENT)
+              tma_load_filters(shared + W_AT + pipe.stage * W_BYTES, &launch.w, full, c * TILE_K, tw, th, td, k);
+            pipe.next();
           }
   }
 }
 
-DEVICE void feed(const Launch& launch, char* memory, const Barriers& barriers) {
+// Whether a thread has the residuals of a part on their way while it finishes the part before.
+constexpr bool RESIDUALS_AHEAD = sizeof(Residuals<1>) > 1 && Y_VECTOR * sizeof(T) >= 8;
+
+// One pixel's channels of the tile a thread.
+DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count) {
+  each_residual(args, [&](const T* residual) {
+    const Column column = column_of(tile);
+    const int left = FILTERS - column.filter;
+#pragma unroll 1
+    for (int i = thread; i < TILE_P; i += count) {
+      const int pixel = tile / COLUMNS * TILE_P + i;
+      if (pixel >= args.shape.pixels) break;
+      prefetch_l2(residual + coord_of(args.shape, pixel, column.group * FILTERS + column.filter).y,
+                  left < TILE_F ? left : TILE_F);
+    }
+  });
+}
+
+DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers) {
   if (threadIdx.x >= 32) {
-    Ring<BUFFERS> ring(0);
+    PipelineState<CHANNEL_STAGES> pipe(0);
 #pragma unroll 1
     for (int tile = tile_number(); tile < tiles_of(launch.args.shape); tile += tile_stride())
-      feed_channels(launch.args, (Channel*)(memory + CHANNELS_AT), barriers, ring, tile, threadIdx.x - 32, 96);
+      load_channels(launch.args, (Channel*)(memory + CHANNELS_AT), barriers, pipe, tile, threadIdx.x - 32, 96);
   } else if (is_elected()) {
-    copy_operands(launch, shared_address(memory), barriers);
+    load_operands(launch, shared_address(memory), barriers);
+  }
+}
+
+// A lane finishes eight channels of two pixels in each part, by vectors.
+constexpr int VECTORS = 8 / Y_VECTOR;
+static_assert(VECTORS * Y_VECTOR == 8, "whole vectors");
+
+// Reads the residuals of eight channels of a pixel.
+DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR> (&residuals)[VECTORS], const Column& column, int f,
+                           int pixel) {
+  if (pixel >= args.shape.pixels) return;
+  const Coord at = coord_of(args.shape, pixel, column.group * FILTERS + column.filter + f);
+#pragma unroll
+  for (int e = 0; e < 8; e += Y_VECTOR) {
+    if (f + e >= TILE_F || column.filter + f + e >= FILTERS) break;
+    residuals[e / Y_VECTOR] = residuals_of<Y_VECTOR>(args, at.y + e);
   }
 }
 
 template <bool PLAIN>
-DEVICE void finish_sums(Args args, const float (&sums)[BLOCKS][WIDTH / 2], float* part, const Channel* channels,
-                        int tile) {
+DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
   if (PLAIN) make_plain(args);
   const Column column = column_of(tile);
-  const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - FEEDERS) % CONSUMERS;
+  const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
   const int first_pixel = tile / COLUMNS * TILE_P + consumer * ROWS + threadIdx.x / 32 % 4 * 16;
-  const unsigned to = part_of_lane(part);
+  const unsigned to = part_address(part);
   const float* from = part + part_at(lane / 8, lane % 8 * 8);
+  // A lane's pixel in a part: its first, or four below that.
+  const auto pixel_of = [&](int down, int i) { return first_pixel + down / 2 * 64 + down % 2 * 8 + lane / 8 + i * 4; };
+  Residuals<Y_VECTOR> ahead[2][VECTORS];
+  if constexpr (RESIDUALS_AHEAD)
+#pragma unroll
+    for (int i = 0; i < 2; i++) load_residuals(args, ahead[i], column, lane % 8 * 8, pixel_of(0, i));
 #pragma unroll 1
   for (int along = 0; along < PARTS_ALONG; along++) {
     const int f = along * PART + lane % 8 * 8;
@@ -81,25 +134,32 @@ DEVICE void finish_sums(Args args, const float (&sums)[BLOCKS][WIDTH / 2], float
 #pragma unroll 1
     for (int down = 0; down < PARTS_DOWN; down++) {
       __syncwarp();
-      hand_over<0>(sums, to, along * PARTS_DOWN + down);
+      stage_accumulators<0>(acc, to, along * PARTS_DOWN + down);
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < 2; i++) {
-        const int pixel = first_pixel + down / 2 * 64 + down % 2 * 8 + lane / 8 + i * 4;
+        const int pixel = pixel_of(down, i);
         const Vector<float, 4> low = *(const Vector<float, 4>*)(from + i * 4 * PITCH);
         const Vector<float, 4> high = *(const Vector<float, 4>*)(from + i * 4 * PITCH + HALF);
         float v[8];
 #pragma unroll
         for (int e = 0; e < 4; e++) v[e] = low.at[e], v[4 + e] = high.at[e];
-        if (pixel >= args.shape.pixels) continue;
-        const Place at = place_of(args.shape, pixel, column.group * FILTERS + column.filter + f);
+        if (pixel < args.shape.pixels) {
+          const Coord at = coord_of(args.shape, pixel, column.group * FILTERS + column.filter + f);
 #pragma unroll
-        for (int e = 0; e < 8; e += Y_VECTOR) {
-          if (f + e >= TILE_F || column.filter + f + e >= FILTERS) break;
-          Place here = at;
-          here.y += e;
-          here.k += e;
-          finish_vector<Y_VECTOR, true>(args, channel + e, v + e, here);
+          for (int e = 0; e < 8; e += Y_VECTOR) {
+            if (f + e >= TILE_F || column.filter + f + e >= FILTERS) break;
+            Coord here = at;
+            here.y += e;
+            here.k += e;
+            if constexpr (RESIDUALS_AHEAD)
+              finish_vector<Y_VECTOR, true>(args, channel + e, ahead[i][e / Y_VECTOR], v + e, here);
+            else finish_vector<Y_VECTOR, true>(args, channel + e, v + e, here);
+          }
+        }
+        if constexpr (RESIDUALS_AHEAD) {
+          if (down + 1 < PARTS_DOWN) load_residuals(args, ahead[i], column, f, pixel_of(down + 1, i));
+          else if (along + 1 < PARTS_ALONG) load_residuals(args, ahead[i], column, f + PART, pixel_of(0, i));
         }
       }
     }

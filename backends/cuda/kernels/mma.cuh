@@ -1,11 +1,18 @@
 // The main loop on tensor cores (sm_80 and later): mma.sync of 16 pixels, 8 filters and 32 bytes of depth with
-// f32 sums, STAGES buffers in shared memory. f32 is rounded to TF32.
+// f32 accumulators, and a pipeline of STAGES stages in shared memory. f32 is rounded to TF32.
 //
-// Filters lie in a buffer as rows of TILE_K, and so do pixels if channels are neighbours in memory. Else a row
-// is a place in the depth and holds TILE_P pixels: neighbours in a plane are read and stored side by side, and
+// Filters lie in a stage as rows of TILE_K, and so do pixels if channels are neighbours in memory. Otherwise a row
+// is a position along the depth and holds TILE_P pixels: neighbours in a plane are read and stored side by side, and
 // ldmatrix transposes 16-bit elements on their way to registers. What is 4 bytes or more goes there by
 // cp.async; single 16-bit elements through registers, loaded a whole step ahead of their use. Chunks of 16
-// bytes are permuted within a row so that neither ldmatrix nor stores meet a bank twice.
+// bytes are swizzled within a row, so that neither ldmatrix nor stores have bank conflicts.
+//
+// needs macros: DEVICE, DYNAMIC_SHARED, KERNEL
+// needs constants: ACC_AT, CHUNK, CHUNKS, FILTERS, FILTER_TILES, OCCUPANCY, SLICE, SLICES, STAGES, STEPS, THREADS,
+//   TILE_F, TILE_K, TILE_P, WARPS_F, WARPS_P, W_K, W_LINEAR, W_LOADS, W_VECTOR, X_RUN, X_VECTOR, Y_ALONG_K
+// needs types: DepthEntry, Row, Shape, T, Vector, bf16, f16
+// needs functions: cluster_sync, depth_end, depth_entry, filter_at, first_step, gather_filter, is_aligned, missing,
+//   row_of, step_count, tile_at, tile_number, write_tile
 
 constexpr int BYTES = (int)sizeof(T);
 DEVICE unsigned bits(f16 v) { return v.bits; }
@@ -23,22 +30,22 @@ static_assert(WARP_P % 16 == 0 && WARP_F % 16 == 0 && THREADS == WARPS_P * WARPS
 constexpr int SLICE_K = ROW / 32 / SLICES;
 static_assert(SLICE_K * SLICES * 32 == ROW, "slices have the same share of a row");
 
-// Loads of the image: THREADS / X_ACROSS rows of a buffer at once.
+// Loads of the image: THREADS / X_ACROSS rows of a stage at once.
 constexpr bool SINGLE = !X_VECTOR && X_RUN * BYTES == 2;
 constexpr int RUN = SINGLE ? 2 : X_RUN;
 constexpr int X_ACROSS = X_VECTOR ? CHUNKS : TILE_P / RUN;
 constexpr int X_DOWN = THREADS / X_ACROSS;
 constexpr int X_PARTS = (X_VECTOR ? TILE_P : TILE_K) / X_DOWN;
-// Places in the depth at which a step loads.
-constexpr int PLACES = X_VECTOR ? CHUNKS : TILE_K;
-static_assert(X_DOWN > 0 && X_PARTS > 0 && THREADS >= PLACES, "threads suit the image's part of a buffer");
+// Positions along the depth at which a step loads: the entries of its table.
+constexpr int TABLE = X_VECTOR ? CHUNKS : TILE_K;
+static_assert(X_DOWN > 0 && X_PARTS > 0 && THREADS >= TABLE, "threads suit the image's part of a stage");
 // Loads of the filters: threads side by side read along the depth.
 constexpr int W_DOWN = THREADS / CHUNKS;
 
-DEVICE unsigned slot(int row, int chunk) {
+DEVICE unsigned swizzle(int row, int chunk) {
   return ROW == 64 ? row * 64 + ((chunk ^ (row >> 1 & 3)) << 4) : row * 128 + ((chunk ^ (row & 7)) << 4);
 }
-DEVICE unsigned plane_slot(int depth, int pixel) {
+DEVICE unsigned swizzle_plane(int depth, int pixel) {
   return depth * PLANE_ROW + (BYTES == 2 ? (pixel >> 3 ^ (depth & 7)) << 4 | (pixel & 7) << 1 : pixel * 4);
 }
 
@@ -68,22 +75,30 @@ template <int SIZE> DEVICE void copy_elements(unsigned to, const T* from, unsign
 // A 16-bit element, and two of them side by side.
 DEVICE unsigned short load_single(const T* from, unsigned missing) {
   unsigned short v;
-  asm volatile("{\n .reg .pred there;\n setp.eq.u32 there, %2, 0;\n mov.b16 %0, 0;\n"
-               " @there ld.global.b16 %0, [%1];\n}" : "=h"(v) : "l"(from), "r"(missing));
+  asm volatile(
+      "{\n .reg .pred there;\n setp.eq.u32 there, %2, 0;\n mov.b16 %0, 0;\n"
+      " @there ld.global.b16 %0, [%1];\n}"
+      : "=h"(v)
+      : "l"(from), "r"(missing));
   return v;
 }
 DEVICE void put_singles(unsigned to, unsigned short low, unsigned short high) {
-  asm volatile("{\n .reg .b32 word;\n mov.b32 word, {%1, %2};\n st.shared.b32 [%0], word;\n}"
-               ::"r"(to), "h"(low), "h"(high) : "memory");
+  asm volatile("{\n .reg .b32 word;\n mov.b32 word, {%1, %2};\n st.shared.b32 [%0], word;\n}" ::"r"(to), "h"(low),
+               "h"(high)
+               : "memory");
 }
 
 template <bool TRANSPOSE> DEVICE void load_matrices(unsigned from, unsigned* v) {
   if (TRANSPOSE)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(from) : "memory");
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"(from)
+                 : "memory");
   else
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(from) : "memory");
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"(from)
+                 : "memory");
 }
 DEVICE unsigned load_word(unsigned from) {
   unsigned v;
@@ -95,19 +110,20 @@ DEVICE void round_to_tf32(unsigned* v, int count) {
 #pragma unroll
     for (int i = 0; i < count; i++) asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(v[i]));
 }
-#define MMA(shape, type) \
-  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type ".f32 " \
+#define MMA(shape, type)                                                         \
+  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type           \
+               ".f32 "                                                           \
                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                  \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-DEVICE void multiply(float* c, const unsigned* a, const unsigned* b, f16) { MMA("m16n8k16", "f16"); }
-DEVICE void multiply(float* c, const unsigned* a, const unsigned* b, bf16) { MMA("m16n8k16", "bf16"); }
-DEVICE void multiply(float* c, const unsigned* a, const unsigned* b, float) { MMA("m16n8k8", "tf32"); }
+DEVICE void mma(float* c, const unsigned* a, const unsigned* b, f16) { MMA("m16n8k16", "f16"); }
+DEVICE void mma(float* c, const unsigned* a, const unsigned* b, bf16) { MMA("m16n8k16", "bf16"); }
+DEVICE void mma(float* c, const unsigned* a, const unsigned* b, float) { MMA("m16n8k8", "tf32"); }
 
 KERNEL(THREADS, OCCUPANCY) {
   DYNAMIC_SHARED(char, shared);
   const unsigned base = (unsigned)__cvta_generic_to_shared(shared);
-  Step* const places = (Step*)(shared + STAGES * STAGE);
+  DepthEntry* const table = (DepthEntry*)(shared + STAGES * STAGE);
   const Shape& shape = args.shape;
   const int first_filter = tile_number() % FILTER_TILES * TILE_F, first_pixel = tile_number() / FILTER_TILES * TILE_P;
   const int group = blockIdx.z, begin = first_step<STEPS>(), steps = step_count<STEPS>(), end = depth_end();
@@ -117,7 +133,7 @@ KERNEL(THREADS, OCCUPANCY) {
   const bool w_aligned = is_aligned(weights, 16);
 
   // What the thread loads of the image: chunks `across` of X_PARTS pixels; or pixels `across * RUN` and on, of
-  // X_PARTS places in the depth side by side.
+  // X_PARTS neighbouring positions along the depth.
   const int across = threadIdx.x % X_ACROSS, down = threadIdx.x / X_ACROSS;
   constexpr int ROWS = X_VECTOR ? X_PARTS : SINGLE ? 2 : 1;
   Row rows[ROWS];
@@ -129,29 +145,29 @@ KERNEL(THREADS, OCCUPANCY) {
     // One addition away from each element, whatever the compiler thinks of it.
     if (!X_VECTOR) asm volatile("" : "+l"(firsts[i]));
   }
-  // Rows come in powers of two, so that what is permuted is the sum of the thread's part and a constant.
-  const unsigned x_at = X_VECTOR ? slot(down, across) : plane_slot(down * X_PARTS, across * RUN);
-  const auto x_slot = [&](int i, unsigned stage) {
+  // Rows come in powers of two, so that a swizzled offset is the sum of the thread's part and a constant.
+  const unsigned x_at = X_VECTOR ? swizzle(down, across) : swizzle_plane(down * X_PARTS, across * RUN);
+  const auto x_address = [&](int i, unsigned stage) {
     if (X_VECTOR) return stage + x_at + i * X_DOWN * ROW;
     return ((stage + x_at) ^ (BYTES == 2 ? (i & 7) << 4 : 0)) + i * PLANE_ROW;
   };
   const int w_chunk = threadIdx.x % CHUNKS, w_row = threadIdx.x / CHUNKS;
   const int w_first = (group * FILTERS + first_filter + w_row) * W_K + w_chunk * CHUNK;
-  const unsigned w_at = X_BYTES + slot(w_row, w_chunk);
-  const auto w_slot = [&](int i, unsigned stage) { return stage + w_at + i * W_DOWN * ROW; };
+  const unsigned w_at = X_BYTES + swizzle(w_row, w_chunk);
+  const auto w_address = [&](int i, unsigned stage) { return stage + w_at + i * W_DOWN * ROW; };
 
-  // Where the loads of a step begin and what they need, for the whole block; written a step before they start.
+  // Writes the table of a step for the whole block, a step before its loads start.
   const auto plan = [&](int step) {
-    if (threadIdx.x < PLACES)
-      places[step % STAGES * PLACES + threadIdx.x] =
-          step_of(shape, (begin + step) * TILE_K + threadIdx.x * (X_VECTOR ? CHUNK : 1), end);
+    if (threadIdx.x < TABLE)
+      table[step % STAGES * TABLE + threadIdx.x] =
+          depth_entry(shape, (begin + step) * TILE_K + threadIdx.x * (X_VECTOR ? CHUNK : 1), end);
   };
 
-  // These start the loads of a step, also of those beyond the last, which load nothing. Singles are put in
-  // their place by `land`.
+  // These start the loads of a step, also of those beyond the last, which load nothing. Singles go to shared memory by
+  // `store_singles`.
   unsigned short singles[SINGLE ? X_PARTS : 1][2];
   const auto fetch_image = [&](int step, unsigned stage) {
-    const Step* const here = places + step % STAGES * PLACES + (X_VECTOR ? across : down * X_PARTS);
+    const DepthEntry* const here = table + step % STAGES * TABLE + (X_VECTOR ? across : down * X_PARTS);
     constexpr int SIZE = X_VECTOR ? 16 : RUN * BYTES;
     if constexpr (SINGLE) {
 #pragma unroll
@@ -162,24 +178,24 @@ KERNEL(THREADS, OCCUPANCY) {
     } else if (x_aligned) {
 #pragma unroll
       for (int i = 0; i < X_PARTS; i++) {
-        const Step at = here[X_VECTOR ? 0 : i];
+        const DepthEntry at = here[X_VECTOR ? 0 : i];
         const Row& row = rows[X_VECTOR ? i : 0];
         const T* const from = X_VECTOR ? image + (row.pixel.offset + at.offset) : firsts[0] + at.offset;
-        copy_async<SIZE>(x_slot(i, stage), from, missing(shape, row, at));
+        copy_async<SIZE>(x_address(i, stage), from, missing(shape, row, at));
       }
     } else {
 #pragma unroll 1
       for (int i = 0; i < X_PARTS; i++) {
-        const Step at = here[X_VECTOR ? 0 : i];
+        const DepthEntry at = here[X_VECTOR ? 0 : i];
         const Row row = row_of(shape, first_pixel + (X_VECTOR ? down + i * X_DOWN : across * RUN), group);
-        copy_elements<SIZE>(x_slot(i, stage), image + (row.pixel.offset + at.offset), missing(shape, row, at));
+        copy_elements<SIZE>(x_address(i, stage), image + (row.pixel.offset + at.offset), missing(shape, row, at));
       }
     }
   };
-  const auto land = [&](unsigned stage) {
+  const auto store_singles = [&](unsigned stage) {
     if constexpr (SINGLE) {
 #pragma unroll
-      for (int i = 0; i < X_PARTS; i++) put_singles(x_slot(i, stage), singles[i][0], singles[i][1]);
+      for (int i = 0; i < X_PARTS; i++) put_singles(x_address(i, stage), singles[i][0], singles[i][1]);
     }
   };
   const auto fetch_filters = [&](int step, unsigned stage) {
@@ -191,14 +207,14 @@ KERNEL(THREADS, OCCUPANCY) {
         const bool there = depth < end && (FILTERS % TILE_F == 0 || filter < FILTERS);
         const T* const from = W_LINEAR ? weights + (w_first + (begin + step) * TILE_K) + i * W_DOWN * W_K
                                        : weights + (there ? filter_at(filter, group, depth) : 0);
-        copy_async<16>(w_slot(i, stage), from, !there);
+        copy_async<16>(w_address(i, stage), from, !there);
       }
     } else {
 #pragma unroll 1
       for (int i = 0; i < W_LOADS; i++) {
         T chunk[CHUNK];
         gather_filter(args, first_filter + w_row + i * W_DOWN, group, depth, chunk);
-        copy_elements<16>(w_slot(i, stage), chunk, 0);
+        copy_elements<16>(w_address(i, stage), chunk, 0);
       }
     }
   };
@@ -207,12 +223,12 @@ KERNEL(THREADS, OCCUPANCY) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % (WARPS_P * WARPS_F);
   const int slice = SLICES == 1 ? 0 : threadIdx.x / 32 / (WARPS_P * WARPS_F);
   const int warp_p = warp % WARPS_P * WARP_P, warp_f = warp / WARPS_P * WARP_F;
-  float sums[WARP_P / 16][WARP_F / 8][4] = {};
-  // What a fragment begins with in shared memory: 16 pixels or filters, and 32 bytes of depth.
-  const unsigned a_at = X_VECTOR     ? slot(warp_p + lane % 16, lane / 16)
-                        : BYTES == 2 ? plane_slot(lane / 16 * 8 + lane % 8, warp_p + lane / 8 % 2 * 8)
-                                     : plane_slot(lane % 4, warp_p + lane / 4);
-  const unsigned b_at = X_BYTES + slot(warp_f + lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  float acc[WARP_P / 16][WARP_F / 8][4] = {};
+  // The offset in a stage of what a lane reads of its first fragment: 16 pixels or filters, and 32 bytes of depth.
+  const unsigned a_at = X_VECTOR     ? swizzle(warp_p + lane % 16, lane / 16)
+                        : BYTES == 2 ? swizzle_plane(lane / 16 * 8 + lane % 8, warp_p + lane / 8 % 2 * 8)
+                                     : swizzle_plane(lane % 4, warp_p + lane / 4);
+  const unsigned b_at = X_BYTES + swizzle(warp_f + lane % 8 + lane / 16 * 8, lane / 8 % 2);
   const auto load_pixels = [&](unsigned stage, int i, int k, unsigned* a) {
     if (X_VECTOR) {
       load_matrices<false>(((stage + a_at) ^ k << 5) + i * 16 * ROW, a);
@@ -220,7 +236,7 @@ KERNEL(THREADS, OCCUPANCY) {
       load_matrices<true>(((stage + a_at) ^ i << 5) + k * 16 * PLANE_ROW, a);
     } else {
 #pragma unroll
-      for (int e = 0; e < 4; e++) a[e] = load_word(stage + a_at + plane_slot(k * 8 + e / 2 * 4, i * 16 + e % 2 * 8));
+      for (int e = 0; e < 4; e++) a[e] = load_word(stage + a_at + swizzle_plane(k * 8 + e / 2 * 4, i * 16 + e % 2 * 8));
     }
     round_to_tf32(a, 4);
   };
@@ -244,7 +260,7 @@ KERNEL(THREADS, OCCUPANCY) {
   for (int step = 0; step < steps; step++) {
     const auto stage_of = [&](int step) { return base + step % STAGES * STAGE; };
     const unsigned stage = stage_of(step);
-    land(stage);
+    store_singles(stage);
     asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
     __syncthreads();
     fetch_image(step + AHEAD, stage_of(step + AHEAD));
@@ -262,13 +278,13 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
       for (int i = 0; i < WARP_P / 16; i++)
 #pragma unroll
-        for (int j = 0; j < WARP_F / 8; j++) multiply(sums[i][j], a[i], b[j / 2] + j % 2 * 2, T());
+        for (int j = 0; j < WARP_F / 8; j++) mma(acc[i][j], a[i], b[j / 2] + j % 2 * 2, T());
     }
   }
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   __syncthreads();
 
-  float* tile = (float*)(shared + SUMS_AT);
+  float* tile = (float*)(shared + ACC_AT);
   float* own = tile + slice * SLICE;
 #pragma unroll
   for (int i = 0; i < WARP_P / 16; i++)
@@ -277,10 +293,10 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         const int p = warp_p + i * 16 + lane / 4 + half * 8, f = warp_f + j * 8 + lane % 4 * 2;
-        const float *two = sums[i][j] + half * 2;
+        const float* two = acc[i][j] + half * 2;
         if (Y_ALONG_K) *(Vector<float, 2>*)(own + tile_at(p, f)) = {two[0], two[1]};
         else own[tile_at(p, f)] = two[0], own[tile_at(p, f + 1)] = two[1];
       }
-  cluster_meet();
+  cluster_sync();
   write_tile(args, tile, first_pixel, first_filter, group);
 }

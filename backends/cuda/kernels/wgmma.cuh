@@ -1,9 +1,20 @@
-// Convolution on Hopper's tensor cores: an implicit matrix product. A block has FEEDERS groups of four warps
-// that bring operands and what the operators need of channels, and TEAMS teams of CONSUMERS groups that multiply
-// and finish, each group 64 * BLOCKS rows of the product. Rows are pixels, or filters (PIXELS_ARE_ROWS), columns
-// the other. Blocks stay; their tiles go to the teams by turns. So operands are brought while a tile is finished,
-// and while one team finishes another multiplies. RESIDENT: a block's filters never change and are brought once.
-// The text behind this one says how operands come (`feed`) and how a tile's sums are written (`finish_sums`).
+// Convolution on Hopper's tensor cores as an implicit matrix product (sm_90a). The kernel is persistent and warp
+// specialised. The first PRODUCERS warpgroups of a block bring operands and the parameters of channels into shared
+// memory; the consumer warpgroups behind them multiply with wgmma and run the epilogue. COOPERATIVE consumer
+// warpgroups share a tile, and each computes ATOMS * 64 rows of it. PINGPONG sets of them alternate between the block's
+// tiles, so that one set multiplies while another is in its epilogue. The producers run as many stages ahead as there
+// are, also while a tile is in its epilogue. Rows of the product are pixels and columns are filters (PIXELS_ARE_ROWS),
+// or the other way round. RESIDENT says that a block's filters never change: they are loaded once.
+// The text behind this one says how operands come (`produce`) and how accumulators are written (`epilogue`).
+//
+// needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
+// needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, FILTERS,
+//   FULL_ARRIVALS, GROUPS, OCCUPANCY, OPS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, PRODUCER_REGISTERS, RESIDENT, ROW,
+//   SHARED, SPLIT, STAGES, STEPS, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TILE_F, TILE_P
+// needs sizes: pixels
+// needs types: Args, Channel, Shape, T, TensorMap
+// needs functions: channel_of, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address, step_count, tile_number,
+//   tma_prefetch_map, wgmma, wgmma_commit, wgmma_descriptor, wgmma_fence, wgmma_fence_accumulators, wgmma_wait
 
 struct Launch {
   TensorMap x, w;
@@ -11,53 +22,59 @@ struct Launch {
 };
 
 constexpr int TAPS = TAPS_D * TAPS_H * TAPS_W;
-constexpr int ROWS = BLOCKS * 64, WIDTH = PIXELS_ARE_ROWS ? TILE_F : TILE_P;
-static_assert((PIXELS_ARE_ROWS ? TILE_P : TILE_F) == CONSUMERS * ROWS, "a team makes a tile");
+constexpr int ROWS = ATOMS * 64, WIDTH = PIXELS_ARE_ROWS ? TILE_F : TILE_P;
+static_assert((PIXELS_ARE_ROWS ? TILE_P : TILE_F) == COOPERATIVE * ROWS,
+              "a set of consumer warpgroups computes a tile");
 constexpr int FILTER_TILES = (FILTERS + TILE_F - 1) / TILE_F;
 constexpr int COLUMNS = GROUPS * FILTER_TILES;
 constexpr unsigned X_BYTES = TILE_P * ROW, W_BYTES = TILE_F * ROW;
-// From one tile of a block to its next.
+// The persistent tile scheduler: a block's first tile is `tile_number()`, and its next one `tile_stride()` further.
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
-// A warp hands its sums over in parts of 8 rows times 64 columns. A row of a part: for every 8 columns the first
-// four, and behind them for every 8 columns the other four; accesses of 16 bytes meet no bank twice.
-constexpr int PART = 64, PARTS_ALONG = (WIDTH + PART - 1) / PART, PARTS_DOWN = 2 * BLOCKS;
+// In the epilogue a warp passes its accumulators through shared memory in parts of 8 rows times 64 columns. A row of a
+// part has the first four of every 8 columns, and behind them the other four of every 8 columns, so that accesses of 16
+// bytes have no bank conflicts.
+constexpr int PART = 64, PARTS_ALONG = (WIDTH + PART - 1) / PART, PARTS_DOWN = 2 * ATOMS;
 constexpr int PITCH = 72, HALF = 36;
 DEVICE int part_at(int row, int column) { return row * PITCH + column % 8 / 4 * HALF + column / 8 * 4 + column % 4; }
 
-// Shared memory, which starts at a multiple of 1024 bytes.
+// Offsets in shared memory, which starts at a multiple of 1024 bytes.
 constexpr unsigned W_AT = STAGES * X_BYTES;
-constexpr unsigned SUMS_AT = W_AT + (RESIDENT ? STEPS : STAGES) * W_BYTES;
-// Parts of all warps, or the sums of a tile that blocks share.
-constexpr int SUM_PITCH = WIDTH + 4;
+constexpr unsigned ACC_AT = W_AT + (RESIDENT ? STEPS : STAGES) * W_BYTES;
+// Here lie the parts of all warps, or all accumulators of a tile that is split over a cluster.
+constexpr int ACC_PITCH = WIDTH + 4;
 constexpr unsigned CHANNELS_AT =
-    SUMS_AT + (SPLIT > 1 ? CONSUMERS * ROWS * SUM_PITCH : TEAMS * CONSUMERS * 4 * 8 * PITCH) * 4;
-constexpr unsigned TABLE_AT = (CHANNELS_AT + BUFFERS * TILE_F * CHANNEL_VALUES * 4 + 15) / 16 * 16;
+    ACC_AT + (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * 8 * PITCH) * 4;
+constexpr unsigned TABLE_AT = (CHANNELS_AT + CHANNEL_STAGES * TILE_F * CHANNEL_VALUES * 4 + 15) / 16 * 16;
 constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
 static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
-static_assert(BARRIERS_AT + (2 * STAGES + 2 * BUFFERS + TEAMS + 1) * 8 + 1024 <= SHARED, "shared memory is large enough");
+static_assert(BARRIERS_AT + (2 * STAGES + 2 * CHANNEL_STAGES + PINGPONG + 1) * 8 + 1024 <= SHARED,
+              "shared memory is large enough");
 
+// The block's mbarriers by their addresses: for each stage one that says that it is full and one that it is empty, the
+// same for the stages of channel parameters, one for each set of consumers that orders the sets' main loops, and one
+// for resident filters.
 struct Barriers {
   unsigned first;
   DEVICE unsigned full(int stage) const { return first + stage * 8; }
   DEVICE unsigned empty(int stage) const { return first + (STAGES + stage) * 8; }
-  DEVICE unsigned channels_full(int buffer) const { return first + (2 * STAGES + buffer) * 8; }
-  DEVICE unsigned channels_empty(int buffer) const { return first + (2 * STAGES + BUFFERS + buffer) * 8; }
-  DEVICE unsigned turn(int team) const { return first + (2 * STAGES + 2 * BUFFERS + team) * 8; }
-  DEVICE unsigned filters() const { return turn(TEAMS); }
+  DEVICE unsigned channels_full(int stage) const { return first + (2 * STAGES + stage) * 8; }
+  DEVICE unsigned channels_empty(int stage) const { return first + (2 * STAGES + CHANNEL_STAGES + stage) * 8; }
+  DEVICE unsigned order(int set) const { return first + (2 * STAGES + 2 * CHANNEL_STAGES + set) * 8; }
+  DEVICE unsigned filters() const { return order(PINGPONG); }
 };
 
-// A place in a ring of N buffers, and the parity of the lap, `count` buffers after the first.
-template <int N> struct Ring {
-  int at;
-  unsigned parity;
-  DEVICE explicit Ring(unsigned count) : at(count % N), parity(count / N & 1) {}
+// The state of a pipeline of N stages, `count` stages after its start: the stage, and the phase of its mbarriers.
+template <int N> struct PipelineState {
+  int stage;
+  unsigned phase;
+  DEVICE explicit PipelineState(unsigned count) : stage(count % N), phase(count / N & 1) {}
   DEVICE void next() {
-    if (++at == N) at = 0, parity ^= 1;
+    if (++stage == N) stage = 0, phase ^= 1;
   }
 };
 
-// Column of a tile: its group and the first of its filters in the group.
+// The column of tiles that a tile is in: its group, and the first of its filters within the group.
 struct Column {
   int group, filter;
 };
@@ -67,84 +84,89 @@ DEVICE Column column_of(int tile) {
 }
 DEVICE int tiles_of(const Shape& s) { return (s.pixels + TILE_P - 1) / TILE_P * COLUMNS; }
 
-// Reads what the operators need of the channels of a tile, by `count` threads.
-DEVICE void feed_channels(const Args& args, Channel* channels, const Barriers& barriers, Ring<BUFFERS>& ring, int tile,
-                          int thread, int count) {
+// Loads what the operators need of a tile's channels into the next stage of channel parameters. `count` threads call it.
+DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& barriers,
+                          PipelineState<CHANNEL_STAGES>& pipe, int tile, int thread, int count) {
   const Column column = column_of(tile);
-  barrier_wait(barriers.channels_empty(ring.at), ring.parity ^ 1);
+  mbarrier_wait(barriers.channels_empty(pipe.stage), pipe.phase ^ 1);
 #pragma unroll 1
   for (int f = thread; f < TILE_F && column.filter + f < FILTERS; f += count)
-    channels[ring.at * TILE_F + f] = channel_of(args, column.group * FILTERS + column.filter + f);
-  barrier_arrive(barriers.channels_full(ring.at));
-  ring.next();
+    channels[pipe.stage * TILE_F + f] = channel_of(args, column.group * FILTERS + column.filter + f);
+  mbarrier_arrive(barriers.channels_full(pipe.stage));
+  pipe.next();
 }
 
-// Brings the operands of all tiles, by all threads of the FEEDERS groups.
-DEVICE void feed(const Launch& launch, char* memory, const Barriers& barriers);
+// Brings the operands of all tiles. All threads of the producer warpgroups call it.
+DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers);
 
-// Takes the warp's sums of a tile through the operators and writes them. PLAIN: nothing is scaled or blended.
+// Takes the warp's accumulators of a tile through the operators and writes the results. PLAIN says that nothing is scaled
+// or blended.
 template <bool PLAIN>
-DEVICE void finish_sums(Args args, const float (&sums)[BLOCKS][WIDTH / 2], float* part, const Channel* channels, int tile);
+DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile);
 
-// Adds the products of every step of a block's tile number `count` to the sums. A team waits until the team
-// before it has seen its last operands: a barrier that is two laps behind looks like one that is done.
-DEVICE void multiply(float (&sums)[BLOCKS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count) {
-  const int consumer = (threadIdx.x / 128 - FEEDERS) % CONSUMERS, lane = threadIdx.x % 32, team = count % TEAMS;
+// The main loop: accumulates the products of every step of the block's tile number `count`. A set of consumers waits
+// until the set before it has seen its last stage become full, since an mbarrier that is two phases behind looks like one
+// that has completed.
+DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count) {
+  const int consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE, lane = threadIdx.x % 32, set = count % PINGPONG;
   const int steps = step_count<STEPS>();
-  Ring<STAGES> ring(count * STEPS);
-  if (TEAMS > 1) barrier_wait(barriers.turn(team), (count / TEAMS & 1) ^ (team == 0));
+  PipelineState<STAGES> pipe(count * STEPS);
+  if (PINGPONG > 1) mbarrier_wait(barriers.order(set), (count / PINGPONG & 1) ^ (set == 0));
   int last = 0;
 #pragma unroll 1
   for (int step = 0; step < steps; step++) {
-    barrier_wait(barriers.full(ring.at), ring.parity);
-    if (TEAMS > 1 && step == STEPS - 1 && lane == 0) barrier_arrive(barriers.turn((team + 1) % TEAMS));
-    const unsigned x = shared + ring.at * X_BYTES, w = shared + W_AT + (RESIDENT ? step : ring.at) * W_BYTES;
-    const auto rows = operand((PIXELS_ARE_ROWS ? x : w) + consumer * (ROWS * ROW)), columns = operand(PIXELS_ARE_ROWS ? w : x);
+    mbarrier_wait(barriers.full(pipe.stage), pipe.phase);
+    if (PINGPONG > 1 && step == STEPS - 1 && lane == 0) mbarrier_arrive(barriers.order((set + 1) % PINGPONG));
+    const unsigned x = shared + pipe.stage * X_BYTES, w = shared + W_AT + (RESIDENT ? step : pipe.stage) * W_BYTES;
+    const auto rows = wgmma_descriptor((PIXELS_ARE_ROWS ? x : w) + consumer * (ROWS * ROW)),
+               columns = wgmma_descriptor(PIXELS_ARE_ROWS ? w : x);
 #pragma unroll
-    for (int block = 0; block < BLOCKS; block++) pin(sums[block]);
-    products_fence();
+    for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
+    wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < TILE_K / 16; k++)
+    for (int k = 0; k < ROW / 32; k++)
 #pragma unroll
-      for (int block = 0; block < BLOCKS; block++)
-        products(sums[block], rows + block * (64 * ROW >> 4) + k * 2, columns + k * 2, step + k != 0, T());
-    products_commit();
+      for (int atom = 0; atom < ATOMS; atom++)
+        wgmma(acc[atom], rows + atom * (64 * ROW >> 4) + k * 2, columns + k * 2, step + k != 0, T());
+    wgmma_commit();
 #pragma unroll
-    for (int block = 0; block < BLOCKS; block++) pin(sums[block]);
-    // The products of the step before have read its operands.
-    products_wait<1>();
-    if (step > 0 && lane == 0) barrier_arrive(barriers.empty(last));
-    last = ring.at;
-    ring.next();
+    for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
+    // When this returns, the wgmma of the step before have read their operands, and their stage is released.
+    wgmma_wait<1>();
+    if (step > 0 && lane == 0) mbarrier_arrive(barriers.empty(last));
+    last = pipe.stage;
+    pipe.next();
   }
-  products_wait<0>();
+  wgmma_wait<0>();
 #pragma unroll
-  for (int block = 0; block < BLOCKS; block++) pin(sums[block]);
-  if (lane == 0) barrier_arrive(barriers.empty(last));
+  for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
+  if (lane == 0) mbarrier_arrive(barriers.empty(last));
 }
 
-// Stores this thread's sums of a part. Which registers these are must be known to the compiler: it finds the
-// part by comparing, and the tag keeps it from making one store with a computed index of them all.
-template <int AT> DEVICE void hand_over(const float (&sums)[BLOCKS][WIDTH / 2], unsigned to, int part) {
+// Stores this thread's accumulators of a part to shared memory. The compiler must know which registers these are, so the
+// part is found by comparing, and the comment in the instruction keeps the compiler from merging all of these stores into
+// one with a computed index.
+template <int AT> DEVICE void stage_accumulators(const float (&acc)[ATOMS][WIDTH / 2], unsigned to, int part) {
   if constexpr (AT < PARTS_ALONG * PARTS_DOWN) {
-    if (part != AT) return hand_over<AT + 1>(sums, to, part);
+    if (part != AT) return stage_accumulators<AT + 1>(acc, to, part);
 #pragma unroll
     for (int j = 0; j < 8; j++) {
       const int at = AT / PARTS_DOWN * 32 + j * 4 + AT % 2 * 2;
       if (at < WIDTH / 2)
         asm volatile("st.shared.v2.f32 [%0], {%1, %2}; // part %3" ::"r"(to + j * 16),
-                     "f"(sums[AT % PARTS_DOWN / 2][at]), "f"(sums[AT % PARTS_DOWN / 2][at + 1]), "n"(AT) : "memory");
+                     "f"(acc[AT % PARTS_DOWN / 2][at]), "f"(acc[AT % PARTS_DOWN / 2][at + 1]), "n"(AT)
+                     : "memory");
     }
   }
 }
 
-// Where a lane's first pair of a part goes.
-DEVICE unsigned part_of_lane(const float* part) {
+// The address of a lane's first pair of accumulators in a part.
+DEVICE unsigned part_address(const float* part) {
   const int lane = threadIdx.x % 32;
   return shared_address(part + part_at(lane / 4, lane % 4 * 2));
 }
 
-// Whether results are scaled and blended by nothing, as usual.
+// Whether every alpha is 1 and beta is 0, as usual.
 DEVICE bool is_plain(const Args& args) {
   bool plain = args.beta == 0.f;
 #pragma unroll
@@ -158,49 +180,55 @@ DEVICE void make_plain(Args& args) {
   for (int i = 0; i < OPS; i++) args.op[i].alpha = 1.f;
 }
 
-// What finishes a tile that blocks share.
-DEVICE void finish_share(const Args& args, const float (&sums)[BLOCKS][WIDTH / 2], float* all, const Channel* channels);
+// Starts to bring the residuals of a tile into L2, by `count` threads.
+DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count);
 
-extern "C" __global__ void __launch_bounds__((FEEDERS + TEAMS * CONSUMERS) * 128, PER_UNIT)
-CLUSTER fuseplan_kernel(const __grid_constant__ Launch launch) {
+// The epilogue of a tile that is split over a cluster of blocks.
+DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], float* all, const Channel* channels);
+
+extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE) * 128, OCCUPANCY) CLUSTER
+    fuseplan_kernel(const __grid_constant__ Launch launch) {
   DYNAMIC_SHARED(char, memory);
   const Args& args = launch.args;
   const unsigned start = shared_address(memory), shared = (start + 1023) / 1024 * 1024;
   char* aligned = memory + (shared - start);
   const Barriers barriers = {shared + BARRIERS_AT};
   if (threadIdx.x == 0) {
-    prefetch_map(&launch.w);
+    tma_prefetch_map(&launch.w);
     for (int i = 0; i < STAGES; i++)
-      barrier_init(barriers.full(i), FULL_ARRIVALS), barrier_init(barriers.empty(i), CONSUMERS * 4);
-    for (int i = 0; i < BUFFERS; i++)
-      barrier_init(barriers.channels_full(i), CHANNEL_FEEDERS), barrier_init(barriers.channels_empty(i), CONSUMERS * 128);
-    for (int i = 0; i < TEAMS; i++) barrier_init(barriers.turn(i), CONSUMERS * 4);
-    barrier_init(barriers.filters(), 1);
+      mbarrier_init(barriers.full(i), FULL_ARRIVALS), mbarrier_init(barriers.empty(i), COOPERATIVE * 4);
+    for (int i = 0; i < CHANNEL_STAGES; i++)
+      mbarrier_init(barriers.channels_full(i), CHANNEL_PRODUCERS),
+          mbarrier_init(barriers.channels_empty(i), COOPERATIVE * 128);
+    for (int i = 0; i < PINGPONG; i++) mbarrier_init(barriers.order(i), COOPERATIVE * 4);
+    mbarrier_init(barriers.filters(), 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
 
-  if (threadIdx.x < FEEDERS * 128) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEED_REGISTERS));
-    feed(launch, aligned, barriers);
+  if (threadIdx.x < PRODUCERS * 128) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PRODUCER_REGISTERS));
+    produce(launch, aligned, barriers);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONSUMER_REGISTERS));
     const Channel* channels = (const Channel*)(aligned + CHANNELS_AT);
-    float* part = (float*)(aligned + SUMS_AT) + (threadIdx.x / 32 - FEEDERS * 4) * 8 * PITCH;
-    float sums[BLOCKS][WIDTH / 2];
-    if (RESIDENT && tile_number() < tiles_of(args.shape)) barrier_wait(barriers.filters(), 0);
+    float* part = (float*)(aligned + ACC_AT) + (threadIdx.x / 32 - PRODUCERS * 4) * 8 * PITCH;
+    float acc[ATOMS][WIDTH / 2];
+    if (RESIDENT && tile_number() < tiles_of(args.shape)) mbarrier_wait(barriers.filters(), 0);
     const bool plain = is_plain(args);
-    unsigned count = (threadIdx.x / 128 - FEEDERS) / CONSUMERS;
+    unsigned count = (threadIdx.x / 128 - PRODUCERS) / COOPERATIVE;
 #pragma unroll 1
-    for (int tile = tile_number() + count * tile_stride(); tile < tiles_of(args.shape); tile += TEAMS * tile_stride()) {
-      multiply(sums, shared, barriers, count);
-      const Ring<BUFFERS> buffer(count);
-      barrier_wait(barriers.channels_full(buffer.at), buffer.parity);
-      if (SPLIT > 1) finish_share(args, sums, (float*)(aligned + SUMS_AT), channels);
-      else if (plain) finish_sums<true>(args, sums, part, channels + buffer.at * TILE_F, tile);
-      else finish_sums<false>(args, sums, part, channels + buffer.at * TILE_F, tile);
-      barrier_arrive(barriers.channels_empty(buffer.at));
-      count += TEAMS;
+    for (int tile = tile_number() + count * tile_stride(); tile < tiles_of(args.shape);
+         tile += PINGPONG * tile_stride()) {
+      prefetch_residuals(args, tile, threadIdx.x % (COOPERATIVE * 128), COOPERATIVE * 128);
+      mainloop(acc, shared, barriers, count);
+      const PipelineState<CHANNEL_STAGES> channel_pipe(count);
+      mbarrier_wait(barriers.channels_full(channel_pipe.stage), channel_pipe.phase);
+      if (SPLIT > 1) epilogue_split(args, acc, (float*)(aligned + ACC_AT), channels);
+      else if (plain) epilogue<true>(args, acc, part, channels + channel_pipe.stage * TILE_F, tile);
+      else epilogue<false>(args, acc, part, channels + channel_pipe.stage * TILE_F, tile);
+      mbarrier_arrive(barriers.channels_empty(channel_pipe.stage));
+      count += PINGPONG;
     }
   }
 }

@@ -7,25 +7,26 @@
 //! NVRTC is looked for by the system's loader, then in the folders that [`FOLDERS`] names.
 
 mod arch;
-mod ceilings;
 mod compiler;
+mod context;
 mod device;
 mod driver;
-mod function;
-mod graph;
 mod hopper;
 mod library;
 mod mma;
-mod modules;
+mod peaks;
+mod runtime;
 mod solvers;
 mod sys;
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use fuseplan_api::{Backend, BackendError, Device, DeviceInfo, Discovery, Problem, Solver};
-use fuseplan_gpu::{CompileFailure, Kernel};
+use fuseplan_gpu::{CompileFailure, GpuDevice, Kernel, discover, kernel_of};
 
-pub use device::{CudaDevice, current_device};
+use context::Cuda;
+
 pub use fuseplan_gpu::Compiled;
 pub use library::FOLDERS;
 
@@ -36,16 +37,39 @@ const BACKEND: &str = "cuda";
 #[derive(Debug, Default, Clone, Copy)]
 pub struct CudaBackend;
 
+impl CudaBackend {
+    /// The device of a caller's context (`CUcontext`), in which all work runs then; null is the context that
+    /// is the thread's current one. The context is used, never destroyed.
+    ///
+    /// # Errors
+    /// There is no driver, no current context, or the device is not supported.
+    ///
+    /// # Safety
+    /// The context is null or live, and lives until the result, and everything that was made of it, is gone.
+    pub unsafe fn adopt(context: *mut c_void) -> Result<Arc<dyn Device>, BackendError> {
+        driver::initialise()?;
+        // SAFETY: as promised by the caller.
+        let context = unsafe { Cuda::adopt(context) }?;
+        let Some(ordinal) = device::ordinal_of(&context)? else {
+            let reason = "the context is of a device that the driver does not list".into();
+            return Err(BackendError::Unavailable { backend: BACKEND, reason });
+        };
+        Ok(Arc::new(GpuDevice::new(device::describe(ordinal)?, context)))
+    }
+
+    /// The context (`CUcontext`) that a device of this backend works in.
+    pub fn context_of(device: &dyn Device) -> Option<*mut c_void> {
+        GpuDevice::<Cuda>::of(device).ok().map(|device| device.driver().raw())
+    }
+}
+
 impl Backend for CudaBackend {
     fn name(&self) -> &'static str {
         BACKEND
     }
 
     fn discover(&self) -> Discovery {
-        let mut discovery = match device::all() {
-            Ok((devices, notes)) => Discovery { devices, notes },
-            Err(error) => Discovery { devices: Vec::new(), notes: vec![error.to_string()] },
-        };
+        let mut discovery = discover::<Cuda>();
         if let Err(error) = library::nvrtc() {
             discovery.notes.push(error.to_string());
         }
@@ -53,7 +77,11 @@ impl Backend for CudaBackend {
     }
 
     fn open(&self, ordinal: u32) -> Result<Arc<dyn Device>, BackendError> {
-        Ok(Arc::new(CudaDevice::open(ordinal)?))
+        Ok(Arc::new(GpuDevice::<Cuda>::open(ordinal)?))
+    }
+
+    fn current_device(&self) -> Option<u32> {
+        device::current_device()
     }
 
     fn target(&self, arch: &str) -> Result<DeviceInfo, BackendError> {
@@ -63,6 +91,12 @@ impl Backend for CudaBackend {
     fn solvers(&self) -> &'static [&'static dyn Solver] {
         &solvers::SOLVERS
     }
+}
+
+/// The kernel with which a solver computes a problem on an architecture: its text and its launch. `None` for an id that
+/// is no solver's, an architecture that is not known, or a problem that the solver does not take.
+pub fn kernel(solver: &str, problem: &Problem, arch: &str) -> Option<Kernel> {
+    kernel_of(&solvers::PLANNERS, solver, problem, &arch::target(arch).ok()?)
 }
 
 /// The text of a solver's kernel for a problem, and what the compiler makes of it for an architecture: for looking
@@ -76,9 +110,7 @@ pub fn inspect(
     problem: &Problem,
     arch: &str,
 ) -> Option<Result<(Kernel, Compiled), CompileFailure>> {
-    let planner = solvers::PLANNERS.into_iter().find(|planner| planner.id() == solver)?;
-    planner.applies(problem, &arch::target(arch).ok()?).ok()?;
-    let kernel = planner.kernel(problem, arch);
+    let kernel = kernel(solver, problem, arch)?;
     let compiled = compiler::compile(&kernel.source, arch);
     Some(compiled.map(|compiled| (kernel, compiled)))
 }

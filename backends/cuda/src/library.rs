@@ -6,7 +6,7 @@ use std::ffi::{OsStr, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use fuseplan_api::{BackendError, fork, path_variable};
+use fuseplan_api::{BackendError, Variable, fork};
 use libloading::Library;
 
 use crate::sys::{Driver, Nvrtc, Status};
@@ -15,9 +15,9 @@ use crate::{BACKEND, driver as calls};
 /// Environment variables that name folders in which NVRTC is looked for: the folder itself, which comes before
 /// everything else, CUDA toolkits, which come behind the system's loader, and a Python environment, whose packages
 /// come last. Programs that run with more rights than their user has do not read them.
-pub const FOLDERS: [&str; 4] = [FOLDER, "CUDA_PATH", "CUDA_HOME", ENVIRONMENT];
-const FOLDER: &str = "FUSEPLAN_NVRTC_PATH";
-const ENVIRONMENT: &str = "VIRTUAL_ENV";
+pub const FOLDERS: [Variable; 4] = [FOLDER, Variable::CUDA_PATH, Variable::CUDA_HOME, ENVIRONMENT];
+const FOLDER: Variable = Variable::NVRTC_PATH;
+const ENVIRONMENT: Variable = Variable::VIRTUAL_ENV;
 
 /// What the system's loader knows the driver as.
 const DRIVER: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
@@ -105,7 +105,7 @@ fn find_nvrtc() -> Result<Nvrtc, String> {
             NVRTC.join(", "),
             folders.join(", "),
             PACKAGES.join(" and "),
-            path_variable(ENVIRONMENT).map_or(String::new(), |folder| format!("={}", folder.display())),
+            ENVIRONMENT.library_path().map_or(String::new(), |folder| format!("={}", folder.display())),
         )
     })
 }
@@ -121,7 +121,7 @@ pub(crate) fn version(nvrtc: &Nvrtc) -> Option<(c_int, c_int)> {
 /// Names and files that may be NVRTC, in the order in which they are tried. Folders are looked into when it
 /// is their turn.
 fn candidates() -> impl Iterator<Item = PathBuf> {
-    let named = path_variable(FOLDER);
+    let named = FOLDER.library_path();
     let names = NVRTC.iter().map(PathBuf::from);
     let installed = toolkits().into_iter().chain(packages()).flat_map(|folder| files(&folder));
     named.into_iter().flat_map(|folder| files(&folder)).chain(names).chain(installed)
@@ -129,14 +129,14 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
 
 /// The folders of toolkits.
 fn toolkits() -> Vec<PathBuf> {
-    let named = FOLDERS[1..3].iter().filter_map(|name| path_variable(name));
+    let named = FOLDERS[1..3].iter().filter_map(|variable| variable.library_path());
     let usual = (!cfg!(windows)).then(|| PathBuf::from("/usr/local/cuda"));
     named.chain(usual).map(|folder| folder.join(TOOLKIT)).collect()
 }
 
 /// The folders of NVIDIA's packages in the Python environment that is active.
 fn packages() -> Vec<PathBuf> {
-    let Some(environment) = path_variable(ENVIRONMENT) else { return Vec::new() };
+    let Some(environment) = ENVIRONMENT.library_path() else { return Vec::new() };
     let entries = environment.join("lib").read_dir().into_iter().flatten().flatten();
     let pythons = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("python"));
     let mut sites: Vec<_> = pythons.map(|python| python.path().join("site-packages")).collect();

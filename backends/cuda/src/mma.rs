@@ -1,18 +1,17 @@
 //! The main loop on tensor cores.
 
-use fuseplan_api::{Constraint, DataType, MathMode};
-use fuseplan_gpu::{Access, Costs, HaloLoop, MainLoop, Tile, halo_refusal};
+use fuseplan_api::{Accuracy, Constraint, DataType, Preference, Problem};
+use fuseplan_gpu::{Access, Costs, HaloLoop, MainLoop, Tile, constants, halo_refusal};
 
 use crate::arch;
 
-pub(crate) const TENSOR_CORE_TYPES: Constraint = Constraint {
-    property: "data type",
-    accepts: "f16, bf16, f32 where TF32 is allowed",
-    check: |problem, _| match (problem.output.data_type(), problem.math) {
-        (DataType::Half | DataType::BFloat16, _) | (DataType::Float, MathMode::AllowTf32) => None,
-        (data_type, _) => Some(data_type.to_string()),
-    },
-};
+/// The error class of tensor cores' products, which round factors in f32 to TF32.
+pub(crate) fn tensor_core_accuracy(problem: &Problem) -> Accuracy {
+    match problem.output.data_type() {
+        DataType::Float => Accuracy::Tf32,
+        DataType::Half | DataType::BFloat16 | DataType::Double | DataType::Int8 => Accuracy::Exact,
+    }
+}
 
 pub(crate) const TENSOR_CORES: Constraint = Constraint {
     property: "architecture",
@@ -24,13 +23,13 @@ pub(crate) const TENSOR_CORES: Constraint = Constraint {
 };
 
 /// Groups, filters or channels too few for the tiles of a matrix product.
-pub(crate) const NARROW: Constraint = Constraint {
+pub(crate) const NARROW: Preference = Preference {
     property: "convolution",
-    accepts: "fewer than 16 filters a group, or two or more groups of at most 24 filters, or at most 4 channels a group",
+    prefers: "fewer than 16 filters a group, or two or more groups of at most 24 filters, or at most 4 channels a group",
     check: |problem, device| {
         let channels = problem.conv().map_or(0, |(_, weights)| weights.lens()[1]);
-        let refusal = (fuseplan_gpu::NARROW.check)(problem, device)?;
-        (channels == 0 || channels > 4).then(|| format!("{refusal} and {channels} channels"))
+        let found = (fuseplan_gpu::NARROW.check)(problem, device)?;
+        (channels == 0 || channels > 4).then(|| format!("{found} and {channels} channels"))
     },
 };
 
@@ -53,6 +52,7 @@ pub(crate) fn halo_mma(arch: &str) -> HaloLoop {
 /// In 16 bits. Fitted as those of FFMA, to 156 timings, to 15 % in the mean square. In a later run the choice was 3 to 4 %
 /// slower in the mean than the fastest of the tiles timed there, and 6 to 7 % on convolutions that the fit has not seen.
 const COSTS: Costs = Costs {
+    is_fitted: true,
     launch: 2.13,
     step: 0.265,
     load: 8.1e-4,
@@ -67,6 +67,7 @@ const COSTS: Costs = Costs {
 
 /// In TF32: 353 timings, 17 %. In the later run 6 to 10 % slower than the fastest tile, and 4 to 11 % on others.
 const TF32_COSTS: Costs = Costs {
+    is_fitted: true,
     launch: 2.58,
     step: 0.19,
     load: 0.037,
@@ -78,6 +79,18 @@ const TF32_COSTS: Costs = Costs {
     memory: 2.25e-7,
     cache: 1.66e-7,
 };
+
+constants! {
+    /// The constants of `mma.cuh`.
+    struct MmaConstants {
+        stages: usize,
+        /// Blocks of a multiprocessor.
+        occupancy: usize,
+        /// Warps along the pixels and along the filters.
+        warps_p: usize,
+        warps_f: usize,
+    }
+}
 
 /// `mma.sync` with `cp.async`, of elements of as many bytes.
 pub(crate) fn mma(element: usize) -> MainLoop {
@@ -116,7 +129,7 @@ pub(crate) fn mma(element: usize) -> MainLoop {
             let narrow = access.image_chunks || access.element == 4;
             &tiles[usize::from(!largest)..if narrow { 9 } else { 7 }]
         },
-        constants: |tile, access| {
+        constants: |tile, access, text| {
             let warps = tile.threads / 32 / tile.slices;
             // Warps as square as can be read least from shared memory.
             let filters = (0..=warps.ilog2())
@@ -124,12 +137,13 @@ pub(crate) fn mma(element: usize) -> MainLoop {
                 .filter(|filters| tile.filters / filters >= 16 && tile.pixels * filters / warps >= 16)
                 .min_by_key(|filters| tile.filters / filters + tile.pixels * filters / warps)
                 .unwrap_or(1);
-            vec![
-                ("STAGES", stages(tile, access)),
-                ("OCCUPANCY", tile.threads / 128),
-                ("WARPS_P", warps / filters),
-                ("WARPS_F", filters),
-            ]
+            MmaConstants {
+                stages: stages(tile, access),
+                occupancy: tile.threads / 128,
+                warps_p: warps / filters,
+                warps_f: filters,
+            }
+            .write(text);
         },
         shared: |tile, access| {
             let row = tile.depth * access.element;
@@ -138,8 +152,8 @@ pub(crate) fn mma(element: usize) -> MainLoop {
                 (false, 2) => tile.depth * tile.pixels * 2,
                 (false, element) => tile.depth * (tile.pixels + 8) * element,
             };
-            let places = tile.depth * size_of::<[u32; 2]>();
-            stages(tile, access) * (image + tile.filters * row + places)
+            let table = tile.depth * size_of::<[u32; 2]>();
+            stages(tile, access) * (image + tile.filters * row + table)
         },
         part: |tile| tile.pixels,
         costs: if element == 2 { COSTS } else { TF32_COSTS },
@@ -151,7 +165,7 @@ fn through_registers(access: &Access) -> bool {
     !access.image_chunks && access.image_run * access.element == 2
 }
 
-/// Buffers of the tensor cores' main loop. What goes through registers is a step ahead anyway.
+/// Stages of the tensor cores' main loop. What goes through registers is a step ahead anyway.
 fn stages(tile: &Tile, access: &Access) -> usize {
     if !through_registers(access) && tile.depth * access.element == 64 { 4 } else { 3 }
 }

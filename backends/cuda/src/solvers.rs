@@ -1,22 +1,23 @@
 //! The solvers.
 
-use fuseplan_api::{Algorithm, Solver};
+use fuseplan_api::{Algorithm, Problem, Solver};
 use fuseplan_gpu::{
-    DATA_TYPE, FEW_FILTERS, GEMM, GROUP_COUNT, INFERENCE, JitSolver, OPERATOR_COUNT, Planner, Runtime, SPAN,
-    Target, WINDOW, ffma, halo, halo_fma, implicit_gemm, upcast,
+    CONVOLUTION, DATA_TYPE, FEW_FILTERS, GEMM, GROUP_COUNT, INFERENCE, JitSolver, Kernels, MainLoop,
+    OPERATOR_COUNT, Planner, Runtime, SPAN, Target, WINDOW, ffma, gemm_configurations, halo,
+    halo_configurations, halo_fma, implicit_gemm, upcast,
 };
 
 use crate::arch;
-use crate::function::Cuda;
+use crate::context::Cuda;
 use crate::hopper;
-use crate::mma::{self, NARROW, TENSOR_CORE_TYPES, TENSOR_CORES, halo_mma, mma};
+use crate::mma::{self, NARROW, TENSOR_CORES, halo_mma, mma, tensor_core_accuracy};
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
 pub(crate) const PLANNERS: [&dyn Planner; 10] = [
     &DEPTHWISE_CONV,
     &HALO_MMA,
-    &hopper::COPIED,
-    &hopper::GATHERED,
+    &hopper::WGMMA,
+    &hopper::WGMMA_GATHER,
     &MMA,
     &HALO_FFMA,
     &FFMA,
@@ -25,7 +26,7 @@ pub(crate) const PLANNERS: [&dyn Planner; 10] = [
     &DIRECT,
 ];
 
-/// The same for whoever has no use for kernels.
+/// [`PLANNERS`] as solvers, for callers that have no use for kernels.
 pub(crate) static SOLVERS: [&dyn Solver; 10] = upcast(PLANNERS);
 
 static DEPTHWISE_CONV: JitSolver<Cuda> = JitSolver::depthwise("cuda.conv_depthwise.v1");
@@ -33,26 +34,48 @@ static DEPTHWISE_CONV: JitSolver<Cuda> = JitSolver::depthwise("cuda.conv_depthwi
 pub(crate) static MMA: JitSolver<Cuda> = JitSolver::new(
     "cuda.conv_mma.v1",
     Algorithm::ImplicitGemm,
-    &[TENSOR_CORE_TYPES, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
-    |problem, arch| {
-        let element = problem.output.data_type().size();
-        implicit_gemm(Cuda::VENDOR, problem, &mma(element), &target(arch))
+    &[CONVOLUTION, DATA_TYPE, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
+    Kernels::Several {
+        configurations: |problem, arch| gemm_configurations(problem, &mma_of(problem), &target(arch)),
+        kernel: |problem, arch, configuration| {
+            implicit_gemm(Cuda::VENDOR, problem, &mma_of(problem), &target(arch), configuration)
+        },
     },
-);
+)
+.with_preferences(&[GEMM])
+.with_accuracy(tensor_core_accuracy);
+
+/// The main loop on tensor cores for a problem's data type.
+fn mma_of(problem: &Problem) -> MainLoop {
+    mma(problem.output.data_type().size())
+}
 
 static HALO_MMA: JitSolver<Cuda> = JitSolver::new(
     "cuda.conv_halo_mma.v1",
     Algorithm::Direct,
-    &[TENSOR_CORE_TYPES, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, NARROW, SPAN, mma::WINDOW],
-    |problem, arch| halo(Cuda::VENDOR, problem, &halo_mma(arch), Cuda::units(arch)),
-);
+    &[CONVOLUTION, DATA_TYPE, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, SPAN, mma::WINDOW],
+    Kernels::Several {
+        configurations: |problem, arch| halo_configurations(problem, &halo_mma(arch), Cuda::units(arch)),
+        kernel: |problem, arch, configuration| {
+            halo(Cuda::VENDOR, problem, &halo_mma(arch), Cuda::units(arch), configuration)
+        },
+    },
+)
+.with_preferences(&[NARROW])
+.with_accuracy(tensor_core_accuracy);
 
 static HALO_FFMA: JitSolver<Cuda> = JitSolver::new(
     "cuda.conv_halo_ffma.v1",
     Algorithm::Direct,
-    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, FEW_FILTERS, SPAN, WINDOW],
-    |problem, arch| halo(Cuda::VENDOR, problem, &halo_fma("FFMA"), Cuda::units(arch)),
-);
+    &[CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, SPAN, WINDOW],
+    Kernels::Several {
+        configurations: |problem, arch| halo_configurations(problem, &halo_fma("FFMA"), Cuda::units(arch)),
+        kernel: |problem, arch, configuration| {
+            halo(Cuda::VENDOR, problem, &halo_fma("FFMA"), Cuda::units(arch), configuration)
+        },
+    },
+)
+.with_preferences(&[FEW_FILTERS]);
 
 /// The part of a text that makes blocks which share a tile a cluster.
 pub(crate) const CLUSTER: &str = include_str!("../kernels/cluster.cuh");
@@ -67,9 +90,15 @@ fn target(arch: &str) -> Target {
 static FFMA: JitSolver<Cuda> = JitSolver::new(
     "cuda.conv_ffma.v1",
     Algorithm::ImplicitGemm,
-    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
-    |problem, arch| implicit_gemm(Cuda::VENDOR, problem, &ffma(), &target(arch)),
-);
+    &[CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
+    Kernels::Several {
+        configurations: |problem, arch| gemm_configurations(problem, &ffma(), &target(arch)),
+        kernel: |problem, arch, configuration| {
+            implicit_gemm(Cuda::VENDOR, problem, &ffma(), &target(arch), configuration)
+        },
+    },
+)
+.with_preferences(&[GEMM]);
 
 static ELEMENT_WISE: JitSolver<Cuda> = JitSolver::element_wise("cuda.element_wise.v1");
 
@@ -89,7 +118,7 @@ mod tests {
     /// The solvers that take a 3x3 convolution of as many channels, with ReLU behind it.
     fn takers(layout: TensorLayout, lens: [usize; 4], groups: usize, pad: usize) -> Vec<&'static str> {
         let of = |lens: [usize; 4]| TensorDescriptor::with_layout(DataType::Half, layout, &lens).unwrap();
-        let conv = ConvolutionDescriptor::new_2d([pad, 1], [1, 1], [pad, 1]).unwrap();
+        let conv = ConvolutionDescriptor::d2().with_pads([pad, 1]).unwrap().with_dilations([pad, 1]).unwrap();
         let conv = conv.with_groups(groups).unwrap();
         let (input, weights) = (of(lens), of([lens[1], lens[1] / groups, 3, 3]));
         let output = conv.forward_output(&input, &weights).unwrap();
@@ -105,7 +134,7 @@ mod tests {
     fn only_the_direct_kernel_takes_offsets_beyond_32_bits() {
         let takers = |lens, groups, pad| takers(TensorLayout::Nchw, lens, groups, pad);
         let direct = [DIRECT.id()];
-        let near = [DEPTHWISE_CONV.id(), HALO_MMA.id(), HALO_FFMA.id(), DIRECT.id()];
+        let near = [&DEPTHWISE_CONV, &HALO_MMA, &MMA, &HALO_FFMA, &FFMA, &DIRECT].map(|solver| solver.id());
         assert_eq!(takers([1, 32, 100, 10000], 32, 1), near);
         assert_eq!(takers([1, 2, 65536, 65536], 2, 1), direct);
         assert_eq!(takers([1, 32, 100, 10000], 32, 300_000), direct);
@@ -116,12 +145,13 @@ mod tests {
     /// Also those on Hopper's tensor cores, which carry one of the others.
     #[test]
     fn matrix_kernels_take_as_many_groups_as_a_launch() {
-        for (layout, best) in [(TensorLayout::Nhwc, &hopper::COPIED), (TensorLayout::Nchw, &hopper::GATHERED)]
+        for (layout, best) in
+            [(TensorLayout::Nhwc, &hopper::WGMMA), (TensorLayout::Nchw, &hopper::WGMMA_GATHER)]
         {
             let takers = |groups: usize| takers(layout, [1, groups * 32, 2, 2], groups, 1);
-            let halo_ffma = HALO_FFMA.id();
-            assert_eq!(takers(65_535), [best.id(), MMA.id(), halo_ffma, FFMA.id(), DIRECT.id()]);
-            assert_eq!(takers(65_536), [halo_ffma, DIRECT.id()]);
+            let halo = [HALO_MMA.id(), HALO_FFMA.id()];
+            assert_eq!(takers(65_535), [halo[0], best.id(), MMA.id(), halo[1], FFMA.id(), DIRECT.id()]);
+            assert_eq!(takers(65_536), [halo[0], halo[1], DIRECT.id()]);
         }
     }
 }

@@ -1,7 +1,14 @@
 // Batch-norm for training: a group of elements shares one mean, variance, scale and bias. A thread takes vectors of
-// V elements: of V neighbouring groups (ACROSS), or of places of one group that are neighbours. COLUMNS threads
+// V elements: of V neighbouring groups (ACROSS), or V neighbouring elements of one group. COLUMNS threads
 // beside each other stand for the groups of a block, LANES others walk over the groups' elements, twice: for the
 // sums, which f32 takes over a vector and f64, in an order that never changes, over all, and for the results.
+//
+// needs macros: ACTIVATION, DEVICE, GRADIENT, KERNEL
+// needs constants: ACROSS, BACKWARD, CHANNELS_INNER, COLUMNS, HAS_ACTIVATION, LINEAR, OPS, SPATIAL, THREADS, V_MAX
+// needs sizes: channels, count, groups, images, out_h, out_w, plane, plane_vectors, x_c, x_d, x_h, x_n, x_step, x_w,
+//   y_c, y_d, y_h, y_n, y_step, y_w
+// needs types: ActivationBackward, Args, BatchNormBackward, BatchNormForward, Op, Packed, Shape, T, idx
+// needs functions: batch_norm, is_aligned, to_float, write_vector
 
 constexpr int LANES = THREADS / COLUMNS;
 // Groups of a block.
@@ -15,12 +22,12 @@ struct Walk {
   bool active;
 };
 
-// A group's channel and place, and its number among the parameters. Groups are counted in the order of memory: of
-// each place those of all channels, or of each channel those of all places.
-struct GroupPlace {
+// A group's channel and position, and its number among the parameters. Groups are counted in the order of memory: all
+// channels of a position, or all positions of a channel.
+struct GroupCoord {
   idx c, p, parameter;
 };
-DEVICE GroupPlace place_of_group(const Shape& s, idx slot) {
+DEVICE GroupCoord coord_of_group(const Shape& s, idx slot) {
   if (SPATIAL) return {slot, 0, slot};
   if (CHANNELS_INNER) {
     const idx p = s.channels.divide(slot), c = slot - p * s.channels.value;
@@ -128,31 +135,10 @@ template <int N> DEVICE void group_sums(const Walk& walk, const double (&v)[N], 
   }
 }
 
-// Gradients of the activations with respect to their input x, given their output y. MIOpen's: that of POWER
-// leaves dy out.
-constexpr float LEAST = sizeof(T) == 4 ? 1e-6f : 1e-4f;
-DEVICE float grad_pasthru(float, float, float dy, const Op&) { return dy; }
-DEVICE float grad_logistic(float, float y, float dy, const Op&) { return dy * y * (1.f - y); }
-DEVICE float grad_tanh(float, float y, float dy, const Op& o) {
-  return fabsf(o.b) <= LEAST ? 0.f : dy * o.a * (o.b - y * y / o.b);
-}
-DEVICE float grad_relu(float x, float, float dy, const Op&) { return x > 0.f ? dy : 0.f; }
-DEVICE float grad_softrelu(float x, float, float dy, const Op&) {
-  const float e = expf(fminf(x, 50.f));
-  return dy * e / (1.f + e);
-}
-DEVICE float grad_abs(float x, float, float dy, const Op&) { return x > 0.f ? dy : -dy; }
-DEVICE float grad_power(float x, float y, float, const Op& o) {
-  const float base = fmaf(o.b, x, o.a);
-  return base <= LEAST ? 0.f : o.b * o.c * y / base;
-}
-DEVICE float grad_clippedrelu(float x, float, float dy, const Op& o) { return x > 0.f && x <= o.a ? dy : 0.f; }
-DEVICE float grad_leakyrelu(float x, float, float dy, const Op& o) { return x > 0.f ? dy : o.a * dy; }
-DEVICE float grad_elu(float x, float y, float dy, const Op& o) { return x > 0.f ? dy : dy * (y + o.a); }
-DEVICE float grad_clamp(float x, float, float dy, const Op& o) { return x > o.a && x <= o.b ? dy : 0.f; }
-
-// Pointers of the batch-norm, which fill two places among the operators; the activation is behind them.
-template <class P> DEVICE P* operand(const Args& args, int i) { return (P*)args.op[i / 4].p[i % 4]; }
+// An operand of the batch-norm; an activation is the operator behind it.
+typedef BatchNormForward Forward;
+typedef BatchNormBackward Backward;
+template <class P> DEVICE P* operand(const Args& args, int i) { return (P*)args.op[0].p[i]; }
 
 // A number of a group for the element `e` of a vector.
 template <int V> DEVICE int of_element(int e) { return ACROSS ? e : 0; }
@@ -161,7 +147,7 @@ template <int V> DEVICE int of_element(int e) { return ACROSS ? e : 0; }
 template <int N, class Body> DEVICE void each_group(const Shape& s, int part, Body body) {
   for (int t = threadIdx.x; t < COLUMNS * N; t += THREADS) {
     const idx slot = (idx)blockIdx.x * GROUPS + t % COLUMNS * (ACROSS ? V_MAX : 1) + part + t / COLUMNS;
-    if (slot < s.groups) body(t, place_of_group(s, slot).parameter);
+    if (slot < s.groups) body(t, coord_of_group(s, slot).parameter);
   }
 }
 
@@ -207,17 +193,17 @@ template <int V> DEVICE void forward(const Args& args, const Walk& walk, int par
     const double spread = squares[t] / count - apart * apart, variance = spread < 0.0 ? 0.0 : spread;
     const double inv_std = 1.0 / sqrt(variance + args.op[0].a);
     const double f = args.op[0].b, unbiased = count > 1.0 ? variance * count / (count - 1.0) : variance;
-    float* saved_mean = operand<float>(args, 2);
-    float* saved_inv_std = operand<float>(args, 3);
-    float* running_mean = operand<float>(args, 4);
-    float* running_variance = operand<float>(args, 5);
+    float* saved_mean = operand<float>(args, Forward::saved_mean);
+    float* saved_inv_std = operand<float>(args, Forward::saved_inv_variance);
+    float* running_mean = operand<float>(args, Forward::running_mean);
+    float* running_variance = operand<float>(args, Forward::running_variance);
     if (saved_mean) saved_mean[group] = (float)mean;
     if (saved_inv_std) saved_inv_std[group] = (float)inv_std;
     if (running_mean) running_mean[group] = (float)((1.0 - f) * running_mean[group] + f * mean);
     if (running_variance) running_variance[group] = (float)((1.0 - f) * running_variance[group] + f * unbiased);
     // What the mean loses as f32 is not little beside a small deviation; the bias has it.
-    const double factor = operand<const float>(args, 0)[group] * inv_std, lost = mean - (float)mean;
-    lines[t] = {(float)mean, (float)factor, (float)(operand<const float>(args, 1)[group] - lost * factor)};
+    const double factor = operand<const float>(args, Forward::scale)[group] * inv_std, lost = mean - (float)mean;
+    lines[t] = {(float)mean, (float)factor, (float)(operand<const float>(args, Forward::bias)[group] - lost * factor)};
   });
   __syncthreads();
   if (!walk.active) return;
@@ -230,7 +216,7 @@ template <int V> DEVICE void forward(const Args& args, const Walk& walk, int par
     for (int e = 0; e < V; e++) {
       const Line& of = line[of_element<V>(e)];
       y[e] = args.op[0].alpha * batch_norm(v[0].at(e), of.mean, of.factor, of.bias);
-      if (HAS_ACTIVATION) y[e] = args.op[2].alpha * ACTIVATION(y[e], args.op[2]);
+      if (HAS_ACTIVATION) y[e] = args.op[OPS - 1].alpha * ACTIVATION(y[e], args.op[OPS - 1]);
     }
     store<V>(args, spot, y);
   });
@@ -240,7 +226,8 @@ template <int V> DEVICE void backward(const Args& args, const Walk& walk, int pa
   constexpr int N = ACROSS ? V : 1, INPUTS = HAS_ACTIVATION ? 3 : 2;
   __shared__ double scale_diffs[COLUMNS * N], bias_diffs[COLUMNS * N];
   const Shape& s = args.shape;
-  const T* const all[3] = {(const T*)args.x, operand<const T>(args, 0), (const T*)args.op[OPS - 1].p[0]};
+  const T* const all[3] = {(const T*)args.x, operand<const T>(args, Backward::x),
+                           (const T*)args.op[OPS - 1].p[ActivationBackward::y]};
   const T* inputs[INPUTS];
 #pragma unroll
   for (int i = 0; i < INPUTS; i++) inputs[i] = all[i];
@@ -249,10 +236,10 @@ template <int V> DEVICE void backward(const Args& args, const Walk& walk, int pa
 #pragma unroll
     for (int i = 0; i < N; i++) {
       const idx group = walk.group + i * walk.next;
-      scale[i] = operand<const float>(args, 1)[group];
-      bias[i] = operand<const float>(args, 2)[group];
-      mean[i] = operand<const float>(args, 5)[group];
-      inv_std[i] = operand<const float>(args, 6)[group];
+      scale[i] = operand<const float>(args, Backward::scale)[group];
+      bias[i] = operand<const float>(args, Backward::bias)[group];
+      mean[i] = operand<const float>(args, Backward::saved_mean)[group];
+      inv_std[i] = operand<const float>(args, Backward::saved_inv_variance)[group];
     }
   }
   // An element as it was normalised, and its gradient behind the activation.
@@ -282,8 +269,8 @@ template <int V> DEVICE void backward(const Args& args, const Walk& walk, int pa
   group_sums<N>(walk, dbias, bias_diffs);
   __syncthreads();
   each_group<N>(s, part, [&](int t, idx group) {
-    operand<float>(args, 3)[group] = (float)scale_diffs[t];
-    operand<float>(args, 4)[group] = (float)bias_diffs[t];
+    operand<float>(args, Backward::scale_diff)[group] = (float)scale_diffs[t];
+    operand<float>(args, Backward::bias_diff)[group] = (float)bias_diffs[t];
   });
   if (!walk.active) return;
   const double share = 1.0 / (double)s.count;
@@ -316,13 +303,14 @@ template <int V> DEVICE void all(const Args& args) {
     walk.lane = threadIdx.x / COLUMNS;
     const idx slot = (idx)blockIdx.x * GROUPS + walk.column * (ACROSS ? V_MAX : 1) + part;
     walk.active = walk.lane < LANES && slot < s.groups;
-    const GroupPlace place = place_of_group(s, slot);
-    walk.group = place.parameter;
+    const GroupCoord at = coord_of_group(s, slot);
+    walk.group = at.parameter;
     walk.next = !SPATIAL && CHANNELS_INNER ? (idx)s.plane.value : 1;
-    const idx row = place.p / s.out_w, w = place.p % s.out_w, h = row % s.out_h, d = row / s.out_h;
-    walk.x = place.c * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w;
-    walk.y = place.c * s.y_c + d * s.y_d + h * s.y_h + w * s.y_w;
-    if (BACKWARD) backward<V>(args, walk, part); else forward<V>(args, walk, part);
+    const idx row = at.p / s.out_w, w = at.p % s.out_w, h = row % s.out_h, d = row / s.out_h;
+    walk.x = at.c * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w;
+    walk.y = at.c * s.y_c + d * s.y_d + h * s.y_h + w * s.y_w;
+    if (BACKWARD) backward<V>(args, walk, part);
+    else forward<V>(args, walk, part);
   }
 }
 
@@ -330,8 +318,9 @@ KERNEL(THREADS, 1) {
   constexpr int BYTES = V_MAX * (int)sizeof(T);
   bool aligned = is_aligned(args.x, BYTES) && is_aligned(args.y, BYTES);
   if (BACKWARD) {
-    aligned = aligned && is_aligned(args.op[0].p[0], BYTES);
-    if (HAS_ACTIVATION) aligned = aligned && is_aligned(args.op[OPS - 1].p[0], BYTES);
+    aligned = aligned && is_aligned(args.op[0].p[Backward::x], BYTES);
+    if (HAS_ACTIVATION) aligned = aligned && is_aligned(args.op[OPS - 1].p[ActivationBackward::y], BYTES);
   }
-  if (aligned) all<V_MAX>(args); else all<1>(args);
+  if (aligned) all<V_MAX>(args);
+  else all<1>(args);
 }

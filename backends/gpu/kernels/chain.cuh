@@ -1,29 +1,45 @@
-// The end of every kernel: operators behind the convolution, blend with the output's previous contents.
+// The epilogue of every kernel: the operators behind the convolution, and the blend with the output's previous contents.
+//
+// needs macros: DEVICE
+// needs types: Args, Channel, Coord, Residuals, T
+// needs functions: chain, from_float, residuals_of, to_float, write_vector
 
-DEVICE void finish(const Args& args, const Channel& channel, float v, const Place& at) {
+DEVICE void finish(const Args& args, const Channel& channel, float v, const Coord& at) {
   T* y = (T*)args.y + at.y;
   v = chain(args, channel, residuals_of<1>(args, at.y), 0, v, at);
   if (args.beta != 0.f) v = fmaf(args.beta, to_float(*y), v);
   *y = from_float<T>(v);
 }
 
-// V elements in a row of memory through the operators, to `out`. `ALONG_K` says whether they are of consecutive
-// channels (one Channel each) or places (one Channel for all).
+// Takes V neighbouring elements of the output, whose residuals were read before, through the operators, to `out`. `ALONG_K` says whether they are of
+// consecutive channels (one Channel each) or of consecutive positions of one channel (one Channel for all).
 template <int V, bool ALONG_K>
-DEVICE void chain_vector(const Args& args, const Channel* channel, const float* v, Place at, float* out) {
-  const Residuals<V> residuals = residuals_of<V>(args, at.y);
+DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                         Coord at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) {
     out[i] = chain(args, channel[ALONG_K ? i : 0], residuals, i, v[i], at);
     at.y++;
-    if (ALONG_K) at.k++; else at.p++;
+    if (ALONG_K) at.k++;
+    else at.p++;
   }
 }
 
-// The same to a row of memory that lies at a multiple of its size.
+// The same, and reads the residuals.
 template <int V, bool ALONG_K>
-DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Place& at) {
+DEVICE void chain_vector(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
+  chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), v, at, out);
+}
+
+// The same, and writes them to the output, where they lie at a multiple of their size.
+template <int V, bool ALONG_K>
+DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                          const Coord& at) {
   float out[V];
-  chain_vector<V, ALONG_K>(args, channel, v, at, out);
+  chain_vector<V, ALONG_K>(args, channel, residuals, v, at, out);
   write_vector<V>(args, at.y, out);
+}
+template <int V, bool ALONG_K>
+DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
+  finish_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), v, at);
 }

@@ -1,8 +1,15 @@
 // Elements, vectors and arguments. The vendor's text before this defines DEVICE, KERNEL, f16, bf16 and
-// their conversions; the generated text between defines T, idx, Shape and OPS.
+// their conversions; the generated text between defines T, idx, Shape, OPS and POINTERS.
+//
+// needs macros: DEVICE
+// needs constants: OPS, POINTERS
+// needs types: BatchNormInference, Shape, T, bf16, f16, idx
+// needs functions: bf16_from_float, f16_from_float, float_of_bits
 
 // Elements that are loaded or stored at once.
-template <class E, int V> struct alignas(sizeof(E) * V) Vector { E at[V]; };
+template <class E, int V> struct alignas(sizeof(E) * V) Vector {
+  E at[V];
+};
 
 DEVICE float to_float(float v) { return v; }
 template <class E> DEVICE E from_float(float v);
@@ -25,7 +32,7 @@ template <int V, bool WORDS = (sizeof(T) * V >= 4)> struct alignas(sizeof(T) * V
   static constexpr int A_WORD = 4 / (int)sizeof(T);
   unsigned words[V / A_WORD];
   DEVICE float at(int i) const { return part(words[i / A_WORD], i % A_WORD != 0, T()); }
-  // Into a place that is zero.
+  // Sets an element that is zero.
   DEVICE void set(int i, T v) { words[i / A_WORD] |= bits_of(v) << 16 * (i % A_WORD); }
 };
 template <int V> struct Packed<V, false> {
@@ -34,9 +41,10 @@ template <int V> struct Packed<V, false> {
   DEVICE void set(int, T v) { element = v; }
 };
 
-// Arguments of one operator: its pointers in the order of its kind, its alpha, its scalars.
+// Arguments of one operator: its pointers, of which each kind of operator has a struct with their numbers, its alpha,
+// its scalars in their order.
 struct Op {
-  const void* p[4];
+  const void* p[POINTERS];
   float alpha, a, b, c;
 };
 
@@ -49,8 +57,8 @@ struct Args {
   Shape shape;
 };
 
-// An element of the output: its offset, image, channel and place in the image or volume.
-struct Place {
+// The coordinates of an element of the output: its offset in memory, image, channel, and position in the plane or volume.
+struct Coord {
   idx y, n, k, p;
 };
 
@@ -73,23 +81,8 @@ template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   *y = result;
 }
 
-// MIOpen's activations. min and max give the other operand for a NaN.
-DEVICE float act_pasthru(float x, const Op&) { return x; }
-DEVICE float act_logistic(float x, const Op&) { return 1.f / (1.f + expf(-x)); }
-DEVICE float act_tanh(float x, const Op& o) { return o.b * tanhf(o.a * x); }
-DEVICE float act_relu(float x, const Op&) { return x > 0.f ? x : 0.f; }
-DEVICE float act_softrelu(float x, const Op&) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
-DEVICE float act_abs(float x, const Op&) { return fabsf(x); }
-DEVICE float act_power(float x, const Op& o) {
-  const float base = fmaf(o.b, x, o.a);
-  return base <= (sizeof(T) == 4 ? 1e-6f : 1e-4f) ? 0.f : powf(base, o.c);
-}
-DEVICE float act_clippedrelu(float x, const Op& o) { return fminf(o.a, fmaxf(x, 0.f)); }
-DEVICE float act_leakyrelu(float x, const Op& o) { return x > 0.f ? x : o.a * x; }
-DEVICE float act_elu(float x, const Op& o) { return x > 0.f ? x : o.a * expm1f(x); }
-DEVICE float act_clamp(float x, const Op& o) { return fmaxf(o.a, fminf(o.b, x)); }
-
-DEVICE float param(const Op& o, int which, idx i) { return ((const float*)o.p[which])[i]; }
+// A number of an operand that lies as E: as T, or as float beside it.
+template <class E> DEVICE float param(const Op& o, int which, idx i) { return to_float(((const E*)o.p[which])[i]); }
 // Keeps the compiler from moving reads down to where they are used, behind calls, or up to where they would need registers for long.
 #define KEEP_ORDER asm volatile("" ::: "memory")
 
@@ -97,11 +90,14 @@ DEVICE float param(const Op& o, int which, idx i) { return ((const float*)o.p[wh
 struct Norm {
   float scale, bias, mean, variance, epsilon;
 };
-DEVICE Norm norm_of(const Op& o, idx i) { return {param(o, 0, i), param(o, 1, i), param(o, 2, i), param(o, 3, i), o.a}; }
+template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
+  typedef BatchNormInference In;
+  return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
+          o.a};
+}
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
-DEVICE float element(const Op& o, idx i) { return to_float(((const T*)o.p[0])[i]); }
-// V elements in a row, from a multiple of V on: at once where the operator's pointer allows it.
+// V elements of a residual in a row, from a multiple of V on: at once where the operator's pointer allows it.
 template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
   const T* from = (const T*)o.p[0] + i;
   if (is_aligned(o.p[0], V * (int)sizeof(T))) return *(const Packed<V>*)from;

@@ -1,20 +1,30 @@
 // Depthwise convolution: MULTIPLIER filters see one channel each, so the work is to read the image once and to
-// write the result. A thread has a tile of TILE_H x TILE_W places, each for V neighbouring filters (channels last),
+// write the result. A thread has a tile of TILE_H x TILE_W outputs, each of V neighbouring filters (channels last),
 // which are all those of their channels or all of one channel, or for one filter (channels first). It walks down the
 // image's rows below its tile, reads the columns of a row once, while it adds what those of the row before give to
 // every sum, and finishes a row of the tile as soon as it is complete. A block's filters are in shared memory; it
-// takes the same places of several images.
+// takes the same positions of several images.
+//
+// needs macros: AT_ONCE, DEVICE, KEEP_ORDER, KERNEL, UNROLLED
+// needs constants: BLOCKS, CHANNELS_LAST, CHANNEL_THREADS, DILATION_H, DILATION_W, MULTIPLIER, PAD_H, PAD_W, PLANES,
+//   ROWS, ROWS_UNROLLED, STEP_H, STEP_W, STRIDE_H, STRIDE_W, STRIPS, TAPS_H, TAPS_W, THREADS, TILE_H, TILE_W, V_MAX,
+//   X_C, X_VECTOR, X_W, Y_C, Y_VECTOR, Y_W
+// needs sizes: block_columns, block_rows, block_strips, image_step, images, in_h, in_w, out_h, out_k, out_w, w_h, w_k,
+//   w_w, x_h, x_n, y_h, y_n
+// needs types: Args, Channel, Coord, Packed, Shape, T, Unsigned, Vector, idx
+// needs functions: channel_of, finish_vector, is_aligned, to_float
 
 // Filters of a block.
 constexpr int FILTERS = CHANNELS_LAST ? CHANNEL_THREADS * V_MAX : PLANES;
 constexpr int TAPS = TAPS_H * TAPS_W;
 // Channels of so many filters of a thread.
 DEVICE constexpr int channels_of(int filters) { return filters > MULTIPLIER ? filters / MULTIPLIER : 1; }
-// Rows and columns of the image at steps that meet every tap of every place of a tile.
+// Rows and columns of the image, at steps that meet every tap of every output of a tile: the tile's receptive extent.
 constexpr int IN_ROWS = ((TILE_H - 1) * STRIDE_H + (TAPS_H - 1) * DILATION_H) / STEP_H + 1;
 constexpr int IN_COLUMNS = ((TILE_W - 1) * STRIDE_W + (TAPS_W - 1) * DILATION_W) / STEP_W + 1;
 
-// What a thread computes: image, first place, channel of the image, filter, and that filter among the block's.
+// What a thread computes: the image, the first output's row and column, the image's channel, the filter, and that filter
+// among the block's.
 struct Spot {
   idx n, h, w, c, k;
   int filter;
@@ -36,9 +46,7 @@ template <int V, int X> struct Columns {
   Packed<V> each[IN_COLUMNS];
   Packed<X> core[IN_COLUMNS / X + 1];
 
-  static DEVICE constexpr bool in_core(int c) {
-    return X > 1 && c >= PAD_W && c - (c - PAD_W) % X + X <= IN_COLUMNS;
-  }
+  static DEVICE constexpr bool in_core(int c) { return X > 1 && c >= PAD_W && c - (c - PAD_W) % X + X <= IN_COLUMNS; }
   DEVICE void load(const Shape& s, const T* row, idx first, bool inside) {
 #pragma unroll
     for (int c = 0; c < IN_COLUMNS; c++) {
@@ -57,15 +65,14 @@ template <int V, int X> struct Columns {
 #pragma unroll
     for (int c = 0; c < IN_COLUMNS; c++) {
 #pragma unroll
-      for (int i = 0; i < V; i++)
-        v[c * V + i] = in_core(c) ? core[(c - PAD_W) / X].at((c - PAD_W) % X) : each[c].at(i);
+      for (int i = 0; i < V; i++) v[c * V + i] = in_core(c) ? core[(c - PAD_W) / X].at((c - PAD_W) % X) : each[c].at(i);
     }
   }
 };
 
-// One row of a tile, Y places at a time.
+// The epilogue of one row of a tile, Y outputs at a time.
 template <int V, int Y>
-DEVICE void finish_row(const Args& args, const Spot& spot, const Channel* channel, int th, float (&sums)[TILE_W][V]) {
+DEVICE void finish_row(const Args& args, const Spot& spot, const Channel* channel, int th, float (&acc)[TILE_W][V]) {
   const Shape& s = args.shape;
   const idx h = spot.h + th;
   if (h >= s.out_h) return;
@@ -73,13 +80,13 @@ DEVICE void finish_row(const Args& args, const Spot& spot, const Channel* channe
   for (int tw = 0; tw < TILE_W; tw += Y) {
     const idx w = spot.w + tw;
     if (w >= s.out_w) break;
-    const Place at = {spot.n * s.y_n + spot.k * Y_C + h * s.y_h + w * Y_W, spot.n, spot.k, h * s.out_w + w};
+    const Coord at = {spot.n * s.y_n + spot.k * Y_C + h * s.y_h + w * Y_W, spot.n, spot.k, h * s.out_w + w};
     if (CHANNELS_LAST) {
-      finish_vector<V, true>(args, channel, sums[tw], at);
+      finish_vector<V, true>(args, channel, acc[tw], at);
     } else {
       float v[Y];
 #pragma unroll
-      for (int i = 0; i < Y; i++) v[i] = sums[tw + i][0];
+      for (int i = 0; i < Y; i++) v[i] = acc[tw + i][0];
       finish_vector<Y, false>(args, channel, v, at);
     }
   }
@@ -99,7 +106,7 @@ DEVICE void tile(const Args& args, const Spot& spot, const float* weights, const
   Channel channel[V];
 #pragma unroll
   for (int i = 0; i < V; i++) channel[i] = table[spot.filter + i];
-  float sums[TILE_H][TILE_W][V] = {};
+  float acc[TILE_H][TILE_W][V] = {};
   Columns<I, X> next;
   load(next, 0);
 #pragma unroll UNROLL
@@ -120,10 +127,10 @@ DEVICE void tile(const Args& args, const Spot& spot, const float* weights, const
         for (int tw = 0; tw < TILE_W; tw++) {
           const int c = (tw * STRIDE_W + t * DILATION_W) / STEP_W;
 #pragma unroll
-          for (int i = 0; i < V; i++) sums[th][tw][i] = fmaf(in[c * I + i / MULTIPLIER], weight[i], sums[th][tw][i]);
+          for (int i = 0; i < V; i++) acc[th][tw][i] = fmaf(in[c * I + i / MULTIPLIER], weight[i], acc[th][tw][i]);
         }
       }
-      if (below == (TAPS_H - 1) * DILATION_H) finish_row<V, Y>(args, spot, channel, th, sums[th]);
+      if (below == (TAPS_H - 1) * DILATION_H) finish_row<V, Y>(args, spot, channel, th, acc[th]);
     }
   }
 }
@@ -136,7 +143,7 @@ KERNEL(THREADS, AT_ONCE(BLOCKS, SHARED)) {
   float* weights = (float*)storage;
   __shared__ Channel table[FILTERS];
   const Shape& s = args.shape;
-  // Blocks beside each other have the channels of the same places.
+  // Blocks beside each other have different channels of the same positions.
   const idx rest = s.block_columns.divide(blockIdx.x), column = blockIdx.x - rest * s.block_columns.value;
   const idx rows = s.block_strips.divide(rest), strips = rest - rows * s.block_strips.value;
   const idx images = s.block_rows.divide(rows);
@@ -148,13 +155,14 @@ KERNEL(THREADS, AT_ONCE(BLOCKS, SHARED)) {
     weights[t * FILTERS + j] = first_k + j < s.out_k ? to_float(*from) : 0.f;
   }
 #pragma unroll 1
-  for (int j = threadIdx.x; j < FILTERS && first_k + j < s.out_k; j += THREADS) table[j] = channel_of(args, first_k + j);
+  for (int j = threadIdx.x; j < FILTERS && first_k + j < s.out_k; j += THREADS)
+    table[j] = channel_of(args, first_k + j);
   __syncthreads();
 
-  const int place = CHANNELS_LAST ? threadIdx.x / CHANNEL_THREADS : threadIdx.x, other = place / (STRIPS * ROWS);
+  const int position = CHANNELS_LAST ? threadIdx.x / CHANNEL_THREADS : threadIdx.x, other = position / (STRIPS * ROWS);
   Spot spot;
-  spot.h = ((rows - images * s.block_rows.value) * ROWS + place / STRIPS % ROWS) * TILE_H;
-  spot.w = (strips * STRIPS + place % STRIPS) * TILE_W;
+  spot.h = ((rows - images * s.block_rows.value) * ROWS + position / STRIPS % ROWS) * TILE_H;
+  spot.w = (strips * STRIPS + position % STRIPS) * TILE_W;
   if (CHANNELS_LAST) {
     spot.n = images * PLANES + other;
     spot.filter = threadIdx.x % CHANNEL_THREADS * V_MAX;

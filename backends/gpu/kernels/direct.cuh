@@ -1,6 +1,14 @@
 // One thread for each output: any strides, any convolution, or none. Sizes are arguments, so that one binary
 // serves every shape. There are more of them than a wave of AMD's has scalar registers: each part of the kernel reads
 // those that it uses.
+//
+// needs macros: KERNEL, WIDE_ROUNDS
+// needs constants: CHANNELS_LAST, HAS_CONV
+// needs sizes: channels, dilation_d, dilation_h, dilation_w, filters_per_group, in_d, in_h, in_w, out_h, out_k,
+//   out_plane, out_w, outputs, pad_d, pad_h, pad_w, stride_d, stride_h, stride_w, taps_d, taps_h, taps_w, threads, w_c,
+//   w_d, w_h, w_k, w_w, x_c, x_d, x_h, x_n, x_w, y_c, y_d, y_h, y_n, y_w
+// needs types: Args, Coord, Shape, T, idx
+// needs functions: channel_of, finish, reread, to_float
 
 // Channels of a tap that are read ahead.
 constexpr int ROUNDS = sizeof(idx) == 4 ? 4 : WIDE_ROUNDS;
@@ -8,7 +16,7 @@ constexpr int ROUNDS = sizeof(idx) == 4 ? 4 : WIDE_ROUNDS;
 KERNEL(256) {
   for (idx i = (idx)blockIdx.x * 256 + threadIdx.x; i < args.shape.outputs; i += args.shape.threads) {
     const Shape& s = reread(args).shape;
-    Place at;
+    Coord at;
     if (CHANNELS_LAST) {
       at.k = i % s.out_k;
       const idx pixel = i / s.out_k;

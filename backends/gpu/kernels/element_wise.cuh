@@ -1,6 +1,13 @@
 // One pass over packed tensors, input and output alike. V elements at a time where the pointers allow it.
 // A block asks for its elements, then makes a table of the channels that they are of, then finishes them. An
 // element is read and written by one thread only, so the output may be the input.
+//
+// needs macros: DEVICE, DYNAMIC_SHARED, KERNEL
+// needs constants: CHANNELS_LAST, CHANNEL_TABLE, CHANNEL_THREADS, CROSSING_WARPS, LONG_PLANES, THREADS, UNROLL, V_MAX,
+//   WHOLE_VECTORS
+// needs sizes: channels, outputs, pixels, plane
+// needs types: Args, Channel, Coord, Packed, Residuals, Shape, T, idx
+// needs functions: chain, channel_of, finish, finish_vector, is_aligned, one_of, residuals_of, to_float, write_vector
 
 template <int V> DEVICE void widen(const Packed<V>& from, float* v) {
 #pragma unroll
@@ -44,7 +51,7 @@ template <int V> DEVICE void channels_last(const Args& args, Channel* table) {
         const idx pixel = first + u * step;
         if (pixel >= end) break;
         const idx n = s.plane.divide(pixel);
-        const Place at = {pixel * s.channels.value + k, n, k, pixel - n * s.plane.value};
+        const Coord at = {pixel * s.channels.value + k, n, k, pixel - n * s.plane.value};
         float v[V];
         widen(x[u], v);
         finish_vector<V, true>(args, channel, v, at);
@@ -66,9 +73,9 @@ template <int V> DEVICE void channels_first(const Args& args, Channel* table) {
   // Planes count from the tile's first; `within` elements of that one are before the tile.
   const idx plane = s.plane.divide(first), within = first - plane * s.plane.value;
   // What belongs to the element `offset` of the tile.
-  const auto place_of = [&](int offset) {
+  const auto coord_of = [&](int offset) {
     const idx j = s.plane.divide(within + offset), n = s.channels.divide(plane + j);
-    return Place{first + offset, n, plane + j - n * s.channels.value, within + offset - j * s.plane.value};
+    return Coord{first + offset, n, plane + j - n * s.channels.value, within + offset - j * s.plane.value};
   };
   const auto channel_of_plane = [&](idx j) {
     const idx n = s.channels.divide(plane + j);
@@ -98,10 +105,10 @@ template <int V> DEVICE void channels_first(const Args& args, Channel* table) {
       if (offset + V > count) {
         // The end of the tensor.
 #pragma unroll 1
-        for (int i = offset; i < count; i++) finish(args, channel_at(i), to_float(from[i]), place_of(i));
+        for (int i = offset; i < count; i++) finish(args, channel_at(i), to_float(from[i]), coord_of(i));
         break;
       }
-      Place at = place_of(offset);
+      Coord at = coord_of(offset);
       Channel channel = channel_at(offset);
       float v[V];
       widen(x[u], v);
@@ -113,18 +120,18 @@ template <int V> DEVICE void channels_first(const Args& args, Channel* table) {
       if (LONG_PLANES) {
         // Of this plane and the next.
         const Channel next = channel_at(offset + V - 1);
-        const Place last = place_of(offset + V - 1);
+        const Coord last = coord_of(offset + V - 1);
 #pragma unroll
         for (int e = 0; e < V; e++) {
           const bool beyond = at.p + e >= s.plane.value;
-          const Place here = {at.y + e, beyond ? last.n : at.n, beyond ? last.k : at.k,
+          const Coord here = {at.y + e, beyond ? last.n : at.n, beyond ? last.k : at.k,
                               at.p + e - (beyond ? (idx)s.plane.value : 0)};
           v[e] = chain(args, one_of(beyond, next, channel), residuals, e, v[e], here);
         }
       } else {
 #pragma unroll
         for (int e = 0; e < V; e++)
-          v[e] = chain(args, channel_at(offset + e), residuals, e, v[e], place_of(offset + e));
+          v[e] = chain(args, channel_at(offset + e), residuals, e, v[e], coord_of(offset + e));
       }
       write_vector<V>(args, first + offset, v);
     }
@@ -132,12 +139,14 @@ template <int V> DEVICE void channels_first(const Args& args, Channel* table) {
 }
 
 template <int V> DEVICE void all(const Args& args, Channel* table) {
-  if (CHANNELS_LAST) channels_last<V>(args, table); else channels_first<V>(args, table);
+  if (CHANNELS_LAST) channels_last<V>(args, table);
+  else channels_first<V>(args, table);
 }
 
 KERNEL(THREADS, 4) {
   DYNAMIC_SHARED(char, shared);
   Channel* table = (Channel*)shared;
   constexpr int BYTES = V_MAX * (int)sizeof(T);
-  if (is_aligned(args.x, BYTES) && is_aligned(args.y, BYTES)) all<V_MAX>(args, table); else all<1>(args, table);
+  if (is_aligned(args.x, BYTES) && is_aligned(args.y, BYTES)) all<V_MAX>(args, table);
+  else all<1>(args, table);
 }

@@ -1,5 +1,12 @@
-// The main loop in f32 multiply-adds: 8x8 sums a thread, two buffers in shared memory, of which each row is a
-// place in the depth; a slice of threads has some rows of each. f32 products are f32.
+// The main loop in f32 multiply-adds. A thread has 8x8 accumulators. Shared memory has two stages, whose rows are
+// positions along the depth; a slice of threads has some rows of each. f32 products are f32.
+//
+// needs macros: DYNAMIC_SHARED, KERNEL
+// needs constants: ACC_AT, CHUNK, CHUNKS, FILTER_TILES, OCCUPANCY, PART_P, SLICE, SLICES, STEPS, THREADS, TILE_F,
+//   TILE_K, TILE_P, UNROLL, W_LOADS, W_VECTOR, X_RUN, X_VECTOR
+// needs types: DepthEntry, Row, Shape, T, Vector
+// needs functions: cluster_sync, depth_end, depth_entry, filter_at, first_step, gather_filter, is_aligned, load_vector,
+//   missing, row_of, step_count, tile_at, tile_number, to_float, write_tile, zero
 
 constexpr int X_PITCH = TILE_P + 4, W_PITCH = TILE_F + 4;
 constexpr int BUFFER = TILE_K * (X_PITCH + W_PITCH);
@@ -11,8 +18,8 @@ constexpr int X_PART = X_VECTOR ? CHUNK : X_RUN;
 constexpr int X_ACROSS = X_VECTOR ? CHUNKS : TILE_P / X_RUN;
 constexpr int X_DOWN = THREADS / X_ACROSS;
 constexpr int X_PARTS = (X_VECTOR ? TILE_P : TILE_K) / X_DOWN;
-// Places in the depth at which a step loads.
-constexpr int PLACES = X_VECTOR ? CHUNKS : TILE_K;
+// Positions along the depth at which a step loads: the entries of its table.
+constexpr int TABLE = X_VECTOR ? CHUNKS : TILE_K;
 static_assert(X_DOWN > 0 && X_PARTS > 0 && X_DOWN * X_PARTS * X_ACROSS * X_PART == TILE_P * TILE_K, "threads load all");
 
 // Loads of the filters: threads side by side read along the depth.
@@ -20,7 +27,7 @@ constexpr int W_DOWN = THREADS / CHUNKS;
 
 KERNEL(THREADS, OCCUPANCY) {
   DYNAMIC_SHARED(float, shared);
-  Step* const places = (Step*)(shared + 2 * BUFFER);
+  DepthEntry* const table = (DepthEntry*)(shared + 2 * BUFFER);
   const int first_filter = tile_number() % FILTER_TILES * TILE_F, first_pixel = tile_number() / FILTER_TILES * TILE_P;
   const int group = blockIdx.z, begin = first_step<STEPS>(), steps = step_count<STEPS>(), end = depth_end();
   const Shape& shape = args.shape;
@@ -37,17 +44,17 @@ KERNEL(THREADS, OCCUPANCY) {
     rows[i] = row_of(shape, first_pixel + (X_VECTOR ? down + i * X_DOWN : across * X_RUN), group);
   const int w_chunk = threadIdx.x % CHUNKS, w_row = threadIdx.x / CHUNKS;
 
-  // Where loads begin and what they need, for the whole block; written a step before the step is fetched.
+  // Writes the table of a step for the whole block, a step before the step is fetched.
   const auto plan = [&](int step) {
-    if (threadIdx.x < PLACES)
-      places[step % 2 * PLACES + threadIdx.x] =
-          step_of(shape, (begin + step) * TILE_K + threadIdx.x * (X_VECTOR ? CHUNK : 1), end);
+    if (threadIdx.x < TABLE)
+      table[step % 2 * TABLE + threadIdx.x] =
+          depth_entry(shape, (begin + step) * TILE_K + threadIdx.x * (X_VECTOR ? CHUNK : 1), end);
   };
   // Loads of a step. Nothing is done with what arrives until it is stored.
   Vector<T, X_PART> x[X_PARTS];
   T w[W_LOADS][CHUNK];
   const auto fetch = [&](int step) {
-    const Step* const here = places + step % 2 * PLACES + (X_VECTOR ? across : down * X_PARTS);
+    const DepthEntry* const here = table + step % 2 * TABLE + (X_VECTOR ? across : down * X_PARTS);
 #pragma unroll
     for (int i = 0; i < X_PARTS; i++)
 #pragma unroll
@@ -56,7 +63,7 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
       for (int i = 0; i < X_PARTS; i++) {
         const Row& row = rows[X_VECTOR ? i : 0];
-        const Step at = here[X_VECTOR ? 0 : i];
+        const DepthEntry at = here[X_VECTOR ? 0 : i];
         const T* const from = image + (row.pixel.offset + at.offset);
         if (!missing(shape, row, at)) x[i] = *(const Vector<T, X_PART>*)from;
       }
@@ -64,7 +71,7 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
       for (int i = 0; i < X_PARTS; i++) {
         const Row& row = rows[X_VECTOR ? i : 0];
-        const Step at = here[X_VECTOR ? 0 : i];
+        const DepthEntry at = here[X_VECTOR ? 0 : i];
         const T* const from = image + (row.pixel.offset + at.offset);
         if (!missing(shape, row, at))
 #pragma unroll
@@ -78,8 +85,7 @@ KERNEL(THREADS, OCCUPANCY) {
         load_vector(weights, filter_at(first_filter + w_row + i * W_DOWN, group, depth), w[i]);
     } else {
 #pragma unroll
-      for (int i = 0; i < W_LOADS; i++)
-        gather_filter(args, first_filter + w_row + i * W_DOWN, group, depth, w[i]);
+      for (int i = 0; i < W_LOADS; i++) gather_filter(args, first_filter + w_row + i * W_DOWN, group, depth, w[i]);
     }
   };
   const auto store = [&](int buffer) {
@@ -105,13 +111,12 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
     for (int i = 0; i < W_LOADS; i++)
 #pragma unroll
-      for (int e = 0; e < CHUNK; e++)
-        w_rows[(w_chunk * CHUNK + e) * W_PITCH + w_row + i * W_DOWN] = to_float(w[i][e]);
+      for (int e = 0; e < CHUNK; e++) w_rows[(w_chunk * CHUNK + e) * W_PITCH + w_row + i * W_DOWN] = to_float(w[i][e]);
   };
 
   const int slice = SLICES == 1 ? 0 : threadIdx.x / SLICE_THREADS, thread = threadIdx.x % SLICE_THREADS;
   const int p = thread / COLUMN_THREADS * 4, f = thread % COLUMN_THREADS * 4;
-  float sums[8][8] = {};
+  float acc[8][8] = {};
   plan(0);
   plan(1);
   __syncthreads();
@@ -137,16 +142,16 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
       for (int i = 0; i < 8; i++)
 #pragma unroll
-        for (int j = 0; j < 8; j++) sums[i][j] = fmaf(a[i], b[j], sums[i][j]);
+        for (int j = 0; j < 8; j++) acc[i][j] = fmaf(a[i], b[j], acc[i][j]);
     }
     if (step + 1 < steps) store((step + 1) % 2);
     __syncthreads();
   }
 
-  // A thread has sums of both halves of the pixels.
+  // A thread has accumulators of both halves of the pixels.
   constexpr int PARTS = TILE_P / PART_P;
   static_assert(PARTS == 1 || PARTS == 2, "parts are halves");
-  float* const tile = shared + SUMS_AT / (int)sizeof(float);
+  float* const tile = shared + ACC_AT / (int)sizeof(float);
 #pragma unroll 1
   for (int part = 0; part < PARTS; part++) {
 #pragma unroll
@@ -154,8 +159,8 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
       for (int j = 0; j < 8; j++)
         tile[slice * SLICE + tile_at(i / 4 * (TILE_P / 2) + p + i % 4, j / 4 * (TILE_F / 2) + f + j % 4)] =
-            part == 0 ? sums[i][j] : sums[4 + i % 4][j];
-    cluster_meet();
+            part == 0 ? acc[i][j] : acc[4 + i % 4][j];
+    cluster_sync();
     write_tile(args, tile, first_pixel + part * PART_P, first_filter, group);
     if (PARTS > 1) __syncthreads();
   }

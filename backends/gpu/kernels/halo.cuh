@@ -1,17 +1,27 @@
 // Convolution of narrow groups, few filters or few channels, where reading the image is most of the work. A block
-// computes TILE_H x TILE_W places of TILE_F filters of each of TILE_G groups. It keeps in shared memory the window of
-// the image that these places see, halo included: each element is read once, whatever the number of taps. It keeps
-// its filters too, and walks over tiles.
+// computes TILE_H x TILE_W outputs of TILE_F filters of each of TILE_G groups. It keeps in shared memory the window of
+// the image that is these outputs' receptive field, halo included: each element is read once, whatever the number of
+// taps. It keeps its filters too, and is persistent: it walks over tiles.
 //
 // A group's channels lie in the window as quads of four, padded with zeros; the depth of a product is taps times
 // quads. Products are of one group's channels alone: whatever is in another's, also what is not finite, stays there.
-// The text behind this one multiplies: it fills the filters' part of shared memory and leaves f32 sums in it.
+// The text behind this one multiplies: it fills the filters' part of shared memory and leaves f32 accumulators in it.
+//
+// needs macros: DEVICE
+// needs constants: ACC_PITCH, COPIES_ASYNC, CHANNELS, DILATION_D, DILATION_H, DILATION_W, FILTERS, GROUPS, ITEM_F,
+//   ITEM_P, OFFSETS, OFFSETS_AT, OPS, OUTSIDE_D, PAD_D, PAD_H, PAD_W, SHARED, STRIDE_D, STRIDE_H, STRIDE_W, TAPS_D,
+//   TAPS_H, TAPS_W, THREADS, TILE_F, TILE_G, TILE_H, TILE_P, TILE_W, WINDOW_D, WINDOW_H, WINDOW_W, W_C, W_D, W_H, W_K,
+//   W_W, X_PITCH, X_ROW, X_VECTOR, Y_ALONG_K
+// needs sizes: in_d, in_h, in_w, out_d, out_h, out_w, tiles_h, tiles_w, x_c, x_d, x_h, x_n, x_w, y_c, y_d, y_h, y_n,
+//   y_w
+// needs types: Args, Channel, Coord, Shape, T, Vector, idx
+// needs functions: finish_vector, from_float
 
 constexpr int TAPS = TAPS_D * TAPS_H * TAPS_W;
 constexpr int QUADS = (CHANNELS + 3) / 4, DEPTH = TAPS * QUADS;
 constexpr int QUAD_BYTES = 4 * (int)sizeof(T);
 constexpr int COLUMNS = TILE_G * TILE_F;
-// What warps take at a time: pixels, which are the same for a warp in every tile, and filters of one group.
+// A warp's item is ITEM_P pixels, which are the same for a warp in every tile, times ITEM_F filters of one group.
 constexpr int WARPS = THREADS / 32;
 constexpr int PARTS_P = TILE_P / ITEM_P, PARTS_F = (TILE_F + ITEM_F - 1) / ITEM_F;
 constexpr int ITEMS = TILE_G * PARTS_F, ITEMS_AT_ONCE = WARPS / PARTS_P;
@@ -32,7 +42,7 @@ struct Column {
   }
 };
 
-// The first place of a tile, and its image.
+// The first output of a tile, and its image.
 struct Corner {
   int n, d, h, w;
 };
@@ -48,7 +58,7 @@ typedef Vector<T, 4> Quad;
 // An element of an operand as the products take it; the text behind this one may round.
 DEVICE T operand_of(T v);
 
-// A pixel of the window: its distance from the first in the image, and its place.
+// A pixel of the window: its offset from the first one in the image, and its row and column in the window.
 struct alignas(8) Spot {
   int distance;
   unsigned short h, w;
@@ -59,7 +69,7 @@ DEVICE Spot spot_of(const Shape& s, int pixel) {
 }
 
 // Copies X_VECTOR elements into shared memory, or zeros where they are not `inside`; what comes later is waited for by
-// `wait_for_copies`. Only where ASYNC says that the text behind this one has these.
+// `wait_for_copies`. Only where COPIES_ASYNC says that the text behind this one has these.
 DEVICE void copy_async(char* to, const T* from, bool inside);
 DEVICE void wait_for_copies();
 
@@ -69,22 +79,22 @@ struct Loader {
   char* const window;
   const Spot* const spots;
   const int group;
-  // Of the tile: the window's first pixel in the image, and where it would lie.
+  // Of the tile: the coordinates in the image of the window's first pixel, and its address if it were in memory.
   int d, h, w;
   const T* image;
 
   DEVICE Loader(const Args& args, char* window, const Spot* spots, int group)
       : args(args), window(window), spots(spots), group(group) {}
 
-  // Whether a pixel lies in the image; where it lies there, and in the window.
+  // Whether a pixel of the window lies in the image; its address there, and its offset in the window.
   DEVICE bool find(int pixel, const T*& from, int& to) const {
     const Shape& s = args.shape;
     const Spot spot = spots[pixel];
     const int pd = WINDOW_D == 1 ? 0 : pixel / (WINDOW_H * WINDOW_W);
     from = image + spot.distance;
     to = (pd * WINDOW_H + spot.h) * X_ROW + spot.w * X_PITCH;
-    return ((WINDOW_D == 1 && PAD_D == 0) || (unsigned)(d + pd) < (unsigned)s.in_d) &&
-           (unsigned)(h + spot.h) < (unsigned)s.in_h && (unsigned)(w + spot.w) < (unsigned)s.in_w;
+    return (!OUTSIDE_D || (unsigned)(d + pd) < (unsigned)s.in_d) && (unsigned)(h + spot.h) < (unsigned)s.in_h &&
+           (unsigned)(w + spot.w) < (unsigned)s.in_w;
   }
 
   // X_VECTOR channels at a time, neighbours along the channels.
@@ -102,7 +112,7 @@ struct Loader {
         bool inside = find(load / ACROSS, from, to[i]);
         if (GROUPS % TILE_G != 0) inside = inside && group * CHANNELS + across * X_VECTOR < GROUPS * CHANNELS;
         to[i] += across * X_VECTOR * (int)sizeof(T);
-        if constexpr (ASYNC) {
+        if constexpr (COPIES_ASYNC) {
           copy_async(window + to[i], from + across * X_VECTOR, inside);
         } else {
 #pragma unroll
@@ -110,7 +120,7 @@ struct Loader {
           if (inside) v[i] = *(const Vector<T, X_VECTOR>*)(from + across * X_VECTOR);
         }
       }
-      if constexpr (!ASYNC) {
+      if constexpr (!COPIES_ASYNC) {
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++) {
           if (first + i * THREADS >= LOADS) break;
@@ -172,13 +182,12 @@ struct Loader {
   }
 };
 
-// Four channels of a filter at a place of the depth; zeros beyond the block's filters, and beyond the depth.
+// Four channels of a filter at a position along the depth; zeros beyond the block's filters, and beyond the depth.
 DEVICE Quad filter_quad(const Args& args, const Column& column, int group, int filter, int q) {
   const int tap = q / QUADS, c = q % QUADS * 4;
   const bool inside = q < DEPTH && filter < TILE_F && column.filter + filter < FILTERS && column.group + group < GROUPS;
-  const T* const from = (const T*)args.op[0].p[0] +
-                        ((column.group + group) * FILTERS + column.filter + filter) * W_K + c * W_C +
-                        tap / (TAPS_H * TAPS_W) * W_D + tap / TAPS_W % TAPS_H * W_H + tap % TAPS_W * W_W;
+  const T* const from = (const T*)args.op[0].p[0] + ((column.group + group) * FILTERS + column.filter + filter) * W_K +
+                        c * W_C + tap / (TAPS_H * TAPS_W) * W_D + tap / TAPS_W % TAPS_H * W_H + tap % TAPS_W * W_W;
   Quad quad;
 #pragma unroll
   for (int e = 0; e < 4; e++) {
@@ -188,21 +197,23 @@ DEVICE Quad filter_quad(const Args& args, const Column& column, int group, int f
   return quad;
 }
 
-// Where the quad at a place of the depth lies in the window, from a pixel's first tap and its group's first channel.
+// The offset in the window of the quad at a position along the depth, from a pixel's first tap and its group's first
+// channel.
 DEVICE int offset_of(int q) {
   const int tap = q / QUADS;
-  const int d = tap / (TAPS_H * TAPS_W) * DILATION_D, h = tap / TAPS_W % TAPS_H * DILATION_H, w = tap % TAPS_W * DILATION_W;
+  const int d = tap / (TAPS_H * TAPS_W) * DILATION_D, h = tap / TAPS_W % TAPS_H * DILATION_H,
+            w = tap % TAPS_W * DILATION_W;
   return (d * WINDOW_H + h) * X_ROW + w * X_PITCH + q % QUADS * QUAD_BYTES;
 }
-// Where a pixel's first tap lies. Pixels beyond the tile are the first one, whose products nobody writes.
+// The offset of a pixel's first tap. Pixels beyond the tile are the first one, whose results nobody writes.
 DEVICE int pixel_at(int p) {
   return p < TILE_H * TILE_W ? p / TILE_W * STRIDE_H * X_ROW + p % TILE_W * STRIDE_W * X_PITCH : 0;
 }
 
-// A pixel's sum of one of the block's filters.
-DEVICE int sum_at(int p, int column) { return Y_ALONG_K ? p * SUMS_PITCH + column : column * SUMS_PITCH + p; }
+// The offset of the accumulator of a pixel and one of the block's filters.
+DEVICE int acc_at(int p, int column) { return Y_ALONG_K ? p * ACC_PITCH + column : column * ACC_PITCH + p; }
 
-// Whether results are scaled and blended by nothing, as usual.
+// Whether every alpha is 1 and beta is 0, as usual.
 DEVICE bool is_plain(const Args& args) {
   bool plain = args.beta == 0.f;
 #pragma unroll
@@ -210,13 +221,14 @@ DEVICE bool is_plain(const Args& args) {
   return plain;
 }
 
-// Y sums side by side. Of eight, lanes whose sums lie in odd rows of the banks read the other half first.
-template <int Y> DEVICE void read_sums(const float* sums, int at, float* v) {
+// Reads Y neighbouring accumulators. Of eight, lanes whose accumulators lie in odd rows of the banks read the other half
+// first.
+template <int Y> DEVICE void read_accumulators(const float* acc, int at, float* v) {
   constexpr int PART = Y < 4 ? Y : 4;
   const bool odd = Y == 8 && (at >> 5 & 1);
   Vector<float, PART> parts[Y / PART];
 #pragma unroll
-  for (int i = 0; i < Y / PART; i++) parts[i] = *(const Vector<float, PART>*)(sums + at + (odd ? 1 - i : i) * PART);
+  for (int i = 0; i < Y / PART; i++) parts[i] = *(const Vector<float, PART>*)(acc + at + (odd ? 1 - i : i) * PART);
 #pragma unroll
   for (int e = 0; e < Y; e++) {
     const float here = parts[e / PART].at[e % PART], there = parts[Y / PART - 1 - e / PART].at[e % PART];
@@ -224,10 +236,11 @@ template <int Y> DEVICE void read_sums(const float* sums, int at, float* v) {
   }
 }
 
-// Takes a tile's sums through the operators and writes them, Y_VECTOR at a time: along the filters, or along the pixels
-// of a row, or of rows that follow each other. PLAIN: nothing is scaled or blended.
+// Takes a tile's accumulators through the operators and writes the results, Y_VECTOR at a time: along the filters, or
+// along the pixels of a row, or of rows that follow each other. PLAIN says that nothing is scaled or blended.
 template <bool PLAIN, int Y>
-DEVICE void write_tile(Args args, const float* sums, const Channel* channels, const Corner& corner, const Column& block) {
+DEVICE void write_tile(Args args, const float* acc, const Channel* channels, const Corner& corner,
+                       const Column& block) {
   if (PLAIN) {
     args.beta = 0.f;
 #pragma unroll
@@ -236,7 +249,7 @@ DEVICE void write_tile(Args args, const float* sums, const Channel* channels, co
   const Shape& s = args.shape;
   const int count = block.count();
   const idx first = corner.n * s.y_n + corner.d * s.y_d + block.first() * s.y_c;
-  // A thread keeps its filters, or its pixels, while it goes down the rows of sums.
+  // A thread keeps its filters, or its pixels, while it goes down the rows of accumulators.
   constexpr int ACROSS = Y_ALONG_K ? COLUMNS / Y : TILE_H * TILE_W / Y, LANES = ACROSS < THREADS ? ACROSS : THREADS;
   constexpr int DOWN = Y_ALONG_K ? TILE_H * TILE_W : COLUMNS, ROWS = THREADS / LANES, KEPT_CHANNELS = Y_ALONG_K ? Y : 1;
   if ((int)threadIdx.x >= ROWS * LANES) return;
@@ -252,10 +265,10 @@ DEVICE void write_tile(Args args, const float* sums, const Channel* channels, co
       const int p = Y_ALONG_K ? row : across, column = Y_ALONG_K ? across : row;
       const int h = corner.h + p / TILE_W, w = corner.w + p % TILE_W;
       if (column >= count || h >= s.out_h || w >= s.out_w) continue;
-      const Place at = {first + column * s.y_c + h * s.y_h + w * s.y_w, corner.n, block.first() + column,
+      const Coord at = {first + column * s.y_c + h * s.y_h + w * s.y_w, corner.n, block.first() + column,
                         (corner.d * s.out_h + h) * s.out_w + w};
       float v[Y];
-      read_sums<Y>(sums, sum_at(p, column), v);
+      read_accumulators<Y>(acc, acc_at(p, column), v);
       if (!Y_ALONG_K) channel[0] = channels[column];
       finish_vector<Y, Y_ALONG_K != 0>(args, channel, v, at);
     }
@@ -264,4 +277,3 @@ DEVICE void write_tile(Args args, const float* sums, const Channel* channels, co
 
 // Puts the block's filters into shared memory, as the Multiplier of the text behind this one wants them.
 DEVICE void load_filters(const Args& args, char* shared, const Column& column);
-

@@ -1,5 +1,11 @@
 // Products in f32 multiply-adds: a lane has ITEM_P / 32 pixels, 32 apart, times ITEM_F filters, which all lanes read
 // together as floats.
+//
+// needs macros: DEVICE
+// needs constants: DEPTH, DILATION_D, DILATION_H, DILATION_W, ITEMS, ITEMS_AT_ONCE, ITEM_F, ITEM_P, PARTS_F, PARTS_P,
+//   QUADS, QUAD_BYTES, TAPS_D, TAPS_H, TAPS_W, THREADS, TILE_F, WEIGHTS_AT, WINDOW_H, X_PITCH, X_ROW
+// needs types: Args, Column, Quad, T, Vector
+// needs functions: acc_at, filter_quad, pixel_at, to_float
 
 constexpr int LANE_P = ITEM_P / 32;
 static_assert(ITEM_P % 32 == 0, "every lane has as many pixels");
@@ -23,7 +29,7 @@ DEVICE void copy_async(char*, const T*, bool) {}
 DEVICE void wait_for_copies() {}
 
 struct Multiplier {
-  // Where the lane's pixels lie in the window.
+  // Offsets of the lane's pixels in the window.
   int pixels[LANE_P];
 
   DEVICE Multiplier() {
@@ -38,14 +44,15 @@ struct Multiplier {
       const int group = item / PARTS_F, first_f = item % PARTS_F * ITEM_F;
       const Vector<float, 4>* filters = (const Vector<float, 4>*)(shared + WEIGHTS_AT) + item * (DEPTH * ITEM_F);
       const char* const image = shared + group * (QUADS * QUAD_BYTES);
-      float sums[LANE_P][ITEM_F] = {};
+      float acc[LANE_P][ITEM_F] = {};
 #pragma unroll 1
       for (int d = 0; d < TAPS_D; d++)
 #pragma unroll 1
         for (int h = 0; h < TAPS_H; h++)
 #pragma unroll 1
           for (int w = 0; w < TAPS_W; w++) {
-            const char* const tap = image + (d * DILATION_D * WINDOW_H + h * DILATION_H) * X_ROW + w * DILATION_W * X_PITCH;
+            const char* const tap =
+                image + (d * DILATION_D * WINDOW_H + h * DILATION_H) * X_ROW + w * DILATION_W * X_PITCH;
 #pragma unroll 1
             for (int q = 0; q < QUADS; q++, filters += ITEM_F) {
               float v[LANE_P][4];
@@ -61,7 +68,7 @@ struct Multiplier {
 #pragma unroll
                 for (int i = 0; i < LANE_P; i++)
 #pragma unroll
-                  for (int e = 0; e < 4; e++) sums[i][f] = fmaf(v[i][e], filter.at[e], sums[i][f]);
+                  for (int e = 0; e < 4; e++) acc[i][f] = fmaf(v[i][e], filter.at[e], acc[i][f]);
               }
             }
           }
@@ -70,7 +77,7 @@ struct Multiplier {
 #pragma unroll
         for (int f = 0; f < ITEM_F; f++)
           if (TILE_F % ITEM_F == 0 || first_f + f < TILE_F)
-            to[sum_at(pixel(i), group * TILE_F + first_f + f)] = sums[i][f];
+            to[acc_at(pixel(i), group * TILE_F + first_f + f)] = acc[i][f];
     }
   }
 };

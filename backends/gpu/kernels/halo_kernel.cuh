@@ -1,8 +1,15 @@
 // The kernel: tile after tile is read, multiplied and written. What the next one sees is on its way meanwhile.
+//
+// needs macros: AT_ONCE, DYNAMIC_SHARED, KERNEL
+// needs constants: ACC_AT, COPIES_ASYNC, BLOCK_COLUMNS, CHANNELS_AT, FILTER_TILES, OCCUPANCY, SHARED, SPOTS_AT,
+//   THREADS, TILE_F, TILE_G, WINDOW_P, X_VECTOR, Y_VECTOR
+// needs sizes: tiles
+// needs types: Channel, Column, Corner, Loader, Multiplier, Shape, Spot, T
+// needs functions: channel_of, corner_of, is_aligned, is_plain, load_filters, spot_of, wait_for_copies, write_tile
 
 KERNEL(THREADS, AT_ONCE(OCCUPANCY, SHARED)) {
   DYNAMIC_SHARED(char, shared);
-  float* const sums = (float*)(shared + SUMS_AT);
+  float* const acc = (float*)(shared + ACC_AT);
   Channel* const channels = (Channel*)(shared + CHANNELS_AT);
   Spot* const spots = (Spot*)(shared + SPOTS_AT);
   const Shape& s = args.shape;
@@ -27,16 +34,16 @@ KERNEL(THREADS, AT_ONCE(OCCUPANCY, SHARED)) {
 #pragma unroll 1
       for (int i = threadIdx.x; i < column.count(); i += THREADS) channels[i] = channel_of(args, column.first() + i);
     } else if (!y_aligned) {
-      write_tile<false, 1>(args, sums, channels, before, column);
+      write_tile<false, 1>(args, acc, channels, before, column);
     } else if (plain) {
-      write_tile<true, Y_VECTOR>(args, sums, channels, before, column);
+      write_tile<true, Y_VECTOR>(args, acc, channels, before, column);
     } else {
-      write_tile<false, Y_VECTOR>(args, sums, channels, before, column);
+      write_tile<false, Y_VECTOR>(args, acc, channels, before, column);
     }
     if (tile >= s.tiles) break;
-    if (ASYNC) wait_for_copies();
+    if (COPIES_ASYNC) wait_for_copies();
     __syncthreads();
-    multiplier.multiply(shared, sums);
+    multiplier.multiply(shared, acc);
     __syncthreads();
     before = corner;
   }

@@ -2,9 +2,19 @@
 // one group, the depth runs over channels and taps. Operands are read in chunks of 16 bytes along the depth
 // where the layout allows it (X_VECTOR, W_VECTOR) and the pointers do, else element by element, or in runs of
 // X_RUN pixels along a plane. This part reads operands and writes the result; the main loop between leaves a
-// tile of f32 sums in shared memory, or SLICES of them, which threads side by side have summed over different parts
-// of each step. SPLIT blocks, a cluster, may share a tile: each sums a share of the steps, then finishes a share of
-// the tile, for which it adds up the sums of all in the order of their ranks.
+// tile of f32 accumulators in shared memory, or SLICES of them (sliced-K), which threads side by side have accumulated
+// over different parts of each step. SPLIT blocks, a cluster, may share a tile (split-K): each accumulates a share of
+// the steps, and then runs the epilogue of a share of the tile, for which it adds up the accumulators of all blocks in
+// the order of their ranks.
+//
+// needs macros: DEVICE
+// needs constants: CHANNELS, CHANNEL_INNER, DILATION_D, DILATION_H, DILATION_W, FILTERS, ONE_TAP, OUTSIDE_D, OUTSIDE_H,
+//   OUTSIDE_W, PAD_D, PAD_H, PAD_W, PART_P, SLICES, SPLIT, STRIDE_D, STRIDE_H, STRIDE_W, TAPS_D, TAPS_H, TAPS_W,
+//   THREADS, TILE_F, TILE_K, TILE_P, W_C, W_D, W_H, W_K, W_LINEAR, W_W, X_LINEAR, Y_ALONG_K, Y_VECTOR
+// needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_p, x_w, y_c
+// needs types: Args, Channel, Coord, Rows, Shape, T, Vector
+// needs functions: channel_of, cluster_arrive, cluster_load, cluster_wait, coord_of, finish, finish_vector, first_step,
+//   from_float, is_aligned, share_of, step_count
 
 constexpr int CHUNK = 16 / (int)sizeof(T);
 constexpr int CHUNKS = TILE_K / CHUNK;
@@ -15,8 +25,8 @@ constexpr int STEPS = (DEPTH + TILE_K - 1) / TILE_K;
 [[maybe_unused]] constexpr int X_LOADS = TILE_P * CHUNKS / THREADS;
 [[maybe_unused]] constexpr int W_LOADS = TILE_F * CHUNKS / THREADS;
 
-// The sums of PART_P pixels and all filters of a tile lie in shared memory at once. Padding of their rows keeps
-// the main loops' stores off each other's banks.
+// The accumulators of PART_P pixels and all filters of a tile lie in shared memory at once. Their rows are padded, so
+// that the main loops' stores have no bank conflicts.
 constexpr int PITCH = Y_ALONG_K ? TILE_F + 8 : PART_P + 4;
 constexpr int SLICE = PITCH * (Y_ALONG_K ? PART_P : TILE_F);
 DEVICE int tile_at(int p, int f) { return Y_ALONG_K ? p * PITCH + f : f * PITCH + p; }
@@ -37,7 +47,7 @@ template <bool VECTOR, int ROWS> DEVICE int load_chunk(int i) {
   return VECTOR ? (int)threadIdx.x % CHUNKS : (int)threadIdx.x / ROWS + i * (THREADS / ROWS);
 }
 
-// A place in the depth.
+// A position along the depth: its channel, and its tap in each dimension.
 struct Tap {
   int c, d, h, w;
 };
@@ -46,8 +56,8 @@ DEVICE Tap tap_of(int depth) {
   return {CHANNEL_INNER ? depth % CHANNELS : depth / TAPS, t / (TAPS_H * TAPS_W), t / TAPS_W % TAPS_H, t % TAPS_W};
 }
 
-// A row of the image operand: where its first tap lies. With ONE_TAP each place of the output is that of the
-// input, `x_p` from its neighbours; with X_LINEAR images follow each other at the same distance.
+// A row of the image operand: the offset and coordinates of its first tap. With ONE_TAP each position of the output is
+// that of the input, `x_p` from its neighbours; with X_LINEAR images follow each other at the same distance.
 struct Pixel {
   int offset, d, h, w;
   bool inside;
@@ -79,9 +89,9 @@ DEVICE int image_at(const Shape& s, const Pixel& pixel, int depth) {
   const Tap t = tap_of(depth);
   const int d = t.d * DILATION_D, h = t.h * DILATION_H, w = t.w * DILATION_W;
   bool inside = pixel.inside && depth < DEPTH;
-  if (TAPS_D > 1 || PAD_D > 0) inside = inside && (unsigned)(pixel.d + d) < (unsigned)s.in_d;
-  if (TAPS_H > 1 || PAD_H > 0) inside = inside && (unsigned)(pixel.h + h) < (unsigned)s.in_h;
-  if (TAPS_W > 1 || PAD_W > 0) inside = inside && (unsigned)(pixel.w + w) < (unsigned)s.in_w;
+  if (OUTSIDE_D) inside = inside && (unsigned)(pixel.d + d) < (unsigned)s.in_d;
+  if (OUTSIDE_H) inside = inside && (unsigned)(pixel.h + h) < (unsigned)s.in_h;
+  if (OUTSIDE_W) inside = inside && (unsigned)(pixel.w + w) < (unsigned)s.in_w;
   return inside ? pixel.offset + t.c * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w : -1;
 }
 
@@ -93,16 +103,16 @@ DEVICE int filter_at(int filter, int group, int depth) {
   return inside ? (group * FILTERS + filter) * W_K + at : -1;
 }
 
-// The same for main loops that keep what does not change: a Row for each row of the image operand, and for each
-// place in the depth a Step, which all rows share. A row lacks some taps of each dimension, a step needs one
-// of each; beyond the end of the depth lies a tap that every row lacks.
+// The same for main loops that keep what does not change: a Row for each row of the image operand, and a DepthEntry for
+// each position along the depth, which all rows share. A row lacks some taps of each dimension, and an entry needs one of
+// each; beyond the end of the depth lies a tap that every row lacks.
 constexpr bool MASKED = TAPS_D + TAPS_H + TAPS_W < 32;
 
 struct Row {
   Pixel pixel;
   unsigned lacks;
 };
-struct Step {
+struct DepthEntry {
   int offset;
   unsigned needs;
 };
@@ -123,17 +133,17 @@ DEVICE Row row_of(const Shape& s, int m, int group) {
                 lacks(row.pixel.w, TAPS_W, DILATION_W, s.in_w) << (TAPS_D + TAPS_H);
   return row;
 }
-DEVICE Step step_of(const Shape& s, int depth, int end = DEPTH) {
+DEVICE DepthEntry depth_entry(const Shape& s, int depth, int end = DEPTH) {
   const Tap t = tap_of(depth);
-  Step step;
-  step.offset = t.c * s.x_c + t.d * DILATION_D * s.x_d + t.h * DILATION_H * s.x_h + t.w * DILATION_W * s.x_w;
-  step.needs = depth < end ? 1u << t.d | 1u << (TAPS_D + t.h) | 1u << (TAPS_D + TAPS_H + t.w) : 1u << 31;
-  if (!MASKED) step.needs = depth < end ? depth : DEPTH;
-  return step;
+  DepthEntry entry;
+  entry.offset = t.c * s.x_c + t.d * DILATION_D * s.x_d + t.h * DILATION_H * s.x_h + t.w * DILATION_W * s.x_w;
+  entry.needs = depth < end ? 1u << t.d | 1u << (TAPS_D + t.h) | 1u << (TAPS_D + TAPS_H + t.w) : 1u << 31;
+  if (!MASKED) entry.needs = depth < end ? depth : DEPTH;
+  return entry;
 }
-// Zero if the element at `row.pixel.offset + step.offset` is of the image; else the element is zero.
-DEVICE unsigned missing(const Shape& s, const Row& row, const Step& step) {
-  return MASKED ? row.lacks & step.needs : image_at(s, row.pixel, step.needs) < 0;
+// Zero if the element at `row.pixel.offset + entry.offset` is of the image; otherwise the element is zero.
+DEVICE unsigned missing(const Shape& s, const Row& row, const DepthEntry& entry) {
+  return MASKED ? row.lacks & entry.needs : image_at(s, row.pixel, entry.needs) < 0;
 }
 
 DEVICE T zero() { return from_float<T>(0.f); }
@@ -165,33 +175,34 @@ DEVICE void gather_filter(const Args& args, int filter, int group, int depth, T*
   }
 }
 
-// Applies what is behind the convolution to Y_VECTOR sums and writes them.
+// The epilogue of Y_VECTOR accumulators: takes them through the operators and writes the results.
 template <bool ALONG_K, bool ALIGNED>
-DEVICE void finish_sums(const Args& args, const Channel* channel, const float* sums, const Place& at) {
+DEVICE void epilogue(const Args& args, const Channel* channel, const float* acc, const Coord& at) {
   constexpr int PART = Y_VECTOR < 4 ? Y_VECTOR : 4;
   float v[Y_VECTOR];
 #pragma unroll
   for (int i = 0; i < Y_VECTOR; i += PART) {
-    const Vector<float, PART> part = *(const Vector<float, PART>*)(sums + i);
+    const Vector<float, PART> part = *(const Vector<float, PART>*)(acc + i);
 #pragma unroll
     for (int j = 0; j < PART; j++) v[i + j] = part.at[j];
   }
   if (ALIGNED) {
     finish_vector<Y_VECTOR, ALONG_K>(args, channel, v, at);
   } else {
-    Place here = at;
+    Coord here = at;
 #pragma unroll
     for (int i = 0; i < Y_VECTOR; i++) {
       finish(args, channel[ALONG_K ? i : 0], v[i], here);
       here.y++;
-      if (ALONG_K) here.k++; else here.p++;
+      if (ALONG_K) here.k++;
+      else here.p++;
     }
   }
 }
 
-// The same for some rows, which are pixels or filters, of the sums of PART_P pixels and all filters of a tile.
+// The same for some rows, which are pixels or filters, of the accumulators of PART_P pixels and all filters of a tile.
 template <bool ALIGNED>
-DEVICE void write_sums(const Args& args, const float* tile, int first_pixel, int first_filter, int group, Rows rows) {
+DEVICE void write_rows(const Args& args, const float* tile, int first_pixel, int first_filter, int group, Rows rows) {
   const Shape& s = args.shape;
   constexpr int COLUMNS = (Y_ALONG_K ? TILE_F : PART_P) / Y_VECTOR;
   constexpr int ROWS_AT_ONCE = THREADS / COLUMNS;
@@ -204,13 +215,13 @@ DEVICE void write_sums(const Args& args, const float* tile, int first_pixel, int
     for (int i = 0; i < Y_VECTOR; i++) channels[i] = channel_of(args, k + i);
 #pragma unroll 1
     for (int row = rows.first + threadIdx.x / COLUMNS; row < rows.end; row += ROWS_AT_ONCE) {
-      const float* sums = tile + tile_at(row, column * Y_VECTOR);
-      finish_sums<true, ALIGNED>(args, channels, sums, place_of(s, first_pixel + row, k));
+      const float* acc = tile + tile_at(row, column * Y_VECTOR);
+      epilogue<true, ALIGNED>(args, channels, acc, coord_of(s, first_pixel + row, k));
     }
   } else {
     const int m = first_pixel + column * Y_VECTOR;
     if (m >= s.pixels) return;
-    const Place first = place_of(s, m, 0);
+    const Coord first = coord_of(s, m, 0);
     const int first_k = group * FILTERS + first_filter;
     // What several rows need of their channels is read at once, before the first of them is written.
     constexpr int TOGETHER = !ALIGNED || sizeof(Channel) > 16 ? 1 : Y_VECTOR > 1 ? 4 : 8;
@@ -226,16 +237,16 @@ DEVICE void write_sums(const Args& args, const float* tile, int first_pixel, int
       for (int i = 0; i < TOGETHER; i++) {
         const int row = top + i * ROWS_AT_ONCE;
         if (row >= rows.end) break;
-        Place at = first;
+        Coord at = first;
         at.k = first_k + row;
         at.y += at.k * s.y_c;
-        finish_sums<false, ALIGNED>(args, &channels[i], tile + tile_at(column * Y_VECTOR, row), at);
+        epilogue<false, ALIGNED>(args, &channels[i], tile + tile_at(column * Y_VECTOR, row), at);
       }
     }
   }
 }
 
-// Adds up the sums of some rows: those of every slice of every block that shares the tile, in this order.
+// Adds up the accumulators of some rows: those of every slice of every block that shares the tile, in this order.
 DEVICE void add_up(float* tile, Rows rows) {
 #pragma unroll 1
   for (int i = rows.first * PITCH + threadIdx.x * 4; i < rows.end * PITCH; i += THREADS * 4) {
@@ -244,7 +255,7 @@ DEVICE void add_up(float* tile, Rows rows) {
     for (int slice = 0; slice < SLICES; slice++) {
       Vector<float, 4> parts[SPLIT];
 #pragma unroll
-      for (int rank = 0; rank < SPLIT; rank++) parts[rank] = sums_of(rank, tile + slice * SLICE + i);
+      for (int rank = 0; rank < SPLIT; rank++) parts[rank] = cluster_load(rank, tile + slice * SLICE + i);
 #pragma unroll
       for (int rank = 0; rank < SPLIT; rank++)
 #pragma unroll
@@ -254,20 +265,21 @@ DEVICE void add_up(float* tile, Rows rows) {
   }
 }
 
-// Writes what is in shared memory of PART_P pixels and all filters of a tile, after all who wrote it have met.
+// Writes the results of the PART_P pixels and all filters whose accumulators are in shared memory. All threads that wrote
+// these must have synchronised.
 DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first_filter, int group) {
-  const int left = Y_ALONG_K ? args.shape.pixels - first_pixel : FILTERS - first_filter, most = Y_ALONG_K ? PART_P : TILE_F;
+  const int left = Y_ALONG_K ? args.shape.pixels - first_pixel : FILTERS - first_filter,
+            most = Y_ALONG_K ? PART_P : TILE_F;
   const int there = !Y_ALONG_K && FILTERS % TILE_F == 0 ? most : left < most ? left : most;
   const Rows rows = share_of(there);
   if (SPLIT * SLICES > 1) {
     add_up(tile, rows);
     __syncthreads();
-    cluster_leave();
+    cluster_arrive();
   }
   if (is_aligned(args.y, Y_VECTOR * (int)sizeof(T)))
-    write_sums<true>(args, tile, first_pixel, first_filter, group, rows);
-  else
-    write_sums<false>(args, tile, first_pixel, first_filter, group, rows);
-  // Nobody leaves, or writes to shared memory again, before all have read it.
+    write_rows<true>(args, tile, first_pixel, first_filter, group, rows);
+  else write_rows<false>(args, tile, first_pixel, first_filter, group, rows);
+  // No block may exit, and no thread may write to shared memory again, before all have read it.
   if (SPLIT * SLICES > 1) cluster_wait();
 }

@@ -1,4 +1,7 @@
-// SPLIT blocks share a tile: they follow each other in the grid, and each sums a share of the tile's STEPS.
+// Split-K: SPLIT blocks that follow each other in the grid share a tile, and each accumulates a share of its STEPS.
+//
+// needs macros: DEVICE
+// needs constants: SPLIT
 
 DEVICE int tile_number() { return blockIdx.x / SPLIT; }
 DEVICE int cluster_rank() { return SPLIT == 1 ? 0 : blockIdx.x % SPLIT; }
@@ -7,7 +10,7 @@ template <int STEPS> DEVICE int step_count() {
   return SPLIT == 1 ? STEPS : STEPS * (cluster_rank() + 1) / SPLIT - first_step<STEPS>();
 }
 
-// What a block's share is of some rows of the tile when sums are added up.
+// A block's share of some rows of the tile, whose accumulators it adds up.
 struct Rows {
   int first, end;
 };

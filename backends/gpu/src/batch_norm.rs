@@ -1,10 +1,10 @@
 //! Batch-norm for training: statistics, results and gradients in one kernel.
 
-use fuseplan_api::{BatchNormMode, Op, Problem};
+use fuseplan_api::volume::{Volume, common_power};
+use fuseplan_api::{BatchNormMode, Problem, Training};
 
 use crate::chain::activation;
 use crate::kernel::{Geometry, Kernel, Text};
-use crate::volume::{Volume, common_power};
 
 /// Threads of a block that shares groups.
 const THREADS: usize = 512;
@@ -17,7 +17,7 @@ const SECTOR: usize = 32;
 
 /// How threads walk over elements.
 struct Access {
-    /// Whether a vector is of neighbouring groups, not of neighbouring places of a group.
+    /// Whether a vector is of neighbouring groups, not of neighbouring elements of a group.
     across: bool,
     /// Elements of a vector.
     vector: usize,
@@ -26,19 +26,32 @@ struct Access {
     threads: usize,
 }
 
+constants! {
+    /// The constants of `batch_norm.cuh`.
+    struct Constants {
+        spatial: bool,
+        backward: bool,
+        /// Whether a vector is of neighbouring groups.
+        across: bool,
+        /// Whether a group's elements are evenly apart.
+        linear: bool,
+        channels_inner: bool,
+        /// Elements of a vector.
+        v_max: usize,
+        columns: usize,
+        threads: usize,
+        has_activation: bool,
+    }
+}
+
 /// Plans the kernel of a batch-norm for training on a device of about `units` multiprocessors: a block for some
-/// channels, or a thread for some places of all images. Only for problems that meet
+/// channels, or a thread for some positions of all images. Only for problems that meet
 /// [`TRAINING`](crate::constraint::TRAINING).
 pub(crate) fn batch_norm(vendor: &str, problem: &Problem, units: usize) -> Kernel {
-    let (mode, backward) = match problem.ops[0] {
-        Op::BatchNormForward { mode, .. } => (mode, false),
-        Op::BatchNormBackward { mode } => (mode, true),
-        _ => unreachable!("the constraint asks for batch-norm first"),
+    let Some(Training { mode, is_backward: backward, activation: behind }) = problem.training() else {
+        unreachable!("the constraint asks for batch-norm first, not {}", problem.chain())
     };
-    let mode_behind = problem.ops.get(1).and_then(|op| match op {
-        Op::ActivationForward { mode } | Op::ActivationBackward { mode } => Some(activation(*mode)),
-        _ => None,
-    });
+    let mode_behind = behind.map(activation);
     let spatial = mode == BatchNormMode::Spatial;
     let (x, y) = (Volume::of(&problem.input), Volume::of(&problem.output));
     let (channels, plane) = (x.lens[1], x.plane());
@@ -46,8 +59,8 @@ pub(crate) fn batch_norm(vendor: &str, problem: &Problem, units: usize) -> Kerne
     let most = 16 / size;
     let channels_last = x.is_channels_last() && y.is_channels_last();
     let of_channels = || common_power(x.alignment(1, most).min(y.alignment(1, most)), channels);
-    let places = |volume: &Volume| volume.place_stride() == Some(1);
-    let images = |volume: &Volume| places(volume) && (channels == 1 || volume.strides[1] == plane);
+    let planes = |volume: &Volume| volume.position_stride() == Some(1);
+    let images = |volume: &Volume| planes(volume) && (channels == 1 || volume.strides[1] == plane);
     // Vectors of a channel's planes, which start anywhere unless all are whole.
     let plane_vectors = |vector: usize| {
         let whole = [plane, x.strides[0], x.strides[1]].iter().all(|n| n.is_multiple_of(vector));
@@ -68,7 +81,7 @@ pub(crate) fn batch_norm(vendor: &str, problem: &Problem, units: usize) -> Kerne
         let slice = if 2 * channels * size / SECTOR > units { SECTOR } else { SECTOR / 2 };
         let columns = (slice / (vector * size)).max(1).min(channels / vector);
         Access { across: true, vector, columns, threads: THREADS }
-    } else if places(&x) && places(&y) {
+    } else if planes(&x) && planes(&y) {
         let vector = if problem.input == problem.output { most } else { 1 };
         let wanted = (x.lens[0] * plane_vectors(vector) / VECTORS).next_power_of_two();
         let largest = if channels < units { 2 * THREADS } else { THREADS };
@@ -82,12 +95,23 @@ pub(crate) fn batch_norm(vendor: &str, problem: &Problem, units: usize) -> Kerne
     let (groups, count) = if spatial { (channels, x.pixels()) } else { (channels * plane, x.lens[0]) };
 
     let mut text = Text::default();
-    text.constant("SPATIAL", spatial.into()).constant("BACKWARD", backward.into());
-    text.constant("ACROSS", access.across.into()).constant("LINEAR", steps.is_some().into());
-    text.constant("CHANNELS_INNER", channels_last.into()).constant("V_MAX", access.vector);
-    text.constant("COLUMNS", access.columns).constant("THREADS", access.threads);
-    text.constant("HAS_ACTIVATION", mode_behind.is_some().into());
-    text.output(&y).size("groups", groups).size("count", count).size("images", x.lens[0]);
+    Constants {
+        spatial,
+        backward,
+        across: access.across,
+        linear: steps.is_some(),
+        channels_inner: channels_last,
+        v_max: access.vector,
+        columns: access.columns,
+        threads: access.threads,
+        has_activation: mode_behind.is_some(),
+    }
+    .write(&mut text);
+    text.size("out_h", y.lens[3])
+        .size("out_w", y.lens[4])
+        .size("groups", groups)
+        .size("count", count)
+        .size("images", x.lens[0]);
     text.strides("x", &x.strides).strides("y", &y.strides).size("x_step", x_step).size("y_step", y_step);
     text.divisor("plane", plane)
         .divisor("plane_vectors", plane_vectors(access.vector))
@@ -99,22 +123,8 @@ pub(crate) fn batch_norm(vendor: &str, problem: &Problem, units: usize) -> Kerne
     let detail = format!(
         "{} {} at a time, {} threads a group, f64 sums",
         access.vector,
-        if access.across { "groups" } else { "places" },
+        if access.across { "groups" } else { "elements" },
         access.threads / access.columns,
     );
     text.finish(vendor, problem, &[&functions, include_str!("../kernels/batch_norm.cuh")], geometry, detail)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use fuseplan_api::ActivationMode;
-
-    #[test]
-    fn every_activation_has_its_gradient() {
-        let text = include_str!("../kernels/batch_norm.cuh");
-        for mode in ActivationMode::ALL {
-            assert!(text.contains(&format!("DEVICE float grad_{}(float", activation(mode))), "{mode}");
-        }
-    }
 }

@@ -2,97 +2,147 @@
 //!
 //! What an operator needs of a channel is read once for the channel (`channel_of`), all of it before anything is
 //! computed of it; batch-norm's scale and variance are folded to a factor. `one_of` takes one channel or another.
-//! Residuals that lie as the output does are read for a vector of it (`residuals_of`). `chain` takes a value, number
-//! `e` of a vector, through every operator; `READS_PLACES` says whether any of that reads what lies as the output does.
+//! Residuals that lie as the output does are read for a vector of it (`residuals_of`), and `each_residual` visits them. `chain` takes a value, number
+//! `e` of a vector, through every operator; `READS_ELEMENTS` says whether any operator reads a number for each element of the output.
 
 use std::fmt::Write;
 
-use fuseplan_api::{ActivationMode, BatchNormMode, Op, Problem};
+use fuseplan_api::volume::Volume;
+use fuseplan_api::{ActivationMode, BatchNormMode, DataType, Op, Problem};
 
-use crate::kernel::Text;
-use crate::volume::{DIMS, Volume};
+use crate::kernel::{Text, element};
+use crate::volume::DIMS;
 
 /// `struct Channel`, `struct Residuals`, their functions and `chain` for a problem; adds the sizes that they use.
 pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
     let (mut fields, mut reads, mut sets, mut steps) =
         (String::new(), String::new(), String::new(), String::new());
-    let (mut residuals, mut residual_reads) = (String::new(), String::new());
+    let (mut residuals, mut residual_reads, mut residual_tensors) =
+        (String::new(), String::new(), String::new());
     for (i, op) in problem.ops.iter().enumerate() {
         // Writing to a string cannot fail.
         let _ = match op {
-            Op::BiasForward { bias } if bias == &problem.output && op.is_residual() => {
+            op if lies_as_output(op, problem) => {
                 let _ = writeln!(residuals, "  Packed<V> of{i};");
                 let _ = writeln!(residual_reads, "  r.of{i} = elements<V>(args.op[{i}], y);");
+                let _ = writeln!(residual_tensors, "  visit((const T*)args.op[{i}].p[0]);");
                 writeln!(steps, "  v += r.of{i}.at(e);")
             }
             Op::BiasForward { bias } if op.is_residual() => {
-                let at = residual_offset(i, &Volume::of(bias), text);
-                writeln!(steps, "  v += element(args.op[{i}], {at});")
+                let at = residual_offset(i, &Volume::of(bias), &Volume::of(&problem.output), text);
+                writeln!(steps, "  v += param<T>(args.op[{i}], BiasForward::bias, {at});")
             }
             Op::BiasForward { bias } => {
                 text.size(format!("bias{i}_c"), Volume::of(bias).strides[1]);
                 let _ = write!(fields, " bias{i},");
-                let _ = writeln!(reads, "  c.bias{i} = element(args.op[{i}], k * args.shape.bias{i}_c);");
+                let (element, at) = (param(bias.data_type(), problem), format!("k * args.shape.bias{i}_c"));
+                let _ =
+                    writeln!(reads, "  c.bias{i} = param<{element}>(args.op[{i}], BiasForward::bias, {at});");
                 writeln!(steps, "  v += c.bias{i};")
             }
-            Op::BatchNormInference { mode: BatchNormMode::Spatial } => {
+            Op::PReluForward { slope } => {
+                text.size(format!("slope{i}_c"), Volume::of(slope).strides[1]);
+                let (element, at) = (param(slope.data_type(), problem), format!("k * args.shape.slope{i}_c"));
+                let _ = write!(fields, " slope{i},");
+                let _ = writeln!(
+                    reads,
+                    "  c.slope{i} = param<{element}>(args.op[{i}], PReluForward::slope, {at});"
+                );
+                writeln!(steps, "  v = prelu(v, c.slope{i});")
+            }
+            Op::BatchNormInference { mode: BatchNormMode::Spatial, params } => {
+                let element = param(*params, problem);
                 let _ = write!(fields, " mean{i}, factor{i}, shift{i},");
-                let _ = writeln!(reads, "  const Norm norm{i} = norm_of(args.op[{i}], k);");
+                let _ = writeln!(reads, "  const Norm norm{i} = norm_of<{element}>(args.op[{i}], k);");
                 let _ = writeln!(
                     sets,
                     "  c.mean{i} = norm{i}.mean;\n  c.factor{i} = factor_of(norm{i});\n  c.shift{i} = norm{i}.bias;"
                 );
                 writeln!(steps, "  v = batch_norm(v, c.mean{i}, c.factor{i}, c.shift{i});")
             }
-            Op::BatchNormInference { mode: BatchNormMode::PerActivation } => {
+            Op::BatchNormInference { mode: BatchNormMode::PerActivation, params } => {
+                let element = param(*params, problem);
+                text.size("out_plane", Volume::of(&problem.output).plane());
                 writeln!(
                     steps,
-                    "  {{\n    const Norm norm = norm_of(args.op[{i}], at.k * args.shape.out_plane + at.p);\n    \
+                    "  {{\n    const Norm norm = norm_of<{element}>(args.op[{i}], at.k * args.shape.out_plane + at.p);\n    \
                      v = batch_norm(v, norm.mean, factor_of(norm), norm.bias);\n  }}"
                 )
             }
             Op::ActivationForward { mode } => {
                 writeln!(steps, "  v = act_{}(v, args.op[{i}]);", activation(*mode))
             }
-            // A convolution's sum is what the chain starts from; training operators are not accepted.
-            _ => Ok(()),
+            // A convolution's sum is what the chain starts from.
+            Op::ConvForward { .. } => Ok(()),
+            Op::BatchNormForward { .. } | Op::BatchNormBackward { .. } | Op::ActivationBackward { .. } => {
+                unreachable!("a plan for training has no chain: {op}")
+            }
         };
         let _ = writeln!(steps, "  v *= args.op[{i}].alpha;");
     }
-    let reads_places = problem.ops.iter().any(reads_places);
+    let reads_elements = problem.ops.iter().any(reads_elements);
     let choices = fields.split_terminator(',').map(str::trim);
     let choices: String =
         choices.map(|field| format!("  c.{field} = first ? a.{field} : b.{field};\n")).collect();
     let fields = fields.strip_suffix(',').map(|names| format!("  float{names};\n")).unwrap_or_default();
     format!(
-        "#define READS_PLACES {reads_places}\n\nstruct Channel {{\n{fields}}};\n\nDEVICE Channel channel_of(const Args& args, idx k) {{\n  Channel c;\n\
+        "#define READS_ELEMENTS {reads_elements}\n\nstruct Channel {{\n{fields}}};\n\nDEVICE Channel channel_of(const Args& args, idx k) {{\n  Channel c;\n\
          {reads}  KEEP_ORDER;\n{sets}  return c;\n}}\n\nDEVICE Channel one_of(bool first, const Channel& a, \
          const Channel& b) {{\n  Channel c;\n{choices}  return c;\n}}\n\n\
          template <int V> struct Residuals {{\n{residuals}}};\n\n\
          template <int V> DEVICE Residuals<V> residuals_of(const Args& args, idx y) {{\n  Residuals<V> r;\n\
          {residual_reads}  return r;\n}}\n\n\
+         template <class F> DEVICE void each_residual(const Args& args, F visit) {{\n{residual_tensors}}}\n\n\
          template <int V>\nDEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, int e, float v, \
-         const Place& at) {{\n{steps}  return v;\n}}\n"
+         const Coord& at) {{\n{steps}  return v;\n}}\n"
     )
 }
 
-/// Whether an operator reads memory at the place of an output.
-fn reads_places(op: &Op) -> bool {
-    op.is_residual() || matches!(op, Op::BatchNormInference { mode: BatchNormMode::PerActivation })
+/// Whether an operator is a residual with the output's own strides.
+fn lies_as_output(op: &Op, problem: &Problem) -> bool {
+    op.is_residual() && matches!(op, Op::BiasForward { bias } if bias == &problem.output)
+}
+
+/// Operators of a problem whose numbers `struct Residuals` has.
+pub fn residuals(problem: &Problem) -> usize {
+    problem.ops.iter().filter(|op| lies_as_output(op, problem)).count()
+}
+
+/// Whether an operator reads a number for each element of the output.
+fn reads_elements(op: &Op) -> bool {
+    op.is_residual() || matches!(op, Op::BatchNormInference { mode: BatchNormMode::PerActivation, .. })
+}
+
+/// The type of an operator's parameters in the text: T if it is that of the tensors, so that texts for all types are alike.
+fn param(data_type: DataType, problem: &Problem) -> &'static str {
+    if data_type == problem.output.data_type() {
+        return "T";
+    }
+    match element(data_type) {
+        Some(name) => name,
+        None => unreachable!("parameters are f32 or of the tensors' type, not {data_type}"),
+    }
 }
 
 /// Numbers (f32) in a problem's `struct Channel`.
 pub fn channel_values(problem: &Problem) -> usize {
     let values = |op: &Op| match op {
-        Op::BiasForward { .. } if !op.is_residual() => 1,
-        Op::BatchNormInference { mode: BatchNormMode::Spatial } => 3,
-        _ => 0,
+        Op::BiasForward { .. } => usize::from(!op.is_residual()),
+        Op::PReluForward { .. } => 1,
+        Op::BatchNormInference { mode: BatchNormMode::Spatial, .. } => 3,
+        Op::BatchNormInference { mode: BatchNormMode::PerActivation, .. }
+        | Op::ConvForward { .. }
+        | Op::ActivationForward { .. }
+        | Op::BatchNormForward { .. }
+        | Op::BatchNormBackward { .. }
+        | Op::ActivationBackward { .. } => 0,
     };
     problem.ops.iter().map(values).sum()
 }
 
 /// The offset of an element of the residual of operator `i`.
-fn residual_offset(i: usize, residual: &Volume, text: &mut Text) -> String {
+fn residual_offset(i: usize, residual: &Volume, output: &Volume, text: &mut Text) -> String {
+    text.size("out_h", output.lens[3]).size("out_w", output.lens[4]);
     text.strides(&format!("residual{i}"), &residual.strides);
     let index = [
         "at.n",
@@ -115,13 +165,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_activation_has_its_function() {
-        let text = include_str!("../kernels/common.cuh");
+    fn every_activation_has_its_function_and_gradient() {
+        let text = include_str!("../kernels/activation.cuh");
         for mode in ActivationMode::ALL {
-            assert!(
-                text.contains(&format!("DEVICE float act_{}(float x, const Op&", activation(mode))),
-                "{mode}"
-            );
+            for kind in ["act", "grad"] {
+                assert!(
+                    text.contains(&format!("DEVICE float {kind}_{}(float", activation(mode))),
+                    "{kind} of {mode}"
+                );
+            }
         }
     }
 }

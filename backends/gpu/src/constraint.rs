@@ -1,9 +1,19 @@
 //! Conditions that solvers put on problems.
 
-use fuseplan_api::{Constraint, DataType, Problem};
+use fuseplan_api::{BatchNormMode, Constraint, DataType, OpKind, Problem};
 
 use crate::halo::{halo_fma, halo_refusal};
-use crate::volume::{Volume, is_wide};
+use crate::volume::is_wide;
+
+/// The element types that kernels know; all but the first have 16 bits.
+const DATA_TYPES: [DataType; 3] = [DataType::Float, DataType::Half, DataType::BFloat16];
+
+/// A convolution, which can only be first.
+pub const CONVOLUTION: Constraint = Constraint {
+    property: "first operator",
+    accepts: "ConvForward",
+    check: |problem, _| problem.conv().is_none().then(|| problem.chain()),
+};
 
 /// The element types that kernels know.
 pub const DATA_TYPE: Constraint = Constraint {
@@ -11,8 +21,7 @@ pub const DATA_TYPE: Constraint = Constraint {
     accepts: "f32, f16, bf16",
     check: |problem, _| {
         let data_type = problem.output.data_type();
-        let known = matches!(data_type, DataType::Float | DataType::Half | DataType::BFloat16);
-        (!known).then(|| data_type.to_string())
+        (!DATA_TYPES.contains(&data_type)).then(|| data_type.to_string())
     },
 };
 
@@ -22,16 +31,24 @@ pub const SIXTEEN_BITS: Constraint = Constraint {
     accepts: "f16, bf16",
     check: |problem, _| {
         let data_type = problem.output.data_type();
-        let known = matches!(data_type, DataType::Half | DataType::BFloat16);
-        (!known).then(|| data_type.to_string())
+        (!DATA_TYPES[1..].contains(&data_type)).then(|| data_type.to_string())
     },
 };
+
+const INFERENCE_KINDS: [OpKind; 5] = [
+    OpKind::ConvForward,
+    OpKind::BiasForward,
+    OpKind::PReluForward,
+    OpKind::BatchNormInference,
+    OpKind::ActivationForward,
+];
 
 /// Forward operators with given statistics.
 pub const INFERENCE: Constraint = Constraint {
     property: "operators",
-    accepts: "ConvForward first or not at all, BiasForward, BatchNormInference, ActivationForward in any order",
-    check: |problem, _| problem.is_training().then(|| problem.chain()),
+    accepts: "ConvForward first or not at all, BiasForward, PReluForward, BatchNormInference, \
+              ActivationForward in any order",
+    check: |problem, _| problem.beyond(&INFERENCE_KINDS),
 };
 
 /// One operator for training, alone or with its activation.
@@ -83,18 +100,15 @@ pub(crate) const ELEMENTS: Constraint = Constraint {
     check: |problem, _| (problem.output.element_count() >> 35 != 0).then(|| problem.output.to_string()),
 };
 
-/// The same for training, where a block has some of the parameters.
+/// A launch of a training kernel whose threads HIP counts in 32 bits, where a block has some of the parameters.
 pub(crate) const PARAMETERS: Constraint = Constraint {
     property: "extent",
     accepts: "less than 2^23 channels; for batch-norm per activation less than 2^31 elements of an image",
     check: |problem, _| {
-        use fuseplan_api::{BatchNormMode::PerActivation, Op::*};
         let lens = problem.output.lens();
-        let fits = match problem.ops[0] {
-            BatchNormForward { mode: PerActivation, .. } | BatchNormBackward { mode: PerActivation } => {
-                lens[1..].iter().product::<usize>() < 1 << 31
-            }
-            _ => lens[1] < 1 << 23,
+        let fits = match problem.training().map(|training| training.mode) {
+            Some(BatchNormMode::PerActivation) => lens[1..].iter().product::<usize>() < 1 << 31,
+            Some(BatchNormMode::Spatial) | None => lens[1] < 1 << 23,
         };
         (!fits).then(|| problem.output.to_string())
     },
@@ -109,41 +123,6 @@ pub const SPAN: Constraint = Constraint {
             let conv = problem.conv().map(|(conv, _)| format!(", {conv}")).unwrap_or_default();
             format!("{} to {}{conv}", problem.input, problem.output)
         })
-    },
-};
-
-/// Products enough to be worth a tile of a matrix product, most of which may be empty.
-pub const GEMM: Constraint = Constraint {
-    property: "convolution",
-    accepts: "at least 128 products of a group for a pixel (filters times channels of a group times taps)",
-    check: |problem, _| {
-        let Some((conv, weights)) = problem.conv() else { return Some("none".into()) };
-        let weights = Volume::of(weights);
-        let (filters, depth) = (weights.lens[0] / conv.groups(), weights.lens[1..].iter().product::<usize>());
-        (filters.saturating_mul(depth) < 128).then(|| format!("{filters} filters a group, depth {depth}"))
-    },
-};
-
-/// Filters too few for the tiles of a matrix product in f32.
-pub const FEW_FILTERS: Constraint = Constraint {
-    property: "convolution",
-    accepts: "at most 32 filters a group",
-    check: |problem, _| {
-        let Some((conv, weights)) = problem.conv() else { return Some("none".into()) };
-        let filters = weights.lens()[0] / conv.groups();
-        (filters > 32).then(|| format!("{filters} filters a group"))
-    },
-};
-
-/// Filters or groups too narrow for the tiles of matrix units.
-pub const NARROW: Constraint = Constraint {
-    property: "convolution",
-    accepts: "fewer than 16 filters a group, or two or more groups of at most 24 filters",
-    check: |problem, _| {
-        let Some((conv, weights)) = problem.conv() else { return Some("none".into()) };
-        let (groups, filters) = (conv.groups(), weights.lens()[0] / conv.groups());
-        let narrow = filters < 16 || (groups > 1 && filters <= 24);
-        (!narrow).then(|| format!("{groups} groups of {filters} filters"))
     },
 };
 
@@ -173,7 +152,7 @@ pub(crate) const DEPTHWISE: Constraint = Constraint {
     accepts: "2-D, one channel a group, at most 8 filters a group, at most 16 x 16 taps",
     check: |problem, _| {
         let Some((conv, weights)) = problem.conv() else { return Some("none".into()) };
-        let (dims, groups, lens) = (conv.pads().len(), conv.groups(), weights.lens());
+        let (dims, groups, lens) = (conv.spatial_dims(), conv.groups(), weights.lens());
         let (filters, channels, taps) = (lens[0] / groups, lens[1], &lens[2..]);
         let (most_filters, most_taps) = DEPTHWISE_LIMITS;
         let fits =
@@ -186,8 +165,17 @@ pub(crate) const DEPTHWISE: Constraint = Constraint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fuseplan_api::null::NullBackend;
     use fuseplan_api::{Backend, BatchNormMode, ConvolutionDescriptor, MathMode, Op, TensorDescriptor};
+    use fuseplan_fakes::NullBackend;
+
+    #[test]
+    fn words_are_what_is_checked() {
+        let types = DATA_TYPES.map(|data_type| data_type.to_string());
+        assert_eq!((DATA_TYPE.accepts, SIXTEEN_BITS.accepts), (&*types.join(", "), &*types[1..].join(", ")));
+        assert!(DATA_TYPES.iter().all(|data_type| crate::element(*data_type).is_some()));
+        let named = INFERENCE.accepts.replace(" first or not at all", "").replace(" in any order", "");
+        assert_eq!(named, INFERENCE_KINDS.map(|kind| kind.to_string()).join(", "));
+    }
 
     fn refuses(constraint: &Constraint, problem: &Problem) -> bool {
         (constraint.check)(problem, &NullBackend.target("").unwrap()).is_some()
@@ -195,7 +183,13 @@ mod tests {
 
     fn conv([h, w]: [usize; 2], pad: usize, stride: usize) -> Problem {
         let of = |lens| TensorDescriptor::nchw(DataType::Half, lens).unwrap();
-        let conv = ConvolutionDescriptor::new_2d([pad, 1], [stride, 1], [pad.max(1), 1]).unwrap();
+        let conv = ConvolutionDescriptor::d2()
+            .with_pads([pad, 1])
+            .unwrap()
+            .with_strides([stride, 1])
+            .unwrap()
+            .with_dilations([pad.max(1), 1])
+            .unwrap();
         let (input, weights) = (of([1, 2, h, w]), of([2, 2, 3, 3]));
         let output = conv.forward_output(&input, &weights).unwrap();
         let ops = vec![Op::ConvForward { conv, weights }];
@@ -226,8 +220,22 @@ mod tests {
         let norm = |lens, mode| plan(lens, Op::BatchNormBackward { mode });
         let (spatial, each) = (BatchNormMode::Spatial, BatchNormMode::PerActivation);
         for (constraint, problem, refused) in [
-            (&ELEMENTS, plan([1 << 24, 1, 1, 1 << 10], Op::BatchNormInference { mode: spatial }), false),
-            (&ELEMENTS, plan([1 << 24, 1, 1, 1 << 11], Op::BatchNormInference { mode: spatial }), true),
+            (
+                &ELEMENTS,
+                plan(
+                    [1 << 24, 1, 1, 1 << 10],
+                    Op::BatchNormInference { mode: spatial, params: DataType::Float },
+                ),
+                false,
+            ),
+            (
+                &ELEMENTS,
+                plan(
+                    [1 << 24, 1, 1, 1 << 11],
+                    Op::BatchNormInference { mode: spatial, params: DataType::Float },
+                ),
+                true,
+            ),
             (&PARAMETERS, norm([9, (1 << 23) - 1, 1, 1], spatial), false),
             (&PARAMETERS, norm([9, 1 << 23, 1, 1], spatial), true),
             (&PARAMETERS, norm([9, 1 << 23, 1, 1], each), false),

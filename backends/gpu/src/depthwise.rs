@@ -1,10 +1,10 @@
 //! Depthwise convolutions, whose floor is memory.
 
 use fuseplan_api::Problem;
+use fuseplan_api::volume::{Volume, common_power, spatial};
 
 use crate::chain::channel_values;
 use crate::kernel::{Geometry, Kernel, Text};
-use crate::volume::{Volume, common_power, spatial};
 
 /// Most threads of a block.
 const THREADS: usize = 128;
@@ -21,12 +21,12 @@ const UNROLLED: usize = 49;
 /// Most rows or columns of the image between the first and the last tap of a tile.
 const WINDOW: usize = 32;
 
-/// Most filters of a thread where channels come last: more of them cost registers that more places use better.
+/// Most filters of a thread where channels come last: more of them cost registers that more outputs use better.
 const FILTERS: usize = 4;
 /// Blocks for each multiprocessor; they walk over the images.
 const WAVES: usize = 16;
 
-/// A thread's places, and how many blocks at once its registers leave room for.
+/// A thread's outputs, and how many blocks at once its registers leave room for.
 struct Tile {
     height: usize,
     width: usize,
@@ -53,7 +53,7 @@ impl Tile {
     }
 }
 
-/// One dimension of a tile: the places of a thread, and the step at which it reads the image.
+/// One dimension of a tile: the outputs of a thread, and the step at which it reads the image.
 #[derive(Clone, Copy)]
 struct Side {
     tile: usize,
@@ -61,7 +61,7 @@ struct Side {
 }
 
 impl Side {
-    /// As many of `wanted` places as read the image's elements more than once.
+    /// As many of `wanted` outputs as read the image's elements more than once.
     fn new(wanted: usize, out: usize, taps: usize, stride: usize, dilation: usize) -> Self {
         let fits = |tile: &usize| (tile - 1) * stride + (taps - 1) * dilation < WINDOW;
         let tile = (1..=wanted.min(out)).rev().find(fits).unwrap_or(1);
@@ -74,7 +74,7 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// How a block's lanes (threads for different places) are spread: along the width, the height, over planes, which
+/// How a block's lanes (threads for different positions) are spread: along the width, the height, over planes, which
 /// are images, or filters where channels come first.
 #[derive(Clone, Copy)]
 struct Spread {
@@ -84,7 +84,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// The one that leaves few lanes idle and shares most of the image between neighbours. `bytes` of a place are
+    /// The one that leaves few lanes idle and shares most of the image between neighbours. `bytes` of a position are
     /// neighbours in memory.
     fn new(
         lanes: usize,
@@ -92,8 +92,8 @@ impl Spread {
         [height, width]: [[usize; 3]; 2],
         bytes: usize,
     ) -> Self {
-        let halo = |tiles: usize, [tile, stride, reach]: [usize; 3]| {
-            ((tiles * tile - 1) * stride + reach) as f64 / (tiles * tile * stride) as f64
+        let halo = |tiles: usize, [tile, stride, extent]: [usize; 3]| {
+            ((tiles * tile - 1) * stride + extent) as f64 / (tiles * tile * stride) as f64
         };
         let cost = |spread: &Spread| {
             let blocks =
@@ -115,6 +115,40 @@ impl Spread {
     }
 }
 
+constants! {
+    /// The constants of `depthwise.cuh`.
+    struct Constants {
+        channels_last: bool,
+        /// Filters of a thread.
+        v_max: usize,
+        /// Columns of the image and of the output that are read and written at once.
+        x_vector: usize,
+        y_vector: usize,
+        /// Outputs of a thread.
+        tile: [usize; 2],
+        /// At which a thread reads the image.
+        step: [usize; 2],
+        taps: [usize; 2],
+        pad: [usize; 2],
+        stride: [usize; 2],
+        dilation: [usize; 2],
+        /// Filters of a channel.
+        multiplier: usize,
+        rows_unrolled: usize,
+        channel_threads: usize,
+        strips: usize,
+        rows: usize,
+        planes: usize,
+        threads: usize,
+        /// Blocks of a multiprocessor.
+        blocks: usize,
+        x_c: usize,
+        x_w: usize,
+        y_c: usize,
+        y_w: usize,
+    }
+}
+
 /// Plans a depthwise convolution. Only for problems that meet [`DEPTHWISE`](crate::constraint::DEPTHWISE) and
 /// [`SPAN`](crate::SPAN).
 pub(crate) fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel {
@@ -122,7 +156,7 @@ pub(crate) fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel
     let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
     let size = problem.output.data_type().size();
     let [[_, pad_h, pad_w], [_, stride_h, stride_w], [_, dilation_h, dilation_w]] =
-        [spatial(conv.pads(), 0), spatial(conv.strides(), 1), spatial(conv.dilations(), 1)];
+        [spatial(conv.pads_before(), 0), spatial(conv.strides(), 1), spatial(conv.dilations(), 1)];
     let [taps_h, taps_w, out_h, out_w] = [w.lens[3], w.lens[4], y.lens[3], y.lens[4]];
     let channels_last = x.is_channels_last() && y.is_channels_last();
 
@@ -139,7 +173,7 @@ pub(crate) fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel
     let vector = if channels_last { [FILTERS, FILTERS / 2].into_iter().find(suits).unwrap_or(1) } else { 1 };
     let wanted = Tile::new(channels_last, [taps_h, taps_w], stride_h, out_w);
     let side_h = Side::new(wanted.height, out_h, taps_h, stride_h, dilation_h);
-    // Strips of the same width leave the fewest places beyond the edge, but may not be whole vectors.
+    // Strips of the same width leave the fewest outputs beyond the edge, but may not be whole vectors.
     let even = out_w.div_ceil(out_w.div_ceil(wanted.width));
     let width = if channels_last { even } else { wanted.width };
     let side_w = Side::new(width, out_w, taps_w, stride_w, dilation_w);
@@ -177,25 +211,37 @@ pub(crate) fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel
     let image_blocks = y.lens[0].div_ceil(images_at_once).min((units * WAVES).div_ceil(of_an_image));
 
     let mut text = Text::default();
-    text.constant("CHANNELS_LAST", channels_last.into()).constant("V_MAX", vector);
-    text.constant("X_VECTOR", x_vector).constant("Y_VECTOR", y_vector);
-    text.constant("TILE_H", side_h.tile).constant("TILE_W", side_w.tile);
-    text.constant("STEP_H", side_h.step).constant("STEP_W", side_w.step);
-    text.constant("TAPS_H", taps_h).constant("TAPS_W", taps_w);
-    text.constant("PAD_H", pad_h).constant("PAD_W", pad_w);
-    text.constant("STRIDE_H", stride_h).constant("STRIDE_W", stride_w);
-    text.constant("DILATION_H", dilation_h).constant("DILATION_W", dilation_w);
-    text.constant("MULTIPLIER", multiplier);
     let unrolled = side_h.tile > 1 || taps_h * taps_w <= UNROLLED;
-    text.constant("ROWS_UNROLLED", if unrolled { taps_h + WINDOW } else { 1 });
-    text.constant("CHANNEL_THREADS", channel_threads).constant("STRIPS", spread.strips);
-    text.constant("ROWS", spread.rows).constant("PLANES", spread.planes);
-    text.constant("THREADS", threads).constant("BLOCKS", wanted.blocks);
-    for (name, volume) in [("X", &x), ("Y", &y)] {
-        text.constant(&format!("{name}_C"), volume.strides[1])
-            .constant(&format!("{name}_W"), volume.strides[4]);
+    Constants {
+        channels_last,
+        v_max: vector,
+        x_vector,
+        y_vector,
+        tile: [side_h.tile, side_w.tile],
+        step: [side_h.step, side_w.step],
+        taps: [taps_h, taps_w],
+        pad: [pad_h, pad_w],
+        stride: [stride_h, stride_w],
+        dilation: [dilation_h, dilation_w],
+        multiplier,
+        rows_unrolled: if unrolled { taps_h + WINDOW } else { 1 },
+        channel_threads,
+        strips: spread.strips,
+        rows: spread.rows,
+        planes: spread.planes,
+        threads,
+        blocks: wanted.blocks,
+        x_c: x.strides[1],
+        x_w: x.strides[4],
+        y_c: y.strides[1],
+        y_w: y.strides[4],
     }
-    text.output(&y).strides("x", &x.strides).strides("y", &y.strides);
+    .write(&mut text);
+    text.size("out_h", out_h).size("out_w", out_w);
+    text.size("x_n", x.strides[0])
+        .size("x_h", x.strides[3])
+        .size("y_n", y.strides[0])
+        .size("y_h", y.strides[3]);
     text.size("w_k", w.strides[0]).size("w_h", w.strides[3]).size("w_w", w.strides[4]);
     text.size("in_h", x.lens[3]).size("in_w", x.lens[4]).size("images", y.lens[0]).size("out_k", y.lens[1]);
     text.size("image_step", image_blocks * images_at_once).divisor("block_columns", blocks[0]);
@@ -217,10 +263,10 @@ pub(crate) fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fuseplan_api::null::NullBackend;
     use fuseplan_api::{
         Backend, BatchNormMode, ConvolutionDescriptor, DataType, MathMode, Op, TensorDescriptor, TensorLayout,
     };
+    use fuseplan_fakes::NullBackend;
 
     use crate::constraint::{DEPTHWISE, MAX_OPS};
 
@@ -232,13 +278,16 @@ mod tests {
         norms: usize,
     ) -> Problem {
         let of = |lens: &[usize]| TensorDescriptor::with_layout(data_type, layout, lens).unwrap();
-        let conv = ConvolutionDescriptor::new_2d([0, 0], [1, 1], [1, 1]).unwrap();
+        let conv = ConvolutionDescriptor::d2();
         let conv = conv.with_groups(channels).unwrap();
         let input = of(&[2, channels, taps + 5, taps + 18]);
         let weights = of(&[channels * multiplier, 1, taps, taps]);
         let output = conv.forward_output(&input, &weights).unwrap();
         let mut ops = vec![Op::ConvForward { conv, weights }];
-        ops.resize(1 + norms, Op::BatchNormInference { mode: BatchNormMode::Spatial });
+        ops.resize(
+            1 + norms,
+            Op::BatchNormInference { mode: BatchNormMode::Spatial, params: DataType::Float },
+        );
         Problem { input, output, ops, math: MathMode::Precise }
     }
 

@@ -1,21 +1,28 @@
 //! Every plan for inference: one thread for each output, sizes as arguments.
 
 use fuseplan_api::Problem;
+use fuseplan_api::volume::{Volume, spatial};
 
 use crate::kernel::{Geometry, Kernel, Text};
-use crate::volume::{Volume, spatial};
 
 /// Threads of a block; the text has the same number.
 const THREADS: usize = 256;
 /// Most blocks of a launch; threads walk over the rest. HIP counts threads in 32 bits.
 const BLOCKS: usize = 1 << 23;
 
+constants! {
+    /// The constants of `direct.cuh`.
+    struct Constants {
+        has_conv: bool,
+        channels_last: bool,
+    }
+}
+
 /// Plans the kernel that takes any problem for inference.
 pub(crate) fn direct(vendor: &str, problem: &Problem) -> Kernel {
     let (x, y) = (Volume::of(&problem.input), Volume::of(&problem.output));
     let mut text = Text::default();
-    text.constant("HAS_CONV", problem.conv().is_some().into());
-    text.constant("CHANNELS_LAST", y.is_channels_last().into());
+    Constants { has_conv: problem.conv().is_some(), channels_last: y.is_channels_last() }.write(&mut text);
     let outputs = problem.output.element_count();
     let blocks = outputs.div_ceil(THREADS).min(BLOCKS);
     text.output(&y).size("out_k", y.lens[1]).size("outputs", outputs).size("threads", blocks * THREADS);
@@ -24,7 +31,8 @@ pub(crate) fn direct(vendor: &str, problem: &Problem) -> Kernel {
     // Read by the branch of the text that has a convolution.
     let (weights, numbers, groups) = match problem.conv() {
         Some((conv, weights)) => {
-            let numbers = [spatial(conv.pads(), 0), spatial(conv.strides(), 1), spatial(conv.dilations(), 1)];
+            let numbers =
+                [spatial(conv.pads_before(), 0), spatial(conv.strides(), 1), spatial(conv.dilations(), 1)];
             (Volume::of(weights), numbers, conv.groups())
         }
         None => (Volume { lens: [1; 5], strides: [0; 5] }, [[0; 3], [1; 3], [1; 3]], 1),

@@ -1,10 +1,10 @@
 //! Packed element-wise plans: one pass, 16 bytes at a time.
 
 use fuseplan_api::Problem;
+use fuseplan_api::volume::{Volume, common_power};
 
 use crate::chain::channel_values;
 use crate::kernel::{Geometry, Kernel, Text};
-use crate::volume::{Volume, common_power};
 
 /// Threads of a block.
 const THREADS: usize = 256;
@@ -22,6 +22,28 @@ const WARP: usize = 32;
 /// them as they come.
 const TABLE: usize = 24 << 10;
 
+constants! {
+    /// The constants of `element_wise.cuh`.
+    struct Constants {
+        /// Threads beside each other that stand for the channels of a pixel.
+        channel_threads: usize,
+        threads: usize,
+        /// Vectors that a thread has in flight.
+        unroll: usize,
+        /// Elements of a vector.
+        v_max: usize,
+        channels_last: bool,
+        /// Whether shared memory has a table of the block's channels.
+        channel_table: bool,
+        /// Whether every vector is of one plane.
+        whole_vectors: bool,
+        /// Whether no vector is of more than two planes.
+        long_planes: bool,
+        /// Whether most warps cross into another plane.
+        crossing_warps: bool,
+    }
+}
+
 /// Plans one pass over packed tensors on a device of about `units` multiprocessors. Only for problems that meet
 /// [`PACKED`](crate::constraint::PACKED) and [`ELEMENTS`](crate::constraint::ELEMENTS).
 pub(crate) fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Kernel {
@@ -32,29 +54,34 @@ pub(crate) fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Ker
     let outputs = problem.output.element_count();
     let mut text = Text::default();
     let channel = channel_values(problem) * size_of::<f32>();
-    let (grid, shared) = if channels_last {
+    let (grid, shared, channel_threads) = if channels_last {
         // As even as possible.
         let vectors = y.lens[1] / vector;
         let most_threads = (COLUMN * (most / vector)).min(TABLE / (vector * channel.max(1)));
         let columns = vectors.div_ceil(most_threads);
         let channel_threads = vectors.div_ceil(columns);
-        text.constant("CHANNEL_THREADS", channel_threads);
         let at_once = THREADS / channel_threads * UNROLL;
         let rows = y.pixels().div_ceil(at_once).min((units * WAVES).div_ceil(columns));
         let deep = columns.div_ceil(MOST_DOWN);
-        ([rows, columns.div_ceil(deep), deep], channel_threads * vector * channel)
+        ([rows, columns.div_ceil(deep), deep], channel_threads * vector * channel, channel_threads)
     } else {
-        text.constant("CHANNEL_THREADS", 1);
         let tile = THREADS * vector * UNROLL;
-        ([outputs.div_ceil(tile), 1, 1], (tile.div_ceil(y.plane()) + 1) * channel)
+        ([outputs.div_ceil(tile), 1, 1], (tile.div_ceil(y.plane()) + 1) * channel, 1)
     };
     let in_table = channels_last || (1..=TABLE).contains(&shared);
-    text.constant("THREADS", THREADS).constant("UNROLL", UNROLL).constant("V_MAX", vector);
-    text.constant("CHANNELS_LAST", channels_last.into()).constant("CHANNEL_TABLE", in_table.into());
-    text.constant("WHOLE_VECTORS", y.plane().is_multiple_of(vector).into());
-    text.constant("LONG_PLANES", (y.plane() >= vector).into());
-    text.constant("CROSSING_WARPS", (y.plane() < WARP * vector).into());
-    text.output(&y).size("outputs", outputs).size("pixels", y.pixels());
+    Constants {
+        channel_threads,
+        threads: THREADS,
+        unroll: UNROLL,
+        v_max: vector,
+        channels_last,
+        channel_table: in_table,
+        whole_vectors: y.plane().is_multiple_of(vector),
+        long_planes: y.plane() >= vector,
+        crossing_warps: y.plane() < WARP * vector,
+    }
+    .write(&mut text);
+    text.size("outputs", outputs).size("pixels", y.pixels());
     text.divisor("channels", y.lens[1]).divisor("plane", y.plane());
     let shared = if in_table { shared } else { 0 };
     let geometry =
@@ -89,9 +116,15 @@ mod tests {
         for data_type in [DataType::Float, DataType::Half] {
             for channels in [1, 2, 31, 36, 64, 255, 256, 1000] {
                 for make in [TensorDescriptor::nchw, TensorDescriptor::nhwc] {
-                    for place in [1, 3] {
-                        let x = make(data_type, [2, channels, place, place]).unwrap();
-                        let ops = vec![Op::BatchNormInference { mode: BatchNormMode::Spatial }; MAX_OPS];
+                    for extent in [1, 3] {
+                        let x = make(data_type, [2, channels, extent, extent]).unwrap();
+                        let ops = vec![
+                            Op::BatchNormInference {
+                                mode: BatchNormMode::Spatial,
+                                params: DataType::Float
+                            };
+                            MAX_OPS
+                        ];
                         let problem = Problem { input: x, output: x, ops, math: MathMode::Precise };
                         let shared = element_wise("", &problem, 132).geometry.shared as usize;
                         assert!(shared <= TABLE, "{x}: {shared}");

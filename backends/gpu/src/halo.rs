@@ -1,10 +1,15 @@
 //! Convolutions of narrow groups, few filters or few channels: an image's element is read once, with its halo.
 
-use fuseplan_api::Problem;
+use std::fmt;
+use std::ops::ControlFlow;
+
+use fuseplan_api::volume::{Volume, common_power, spatial};
+use fuseplan_api::{Configuration, Estimate, Problem};
 
 use crate::chain::channel_values;
+use crate::configurations::{named, ranked};
 use crate::kernel::{Geometry, Kernel, Text};
-use crate::volume::{Volume, common_power, spatial};
+use crate::volume::reaches_outside;
 
 /// What multiplies: the text behind `halo.cuh`, and what of a tile its warps take at a time.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +25,7 @@ pub struct HaloLoop {
     pub cycles: f64,
     /// Whether fragments are those of a matrix instruction: 16 pixels by 8 filters, four quads deep.
     pub matrix: bool,
-    /// Threads of a multiprocessor that may have more than 32 sums each, so that none of them spills.
+    /// Threads of a multiprocessor that may have more than 32 accumulators each, so that none of them spills.
     pub threads: usize,
 }
 
@@ -32,7 +37,7 @@ pub fn halo_fma(name: &'static str) -> HaloLoop {
 
 /// Channels that lie side by side in shared memory, those of a group padded with zeros.
 const QUAD: usize = 4;
-/// Most steps of the depth whose places lanes keep in registers.
+/// Most steps of the depth whose offsets lanes keep in registers.
 const KEPT: usize = 5;
 /// Most filters of a group that a block computes: many, or fewer that leave room for other blocks.
 const FILTERS: [usize; 2] = [64, 32];
@@ -75,6 +80,17 @@ struct Tile {
     item: [usize; 2],
 }
 
+/// `8x14, 2 groups, 32 filters, 16x32 a warp, 128 threads`
+impl fmt::Display for Tile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tile { height, width, groups, filters, threads, item: [pixels, of], .. } = self;
+        write!(
+            f,
+            "{height}x{width}, {groups} groups, {filters} filters, {pixels}x{of} a warp, {threads} threads"
+        )
+    }
+}
+
 impl Shape {
     fn of(problem: &Problem) -> Option<Self> {
         let (conv, weights) = problem.conv()?;
@@ -105,9 +121,10 @@ impl Shape {
         self.quads() * self.taps.iter().product::<usize>()
     }
 
-    /// Elements of the image between the first and the last that so many places see.
-    fn window(&self, dim: usize, places: usize) -> usize {
-        (places - 1) * self.strides[dim] + (self.taps[dim] - 1) * self.dilations[dim] + 1
+    /// The receptive extent of so many neighbouring outputs: the elements of the image from the first to the last that
+    /// they see.
+    fn window(&self, dim: usize, outputs: usize) -> usize {
+        (outputs - 1) * self.strides[dim] + (self.taps[dim] - 1) * self.dilations[dim] + 1
     }
 
     fn windows(&self, tile: &Tile) -> [usize; 3] {
@@ -122,9 +139,9 @@ struct Layout {
     row: usize,
     window: usize,
     weights: usize,
-    /// Between neighbouring rows of sums, in numbers.
-    sums_pitch: usize,
-    sums: usize,
+    /// Between neighbouring rows of accumulators, in numbers.
+    acc_pitch: usize,
+    acc: usize,
     channels: usize,
     spots: usize,
     /// Numbers of a table of the depth.
@@ -143,17 +160,17 @@ impl Layout {
         } else {
             items * tile.item[1] * shape.depth() * QUAD * size_of::<f32>()
         };
-        // Neighbouring rows of a fragment's sums on different banks.
+        // Neighbouring rows of a fragment's accumulators are on different banks.
         let (length, rows, rest) =
             if shape.along_k { (columns, tile.pixels, 8) } else { (tile.pixels, columns, 4) };
-        let sums_pitch = length.next_multiple_of(4) + (32 + rest - length.next_multiple_of(4) % 32) % 32;
+        let acc_pitch = length.next_multiple_of(4) + (32 + rest - length.next_multiple_of(4) % 32) % 32;
         Layout {
             pitch,
             row,
             window: (depth * height * row).next_multiple_of(16),
             weights,
-            sums_pitch,
-            sums: sums_pitch * rows * size_of::<f32>(),
+            acc_pitch,
+            acc: acc_pitch * rows * size_of::<f32>(),
             channels: (columns * shape.channel_values.max(1) * size_of::<f32>()).next_multiple_of(16),
             spots: depth * height * width * 8,
             offsets: if main_loop.matrix && steps > KEPT { steps * 4 } else { 0 },
@@ -161,7 +178,7 @@ impl Layout {
     }
 
     fn bytes(&self) -> usize {
-        self.window + self.weights + self.sums + self.channels + self.spots + self.offsets * size_of::<u32>()
+        self.window + self.weights + self.acc + self.channels + self.spots + self.offsets * size_of::<u32>()
     }
 }
 
@@ -171,7 +188,7 @@ fn dense(shape: &Shape, tile: &Tile) -> [usize; 2] {
     [pitch, pitch * shape.windows(tile)[2]]
 }
 
-/// The same with the padding with which a warp's reads of the window meet the fewest banks twice.
+/// Bytes between pixels and between rows with the padding with which a warp's reads of the window meet the fewest banks twice.
 fn padded(shape: &Shape, main_loop: &HaloLoop, tile: &Tile) -> [usize; 2] {
     let quad = QUAD * shape.element;
     let [pitch, _] = dense(shape, tile);
@@ -213,15 +230,33 @@ fn wavefronts(addresses: &[usize], bytes: usize) -> usize {
     addresses.chunks(128 / bytes).map(phase).sum()
 }
 
-/// The tile that is done first of those that have room.
-fn choose(shape: &Shape, main_loop: &HaloLoop, units: usize) -> Option<Tile> {
-    let all = candidates(shape, main_loop).into_iter();
-    let timed = all.map(|(tile, bytes)| (time(shape, main_loop, &tile, bytes, units), tile));
-    timed.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, tile)| tile)
+/// The configurations of [`halo`] for a problem that [`halo_refusal`] accepts: the tiles that have room.
+pub fn halo_configurations(
+    problem: &Problem,
+    main_loop: &HaloLoop,
+    units: usize,
+) -> Vec<(Configuration, Estimate)> {
+    let Some(shape) = Shape::of(problem) else { return Vec::new() };
+    let estimate = |cost| Estimate::Cost { cost, unit: "cycles", model: "windows" };
+    ranked(timed(&shape, main_loop, units), estimate)
 }
 
-/// Every tile that there is room for, with its bytes of shared memory.
-fn candidates(shape: &Shape, main_loop: &HaloLoop) -> Vec<(Tile, usize)> {
+/// The tiles that have room, with about how many cycles each takes.
+fn timed(shape: &Shape, main_loop: &HaloLoop, units: usize) -> Vec<(Tile, f64)> {
+    let mut all = Vec::new();
+    let _ = candidates(shape, main_loop, &mut |tile, bytes| {
+        all.push((tile, time(shape, main_loop, &tile, bytes, units)));
+        ControlFlow::Continue(())
+    });
+    all
+}
+
+/// Visits every tile that there is room for, with its bytes of shared memory, until one breaks.
+fn candidates(
+    shape: &Shape,
+    main_loop: &HaloLoop,
+    visit: &mut dyn FnMut(Tile, usize) -> ControlFlow<()>,
+) -> ControlFlow<()> {
     let [_, out_h, out_w] = shape.out;
     // Filters of a fragment, or one, of which a warp takes so many at a time.
     let (unit, most, pixels_at_a_time) =
@@ -231,7 +266,6 @@ fn candidates(shape: &Shape, main_loop: &HaloLoop) -> Vec<(Tile, usize)> {
     };
     let mut parts = FILTERS.map(|most| part(shape.filters.div_ceil(most))).to_vec();
     parts.dedup();
-    let mut all = Vec::new();
     for filters in parts {
         // Blocks of several groups have all of their filters.
         let most_groups = if filters == shape.filters { shape.groups } else { 1 };
@@ -259,7 +293,7 @@ fn candidates(shape: &Shape, main_loop: &HaloLoop) -> Vec<(Tile, usize)> {
                             let tile = Tile { height, width, pixels, groups, filters, threads, item };
                             let bytes = Layout::new(shape, main_loop, &tile, dense(shape, &tile)).bytes();
                             if bytes <= main_loop.shared {
-                                all.push((tile, bytes));
+                                visit(tile, bytes)?;
                             }
                         }
                     }
@@ -267,7 +301,7 @@ fn candidates(shape: &Shape, main_loop: &HaloLoop) -> Vec<(Tile, usize)> {
             }
         }
     }
-    all
+    ControlFlow::Continue(())
 }
 
 /// About how many cycles the kernel takes. A multiprocessor's tiles share what issues instructions, reads and writes
@@ -374,7 +408,7 @@ fn at_once(shape: &Shape, main_loop: &HaloLoop, tile: &Tile, bytes: usize) -> us
     (SHARED / (bytes + 1024)).clamp(1, occupancy(shape, main_loop, tile))
 }
 
-/// The same by their registers: sums, and what is on its way.
+/// Blocks of a multiprocessor by their registers: accumulators, and what is in flight.
 fn occupancy(shape: &Shape, main_loop: &HaloLoop, tile: &Tile) -> usize {
     let wide = main_loop.matrix && shape.element > 2;
     let threads = match tile.item[0] * tile.item[1] / 32 {
@@ -385,7 +419,7 @@ fn occupancy(shape: &Shape, main_loop: &HaloLoop, tile: &Tile) -> usize {
     threads / tile.threads
 }
 
-/// Tiles of all images' places, and of all groups and filters.
+/// Tiles of all images, and of all groups and filters.
 fn tiles(shape: &Shape, tile: &Tile) -> usize {
     let [d, h, w] = shape.out;
     shape.images * d * h.div_ceil(tile.height) * w.div_ceil(tile.width)
@@ -394,31 +428,82 @@ fn columns(shape: &Shape, tile: &Tile) -> usize {
     shape.groups.div_ceil(tile.groups) * shape.filters.div_ceil(tile.filters)
 }
 
-/// What of a problem has no room: none if it has a tile.
+/// What of a problem has no room: none if it has a tile. No tile is looked at after the first that has room, and none
+/// where not even one output has, so that asking costs little.
 pub fn halo_refusal(problem: &Problem, main_loop: &HaloLoop) -> Option<String> {
     let Some(shape) = Shape::of(problem) else { return Some("none".into()) };
-    candidates(&shape, main_loop).is_empty().then(|| {
-        let [d, h, w] = shape.windows(&Tile {
-            height: 1,
-            width: shape.out[2].min(64),
-            pixels: 0,
-            groups: 1,
-            filters: 1,
-            threads: 0,
-            item: [0; 2],
-        });
+    let one = Tile { height: 1, width: 1, pixels: 1, groups: 1, filters: 1, threads: 128, item: [1; 2] };
+    let least = Layout::new(&shape, main_loop, &one, dense(&shape, &one));
+    // The window and its table are the smallest that there are; the other parts are some numbers at least.
+    let has_room = least.window + least.spots <= main_loop.shared
+        && candidates(&shape, main_loop, &mut |_, _| ControlFlow::Break(())).is_break();
+    (!has_room).then(|| {
+        let [d, h, w] = shape.windows(&Tile { width: shape.out[2].min(64), ..one });
         format!("{} channels of {d} x {h} x {w} pixels", shape.channels)
     })
 }
 
-/// Plans a convolution whose blocks keep a window of the image, on a device of about `units` multiprocessors. Only for
-/// problems that [`halo_refusal`] and [`SPAN`](crate::SPAN) accept.
-pub fn halo(vendor: &str, problem: &Problem, main_loop: &HaloLoop, units: usize) -> Kernel {
-    let (Some((conv, weights)), Some(shape)) = (problem.conv(), Shape::of(problem)) else {
-        unreachable!("a constraint demands a convolution")
-    };
+constants! {
+    /// The constants of `halo.cuh` and its main loops.
+    struct Constants {
+        groups: usize,
+        filters: usize,
+        channels: usize,
+        tile: [usize; 2],
+        tile_p: usize,
+        tile_g: usize,
+        tile_f: usize,
+        item_p: usize,
+        item_f: usize,
+        /// Extents of the window.
+        window: [usize; 3],
+        /// Bytes between neighbouring pixels and rows of the window.
+        x_pitch: usize,
+        x_row: usize,
+        /// Numbers between neighbouring rows of accumulators.
+        acc_pitch: usize,
+        /// Offsets in shared memory.
+        weights_at: usize,
+        acc_at: usize,
+        channels_at: usize,
+        spots_at: usize,
+        offsets_at: usize,
+        /// Entries of the table of the depth.
+        offsets: usize,
+        /// Bytes of shared memory.
+        shared: usize,
+        /// Whether the window is copied asynchronously.
+        copies_async: bool,
+        threads: usize,
+        /// Blocks of a multiprocessor.
+        occupancy: usize,
+        x_vector: usize,
+        y_vector: usize,
+        y_along_k: bool,
+        w_k: usize,
+        w_c: usize,
+        taps: [usize; 3],
+        pad: [usize; 3],
+        /// Whether a tap may lie outside of the image, before or behind it in depth.
+        outside_d: bool,
+        stride: [usize; 3],
+        dilation: [usize; 3],
+        w: [usize; 3],
+    }
+}
+
+/// Plans a convolution whose blocks keep a window of the image, on a device of about `units` multiprocessors, in one of
+/// its configurations; `None` for others. Only for problems that [`halo_refusal`] and [`SPAN`](crate::SPAN) accept.
+pub fn halo(
+    vendor: &str,
+    problem: &Problem,
+    main_loop: &HaloLoop,
+    units: usize,
+    configuration: &Configuration,
+) -> Option<Kernel> {
+    let ((conv, weights), shape) = (problem.conv()?, Shape::of(problem)?);
     let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
-    let Some(tile) = choose(&shape, main_loop, units) else { unreachable!("a constraint demands room") };
+    let tile = named(timed(&shape, main_loop, units), configuration)?;
     let layout = Layout::new(&shape, main_loop, &tile, padded(&shape, main_loop, &tile));
     let chunk = 16 / shape.element;
     // Whole quads that lie side by side as in the window.
@@ -435,7 +520,7 @@ pub fn halo(vendor: &str, problem: &Problem, main_loop: &HaloLoop, units: usize)
         // Blocks of several groups have all of their filters.
         let whole = if shape.filters > tile.filters { shape.filters } else { y.lens[1] };
         [tile.groups * tile.filters, whole].into_iter().fold(y.alignment(1, chunk), common_power)
-    } else if y.place_stride() == Some(1) {
+    } else if y.position_stride() == Some(1) {
         let lens = if whole_rows { [tile.height * tile.width, y.plane()] } else { [tile.width, y.lens[4]] };
         let rows = if whole_rows { y.lens[3] * y.lens[4] } else { y.lens[4] };
         [lens[0], lens[1], rows, y.strides[0], y.strides[1]].into_iter().fold(chunk, common_power)
@@ -444,57 +529,45 @@ pub fn halo(vendor: &str, problem: &Problem, main_loop: &HaloLoop, units: usize)
     };
 
     let mut text = Text::default();
-    let [window_d, window_h, window_w] = shape.windows(&tile);
-    let numbers = [
-        ("GROUPS", shape.groups),
-        ("FILTERS", shape.filters),
-        ("CHANNELS", shape.channels),
-        ("TILE_H", tile.height),
-        ("TILE_W", tile.width),
-        ("TILE_P", tile.pixels),
-        ("TILE_G", tile.groups),
-        ("TILE_F", tile.filters),
-        ("ITEM_P", tile.item[0]),
-        ("ITEM_F", tile.item[1]),
-        ("WINDOW_D", window_d),
-        ("WINDOW_H", window_h),
-        ("WINDOW_W", window_w),
-        ("X_PITCH", layout.pitch),
-        ("X_ROW", layout.row),
-        ("SUMS_PITCH", layout.sums_pitch),
-        ("WEIGHTS_AT", layout.window),
-        ("SUMS_AT", layout.window + layout.weights),
-        ("CHANNELS_AT", layout.window + layout.weights + layout.sums),
-        ("SPOTS_AT", layout.window + layout.weights + layout.sums + layout.channels),
-        ("OFFSETS_AT", layout.bytes() - layout.offsets * size_of::<u32>()),
-        ("OFFSETS", layout.offsets),
-        ("SHARED", layout.bytes()),
-        ("ASYNC", (main_loop.matrix && x_vector > 1).into()),
-        ("THREADS", tile.threads),
-        ("OCCUPANCY", occupancy(&shape, main_loop, &tile)),
-        ("X_VECTOR", x_vector),
-        ("Y_VECTOR", y_vector),
-        ("Y_ALONG_K", shape.along_k.into()),
-        ("W_K", w.strides[0]),
-        ("W_C", w.strides[1]),
-    ];
-    for (name, value) in numbers {
-        text.constant(name, value);
+    Constants {
+        groups: shape.groups,
+        filters: shape.filters,
+        channels: shape.channels,
+        tile: [tile.height, tile.width],
+        tile_p: tile.pixels,
+        tile_g: tile.groups,
+        tile_f: tile.filters,
+        item_p: tile.item[0],
+        item_f: tile.item[1],
+        window: shape.windows(&tile),
+        x_pitch: layout.pitch,
+        x_row: layout.row,
+        acc_pitch: layout.acc_pitch,
+        weights_at: layout.window,
+        acc_at: layout.window + layout.weights,
+        channels_at: layout.window + layout.weights + layout.acc,
+        spots_at: layout.window + layout.weights + layout.acc + layout.channels,
+        offsets_at: layout.bytes() - layout.offsets * size_of::<u32>(),
+        offsets: layout.offsets,
+        shared: layout.bytes(),
+        copies_async: main_loop.matrix && x_vector > 1,
+        threads: tile.threads,
+        occupancy: occupancy(&shape, main_loop, &tile),
+        x_vector,
+        y_vector,
+        y_along_k: shape.along_k,
+        w_k: w.strides[0],
+        w_c: w.strides[1],
+        taps: shape.taps,
+        pad: spatial(conv.pads_before(), 0),
+        outside_d: reaches_outside(conv, &w)[0],
+        stride: shape.strides,
+        dilation: shape.dilations,
+        w: [w.strides[2], w.strides[3], w.strides[4]],
     }
-    let lists = [
-        ("TAPS", shape.taps),
-        ("PAD", spatial(conv.pads(), 0)),
-        ("STRIDE", shape.strides),
-        ("DILATION", shape.dilations),
-        ("W", [w.strides[2], w.strides[3], w.strides[4]]),
-    ];
-    for (name, values) in lists {
-        for (dim, value) in ["D", "H", "W"].into_iter().zip(values) {
-            text.constant(&format!("{name}_{dim}"), value);
-        }
-    }
+    .write(&mut text);
     let (tiles, columns) = (tiles(&shape, &tile), columns(&shape, &tile));
-    text.output(&y).strides("x", &x.strides).strides("y", &y.strides);
+    text.size("out_h", y.lens[3]).size("out_w", y.lens[4]).strides("x", &x.strides).strides("y", &y.strides);
     text.size("in_d", x.lens[2]).size("in_h", x.lens[3]).size("in_w", x.lens[4]).size("out_d", y.lens[2]);
     text.size("tiles", tiles).size("tiles_h", y.lens[3].div_ceil(tile.height));
     text.size("tiles_w", y.lens[4].div_ceil(tile.width));
@@ -518,5 +591,5 @@ pub fn halo(vendor: &str, problem: &Problem, main_loop: &HaloLoop, units: usize)
     );
     let files =
         [include_str!("../kernels/halo.cuh"), main_loop.text, include_str!("../kernels/halo_kernel.cuh")];
-    text.finish(vendor, problem, &files, geometry, detail)
+    Some(text.finish(vendor, problem, &files, geometry, detail))
 }

@@ -1,10 +1,12 @@
 //! Convolutions as implicit matrix products.
 
-use fuseplan_api::{ConvolutionDescriptor, Problem};
+use fuseplan_api::volume::{Volume, common_power, evenly_apart, spatial};
+use fuseplan_api::{Configuration, ConvolutionDescriptor, Estimate, Problem};
 
-use crate::kernel::{ALONE, Geometry, Kernel, PLACE, SHARE, Text};
-use crate::tiling::{Costs, Target, Tile, Work, choose};
-use crate::volume::{Volume, common_power, evenly_apart, spatial};
+use crate::configurations::{named, ranked};
+use crate::kernel::{ALONE, COORD, Geometry, Kernel, SHARE, Text};
+use crate::tiling::{Costs, Target, Tile, Tiling, Work, tilings};
+use crate::volume::reaches_outside;
 
 /// The part of the kernel that multiplies.
 #[derive(Debug, Clone, Copy)]
@@ -15,11 +17,11 @@ pub struct MainLoop {
     pub name: &'static str,
     /// Its tiles.
     pub tiles: fn(&Access) -> &'static [Tile],
-    /// Further constants of its text.
-    pub constants: fn(&Tile, &Access) -> Vec<(&'static str, usize)>,
+    /// Adds the constants of its own.
+    pub constants: fn(&Tile, &Access, &mut Text),
     /// Bytes of shared memory that its operands need.
     pub shared: fn(&Tile, &Access) -> usize,
-    /// Pixels of a tile whose sums it leaves in shared memory at once.
+    /// Pixels of a tile whose accumulators it leaves in shared memory at once.
     pub part: fn(&Tile) -> usize,
     /// What it takes.
     pub costs: Costs,
@@ -45,6 +47,7 @@ pub struct Access {
 /// mean square. In a later run the choice was 4 to 7 % slower in the mean than the fastest of the tiles timed there, and
 /// 2 to 4 % for 16 convolutions of VGG16, Inception v3 and MobileNet v1, which the fit has not seen; the worst 1.5 times.
 const COSTS: Costs = Costs {
+    is_fitted: true,
     launch: 3.74,
     step: 0.57,
     load: 0.003,
@@ -56,6 +59,59 @@ const COSTS: Costs = Costs {
     memory: 2.2e-7,
     cache: 1.2e-7,
 };
+
+constants! {
+    /// The constants of `implicit_gemm.cuh`.
+    struct Constants {
+        tile_p: usize,
+        tile_f: usize,
+        tile_k: usize,
+        /// Pixels whose accumulators lie in shared memory at once.
+        part_p: usize,
+        slices: usize,
+        split: usize,
+        /// Offset of the accumulators in shared memory.
+        acc_at: usize,
+        threads: usize,
+        filters: usize,
+        channels: usize,
+        taps: [usize; 3],
+        pad: [usize; 3],
+        /// Whether a tap may lie outside of the image.
+        outside: [bool; 3],
+        stride: [usize; 3],
+        dilation: [usize; 3],
+        w: [usize; 3],
+        w_k: usize,
+        w_c: usize,
+        /// Whether the depth runs over channels fastest.
+        channel_inner: bool,
+        /// Whether the image is read in chunks of 16 bytes, and otherwise how many pixels at once.
+        x_vector: bool,
+        x_run: usize,
+        one_tap: bool,
+        x_linear: bool,
+        w_vector: bool,
+        w_linear: bool,
+        y_along_k: bool,
+        y_vector: usize,
+    }
+}
+
+constants! {
+    /// The constants of `ffma.cuh`.
+    struct FfmaConstants {
+        /// Blocks of a multiprocessor.
+        occupancy: usize,
+        /// Rows of a step that are unrolled.
+        unroll: usize,
+    }
+}
+
+/// Adds the constants of `ffma.cuh`: blocks of a multiprocessor, and rows of a step that are unrolled.
+pub fn ffma_constants(occupancy: usize, unroll: usize, text: &mut Text) {
+    FfmaConstants { occupancy, unroll }.write(text);
+}
 
 /// Multiply-adds in f32.
 pub fn ffma() -> MainLoop {
@@ -76,14 +132,14 @@ pub fn ffma() -> MainLoop {
         name: "FFMA",
         // Chunks of the image take more registers than a thread of the largest tile has.
         tiles: |access| &TILES[usize::from(access.image_chunks)..],
-        constants: |tile, _| {
-            // Registers for the sums and what is on its way.
+        constants: |tile, _, text| {
+            // As many blocks as have registers for the accumulators and what is in flight.
             let blocks = match tile.threads {
                 256 => 2,
                 128 => 3,
                 _ => 4,
             };
-            vec![("OCCUPANCY", blocks), ("UNROLL", tile.depth / tile.slices)]
+            ffma_constants(blocks, tile.depth / tile.slices, text);
         },
         shared: |tile, _| {
             let rows = tile.pixels + 4 + tile.filters + 4;
@@ -96,10 +152,10 @@ pub fn ffma() -> MainLoop {
     }
 }
 
-/// Whether an output is of the input's place alone.
+/// Whether an output sees the input's element at the same position alone.
 fn is_pointwise(conv: &ConvolutionDescriptor, weights: &Volume) -> bool {
     weights.plane() == 1
-        && conv.pads().iter().all(|&pad| pad == 0)
+        && conv.pads_before().iter().chain(conv.pads_after()).all(|&pad| pad == 0)
         && conv.strides().iter().all(|&stride| stride == 1)
 }
 
@@ -108,56 +164,97 @@ fn is_pointwise(conv: &ConvolutionDescriptor, weights: &Volume) -> bool {
 pub fn image_run(problem: &Problem) -> usize {
     let Some((conv, weights)) = problem.conv() else { return 1 };
     let x = Volume::of(&problem.input);
-    if !is_pointwise(conv, &Volume::of(weights)) || x.place_stride() != Some(1) {
+    if !is_pointwise(conv, &Volume::of(weights)) || x.position_stride() != Some(1) {
         return 1;
     }
     let planes = common_power(16 / problem.output.data_type().size(), x.plane());
     x.strides[..2].iter().fold(planes, |power, &stride| common_power(power, stride))
 }
 
-/// Plans a convolution as an implicit matrix product on a device. Only for problems that meet [`GROUP_COUNT`](crate::GROUP_COUNT) and [`SPAN`](crate::SPAN); worth it for those that meet
-/// [`GEMM`](crate::GEMM).
-pub fn implicit_gemm(vendor: &str, problem: &Problem, main_loop: &MainLoop, target: &Target) -> Kernel {
-    let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
-    let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
-    let (filters, channels, taps) = (w.lens[0] / conv.groups(), w.lens[1], w.plane());
+/// How a convolution's operands can be read.
+fn access_of(problem: &Problem) -> Access {
+    let Some((_, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let (x, w) = (Volume::of(&problem.input), Volume::of(weights));
+    let (channels, taps) = (w.lens[1], w.plane());
     let chunk = 16 / problem.output.data_type().size();
     // The depth runs over channels fastest where channels are neighbours.
     let channel_inner = x.is_channels_last();
     let whole = |number: usize| number.is_multiple_of(chunk);
-    let x_vector = channel_inner && whole(channels) && x.alignment(1, chunk) == chunk;
-    let w_vector = if channel_inner && taps > 1 {
+    let image_chunks = channel_inner && whole(channels) && x.alignment(1, chunk) == chunk;
+    let filter_chunks = if channel_inner && taps > 1 {
         w.is_channels_last() && whole(channels) && w.alignment(1, chunk) == chunk
     } else {
-        let packed = w.place_stride() == Some(1) && (channels == 1 || w.strides[1] == taps);
+        let packed = w.position_stride() == Some(1) && (channels == 1 || w.strides[1] == taps);
         packed && whole(channels * taps) && whole(w.strides[0])
     };
-    // Whether a filter's elements lie in the order of the depth.
-    let order = if channel_inner { [2, 3, 4, 1] } else { [1, 2, 3, 4] };
-    let w_linear = evenly_apart(&order.map(|d| w.lens[d]), &order.map(|d| w.strides[d])) == Some(1);
-    // Whether places of the output are those of the input, evenly apart.
-    let (places, pixels) = (x.place_stride(), x.pixel_stride());
-    let one_tap = is_pointwise(conv, &w) && places.is_some();
-    let x_run = if x_vector { 1 } else { image_run(problem) };
-    let access = Access {
+    Access {
         element: problem.output.data_type().size(),
-        image_chunks: x_vector,
-        image_run: x_run,
-        filter_chunks: w_vector,
+        image_chunks,
+        image_run: if image_chunks { 1 } else { image_run(problem) },
+        filter_chunks,
         depth: channels * taps,
-    };
+    }
+}
+
+/// The tiles of a convolution, with an estimate of each.
+fn tiles_of(problem: &Problem, main_loop: &MainLoop, target: &Target) -> Vec<(Tiling, f64)> {
+    let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let access = access_of(problem);
+    let chunk = 16 / access.element;
     let work = Work {
-        pixels: y.pixels(),
-        filters,
+        pixels: Volume::of(&problem.output).pixels(),
+        filters: weights.lens()[0] / conv.groups(),
         depth: access.depth,
         groups: conv.groups(),
-        loaded: [if x_vector { chunk } else { x_run }, if w_vector { chunk } else { 1 }],
+        loaded: [
+            if access.image_chunks { chunk } else { access.image_run },
+            if access.filter_chunks { chunk } else { 1 },
+        ],
         element: access.element,
         bytes: problem.input.bytes() + weights.bytes() + problem.output.bytes(),
     };
-    let (tile, split) = choose((main_loop.tiles)(&access), &work, &main_loop.costs, target);
+    tilings((main_loop.tiles)(&access), &work, &main_loop.costs, target)
+}
+
+/// The configurations of [`implicit_gemm`] for a problem: its tiles.
+pub fn gemm_configurations(
+    problem: &Problem,
+    main_loop: &MainLoop,
+    target: &Target,
+) -> Vec<(Configuration, Estimate)> {
+    let model = main_loop.name;
+    ranked(tiles_of(problem, main_loop, target), |cost| match main_loop.costs.is_fitted {
+        true => Estimate::Time { seconds: cost * 1e-6, model },
+        false => Estimate::Cost { cost, unit: "of its own", model },
+    })
+}
+
+/// Plans a convolution as an implicit matrix product on a device, in one of its configurations; `None` for others. Only
+/// for problems that meet [`GROUP_COUNT`](crate::GROUP_COUNT) and [`SPAN`](crate::SPAN); preferred for those that meet
+/// [`GEMM`](crate::GEMM).
+pub fn implicit_gemm(
+    vendor: &str,
+    problem: &Problem,
+    main_loop: &MainLoop,
+    target: &Target,
+    configuration: &Configuration,
+) -> Option<Kernel> {
+    let Tiling { tile, split } = named(tiles_of(problem, main_loop, target), configuration)?;
+    let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
+    let (filters, channels) = (w.lens[0] / conv.groups(), w.lens[1]);
+    let access = access_of(problem);
+    let Access { image_chunks: x_vector, image_run: x_run, filter_chunks: w_vector, .. } = access;
+    let chunk = 16 / access.element;
+    let channel_inner = x.is_channels_last();
+    // Whether a filter's elements lie in the order of the depth.
+    let order = if channel_inner { [2, 3, 4, 1] } else { [1, 2, 3, 4] };
+    let w_linear = evenly_apart(&order.map(|d| w.lens[d]), &order.map(|d| w.strides[d])) == Some(1);
+    // Whether positions of the output are those of the input, evenly apart.
+    let (positions, pixels) = (x.position_stride(), x.pixel_stride());
+    let one_tap = is_pointwise(conv, &w) && positions.is_some();
     let along_k = y.is_channels_last();
-    let y_vector = match (along_k, y.place_stride()) {
+    let y_vector = match (along_k, y.position_stride()) {
         (true, _) => common_power(y.alignment(1, chunk), filters),
         (false, Some(1)) => {
             let planes = common_power(chunk, y.plane());
@@ -167,48 +264,52 @@ pub fn implicit_gemm(vendor: &str, problem: &Problem, main_loop: &MainLoop, targ
     };
 
     let mut text = Text::default();
-    text.constant("TILE_P", tile.pixels).constant("TILE_F", tile.filters).constant("TILE_K", tile.depth);
     let part = (main_loop.part)(&tile);
     let operands = (main_loop.shared)(&tile, &access);
     // What other blocks read is never where copies arrive: tools that look for races do not see that these have.
-    let sums_at = if split > 1 { operands.next_multiple_of(16) } else { 0 };
-    text.constant("PART_P", part)
-        .constant("SLICES", tile.slices)
-        .constant("SPLIT", split)
-        .constant("SUMS_AT", sums_at);
-    text.constant("THREADS", tile.threads).constant("FILTERS", filters).constant("CHANNELS", channels);
-    for (name, value) in (main_loop.constants)(&tile, &access) {
-        text.constant(name, value);
+    let acc_at = if split > 1 { operands.next_multiple_of(16) } else { 0 };
+    Constants {
+        tile_p: tile.pixels,
+        tile_f: tile.filters,
+        tile_k: tile.depth,
+        part_p: part,
+        slices: tile.slices,
+        split,
+        acc_at,
+        threads: tile.threads,
+        filters,
+        channels,
+        taps: [w.lens[2], w.lens[3], w.lens[4]],
+        pad: spatial(conv.pads_before(), 0),
+        outside: reaches_outside(conv, &w),
+        stride: spatial(conv.strides(), 1),
+        dilation: spatial(conv.dilations(), 1),
+        w: [w.strides[2], w.strides[3], w.strides[4]],
+        w_k: w.strides[0],
+        w_c: w.strides[1],
+        channel_inner,
+        x_vector,
+        x_run,
+        one_tap,
+        x_linear: one_tap && pixels.is_some(),
+        w_vector,
+        w_linear,
+        y_along_k: along_k,
+        y_vector,
     }
-    let numbers = [
-        ("TAPS", [w.lens[2], w.lens[3], w.lens[4]]),
-        ("PAD", spatial(conv.pads(), 0)),
-        ("STRIDE", spatial(conv.strides(), 1)),
-        ("DILATION", spatial(conv.dilations(), 1)),
-        ("W", [w.strides[2], w.strides[3], w.strides[4]]),
-    ];
-    for (name, values) in numbers {
-        for (dim, value) in ["D", "H", "W"].into_iter().zip(values) {
-            text.constant(&format!("{name}_{dim}"), value);
-        }
-    }
-    text.constant("W_K", w.strides[0]).constant("W_C", w.strides[1]);
-    text.constant("CHANNEL_INNER", channel_inner.into());
-    text.constant("X_VECTOR", x_vector.into()).constant("X_RUN", x_run);
-    text.constant("ONE_TAP", one_tap.into()).constant("X_LINEAR", (one_tap && pixels.is_some()).into());
-    text.constant("W_VECTOR", w_vector.into()).constant("W_LINEAR", w_linear.into());
-    text.constant("Y_ALONG_K", along_k.into()).constant("Y_VECTOR", y_vector);
-    text.output(&y).place(&y);
+    .write(&mut text);
+    (main_loop.constants)(&tile, &access, &mut text);
+    text.output(&y).coord(&y);
     text.size("in_d", x.lens[2]).size("in_h", x.lens[3]).size("in_w", x.lens[4]);
-    text.strides("x", &x.strides).size("x_p", pixels.or(places).unwrap_or(0));
+    text.strides("x", &x.strides).size("x_p", pixels.or(positions).unwrap_or(0));
 
     let pitch = if along_k { tile.filters + 8 } else { part + 4 };
-    let sums = tile.slices * pitch * if along_k { part } else { tile.filters } * size_of::<f32>();
+    let acc = tile.slices * pitch * if along_k { part } else { tile.filters } * size_of::<f32>();
     let blocks = y.pixels().div_ceil(tile.pixels) * filters.div_ceil(tile.filters) * split;
     let geometry = Geometry {
         grid: [blocks as u32, 1, conv.groups() as u32],
         block: tile.threads as u32,
-        shared: if split > 1 { sums_at + sums } else { sums.max(operands) } as u32,
+        shared: if split > 1 { acc_at + acc } else { acc.max(operands) } as u32,
     };
     let image = match (x_vector, x_run) {
         (true, _) => "16 bytes along channels".into(),
@@ -226,6 +327,6 @@ pub fn implicit_gemm(vendor: &str, problem: &Problem, main_loop: &MainLoop, targ
         if w_vector { "16 bytes" } else { "elements" },
     );
     let cluster = target.cluster.filter(|_| split > 1).unwrap_or(ALONE);
-    let files = [PLACE, cluster, SHARE, include_str!("../kernels/implicit_gemm.cuh"), main_loop.text];
-    text.finish(vendor, problem, &files, geometry, detail)
+    let files = [COORD, cluster, SHARE, include_str!("../kernels/implicit_gemm.cuh"), main_loop.text];
+    Some(text.finish(vendor, problem, &files, geometry, detail))
 }

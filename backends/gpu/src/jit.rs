@@ -5,48 +5,106 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use fuseplan_api::{
-    Algorithm, Binary, BuildError, Constraint, Device, DeviceInfo, Executable, ExecutableInfo, Problem,
-    RawStream, RunArgs, RunError, Solver,
+    Accuracy, Algorithm, Binary, BuildError, Candidate, Configuration, Constraint, Device, DeviceInfo,
+    Estimate, Executable, ExecutableInfo, Preference, Problem, RawStream, RunArgs, RunError, Solver,
 };
 
-use crate::arguments::{MAX_WORDS, pack};
-use crate::{CompileFailure, Function, Geometry, Kernel, Runtime, binary};
+use crate::arguments::{ArgumentLayout, MAX_WORDS};
+use crate::{CompileFailure, Driver, Function, Geometry, GpuDevice, Kernel, Runtime, binary};
 
-/// A solver: constraints, and a plan for the problems that meet them.
+/// A solver: what it can compute, and the kernels with which it does.
 pub struct JitSolver<R> {
     id: &'static str,
     algorithm: Algorithm,
     constraints: &'static [Constraint],
-    plan: fn(&Problem, &str) -> Kernel,
+    preferences: &'static [Preference],
+    accuracy: fn(&Problem) -> Accuracy,
+    kernels: Kernels,
     runtime: PhantomData<fn() -> R>,
 }
 
+/// The kernels with which a solver computes a problem on an architecture. They depend on nothing else, so that a
+/// binary compiled for an architecture fits every device of it.
+#[derive(Debug, Clone, Copy)]
+pub enum Kernels {
+    /// One configuration.
+    One(fn(&Problem, &str) -> Kernel),
+    /// Several, each with the estimate of a model.
+    Several {
+        /// The configurations, that of the smallest estimate first.
+        configurations: fn(&Problem, &str) -> Vec<(Configuration, Estimate)>,
+        /// The kernel of one of them; `None` for others.
+        kernel: fn(&Problem, &str, &Configuration) -> Option<Kernel>,
+    },
+}
+
 impl<R: Runtime> JitSolver<R> {
-    /// A solver that plans with `plan`, given an architecture. The plan depends on nothing else, so that a
-    /// binary compiled for an architecture fits every device of it.
+    /// A solver with these kernels, whose products are exact and whose place in the backend's order is meant for all
+    /// problems that it can compute.
     pub const fn new(
         id: &'static str,
         algorithm: Algorithm,
         constraints: &'static [Constraint],
-        plan: fn(&Problem, &str) -> Kernel,
+        kernels: Kernels,
     ) -> Self {
-        JitSolver { id, algorithm, constraints, plan, runtime: PhantomData }
+        let accuracy = |_: &Problem| Accuracy::Exact;
+        JitSolver { id, algorithm, constraints, preferences: &[], accuracy, kernels, runtime: PhantomData }
     }
+
+    /// This solver, preferred only for some problems.
+    pub const fn with_preferences(mut self, preferences: &'static [Preference]) -> Self {
+        self.preferences = preferences;
+        self
+    }
+
+    /// This solver with products of this error class.
+    pub const fn with_accuracy(mut self, accuracy: fn(&Problem) -> Accuracy) -> Self {
+        self.accuracy = accuracy;
+        self
+    }
+
+    fn try_kernel(
+        &self,
+        problem: &Problem,
+        arch: &str,
+        configuration: &Configuration,
+    ) -> Result<Kernel, BuildError> {
+        let kernel = self.kernel_in(problem, arch, configuration);
+        kernel.ok_or_else(|| no_configuration(self.id, configuration))
+    }
+}
+
+/// The error of a configuration that is none of a problem's.
+pub fn no_configuration(solver: &'static str, configuration: &Configuration) -> BuildError {
+    BuildError::Configuration { solver, configuration: configuration.to_string() }
 }
 
 /// A solver whose kernels can be had without compiling them.
 pub trait Planner: Solver {
-    /// The kernel for a problem that meets the constraints.
+    /// The kernel for a problem that meets the constraints, in one of its configurations; `None` for others.
+    fn kernel_in(&self, problem: &Problem, arch: &str, configuration: &Configuration) -> Option<Kernel>;
+
+    /// The kernel of the smallest estimate for a problem that meets the constraints.
     fn kernel(&self, problem: &Problem, arch: &str) -> Kernel;
 }
 
 impl<R: Runtime> Planner for JitSolver<R> {
-    fn kernel(&self, problem: &Problem, arch: &str) -> Kernel {
-        let mut kernel = (self.plan)(problem, arch);
-        if let Some(estimate) = R::estimate(self.id, problem, arch) {
-            kernel.detail = format!("{}; {estimate}", kernel.detail);
+    fn kernel_in(&self, problem: &Problem, arch: &str, configuration: &Configuration) -> Option<Kernel> {
+        match self.kernels {
+            Kernels::One(kernel) => configuration.as_str().is_empty().then(|| kernel(problem, arch)),
+            Kernels::Several { kernel, .. } => kernel(problem, arch, configuration),
         }
-        kernel
+    }
+
+    fn kernel(&self, problem: &Problem, arch: &str) -> Kernel {
+        match self.kernels {
+            Kernels::One(kernel) => kernel(problem, arch),
+            Kernels::Several { configurations, kernel } => {
+                let first = configurations(problem, arch).into_iter().next();
+                let kernel = first.and_then(|(configuration, _)| kernel(problem, arch, &configuration));
+                kernel.unwrap_or_else(|| unreachable!("a problem that meets the constraints has a kernel"))
+            }
+        }
     }
 }
 
@@ -80,14 +138,43 @@ impl<R: Runtime> Solver for JitSolver<R> {
         self.constraints
     }
 
-    fn cache_key(&self, problem: &Problem, target: &DeviceInfo) -> Option<Vec<u8>> {
-        Some(binary::cache_key(&self.kernel(problem, &target.arch).source))
+    fn preferences(&self) -> &'static [Preference] {
+        self.preferences
     }
 
-    fn compile(&self, problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
-        let kernel = self.kernel(problem, &target.arch);
+    fn accuracy(&self, problem: &Problem) -> Accuracy {
+        (self.accuracy)(problem)
+    }
+
+    fn configurations(&self, problem: &Problem, target: &DeviceInfo) -> Vec<Candidate> {
+        let accuracy = (self.accuracy)(problem);
+        match self.kernels {
+            Kernels::One(_) => vec![Candidate { accuracy, ..Candidate::only() }],
+            Kernels::Several { configurations, .. } => configurations(problem, &target.arch)
+                .into_iter()
+                .map(|(configuration, estimate)| Candidate { configuration, estimate, accuracy })
+                .collect(),
+        }
+    }
+
+    fn cache_key(
+        &self,
+        problem: &Problem,
+        target: &DeviceInfo,
+        configuration: &Configuration,
+    ) -> Option<Vec<u8>> {
+        Some(binary::cache_key(&self.kernel_in(problem, &target.arch, configuration)?.source))
+    }
+
+    fn compile(
+        &self,
+        problem: &Problem,
+        target: &DeviceInfo,
+        configuration: &Configuration,
+    ) -> Result<Binary, BuildError> {
+        let kernel = self.try_kernel(problem, &target.arch, configuration)?;
         let image = compile::<R>(self.id, &kernel.source, &target.arch)?;
-        Ok(binary::seal(self.id, &target.arch, &kernel.source, &image))
+        Ok(binary::seal(self.id, &target.arch, configuration, &kernel.source, &image))
     }
 
     fn load(
@@ -97,10 +184,12 @@ impl<R: Runtime> Solver for JitSolver<R> {
         binary: &Binary,
     ) -> Result<Arc<dyn Executable>, BuildError> {
         let arch = &device.info().arch;
-        let kernel = self.kernel(problem, arch);
+        let configuration = binary::configuration(self.id, arch, binary)?;
+        let kernel = self.try_kernel(problem, arch, &configuration)?;
         let image = binary::open(self.id, arch, &kernel.source, binary)?;
         let (function, info) = load::<R>(self.id, self.algorithm, &**device, &kernel, image)?;
-        Ok(Arc::new(JitExecutable { info, function, geometry: kernel.geometry, sizes: kernel.sizes }))
+        let Kernel { geometry, arguments, .. } = kernel;
+        Ok(Arc::new(JitExecutable { info, function, geometry, arguments }))
     }
 }
 
@@ -109,10 +198,24 @@ impl<R: Runtime> Solver for JitSolver<R> {
 /// # Errors
 /// The compiler is missing, or refuses the text.
 pub fn compile<R: Runtime>(solver: &'static str, text: &str, arch: &str) -> Result<Arc<[u8]>, BuildError> {
-    R::compile(text, arch).map_err(|failure| match failure {
+    let compiled = R::compile(text, arch).map_err(|failure| match failure {
         CompileFailure::Backend(error) => BuildError::Backend(error),
         CompileFailure::Log(log) => BuildError::Compiler { solver, log },
-    })
+    })?;
+    Ok(compiled.image)
+}
+
+/// The kernel of one of these planners, by its id, for a problem. `None` for an id that is none's, or a problem that the
+/// planner does not take.
+pub fn kernel_of(
+    planners: &[&dyn Planner],
+    solver: &str,
+    problem: &Problem,
+    target: &DeviceInfo,
+) -> Option<Kernel> {
+    let planner = planners.iter().find(|planner| planner.id() == solver)?;
+    planner.applies(problem, target).ok()?;
+    Some(planner.kernel(problem, &target.arch))
 }
 
 /// Loads a solver's kernel, of which `compile` made the image, and says what is known of it.
@@ -125,28 +228,28 @@ pub fn load<R: Runtime>(
     device: &dyn Device,
     kernel: &Kernel,
     image: &[u8],
-) -> Result<(R::Function, ExecutableInfo), BuildError> {
-    let function = R::load(device, image, &kernel.geometry)?;
+) -> Result<(Function<R>, ExecutableInfo), BuildError> {
+    let function = GpuDevice::<R>::of(device)?.load(image, &kernel.geometry)?;
     let (detail, resources) = (kernel.detail.clone(), Some(function.resources()));
     Ok((function, ExecutableInfo { solver, algorithm, kernels: 1, workspace: 0, detail, resources }))
 }
 
 #[derive(Debug)]
-struct JitExecutable<F> {
+struct JitExecutable<D: Driver> {
     info: ExecutableInfo,
-    function: F,
+    function: Function<D>,
     geometry: Geometry,
-    sizes: Vec<i64>,
+    arguments: ArgumentLayout,
 }
 
-impl<F: Function> Executable for JitExecutable<F> {
+impl<D: Driver> Executable for JitExecutable<D> {
     fn info(&self) -> &ExecutableInfo {
         &self.info
     }
 
     unsafe fn run(&self, stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
         let mut words = [0; MAX_WORDS];
-        let count = pack(args, &self.sizes, &mut words);
+        let count = self.arguments.pack(args, &mut words);
         // SAFETY: these are the arguments of this kernel's text; the caller keeps what `RunArgs` promises.
         Ok(unsafe { self.function.launch(stream, &self.geometry, &words[..count]) }?)
     }

@@ -2,10 +2,12 @@
 
 use std::fmt::Write;
 
-use fuseplan_api::{DataType, Op, Problem};
+use fuseplan_api::volume::Volume;
+use fuseplan_api::{DataType, OpKind, Problem};
 
+use crate::arguments::{ArgumentLayout, pointers};
 use crate::chain;
-use crate::volume::{DIMS, Volume, is_wide};
+use crate::volume::{DIMS, is_wide};
 
 /// A kernel for a problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,8 +16,8 @@ pub struct Kernel {
     pub source: String,
     /// How it is launched.
     pub geometry: Geometry,
-    /// The sizes that the text takes as arguments.
-    pub sizes: Vec<i64>,
+    /// What the text takes as argument.
+    pub arguments: ArgumentLayout,
     /// The choices made, for people.
     pub detail: String,
 }
@@ -29,14 +31,6 @@ pub struct Geometry {
     pub block: u32,
     /// Bytes of shared memory of a block beyond what the kernel declares.
     pub shared: u32,
-}
-
-/// Places of four pointers that an operator takes among the arguments.
-pub(crate) fn places(op: &Op) -> usize {
-    match op {
-        Op::BatchNormForward { .. } | Op::BatchNormBackward { .. } => 2,
-        _ => 1,
-    }
 }
 
 /// Numbers among the arguments. A size: eight bytes, read as an index. A divisor: sixteen, with what makes a
@@ -61,8 +55,18 @@ fn reciprocal(divisor: usize) -> (u32, u32) {
     ((1u64 << shift).div_ceil(divisor as u64) as u32, shift)
 }
 
-/// The part of a text that finds the place of an output's pixel, which [`Text::place`] describes.
-pub const PLACE: &str = include_str!("../kernels/place.cuh");
+/// The name of an element type in kernels' texts; `None` for those that kernels do not know.
+pub fn element(data_type: DataType) -> Option<&'static str> {
+    match data_type {
+        DataType::Float => Some("float"),
+        DataType::Half => Some("f16"),
+        DataType::BFloat16 => Some("bf16"),
+        DataType::Double | DataType::Int8 => None,
+    }
+}
+
+/// The part of a text that finds the coordinates of an output's pixel, which [`Text::coord`] describes.
+pub const COORD: &str = include_str!("../kernels/coord.cuh");
 
 /// The part of a text that says what each of SPLIT blocks has of a tile.
 pub const SHARE: &str = include_str!("../kernels/share.cuh");
@@ -85,17 +89,20 @@ pub struct Text {
 
 impl Text {
     /// A number that is fixed in the binary. One beyond 32 bits is an error of the compiler: braces do not narrow.
-    pub fn constant(&mut self, name: &str, value: usize) -> &mut Self {
+    pub(crate) fn constant(&mut self, name: &str, value: usize) -> &mut Self {
         // Writing to a string cannot fail.
         let _ = writeln!(self.constants, "constexpr int {name}{{{value}}};");
         self
     }
 
-    /// A number that is an argument, `args.shape.<name>` in the text.
+    /// A number that is an argument, `args.shape.<name>` in the text. Operators of the chain declare the sizes that they
+    /// use, which the kernel may have declared before.
     pub fn size(&mut self, name: impl Into<String>, value: usize) -> &mut Self {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.fields, "  Size {};", name.into());
-        self.sizes.push(value as i64);
+        let field = format!("  Size {};\n", name.into());
+        if !self.fields.contains(&field) {
+            self.fields.push_str(&field);
+            self.sizes.push(value as i64);
+        }
         self
     }
 
@@ -116,17 +123,17 @@ impl Text {
         self
     }
 
-    /// What every kernel knows of its output.
+    /// The extents of the output's planes.
     pub fn output(&mut self, output: &Volume) -> &mut Self {
         self.size("out_h", output.lens[3]).size("out_w", output.lens[4]).size("out_plane", output.plane())
     }
 
-    /// What [`PLACE`] needs to know of the output.
-    pub fn place(&mut self, output: &Volume) -> &mut Self {
-        let (pixels, places) = (output.pixel_stride(), output.place_stride());
-        self.constant("Y_LINEAR", pixels.is_some().into()).constant("Y_PLANAR", places.is_some().into());
+    /// What [`COORD`] needs to know of the output.
+    pub fn coord(&mut self, output: &Volume) -> &mut Self {
+        let (pixels, positions) = (output.pixel_stride(), output.position_stride());
+        self.constant("Y_LINEAR", pixels.is_some().into()).constant("Y_PLANAR", positions.is_some().into());
         self.size("pixels", output.pixels());
-        self.size("y_p", pixels.or(places).unwrap_or(0)).strides("y", &output.strides)
+        self.size("y_p", pixels.or(positions).unwrap_or(0)).strides("y", &output.strides)
     }
 
     /// The whole text: the vendor's words, the problem's numbers and chain of operators, and `files`.
@@ -144,19 +151,20 @@ impl Text {
         } else {
             chain::functions(problem, &mut self) + "\n" + include_str!("../kernels/chain.cuh")
         };
-        let element = match problem.output.data_type() {
-            DataType::Half => "f16",
-            DataType::BFloat16 => "bf16",
-            _ => "float",
-        };
+        let data_type = problem.output.data_type();
+        let Some(element) = element(data_type) else { unreachable!("a constraint refuses {data_type}") };
+        let pointers = pointers(problem);
         let idx = if is_wide(problem) { "long long" } else { "int" };
+        let kinds = OpKind::ALL.into_iter().filter(|kind| !kind.operands().is_empty());
+        let operands: String = kinds.map(numbers).collect();
         let mut source = format!(
-            "{vendor}\ntypedef {element} T;\ntypedef {idx} idx;\ntypedef unsigned {idx} Unsigned;\n{NUMBERS}\n{}constexpr int OPS = {};\nstruct Shape {{\n{}}};\n",
+            "{vendor}\n{operands}typedef {element} T;\ntypedef {idx} idx;\ntypedef unsigned {idx} Unsigned;\n{NUMBERS}\n{}constexpr int OPS = {};\nconstexpr int POINTERS = {pointers};\nstruct Shape {{\n{}}};\n",
             self.constants,
-            problem.ops.iter().map(places).sum::<usize>(),
+            problem.ops.len(),
             self.fields,
         );
-        for part in [include_str!("../kernels/common.cuh"), &chain] {
+        for part in [include_str!("../kernels/common.cuh"), include_str!("../kernels/activation.cuh"), &chain]
+        {
             source.push('\n');
             source.push_str(part);
         }
@@ -164,7 +172,21 @@ impl Text {
             source.push('\n');
             source.push_str(file);
         }
-        Kernel { source, geometry, sizes: self.sizes, detail }
+        Kernel { source, geometry, arguments: ArgumentLayout { pointers, sizes: self.sizes }, detail }
+    }
+}
+
+/// `struct BiasForward { enum { bias }; };`: the numbers of a kind's operands among an operator's pointers.
+fn numbers(kind: OpKind) -> String {
+    let names: Vec<_> = kind.operands().iter().map(|spec| spec.name).collect();
+    format!("struct {kind} {{ enum {{ {} }}; }};\n", names.join(", "))
+}
+
+#[cfg(test)]
+impl Text {
+    /// The constants as they stand in the text.
+    pub(crate) fn constants(&self) -> &str {
+        &self.constants
     }
 }
 

@@ -9,7 +9,7 @@ use crate::constraint::{
 use crate::depthwise::depthwise;
 use crate::direct::direct;
 use crate::element_wise::element_wise;
-use crate::{JitSolver, Runtime};
+use crate::{JitSolver, Kernels, Runtime};
 
 impl<R: Runtime> JitSolver<R> {
     /// Depthwise convolutions.
@@ -18,7 +18,7 @@ impl<R: Runtime> JitSolver<R> {
             id,
             Algorithm::Direct,
             &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, DEPTHWISE, SPAN],
-            |problem, arch| depthwise(R::VENDOR, problem, R::units(arch)),
+            Kernels::One(|problem, arch| depthwise(R::VENDOR, problem, R::units(arch))),
         )
     }
 
@@ -28,21 +28,27 @@ impl<R: Runtime> JitSolver<R> {
             id,
             Algorithm::ElementWise,
             &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, PACKED, ELEMENTS],
-            |problem, arch| element_wise(R::VENDOR, problem, R::units(arch)),
+            Kernels::One(|problem, arch| element_wise(R::VENDOR, problem, R::units(arch))),
         )
     }
 
     /// Batch-norm for training.
     pub const fn batch_norm(id: &'static str) -> Self {
-        Self::new(id, Algorithm::BatchNorm, &[DATA_TYPE, TRAINING, PARAMETERS], |problem, arch| {
-            batch_norm(R::VENDOR, problem, R::units(arch))
-        })
+        Self::new(
+            id,
+            Algorithm::BatchNorm,
+            &[DATA_TYPE, TRAINING, PARAMETERS],
+            Kernels::One(|problem, arch| batch_norm(R::VENDOR, problem, R::units(arch))),
+        )
     }
 
     /// Every plan for inference, an output at a time.
     pub const fn direct(id: &'static str) -> Self {
-        Self::new(id, Algorithm::Direct, &[DATA_TYPE, INFERENCE, OPERATOR_COUNT], |problem, _| {
-            direct(R::VENDOR, problem)
-        })
+        Self::new(
+            id,
+            Algorithm::Direct,
+            &[DATA_TYPE, INFERENCE, OPERATOR_COUNT],
+            Kernels::One(|problem, _| direct(R::VENDOR, problem)),
+        )
     }
 }

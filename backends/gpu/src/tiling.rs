@@ -1,4 +1,6 @@
-//! The choice of a tile, and of how many blocks share one: an estimate of time, put to every pair.
+//! Tiles, and how many blocks share one: an estimate of time for every pair.
+
+use std::fmt;
 
 /// A block's part of the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +27,30 @@ impl Tile {
     }
 }
 
+/// A tile, and the blocks that share it: each sums a part of its depth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tiling {
+    /// The tile.
+    pub tile: Tile,
+    /// How many blocks share it.
+    pub split: usize,
+}
+
+/// `128x64x32`: pixels, filters, depth of a step; `128x64x32, 2 slices, split 4` where the depth is shared.
+impl fmt::Display for Tiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tile { pixels, filters, depth, slices, .. } = self.tile;
+        write!(f, "{pixels}x{filters}x{depth}")?;
+        if slices > 1 {
+            write!(f, ", {slices} slices")?;
+        }
+        if self.split > 1 {
+            write!(f, ", split {}", self.split)?;
+        }
+        Ok(())
+    }
+}
+
 /// The device that a product is planned for.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
@@ -34,9 +60,11 @@ pub struct Target {
     pub cluster: Option<&'static str>,
 }
 
-/// What a main loop takes, in microseconds.
+/// What a main loop takes, in microseconds; in a unit of its own where nothing was measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Costs {
+    /// Whether the numbers were fitted to timings, and so are microseconds.
+    pub is_fitted: bool,
     /// A launch, with what a block does before its first step and after its last.
     pub launch: f64,
     /// A step, without what its threads load and multiply.
@@ -92,19 +120,17 @@ const TILES_SHARED: usize = 4;
 /// Threads of blocks that are on a multiprocessor at once, about: they have most of its registers.
 const THREADS_AT_ONCE: usize = 512;
 
-/// The tile that is done first, and the blocks that share it.
-pub(crate) fn choose(tiles: &[Tile], work: &Work, costs: &Costs, target: &Target) -> (Tile, usize) {
+/// Every tile with the blocks that may share it, and about how long the kernel takes with it.
+pub(crate) fn tilings(tiles: &[Tile], work: &Work, costs: &Costs, target: &Target) -> Vec<(Tiling, f64)> {
     let splits = if target.cluster.is_some() { &SPLITS[..] } else { &SPLITS[..1] };
-    let pairs = tiles.iter().flat_map(|&tile| splits.iter().map(move |&split| (tile, split)));
-    let time = |&(tile, split): &(Tile, usize)| work.time(&tile, split, costs, target.units);
-    let may_share = |tile: &Tile, split: usize| {
-        tile.is_shared() && split <= work.steps(tile) && work.tiles(tile) <= TILES_SHARED * target.units
+    let pairs = tiles.iter().flat_map(|&tile| splits.iter().map(move |&split| Tiling { tile, split }));
+    let may_share = |Tiling { tile, split }: &Tiling| {
+        tile.is_shared() && *split <= work.steps(tile) && work.tiles(tile) <= TILES_SHARED * target.units
     };
     pairs
-        .filter(|&(tile, split)| split == 1 || may_share(&tile, split))
-        .min_by(|a, b| time(a).total_cmp(&time(b)))
-        // Unreachable: a block alone always has a step.
-        .unwrap_or((tiles[0], 1))
+        .filter(|tiling| tiling.split == 1 || may_share(tiling))
+        .map(|tiling| (tiling, work.time(&tiling.tile, tiling.split, costs, target.units)))
+        .collect()
 }
 
 impl Work {
@@ -149,11 +175,19 @@ impl Work {
 mod tests {
     use super::*;
 
+    /// The tile of the smallest estimate, and the blocks that share it.
+    fn choose(tiles: &[Tile], work: &Work, costs: &Costs, target: &Target) -> (Tile, usize) {
+        let all = tilings(tiles, work, costs, target).into_iter();
+        let (Tiling { tile, split }, _) = all.min_by(|(_, a), (_, b)| a.total_cmp(b)).unwrap();
+        (tile, split)
+    }
+
     const fn tile(pixels: usize, filters: usize, slices: usize, rate: usize) -> Tile {
         Tile { pixels, filters, depth: 32, threads: 128, slices, rate }
     }
     const TILES: [Tile; 3] = [tile(128, 64, 1, 95), tile(64, 64, 1, 85), tile(64, 32, 4, 70)];
     const COSTS: Costs = Costs {
+        is_fitted: true,
         launch: 3.0,
         step: 0.5,
         load: 0.003,

@@ -11,7 +11,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use fuseplan_api::path_variable;
+use fuseplan_api::Variable;
 use libloading::Library;
 use thiserror::Error;
 
@@ -19,7 +19,7 @@ use crate::{Hip, Hiprtc, hipError_t};
 
 /// Environment variables that name ROCm's folder, whose `lib` has the libraries. Programs that run with more
 /// rights than their user has do not read them.
-pub const FOLDERS: [&str; 2] = ["ROCM_PATH", "HIP_PATH"];
+pub const FOLDERS: [Variable; 2] = [Variable::ROCM_PATH, Variable::HIP_PATH];
 
 /// Major versions by which libraries are looked for. The first is the one of most installations; ABIs of later
 /// ones have been the same.
@@ -188,13 +188,14 @@ struct Folders {
 }
 
 fn folders() -> Folders {
-    let before = FOLDERS.iter().filter_map(|name| path_variable(name)).map(|folder| folder.join("lib"));
+    let before =
+        FOLDERS.iter().filter_map(|variable| variable.library_path()).map(|folder| folder.join("lib"));
     let mut after = vec![PathBuf::from("/opt/rocm/lib")];
     let mut versions = subfolders(Path::new("/opt/rocm"), "core-");
     versions.sort();
     after.extend(versions.into_iter().rev().map(|folder| folder.join("lib")));
     // AMD's Python packages.
-    if let Some(environment) = path_variable("VIRTUAL_ENV") {
+    if let Some(environment) = Variable::VIRTUAL_ENV.library_path() {
         let pythons = subfolders(&environment.join("lib"), "python").into_iter();
         after.extend(pythons.map(|python| python.join("site-packages/_rocm_sdk_core/lib")));
     }

@@ -1,8 +1,15 @@
-// The main loop on matrix cores; the text before it has their instructions: Sums, Fragment, multiply. Rows of a
-// tile are 64 bytes in shared memory, four chunks, permuted so that no eight neighbours of a wave that read or
-// write 16 bytes each meet in a bank. The next step's operands are on their way to registers while this one's
+// The main loop on matrix cores; the text before it has their instructions: Accumulators, Fragment, mma. Rows of a
+// tile are 64 bytes in shared memory, four chunks, swizzled so that eight neighbours of a wave that read or write 16
+// bytes each have no bank conflicts. The next step's operands are on their way to registers while this one's
 // are multiplied. Loads never branch: what lies outside is read from the tensor's start and dropped when the
 // chunk goes to shared memory.
+//
+// needs macros: DEVICE, DYNAMIC_SHARED, KERNEL, WAVE
+// needs constants: ACCUMULATORS, ACC_AT, AHEAD, BLOCK, CHUNK, CHUNKS, FILTER_TILES, OCCUPANCY, PART_P, STEPS, THREADS,
+//   TILE_F, TILE_K, TILE_P, WAVES_F, WAVES_P, W_LOADS, W_VECTOR, XCDS, X_RUN, X_VECTOR, Y_ALONG_K
+// needs types: Accumulators, DepthEntry, Fragment, Row, Shape, T, Vector, Words
+// needs functions: acc_row, depth_entry, filter_at, fragment, load_chunk, load_row, missing, mma, row_of, tile_at,
+//   write_tile, zero
 
 static_assert(TILE_K * sizeof(T) == 64, "a row of a tile is 64 bytes");
 constexpr int WAVE_P = TILE_P / WAVES_P, WAVE_F = TILE_F / WAVES_F;
@@ -18,13 +25,11 @@ constexpr int X_COUNT = TILE_P / X_WIDE * CHUNKS / THREADS;
 DEVICE int x_row(int i) {
   return X_VECTOR ? (int)threadIdx.x / X_ACROSS + i * X_DOWN : (int)threadIdx.x % X_ACROSS * X_WIDE;
 }
-DEVICE int x_chunk(int i) {
-  return X_VECTOR ? (int)threadIdx.x % X_ACROSS : (int)threadIdx.x / X_ACROSS + i * X_DOWN;
-}
-// Places in the depth at which a step loads the image.
-constexpr int PLACES = X_VECTOR ? CHUNKS : TILE_K;
+DEVICE int x_chunk(int i) { return X_VECTOR ? (int)threadIdx.x % X_ACROSS : (int)threadIdx.x / X_ACROSS + i * X_DOWN; }
+// Positions along the depth at which a step loads the image: the entries of its table.
+constexpr int TABLE = X_VECTOR ? CHUNKS : TILE_K;
 
-// Loads under way: chunks, or elements. A bit of `inside` for each.
+// Loads in flight: chunks, or elements. A bit of `inside` for each.
 template <bool VECTOR, int COUNT, int WIDE> struct Staged {
   Words chunk[VECTOR ? COUNT : 1];
   Vector<T, WIDE> element[VECTOR ? 1 : COUNT][CHUNK];
@@ -42,7 +47,7 @@ template <bool VECTOR, int COUNT, int WIDE> struct Staged {
     inside |= (unsigned)is_inside << (i * CHUNK + e);
   }
   // A chunk of pixel `p` when it has come.
-  DEVICE Words landed(int i, int p) const {
+  DEVICE Words arrived(int i, int p) const {
     if constexpr (VECTOR) {
       return inside >> i & 1 ? chunk[i] : (Words)0u;
     } else {
@@ -54,10 +59,12 @@ template <bool VECTOR, int COUNT, int WIDE> struct Staged {
   }
 };
 
-DEVICE Words* slot(char* rows, int row, int chunk) { return (Words*)(rows + row * 64 + ((chunk ^ (row >> 1 & 3)) << 4)); }
+DEVICE Words* swizzled(char* rows, int row, int chunk) {
+  return (Words*)(rows + row * 64 + ((chunk ^ (row >> 1 & 3)) << 4));
+}
 
 // Waits for the block's threads and their shared memory; loads from global memory stay in flight.
-DEVICE void meet() {
+DEVICE void sync_block() {
 #if __clang_major__ >= 19
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
   __builtin_amdgcn_s_barrier();
@@ -83,7 +90,7 @@ KERNEL(THREADS, OCCUPANCY) {
   DYNAMIC_SHARED(char, shared);
   char* const x_rows = shared;
   char* const w_rows = shared + TILE_P * 64;
-  Step* const places = (Step*)(w_rows + TILE_F * 64);
+  DepthEntry* const table = (DepthEntry*)(w_rows + TILE_F * 64);
   const Shape& s = args.shape;
   const Work at = work();
   const T* const x = (const T*)args.x;
@@ -93,28 +100,27 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
   for (int i = 0; i < (X_VECTOR ? X_COUNT : 1); i++) rows[i] = row_of(s, at.pixel + x_row(i), at.group);
 
-  // What a step loads of the image, for the whole block; written a step before it is fetched.
+  // Writes the table of a step for the whole block, a step before it is fetched.
   const auto plan = [&](int step) {
-    if (threadIdx.x < PLACES)
-      places[step % 2 * PLACES + threadIdx.x] =
-          step_of(s, step * TILE_K + (int)threadIdx.x * (X_VECTOR ? CHUNK : 1));
+    if (threadIdx.x < TABLE)
+      table[step % 2 * TABLE + threadIdx.x] = depth_entry(s, step * TILE_K + (int)threadIdx.x * (X_VECTOR ? CHUNK : 1));
   };
   Staged<X_VECTOR, X_COUNT, X_WIDE> staged_x;
   Staged<W_VECTOR, W_LOADS, 1> staged_w;
   const auto fetch = [&](int step) {
-    const Step* const here = places + step % 2 * PLACES;
+    const DepthEntry* const here = table + step % 2 * TABLE;
     staged_x.inside = staged_w.inside = 0;
 #pragma unroll
     for (int i = 0; i < X_COUNT; i++) {
       const Row& row = rows[X_VECTOR ? i : 0];
       if constexpr (X_VECTOR) {
-        const Step place = here[x_chunk(i)];
-        staged_x.load(i, x, row.pixel.offset + place.offset, !missing(s, row, place));
+        const DepthEntry entry = here[x_chunk(i)];
+        staged_x.load(i, x, row.pixel.offset + entry.offset, !missing(s, row, entry));
       } else {
 #pragma unroll
         for (int e = 0; e < CHUNK; e++) {
-          const Step place = here[x_chunk(i) * CHUNK + e];
-          staged_x.load(i, e, x, row.pixel.offset + place.offset, !missing(s, row, place));
+          const DepthEntry entry = here[x_chunk(i) * CHUNK + e];
+          staged_x.load(i, e, x, row.pixel.offset + entry.offset, !missing(s, row, entry));
         }
       }
     }
@@ -134,30 +140,30 @@ KERNEL(THREADS, OCCUPANCY) {
       }
     }
   };
-  const auto land = [&] {
+  const auto store_staged = [&] {
 #pragma unroll
     for (int i = 0; i < X_COUNT; i++)
 #pragma unroll
-      for (int p = 0; p < X_WIDE; p++) *slot(x_rows, x_row(i) + p, x_chunk(i)) = staged_x.landed(i, p);
+      for (int p = 0; p < X_WIDE; p++) *swizzled(x_rows, x_row(i) + p, x_chunk(i)) = staged_x.arrived(i, p);
 #pragma unroll
     for (int i = 0; i < W_LOADS; i++)
-      *slot(w_rows, load_row<true, TILE_F>(i), load_chunk<true, TILE_F>(i)) = staged_w.landed(i, 0);
+      *swizzled(w_rows, load_row<true, TILE_F>(i), load_chunk<true, TILE_F>(i)) = staged_w.arrived(i, 0);
   };
 
   const int lane = threadIdx.x % WAVE, wave = threadIdx.x / WAVE;
   const int wave_p = wave % WAVES_P * WAVE_P, wave_f = wave / WAVES_P * WAVE_F;
-  Sums sums[BLOCKS_P][BLOCKS_F] = {};
+  Accumulators acc[BLOCKS_P][BLOCKS_F] = {};
 
   // STEPS, which the compiler must not know: where it unrolls few steps, registers spill.
   const int steps = STEPS * (int)gridDim.y;
   plan(0);
   plan(1);
-  meet();
+  sync_block();
   fetch(0);
 #pragma unroll 1
   for (int step = 0; step < steps; step++) {
-    land();
-    meet();
+    store_staged();
+    sync_block();
     if (step + 1 < steps) fetch(step + 1);
     plan(step + 2);
 #pragma unroll
@@ -178,14 +184,13 @@ KERNEL(THREADS, OCCUPANCY) {
         for (int i = 0; i < BLOCKS_P; i++)
 #pragma unroll
           for (int j = 0; j < BLOCKS_F; j++)
-            // A lane has sums of one column: of what lies in a row of the output's memory.
-            sums[i][j] = Y_ALONG_K ? multiply(p[k][i], f[k][j], sums[i][j], T())
-                                   : multiply(f[k][j], p[k][i], sums[i][j], T());
+            // A lane has accumulators of one column: of what lies in a row of the output's memory.
+            acc[i][j] = Y_ALONG_K ? mma(p[k][i], f[k][j], acc[i][j], T()) : mma(f[k][j], p[k][i], acc[i][j], T());
     }
-    meet();
+    sync_block();
   }
 
-  float* tile = (float*)shared;
+  float* tile = (float*)(shared + ACC_AT);
 #pragma unroll
   for (int part = 0; part < WAVE_P; part += PART_P)
 #pragma unroll 1
@@ -196,13 +201,13 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
           for (int j = 0; j < BLOCKS_F; j++)
 #pragma unroll
-            for (int r = 0; r < SUMS; r++) {
-              const int row = sum_row(r, lane), column = lane % BLOCK;
+            for (int r = 0; r < ACCUMULATORS; r++) {
+              const int row = acc_row(r, lane), column = lane % BLOCK;
               const int p = i * BLOCK + (Y_ALONG_K ? row : column), f = j * BLOCK + (Y_ALONG_K ? column : row);
-              tile[tile_at(p, wave_f + f)] = sums[part / BLOCK + i][j][r];
+              tile[tile_at(p, wave_f + f)] = acc[part / BLOCK + i][j][r];
             }
-      meet();
+      sync_block();
       write_tile(args, tile, at.pixel + owner * WAVE_P + part, at.filter, at.group);
-      meet();
+      sync_block();
     }
 }

@@ -85,36 +85,33 @@ fn translate(source: &str, arch: &str) -> Result<Compiled, CompileFailure> {
     let options = options.iter().map(|option| string(option)).collect::<Result<Vec<_>, _>>()?;
     let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
     let mut program = Program { compiler, raw: ptr::null_mut() };
-    // SAFETY: strings end in a zero and live until the program is destroyed, buffers have the sizes that the
-    // compiler asks for.
-    unsafe {
-        let made = compiler.hiprtcCreateProgram(
-            &mut program.raw,
-            source.as_ptr(),
-            name.as_ptr(),
-            0,
-            ptr::null(),
-            ptr::null(),
-        );
-        check(compiler, "hiprtcCreateProgram", made, "")?;
-        let result = compiler.hiprtcCompileProgram(program.raw, options.len() as i32, options.as_ptr());
-        // What is wrong with the text matters more than a log that cannot be had.
-        let log = log(&program);
-        if result == hiprtcResult::HIPRTC_ERROR_COMPILATION
-            && let Ok(log) = &log
-            && !log.is_empty()
-        {
-            return Err(CompileFailure::Log(log.clone()));
-        }
-        check(compiler, "hiprtcCompileProgram", result, log.as_deref().unwrap_or_default())?;
-        let log = log?;
-        let mut bytes = 0;
-        check(compiler, "hiprtcGetCodeSize", compiler.hiprtcGetCodeSize(program.raw, &mut bytes), "")?;
-        let mut code = vec![0u8; bytes];
-        let got = compiler.hiprtcGetCode(program.raw, code.as_mut_ptr().cast());
-        check(compiler, "hiprtcGetCode", got, "")?;
-        Ok(Compiled { image: Arc::from(code), log })
+    let (text, file, none) = (source.as_ptr(), name.as_ptr(), ptr::null());
+    // SAFETY: the strings end in a zero and live until the program is destroyed; there are no headers.
+    let made = unsafe { compiler.hiprtcCreateProgram(&mut program.raw, text, file, 0, none, none) };
+    check(compiler, "hiprtcCreateProgram", made, "")?;
+    // SAFETY: the program was created, and there are as many options, which end in a zero and live on.
+    let result =
+        unsafe { compiler.hiprtcCompileProgram(program.raw, options.len() as i32, options.as_ptr()) };
+    // What is wrong with the text matters more than a log that cannot be had.
+    // SAFETY: the program was compiled.
+    let log = unsafe { log(&program) };
+    if result == hiprtcResult::HIPRTC_ERROR_COMPILATION
+        && let Ok(log) = &log
+        && !log.is_empty()
+    {
+        return Err(CompileFailure::Log(log.clone()));
     }
+    check(compiler, "hiprtcCompileProgram", result, log.as_deref().unwrap_or_default())?;
+    let log = log?;
+    let mut bytes = 0;
+    // SAFETY: the program was compiled, and the place is that of a number.
+    let sized = unsafe { compiler.hiprtcGetCodeSize(program.raw, &mut bytes) };
+    check(compiler, "hiprtcGetCodeSize", sized, "")?;
+    let mut code = vec![0u8; bytes];
+    // SAFETY: the program was compiled, and the buffer has the size that the compiler asked for.
+    let got = unsafe { compiler.hiprtcGetCode(program.raw, code.as_mut_ptr().cast()) };
+    check(compiler, "hiprtcGetCode", got, "")?;
+    Ok(Compiled { image: Arc::from(code), log })
 }
 
 /// # Safety

@@ -1,7 +1,7 @@
 //! Main loops on matrix cores.
 
 use fuseplan_api::{Constraint, DeviceInfo};
-use fuseplan_gpu::{Access, Costs, MainLoop, Tile};
+use fuseplan_gpu::{Access, Costs, MainLoop, Tile, constants};
 
 use crate::arch;
 
@@ -30,11 +30,12 @@ pub(crate) const HAS_WMMA: Constraint = Constraint {
 /// Bytes of shared memory of a compute unit; gfx950 has more.
 const SHARED: usize = 64 << 10;
 
-/// Pixels whose sums lie in shared memory at once: about as many bytes as the operands.
+/// Pixels whose accumulators lie in shared memory at once: about as many bytes as the operands.
 const PART: usize = 32;
 
 /// Nothing is measured: what a full compute unit takes for its products decides.
 pub(crate) const COSTS: Costs = Costs {
+    is_fitted: false,
     launch: 0.0,
     step: 0.0,
     load: 0.0,
@@ -52,7 +53,7 @@ const fn tile(pixels: usize, filters: usize, threads: usize, rate: usize) -> Til
     Tile { pixels, filters, depth: 32, threads, slices: 1, rate }
 }
 
-/// The same tiles with rows of 64 bytes in f32.
+/// Tiles with rows of 64 bytes in f32, made of those in 16 bits.
 const fn in_f32<const N: usize>(mut tiles: [Tile; N]) -> [Tile; N] {
     let mut i = 0;
     while i < N {
@@ -67,7 +68,33 @@ fn operands(tile: &Tile, _: &Access) -> usize {
     (tile.pixels + tile.filters) * 64 + 2 * tile.depth * size_of::<[u32; 2]>()
 }
 
-/// CDNA's matrix cores, in f32, f16 or bf16: waves of 64 threads that have 64x64 sums, or twice or half as many.
+constants! {
+    /// The constants of `matrix.cuh`.
+    struct MatrixConstants {
+        /// Waves along the pixels and along the filters.
+        waves_p: usize,
+        waves_f: usize,
+        /// Waves of a SIMD.
+        occupancy: usize,
+        /// Fragments along the depth that are read ahead.
+        ahead: usize,
+    }
+}
+
+fn mfma_constants(tile: &Tile, access: &Access) -> MatrixConstants {
+    let across = (tile.pixels / 64).min(2);
+    // Waves of a SIMD that shared memory allows, at most three: fewer have more registers each.
+    let blocks = SHARED / operands(tile, access);
+    let occupancy = (blocks * tile.threads / 64).div_ceil(4).min(3);
+    MatrixConstants { waves_p: across, waves_f: tile.threads / 64 / across, occupancy, ahead: 2 }
+}
+
+fn wmma_constants(tile: &Tile) -> MatrixConstants {
+    let along = tile.filters / 32;
+    MatrixConstants { waves_p: tile.threads / 32 / along, waves_f: along, occupancy: 1, ahead: 1 }
+}
+
+/// CDNA's matrix cores, in f32, f16 or bf16: waves of 64 threads that have 64x64 accumulators, or twice or half as many.
 pub(crate) fn mfma() -> MainLoop {
     const CHUNKS: [Tile; 5] = [
         tile(256, 128, 256, 100),
@@ -76,7 +103,7 @@ pub(crate) fn mfma() -> MainLoop {
         tile(64, 64, 64, 65),
         tile(128, 32, 128, 50),
     ];
-    // Elements take more registers on their way, and threads to read them.
+    // Elements take more registers on their load, and threads to read them.
     const ELEMENTS: [Tile; 4] =
         [tile(128, 128, 256, 90), tile(128, 64, 256, 70), tile(64, 64, 128, 55), tile(128, 32, 128, 50)];
     MainLoop {
@@ -88,35 +115,21 @@ pub(crate) fn mfma() -> MainLoop {
             (false, 4) => const { &in_f32(ELEMENTS) },
             (false, _) => &ELEMENTS,
         },
-        constants: |tile, access| {
-            let across = (tile.pixels / 64).min(2);
-            // Waves of a SIMD that shared memory allows, at most three: fewer have more registers each.
-            let blocks = SHARED / operands(tile, access);
-            let occupancy = (blocks * tile.threads / 64).div_ceil(4).min(3);
-            vec![
-                ("WAVES_P", across),
-                ("WAVES_F", tile.threads / 64 / across),
-                ("OCCUPANCY", occupancy),
-                ("AHEAD", 2),
-            ]
-        },
+        constants: |tile, access, text| mfma_constants(tile, access).write(text),
         shared: operands,
         part: |_| PART,
         costs: COSTS,
     }
 }
 
-/// RDNA's matrix cores, in f16 or bf16: waves of 32 threads that have 64x32 sums, or half as many.
+/// RDNA's matrix cores, in f16 or bf16: waves of 32 threads that have 64x32 accumulators, or half as many.
 pub(crate) fn wmma() -> MainLoop {
     const TILES: [Tile; 3] = [tile(128, 64, 128, 100), tile(64, 64, 64, 80), tile(128, 32, 128, 70)];
     MainLoop {
         text: concat!(include_str!("../kernels/wmma.cuh"), "\n", include_str!("../kernels/matrix.cuh")),
         name: "WMMA",
         tiles: |_| &TILES,
-        constants: |tile, _| {
-            let along = tile.filters / 32;
-            vec![("WAVES_P", tile.threads / 32 / along), ("WAVES_F", along), ("OCCUPANCY", 1), ("AHEAD", 1)]
-        },
+        constants: |tile, _, text| wmma_constants(tile).write(text),
         shared: operands,
         part: |_| PART,
         costs: COSTS,
@@ -127,16 +140,16 @@ pub(crate) fn wmma() -> MainLoop {
 mod tests {
     use super::*;
 
-    /// What the texts ask of a tile, for every way to read the image.
+    /// What the texts ask of a tile, for every load to read the image.
     #[test]
     fn tiles_suit_their_texts() {
         for (main_loop, wave, block) in [(mfma(), 64, 32), (wmma(), 32, 16)] {
             for (element, image_chunks) in [(2, true), (2, false), (4, true), (4, false)] {
                 let access = Access { element, image_chunks, image_run: 1, filter_chunks: true, depth: 576 };
                 for tile in (main_loop.tiles)(&access) {
-                    let constants = (main_loop.constants)(tile, &access);
-                    let number = |wanted| constants.iter().find(|(name, _)| *name == wanted).unwrap().1;
-                    let (across, along) = (number("WAVES_P"), number("WAVES_F"));
+                    let constants =
+                        if wave == 64 { mfma_constants(tile, &access) } else { wmma_constants(tile) };
+                    let (across, along) = (constants.waves_p, constants.waves_f);
                     assert_eq!(tile.threads, across * along * wave, "{tile:?}");
                     let (pixels, filters) = (tile.pixels / across, tile.filters / along);
                     assert!(pixels % (main_loop.part)(tile) == 0 && filters % block == 0, "{tile:?}");

@@ -2,18 +2,19 @@
 
 use fuseplan_api::{Algorithm, Solver};
 use fuseplan_gpu::{
-    DATA_TYPE, GEMM, GROUP_COUNT, INFERENCE, JitSolver, MainLoop, NARROW, OPERATOR_COUNT, Planner, Runtime,
-    SIXTEEN_BITS, SPAN, Target, Tile, WINDOW, ffma, halo, halo_fma, implicit_gemm, upcast,
+    CONVOLUTION, DATA_TYPE, GEMM, GROUP_COUNT, INFERENCE, JitSolver, Kernels, MainLoop, NARROW,
+    OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, Target, Tile, WINDOW, ffma, ffma_constants,
+    gemm_configurations, halo, halo_configurations, halo_fma, implicit_gemm, upcast,
 };
 
-use crate::function::Rocm;
+use crate::context::Rocm;
 use crate::matrix::{COSTS, HAS_MFMA, HAS_WMMA, mfma, wmma};
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
 pub(crate) const PLANNERS: [&dyn Planner; 8] =
     [&DEPTHWISE_CONV, &HALO_FMA, &MFMA, &WMMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
 
-/// The same for whoever has no use for kernels.
+/// [`PLANNERS`] as solvers, for callers that have no use for kernels.
 pub(crate) static SOLVERS: [&dyn Solver; 8] = upcast(PLANNERS);
 
 static DEPTHWISE_CONV: JitSolver<Rocm> = JitSolver::depthwise("rocm.conv_depthwise.v1");
@@ -21,30 +22,54 @@ static DEPTHWISE_CONV: JitSolver<Rocm> = JitSolver::depthwise("rocm.conv_depthwi
 static MFMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_mfma.v1",
     Algorithm::ImplicitGemm,
-    &[HAS_MFMA, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
-    |problem, arch| implicit_gemm(Rocm::VENDOR, problem, &mfma(), &target(arch)),
-);
+    &[HAS_MFMA, CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
+    Kernels::Several {
+        configurations: |problem, arch| gemm_configurations(problem, &mfma(), &target(arch)),
+        kernel: |problem, arch, configuration| {
+            implicit_gemm(Rocm::VENDOR, problem, &mfma(), &target(arch), configuration)
+        },
+    },
+)
+.with_preferences(&[GEMM]);
 
 static WMMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_wmma.v1",
     Algorithm::ImplicitGemm,
-    &[HAS_WMMA, SIXTEEN_BITS, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
-    |problem, arch| implicit_gemm(Rocm::VENDOR, problem, &wmma(), &target(arch)),
-);
+    &[HAS_WMMA, CONVOLUTION, SIXTEEN_BITS, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
+    Kernels::Several {
+        configurations: |problem, arch| gemm_configurations(problem, &wmma(), &target(arch)),
+        kernel: |problem, arch, configuration| {
+            implicit_gemm(Rocm::VENDOR, problem, &wmma(), &target(arch), configuration)
+        },
+    },
+)
+.with_preferences(&[GEMM]);
 
 static HALO_FMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_halo_fma.v1",
     Algorithm::Direct,
-    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, NARROW, SPAN, WINDOW],
-    |problem, arch| halo(Rocm::VENDOR, problem, &halo_fma("FMA"), Rocm::units(arch)),
-);
+    &[CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, SPAN, WINDOW],
+    Kernels::Several {
+        configurations: |problem, arch| halo_configurations(problem, &halo_fma("FMA"), Rocm::units(arch)),
+        kernel: |problem, arch, configuration| {
+            halo(Rocm::VENDOR, problem, &halo_fma("FMA"), Rocm::units(arch), configuration)
+        },
+    },
+)
+.with_preferences(&[NARROW]);
 
 static FFMA: JitSolver<Rocm> = JitSolver::new(
     "rocm.conv_ffma.v1",
     Algorithm::ImplicitGemm,
-    &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, GEMM, GROUP_COUNT, SPAN],
-    |problem, arch| implicit_gemm(Rocm::VENDOR, problem, &fma(), &target(arch)),
-);
+    &[CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
+    Kernels::Several {
+        configurations: |problem, arch| gemm_configurations(problem, &fma(), &target(arch)),
+        kernel: |problem, arch, configuration| {
+            implicit_gemm(Rocm::VENDOR, problem, &fma(), &target(arch), configuration)
+        },
+    },
+)
+.with_preferences(&[GEMM]);
 
 static ELEMENT_WISE: JitSolver<Rocm> = JitSolver::element_wise("rocm.element_wise.v1");
 
@@ -57,12 +82,7 @@ fn target(arch: &str) -> Target {
     Target { units: Rocm::units(arch), cluster: None }
 }
 
-/// Whether a solver multiplies on matrix cores.
-pub(crate) fn on_matrix_cores(solver: &str) -> bool {
-    [MFMA.id(), WMMA.id()].contains(&solver)
-}
-
-/// The shared main loop in f32; its sums of a tile fit 64 KiB of shared memory.
+/// The shared main loop in f32; its accumulators of a tile fit 64 KiB of shared memory.
 fn fma() -> MainLoop {
     const fn tile(pixels: usize, filters: usize, rate: usize) -> Tile {
         Tile { pixels, filters, depth: 16, threads: pixels * filters / 64, slices: 1, rate }
@@ -71,7 +91,7 @@ fn fma() -> MainLoop {
         name: "FMA",
         tiles: |_| const { &[tile(128, 64, 95), tile(64, 64, 85)] },
         // Of a whole step the compiler reads all operands at once, and has no registers left.
-        constants: |_, _| vec![("OCCUPANCY", 3), ("UNROLL", 4)],
+        constants: |_, _, text| ffma_constants(3, 4, text),
         part: |tile| tile.pixels,
         costs: COSTS,
         ..ffma()
@@ -89,7 +109,7 @@ mod tests {
     /// The solvers that take a convolution of as many channels, with ReLU behind it.
     fn takers(lens: [usize; 4], groups: usize, pad: usize) -> Vec<&'static str> {
         let of = |lens| TensorDescriptor::nchw(DataType::Half, lens).unwrap();
-        let conv = ConvolutionDescriptor::new_2d([pad, 1], [1, 1], [pad, 1]).unwrap();
+        let conv = ConvolutionDescriptor::d2().with_pads([pad, 1]).unwrap().with_dilations([pad, 1]).unwrap();
         let conv = conv.with_groups(groups).unwrap();
         let (input, weights) = (of(lens), of([lens[1], lens[1] / groups, 3, 3]));
         let output = conv.forward_output(&input, &weights).unwrap();
@@ -104,7 +124,7 @@ mod tests {
     #[test]
     fn only_the_direct_kernel_takes_offsets_beyond_32_bits() {
         let direct = [DIRECT.id()];
-        let near = [DEPTHWISE_CONV.id(), HALO_FMA.id(), DIRECT.id()];
+        let near = [&DEPTHWISE_CONV, &HALO_FMA, &MFMA, &FFMA, &DIRECT].map(|solver| solver.id());
         assert_eq!(takers([1, 32, 100, 10000], 32, 1), near);
         assert_eq!(takers([1, 2, 65536, 65536], 2, 1), direct);
         assert_eq!(takers([1, 32, 100, 10000], 32, 300_000), direct);

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::ptr;
 
+use fuseplan_api::operands::ConvForward;
 use fuseplan_api::*;
 use fuseplan_fake_hip::Fake;
 use fuseplan_hip_sys as sys;
@@ -36,7 +37,7 @@ const UNKNOWN: u32 = 4321;
 fn problem(number: usize) -> Problem {
     let input = TensorDescriptor::nchw(DataType::Float, [1, 16, 4, 4]).unwrap();
     let weights = TensorDescriptor::nchw(DataType::Float, [16 + number, 16, 1, 1]).unwrap();
-    let conv = ConvolutionDescriptor::new_2d([0, 0], [1, 1], [1, 1]).unwrap();
+    let conv = ConvolutionDescriptor::d2();
     let output = conv.forward_output(&input, &weights).unwrap();
     Problem { input, output, ops: vec![Op::ConvForward { conv, weights }], math: MathMode::Precise }
 }
@@ -71,7 +72,7 @@ fn everything(number: usize) -> Result<(), String> {
     let device = RocmBackend.open(1).map_err(words)?;
     let problem = problem(number);
     let solver = solver();
-    let binary = solver.compile(&problem, device.info()).map_err(|error| error.to_string())?;
+    let binary = solver.compile_preferred(&problem, device.info()).map_err(|error| error.to_string())?;
     let executable = solver.load(&problem, &device, &binary).map_err(|error| error.to_string())?;
     let stream = device.create_stream().map_err(words)?;
     let memory = device.memory();
@@ -83,8 +84,7 @@ fn everything(number: usize) -> Result<(), String> {
         memory.copy_in(input.pointer, &vec![1; input.bytes], &stream).map_err(words)?;
         memory.zero(output.pointer, output.bytes, &stream).map_err(words)?;
     }
-    let kind = OpArgsKind::ConvForward { weights: weights.pointer, prepared: None };
-    let ops = [OpArgs { alpha: 1.0, beta: 0.0, kind }];
+    let ops = [ConvForward { weights: weights.pointer }.into()];
     let args =
         RunArgs { input: input.pointer, output: output.pointer, ops: &ops, workspace: ptr::null_mut() };
     let mut run = || {
@@ -95,12 +95,12 @@ fn everything(number: usize) -> Result<(), String> {
     device.synchronize(&stream).map_err(words)?;
     device.time(&stream, &mut run).map_err(|error| error.to_string())?;
     graphs(&*device, &stream, &|stream| {
-        // SAFETY: as above.
+        // SAFETY: operands have the sizes that the problem says, and outlive the graph.
         unsafe { executable.run(stream.raw(), &args) }
     })
     .map_err(|error| error.to_string())?;
-    let ceilings = device.ceilings(DataType::Half).map_err(words)?;
-    assert!(ceilings.flops > 0.0 && ceilings.bytes > 0.0, "{ceilings:?}");
+    let peaks = device.peaks(DataType::Half).map_err(words)?;
+    assert!(peaks.flops > 0.0 && peaks.bytes > 0.0, "{peaks:?}");
     for (buffer, value) in [(&input, 1), (&output, 0)] {
         let mut bytes = vec![9; buffer.bytes];
         // SAFETY: the memory was filled above.
@@ -184,15 +184,11 @@ fn an_execution_only_launches(fake: &Fake) -> Result<(), Failed> {
     let device = RocmBackend.open(1)?;
     let problem = problem(9000);
     let solver = solver();
-    let binary = solver.compile(&problem, device.info())?;
+    let binary = solver.compile_preferred(&problem, device.info())?;
     let executable = solver.load(&problem, &device, &binary)?;
     let stream = device.create_stream()?;
     let pointer = device.memory().allocate(1 << 20)?;
-    let ops = [OpArgs {
-        alpha: 1.0,
-        beta: 0.0,
-        kind: OpArgsKind::ConvForward { weights: pointer, prepared: None },
-    }];
+    let ops = [ConvForward { weights: pointer }.into()];
     let args = RunArgs { input: pointer, output: pointer, ops: &ops, workspace: ptr::null_mut() };
     fake.reset();
     // SAFETY: the memory is larger than every operand.
@@ -220,11 +216,11 @@ fn misuse_is_an_error(_: &Fake) -> Result<(), Failed> {
     assert_eq!(error, BackendError::NoDevice { backend: "rocm", ordinal: 7, count: 2 });
 
     let (solver, problem) = (solver(), problem(9001));
-    let other = solver.compile(&problem, &RocmBackend.target("gfx1100")?)?;
+    let other = solver.compile_preferred(&problem, &RocmBackend.target("gfx1100")?)?;
     let error = solver.load(&problem, &device, &other).unwrap_err().to_string();
     assert!(error.contains("it was made for gfx1100"), "{error}");
     // A code object of another architecture, and no code object at all, under the right name.
-    let good = solver.compile(&problem, device.info())?;
+    let good = solver.compile_preferred(&problem, device.info())?;
     let mut foreign = good.clone();
     let at = good.bytes.windows(6).position(|bytes| bytes == b"gfx942").unwrap();
     foreign.bytes[at + 5] = b'0';
@@ -278,7 +274,7 @@ fn child() {
     }
     println!("open: {:?}", RocmBackend.open(0).map(drop).map_err(|error| error.to_string()));
     for arch in ["gfx90a", "gfx950"] {
-        let compiled = solver().compile(&problem(1), &RocmBackend.target(arch).unwrap());
+        let compiled = solver().compile_preferred(&problem(1), &RocmBackend.target(arch).unwrap());
         println!("{arch}: {:?}", compiled.map(drop).map_err(|error| error.to_string()));
     }
 }

@@ -79,8 +79,9 @@ MIOPEN_EXPORT miopenStatus_t miopenCreateOpConvForward(miopenFusionPlanDescripto
 
 /*
  * Adds one value for each channel or, where `bDesc` has the shape of the plan's tensor (and that has more
- * than one element a channel), one value for each element. Values are of the tensor's data type. Any other
- * descriptor whose batch and spatial lengths are 1 is taken as "for each channel", whatever its channels.
+ * than one element a channel), one value for each element. Values are of the tensor's data type; those for
+ * each channel may be f32, as `bDesc` says. Any other descriptor whose batch and spatial lengths are 1 is
+ * taken as "for each channel", whatever its channels.
  */
 MIOPEN_EXPORT miopenStatus_t miopenCreateOpBiasForward(miopenFusionPlanDescriptor_t fusePlanDesc,
                                                        miopenFusionOpDescriptor_t* biasOp,
@@ -96,11 +97,11 @@ MIOPEN_EXPORT miopenStatus_t miopenCreateOpActivationBackward(miopenFusionPlanDe
                                                               miopenActivationMode_t mode);
 
 /*
- * Parameters are f32, packed, of the shape that miopenDeriveBNTensorDescriptor gives for the tensor that
- * enters this operator: behind a convolution that is the convolution's output. The descriptor should say so. With
- * miopenBNSpatial one that was derived from the plan's input is taken as well, and for either tensor one that was
- * derived per activation and has the right number of channels: there is one value for each channel that enters
- * this operator all the same.
+ * Parameters are packed, f32 or of the plan's data type, as the descriptor says, and of the shape that
+ * miopenDeriveBNTensorDescriptor gives for the tensor that enters this operator: behind a convolution that is
+ * the convolution's output. The descriptor should say so. With miopenBNSpatial one that was derived from the
+ * plan's input is taken as well, and for either tensor one that was derived per activation and has the right
+ * number of channels: there is one value for each channel that enters this operator all the same.
  */
 MIOPEN_EXPORT miopenStatus_t
 miopenCreateOpBatchNormInference(miopenFusionPlanDescriptor_t fusePlanDesc,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use crate::abi::miopenTensorArgumentId_t;
-use crate::handle::Address;
+use crate::parallel::Address;
 use crate::status::{Failure, bad_parm};
 
 macro_rules! ids {
@@ -68,8 +68,8 @@ impl Operands {
     }
 
     /// The memory that was given, or NULL.
-    pub(super) fn buffer(&self, id: miopenTensorArgumentId_t) -> Address {
-        self.buffers.get(&id).copied().unwrap_or(Address(std::ptr::null_mut()))
+    pub(super) fn buffer(&self, id: miopenTensorArgumentId_t) -> *mut c_void {
+        self.buffers.get(&id).map_or(std::ptr::null_mut(), |address| address.0)
     }
 
     /// The number that was given, or 0.
@@ -81,7 +81,7 @@ impl Operands {
     pub(super) fn require(&self, ids: &[miopenTensorArgumentId_t]) -> Result<(), Failure> {
         let missing = |id: &&miopenTensorArgumentId_t| match is_scalar(**id) {
             true => !self.scalars.contains_key(id),
-            false => self.buffer(**id).0.is_null(),
+            false => self.buffer(**id).is_null(),
         };
         match ids.iter().find(missing) {
             Some(&id) => Err(bad_parm(format!("{} is not given, or NULL", name(id)))),

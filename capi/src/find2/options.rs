@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use crate::abi::{Out, export, miopenFindResultsOrder_t, miopenTensorArgumentId_t};
-use crate::handle::Address;
+use crate::parallel::Address;
 use crate::status::{Failure, bad_parm};
 use crate::table::{Ref, create, object};
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use fuseplan::{
-    ActivationForward, ActivationMode, ActivationParams, BatchNormForward, BatchNormInference, BatchNormMode,
-    BiasForward, ConvForward, ConvolutionDescriptor, TensorDescriptor,
+    ActivationForward, ActivationMode, BatchNormForward, BatchNormInference, BatchNormMode, BiasForward,
+    ConvForward, ConvolutionDescriptor, TensorDescriptor,
+    raw::{ActivationParams, operands},
 };
 
 use super::operands::*;
@@ -13,7 +14,7 @@ use crate::abi::{
     Bool, Out, export, miopenBatchNormMode_t, miopenProblemDirection_t, miopenTensorArgumentId_t,
 };
 use crate::activation::miopenActivationDescriptor_t;
-use crate::args::{Given, Scales};
+use crate::args::Scales;
 use crate::convolution::miopenConvolutionDescriptor_t;
 use crate::execute::Chain;
 use crate::operators::bias;
@@ -167,47 +168,48 @@ impl Part {
     fn append(&self, chain: &mut Chain, arguments: &Operands) -> Result<(), Failure> {
         let running = *chain.output();
         self.check(self.operation.input(), &running)?;
-        let buffer = |id| arguments.buffer(id);
+        let data = |id| arguments.buffer(id);
+        let parameter = |id| arguments.buffer(id).cast();
         match &self.operation {
             Operation::Convolution(conv) => {
                 let weights = self.required(CONVOLUTION_W)?;
-                let given = Given::Conv { weights: buffer(CONVOLUTION_W) };
-                chain.append(ConvForward::new(*conv, weights), given, Scales::NONE)?;
+                let operands = operands::ConvForward { weights: data(CONVOLUTION_W) };
+                chain.append(ConvForward::new(*conv, weights), operands, Scales::NONE)?;
             }
             Operation::Bias => {
                 let operator = match self.tensors.get(&BIAS) {
                     Some(described) => bias(*described, &running)?,
                     None => BiasForward::new(),
                 };
-                chain.append(operator, Given::Bias { bias: buffer(BIAS) }, Scales::NONE)?;
+                chain.append(operator, operands::BiasForward { bias: data(BIAS) }, Scales::NONE)?;
             }
             Operation::Activation(mode, params) => {
-                let params = [params.alpha, params.beta, params.gamma];
-                chain.append(ActivationForward::new(*mode), Given::Activation { params }, Scales::NONE)?;
+                chain.append(ActivationForward::new(*mode), (*params).into(), Scales::NONE)?;
             }
             Operation::BatchNormInference(mode) => {
                 self.check_parameters(*mode, &running)?;
-                let parameters =
-                    [BATCHNORM_SCALE, BATCHNORM_BIAS, BATCHNORM_ESTIMATED_MEAN, BATCHNORM_ESTIMATED_VARIANCE];
-                let epsilon = arguments.scalar(BATCHNORM_EPSILON);
-                let given = Given::BatchNorm { parameters: parameters.map(buffer), epsilon };
-                chain.append(BatchNormInference::new(*mode), given, Scales::NONE)?;
+                let operands = operands::BatchNormInference {
+                    scale: data(BATCHNORM_SCALE),
+                    bias: data(BATCHNORM_BIAS),
+                    mean: data(BATCHNORM_ESTIMATED_MEAN),
+                    variance: data(BATCHNORM_ESTIMATED_VARIANCE),
+                    epsilon: arguments.scalar(BATCHNORM_EPSILON),
+                };
+                chain.append(BatchNormInference::new(*mode), operands, Scales::NONE)?;
             }
             Operation::BatchNormTraining { mode, running: keeps } => {
                 self.check_parameters(*mode, &running)?;
-                let results = [
-                    BATCHNORM_SAVED_MEAN,
-                    BATCHNORM_SAVED_VARIANCE,
-                    BATCHNORM_RUNNING_MEAN,
-                    BATCHNORM_RUNNING_VARIANCE,
-                ];
-                let given = Given::BatchNormForward {
-                    parameters: [BATCHNORM_SCALE, BATCHNORM_BIAS].map(buffer),
-                    results: results.map(buffer),
-                    exp_avg_factor: arguments.scalar(BATCHNORM_EXP_AVG_FACTOR),
+                let operands = operands::BatchNormForward {
+                    scale: parameter(BATCHNORM_SCALE),
+                    bias: parameter(BATCHNORM_BIAS),
+                    saved_mean: parameter(BATCHNORM_SAVED_MEAN),
+                    saved_inv_variance: parameter(BATCHNORM_SAVED_VARIANCE),
+                    running_mean: parameter(BATCHNORM_RUNNING_MEAN),
+                    running_variance: parameter(BATCHNORM_RUNNING_VARIANCE),
                     epsilon: arguments.scalar(BATCHNORM_EPSILON),
+                    exp_avg_factor: arguments.scalar(BATCHNORM_EXP_AVG_FACTOR),
                 };
-                chain.append(BatchNormForward::new(*mode, *keeps), given, Scales::NONE)?;
+                chain.append(BatchNormForward::new(*mode, *keeps), operands, Scales::NONE)?;
             }
         }
         self.check(self.operation.output(), chain.output())

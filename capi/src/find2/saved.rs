@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use fuseplan::{
-    ActivationMode, ActivationParams, BatchNormMode, ConvolutionDescriptor, ConvolutionMode, TensorDescriptor,
+    ActivationMode, BatchNormMode, ConvolutionDescriptor, ConvolutionMode, TensorDescriptor, fnv1a,
+    raw::ActivationParams,
 };
 
 use super::operands::Operands;
@@ -18,13 +19,6 @@ const MARK: u64 = u64::from_le_bytes(*b"fuseplan");
 
 /// Changes whenever the meaning of the numbers behind it does.
 const VERSION: u64 = 1;
-
-/// FNV-1a: notices damage, not malice.
-pub(super) fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
 
 #[derive(Default)]
 struct Writer {
@@ -53,7 +47,10 @@ impl Writer {
             Operation::Convolution(conv) => {
                 self.number(0);
                 self.number(conv.mode() as u64);
-                for list in [conv.pads(), conv.strides(), conv.dilations(), conv.output_pads()] {
+                // The padding of both sides, or where they differ all numbers before and then all after.
+                let (before, after) = (conv.pads_before(), conv.pads_after());
+                self.list(&if before == after { before.to_vec() } else { [before, after].concat() });
+                for list in [conv.strides(), conv.dilations(), conv.output_pads()] {
                     self.list(list);
                 }
                 self.number(conv.groups() as u64);
@@ -96,7 +93,7 @@ pub(super) fn write(solution: &Solution) -> Result<Vec<u8>, Failure> {
             writer.tensor(tensor)?;
         }
     }
-    let hash = hash(&writer.bytes);
+    let hash = fnv1a(&writer.bytes);
     writer.number(hash);
     Ok(writer.bytes)
 }
@@ -159,7 +156,14 @@ impl Reader<'_> {
                 };
                 let [pads, strides, dilations, output_pads] =
                     [self.list()?, self.list()?, self.list()?, self.list()?];
-                let conv = ConvolutionDescriptor::new(&pads, &strides, &dilations)?;
+                let (before, after) = match pads.split_at_checked(strides.len()) {
+                    Some((both, [])) => (both, both),
+                    Some(sides) => sides,
+                    None => return Err(damaged()),
+                };
+                let conv =
+                    ConvolutionDescriptor::of_dims(strides.len())?.with_asymmetric_pads(before, after)?;
+                let conv = conv.with_strides(strides)?.with_dilations(dilations)?;
                 let conv = conv.with_mode(mode).with_output_padding(&output_pads)?;
                 Operation::Convolution(conv.with_groups(self.small()?)?)
             }
@@ -204,7 +208,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Solution, Failure> {
         ));
     }
     let (content, end) = bytes.split_at(bytes.len() - 8);
-    if hash(content).to_le_bytes() != end {
+    if fnv1a(content).to_le_bytes() != end {
         return Err(damaged());
     }
     let length = reader.count()?;
@@ -230,7 +234,7 @@ mod tests {
     use crate::find2::operands::{CONVOLUTION_W, CONVOLUTION_X};
 
     fn solution() -> Solution {
-        let conv = ConvolutionDescriptor::new_2d([1, 0], [1, 2], [1, 1]).unwrap();
+        let conv = ConvolutionDescriptor::d2().with_pads([1, 0]).unwrap().with_strides([1, 2]).unwrap();
         let tensor = |lens: &[usize]| TensorDescriptor::packed(DataType::Float, lens).unwrap();
         let tensors =
             BTreeMap::from([(CONVOLUTION_X, tensor(&[2, 4, 5, 6])), (CONVOLUTION_W, tensor(&[8, 2, 3, 3]))]);
@@ -250,6 +254,12 @@ mod tests {
     fn what_is_saved_is_what_is_loaded() {
         let bytes = write(&solution()).unwrap();
         assert_eq!(read(&bytes).unwrap(), solution());
+        let mut padded = solution();
+        let conv = ConvolutionDescriptor::d2().with_asymmetric_pads([1, 0], [0, 2]).unwrap();
+        padded.problem.parts[0].operation = Operation::Convolution(conv.with_groups(2).unwrap());
+        let longer = write(&padded).unwrap();
+        assert_eq!(read(&longer).unwrap(), padded);
+        assert_eq!(longer.len(), bytes.len() + 16);
     }
 
     #[test]
@@ -271,7 +281,7 @@ mod tests {
                 let at = random.usize(16..bad.len());
                 bad[at] = random.u8(..);
             }
-            let hash = hash(&bad);
+            let hash = fnv1a(&bad);
             bad.extend(hash.to_le_bytes());
             if let Ok(solution) = read(&bad) {
                 assert!(solution.problem.tensors().is_ok());

@@ -90,7 +90,7 @@ impl Trial {
         }
         let memory = |index: usize| {
             let (id, descriptor) = tensors[index];
-            Memory { descriptor, address: arguments.buffer(id).0 }
+            Memory { descriptor, address: arguments.buffer(id) }
         };
         let (x, y) = (memory(0), memory(tensors.len() - 1));
         let workspace = match options.workspace.filter(|&(_, bytes)| bytes >= workspace) {

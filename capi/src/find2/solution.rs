@@ -44,7 +44,7 @@ const ALGORITHMS: [miopenConvAlgorithm_t; 5] = [0, 1, 2, 3, 5];
 impl Solution {
     /// A number that stands for the solver in all versions: a hash of its id, above its algorithm.
     fn solver_id(&self) -> u64 {
-        saved::hash(self.solver.as_bytes()) << 8 | (u64::from(self.algorithm) + 1)
+        fuseplan::fnv1a(self.solver.as_bytes()) << 8 | (u64::from(self.algorithm) + 1)
     }
 
     /// The problem with the descriptors that a call has in the place of some, and what it gives for the rest.
@@ -96,7 +96,7 @@ export! {
         let given = tensors.list(nInputs).ok_or_else(|| bad_parm("`tensors` is NULL"))?;
         let (problem, arguments) = solution.bind(&given)?;
         let chain = problem.chain(&arguments)?.with_options(by_solver(&solution.solver));
-        let memory = |descriptor, id| Memory { descriptor, address: arguments.buffer(id).0 };
+        let memory = |descriptor, id| Memory { descriptor, address: arguments.buffer(id) };
         let x = memory(problem.input_descriptor()?, problem.input());
         let y = memory(*chain.output(), problem.output());
         // SAFETY: the header says that the buffers are memory of the handle's device.

@@ -9,7 +9,7 @@ use super::scratch::Scratch;
 use super::tensor::{blend, same_lens, transform};
 use crate::abi::{In, export};
 use crate::activation::miopenActivationDescriptor_t;
-use crate::args::{Given, Scales};
+use crate::args::Scales;
 use crate::execute::{Chain, Memory};
 use crate::handle::miopenHandle_t;
 use crate::status::Failure;
@@ -51,9 +51,8 @@ export! {
             unsafe { transform(x, scratch.memory(), Scales::NONE) }?;
             x = scratch.memory();
         }
-        let params = [params.alpha, params.beta, params.gamma];
         let mut chain = Chain::new(x.descriptor)?;
-        chain.append(ActivationForward::new(mode), Given::Activation { params }, Scales::read(alpha, beta))?;
+        chain.append(ActivationForward::new(mode), params.into(), Scales::read(alpha, beta))?;
         // SAFETY: the header says that the pointers are memory of the handle's device.
         unsafe { chain.run_on(&on, x, y, None) }?;
     }
@@ -82,16 +81,16 @@ export! {
             Ok::<_, Failure>(unsafe { Elements::new(memory) })
         };
         let (x, y, dy) = (read(xDesc, x, "x")?, read(yDesc, y, "y")?, read(dyDesc, dy, "dy")?);
-        // SAFETY: as above.
+        // SAFETY: the header says that `dx` is memory of its descriptor, and it is the host's.
         let dx = unsafe { Elements::new(dx) };
         let scales = Scales::read(alpha, beta);
-        let data_type = dx.descriptor().data_type();
+        let (activation, data_type) = (mode.with(&params), dx.descriptor().data_type());
         let [xd, yd, dyd, dxd] = [x, y, dy, dx].map(|elements| *elements.descriptor());
         visit(
             dxd.lens(),
             [xd.strides(), yd.strides(), dyd.strides(), dxd.strides()],
             |[xo, yo, dyo, dxo]| {
-                let gradient = mode.backward(&params, data_type, x.get(xo), y.get(yo), dy.get(dyo));
+                let gradient = activation.backward(data_type, x.get(xo), y.get(yo), dy.get(dyo));
                 dx.set(dxo, blend(gradient, scales, || dx.get(dxo)));
             },
         );

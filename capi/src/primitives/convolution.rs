@@ -2,15 +2,15 @@
 
 use std::ffi::{c_int, c_void};
 
-use fuseplan::{Algorithm, BiasForward, CompiledPlan, ConvForward};
+use fuseplan::{BiasForward, CompiledPlan, ConvForward, choice::Algorithm, raw::operands};
 
 use crate::abi::{
     Bool, In, Out, export, miopenConvAlgoPerf_t, miopenConvAlgorithm_t, miopenConvFwdAlgorithm_t, to_size,
 };
-use crate::args::{Given, Scales};
+use crate::args::Scales;
 use crate::convolution::miopenConvolutionDescriptor_t;
 use crate::execute::{Chain, Memory, Workspace};
-use crate::handle::{Address, HandleObject, miopenHandle_t};
+use crate::handle::{HandleObject, miopenHandle_t};
 use crate::operators::bias;
 use crate::status::{Failure, bad_parm};
 use crate::tensor::miopenTensorDescriptor_t;
@@ -28,7 +28,7 @@ impl Convolution {
     fn chain(&self, weights: *const c_void, scales: Scales) -> Result<Chain, Failure> {
         let mut chain = Chain::new(self.x.descriptor()?)?;
         let operator = ConvForward::new(self.conv.descriptor()?, self.weights.descriptor()?);
-        chain.append(operator, Given::Conv { weights: Address(weights.cast_mut()) }, scales)?;
+        chain.append(operator, operands::ConvForward { weights }, scales)?;
         Ok(chain)
     }
 
@@ -68,7 +68,7 @@ pub(crate) fn algorithm(algorithm: Algorithm) -> miopenConvAlgorithm_t {
     match algorithm {
         Algorithm::Winograd => 3,
         Algorithm::ImplicitGemm => 5,
-        _ => 1,
+        Algorithm::Direct | Algorithm::ElementWise | Algorithm::BatchNorm => 1,
     }
 }
 
@@ -185,7 +185,7 @@ export! {
         let operand = Memory::new(bDesc, b)?.present("b")?;
         let mut chain = Chain::new(y.descriptor)?;
         let operator: BiasForward = bias(operand.descriptor, &y.descriptor)?;
-        chain.append(operator, Given::Bias { bias: Address(operand.address) }, Scales::read(alpha, beta))?;
+        chain.append(operator, operands::BiasForward { bias: operand.address }, Scales::read(alpha, beta))?;
         // SAFETY: the header says that the pointers are memory of the handle's device.
         unsafe { chain.run(&handle, y, y, None) }?;
     }

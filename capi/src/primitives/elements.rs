@@ -36,7 +36,7 @@ impl Elements {
             DataType::BFloat16 => read!(bf16).to_f64(),
             DataType::Double => read!(f64),
             DataType::Int8 => read!(i8).into(),
-            _ => read!(f32).into(),
+            DataType::Float => read!(f32).into(),
         }
     }
 
@@ -54,7 +54,7 @@ impl Elements {
             DataType::BFloat16 => write!(bf16, bf16::from_f64(value)),
             DataType::Double => write!(f64, value),
             DataType::Int8 => write!(i8, value.round_ties_even() as i8),
-            _ => write!(f32, value as f32),
+            DataType::Float => write!(f32, value as f32),
         }
     }
 }

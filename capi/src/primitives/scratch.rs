@@ -2,9 +2,9 @@
 
 use std::ffi::c_void;
 
-use fuseplan::{ActivationForward, ActivationMode, DeviceBuffer, TensorDescriptor};
+use fuseplan::{ActivationForward, ActivationMode, DeviceBuffer, TensorDescriptor, raw::ActivationParams};
 
-use crate::args::{Given, Scales};
+use crate::args::Scales;
 use crate::execute::{Chain, Memory};
 use crate::handle::Pinned;
 use crate::status::Failure;
@@ -12,8 +12,9 @@ use crate::status::Failure;
 /// The chain that copies a tensor to memory of the same descriptor, each element times `alpha`.
 pub(crate) fn copying(descriptor: TensorDescriptor, alpha: f32) -> Result<Chain, Failure> {
     let mut chain = Chain::new(descriptor)?;
-    let given = Given::Activation { params: [0.0; 3] };
-    chain.append(ActivationForward::new(ActivationMode::Pasthru), given, Scales { alpha, beta: 0.0 })?;
+    let params = ActivationParams::default();
+    let scales = Scales { alpha, beta: 0.0 };
+    chain.append(ActivationForward::new(ActivationMode::Pasthru), params.into(), scales)?;
     Ok(chain)
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use MIOpen::abi::Out;
 use MIOpen::*;
 
 use crate::common::{any, convolution, cpu, discarded, from, last_error, none, out, strided, tensor};
@@ -43,6 +44,79 @@ fn strides_of_single_elements_are_not_compared() {
         assert_eq!(status!(miopenExecuteFusionPlan(handle, plan, x, pointer(&input), y, to, args)), BAD_PARM);
         assert!(last_error().contains("output descriptor"), "{}", last_error());
     }
+}
+
+/// MIOpen's getters tell one padding for both sides, or nothing.
+#[test]
+fn padding_may_differ_before_and_after() {
+    const UNSUPPORTED: u32 = 8;
+    fn list<T: Copy>(places: &mut [T]) -> Out<T> {
+        // SAFETY: as `out`; the functions write as many as the tests have places.
+        unsafe { Out::new(places.as_mut_ptr()) }
+    }
+    fn null<T: Copy>() -> Out<T> {
+        // SAFETY: NULL promises nothing.
+        unsafe { Out::new(std::ptr::null_mut()) }
+    }
+    let paddings = |conv| {
+        let (mut before, mut after) = ([-1; 2], [-1; 2]);
+        call!(fuseplanGetConvolutionPadding(conv, 2, list(&mut before), null()));
+        call!(fuseplanGetConvolutionPadding(conv, 2, null(), list(&mut after)));
+        (before, after)
+    };
+    let conv = convolution(1);
+    assert_eq!(paddings(conv), ([1, 1], [1, 1]));
+    call!(miopenInitConvolutionDescriptor(conv, 0, 1, 1, 2, 3, 1, 1));
+    call!(fuseplanSetConvolutionPadding(conv, 2, from(&[0, 1]), from(&[1, 2])));
+    assert_eq!(paddings(conv), ([0, 1], [1, 2]));
+    let mut lens = [0; 5];
+    let (x, w) = (tensor([1, 4, 8, 9]), tensor([6, 4, 3, 3]));
+    let (mut dims, mut mode) = (0, 9);
+    call!(miopenGetConvolutionNdForwardOutputDim(conv, x, w, out(&mut dims), list(&mut lens)));
+    assert_eq!((dims, &lens[..4]), (4, &[1, 6, 4, 4][..]));
+
+    let (mut pads, mut strides) = ([-1; 2], [-1; 2]);
+    let told = status!(miopenGetConvolutionNdDescriptor(
+        conv,
+        2,
+        out(&mut dims),
+        list(&mut pads),
+        list(&mut strides),
+        null(),
+        out(&mut mode)
+    ));
+    assert_eq!((told, dims, pads, strides, mode), (UNSUPPORTED, 4, [-1; 2], [-1; 2], 9));
+    assert!(last_error().contains("fuseplanGetConvolutionPadding"), "{}", last_error());
+    let unpadded = list(&mut strides);
+    call!(miopenGetConvolutionNdDescriptor(conv, 2, null(), null(), unpadded, null(), null()));
+    assert_eq!(strides, [2, 3]);
+    let (mut pad, mut stride) = (-1, -1);
+    let (pad_w, stride_w) = (out(&mut pad), out(&mut stride));
+    let told = status!(miopenGetConvolutionDescriptor(
+        conv,
+        null(),
+        null(),
+        pad_w,
+        null(),
+        stride_w,
+        null(),
+        null()
+    ));
+    assert_eq!((told, pad, stride), (UNSUPPORTED, -1, -1));
+    call!(miopenGetConvolutionDescriptor(conv, null(), null(), null(), null(), stride_w, null(), null()));
+    assert_eq!(stride, 3);
+
+    // What is refused changes nothing; MIOpen's own functions set both sides again.
+    let good = from(&[0, 0]);
+    for (dims, before, after) in
+        [(3, good, good), (2, from(&[0, -1]), good), (2, good, from(&[-1, 0])), (-1, good, good)]
+    {
+        assert_eq!(status!(fuseplanSetConvolutionPadding(conv, dims, before, after)), BAD_PARM);
+    }
+    assert_eq!(status!(fuseplanGetConvolutionPadding(conv, 3, null(), null())), BAD_PARM);
+    assert_eq!(paddings(conv), ([0, 1], [1, 2]));
+    call!(miopenInitConvolutionDescriptor(conv, 0, 2, 3, 1, 1, 1, 1));
+    assert_eq!(paddings(conv), ([2, 3], [2, 3]));
 }
 
 /// A single place is NCHW and NHWC at once, also for calls that look at strides themselves.
@@ -144,7 +218,7 @@ fn tensors_without_elements_can_be_described_and_not_used() {
         let place = unsafe { abi::Out::new(lens.as_mut_ptr()) };
         // SAFETY: NULL is allowed.
         let nowhere = || unsafe { abi::Out::new(std::ptr::null_mut()) };
-        // SAFETY: as above.
+        // SAFETY: NULL is allowed for the type, too.
         let no_type = unsafe { abi::Out::new(std::ptr::null_mut()) };
         call!(miopenGetTensorDescriptor(empty, no_type, place, nowhere()));
         call!(miopenGetTensorNumBytes(empty, out(&mut bytes)));

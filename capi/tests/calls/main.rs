@@ -4,5 +4,6 @@
 mod common;
 
 mod alphas;
+mod constant;
 mod descriptors;
 mod refused;

@@ -8,7 +8,7 @@ use MIOpen::abi::{In, Out};
 use MIOpen::*;
 use fuseplan::{
     ActivationForward, ActivationMode, BatchNormInference, BatchNormMode, BiasForward, ConvForward,
-    ConvolutionDescriptor, DataType, FusionDirection, FusionPlan, OpKind, TensorDescriptor,
+    ConvolutionDescriptor, DataType, FusionPlan, TensorDescriptor, problem::OpKind,
 };
 
 const SLOTS: usize = 3;
@@ -74,7 +74,8 @@ fn dead<T, M>() -> Vec<Slot<Ref<T>, M>> {
 fn has_certain_meaning(plan: &FusionPlan, params: &TensorDescriptor) -> bool {
     use BatchNormMode::{PerActivation, Spatial};
     let is = |mode: BatchNormMode, from: &TensorDescriptor| {
-        mode.derive(from).is_ok_and(|derived| derived == *params)
+        let derived = mode.derive(from).and_then(|derived| derived.with_data_type(params.data_type()));
+        derived.is_ok_and(|derived| derived == *params)
     };
     let same_channels = plan.input().lens()[1] == plan.output().lens()[1];
     is(Spatial, plan.input())
@@ -212,14 +213,16 @@ impl World {
                 // SAFETY: see `step`.
                 let status = unsafe { miopenCreateConvolutionDescriptor(out(&mut slot.handle)) };
                 expect(status, true, "create conv");
-                slot.model = ConvolutionDescriptor::new_2d([0, 0], [1, 1], [1, 1]).ok();
+                slot.model = Some(ConvolutionDescriptor::d2());
             }
             _ => {
                 let (pad, stride) = (choices.next(3), choices.next(3));
                 let (p, s) = (pad as c_int, stride as c_int);
                 // SAFETY: see `step`.
                 let status = unsafe { miopenInitConvolutionDescriptor(slot.handle, 0, p, p, s, s, 1, 1) };
-                let conv = ConvolutionDescriptor::new_2d([pad; 2], [stride; 2], [1, 1]);
+                let conv = ConvolutionDescriptor::d2()
+                    .with_pads([pad; 2])
+                    .and_then(|conv| conv.with_strides([stride; 2]));
                 expect(status, slot.model.is_some() && conv.is_ok(), "init conv");
                 if let (Some(model), Ok(conv)) = (&mut slot.model, conv) {
                     *model = conv;
@@ -248,7 +251,7 @@ impl World {
             return;
         }
         let plan = described.filter(|_| direction == 0);
-        let plan = plan.and_then(|input| FusionPlan::new(FusionDirection::Vertical, input).ok());
+        let plan = plan.and_then(|input| FusionPlan::new(input).ok());
         // SAFETY: see `step`.
         let status = unsafe { miopenCreateFusionPlan(out(&mut slot.handle), direction, input) };
         expect(status, plan.is_some(), "create plan");
@@ -279,14 +282,23 @@ impl World {
             1 => {
                 let success = plan.as_mut().zip(described).is_some_and(|(plan, bias)| {
                     let channels = (bias.lens()[0], bias.spatial()) == (1, &[1, 1][..]);
-                    let bias = if channels { BiasForward::new() } else { BiasForward::with_descriptor(bias) };
-                    plan.append(bias).is_ok()
+                    let lens = match channels {
+                        true => vec![1, plan.output().lens()[1], 1, 1],
+                        false => bias.lens().to_vec(),
+                    };
+                    let strides = (!channels).then_some(bias.strides());
+                    let bias = match strides {
+                        Some(strides) => TensorDescriptor::new(bias.data_type(), &lens, strides),
+                        None => TensorDescriptor::packed(bias.data_type(), &lens),
+                    };
+                    plan.append(BiasForward::with_descriptor(bias.unwrap())).is_ok()
                 });
                 // SAFETY: see `step`.
                 (unsafe { miopenCreateOpBiasForward(slot.handle, out(&mut op), tensor) }, success)
             }
             2 => {
-                let mode = choices.next(13) as u32;
+                // MIOpen's, our own, and numbers beside both.
+                let mode = choices.next(13) as u32 + choices.next(2) as u32 * 995;
                 let known = ActivationMode::from_miopen_value(mode);
                 let success = plan
                     .as_mut()
@@ -297,11 +309,14 @@ impl World {
             }
             _ => {
                 let success = plan.as_mut().zip(described).is_some_and(|(plan, params)| {
-                    let operator = match has_certain_meaning(plan, &params) {
-                        true => BatchNormInference::new(BatchNormMode::Spatial),
-                        false => BatchNormInference::with_descriptor(BatchNormMode::Spatial, params),
+                    let mode = BatchNormMode::Spatial;
+                    let params = match has_certain_meaning(plan, &params) {
+                        true => {
+                            mode.derive(plan.output()).unwrap().with_data_type(params.data_type()).unwrap()
+                        }
+                        false => params,
                     };
-                    plan.append(operator).is_ok()
+                    plan.append(BatchNormInference::with_descriptor(mode, params)).is_ok()
                 });
                 // SAFETY: see `step`.
                 (unsafe { miopenCreateOpBatchNormInference(slot.handle, out(&mut op), 1, tensor) }, success)
@@ -354,35 +369,33 @@ impl World {
         let data: *const c_void = self.memory[2 * MEMORY..].as_ptr().cast();
         // SAFETY: NULL is allowed.
         let none = || unsafe { In::new(null()) };
-        // SAFETY: see `step`; the memory outlives every execution.
-        let (status, set) = unsafe {
-            match kind {
-                0 => (
-                    miopenSetOpArgsConvForward(args.handle, handle, none(), none(), data),
-                    OpKind::ConvForward,
-                ),
-                1 => (
-                    miopenSetOpArgsBiasForward(args.handle, handle, none(), none(), data),
-                    OpKind::BiasForward,
-                ),
-                2 => (
-                    miopenSetOpArgsActivForward(args.handle, handle, none(), none(), 1.0, 1.0, 1.0),
-                    OpKind::ActivationForward,
-                ),
-                _ => (
-                    miopenSetOpArgsBatchNormInference(
-                        args.handle,
-                        handle,
-                        none(),
-                        none(),
-                        data,
-                        data,
-                        data,
-                        data,
-                        1e-5,
-                    ),
-                    OpKind::BatchNormInference,
-                ),
+        let args_handle = args.handle;
+        let (status, set) = match kind {
+            0 => {
+                // SAFETY: see `step`; the filters' memory outlives every execution.
+                let set = unsafe { miopenSetOpArgsConvForward(args_handle, handle, none(), none(), data) };
+                (set, OpKind::ConvForward)
+            }
+            1 => {
+                // SAFETY: see `step`; the bias's memory outlives every execution.
+                let set = unsafe { miopenSetOpArgsBiasForward(args_handle, handle, none(), none(), data) };
+                (set, OpKind::BiasForward)
+            }
+            2 => {
+                let [alpha, beta, gamma] = [1.0; 3];
+                // SAFETY: see `step`; there is no memory among the arguments.
+                let set = unsafe {
+                    miopenSetOpArgsActivForward(args_handle, handle, none(), none(), alpha, beta, gamma)
+                };
+                (set, OpKind::ActivationForward)
+            }
+            _ => {
+                let (a, o, n) = (args_handle, handle, &none);
+                // SAFETY: see `step`; the parameters' memory outlives every execution.
+                let set = unsafe {
+                    miopenSetOpArgsBatchNormInference(a, o, n(), n(), data, data, data, data, 1e-5)
+                };
+                (set, OpKind::BatchNormInference)
             }
         };
         let success = args.model.is_some() && op.is_some_and(|(kind, _)| kind == set);

@@ -359,6 +359,8 @@ impl Caller {
             "miopenAllocatorFunction" if random.bool() => draw::take as *const () as u64,
             "miopenDeallocatorFunction" if random.bool() => draw::give as *const () as u64,
             "miopenAllocatorFunction" | "miopenDeallocatorFunction" => 0,
+            "fuseplanParallelFor_t" if random.bool() => draw::run as *const () as u64,
+            "fuseplanParallelFor_t" => 0,
             "miopenDataType_t" if tame => [1, 1, 1, 1, 0, 5][random.usize(..6)],
             "miopenFusionDirection_t" if tame => 0,
             // Some of each kind of problem.
@@ -405,16 +407,17 @@ impl Caller {
                 status != 0 || bytes <= SMALL
             }
             "miopenConvolutionDescriptor_t" => {
-                let (mut numbers, mut dims) = ([[0; 3]; 3], 0);
-                let [pads, strides, dilations] = &mut numbers;
+                let (mut numbers, mut dims) = ([[0; 3]; 4], 0);
+                let [before, after, strides, dilations] = &mut numbers;
                 // SAFETY: places for three dimensions, which are the most there are.
                 let status = unsafe {
                     let list = |list: &mut [i32; 3]| Out::new(list.as_mut_ptr());
                     let _ = miopenGetConvolutionSpatialDim(Ref::from_bits(handle), Out::new(&mut dims));
                     let (none, mode) = (Out::new(std::ptr::null_mut()), Out::new(std::ptr::null_mut()));
                     let conv = Ref::from_bits(handle);
-                    let (pads, strides, dilations) = (list(pads), list(strides), list(dilations));
-                    miopenGetConvolutionNdDescriptor(conv, dims, none, pads, strides, dilations, mode)
+                    let (strides, dilations) = (list(strides), list(dilations));
+                    let pads = fuseplanGetConvolutionPadding(conv, dims, list(before), list(after));
+                    pads | miopenGetConvolutionNdDescriptor(conv, dims, none, none, strides, dilations, mode)
                 };
                 status == 0 && numbers.as_flattened().iter().all(|number| *number <= 16)
             }

@@ -78,3 +78,19 @@ pub(crate) extern "C" fn give(_context: *mut c_void, memory: *mut c_void) {
     // SAFETY: from `take`, as the library promises.
     unsafe { libc::free(memory) }
 }
+
+/// A handle's parallel loop: a part of it on a thread of its own.
+pub(crate) extern "C" fn run(
+    _context: *mut c_void,
+    count: usize,
+    work: unsafe extern "C" fn(*mut c_void, usize),
+    argument: *mut c_void,
+) {
+    let argument = argument.expose_provenance();
+    // SAFETY: the library says that any thread may do so as long as this function has not returned.
+    let part = |index| unsafe { work(std::ptr::with_exposed_provenance_mut(argument), index) };
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..count / 2).for_each(part));
+        (count / 2..count).for_each(part);
+    });
+}

@@ -4,8 +4,8 @@
 use std::sync::LazyLock;
 
 use fuseplan::{
-    ActivationMode, ActivationParams, ConvolutionDescriptor, DataType, DescriptorError, MathMode,
-    TensorDescriptor, TensorLayout,
+    Activation, ConvolutionDescriptor, DataType, MathMode, TensorDescriptor, TensorLayout,
+    error::DescriptorError,
 };
 
 use crate::chain::{Chain, Step};
@@ -164,22 +164,23 @@ impl Layer {
         if self.network.ends_with("vae") { 1 } else { asked }
     }
 
-    /// The network's activation, if fuseplan has it.
-    fn activation(&self) -> Option<(ActivationMode, ActivationParams)> {
-        let plain = |mode| Some((mode, ActivationParams::default()));
-        match self.activation {
-            "relu" => plain(ActivationMode::Relu),
-            "relu6" => {
-                Some((ActivationMode::ClippedRelu, ActivationParams { alpha: 6.0, ..Default::default() }))
-            }
-            "sigmoid" => plain(ActivationMode::Logistic),
-            "tanh" => plain(ActivationMode::Tanh),
-            _ => None,
-        }
+    /// The network's activation, by PyTorch's name, if there is one.
+    fn activation(&self) -> Option<Activation> {
+        Some(match self.activation {
+            "relu" => Activation::Relu,
+            "relu6" => Activation::ClippedRelu { max: 6.0 },
+            "sigmoid" => Activation::Logistic,
+            // PyTorch's has no factors.
+            "tanh" => Activation::Tanh { alpha: 1.0, beta: 1.0 },
+            "silu" => Activation::Silu,
+            "hardswish" => Activation::HardSwish,
+            "hardsigmoid" => Activation::HardSigmoid,
+            "gelu" => Activation::Gelu,
+            _ => return None,
+        })
     }
 
-    /// The layer with its operators: a batch-norm as the bias that it folds into, an activation that fuseplan does not
-    /// have left out.
+    /// The layer with its operators: a batch-norm as the bias that it folds into.
     pub(crate) fn chain(
         &self,
         data_type: DataType,
@@ -193,7 +194,10 @@ impl Layer {
         let tensor = |first: usize, second: usize, extents: &[usize]| {
             TensorDescriptor::with_layout(data_type, layout, &[&[first, second][..], extents].concat())
         };
-        let conv = ConvolutionDescriptor::new(&self.pads, &self.strides, &self.dilations)?;
+        let conv = ConvolutionDescriptor::of_dims(self.pads.len())?
+            .with_pads(&self.pads)?
+            .with_strides(&self.strides)?
+            .with_dilations(&self.dilations)?;
         let conv = conv.with_groups(self.groups)?;
         let weights = tensor(self.filters, self.channels / self.groups, &self.taps)?;
         let mut steps = vec![Step::Convolution(conv, weights)];
@@ -203,7 +207,7 @@ impl Layer {
         if self.residual {
             steps.push(Step::Residual);
         }
-        steps.extend(self.activation().map(|(mode, params)| Step::Activation(mode, params)));
+        steps.extend(self.activation().map(Step::Activation));
         Ok(Chain { input: tensor(self.batch(batch), self.channels, &self.image)?, steps, math })
     }
 }

@@ -2,8 +2,8 @@
 
 use clap::ValueEnum;
 use fuseplan::{
-    ActivationMode, ActivationParams, BatchNormMode, ConvolutionDescriptor, DescriptorError, DeviceInfo,
-    TensorDescriptor, TensorLayout,
+    Activation, BatchNormMode, ConvolutionDescriptor, TensorDescriptor, TensorLayout, device::DeviceInfo,
+    error::DescriptorError,
 };
 
 use super::field::{Half, LAYERS, Layer};
@@ -144,10 +144,10 @@ impl Case {
     pub(crate) fn chain(&self, setting: &Setting) -> Result<Chain, DescriptorError> {
         let data_type = setting.precision.data_type();
         let tensor = |lens: [usize; 4]| TensorDescriptor::with_layout(data_type, setting.layout, &lens);
-        let relu = Step::Activation(ActivationMode::Relu, ActivationParams::default());
+        let relu = Step::Activation(Activation::Relu);
         match *self {
             Case::Cba([c, h, k, f, p, s]) => {
-                let conv = ConvolutionDescriptor::new_2d([p, p], [s, s], [1, 1])?;
+                let conv = ConvolutionDescriptor::d2().with_pads([p, p])?.with_strides([s, s])?;
                 let steps = vec![Step::Convolution(conv, tensor([k, c, f, f])?), Step::Bias, relu];
                 Ok(Chain { input: tensor([setting.batch, c, h, h])?, steps, math: setting.math.mode() })
             }

@@ -1,6 +1,6 @@
 //! The outcomes as a table: Markdown, CSV, objects.
 
-use fuseplan::{DataType, DeviceInfo, TensorLayout};
+use fuseplan::{DataType, TensorLayout, device::DeviceInfo};
 use serde_json::{Value, json};
 
 use super::lists::{Case, List};
@@ -130,10 +130,11 @@ impl Report {
         };
         format!(
             "{}\nGeometric mean of the speed-ups: {:.2}\n\n\
-             Unfused: the same operators as one plan each, one after the other through tensors in between. Times \
-             are medians of {fewest} to {most} rounds, fused and unfused in turn{rotated}. Floor: the larger of operations \
-             over the device's measured rate{products} and bytes over its measured bandwidth, each byte read or written \
-             once; data that stay in the caches can be faster. Verified: {images}, fused and unfused, against {REFERENCE} within 80 epsilon{digits}.{itself}",
+             - Unfused: the same operators as one plan each, one after the other through tensors in between.\n\
+             - Times are medians of {fewest} to {most} rounds, fused and unfused in turn{rotated}.\n\
+             - Floor: the larger of operations over the device's measured rate{products} and bytes over its measured \
+             bandwidth, each byte read or written once; data that stay in the caches can be faster.\n\
+             - Verified: {images}, fused and unfused, against {REFERENCE} within 80 epsilon{digits}.{itself}",
             self.networks(),
             self.mean()
         )

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use fuseplan::{BackendError, CompileOptions, Error, Handle};
+use fuseplan::{CompileOptions, Error, Handle, error::BackendError};
 
 use super::field::Layer;
 use super::lists::Case;
 use super::report::Setting;
-use crate::chain::{Chain, Operands, Plan};
+use crate::chain::{Chain, Operands, Plan, Written};
 use crate::element::{Random, Scalar};
 use crate::measure::{self, Floor};
 use crate::memory;
@@ -74,15 +74,19 @@ pub(crate) fn run<T: Scalar>(
     // Data of both signs, so that the activation cuts.
     let mut random = Random::new(seed);
     let input: Vec<T> = random.numbers(chain.input.span(), -0.5)?;
-    let operands = Operands::random(&chain, plan.plan.output(), &mut random, -0.5)?;
+    let operands = Operands::random(&plan.plan, &mut random, -0.5)?;
 
     let options = CompileOptions::default();
     let compiled = plan.plan.compile(handle)?;
     let problem = compiled.problem();
     let sets = Rotation::<T>::sets(handle, problem.bytes());
-    let mut fused = Rotation::new(sets, || Sequence::fused(&chain, handle, &options, &input, &operands))?;
-    let mut unfused = Rotation::new(sets, || {
-        Sequence::new(&chain, chain.steps.chunks(1), handle, &options, &input, &operands)
+    let mut written = Written::sets(&plan.plan, handle, 2 * sets)?;
+    let (for_fused, for_unfused) = written.split_at_mut(sets);
+    let mut fused = Rotation::new(for_fused, |written| {
+        Sequence::fused(&chain, handle, &options, &input, &operands, written)
+    })?;
+    let mut unfused = Rotation::new(for_unfused, |written| {
+        Sequence::new(&chain, chain.steps.chunks(1), handle, &options, &input, &operands, written)
     })?;
     fused.run()?;
     unfused.run()?;
@@ -93,7 +97,7 @@ pub(crate) fn run<T: Scalar>(
 
     let unfused_solvers = unfused.first().compiled().map(|plan| plan.info().solver.to_string()).collect();
     let times = measure::interleaved(handle, budget, &mut [&mut || fused.run(), &mut || unfused.run()])?;
-    let ceilings = handle.ceilings(chain.input.data_type()).ok();
+    let peaks = handle.peaks(chain.input.data_type()).ok();
     Ok(Outcome {
         label: case.label(),
         command: case.command(setting),
@@ -105,7 +109,7 @@ pub(crate) fn run<T: Scalar>(
         batch: samples.batch,
         rounds: times[0].len(),
         sets,
-        floor: ceilings.map(|ceilings| Floor::new(problem, &ceilings).seconds()),
+        floor: peaks.map(|peaks| Floor::new(problem, &peaks).seconds()),
         flops: problem.flops(),
         bytes: problem.bytes(),
         fused_verdict,
@@ -128,8 +132,8 @@ impl<T: Scalar> Samples<T> {
         let mut lens = chain.input.lens().to_vec();
         lens[0] = batch.min(2);
         let sample = Chain { input: chain.input.like(&lens)?, ..chain.clone() };
-        let operands = operands.with_residual(|residual| self::images(residual, batch))?;
-        let reference = verify::reference(&sample, &images, &operands)?;
+        let operands = operands.with_residual(chain, |residual| self::images(residual, batch))?;
+        let reference = verify::reference(&sample, &images, &operands)?.output;
         Ok(Samples { batch, reference, tolerance: verify::tolerance(chain.input.data_type(), chain.math) })
     }
 
@@ -209,9 +213,9 @@ mod tests {
             .unwrap();
         let mut random = Random::new(1);
         let input: Vec<f32> = random.numbers(chain.input.span(), -0.5).unwrap();
-        let operands = Operands::random(&chain, &chain.input, &mut random, -0.5).unwrap();
+        let operands = Operands::random(&Plan::of(&chain).unwrap().plan, &mut random, -0.5).unwrap();
         let samples = Samples::new(&chain, &input, &operands).unwrap();
-        let mut result = verify::reference(&chain, &input, &operands).unwrap();
+        let mut result = verify::reference(&chain, &input, &operands).unwrap().output;
         assert!(samples.compare(&result).unwrap().passes());
         *result.last_mut().unwrap() += 1.0;
         assert!(!samples.compare(&result).unwrap().passes());

@@ -74,7 +74,7 @@ fn tf32_is_allowed_where_it_is_asked_for() {
         assert_eq!(run.code, 0, "{more}: {}", run.stderr);
         run.objects().remove(0)
     };
-    let said = |object: &serde_json::Value| object["problem"].as_str().unwrap().ends_with(" (TF32 allowed)");
+    let said = |object: &serde_json::Value| object["problem"].as_str().unwrap().contains(" math tf32 ");
     for more in ["", "--math precise"] {
         let object = run(more);
         assert_eq!((&object["math"], said(&object)), (&"precise".into(), false), "{object}");

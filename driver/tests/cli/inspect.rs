@@ -49,7 +49,7 @@ fn explain_tells_the_solver_the_reasons_and_the_floor() {
     let line = "explain CBAInfer -F 4 -n 1 -c 3 -k 4 -H 6 -W 6";
     let run = fuseplan(line);
     assert_eq!(run.code, 0, "{}", run.stderr);
-    for start in ["solver  ", "kernels    1", "time  ", "achieved  ", "ceilings  ", "floor  "] {
+    for start in ["solver  ", "kernels    1", "time  ", "achieved  ", "peaks  ", "floor  "] {
         assert!(run.stdout.lines().any(|line| line.starts_with(start)), "{start}: {}", run.stdout);
     }
     let objects = fuseplan(&format!("{line} --json")).objects();
@@ -71,24 +71,18 @@ fn explain_tells_the_solver_the_reasons_and_the_floor() {
 }
 
 #[test]
-fn explain_measures_no_ceilings_where_it_is_not_to() {
-    for line in ["explain --no-ceilings CBAInfer -F 5 -n 1", "explain CBAInfer -F 5 -n 1 --no-ceilings"] {
+fn explain_measures_no_peaks_where_it_is_not_to() {
+    for line in ["explain --no-peaks CBAInfer -F 5 -n 1", "explain CBAInfer -F 5 -n 1 --no-peaks"] {
         let run = fuseplan(&format!("{line} -c 3 -k 4 -H 6 -W 6 --json"));
         assert_eq!(run.code, 0, "{}", run.stderr);
-        assert!(
-            run.stderr.lines().any(|line| line == "floor      not known: --no-ceilings"),
-            "{}",
-            run.stderr
-        );
+        assert!(run.stderr.lines().any(|line| line == "floor      not known: --no-peaks"), "{}", run.stderr);
         let object = &run.objects()[0];
         assert!(
-            object["time_ms"].is_number()
-                && object["ceiling_bytes"].is_null()
-                && object["floor_ms"].is_null()
+            object["time_ms"].is_number() && object["peak_bytes"].is_null() && object["floor_ms"].is_null()
         );
     }
     // It is a flag of `explain` alone.
-    assert_eq!(fuseplan("CBAInfer --no-ceilings").code, 2);
+    assert_eq!(fuseplan("CBAInfer --no-peaks").code, 2);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::process::{Command, Stdio};
 
-use crate::run::fuseplan_with;
+use crate::run::{fuseplan_of, fuseplan_with};
 
 /// Wants a cache, which cannot be had below a file.
 const LINE: &str = "CBAInfer -F 4 -n 1 -c 8 -k 8 -g 2 -H 6 -W 6 --find";
@@ -29,6 +29,33 @@ fn warnings_are_shown_unless_miopens_variable_says_otherwise() {
     }
     let lines = said(&[("MIOPEN_LOG_LEVEL", "6")]);
     assert!(lines.iter().any(|line| line.starts_with("fuseplan: debug: solver=cpu.")), "{lines:?}");
+}
+
+#[test]
+fn compiles_and_executions_are_lines() {
+    let plan = "f32 1x8x6x6 NCHW -> conv 8 3x3 -> relu";
+    let said = |variables: &[(&str, &str)]| -> Vec<String> {
+        let run = fuseplan_of(&["run", plan], variables);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        run.stderr.lines().map(str::to_string).collect()
+    };
+    let lines = said(&[("MIOPEN_LOG_LEVEL", "5")]);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    for (line, cache) in lines.iter().zip(["solver", "memory"]) {
+        assert!(line.starts_with("fuseplan: info: compile solver=cpu."), "{line}");
+        assert!(line.contains(&format!(" cache={cache} microseconds=")), "{line}");
+        assert!(line.contains(" device=cpu 0 (") && line.ends_with(&format!(" plan={plan}")), "{line}");
+    }
+    let lines = said(&[("MIOPEN_LOG_LEVEL", "6"), ("FUSEPLAN_LOG_JSON", "1")]);
+    let objects: Vec<serde_json::Value> =
+        lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let executions: Vec<_> = objects.iter().filter(|object| object["message"] == "execute").collect();
+    assert!(executions.len() > 3 && executions.iter().all(|object| object["plan"] == plan), "{lines:?}");
+
+    // The command that is said does the same.
+    let lines = said(&[("MIOPEN_ENABLE_LOGGING_CMD", "yes")]);
+    let command = format!("fuseplan: trace: fuseplan run \"{plan}\" --backend cpu");
+    assert_eq!(lines, [&command[..], &command]);
 }
 
 #[test]

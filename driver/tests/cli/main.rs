@@ -6,4 +6,5 @@ mod inspect;
 mod log;
 mod memory;
 mod output;
+mod plan;
 mod run;

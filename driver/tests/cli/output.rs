@@ -47,7 +47,7 @@ fn output_that_nobody_reads_ends_the_command_quietly() {
         "CBAInfer --help",
         "--help --json",
         "CBAInfer -F 4 -n 1 -c 3 -k 4 -H 6 -W 6",
-        "explain --no-ceilings CBAInfer -F 4 -n 1 -c 3 -k 4 -H 6 -W 6",
+        "explain --no-peaks CBAInfer -F 4 -n 1 -c 3 -k 4 -H 6 -W 6",
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fuseplan"));
         command.args(line.split_whitespace()).env("FUSEPLAN_BACKEND", "cpu");

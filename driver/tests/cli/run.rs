@@ -18,13 +18,26 @@ pub(crate) fn fuseplan(line: &str) -> Run {
 
 /// The same with environment variables.
 pub(crate) fn fuseplan_with(line: &str, variables: &[(&str, &str)]) -> Run {
+    fuseplan_of(&line.split_whitespace().collect::<Vec<_>>(), variables)
+}
+
+/// The same with words that may have spaces.
+pub(crate) fn fuseplan_of(words: &[&str], variables: &[(&str, &str)]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fuseplan"));
-    let ours = ["DEBUG_DRIVER_PRNG_SEED", "FIND_MODE_FUSION", "FIND_MODE", "LOG_LEVEL", "ENABLE_LOGGING"];
-    for variable in ours {
-        command.env_remove(format!("MIOPEN_{variable}"));
+    for variable in [
+        "MIOPEN_DEBUG_DRIVER_PRNG_SEED",
+        "MIOPEN_FIND_MODE_FUSION",
+        "MIOPEN_FIND_MODE",
+        "MIOPEN_LOG_LEVEL",
+        "MIOPEN_ENABLE_LOGGING",
+        "MIOPEN_ENABLE_LOGGING_CMD",
+        "FUSEPLAN_LOG_JSON",
+        "FUSEPLAN_RANGES",
+    ] {
+        command.env_remove(variable);
     }
     command.env("FUSEPLAN_BACKEND", "cpu");
-    command.envs(variables.iter().copied()).args(line.split_whitespace());
+    command.envs(variables.iter().copied()).args(words);
     let output = command.output().unwrap();
     Run {
         code: output.status.code().unwrap(),

@@ -5,14 +5,14 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use fuseplan_api::{DeviceInfo, MathMode, Problem, Solver};
+use fuseplan_api::{Configuration, DeviceInfo, MathMode, Problem, Solver};
 
-use super::fake::{FakeSolver, info, problem};
+use super::fake::{BACKEND, SOLVER, problem};
 use super::*;
 use crate::cache::format::{BinaryError, VERSION, decode, encode};
 use crate::{
     ActivationForward, ActivationMode, BatchNormInference, BatchNormMode, BiasForward, ConvForward,
-    ConvolutionDescriptor, DataType, FusionDirection, FusionPlan, Operator, TensorDescriptor,
+    ConvolutionDescriptor, DataType, FusionPlan, TensorDescriptor, traits::Operator,
 };
 
 #[test]
@@ -172,8 +172,8 @@ fn a_compiler_replaces_what_another_made_and_none_takes_it() {
     let disk = open(directory.path());
     let asked = |toolchain: &str, made: &[u8]| -> Vec<u8> {
         let subject = Subject { toolchain: toolchain.into(), ..subject(1) };
-        let made = Binary { solver: String::new(), arch: String::new(), bytes: made.into() };
-        disk.get_or_build(&subject, |binary| Ok(binary.bytes.clone()), || Ok(made)).unwrap()
+        let load = |found: &[u8]| Ok::<_, BuildError>(found.to_vec());
+        disk.get_or_build(&subject, load, || Ok(made.to_vec())).unwrap()
     };
     assert_eq!(asked("fakec 1", b"one"), b"one");
     assert_eq!(asked("fakec 1", b"not asked for"), b"one");
@@ -188,30 +188,31 @@ fn a_compiler_replaces_what_another_made_and_none_takes_it() {
 #[test]
 fn every_property_of_a_problem_decides_the_key() {
     let key = |problem: &Problem, info: &DeviceInfo| {
-        Subject::stored(&FakeSolver, problem, info).expect("the fake solver's binaries are stored").key()
+        Subject::stored(&SOLVER, problem, info, &Configuration::default())
+            .expect("the fake solver's binaries are stored")
+            .key()
     };
     let mut keys = HashSet::new();
-    let mut insert = |problem: &Problem| assert!(keys.insert(key(problem, &info())), "{problem}");
+    let mut insert = |problem: &Problem| assert!(keys.insert(key(problem, &BACKEND.info())), "{problem}");
 
     let x = |data_type| TensorDescriptor::nchw(data_type, [2, 4, 9, 9]).unwrap();
     let convolution = |input: TensorDescriptor, conv: ConvolutionDescriptor| {
-        let mut plan = FusionPlan::new(FusionDirection::Vertical, input).unwrap();
+        let mut plan = FusionPlan::new(input).unwrap();
         let lens = [4, 4 / conv.groups(), 3, 3];
         plan.append(ConvForward::new(conv, TensorDescriptor::nchw(input.data_type(), lens).unwrap()))
             .unwrap();
         plan
     };
-    let conv = |pads, strides, dilations| ConvolutionDescriptor::new_2d(pads, strides, dilations).unwrap();
-    let plain = conv([1, 1], [1, 1], [1, 1]);
+    let plain = ConvolutionDescriptor::d2().with_pads([1, 1]).unwrap();
     let nhwc = TensorDescriptor::nhwc(DataType::Float, [2, 4, 9, 9]).unwrap();
     let gaps = TensorDescriptor::new(DataType::Float, &[2, 4, 9, 9], &[400, 100, 10, 1]).unwrap();
     for input in [x(DataType::Float), x(DataType::Half), nhwc, gaps] {
         insert(&convolution(input, plain).problem());
     }
     let convs = [
-        conv([1, 0], [1, 1], [1, 1]),
-        conv([1, 1], [1, 2], [1, 1]),
-        conv([1, 1], [1, 1], [2, 1]),
+        plain.with_pads([1, 0]).unwrap(),
+        plain.with_strides([1, 2]).unwrap(),
+        plain.with_dilations([2, 1]).unwrap(),
         plain.with_groups(2).unwrap(),
     ];
     for conv in convs {
@@ -235,21 +236,27 @@ fn every_property_of_a_problem_decides_the_key() {
         insert(&with(&base, ActivationForward::new(mode)));
     }
 
-    let (one, here) = (problem(1), info());
-    assert_eq!(key(&one, &here), key(&problem(1), &info()));
-    assert_ne!(key(&one, &here), key(&one, &DeviceInfo { arch: "other".into(), ..info() }));
-    assert_eq!(key(&one, &here), key(&one, &DeviceInfo { toolchain: "other".into(), ..info() }));
-    assert_eq!(key(&one, &here), key(&one, &DeviceInfo { ordinal: 1, memory: 1, ..info() }));
+    let (one, here) = (problem(1), BACKEND.info());
+    assert_eq!(key(&one, &here), key(&problem(1), &BACKEND.info()));
+    assert_ne!(key(&one, &here), key(&one, &DeviceInfo { arch: "other".into(), ..BACKEND.info() }));
+    assert_eq!(key(&one, &here), key(&one, &DeviceInfo { toolchain: "other".into(), ..BACKEND.info() }));
+    assert_eq!(key(&one, &here), key(&one, &DeviceInfo { ordinal: 1, memory: 1, ..BACKEND.info() }));
 }
 
 #[test]
 fn solvers_without_a_key_are_not_stored() {
-    for &backend in crate::backends() {
+    for &backend in crate::device::backends() {
         let Some(target) = backend.discover().devices.into_iter().next() else { continue };
         let takes = |solver: &&&dyn Solver| solver.applies(&problem(1), &target).is_ok();
         for solver in backend.solvers().iter().filter(takes) {
-            let nothing = solver.compile(&problem(1), &target).is_ok_and(|binary| binary.bytes.is_empty());
-            assert_eq!(solver.cache_key(&problem(1), &target).is_none(), nothing, "{}", solver.id());
+            let nothing =
+                solver.compile_preferred(&problem(1), &target).is_ok_and(|binary| binary.bytes.is_empty());
+            assert_eq!(
+                solver.cache_key(&problem(1), &target, &solver.preferred(&problem(1), &target)).is_none(),
+                nothing,
+                "{}",
+                solver.id()
+            );
         }
     }
 }
@@ -299,11 +306,11 @@ fn a_binary_that_does_not_load_is_compiled_again() {
     assert!(ask(&disk, 1));
     let subject = subject(1);
     let fresh = payload(50, 99);
-    let load = |binary: &Binary| match binary.bytes == fresh {
-        true => Ok(binary.bytes.len()),
+    let load = |found: &[u8]| match found == fresh {
+        true => Ok(found.len()),
         false => Err(BuildError::Binary { solver: "fake.copy.v1", reason: "refused".into() }),
     };
-    let compile = || Ok(Binary { solver: String::new(), arch: String::new(), bytes: fresh.clone() });
+    let compile = || Ok(fresh.clone());
     assert_eq!(disk.get_or_build(&subject, load, compile), Ok(99));
     let never = || panic!("compiled although the new binary was stored");
     assert_eq!(disk.get_or_build(&subject, load, never), Ok(99));

@@ -18,7 +18,7 @@ fn who_asks_while_another_compiles_gets_that_binary() {
             let compile = || {
                 compiling.wait();
                 thread::sleep(Duration::from_millis(150));
-                Ok(Binary { solver: String::new(), arch: String::new(), bytes: payload(1, 200) })
+                Ok::<_, BuildError>(payload(1, 200))
             };
             first.get_or_build(&subject(1), |_| Ok(()), compile).unwrap();
         });

@@ -10,10 +10,11 @@ use std::time::Instant;
 
 use fuseplan_api::Backend;
 
-use super::fake::{FakeBackend, RECORDS, problem};
+use super::fake::{BACKEND, RECORDS, problem};
 use super::*;
-use crate::handle::Target;
-use crate::select::{self, CompileOptions};
+use crate::CompileOptions;
+use crate::build;
+use crate::target::Target;
 
 const ROLE: &str = "FUSEPLAN_TEST_ROLE";
 
@@ -46,11 +47,10 @@ fn finished(output: Output) -> String {
 }
 
 /// Compiles and loads a numbered problem the way that plans are.
-fn build(number: usize) {
-    let backend: &'static dyn Backend = &FakeBackend;
-    let target = Target::of(backend, fake::info());
-    let device = backend.open(0).unwrap();
-    select::build(&target, &device, &problem(number), &CompileOptions::default()).unwrap();
+fn build_number(number: usize) {
+    let target = Target::of(&BACKEND, BACKEND.info());
+    let device = BACKEND.open(0).unwrap();
+    build::choose(&target, &device, &problem(number), &CompileOptions::default()).unwrap();
 }
 
 const SHARED: usize = 64;
@@ -63,7 +63,7 @@ fn child() {
             let mut random = Random(std::process::id().into());
             let mut numbers: Vec<usize> = (0..SHARED).collect();
             (1..SHARED).rev().for_each(|i| numbers.swap(i, random.below(i + 1)));
-            numbers.into_iter().for_each(build);
+            numbers.into_iter().for_each(build_number);
         }
         "write for ever" => {
             let disk = open(Path::new(&std::env::var_os("MIOPEN_CUSTOM_CACHE_DIR").unwrap()));
@@ -81,9 +81,9 @@ fn child() {
                     thread::park();
                 }
             };
-            disk.get_or_build(&subject(1), |_| Ok(()), compile).unwrap();
+            disk.get_or_build(&subject(1), |_| Ok::<_, BuildError>(()), compile).unwrap();
         }
-        "one" => println!("warnings: {}", warnings(|| [0, 1, 0].into_iter().for_each(build))),
+        "one" => println!("warnings: {}", warnings(|| [0, 1, 0].into_iter().for_each(build_number))),
         "cpu" => {
             let plan = fake::plan(1);
             plan.compile(&crate::Handle::cpu()).unwrap();

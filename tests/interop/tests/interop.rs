@@ -7,6 +7,9 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaStream, sys};
 use fuseplan::cuda::CudarcHandle;
+use fuseplan::device::discover;
+use fuseplan::error::ExecuteError;
+use fuseplan::memory::Operand;
 use fuseplan::*;
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -23,7 +26,7 @@ const ONES: [f32; 3] = [1.0; 3];
 impl Layer {
     fn new(handle: &Handle) -> Result<Self, fuseplan::Error> {
         let x = TensorDescriptor::nchw(DataType::Float, [1, 3, 2, 2])?;
-        let mut plan = FusionPlan::for_device(FusionDirection::Vertical, x, handle)?;
+        let mut plan = FusionPlan::for_device(handle, x)?;
         let bias = plan.append(BiasForward::new())?;
         let relu = plan.append(ActivationForward::new(ActivationMode::Relu))?;
         Ok(Layer { x, compiled: plan.compile(handle)?, bias, relu })
@@ -32,7 +35,7 @@ impl Layer {
     fn args<'a>(&self, bias: impl Into<Operand<'a>>) -> OperatorArgs<'a> {
         let mut args = OperatorArgs::new();
         args.set(self.bias, BiasForwardArgs::new(bias));
-        args.set(self.relu, ActivationForwardArgs::new(0.0, 0.0, 0.0));
+        args.set(self.relu, Activation::Relu);
         args
     }
 }

@@ -4,6 +4,7 @@ use fuseplan::{ActivationMode, BatchNormMode, DataType};
 use serde::{Deserialize, Deserializer};
 
 use crate::layout::Layout;
+use crate::oracle::activation::is_exact;
 
 /// A plan to be computed, or to be refused.
 #[derive(Debug, Clone)]
@@ -56,6 +57,9 @@ pub enum OpSpec {
     Bias(BiasSpec),
     /// One value an element.
     Residual(ResidualSpec),
+    /// PReLU.
+    #[serde(rename = "prelu")]
+    PRelu(PReluSpec),
     /// Batch-norm inference.
     BatchNorm(BatchNormSpec),
     /// An activation.
@@ -79,6 +83,8 @@ pub struct ConvSpec {
     /// 0 where left out.
     #[serde(default)]
     pub pad: Vec<usize>,
+    /// Padding behind the last elements; `pad` where left out.
+    pub pad_after: Option<Vec<usize>>,
     /// 1 where left out.
     #[serde(default)]
     pub stride: Vec<usize>,
@@ -106,7 +112,7 @@ pub struct ConvSpec {
 pub struct BiasSpec {
     /// An explicit descriptor's lengths; none is given where left out.
     pub lens: Option<Vec<usize>>,
-    /// The descriptor's data type, to be wrong on purpose.
+    /// Its data type; the plan's where left out.
     #[serde(default, deserialize_with = "optional_data_type")]
     pub data_type: Option<DataType>,
 }
@@ -117,6 +123,20 @@ pub struct BiasSpec {
 pub struct ResidualSpec {
     /// An explicit descriptor's layout; the running tensor's own where left out.
     pub layout: Option<Layout>,
+    /// The descriptor's data type, to be wrong on purpose.
+    #[serde(default, deserialize_with = "optional_data_type")]
+    pub data_type: Option<DataType>,
+}
+
+/// A PReLU.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PReluSpec {
+    /// An explicit descriptor's lengths; one slope a channel where left out.
+    pub lens: Option<Vec<usize>>,
+    /// Its data type; the plan's where left out.
+    #[serde(default, deserialize_with = "optional_data_type")]
+    pub data_type: Option<DataType>,
 }
 
 /// A batch-norm.
@@ -126,8 +146,11 @@ pub struct BatchNormSpec {
     /// Over what the parameters run.
     #[serde(deserialize_with = "batch_norm_mode")]
     pub mode: BatchNormMode,
-    /// An explicit parameter descriptor's lengths; none is given where left out.
+    /// An explicit parameter descriptor's lengths; the derived ones where left out.
     pub params: Option<Vec<usize>>,
+    /// The parameters' data type; f32 where left out.
+    #[serde(default, deserialize_with = "optional_data_type")]
+    pub data_type: Option<DataType>,
 }
 
 /// A batch-norm with the statistics of the batch.
@@ -206,6 +229,8 @@ pub enum Role {
     Weights,
     /// A bias or residual, a batch-norm's bias.
     Bias,
+    /// Slope of a PReLU.
+    Slope,
     /// Factor of a batch-norm.
     Scale,
     /// Mean of a batch-norm.
@@ -219,17 +244,23 @@ pub enum Role {
 }
 
 impl Case {
-    /// The output's lengths, from the formula `(in + 2·pad − (dilation·(k−1) + 1)) / stride + 1`.
+    /// The output's lengths, from the formula `(before + in + after − (dilation·(k−1) + 1)) / stride + 1`.
     pub fn output_lens(&self) -> Vec<usize> {
         let mut lens = self.input.clone();
         if let Some(conv) = self.conv() {
             lens[1] = conv.filters;
             for d in 0..conv.filter.len() {
                 let reach = conv.dilation(d) * (conv.filter[d] - 1) + 1;
-                lens[2 + d] = (self.input[2 + d] + 2 * conv.pad(d) - reach) / conv.stride(d) + 1;
+                lens[2 + d] = (conv.padded(d, self.input[2 + d]) - reach) / conv.stride(d) + 1;
             }
         }
         lens
+    }
+
+    /// The lengths of a list with one value a channel of the output.
+    pub fn channel_lens(&self) -> Vec<usize> {
+        let output = self.output_lens();
+        (0..output.len()).map(|d| if d == 1 { output[1] } else { 1 }).collect()
     }
 
     /// The layout of the output: packed behind a convolution, else the input's.
@@ -254,13 +285,8 @@ impl Case {
     pub fn operands(&self) -> Vec<Vec<OperandSpec>> {
         let output = self.output_lens();
         let packed = Layout::named(if self.input.len() == 5 { "ncdhw" } else { "nchw" });
-        let channel = |lens: &[usize]| {
-            let mut lens = lens.iter().map(|_| 1).collect::<Vec<_>>();
-            lens[1] = output[1];
-            lens
-        };
-        let params = |mode, roles: &[Role]| -> Vec<OperandSpec> {
-            let mut lens = channel(&output);
+        let params = |mode, data_type: Option<DataType>, roles: &[Role]| -> Vec<OperandSpec> {
+            let mut lens = self.channel_lens();
             if mode == BatchNormMode::PerActivation {
                 lens[2..].copy_from_slice(&output[2..]);
             }
@@ -268,7 +294,7 @@ impl Case {
                 role,
                 lens: lens.clone(),
                 layout: Some(packed.clone()),
-                data_type: DataType::Float,
+                data_type: data_type.unwrap_or(DataType::Float),
             };
             roles.iter().map(spec).collect()
         };
@@ -288,13 +314,19 @@ impl Case {
                     data_type,
                 }]
             }
-            OpSpec::Bias(_) => {
-                let lens = channel(&output);
+            OpSpec::Bias(bias) => {
+                let (lens, data_type) = (self.channel_lens(), bias.data_type.unwrap_or(data_type));
                 vec![OperandSpec { role: Role::Bias, lens, layout: Some(packed.clone()), data_type }]
             }
+            OpSpec::PRelu(prelu) => vec![OperandSpec {
+                role: Role::Slope,
+                lens: prelu.lens.clone().unwrap_or_else(|| self.channel_lens()),
+                layout: Some(packed.clone()),
+                data_type: prelu.data_type.unwrap_or(data_type),
+            }],
             OpSpec::Residual(residual) => vec![tensor(Role::Bias, residual.layout.as_ref())],
             OpSpec::BatchNorm(norm) => {
-                params(norm.mode, &[Role::Scale, Role::Bias, Role::Mean, Role::Variance])
+                params(norm.mode, norm.data_type, &[Role::Scale, Role::Bias, Role::Mean, Role::Variance])
             }
             OpSpec::Activation(_) => Vec::new(),
             OpSpec::BatchNormForward(norm) => {
@@ -302,11 +334,12 @@ impl Case {
                 if norm.running {
                     roles.extend([Role::Mean, Role::Variance]);
                 }
-                params(norm.mode, &roles)
+                params(norm.mode, None, &roles)
             }
             OpSpec::BatchNormBackward(norm) => {
                 let mut list = vec![tensor(Role::Tensor, Some(&self.layout))];
-                list.extend(params(norm.mode, &[Role::Scale, Role::Bias, Role::Mean, Role::InverseVariance]));
+                let roles = [Role::Scale, Role::Bias, Role::Mean, Role::InverseVariance];
+                list.extend(params(norm.mode, None, &roles));
                 list
             }
             OpSpec::ActivationBackward(_) => vec![tensor(Role::Tensor, Some(&self.layout))],
@@ -318,12 +351,7 @@ impl Case {
     pub fn can_be_exact(&self) -> bool {
         let simple = |value: f64| (value * 16.0).fract() == 0.0 && value.abs() <= 16.0;
         let exact = |op: &OpSpec| match op {
-            OpSpec::Activation(ActivationSpec { mode, params: [alpha, beta, _] }) => match mode {
-                ActivationMode::Pasthru | ActivationMode::Relu | ActivationMode::Abs => true,
-                ActivationMode::ClippedRelu | ActivationMode::LeakyRelu => simple(*alpha),
-                ActivationMode::Clamp => simple(*alpha) && simple(*beta),
-                _ => false,
-            },
+            OpSpec::Activation(spec) => is_exact(spec),
             _ => true,
         };
         !self.is_training()
@@ -333,9 +361,24 @@ impl Case {
 }
 
 impl ConvSpec {
-    /// Padding of spatial dimension `d`.
+    /// Padding before the first element of spatial dimension `d`.
     pub fn pad(&self, d: usize) -> usize {
         self.pad.get(d).copied().unwrap_or(0)
+    }
+
+    /// Padding behind the last element of spatial dimension `d`.
+    pub fn pad_after(&self, d: usize) -> usize {
+        self.pad_after.as_ref().unwrap_or(&self.pad).get(d).copied().unwrap_or(0)
+    }
+
+    /// Whether padding is the same on both sides, which is all that MIOpen's own functions can say.
+    pub fn is_symmetric(&self) -> bool {
+        (0..self.filter.len()).all(|d| self.pad(d) == self.pad_after(d))
+    }
+
+    /// So many elements of spatial dimension `d` with the padding on both sides.
+    pub fn padded(&self, d: usize, extent: usize) -> usize {
+        self.pad(d) + extent + self.pad_after(d)
     }
 
     /// Stride of spatial dimension `d`.

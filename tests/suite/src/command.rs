@@ -6,7 +6,7 @@ use crate::case::{ActivationSpec, Case, OpSpec};
 
 /// `fuseplan CBAInfer …`, for cases that its flags can express.
 pub fn driver(case: &Case) -> Option<String> {
-    use OpSpec::{Activation, BatchNorm, Bias, Conv};
+    use OpSpec::*;
     let mode = match case.ops.as_slice() {
         [Conv(_), Bias(_), BatchNorm(_), Activation(_)] => 0,
         [Conv(_), BatchNorm(_), Activation(_)] => 1,
@@ -21,14 +21,15 @@ pub fn driver(case: &Case) -> Option<String> {
         DataType::Float => "CBAInfer",
         DataType::Half => "CBAInferfp16",
         DataType::BFloat16 => "CBAInferbfp16",
-        _ => return None,
+        DataType::Double | DataType::Int8 => return None,
     };
     let layout = case.layout.name().to_uppercase();
     let standard = ["NCHW", "NHWC"].contains(&layout.as_str());
     let scaled = case.beta != 0.0 || case.alpha.iter().any(|&alpha| alpha != 1.0);
     let explicit = case.conv().is_some_and(|conv| conv.weights.as_ref().is_some_and(|w| *w != case.layout));
+    let one_sided = case.conv().is_some_and(|conv| !conv.is_symmetric());
     let &[n, c, h, w] = case.input.as_slice() else { return None };
-    if !standard || scaled || explicit || case.refused.is_some() {
+    if one_sided || !standard || scaled || explicit || case.refused.is_some() {
         return None;
     }
     let mut line = format!("fuseplan {name} -F {mode} -n {n} -c {c} -H {h} -W {w}");
@@ -56,6 +57,11 @@ pub fn driver(case: &Case) -> Option<String> {
                 ];
                 numbers.iter().for_each(|(name, value)| flag(name, value.to_string()));
             }
+            // No flag says that they are of another type than usual.
+            Bias(bias) if bias.data_type.is_some_and(|data_type| data_type != case.data_type) => return None,
+            BatchNorm(norm) if norm.data_type.is_some_and(|data_type| data_type != DataType::Float) => {
+                return None;
+            }
             BatchNorm(norm) => {
                 let mode = if norm.mode == BatchNormMode::Spatial { 1 } else { 0 };
                 flag("-M", mode.to_string());
@@ -66,7 +72,10 @@ pub fn driver(case: &Case) -> Option<String> {
                     .iter()
                     .for_each(|(name, value)| flag(name, value.to_string()));
             }
-            _ => {}
+            Bias(_) => {}
+            Residual(_) | PRelu(_) | BatchNormForward(_) | BatchNormBackward(_) | ActivationBackward(_) => {
+                return None;
+            }
         }
     }
     Some(line)

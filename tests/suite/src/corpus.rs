@@ -152,6 +152,7 @@ fn letter(op: &OpSpec) -> char {
         OpSpec::Conv(_) => 'c',
         OpSpec::Bias(_) => 'b',
         OpSpec::Residual(_) => 'r',
+        OpSpec::PRelu(_) => 'p',
         OpSpec::BatchNorm(_) => 'n',
         OpSpec::Activation(_) => 'a',
         OpSpec::BatchNormForward(_) => 'f',

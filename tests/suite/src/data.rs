@@ -23,8 +23,8 @@ pub enum Tier {
 const SPECIAL: [f64; 12] =
     [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1.0, -1.0, 0.5, -3.0, 90.0, 1e4, -1e4];
 
-/// The ε at which exact variances plus ε are powers of four.
-pub const EXACT_EPSILON: f64 = 1.0 / 1024.0;
+/// The ε at which exact variances plus ε are powers of four. The variances are numbers of every type.
+pub const EXACT_EPSILON: f64 = 1.0 / 8.0;
 
 /// Values of a tier, the same for the same seed.
 pub fn operands(case: &Case, tier: Tier, seed: u64) -> Operands {
@@ -103,6 +103,7 @@ fn value(role: Role, data_type: DataType, tier: Tier, sparse: f64, random: &mut 
         (Tier::Exact, Role::Weights) => integer(random, 2),
         (Tier::Exact, Role::Variance) => [1.0, 4.0, 0.25][random.usize(..3)] - EXACT_EPSILON,
         (Tier::Exact, Role::Scale) => 1.0,
+        (Tier::Exact, Role::Slope) => [0.0, 0.25, 0.5, 2.0, -1.0][random.usize(..5)],
         (Tier::Exact, _) => integer(random, 4),
         (_, Role::Variance) => real(random, 0.05, 2.0),
         (_, Role::InverseVariance) => real(random, 0.5, 4.0),

@@ -126,8 +126,8 @@ impl Differences {
         let column = match (case.data_type, math) {
             (DataType::Half, _) => 2,
             (DataType::BFloat16, _) => 3,
-            (_, MathMode::Precise) => 0,
-            _ => 1,
+            (DataType::Float | DataType::Double | DataType::Int8, MathMode::Precise) => 0,
+            (DataType::Float | DataType::Double | DataType::Int8, MathMode::AllowTf32) => 1,
         };
         for kind in kinds(case) {
             let cell = Cell { cases: 1, distance, farthest: case.id.clone() };
@@ -232,6 +232,7 @@ fn kinds(case: &Case) -> Vec<String> {
         OpSpec::Conv(conv) => format!("ConvForward, {}", filters(conv, case.input[1])),
         OpSpec::Bias(_) => "BiasForward".into(),
         OpSpec::Residual(_) => "BiasForward, residual".into(),
+        OpSpec::PRelu(_) => "PReluForward".into(),
         OpSpec::BatchNorm(norm) => format!("BatchNormInference, {}", mode(norm.mode)),
         OpSpec::Activation(spec) => format!("ActivationForward, {}", spec.mode),
         OpSpec::BatchNormForward(norm) => format!("BatchNormForward, {}", mode(norm.mode)),

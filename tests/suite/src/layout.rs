@@ -1,6 +1,6 @@
 //! Where the elements of a tensor lie: layouts by name.
 
-use fuseplan::{DataType, DescriptorError, TensorDescriptor};
+use fuseplan::{DataType, TensorDescriptor, error::DescriptorError};
 use serde::Deserialize;
 
 /// A memory order with its gaps.

@@ -89,10 +89,9 @@ fn trials(library: Arc<Library>) -> Vec<Trial> {
     trials
 }
 
-/// A number that depends on every letter (FNV-1a), the same on every machine and in every version.
+/// A number that depends on every letter, the same on every machine and in every version.
 fn hash(text: &str) -> u64 {
-    text.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+    fuseplan_api::fnv1a(text.as_bytes())
 }
 
 /// The number in an environment variable.

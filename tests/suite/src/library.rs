@@ -4,11 +4,15 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use fuseplan::{
-    ActivationBackward, ActivationBackwardArgs, ActivationForward, ActivationForwardArgs, AppendError,
-    BatchNormBackward, BatchNormBackwardArgs, BatchNormForward, BatchNormForwardArgs, BatchNormInference,
-    BatchNormInferenceArgs, BiasForward, BiasForwardArgs, CompileError, CompileOptions, CompiledPlan,
-    ConvForward, ConvForwardArgs, ConvolutionDescriptor, ConvolutionMode, DataType, ExecutableInfo,
-    FusionDirection, FusionPlan, Handle, OpId, Operand, OperandMut, OperatorArgs, TensorDescriptor,
+    ActivationBackward, ActivationBackwardArgs, ActivationForward, ActivationForwardArgs, BatchNormBackward,
+    BatchNormBackwardArgs, BatchNormForward, BatchNormForwardArgs, BatchNormInference,
+    BatchNormInferenceArgs, BiasForward, BiasForwardArgs, CompileOptions, CompiledPlan, ConvForward,
+    ConvForwardArgs, ConvolutionDescriptor, ConvolutionMode, DataType, FusionPlan, Handle, OpId,
+    OperatorArgs, PReluForward, PReluForwardArgs, Tensor, TensorDescriptor, TensorMut,
+    choice::ExecutableInfo,
+    error::{AppendError, CompileError},
+    memory::{Operand, OperandMut},
+    raw::ActivationParams,
 };
 use fuseplan_api::{Device, Memory, Stream};
 
@@ -47,6 +51,7 @@ pub struct Built {
 enum Id {
     Conv(OpId<ConvForward>),
     Bias(OpId<BiasForward>),
+    PRelu(OpId<PReluForward>),
     BatchNorm(OpId<BatchNormInference>),
     Activation(OpId<ActivationForward>),
     BatchNormForward(OpId<BatchNormForward>),
@@ -59,7 +64,7 @@ enum Id {
 pub struct Refusal {
     /// Where.
     pub stage: Stage,
-    /// The operator.
+    /// The index of the operator.
     pub at: usize,
     /// The name of the error's or reason's variant.
     pub reason: String,
@@ -106,7 +111,7 @@ impl Library {
     /// # Errors
     /// Why there is none.
     pub fn open(backend: &str) -> Result<Self, String> {
-        let found = fuseplan::discover(backend).map_err(|error| error.to_string())?;
+        let found = fuseplan::device::discover(backend).map_err(|error| error.to_string())?;
         if found.devices.is_empty() {
             return Err(found.notes.join("; "));
         }
@@ -119,7 +124,7 @@ impl Library {
     /// The device cannot be opened a second time, for its memory.
     pub fn on(handle: Handle) -> Result<Self, String> {
         let info = handle.device_info();
-        let backend = fuseplan::backends().iter().find(|backend| backend.name() == info.backend);
+        let backend = fuseplan::device::backends().iter().find(|backend| backend.name() == info.backend);
         let backend = backend.ok_or("the handle's backend is not of this build")?;
         let device = backend.open(info.ordinal).map_err(|error| error.to_string())?;
         let solvers = backend.solvers().iter().map(|solver| solver.id()).collect();
@@ -176,7 +181,7 @@ impl Library {
         Library { around, ..self }
     }
 
-    /// Every solver of the backend, in the order in which they are tried.
+    /// Every solver of the backend, in its order.
     pub fn solvers(&self) -> &[&'static str] {
         &self.solvers
     }
@@ -194,9 +199,9 @@ impl Library {
         let input = case.layout.describe(case.data_type, &case.input);
         let input = input.map_err(|error| Refusal::new(Stage::Descriptor, 0, &error))?;
         let plan = if case.for_device {
-            FusionPlan::for_device(FusionDirection::Vertical, input, &self.handle)
+            FusionPlan::for_device(&self.handle, input)
         } else {
-            FusionPlan::new(FusionDirection::Vertical, input)
+            FusionPlan::new(input)
         };
         let plan = plan.map_err(|error| Refusal::new(Stage::Plan, 0, &error))?;
         let mut built = Built { plan, ids: Vec::new() };
@@ -305,19 +310,18 @@ impl Library {
             only_read.for_each(|(_, buffer)| self.seal(buffer));
         }
         let mut executed = Ok(());
-        // SAFETY: every pointer is to memory of the device that an image of its descriptor was copied into,
-        // which lives until the stream has been waited for below.
-        (self.around)(&mut || unsafe {
-            executed = compiled.execute_raw(
-                &self.handle,
-                plan.input(),
-                input.pointer(),
-                plan.output(),
-                output.pointer(),
-                &args,
-                workspace.pointer(),
-                compiled.workspace(),
-            );
+        (self.around)(&mut || {
+            // SAFETY: every pointer is to memory of the device that an image of its descriptor was copied into,
+            // which lives until the stream has been waited for below.
+            let (x, y, scratch) = unsafe {
+                (
+                    Operand::from_raw(input.pointer(), None),
+                    OperandMut::from_raw(output.pointer(), None),
+                    OperandMut::from_raw(workspace.pointer(), Some(compiled.workspace())),
+                )
+            };
+            let (x, y) = (Tensor::new(plan.input(), x), TensorMut::new(plan.output(), y));
+            executed = compiled.execute_with_workspace(&self.handle, x, y, &args, scratch);
         });
         executed.map_err(|error| words(&error))?;
         self.handle.synchronize().map_err(|error| words(&error))?;
@@ -424,8 +428,12 @@ fn try_append(plan: &mut FusionPlan, case: &Case, op: &OpSpec, at: usize) -> Res
         OpSpec::Conv(spec) => {
             let dims = spec.filter.len();
             let list = |value: &dyn Fn(usize) -> usize| (0..dims).map(value).collect::<Vec<_>>();
-            let (pads, strides) = (list(&|d| spec.pad(d)), list(&|d| spec.stride(d)));
-            let conv = ConvolutionDescriptor::new(&pads, &strides, &list(&|d| spec.dilation(d)))
+            let conv = ConvolutionDescriptor::of_dims(dims)
+                .and_then(|conv| {
+                    conv.with_asymmetric_pads(list(&|d| spec.pad(d)), list(&|d| spec.pad_after(d)))
+                })
+                .and_then(|conv| conv.with_strides(list(&|d| spec.stride(d))))
+                .and_then(|conv| conv.with_dilations(list(&|d| spec.dilation(d))))
                 .and_then(|conv| conv.with_groups(spec.groups))
                 .map_err(describing)?;
             let mode = if spec.transpose { ConvolutionMode::Transpose } else { ConvolutionMode::Convolution };
@@ -443,31 +451,56 @@ fn try_append(plan: &mut FusionPlan, case: &Case, op: &OpSpec, at: usize) -> Res
             )
         }
         OpSpec::Bias(spec) => {
-            let bias = match &spec.lens {
-                Some(lens) => BiasForward::with_descriptor(
-                    TensorDescriptor::packed(spec.data_type.unwrap_or(case.data_type), lens)
-                        .map_err(describing)?,
-                ),
-                None => BiasForward::new(),
+            let bias = match (&spec.lens, spec.data_type) {
+                (None, None) => BiasForward::new(),
+                (lens, data_type) => {
+                    let lens = lens.clone().unwrap_or_else(|| case.channel_lens());
+                    BiasForward::with_descriptor(
+                        TensorDescriptor::packed(data_type.unwrap_or(case.data_type), &lens)
+                            .map_err(describing)?,
+                    )
+                }
             };
             Id::Bias(plan.append(bias).map_err(rejected)?)
         }
         OpSpec::Residual(spec) => {
-            let bias = match &spec.layout {
-                Some(layout) => BiasForward::with_descriptor(
-                    layout.describe(case.data_type, plan.output().lens()).map_err(describing)?,
-                ),
-                None => BiasForward::residual(),
+            let bias = match (&spec.layout, spec.data_type) {
+                (None, None) => BiasForward::residual(),
+                (layout, data_type) => {
+                    let layout = layout.clone().unwrap_or_else(|| case.output_layout());
+                    let data_type = data_type.unwrap_or(case.data_type);
+                    BiasForward::with_descriptor(
+                        layout.describe(data_type, plan.output().lens()).map_err(describing)?,
+                    )
+                }
             };
             Id::Bias(plan.append(bias).map_err(rejected)?)
         }
+        OpSpec::PRelu(spec) => {
+            let prelu = match (&spec.lens, spec.data_type) {
+                (None, None) => PReluForward::new(),
+                (lens, data_type) => {
+                    let lens = lens.clone().unwrap_or_else(|| case.channel_lens());
+                    PReluForward::with_descriptor(
+                        TensorDescriptor::packed(data_type.unwrap_or(case.data_type), &lens)
+                            .map_err(describing)?,
+                    )
+                }
+            };
+            Id::PRelu(plan.append(prelu).map_err(rejected)?)
+        }
         OpSpec::BatchNorm(spec) => {
-            let norm = match &spec.params {
-                Some(lens) => BatchNormInference::with_descriptor(
-                    spec.mode,
-                    TensorDescriptor::packed(DataType::Float, lens).map_err(describing)?,
-                ),
-                None => BatchNormInference::new(spec.mode),
+            let norm = match (&spec.params, spec.data_type) {
+                (None, None) => BatchNormInference::new(spec.mode),
+                (lens, data_type) => {
+                    let derived = spec.mode.derive(plan.output()).map_err(describing)?;
+                    let lens = lens.as_deref().unwrap_or(derived.lens());
+                    let data_type = data_type.unwrap_or(DataType::Float);
+                    BatchNormInference::with_descriptor(
+                        spec.mode,
+                        TensorDescriptor::packed(data_type, lens).map_err(describing)?,
+                    )
+                }
             };
             Id::BatchNorm(plan.append(norm).map_err(rejected)?)
         }
@@ -504,7 +537,7 @@ fn set<'a>(
         let size = buffer.image.descriptor().bytes();
         // SAFETY: the buffer holds the operand and outlives the arguments; nobody writes to it.
         let operand = unsafe { Operand::from_raw(buffer.pointer(), Some(size)) };
-        // SAFETY: as above.
+        // SAFETY: nobody writes to the buffer while the arguments live.
         if constant { unsafe { operand.constant() } } else { operand }
     };
     let target = |buffer: Option<&'a Buffer<'_>>| match buffer {
@@ -514,39 +547,54 @@ fn set<'a>(
         },
         None => OperandMut::none(),
     };
-    let [a, b, c] = match &case.ops[i] {
-        OpSpec::Activation(spec) | OpSpec::ActivationBackward(spec) => spec.params,
-        _ => [0.0; 3],
+    let activation = || match &case.ops[i] {
+        OpSpec::Activation(spec) | OpSpec::ActivationBackward(spec) => {
+            let [alpha, beta, gamma] = spec.params;
+            spec.mode.with(&ActivationParams::new(alpha, beta, gamma))
+        }
+        other => unreachable!("{other:?} is no activation"),
     };
     match id {
         Id::Conv(id) => args.set(id, ConvForwardArgs::new(operand(0)).alpha(alpha).beta(beta)),
         Id::Bias(id) => args.set(id, BiasForwardArgs::new(operand(0)).alpha(alpha).beta(beta)),
+        Id::PRelu(id) => args.set(id, PReluForwardArgs::new(operand(0)).alpha(alpha).beta(beta)),
         Id::BatchNorm(id) => {
-            let new = BatchNormInferenceArgs::new(operand(0), operand(1), operand(2), operand(3), epsilon);
+            let new = BatchNormInferenceArgs::new()
+                .scale(operand(0))
+                .bias(operand(1))
+                .mean(operand(2))
+                .variance(operand(3))
+                .epsilon(epsilon);
             args.set(id, new.alpha(alpha).beta(beta))
         }
-        Id::Activation(id) => args.set(id, ActivationForwardArgs::new(a, b, c).alpha(alpha).beta(beta)),
+        Id::Activation(id) => args.set(id, ActivationForwardArgs::new(activation()).alpha(alpha).beta(beta)),
         Id::BatchNormForward(id) => {
-            let new = BatchNormForwardArgs::new(
-                operand(0),
-                operand(1),
-                target(written.first()),
-                target(written.get(1)),
-                target(read.get(2)),
-                target(read.get(3)),
-                EXP_AVG_FACTOR,
-                epsilon,
-            );
+            let new = BatchNormForwardArgs::new()
+                .scale(operand(0))
+                .bias(operand(1))
+                .saved_mean(target(written.first()))
+                .saved_inv_variance(target(written.get(1)))
+                .running_mean(target(read.get(2)))
+                .running_variance(target(read.get(3)))
+                .exp_avg_factor(EXP_AVG_FACTOR)
+                .epsilon(epsilon);
             args.set(id, new.alpha(alpha).beta(beta))
         }
         Id::BatchNormBackward(id) => {
             let [x, scale, bias, mean, inverse] = [0, 1, 2, 3, 4].map(operand);
             let (first, second) = (target(written.first()), target(written.get(1)));
-            let new = BatchNormBackwardArgs::new(x, scale, bias, mean, inverse, first, second);
+            let new = BatchNormBackwardArgs::new()
+                .x(x)
+                .scale(scale)
+                .bias(bias)
+                .saved_mean(mean)
+                .saved_inv_variance(inverse)
+                .scale_diff(first)
+                .bias_diff(second);
             args.set(id, new.alpha(alpha).beta(beta))
         }
         Id::ActivationBackward(id) => {
-            args.set(id, ActivationBackwardArgs::new(operand(0), a, b, c).alpha(alpha).beta(beta))
+            args.set(id, ActivationBackwardArgs::new(activation(), operand(0)).alpha(alpha).beta(beta))
         }
     };
 }

@@ -9,7 +9,7 @@ fn format(data_type: DataType) -> (i32, i32, i32) {
         DataType::Half => (11, -14, 15),
         DataType::BFloat16 => (8, -126, 127),
         DataType::Float => (24, -126, 127),
-        _ => (53, -1022, 1023),
+        DataType::Double | DataType::Int8 => (53, -1022, 1023),
     }
 }
 
@@ -42,7 +42,7 @@ pub fn encode(value: f64, data_type: DataType, into: &mut [u8]) {
         DataType::BFloat16 => into.copy_from_slice(&bf16::from_f64(value).to_ne_bytes()),
         DataType::Float => into.copy_from_slice(&(value as f32).to_ne_bytes()),
         DataType::Double => into.copy_from_slice(&value.to_ne_bytes()),
-        _ => into.copy_from_slice(&(value as i8).to_ne_bytes()),
+        DataType::Int8 => into.copy_from_slice(&(value as i8).to_ne_bytes()),
     }
 }
 
@@ -54,7 +54,7 @@ pub fn decode(bytes: &[u8], data_type: DataType) -> f64 {
         DataType::BFloat16 => bf16::from_ne_bytes(pair()).to_f64(),
         DataType::Float => f64::from(f32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
         DataType::Double => f64::from_ne_bytes(bytes.try_into().unwrap_or_default()),
-        _ => f64::from(bytes[0] as i8),
+        DataType::Int8 => f64::from(bytes[0] as i8),
     }
 }
 

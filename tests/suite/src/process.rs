@@ -17,12 +17,17 @@ const CHILD: &str = "FUSEPLAN_TEST_CHILD";
 pub fn has_binaries(library: &Library) -> bool {
     let Ok(sample) = Sample::new(3) else { return false };
     let handle = library.handle();
-    let Some(backend) = fuseplan::backends().iter().find(|b| b.name() == handle.device_info().backend) else {
+    let Some(backend) =
+        fuseplan::device::backends().iter().find(|b| b.name() == handle.device_info().backend)
+    else {
         return false;
     };
     let (problem, info) = (sample.plan.problem(), handle.device_info());
     let mut solvers = backend.solvers().iter();
-    solvers.any(|solver| solver.applies(&problem, info).is_ok() && solver.cache_key(&problem, info).is_some())
+    solvers.any(|solver| {
+        solver.applies(&problem, info).is_ok()
+            && solver.cache_key(&problem, info, &solver.preferred(&problem, info)).is_some()
+    })
 }
 
 /// Whether this program can start itself: not if a loader was started and given its name.

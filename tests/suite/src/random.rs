@@ -4,9 +4,11 @@ use fastrand::Rng;
 use fuseplan::{ActivationMode, BatchNormMode, DataType};
 
 use crate::case::{
-    ActivationSpec, BatchNormForwardSpec, BatchNormSpec, BiasSpec, Case, ConvSpec, OpSpec, ResidualSpec,
+    ActivationSpec, BatchNormForwardSpec, BatchNormSpec, BiasSpec, Case, ConvSpec, OpSpec, PReluSpec,
+    ResidualSpec,
 };
 use crate::layout::Layout;
+use crate::oracle::activation::samples;
 
 /// The most products of a random convolution.
 const PRODUCTS: usize = 200_000;
@@ -36,11 +38,13 @@ pub fn case(seed: u64, number: usize) -> Case {
             (0..dims).map(|_| pick(random, if deep { &EXTENTS[..9] } else { &EXTENTS })).collect();
         let (batch, channels, ops) = match kind {
             0 => (pick(random, &[1, 2, 3, 5, 9, 33]), pick(random, &CHANNELS), training(random)),
-            1 | 2 => (pick(random, &[1, 2, 5]), pick(random, &CHANNELS), epilogues(random, 1, &layout)),
+            1 | 2 => {
+                (pick(random, &[1, 2, 5]), pick(random, &CHANNELS), epilogues(random, 1, data_type, &layout))
+            }
             _ => {
                 let (channels, conv) = convolution(random, &spatial, &layout);
                 let mut ops = vec![OpSpec::Conv(conv)];
-                ops.extend(epilogues(random, 0, &layout));
+                ops.extend(epilogues(random, 0, data_type, &layout));
                 (pick(random, &[1, 1, 2, 3]), channels, ops)
             }
         };
@@ -108,6 +112,7 @@ fn convolution(random: &mut Rng, spatial: &[usize], layout: &Layout) -> (usize, 
             filters,
             filter,
             pad,
+            pad_after: None,
             stride,
             dilation,
             groups,
@@ -134,24 +139,31 @@ fn training(random: &mut Rng) -> Vec<OpSpec> {
         let norm = OpSpec::BatchNormForward(BatchNormForwardSpec { mode, running: random.bool() });
         [norm].into_iter().chain(activation.map(OpSpec::Activation)).collect()
     } else {
-        let norm = OpSpec::BatchNormBackward(BatchNormSpec { mode, params: None });
+        let norm = OpSpec::BatchNormBackward(BatchNormSpec { mode, params: None, data_type: None });
         [norm].into_iter().chain(activation.map(OpSpec::ActivationBackward)).collect()
     }
 }
 
 /// At least so many operators and at most four, none of which has to be the first.
-fn epilogues(random: &mut Rng, least: usize, layout: &Layout) -> Vec<OpSpec> {
-    (0..random.usize(least..5)).map(|_| epilogue(random, layout)).collect()
+fn epilogues(random: &mut Rng, least: usize, data_type: DataType, layout: &Layout) -> Vec<OpSpec> {
+    (0..random.usize(least..5)).map(|_| epilogue(random, data_type, layout)).collect()
 }
 
-fn epilogue(random: &mut Rng, layout: &Layout) -> OpSpec {
-    match random.u8(..8) {
-        0..2 => OpSpec::Bias(BiasSpec::default()),
+fn epilogue(random: &mut Rng, data_type: DataType, layout: &Layout) -> OpSpec {
+    // Parameters of the data's type, of f32, or of what goes without saying.
+    let params = pick(random, &[None, None, Some(data_type), Some(DataType::Float)]);
+    match random.u8(..9) {
+        0..2 => OpSpec::Bias(BiasSpec { lens: None, data_type: params }),
         2 => {
             let layout = (random.u8(..3) == 0).then(|| layout.packed());
-            OpSpec::Residual(ResidualSpec { layout })
+            OpSpec::Residual(ResidualSpec { layout, data_type: None })
         }
-        3..5 => OpSpec::BatchNorm(BatchNormSpec { mode: norm_mode(random), params: None }),
+        3..5 => OpSpec::BatchNorm(BatchNormSpec { mode: norm_mode(random), params: None, data_type: params }),
+        5 => {
+            // One slope for all has lengths of 1.
+            let one = (random.u8(..4) == 0).then(|| vec![1; layout.packed().name().len()]);
+            OpSpec::PRelu(PReluSpec { lens: one, data_type: params })
+        }
         _ => OpSpec::Activation(activation(random)),
     }
 }
@@ -162,23 +174,14 @@ fn norm_mode(random: &mut Rng) -> BatchNormMode {
 
 fn activation(random: &mut Rng) -> ActivationSpec {
     let mode = if random.bool() { ActivationMode::Relu } else { pick(random, &ActivationMode::ALL) };
-    ActivationSpec { mode, params: params(random, mode) }
-}
-
-fn params(random: &mut Rng, mode: ActivationMode) -> [f64; 3] {
-    match mode {
-        ActivationMode::Power => pick(random, &[[3.0, 0.5, 2.0], [1.0, 1.0, 0.5], [4.0, 0.25, -1.0]]),
-        ActivationMode::Clamp => pick(random, &[[-1.0, 1.0, 0.0], [0.0, 6.0, 0.0]]),
-        ActivationMode::ClippedRelu => pick(random, &[[6.0, 0.0, 0.0], [0.5, 0.0, 0.0]]),
-        _ => pick(random, &[[0.5, 0.5, 0.5], [0.25, 1.0, 1.0], [0.1, 1.5, 0.3]]),
-    }
+    ActivationSpec { mode, params: pick(random, &samples(mode)) }
 }
 
 /// Whether the filter fits into the padded input.
 fn fits(case: &Case) -> bool {
     case.conv().is_none_or(|conv| {
         (0..conv.filter.len())
-            .all(|d| conv.dilation(d) * (conv.filter[d] - 1) < case.input[2 + d] + 2 * conv.pad(d))
+            .all(|d| conv.dilation(d) * (conv.filter[d] - 1) < conv.padded(d, case.input[2 + d]))
     })
 }
 

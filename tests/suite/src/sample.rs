@@ -1,9 +1,9 @@
 //! A small plan with data, for tests of everything but numbers.
 
 use fuseplan::{
-    ActivationForward, ActivationForwardArgs, ActivationMode, BiasForward, BiasForwardArgs, CompiledPlan,
-    ConvForward, ConvForwardArgs, ConvolutionDescriptor, DataType, Error, ExecuteError, FusionDirection,
-    FusionPlan, Handle, OpId, OperatorArgs, Tensor, TensorDescriptor, TensorMut,
+    Activation, ActivationForward, ActivationMode, BiasForward, BiasForwardArgs, CompiledPlan, ConvForward,
+    ConvForwardArgs, ConvolutionDescriptor, DataType, Error, FusionPlan, Handle, OpId, OperatorArgs, Tensor,
+    TensorDescriptor, TensorMut, error::ExecuteError,
 };
 
 /// Convolution, bias, ReLU of f32 NCHW.
@@ -33,8 +33,8 @@ impl Sample {
     pub fn new(channels: usize) -> Result<Self, Error> {
         let x = TensorDescriptor::nchw(DataType::Float, [2, channels, 6, 5])?;
         let w = TensorDescriptor::nchw(DataType::Float, [4, channels, 3, 3])?;
-        let mut plan = FusionPlan::new(FusionDirection::Vertical, x)?;
-        let conv = ConvolutionDescriptor::new_2d([1, 1], [1, 1], [1, 1])?;
+        let mut plan = FusionPlan::new(x)?;
+        let conv = ConvolutionDescriptor::d2().with_pads([1, 1])?;
         let conv = plan.append(ConvForward::new(conv, w))?;
         let bias = plan.append(BiasForward::new())?;
         let relu = plan.append(ActivationForward::new(ActivationMode::Relu))?;
@@ -48,7 +48,7 @@ impl Sample {
         let mut args = OperatorArgs::new();
         args.set(self.conv, ConvForwardArgs::new(&self.weights))
             .set(self.bias, BiasForwardArgs::new(&self.shift))
-            .set(self.relu, ActivationForwardArgs::new(0.0, 0.0, 0.0));
+            .set(self.relu, Activation::Relu);
         args
     }
 

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use fuseplan_api::Problem;
+use fuseplan_api::volume::{Volume, spatial};
 
 use super::weights::Filters;
 use crate::epilogue::{Epilogue, Lanes};
-use crate::volume::{Volume, spatial};
 
 /// A convolution in the order depth, height, width.
 #[derive(Debug, Clone)]
@@ -18,7 +18,8 @@ pub(super) struct Geometry {
     pub(super) input: Volume,
     pub(super) output: Volume,
     pub(super) filters: Filters,
-    pub(super) pads: [usize; 3],
+    pub(super) pads_before: [usize; 3],
+    pub(super) pads_after: [usize; 3],
     pub(super) strides: [usize; 3],
     pub(super) dilations: [usize; 3],
     /// Columns of the last line, where an image was cut into lines of another length than its own.
@@ -37,15 +38,17 @@ impl Geometry {
             groups: conv.groups(),
             inputs,
             outputs: filters / conv.groups(),
-            input: Volume::of(&problem.input),
+            input: Volume::with_all_strides(&problem.input),
             output: *epilogue.output(),
             filters: Filters { taps, strides: weights.strides },
-            pads: spatial(conv.pads(), 0),
+            pads_before: spatial(conv.pads_before(), 0),
+            pads_after: spatial(conv.pads_after(), 0),
             strides: spatial(conv.strides(), 1),
             dilations: spatial(conv.dilations(), 1),
             last_width: epilogue.output().lens[4],
         };
-        if taps == [1; 3] && geometry.strides == [1; 3] && geometry.pads == [0; 3] {
+        let is_padded = [geometry.pads_before, geometry.pads_after] != [[0; 3]; 2];
+        if taps == [1; 3] && geometry.strides == [1; 3] && !is_padded {
             geometry.cut(epilogue, line);
         }
         geometry
@@ -97,7 +100,7 @@ impl Geometry {
 
     /// Output columns of a line of `width` whose taps are all inside of the input.
     pub(super) fn inner_columns(&self, width: usize) -> Range<usize> {
-        let (stride, pad) = (self.strides[2], self.pads[2]);
+        let (stride, pad) = (self.strides[2], self.pads_before[2]);
         let reach = (self.filters.taps[2] - 1) * self.dilations[2];
         let end = (self.input.lens[4] + pad).checked_sub(reach).map_or(0, |room| room.div_ceil(stride));
         let start = pad.div_ceil(stride).min(width);
@@ -107,7 +110,7 @@ impl Geometry {
     /// The taps, along dimension `d` (depth, height, width), that lie inside of the input for output `at`, and
     /// the input index of the first.
     pub(super) fn taps_inside(&self, d: usize, at: usize) -> (Range<usize>, usize) {
-        let (start, pad) = (at * self.strides[d], self.pads[d]);
+        let (start, pad) = (at * self.strides[d], self.pads_before[d]);
         let (dilation, extent) = (self.dilations[d], self.input.lens[2 + d] + pad);
         let first = pad.saturating_sub(start).div_ceil(dilation).min(self.filters.taps[d]);
         let end = extent.saturating_sub(start).div_ceil(dilation).min(self.filters.taps[d]);
@@ -115,9 +118,9 @@ impl Geometry {
         (first..end.max(first), index)
     }
 
-    /// Whether padding to the left and right is so wide that all outputs of a tile may have a tap there.
+    /// Whether padding to the left or right is so wide that all outputs of a tile may have a tap there.
     pub(super) fn has_wide_pads(&self) -> bool {
-        self.filters.taps[2] > 1 && self.pads[2] >= 16
+        self.filters.taps[2] > 1 && self.pads_before[2].max(self.pads_after[2]) >= 16
     }
 
     /// Width taps that lie inside of the input for some of these output columns; others may be among them.
@@ -131,7 +134,7 @@ impl Geometry {
     pub(super) fn pads_columns(&self) -> bool {
         let width = self.output.lens[4];
         let reach = (width - 1) * self.strides[2] + (self.filters.taps[2] - 1) * self.dilations[2];
-        self.pads[2] > 0 || reach >= self.input.lens[4]
+        self.pads_before[2] > 0 || reach >= self.input.lens[4]
     }
 }
 

@@ -1,7 +1,7 @@
 //! Direct convolution with output channels in the lanes, fused with everything behind it.
 //!
 //! A work item is a band of output lines of one image and one group. Its input is read in place where
-//! that is possible (f32, channels innermost, no padding), otherwise packed into the cache. For each block
+//! that is possible (f32, channels innermost, no padding), otherwise packed into the cache. For each panel
 //! of output channels the band's tiles are computed from packed weights; sums go straight to the output
 //! where its channels are innermost, otherwise they wait in scratch until the band is complete and are then
 //! transposed. Filter taps above and below the image are left out; taps to its left and right meet zeros.
@@ -15,6 +15,7 @@ mod geometry;
 mod input;
 mod output;
 mod plan;
+mod prepared;
 mod tile;
 mod weights;
 mod work;
@@ -25,14 +26,13 @@ mod tests;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuseplan_api::{
-    Algorithm, Constraint, DataType, Executable, ExecutableInfo, OpArgsKind, Problem, RawStream, RunArgs,
+    Algorithm, Constraint, DataType, Executable, ExecutableInfo, Preference, Problem, RawStream, RunArgs,
     RunError,
 };
 
-use crate::arena::{Buffer, with_scratch};
+use crate::arena::with_scratch;
 use crate::constraint;
 use crate::device::CpuDevice;
 use crate::element::with_value_type;
@@ -44,21 +44,24 @@ use geometry::Geometry;
 use input::PackLineFn;
 use output::FinishFn;
 use plan::{Limits, Plan};
+use prepared::{Locked, Owner};
 use tile::Tiles;
 use weights::{PackWeights, PackWeightsFn};
 use work::{Scratch, Work};
 
 pub(crate) use depthwise::DEPTHWISE;
 
-/// Every input value meets a vector of weights.
+/// Direct convolution whose micro-kernels multiply each input value by vectors of weights.
 pub(crate) static DIRECT: CpuSolver = CpuSolver {
     id: "cpu.direct.v1",
     algorithm: Algorithm::Direct,
     constraints: &[CONVOLUTION, constraint::DATA_TYPE, constraint::INFERENCE, epilogue::LENGTH],
+    preferences: &[],
+    is_reference: false,
     load: |solver, problem, device| Arc::new(Convolution::new(solver, problem, false, device, Limits::USUAL)),
 };
 
-/// Groups share a vector, each lane has an input of its own.
+/// Direct convolution of narrow groups, which share a vector: each lane has an input of its own.
 pub(crate) static DIRECT_GROUPED: CpuSolver = CpuSolver {
     id: "cpu.direct_grouped.v1",
     algorithm: Algorithm::Direct,
@@ -69,6 +72,8 @@ pub(crate) static DIRECT_GROUPED: CpuSolver = CpuSolver {
         epilogue::LENGTH,
         NARROW_GROUPS,
     ],
+    preferences: &[SEVERAL_IN_A_VECTOR],
+    is_reference: false,
     load: |solver, problem, device| Arc::new(Convolution::new(solver, problem, true, device, Limits::USUAL)),
 };
 
@@ -80,13 +85,24 @@ const CONVOLUTION: Constraint = Constraint {
 
 const NARROW_GROUPS: Constraint = Constraint {
     property: "channels per group",
-    accepts: "two or more groups, whose outputs fit half a vector and whose inputs fit a vector",
+    accepts: "inputs and outputs that each fit a vector",
     check: |problem, device| {
         let (conv, weights) = problem.conv()?;
         let (outputs, inputs) = (weights.lens()[0] / conv.groups(), weights.lens()[1]);
         let lanes = device.lanes as usize;
-        let narrow = conv.groups() > 1 && 2 * outputs <= lanes && inputs <= lanes;
-        (!narrow).then(|| format!("{inputs} to {outputs} in {} groups", conv.groups()))
+        (outputs.max(inputs) > lanes).then(|| format!("{inputs} to {outputs}"))
+    },
+};
+
+/// Groups that share a vector: where one fills more than half of it, its inputs are better broadcast.
+const SEVERAL_IN_A_VECTOR: Preference = Preference {
+    property: "channels per group",
+    prefers: "two or more groups, whose outputs fit half a vector",
+    check: |problem, device| {
+        let (conv, weights) = problem.conv()?;
+        let outputs = weights.lens()[0] / conv.groups();
+        let several = conv.groups() > 1 && 2 * outputs <= device.lanes as usize;
+        (!several).then(|| format!("{outputs} outputs in {} groups", conv.groups()))
     },
 };
 
@@ -134,8 +150,7 @@ struct Convolution {
     flat: bool,
     data_type: DataType,
     pool: Arc<Pool>,
-    /// Under which packed weights are kept beside the arguments.
-    owner: u64,
+    owner: Owner,
 }
 
 impl std::fmt::Debug for Convolution {
@@ -155,7 +170,7 @@ impl Convolution {
         let (isa, pool) = (device.isa(), Arc::clone(device.pool()));
         let data_type = problem.output.data_type();
         let functions = Functions::of(isa, data_type);
-        let mut epilogue = Epilogue::new(problem);
+        let mut epilogue = Epilogue::new(problem, isa);
         let vectors = if lanewise { 1 } else { 2 };
         let geometry = Geometry::new(problem, &mut epilogue, 8 * functions.tiles.rows[vectors - 1]);
         let float = data_type == DataType::Float;
@@ -171,28 +186,39 @@ impl Convolution {
             if plan.pack.is_some() { "packed" } else { "in place" },
             pool.threads(),
         ));
-        let owner = next_owner();
+        let owner = Owner::new();
         let flat = epilogue.is_flat() && plan.spans == 1;
         Convolution { info, geometry, epilogue, plan, functions, flat, data_type, pool, owner }
     }
 
-    /// Packs all weights, on all threads.
+    /// Packs all weights.
     ///
     /// # Safety
     /// `source` has the filters; `target` has `plan.weights` floats.
-    unsafe fn pack_weights(&self, source: *const c_void, target: &mut [f32]) -> Result<(), RunError> {
+    unsafe fn pack_weights(
+        &self,
+        source: *const c_void,
+        target: &mut [f32],
+        locked: Locked,
+    ) -> Result<(), RunError> {
         let target = Shared(target.as_mut_ptr());
         let source = Shared(source.cast_mut());
-        self.pool.for_each(self.plan.blocks.len(), &|index| {
-            let block = self.plan.blocks[index];
-            let target = target.get().wrapping_add(block.offset);
+        let pack = |index: usize| {
+            let panel = self.plan.panels[index];
+            let target = target.get().wrapping_add(panel.offset);
             let filters = &self.geometry.filters;
             for channels in self.plan.chunks() {
-                let args = PackWeights { filters, channels, block, source: source.get(), target };
-                // SAFETY: the caller's; blocks have weights of their own.
+                let args = PackWeights { filters, channels, panel, source: source.get(), target };
+                // SAFETY: the functions are of an instruction set that the CPU has, and of the filters' type; the
+                // caller says that the filters are readable. Panels have weights of their own in the target, which
+                // the plan made as long as all of them together.
                 unsafe { (self.functions.pack_weights)(&args) }
             }
-        })
+        };
+        match locked {
+            Locked::Yes => self.pool.for_each_under_lock(self.plan.panels.len(), &pack),
+            Locked::No => self.pool.for_each(self.plan.panels.len(), &pack),
+        }
     }
 
     /// # Safety
@@ -201,7 +227,7 @@ impl Convolution {
         let (g, plan) = (&self.geometry, &self.plan);
         let (pack, sums) = (plan.pack_len(), plan.pixels() * 2 * self.functions.lanes);
         with_scratch(self.epilogue.table_len(), |tables| {
-            // SAFETY: the caller's; the tables live as long as the steps.
+            // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
             let work = Work { conv: self, steps, input: args.input, output: args.output, weights };
             let split = Split::new(plan.items(g), self.pool.threads());
@@ -215,7 +241,8 @@ impl Convolution {
                     let mut scratch = Scratch { packed, holds: None, sums, finish: scratch };
                     let mut next = Some(first);
                     while let Some(item) = next {
-                        // SAFETY: the caller's; items have outputs of their own.
+                        // SAFETY: the functions are of an instruction set that the CPU has, and the caller says that the
+                        // tensors are the problem's. Items have outputs of their own, and scratch has the plan's sizes.
                         unsafe { work.item(item, &mut scratch) };
                         next = split.next(tid);
                     }
@@ -235,33 +262,15 @@ impl Executable for Convolution {
     }
 
     unsafe fn run(&self, _stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
-        let OpArgsKind::ConvForward { weights, prepared } = &args.ops[0].kind else {
-            unreachable!("arguments are of their operators' kinds")
+        let pack = |weights, packed: &mut [f32], locked| {
+            // SAFETY: `RunArgs` promises the problem's filters; `packed` is as long as the plan says.
+            unsafe { self.pack_weights(weights, packed, locked) }
         };
-        // SAFETY: the caller keeps what `RunArgs` promises for this problem.
-        unsafe {
-            match prepared {
-                Some(prepared) => {
-                    let packed = prepared.get_or_try_make(self.owner, || {
-                        let mut buffer = Buffer::zeroed(self.plan.weights)?;
-                        self.pack_weights(*weights, buffer.as_mut_slice())?;
-                        Ok::<_, RunError>(buffer)
-                    })?;
-                    self.compute(args, packed.as_slice())
-                }
-                None => with_scratch(self.plan.weights, |packed| {
-                    self.pack_weights(*weights, packed)?;
-                    self.compute(args, packed)
-                })?,
-            }
-        }
+        prepared::with_packed(args, self.owner, self.plan.weights, pack, |packed| {
+            // SAFETY: the caller keeps what `RunArgs` promises for this problem.
+            unsafe { self.compute(args, packed) }
+        })
     }
-}
-
-/// A number that no other executable has.
-fn next_owner() -> u64 {
-    static OWNERS: AtomicU64 = AtomicU64::new(0);
-    OWNERS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// A pointer that threads share, each using its own part of what it points to.

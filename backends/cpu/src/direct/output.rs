@@ -1,9 +1,14 @@
 //! From a band of sums in scratch to the output: what the epilogue has left, conversion, and a transpose
 //! where the output's pixels, not its channels, follow one another.
 
-use crate::epilogue::{Lanes, Place, Steps, store_strided};
+use std::ops::Range;
+
+use fuseplan_api::volume::Volume;
+
+use crate::epilogue::{Lanes, Steps};
 use crate::isa::{Kernel, MAX_LANES, Number, Simd};
-use crate::volume::Volume;
+use crate::row::RowStart;
+use crate::vectors::store_strided;
 
 /// Pixels that are transposed and finished at a time, so that they stay in the first-level cache.
 const RUN: usize = 8 * MAX_LANES;
@@ -11,16 +16,16 @@ const RUN: usize = 8 * MAX_LANES;
 /// Floats of scratch for [`finish`].
 pub(super) const SCRATCH: usize = 2 * MAX_LANES * RUN;
 
-/// Consecutive pixels of one block of channels.
+/// Consecutive pixels of one panel of channels.
 pub(super) struct Finish<'a> {
     pub(super) steps: &'a Steps<'a>,
-    /// Pixels, `pixel` floats apart, each with `count` channels.
+    /// The sums of `pixels` pixels, `pixel` floats apart, each with `count` channels.
     pub(super) sums: *mut f32,
     pub(super) pixel: usize,
     pub(super) count: usize,
     pub(super) pixels: usize,
-    /// The first of them.
-    pub(super) place: Place,
+    /// Where the first pixel lies in the output.
+    pub(super) start: RowStart,
     pub(super) output: *mut std::ffi::c_void,
     pub(super) surface: &'a Volume,
     pub(super) lanes: Lanes,
@@ -35,7 +40,7 @@ pub(super) type FinishFn = unsafe fn(&Finish<'_>);
 /// The CPU has the instruction set; sums and scratch are writable; the run lies inside of the output,
 /// which has elements of type `T`.
 pub(super) unsafe fn finish<S: Simd, T: Number>(args: &Finish<'_>) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller says that the CPU has the instruction set.
     unsafe { S::enter(Run::<T>(args, std::marker::PhantomData)) }
 }
 
@@ -47,78 +52,123 @@ impl<T: Number> Kernel for Run<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let f = self.0;
-        // SAFETY: `finish`'s caller says that all of this is inside of the output and the scratch.
-        unsafe {
-            let output = f.output.cast::<T>().add(f.surface.at(f.place));
-            match f.lanes {
-                Lanes::Channels => channels(s, f, output),
-                Lanes::Width => width(s, f, output),
-            }
+        // SAFETY: `finish`'s caller says that the run begins inside of the output, of type `T`.
+        let output = unsafe { f.output.cast::<T>().add(f.start.offset(f.surface)) };
+        match f.lanes {
+            // SAFETY: `finish`'s caller says what these functions ask for.
+            Lanes::Channels => unsafe { channels(s, f, output) },
+            // SAFETY: as of the other function.
+            Lanes::Width => unsafe { width(s, f, output) },
         }
     }
 }
 
+/// Finishes pixel by pixel, with channels in the lanes.
+///
 /// # Safety
-/// As [`finish`].
+/// As [`finish`]; the run begins at `output`.
 #[inline(always)]
 unsafe fn channels<S: Simd, T: Number>(s: S, f: &Finish<'_>, output: *mut T) {
     let [_, channel_stride, _, _, column_stride] = f.surface.strides;
     for i in 0..f.pixels {
-        // SAFETY: the caller's.
-        unsafe {
-            let (row, to) = (f.sums.add(i * f.pixel), output.add(i * column_stride));
-            let place = Place { column: f.place.column + i, ..f.place };
-            f.steps.rest(s, row, f.count, Lanes::Channels, place, to.cast_const());
-            for c in (0..f.count).step_by(S::LANES) {
-                let n = (f.count - c).min(S::LANES);
+        // SAFETY: the sums have whole vectors for each pixel; the caller says that the pixels lie inside of the output.
+        let (row, to) = unsafe { (f.sums.add(i * f.pixel), output.add(i * column_stride)) };
+        let start = RowStart { column: f.start.column + i, ..f.start };
+        // SAFETY: as of the pointers.
+        unsafe { f.steps.rest(s, row, f.count, Lanes::Channels, start, to.cast_const()) };
+        for c in (0..f.count).step_by(S::LANES) {
+            let n = (f.count - c).min(S::LANES);
+            // SAFETY: as of the pointers, for the `n` channels from `c` on.
+            unsafe {
                 store_strided(s, to.add(c * channel_stride), s.load(row.add(c)), channel_stride, n);
             }
         }
     }
 }
 
+/// Finishes channel by channel, with pixels in the lanes.
+///
 /// # Safety
-/// As [`finish`].
+/// As [`finish`]; the run begins at `output`.
 #[inline(always)]
 unsafe fn width<S: Simd, T: Number>(s: S, f: &Finish<'_>, output: *mut T) {
+    for first in (0..f.pixels).step_by(RUN) {
+        let pixels = first..f.pixels.min(first + RUN);
+        // SAFETY: the caller says that these pixels lie inside of the output.
+        let output = unsafe { output.add(first * f.surface.strides[4]) };
+        if f.steps.end_in_registers() {
+            // SAFETY: the caller says that the run lies inside of the output; these are at most RUN of its pixels.
+            unsafe { transpose::<S, T, true>(s, f, pixels, output) };
+        } else {
+            // SAFETY: the caller says that the run lies inside of the output; these are at most RUN of its pixels, for
+            // which there is scratch.
+            unsafe {
+                transpose::<S, T, false>(s, f, pixels.clone(), output);
+                finish_rows(s, f, pixels, output);
+            }
+        }
+    }
+}
+
+/// Brings the pixels of each channel together: in the output, where nothing is left to be done to them, else in scratch.
+///
+/// # Safety
+/// As [`finish`]; the pixels are at most [`RUN`] of the run's, and begin at `output`.
+#[inline(always)]
+unsafe fn transpose<S: Simd, T: Number, const DONE: bool>(
+    s: S,
+    f: &Finish<'_>,
+    pixels: Range<usize>,
+    output: *mut T,
+) {
     let [_, channel_stride, _, _, column_stride] = f.surface.strides;
-    let done = f.steps.end_in_registers();
-    for start in (0..f.pixels).step_by(RUN) {
-        let len = (f.pixels - start).min(RUN);
-        // SAFETY: the caller's.
-        unsafe {
-            let output = output.add(start * column_stride);
-            for c in (0..f.count).step_by(S::LANES) {
-                let channels = (f.count - c).min(S::LANES);
-                for i in (0..len).step_by(S::LANES) {
-                    let n = (len - i).min(S::LANES);
-                    let mut square = [s.splat(0.0); MAX_LANES];
-                    for (j, row) in square[..n].iter_mut().enumerate() {
-                        *row = s.load(f.sums.add((start + i + j) * f.pixel + c));
+    for c in (0..f.count).step_by(S::LANES) {
+        let channels = (f.count - c).min(S::LANES);
+        for i in (0..pixels.len()).step_by(S::LANES) {
+            let n = (pixels.len() - i).min(S::LANES);
+            let mut square = [s.splat(0.0); MAX_LANES];
+            for (j, row) in square[..n].iter_mut().enumerate() {
+                // SAFETY: the sums have whole vectors for each pixel.
+                *row = unsafe { s.load(f.sums.add((pixels.start + i + j) * f.pixel + c)) };
+            }
+            s.transpose(&mut square);
+            for (j, row) in square[..channels].iter().enumerate() {
+                if DONE {
+                    // SAFETY: the caller says that channel `c + j` of the `n` pixels from `i` on lies inside of the
+                    // output.
+                    unsafe {
+                        let to = output.add((c + j) * channel_stride + i * column_stride);
+                        store_strided(s, to, *row, column_stride, n);
                     }
-                    s.transpose(&mut square);
-                    for (j, row) in square[..channels].iter().enumerate() {
-                        if done {
-                            let to = output.add((c + j) * channel_stride + i * column_stride);
-                            store_strided(s, to, *row, column_stride, n);
-                        } else {
-                            s.store(f.scratch.add((c + j) * RUN + i), *row);
-                        }
-                    }
+                } else {
+                    // SAFETY: scratch has RUN floats, whole vectors, for each channel of a panel.
+                    unsafe { s.store(f.scratch.add((c + j) * RUN + i), *row) };
                 }
             }
-            if done {
-                continue;
-            }
-            for c in 0..f.count {
-                let (row, to) = (f.scratch.add(c * RUN), output.add(c * channel_stride));
-                let column = f.place.column + start;
-                let place = Place { channel: f.place.channel + c, column, ..f.place };
-                f.steps.rest(s, row, len, Lanes::Width, place, to.cast_const());
-                for i in (0..len).step_by(S::LANES) {
-                    let n = (len - i).min(S::LANES);
-                    store_strided(s, to.add(i * column_stride), s.load(row.add(i)), column_stride, n);
-                }
+        }
+    }
+}
+
+/// Applies what is left of the epilogue to the pixels of each channel, which lie in scratch, and writes them.
+///
+/// # Safety
+/// As [`transpose`].
+#[inline(always)]
+unsafe fn finish_rows<S: Simd, T: Number>(s: S, f: &Finish<'_>, pixels: Range<usize>, output: *mut T) {
+    let [_, channel_stride, _, _, column_stride] = f.surface.strides;
+    let (len, column) = (pixels.len(), f.start.column + pixels.start);
+    for c in 0..f.count {
+        let start = RowStart { channel: f.start.channel + c, column, ..f.start };
+        // SAFETY: scratch has RUN floats for each channel of a panel; the caller says that the pixels lie inside of the
+        // output.
+        let (row, to) = unsafe { (f.scratch.add(c * RUN), output.add(c * channel_stride)) };
+        // SAFETY: as of the pointers; RUN is a multiple of every vector's lanes.
+        unsafe { f.steps.rest(s, row, len, Lanes::Width, start, to.cast_const()) };
+        for i in (0..len).step_by(S::LANES) {
+            let n = (len - i).min(S::LANES);
+            // SAFETY: as of the pointers, for the `n` pixels from `i` on.
+            unsafe {
+                store_strided(s, to.add(i * column_stride), s.load(row.add(i)), column_stride, n);
             }
         }
     }

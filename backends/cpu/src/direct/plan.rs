@@ -1,20 +1,20 @@
-//! How the work is cut: blocks of channels, bands of lines, items for threads.
+//! How the work is cut: output channels into panels, lines into bands, and both into items for threads.
 
 use std::ops::Range;
 
 use super::geometry::{Geometry, lanes_of};
 use super::input::Channels;
-use super::weights::Block;
+use super::weights::Panel;
 use crate::epilogue::Lanes;
 
-/// Floats of packed input that a band may have: with the weights of a block it should stay in the
+/// Floats of packed input that a band may have: with the weights of a panel it should stay in the
 /// second-level cache.
 const PACK: usize = 96 * 1024;
 
 /// Floats of a first-level cache.
 const L1: usize = 8 * 1024 + 4 * 1024;
 
-/// Pixels whose sums may wait in scratch for being finished.
+/// How many pixels' sums may wait in scratch to be finished.
 const WAITING: usize = 1024;
 
 /// How much scratch memory a band may have, whatever the geometry is.
@@ -29,7 +29,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Layers that people use stay far below. A tile needs no longer spans than the shortest.
+    /// Layers of known networks stay far below. No tile is wider than the shortest span.
     pub(super) const USUAL: Limits = Limits { span: 8 * 1024, least_span: 16, pack: 4 << 20 };
 }
 
@@ -37,7 +37,7 @@ impl Limits {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PackPlan {
     pub(super) channels: Channels,
-    /// Floats of a pixel and of a line.
+    /// How many floats a pixel and a line take.
     pub(super) pixel: usize,
     pub(super) line: usize,
     /// A line has one run of columns that all width taps share, or one run for each tap.
@@ -49,7 +49,7 @@ pub(super) struct PackPlan {
     /// need.
     pub(super) column_step: usize,
     pub(super) line_step: usize,
-    /// The most lines, and slices, that a band needs.
+    /// The most lines and the most slices that a band needs.
     pub(super) lines: usize,
     pub(super) slices: usize,
 }
@@ -64,9 +64,9 @@ impl PackPlan {
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) lanewise: bool,
-    pub(super) blocks: Vec<Block>,
-    /// Blocks that read the same input channels.
-    pub(super) blocks_per_group: usize,
+    pub(super) panels: Vec<Panel>,
+    /// Panels that read the same input channels.
+    pub(super) panels_per_group: usize,
     pub(super) weights: usize,
     /// Input channels of a group.
     pub(super) inputs: usize,
@@ -79,7 +79,7 @@ pub(super) struct Plan {
     /// Columns of a band, and into how many spans lines are cut.
     pub(super) span: usize,
     pub(super) spans: usize,
-    /// Parts into which the blocks of a group are dealt.
+    /// Parts into which the panels of a group are dealt.
     pub(super) parts: usize,
     /// How the output is written.
     pub(super) lanes: Lanes,
@@ -94,8 +94,8 @@ impl Plan {
         threads: usize,
         limits: Limits,
     ) -> Self {
-        let (blocks, weights) = blocks(g, lanewise, lanes);
-        let blocks_per_group = if lanewise { 1 } else { blocks.len() / g.groups };
+        let (panels, weights) = panels(g, lanewise, lanes);
+        let panels_per_group = if lanewise { 1 } else { panels.len() / g.groups };
         let [images, _, depth, height, width] = g.output.lens;
         let packs = !(float && !lanewise && can_stay(g));
         let pack_of =
@@ -125,12 +125,12 @@ impl Plan {
             direct && g.filters.taps[1] == 1 && g.inputs * g.filters.tap_count() * 2 * lanes <= L1 / 3;
         let pack_limit = if small { L1 / 2 } else { PACK };
         let fits = (pack_limit / packed_line.max(1)).min(WAITING / width).clamp(1, height);
-        let groups = blocks.len() / blocks_per_group;
+        let groups = panels.len() / panels_per_group;
         let (mut bands, mut parts) = (height.div_ceil(fits), 1);
         let items = |bands: usize| images * groups * depth * bands * spans;
         if threads > 1 && !items(bands).is_multiple_of(threads) && items(bands) < 8 * threads {
             // Deal out what is larger: weights, or the input.
-            if weights > g.input.plane() * g.inputs && blocks_per_group >= threads {
+            if weights > g.input.plane() * g.inputs && panels_per_group >= threads {
                 parts = threads;
             } else {
                 bands = (bands..=height).find(|&b| items(b).is_multiple_of(threads)).unwrap_or(height);
@@ -143,8 +143,8 @@ impl Plan {
         let bands = height.div_ceil(band);
         Plan {
             lanewise,
-            blocks,
-            blocks_per_group,
+            panels,
+            panels_per_group,
             weights,
             inputs: g.inputs,
             chunk,
@@ -169,7 +169,7 @@ impl Plan {
         (0..inputs).step_by(chunk).map(move |first| first..inputs.min(first + chunk))
     }
 
-    /// How more than lines are cut, in words.
+    /// How lines and channels are cut, in words, if they are.
     pub(super) fn cut(&self) -> String {
         let mut text = String::new();
         if self.spans > 1 {
@@ -186,9 +186,9 @@ impl Plan {
         self.band * self.span
     }
 
-    /// Units of blocks that read the same input channels.
+    /// How many groups of panels there are that read the same input channels.
     pub(super) fn groups(&self) -> usize {
-        self.blocks.len() / self.blocks_per_group
+        self.panels.len() / self.panels_per_group
     }
 
     pub(super) fn items(&self, g: &Geometry) -> usize {
@@ -196,14 +196,14 @@ impl Plan {
     }
 }
 
-/// The blocks of all groups, and the floats of their packed weights.
-fn blocks(g: &Geometry, lanewise: bool, lanes: usize) -> (Vec<Block>, usize) {
+/// The panels of all groups, and the floats of their packed weights.
+fn panels(g: &Geometry, lanewise: bool, lanes: usize) -> (Vec<Panel>, usize) {
     let products = g.inputs * g.filters.tap_count();
-    let mut blocks = Vec::new();
+    let mut panels = Vec::new();
     let mut offset = 0;
     let mut add = |first: usize, count: usize| {
         let vectors = count.div_ceil(lanes);
-        blocks.push(Block { first, count, vectors, offset });
+        panels.push(Panel { first, count, vectors, offset });
         offset += vectors * lanes * products;
     };
     if lanewise {
@@ -217,12 +217,12 @@ fn blocks(g: &Geometry, lanewise: bool, lanes: usize) -> (Vec<Block>, usize) {
             }
         }
     }
-    (blocks, offset)
+    (panels, offset)
 }
 
 /// Whether f32 input can be read where it is.
 fn can_stay(g: &Geometry) -> bool {
-    // Pixels at a multiple of this distance share the few places of a cache set.
+    // Pixels at a multiple of this distance share the few lines of a cache set.
     const ALIAS: usize = 512;
     (g.input.strides[1] == 1 || g.inputs == 1)
         && !g.pads_columns()

@@ -1,4 +1,5 @@
-//! The micro-kernel: a register tile of R pixels by V vectors of output channels.
+//! The micro-kernels: each computes a register tile of R pixels by V vectors of output channels, BLIS's mr by nr. Pixels
+//! come from the input, packed or in place, and channels from a packed panel of weights.
 //!
 //! Every output is the sum over chunks of channels, depth taps, height taps, width taps and channels, in this order,
 //! of input times weight, whatever the tile that computes it. A *dense* tile multiplies one input value, in all
@@ -13,41 +14,41 @@ use crate::isa::{Kernel, Simd};
 /// Rows of the largest tile of any instruction set.
 const MAX_ROWS: usize = 14;
 
-/// Floats by which weights are asked for ahead of their use.
+/// How many floats ahead of their use weights are prefetched.
 const AHEAD: usize = 512;
 
-/// What a tile computes. Distances count floats.
+/// What a micro-kernel computes. Distances count floats.
 pub(super) struct Tile<'a> {
-    /// First pixel, first tap, first channel.
+    /// The input of the first pixel's first tap, at its first channel.
     pub(super) x: *const f32,
-    /// Weights of the first tap, packed: taps, channels, V vectors.
+    /// The packed weights of the first tap: taps, then channels, then V vectors.
     pub(super) w: *const f32,
-    /// First pixel's outputs.
+    /// Where the first pixel's outputs are stored.
     pub(super) y: *mut f32,
-    /// From one pixel to the next in `x` and `y`.
+    /// The distance from one pixel to the next in `x`, and in `y`.
     pub(super) x_pixel: usize,
     pub(super) y_pixel: usize,
-    /// Number of taps in depth, height, width.
+    /// How many taps there are in depth, height and width.
     pub(super) taps: [usize; 3],
-    /// From one tap to the next in `x`.
+    /// The distance from one tap to the next in `x`, in each dimension.
     pub(super) x_tap: [usize; 3],
-    /// From one depth tap, and from one height tap, to the next in `w`.
+    /// The distance from one depth tap to the next in `w`, and from one height tap to the next.
     pub(super) w_tap: [usize; 2],
-    /// Products at each tap, whose weights and inputs follow one another.
+    /// How many products each tap has. Their weights follow one another, and so do their inputs.
     pub(super) depth: usize,
-    /// The front of the epilogue is applied to the sums, with these channels' values.
+    /// The steps whose front is applied to complete sums, with the parameters of the channels from `channel` on.
     pub(super) steps: &'a Steps<'a>,
     pub(super) channel: usize,
-    /// Lanes of the last vector that are stored.
+    /// How many lanes of the last vector are stored.
     pub(super) tail: usize,
-    /// The sums are added to those at `y`, of whole vectors.
+    /// Whether the sums are added to those of earlier chunks, which lie at `y` in whole vectors.
     pub(super) goes_on: bool,
-    /// The sums are not complete and are stored as they are.
+    /// Whether another chunk follows, so that sums are stored as they are.
     pub(super) incomplete: bool,
 }
 
 impl Tile<'_> {
-    /// Leaves out all width taps but these, of so many channels each; a product has `vector` weights.
+    /// Leaves out all width taps but `taps`. Each has `channels` products, and each product `vector` weights.
     pub(super) fn keep(&mut self, taps: Range<usize>, channels: usize, vector: usize) {
         self.x = self.x.wrapping_add(taps.start * self.x_tap[2]);
         self.w = self.w.wrapping_add(taps.start * channels * vector);
@@ -65,10 +66,10 @@ pub(super) type TileFn = unsafe fn(&Tile<'_>);
 /// The micro-kernels of an instruction set.
 #[derive(Clone, Copy)]
 pub(super) struct Tiles {
-    /// By vectors, then by rows, each less 1.
+    /// The dense micro-kernels by their vectors less 1, then by their rows less 1.
     dense: [[TileFn; MAX_ROWS]; 2],
     lanewise: [TileFn; MAX_ROWS],
-    /// Rows of the largest tile with one and with two vectors.
+    /// How many rows the largest tile has with one vector and with two.
     pub(super) rows: [usize; 2],
 }
 
@@ -87,7 +88,7 @@ impl Tiles {
         }
     }
 
-    /// The kernel for this tile.
+    /// The micro-kernel for a tile of so many vectors and rows.
     pub(super) fn get(&self, lanewise: bool, vectors: usize, rows: usize) -> TileFn {
         if lanewise { self.lanewise[rows - 1] } else { self.dense[vectors - 1][rows - 1] }
     }
@@ -98,7 +99,7 @@ impl Tiles {
 unsafe fn tile<S: Simd, const R: usize, const V: usize, const LANEWISE: bool>(tile: &Tile<'_>) {
     // Larger tiles than the set has registers for are never asked for; this keeps them from being made.
     if const { R <= S::ROWS[V - 1] } {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that the CPU has the instruction set.
         unsafe { S::enter(Sum::<R, V, LANEWISE>(tile)) }
     }
 }
@@ -118,70 +119,76 @@ impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R,
                 s.prefetch_write(t.y.wrapping_add(r * t.y_pixel + v * S::LANES));
             }
         }
-        // SAFETY: `tile`'s caller says that all that the tile names is readable.
-        unsafe {
-            let (mut x2, mut w2) = (t.x, t.w);
-            for _ in 0..t.taps[0] {
-                let (mut x1, mut w1) = (x2, w2);
-                for _ in 0..t.taps[1] {
-                    let (mut x0, mut w) = (x1, w1);
-                    for _ in 0..t.taps[2] {
-                        let mut x = x0;
-                        for _ in 0..t.depth {
-                            let weights: [S::V; V] = std::array::from_fn(|v| s.load(w.add(v * S::LANES)));
-                            for v in 0..V {
-                                s.prefetch(w.wrapping_add(AHEAD + v * S::LANES));
-                            }
-                            for (r, acc) in acc.iter_mut().enumerate() {
-                                let pixel = x.add(r * t.x_pixel);
-                                let input = if LANEWISE { s.load(pixel) } else { s.load_splat(pixel) };
-                                for v in 0..V {
-                                    acc[v] = s.fma(input, weights[v], acc[v]);
-                                }
-                            }
-                            w = w.add(V * S::LANES);
-                            x = x.add(step);
+        let (mut x2, mut w2) = (t.x, t.w);
+        for _ in 0..t.taps[0] {
+            let (mut x1, mut w1) = (x2, w2);
+            for _ in 0..t.taps[1] {
+                let (mut x0, mut w) = (x1, w1);
+                for _ in 0..t.taps[2] {
+                    let mut x = x0;
+                    for _ in 0..t.depth {
+                        // SAFETY: `tile`'s caller says that the weights of every product are readable.
+                        let weights: [S::V; V] =
+                            std::array::from_fn(|v| unsafe { s.load(w.add(v * S::LANES)) });
+                        for v in 0..V {
+                            s.prefetch(w.wrapping_add(AHEAD + v * S::LANES));
                         }
-                        x0 = x0.wrapping_add(t.x_tap[2]);
+                        for (r, acc) in acc.iter_mut().enumerate() {
+                            // SAFETY: `tile`'s caller says that the inputs of every product are readable.
+                            let input = unsafe {
+                                let pixel = x.add(r * t.x_pixel);
+                                if LANEWISE { s.load(pixel) } else { s.load_splat(pixel) }
+                            };
+                            for v in 0..V {
+                                acc[v] = s.fma(input, weights[v], acc[v]);
+                            }
+                        }
+                        // SAFETY: these are the ends of what was just read, at most.
+                        (w, x) = unsafe { (w.add(V * S::LANES), x.add(step)) };
                     }
-                    x1 = x1.wrapping_add(t.x_tap[1]);
-                    w1 = w1.wrapping_add(t.w_tap[1]);
+                    x0 = x0.wrapping_add(t.x_tap[2]);
                 }
-                x2 = x2.wrapping_add(t.x_tap[0]);
-                w2 = w2.wrapping_add(t.w_tap[0]);
+                x1 = x1.wrapping_add(t.x_tap[1]);
+                w1 = w1.wrapping_add(t.w_tap[1]);
             }
+            x2 = x2.wrapping_add(t.x_tap[0]);
+            w2 = w2.wrapping_add(t.w_tap[0]);
         }
-        // SAFETY: `tile`'s caller says that the outputs are writable; tables have room for whole tiles.
+        // SAFETY: `tile`'s caller says that the outputs are readable and writable.
         unsafe { store(s, t, acc) }
     }
 }
 
+/// Adds the sums to those of the chunks before, or takes complete ones through the front of the epilogue, and stores them.
+///
 /// # Safety
-/// The tile's outputs are writable.
+/// The tile's outputs are writable, and readable where the tile goes on with them.
 #[inline(always)]
 unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>, mut acc: [[S::V; V]; R]) {
-    // SAFETY: the caller's.
-    unsafe {
-        let table =
-            |p: *const f32| -> [S::V; V] { std::array::from_fn(|v| s.load(p.add(t.channel + v * S::LANES))) };
-        // Behind the loops, so that they begin with zeros and have all registers.
-        if t.goes_on {
-            for (r, row) in acc.iter_mut().enumerate() {
-                for (v, sum) in row.iter_mut().enumerate() {
-                    *sum = s.add(*sum, s.load(t.y.add(r * t.y_pixel + v * S::LANES)));
-                }
+    // Behind the loops, so that they begin with zeros and have all registers.
+    if t.goes_on {
+        for (r, row) in acc.iter_mut().enumerate() {
+            for (v, sum) in row.iter_mut().enumerate() {
+                // SAFETY: the caller says that the outputs, whole vectors here, are readable.
+                *sum = s.add(*sum, unsafe { s.load(t.y.add(r * t.y_pixel + v * S::LANES)) });
             }
         }
-        if !t.incomplete {
-            t.steps.front(s, &mut acc, table);
-        }
-        for (r, acc) in acc.iter().enumerate() {
-            let y = t.y.add(r * t.y_pixel);
-            for (v, &value) in acc.iter().enumerate() {
+    }
+    if !t.incomplete {
+        t.steps.front(s, &mut acc, |table| {
+            // SAFETY: tables have room for whole tiles behind every channel.
+            std::array::from_fn(|v| unsafe { s.load(table.add(t.channel + v * S::LANES)) })
+        });
+    }
+    for (r, acc) in acc.iter().enumerate() {
+        for (v, &value) in acc.iter().enumerate() {
+            // SAFETY: the caller says that the pixel's outputs are writable, `tail` of them in the last vector.
+            unsafe {
+                let y = t.y.add(r * t.y_pixel + v * S::LANES);
                 if v + 1 < V || t.tail == S::LANES {
-                    s.store(y.add(v * S::LANES), value);
+                    s.store(y, value);
                 } else {
-                    s.store_part(y.add(v * S::LANES), value, t.tail);
+                    s.store_part(y, value, t.tail);
                 }
             }
         }

@@ -1,14 +1,14 @@
-//! Weights in the order in which tiles read them: block of output channels, chunk of input channels, tap, input
-//! channel, lane.
+//! Packed weights, in the order in which micro-kernels read them: panel of output channels, chunk of input channels, tap,
+//! input channel, lane.
 
 use std::ops::Range;
 
-use crate::epilogue::load_strided;
 use crate::isa::{Kernel, MAX_LANES, Number, Simd};
+use crate::vectors::{load, load_strided};
 
-/// Output channels that one tile computes.
+/// The output channels that one register tile computes, with their packed weights.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Block {
+pub(super) struct Panel {
     /// The first of them.
     pub(super) first: usize,
     /// How many there are; lanes beyond have weights of 0.
@@ -58,26 +58,26 @@ impl Filters {
     }
 }
 
-/// What [`pack`] does: one block's weights for a chunk of input channels.
+/// What [`pack`] does: one panel's weights for a chunk of input channels.
 pub(super) struct PackWeights<'a> {
     pub(super) filters: &'a Filters,
     pub(super) channels: Range<usize>,
-    pub(super) block: Block,
+    pub(super) panel: Panel,
     /// The first value of the first filter of all.
     pub(super) source: *const std::ffi::c_void,
-    /// Where the block's weights begin.
+    /// Where the panel's weights begin.
     pub(super) target: *mut f32,
 }
 
 pub(super) type PackWeightsFn = unsafe fn(&PackWeights<'_>);
 
-/// Packs the weights of a block.
+/// Packs the weights of a panel.
 ///
 /// # Safety
 /// The CPU has the instruction set; `source` has the filters, of type `T`; `target` has room for the
-/// block's weights.
+/// panel's weights.
 pub(super) unsafe fn pack<S: Simd, T: Number>(args: &PackWeights<'_>) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller says that the CPU has the instruction set.
     unsafe { S::enter(Pack::<T>(args, std::marker::PhantomData)) }
 }
 
@@ -88,41 +88,47 @@ impl<T: Number> Kernel for Pack<'_, T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let &PackWeights { filters, ref channels, block, source, target } = self.0;
+        let &PackWeights { filters, ref channels, panel, source, target } = self.0;
         let (first_channel, channels, taps) = (channels.start, channels.len(), filters.tap_count());
-        let (len, width) = (channels * taps, block.vectors * S::LANES);
+        let (len, width) = (channels * taps, panel.vectors * S::LANES);
         let innermost_channels = filters.innermost_channels(channels);
-        for vector in 0..block.vectors {
-            let lanes = block.count.saturating_sub(vector * S::LANES).min(S::LANES);
-            let first = block.first + vector * S::LANES;
-            // SAFETY: `pack`'s caller says that the filters are readable and the block writable.
-            unsafe {
-                let source =
-                    source.cast::<T>().add(first * filters.strides[0] + first_channel * filters.strides[1]);
-                let target = target.add(first_channel * taps * width + vector * S::LANES);
-                let Some(innermost_channels) = innermost_channels else {
-                    for i in 0..len {
+        for vector in 0..panel.vectors {
+            let lanes = panel.count.saturating_sub(vector * S::LANES).min(S::LANES);
+            let first = panel.first + vector * S::LANES;
+            // SAFETY: the filters from `first` on have this chunk's first channel, and the panel its vectors.
+            let (source, target) = unsafe {
+                let source = source.cast::<T>();
+                (
+                    source.add(first * filters.strides[0] + first_channel * filters.strides[1]),
+                    target.add(first_channel * taps * width + vector * S::LANES),
+                )
+            };
+            let Some(innermost_channels) = innermost_channels else {
+                for i in 0..len {
+                    // SAFETY: `pack`'s caller says that the value of each of `lanes` filters is readable, and that
+                    // there is room for a vector of them.
+                    unsafe {
                         let p = source.add(filters.offset(i % channels, i / channels));
                         let column = load_strided(s, p, filters.strides[0], lanes);
                         s.store(target.add(i * width), column);
                     }
-                    continue;
-                };
-                for i in (0..len).step_by(S::LANES) {
-                    let n = (len - i).min(S::LANES);
-                    let mut square = [s.splat(0.0); MAX_LANES];
-                    for (lane, row) in square[..lanes].iter_mut().enumerate() {
-                        *row = load_strided(s, source.add(lane * filters.strides[0] + i), 1, n);
-                    }
-                    s.transpose(&mut square);
-                    for (j, column) in square[..n].iter().enumerate() {
-                        let at = if innermost_channels {
-                            i + j
-                        } else {
-                            (i + j) % taps * channels + (i + j) / taps
-                        };
-                        s.store(target.add(at * width), *column);
-                    }
+                }
+                continue;
+            };
+            for i in (0..len).step_by(S::LANES) {
+                let n = (len - i).min(S::LANES);
+                let mut square = [s.splat(0.0); MAX_LANES];
+                for (lane, row) in square[..lanes].iter_mut().enumerate() {
+                    // SAFETY: the filter's `n` values from `i` on follow one another, and `pack`'s caller says that they
+                    // are readable.
+                    *row = unsafe { load(s, source.add(lane * filters.strides[0] + i), n) };
+                }
+                s.transpose(&mut square);
+                for (j, column) in square[..n].iter().enumerate() {
+                    let at =
+                        if innermost_channels { i + j } else { (i + j) % taps * channels + (i + j) / taps };
+                    // SAFETY: `pack`'s caller says that there is room for the vectors of all `len` values.
+                    unsafe { s.store(target.add(at * width), *column) };
                 }
             }
         }

@@ -7,17 +7,18 @@ use super::Convolution;
 use super::input::{Channels, PackLine};
 use super::output::Finish;
 use super::tile::Tile;
-use super::weights::Block;
-use crate::epilogue::{Lanes, Place, Steps};
+use super::weights::Panel;
+use crate::epilogue::{Lanes, Steps};
+use crate::row::RowStart;
 use fuseplan_api::DataType;
 
-/// One execution.
+/// One execution: what all of its work items share.
 pub(super) struct Work<'a> {
     pub(super) conv: &'a Convolution,
     pub(super) steps: Steps<'a>,
     pub(super) input: *const c_void,
     pub(super) output: *mut c_void,
-    /// Packed.
+    /// The packed weights of all panels.
     pub(super) weights: &'a [f32],
 }
 
@@ -26,10 +27,11 @@ unsafe impl Sync for Work<'_> {}
 
 /// Scratch memory of a thread.
 pub(super) struct Scratch<'a> {
-    /// A band's input, and the item unit whose it is.
+    /// The packed input of a band.
     pub(super) packed: &'a mut [f32],
+    /// Which band that is: work items that differ only in their panels share it.
     pub(super) holds: Option<usize>,
-    /// A band's sums for one block.
+    /// The sums of a band for one panel, while they wait to be finished.
     pub(super) sums: &'a mut [f32],
     pub(super) finish: &'a mut [f32],
 }
@@ -49,22 +51,22 @@ impl Band {
     }
 }
 
-/// A band's input. Distances are in floats.
+/// Where micro-kernels find a band's input, packed or in place. Distances are in floats.
 struct Source {
     /// First channel and column of the first line.
     base: *const f32,
     slice: usize,
     line: usize,
-    /// From one width tap, and from one output's first tap, to the next.
+    /// The distance from one width tap to the next, and from one output's first tap to the next one's.
     tap: usize,
     pixel: usize,
-    /// The input line at `base`, and input lines from one line to the next.
+    /// The input line that lies at `base`, and how many input lines further the next one is.
     first_line: usize,
     line_step: usize,
 }
 
 impl Work<'_> {
-    /// Computes an item.
+    /// Computes a work item: a part of the panels for one band.
     ///
     /// # Safety
     /// The CPU has the instruction set; the tensors are the problem's; `scratch` is of the plan's sizes.
@@ -78,46 +80,52 @@ impl Work<'_> {
         let lines = band * plan.band..((band + 1) * plan.band).min(g.output.lens[3]);
         let columns = span * plan.span..((span + 1) * plan.span).min(g.output.lens[4]);
         let band = Band { image, slice, lines, columns };
-        let blocks = &plan.blocks[group * plan.blocks_per_group..][..plan.blocks_per_group];
+        let panels = &plan.panels[group * plan.panels_per_group..][..plan.panels_per_group];
         let fresh = scratch.holds.replace(unit) != Some(unit);
-        // SAFETY: the caller's.
-        unsafe {
-            let dealt = |part: usize| blocks.len() * part / plan.parts;
-            let blocks_of_part = &blocks[dealt(part)..dealt(part + 1)];
-            if plan.chunk < g.inputs {
-                // A chunk is packed again for every block, since only one block's sums can wait.
-                for &block in blocks_of_part {
-                    for channels in plan.chunks() {
-                        let source = self.source(&band, block, &channels, scratch.packed, true);
-                        self.sums(&band, block, &channels, &source, scratch);
+        let dealt = |part: usize| panels.len() * part / plan.parts;
+        let panels_of_part = &panels[dealt(part)..dealt(part + 1)];
+        if plan.chunk < g.inputs {
+            // A chunk is packed again for every panel, since only one panel's sums can wait.
+            for &panel in panels_of_part {
+                for channels in plan.chunks() {
+                    // SAFETY: the caller says what these functions ask for; the band and the chunk are the plan's.
+                    unsafe {
+                        let source = self.source(&band, panel, &channels, scratch.packed, true);
+                        self.sums(&band, panel, &channels, &source, scratch);
                     }
-                    self.finish(&band, block, scratch);
                 }
-                return;
+                // SAFETY: as of the sums, which all chunks have been added to.
+                unsafe { self.finish(&band, panel, scratch) };
             }
-            let source = self.source(&band, blocks[0], &(0..g.inputs), scratch.packed, fresh);
-            for &block in blocks_of_part {
-                self.sums(&band, block, &(0..g.inputs), &source, scratch);
-                self.finish(&band, block, scratch);
+            return;
+        }
+        let channels = 0..g.inputs;
+        // SAFETY: the caller says what this function asks for; the band is the plan's.
+        let source = unsafe { self.source(&band, panels[0], &channels, scratch.packed, fresh) };
+        for &panel in panels_of_part {
+            // SAFETY: as of the source, which all panels of a group read.
+            unsafe {
+                self.sums(&band, panel, &channels, &source, scratch);
+                self.finish(&band, panel, scratch);
             }
         }
     }
 
-    /// Where a band's input is; packs it if it must be and is not there yet.
+    /// Finds a band's input, which is packed first if it must be and `packed` does not hold it yet, that is if `fresh`.
     ///
     /// # Safety
     /// As [`Work::item`].
     unsafe fn source(
         &self,
         band: &Band,
-        block: Block,
+        panel: Panel,
         channels: &Range<usize>,
         packed: &mut [f32],
         fresh: bool,
     ) -> Source {
         let Convolution { geometry: g, plan, .. } = self.conv;
         let strides = g.input.strides;
-        let channel = block.first / g.outputs * g.inputs + channels.start;
+        let channel = panel.first / g.outputs * g.inputs + channels.start;
         let (slices, first_slice) = g.taps_inside(0, band.slice);
         let origin = band.image * strides[0] + channel * strides[1] + first_slice * strides[2];
         let Some(pack) = &plan.pack else {
@@ -142,8 +150,8 @@ impl Work<'_> {
                     let run = pack.columns * pack.pixel;
                     for tap in 0..pack.runs {
                         let first = band.columns.start * g.strides[2] + tap * g.dilations[2];
-                        let (target, count) = (&mut target[tap * run..][..run], block.count);
-                        // SAFETY: the caller's; the line is one of the input's.
+                        let (target, count) = (&mut target[tap * run..][..run], panel.count);
+                        // SAFETY: the caller says that the tensors are the problem's; the line is one of the input's.
                         unsafe { self.pack_run(at, line, first, channels.len(), count, target) };
                     }
                 }
@@ -174,7 +182,7 @@ impl Work<'_> {
     ) {
         let Convolution { geometry: g, plan, functions, data_type, .. } = self.conv;
         let Some(pack) = &plan.pack else { return };
-        let (step, pad) = (pack.column_step, g.pads[2]);
+        let (step, pad) = (pack.column_step, g.pads_before[2]);
         // Packed column j is input column first + j * step - pad.
         let until = |column: usize| (column + pad).saturating_sub(first).div_ceil(step);
         let before = until(0).min(pack.columns);
@@ -182,7 +190,9 @@ impl Work<'_> {
         let column = (first + before * step).saturating_sub(pad);
         let [_, channel_stride, _, _, column_stride] = g.input.strides;
         let at = at + column * column_stride;
-        // SAFETY: the caller's; the columns from `before` to `end` are inside of the input.
+        // SAFETY: the functions are of an instruction set that the CPU has, and of the tensors' type. The columns from
+        // `before` to `end` are inside of the line, which the caller says is one of the input's; the target has the
+        // length of a run.
         unsafe {
             (functions.pack_line)(&PackLine {
                 channels: match pack.channels {
@@ -200,7 +210,7 @@ impl Work<'_> {
         }
     }
 
-    /// Whether sums are finished in registers and go straight to the output.
+    /// Whether micro-kernels finish their sums in registers and write them straight to the output.
     fn is_direct(&self) -> bool {
         let Convolution { geometry: g, plan, epilogue, data_type, .. } = self.conv;
         plan.lanes == Lanes::Channels
@@ -211,16 +221,16 @@ impl Work<'_> {
     }
 
     /// The first pixel of a band's line.
-    fn place(&self, band: &Band, block: Block, line: usize) -> Place {
-        Place {
+    fn row(&self, band: &Band, panel: Panel, line: usize) -> RowStart {
+        RowStart {
             image: band.image,
-            channel: block.first,
+            channel: panel.first,
             line: band.slice * self.conv.geometry.output.lens[3] + line,
             column: band.columns.start,
         }
     }
 
-    /// Computes what a chunk of channels adds to a block of a band's output channels, and with the last chunk the
+    /// Computes what a chunk of channels adds to a panel of a band's output channels, and with the last chunk the
     /// front of the epilogue.
     ///
     /// # Safety
@@ -228,7 +238,7 @@ impl Work<'_> {
     unsafe fn sums(
         &self,
         band: &Band,
-        block: Block,
+        panel: Panel,
         channels: &Range<usize>,
         source: &Source,
         scratch: &mut Scratch<'_>,
@@ -237,15 +247,15 @@ impl Work<'_> {
         let lanes = functions.lanes;
         let surface = epilogue.output();
         let (direct, wide_pads) = (self.is_direct(), g.has_wide_pads());
-        let vector = block.vectors * lanes;
-        let tail = if direct { block.count - (block.vectors - 1) * lanes } else { lanes };
+        let vector = panel.vectors * lanes;
+        let tail = if direct { panel.count - (panel.vectors - 1) * lanes } else { lanes };
         let mut pixels = 0;
         for line in band.lines.clone() {
             // SAFETY: the line lies inside of the output, and of the sums.
             let (y, y_pixel) = unsafe {
                 if direct {
                     (
-                        self.output.cast::<f32>().add(surface.at(self.place(band, block, line))),
+                        self.output.cast::<f32>().add(self.row(band, panel, line).offset(surface)),
                         surface.strides[4],
                     )
                 } else {
@@ -253,12 +263,12 @@ impl Work<'_> {
                 }
             };
             let width = band.columns(g.width(line)).len();
-            let first = self.line_tile(band.slice, line, block, channels, source);
-            let tiles = width.div_ceil(functions.tiles.rows[block.vectors - 1]);
+            let first = self.line_tile(band.slice, line, panel, channels, source);
+            let tiles = width.div_ceil(functions.tiles.rows[panel.vectors - 1]);
             let mut column = 0;
             for t in 0..tiles {
                 let rows = width / tiles + usize::from(t < width % tiles);
-                let kernel = functions.tiles.get(plan.lanewise, block.vectors, rows);
+                let kernel = functions.tiles.get(plan.lanewise, panel.vectors, rows);
                 let x = first.x.wrapping_add(column * first.x_pixel);
                 let y = y.wrapping_add(column * y_pixel);
                 let mut tile = Tile { x, y, y_pixel, tail, ..first };
@@ -266,7 +276,8 @@ impl Work<'_> {
                     let start = band.columns.start + column;
                     tile.keep(g.taps_near(start..start + rows), channels.len(), vector);
                 }
-                // SAFETY: the caller's; the tile's pixels are inside of the line.
+                // SAFETY: the functions are of an instruction set that the CPU has. The tile's pixels are inside of the
+                // line, its taps inside of the band's input, and its weights inside of the panel's.
                 unsafe { kernel(&tile) };
                 column += rows;
             }
@@ -274,27 +285,28 @@ impl Work<'_> {
         }
     }
 
-    /// Writes a block of a band's output channels from complete sums, if they are not there yet.
+    /// Writes a panel of a band's output channels from complete sums, unless micro-kernels have done so.
     ///
     /// # Safety
     /// As [`Work::item`].
-    unsafe fn finish(&self, band: &Band, block: Block, scratch: &mut Scratch<'_>) {
+    unsafe fn finish(&self, band: &Band, panel: Panel, scratch: &mut Scratch<'_>) {
         let Convolution { geometry: g, plan, functions, epilogue, flat, .. } = self.conv;
         if self.is_direct() {
             return;
         }
-        let vector = block.vectors * functions.lanes;
+        let vector = panel.vectors * functions.lanes;
         let width = |line: usize| band.columns(g.width(line)).len();
         let run = |line: usize, start: usize, pixels: usize, scratch: &mut Scratch<'_>| {
-            // SAFETY: the caller's; the sums of these pixels are complete.
+            // SAFETY: the functions are of an instruction set that the CPU has, and of the output's type. The band lies
+            // inside of the output, and scratch has its sums, which are complete, and room for `finish`.
             unsafe {
                 (functions.finish)(&Finish {
                     steps: &self.steps,
                     sums: scratch.sums.as_mut_ptr().add(start * vector),
                     pixel: vector,
-                    count: block.count,
+                    count: panel.count,
                     pixels,
-                    place: self.place(band, block, line),
+                    start: self.row(band, panel, line),
                     output: self.output,
                     surface: epilogue.output(),
                     lanes: plan.lanes,
@@ -314,12 +326,12 @@ impl Work<'_> {
         }
     }
 
-    /// A line's first tile, its output left out.
+    /// The first tile of a line, with no output yet.
     fn line_tile(
         &self,
         slice: usize,
         line: usize,
-        block: Block,
+        panel: Panel,
         channels: &Range<usize>,
         source: &Source,
     ) -> Tile<'_> {
@@ -327,7 +339,7 @@ impl Work<'_> {
         let (slices, _) = g.taps_inside(0, slice);
         let (lines, first_line) = g.taps_inside(1, line);
         let [_, taps_h, taps_w] = g.filters.taps;
-        let product = block.vectors * functions.lanes;
+        let product = panel.vectors * functions.lanes;
         let inputs = channels.len();
         let w_line = taps_w * inputs * product;
         let w_tap = [taps_h * w_line, w_line];
@@ -336,7 +348,7 @@ impl Work<'_> {
         // Width taps whose inputs follow one another are one long tap.
         let (taps_w, depth) = if x_tap[2] == inputs * step { (1, taps_w * inputs) } else { (taps_w, inputs) };
         let chunk = channels.start * g.filters.tap_count() * product;
-        let offset = block.offset + chunk + slices.start * w_tap[0] + lines.start * w_tap[1];
+        let offset = panel.offset + chunk + slices.start * w_tap[0] + lines.start * w_tap[1];
         // A line without taps, all padding, names no input line.
         let from_first = first_line.saturating_sub(source.first_line) / source.line_step;
         Tile {
@@ -350,7 +362,7 @@ impl Work<'_> {
             w_tap,
             depth,
             steps: &self.steps,
-            channel: block.first,
+            channel: panel.first,
             tail: 0,
             goes_on: channels.start > 0,
             incomplete: channels.end < g.inputs,

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use fuseplan_api::{BatchNormMode, Op, Problem};
 
+use crate::channels::Run;
 use crate::isa::MAX_LANES;
 
 /// Columns that are computed at once: a block of f32 that stays in the first-level cache.
@@ -28,7 +29,7 @@ pub(super) struct Grid {
     len: usize,
     /// Whether parameters belong to rows. If not, they belong to columns, the same in each row.
     per_row: bool,
-    /// Whether the next parameter in memory order is that of the next channel, rather than place.
+    /// Whether the next parameter in memory order is that of the next channel, rather than position.
     channel_fastest: bool,
     channels: usize,
     /// Elements of one channel of one image.
@@ -46,13 +47,14 @@ impl Grid {
         let plane: usize = tensor.spatial().iter().product();
         let last = plane == 1 || tensor.layout().is_some_and(|layout| layout.is_channels_last());
         let has_parameters = |op: &Op| !matches!(op, Op::ActivationForward { .. }) && !op.is_residual();
-        let per_place = |op: &Op| matches!(op, Op::BatchNormInference { mode: BatchNormMode::PerActivation });
+        let per_position =
+            |op: &Op| matches!(op, Op::BatchNormInference { mode: BatchNormMode::PerActivation, .. });
 
         let leaves_rest = plane < UNEVEN && !plane.is_multiple_of(MAX_LANES) && tensor.lens()[0] >= 8;
 
         let (per_row, len) = if !problem.ops.iter().any(has_parameters) {
             (true, elements)
-        } else if problem.ops.iter().any(per_place) || !last && (plane < SHORT || leaves_rest) {
+        } else if problem.ops.iter().any(per_position) || !last && (plane < SHORT || leaves_rest) {
             (false, channels * plane)
         } else if last {
             // Some pixels in a row, a number that leaves no rest of a vector where there is room for it.
@@ -95,8 +97,8 @@ impl Grid {
     /// Where in memory some columns of a row lie; fewer than asked for where the last row is shorter.
     pub(super) fn elements(&self, row: usize, columns: &Range<usize>) -> Range<usize> {
         let first = row * self.len;
-        let place = |column: usize| (first + column).min(self.elements);
-        place(columns.start)..place(columns.end)
+        let at = |column: usize| (first + column).min(self.elements);
+        at(columns.start)..at(columns.end)
     }
 
     /// Whether parameters belong to rows.
@@ -117,28 +119,11 @@ impl fmt::Display for Grid {
     }
 }
 
-/// Parameters in memory order, in runs along one channel or one place.
+/// Parameters in memory order, in runs along one channel or one position.
 #[derive(Debug, Clone)]
 pub(super) struct Parameters<'a> {
     grid: &'a Grid,
     left: Range<usize>,
-}
-
-/// Parameters of channels that follow one another at one place, or of places in one channel.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Run {
-    channel: usize,
-    place: usize,
-    len: usize,
-    along_channels: bool,
-    plane: usize,
-}
-
-impl Parameters<'_> {
-    /// How many there are.
-    pub(super) fn total(&self) -> usize {
-        self.left.len()
-    }
 }
 
 impl Iterator for Parameters<'_> {
@@ -150,26 +135,8 @@ impl Iterator for Parameters<'_> {
         let (slow, fast) = (self.left.start / period, self.left.start % period);
         let len = self.left.len().min(period - fast);
         self.left.start += len;
-        let (channel, place) = if channel_fastest { (fast, slow) } else { (slow, fast) };
-        (len > 0).then_some(Run { channel, place, len, along_channels: channel_fastest, plane })
-    }
-}
-
-impl Run {
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// The index of the first and the distance to the next in a list with one value a channel, whose
-    /// neighbours are `stride` apart.
-    pub(super) fn per_channel(&self, stride: usize) -> (usize, usize) {
-        (self.channel * stride, if self.along_channels { stride } else { 0 })
-    }
-
-    /// The same in a packed list with one value for each channel and place.
-    pub(super) fn per_place(&self) -> (usize, usize) {
-        (self.channel * self.plane + self.place, if self.along_channels { self.plane } else { 1 })
+        let (channel, position) = if channel_fastest { (fast, slow) } else { (slow, fast) };
+        (len > 0).then_some(Run { channel, position, len, along_channels: channel_fastest, plane })
     }
 }
 
@@ -186,8 +153,9 @@ mod tests {
 
     #[test]
     fn every_element_is_in_one_item_with_its_own_parameters() {
-        let spatial = Op::BatchNormInference { mode: BatchNormMode::Spatial };
-        let per_activation = Op::BatchNormInference { mode: BatchNormMode::PerActivation };
+        let spatial = Op::BatchNormInference { mode: BatchNormMode::Spatial, params: DataType::Float };
+        let per_activation =
+            Op::BatchNormInference { mode: BatchNormMode::PerActivation, params: DataType::Float };
         let relu = Op::ActivationForward { mode: ActivationMode::Relu };
         for lens in
             [[3, 5, 4, 2], [2, 3, 40, 37], [1, 1, 1, 1], [5, 1500, 1, 1], [2, 1100, 2, 1], [1, 1, 150, 150]]
@@ -203,22 +171,23 @@ mod tests {
                     for item in 0..grid.items() {
                         let (rows, columns) = grid.item(item);
                         let list = |run: Run| {
-                            let indices = |(first, step)| (0..run.len()).map(move |i| first + i * step);
-                            indices(run.per_channel(1)).zip(indices(run.per_place()))
+                            let indices = |(first, step)| (0..run.len).map(move |i| first + i * step);
+                            indices(run.per_channel(1)).zip(indices(run.per_position()))
                         };
                         let parameters: Vec<_> = grid.parameters(&rows, &columns).flat_map(list).collect();
-                        assert_eq!(parameters.len(), grid.parameters(&rows, &columns).total());
+                        let expected = if grid.per_row() { rows.len() } else { columns.len() };
+                        assert_eq!(parameters.len(), expected);
                         for row in rows.clone() {
                             let elements = grid.elements(row, &columns);
                             for (i, at) in elements.enumerate() {
                                 seen[at] += 1;
-                                let (c, place) = match layout {
+                                let (c, position) = match layout {
                                     TensorLayout::Nhwc => (at % channels, at / channels % plane),
                                     _ => (at / plane % channels, at % plane),
                                 };
                                 let found = parameters[if grid.per_row() { row - rows.start } else { i }];
                                 assert!(found.0 == c || ops == [relu.clone()]);
-                                assert!(found.1 == c * plane + place || ops.len() == 1);
+                                assert!(found.1 == c * plane + position || ops.len() == 1);
                             }
                         }
                     }

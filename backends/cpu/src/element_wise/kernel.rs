@@ -3,16 +3,19 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use fuseplan_api::{BatchNormMode, Op, OpArgs, OpArgsKind, Problem, RunArgs};
+use fuseplan_api::operands::{ActivationForward, BatchNormInference, BiasForward, PReluForward};
+use fuseplan_api::volume::Volume;
+use fuseplan_api::{BatchNormMode, Op, Problem, RunArgs};
 
 use super::Stage;
-use super::grid::{BLOCK, Grid, Parameters, Run};
-use crate::activation::{Activation, Simple};
-use crate::channels::Fold;
+use super::grid::{BLOCK, Grid};
+use crate::activation::{Activation, Simple, prelu};
+use crate::channels::{self, Affine, Factor, Fold, LISTS, Norm, TABLES};
 use crate::isa::{Kernel, Number, Simd};
+use crate::vectors::{load, store, vectors};
 
-/// Floats of a stage's folded parameters: three lists.
-const FOLDED: usize = 3 * BLOCK;
+/// Floats of a stage's folded parameters.
+const FOLDED: usize = TABLES * BLOCK;
 
 /// An item with scratch for it.
 pub(super) struct Item<'a, T> {
@@ -26,18 +29,18 @@ pub(super) struct Item<'a, T> {
     element: PhantomData<T>,
 }
 
-/// What a pass does before the activation.
+/// What a pass does in front of the activation.
 #[derive(Clone, Copy)]
-enum Affine<'a> {
-    /// The same for all elements.
-    One(Fold),
-    /// A scale and a shift for each element.
-    Each([&'a [f32]; 2]),
-    /// A scale, a shift and an offset for each element, and what is multiplied before the offset is added.
-    Normalize([&'a [f32]; 3], f32),
+enum Folded<'a> {
+    /// One fold for all elements.
+    One(Fold<f32>),
+    /// Numbers of its own for each element: [`Fold::back`] without a front.
+    Each(Affine<&'a [f32]>),
+    /// Numbers for each element behind a front, whose factor is the same for all.
+    Normalize { factor: f32, term: &'a [f32], back: Affine<&'a [f32]> },
 }
 
-const IDENTITY: Affine<'static> = Affine::One(Fold::IDENTITY);
+const IDENTITY: Folded<'static> = Folded::One(Fold { front: None, back: Affine::IDENTITY });
 
 /// What a pass does behind the activation: `y = alpha · activation + beta · y_prior`.
 #[derive(Clone, Copy)]
@@ -49,9 +52,9 @@ struct Blend {
 const NO_BLEND: Blend = Blend { alpha: 1.0, beta: 0.0 };
 
 impl<'a, T: Number> Item<'a, T> {
-    /// Floats of scratch: a block, two lists on the way to folded parameters, a stage's lists of them.
+    /// Floats of scratch: a block, the lists that parameters are folded from, each stage's tables.
     pub(super) fn scratch(stages: &[Stage]) -> usize {
-        BLOCK * 3 + FOLDED * stages.len()
+        BLOCK * (1 + LISTS) + FOLDED * stages.len()
     }
 
     pub(super) fn new(
@@ -65,102 +68,93 @@ impl<'a, T: Number> Item<'a, T> {
         Item { problem, grid, stages, args, rows, columns, scratch, element: PhantomData }
     }
 
-    /// The scale, shift and offset that `ops` amount to, as of [`Fold`], for each row or column of this item.
+    /// What operator `i` folds into, and its alpha; of a PReLU its slopes alone.
     #[inline(always)]
-    fn fold<S: Simd>(&self, s: S, ops: Range<usize>, folded: &mut [f32], lists: &mut [f32]) {
-        let (scale, rest) = folded.split_at_mut(BLOCK);
-        let (shift, offset) = rest.split_at_mut(BLOCK);
-        let (first, second) = lists.split_at_mut(BLOCK);
-        let entries = self.grid.parameters(&self.rows, &self.columns);
-        let padded = entries.total().next_multiple_of(S::LANES);
-        scale[..padded].fill(Fold::IDENTITY.scale);
-        shift[..padded].fill(Fold::IDENTITY.shift);
-        macro_rules! each {
-            (|$($name:ident = $list:ident),*| $($target:ident = $value:expr),*) => {
-                for at in (0..padded).step_by(S::LANES) {
-                    // SAFETY: all lists have BLOCK elements, which is a multiple of every set's lanes.
-                    unsafe {
-                        $(let $name = s.load($list.as_ptr().add(at));)*
-                        $(s.store($target.as_mut_ptr().add(at), $value);)*
-                    }
-                }
-            };
-        }
-        for i in ops {
-            let OpArgs { alpha, kind, .. } = &self.args.ops[i];
-            match (&self.problem.ops[i], kind) {
-                (Op::BiasForward { bias }, OpArgsKind::BiasForward { bias: values }) => {
-                    let (values, stride) = (values.cast::<T>(), bias.strides()[1]);
-                    let place = |run: &Run| run.per_channel(stride);
-                    // SAFETY: the bias has an element for each channel.
-                    unsafe { gather(s, values, entries.clone(), place, first) };
-                    each!(|t = shift, bias = first| shift = s.add(t, bias));
-                }
-                (
-                    Op::BatchNormInference { mode },
-                    OpArgsKind::BatchNormInference { scale: gamma, bias, mean, variance, epsilon },
-                ) => {
-                    let spatial = *mode == BatchNormMode::Spatial;
-                    let place = |run: &Run| if spatial { run.per_channel(1) } else { run.per_place() };
-                    macro_rules! gather {
-                        ($list:expr, $to:expr) => {
-                            // SAFETY: there is a parameter for each channel or each place.
-                            unsafe { gather(s, *$list, entries.clone(), place, $to) }
-                        };
-                    }
-                    let epsilon = s.splat(*epsilon as f32);
-                    gather!(gamma, first);
-                    gather!(variance, second);
-                    each!(|g = first, v = second| scale = s.div(g, s.sqrt(s.add(v, epsilon))));
-                    gather!(mean, second);
-                    each!(|t = shift, m = second| offset = s.sub(t, m));
-                    gather!(bias, first);
-                    each!(|b = first| shift = b);
-                }
-                // PASTHRU
-                _ => {}
+    fn factors(&self, i: usize) -> impl Iterator<Item = Factor> + use<T> {
+        let args = &self.args.ops[i];
+        let own = match &self.problem.ops[i] {
+            Op::BiasForward { bias } => {
+                let BiasForward { bias: data } = BiasForward::of(args);
+                Some(Factor::Bias { data, data_type: bias.data_type(), stride: bias.strides()[1] })
             }
-            let alpha = s.splat(*alpha);
-            each!(|a = scale, t = shift| scale = s.mul(a, alpha), shift = s.mul(t, alpha));
-        }
+            Op::BatchNormInference { mode, params } => {
+                let BatchNormInference { scale, bias, mean, variance, epsilon } =
+                    BatchNormInference::of(args);
+                Some(Factor::Normalize {
+                    parameters: Norm { scale, bias, mean, variance },
+                    data_type: *params,
+                    epsilon: epsilon as f32,
+                    per_position: *mode == BatchNormMode::PerActivation,
+                })
+            }
+            Op::PReluForward { slope } => {
+                let PReluForward { slope: data } = PReluForward::of(args);
+                Some(Factor::Slope {
+                    data,
+                    data_type: slope.data_type(),
+                    stride: Volume::of(slope).strides[1],
+                })
+            }
+            // PASTHRU is its alpha; other activations are stages of their own.
+            Op::ActivationForward { .. } => None,
+            op @ (Op::ConvForward { .. }
+            | Op::BatchNormForward { .. }
+            | Op::BatchNormBackward { .. }
+            | Op::ActivationBackward { .. }) => unreachable!("an element-wise plan has no {op}"),
+        };
+        let alpha = match own {
+            Some(Factor::Slope { .. }) => None,
+            Some(Factor::Alpha(_) | Factor::Bias { .. } | Factor::Normalize { .. }) | None => {
+                Some(Factor::Alpha(args.alpha))
+            }
+        };
+        own.into_iter().chain(alpha)
+    }
+
+    /// Folds `ops` for each row or column of this item.
+    #[inline(always)]
+    fn fold<S: Simd>(&self, s: S, ops: Range<usize>, tables: &mut [f32], lists: &mut [f32]) {
+        let factors = ops.flat_map(|i| self.factors(i));
+        let runs = self.grid.parameters(&self.rows, &self.columns);
+        // SAFETY: operators have a parameter of their type for each channel or for each position in each channel, which
+        // is where the grid's runs are.
+        unsafe { channels::fold(s, factors, runs, tables, lists) }
     }
 
     /// The folded parameters of a stage for some columns of a row.
     #[inline(always)]
-    fn affine<'f>(
+    fn folded<'f>(
         &self,
         ops: &Range<usize>,
-        folded: &'f [f32],
+        tables: &'f [f32],
         row: usize,
         columns: &Range<usize>,
-    ) -> Affine<'f> {
-        let list = |i: usize| &folded[i * BLOCK..(i + 1) * BLOCK];
-        let norm = ops.clone().find(|&op| matches!(self.problem.ops[op], Op::BatchNormInference { .. }));
-        let before = norm.map(|norm| self.args.ops[ops.start..norm].iter().map(|op| op.alpha).product());
+    ) -> Folded<'f> {
+        let table = |i: usize| &tables[i * BLOCK..(i + 1) * BLOCK];
+        let front = channels::front_factor(ops.clone().flat_map(|i| self.factors(i)));
         if self.grid.per_row() {
             let at = row - self.rows.start;
-            let fold = Fold { scale: list(0)[at], shift: list(1)[at], ..Fold::IDENTITY };
-            return Affine::One(match before {
-                Some(before) => Fold { before, offset: list(2)[at], ..fold },
-                None => fold,
+            return Folded::One(Fold {
+                front: front.map(|factor| Affine { factor, term: table(2)[at] }),
+                back: Affine { factor: table(0)[at], term: table(1)[at] },
             });
         }
         let at = columns.start - self.columns.start..columns.end - self.columns.start;
-        let list = |i: usize| &list(i)[at.clone()];
-        match before {
-            Some(before) => Affine::Normalize([list(0), list(1), list(2)], before),
-            None => Affine::Each([list(0), list(1)]),
+        let table = |i: usize| &table(i)[at.clone()];
+        let back = Affine { factor: table(0), term: table(1) };
+        match front {
+            Some(factor) => Folded::Normalize { factor, term: table(2), back },
+            None => Folded::Each(back),
         }
     }
 
     #[inline(always)]
     fn activation(&self, op: usize) -> Activation {
-        match (&self.problem.ops[op], &self.args.ops[op].kind) {
-            (Op::ActivationForward { mode }, OpArgsKind::ActivationForward { params }) => {
-                Activation::new(*mode, params, self.problem.output.data_type())
-            }
-            _ => unreachable!("arguments are of their operators' kinds"),
-        }
+        let Op::ActivationForward { mode } = &self.problem.ops[op] else {
+            unreachable!("the stage was made of an activation")
+        };
+        let params = ActivationForward::of(&self.args.ops[op]).params();
+        Activation::new(*mode, &params, self.problem.output.data_type())
     }
 }
 
@@ -171,10 +165,12 @@ impl<T: Number> Kernel for Item<'_, T> {
     fn run<S: Simd>(mut self, s: S) {
         let scratch = std::mem::take(&mut self.scratch);
         let (block, rest) = scratch.split_at_mut(BLOCK);
-        let (lists, folded) = rest.split_at_mut(2 * BLOCK);
+        let (lists, folded) = rest.split_at_mut(LISTS * BLOCK);
         for (stage, folded) in self.stages.iter().zip(folded.chunks_exact_mut(FOLDED)) {
-            if let Stage::Affine(ops) = stage {
-                self.fold(s, ops.clone(), folded, lists);
+            match stage {
+                Stage::Affine(ops) => self.fold(s, ops.clone(), folded, lists),
+                Stage::PRelu(op) => self.fold(s, *op..op + 1, folded, lists),
+                Stage::Residual(_) | Stage::Activation(_) => {}
             }
         }
         // A simple activation at the end is applied on the way out.
@@ -196,22 +192,23 @@ impl<T: Number> Kernel for Item<'_, T> {
                 let columns = from..self.columns.end.min(from + BLOCK);
                 let elements = self.grid.elements(row, &columns);
                 let n = elements.len();
-                let first = self.affine(&first_ops, folded, row, &columns);
+                let first = self.folded(&first_ops, folded, row, &columns);
                 // SAFETY: the elements lie within input and output.
                 let (x, y) = unsafe { (input.add(elements.start), output.add(elements.start)) };
                 if between.is_empty() {
-                    // SAFETY: as above.
+                    // SAFETY: both have the `n` elements of these columns, for which there are tables; they are one
+                    // tensor or do not overlap.
                     unsafe { pass(s, x, y, n, first, last, blend) };
                     continue;
                 }
                 let block = block.as_mut_ptr();
-                // SAFETY: as above, and `n` is at most the block's length.
+                // SAFETY: the input has these `n` elements, and the block at least as many.
                 unsafe { pass(s, x, block, n, first, Simple::Identity, NO_BLEND) };
                 for (i, stage) in between.iter().enumerate() {
-                    // SAFETY: as above; the block has whole vectors.
+                    // SAFETY: the block has BLOCK elements, and holds those of these columns.
                     unsafe { self.stage(s, stage, block, &folded[FOLDED * (i + 1)..], row, &columns) };
                 }
-                // SAFETY: as above.
+                // SAFETY: the block holds the `n` elements, which the output has room for.
                 unsafe { pass(s, block, y, n, IDENTITY, last, blend) };
             }
         }
@@ -237,101 +234,78 @@ impl<T: Number> Item<'_, T> {
         let n = elements.len();
         match stage {
             Stage::Affine(ops) => {
-                let affine = self.affine(ops, folded, row, columns);
-                // SAFETY: as of this function.
-                unsafe { pass(s, block.cast_const(), block, n, affine, Simple::Identity, NO_BLEND) }
+                let fold = self.folded(ops, folded, row, columns);
+                // SAFETY: the caller says that the block has these `n` elements, for which there are tables.
+                unsafe { pass(s, block.cast_const(), block, n, fold, Simple::Identity, NO_BLEND) }
             }
             Stage::Residual(op) => {
-                let OpArgs { alpha, kind: OpArgsKind::BiasForward { bias }, .. } = &self.args.ops[*op] else {
-                    unreachable!("arguments are of their operators' kinds")
-                };
-                let alpha = s.splat(*alpha);
+                let args = &self.args.ops[*op];
+                let BiasForward { bias } = BiasForward::of(args);
+                let alpha = s.splat(args.alpha);
                 // SAFETY: the residual has the output's elements.
                 let residual = unsafe { bias.cast::<T>().add(elements.start) };
                 vectors!(S, n, |at, count| {
-                    // SAFETY: as of this function, and above.
+                    // SAFETY: the caller says that the block has BLOCK elements, so whole vectors; the residual has
+                    // `count` elements from `at` on.
                     unsafe {
                         let sum = s.add(s.load(block.add(at)), load(s, residual.add(at), count));
                         s.store(block.add(at), s.mul(alpha, sum));
                     }
                 });
             }
+            Stage::PRelu(op) => {
+                let alpha = s.splat(self.args.ops[*op].alpha);
+                macro_rules! each {
+                    (|$at:ident, $count:ident| $slope:expr) => {
+                        vectors!(S, n, |$at, $count| {
+                            // SAFETY: the caller says that the block has BLOCK elements, so whole vectors; the slopes
+                            // have `count` elements from `at` on.
+                            unsafe {
+                                let y = prelu(s, s.load(block.add($at)), $slope);
+                                s.store(block.add($at), s.mul(alpha, y));
+                            }
+                        })
+                    };
+                }
+                match self.folded(&(*op..op + 1), folded, row, columns) {
+                    Folded::One(fold) => {
+                        let slope = s.splat(fold.back.factor);
+                        each!(|at, _count| slope);
+                    }
+                    Folded::Each(Affine { factor, .. })
+                    | Folded::Normalize { back: Affine { factor, .. }, .. } => {
+                        each!(|at, count| load(s, factor.as_ptr().add(at), count));
+                    }
+                }
+            }
             Stage::Activation(op) => {
-                // SAFETY: as of this function; lanes beyond the last element are nobody's.
+                // SAFETY: the caller says that the block has BLOCK elements, so whole vectors; lanes beyond the last
+                // element are nobody's.
                 unsafe { self.activation(*op).apply(s, block, n.div_ceil(S::LANES)) };
                 let alpha = self.args.ops[*op].alpha;
                 if alpha != 1.0 {
-                    let affine = Affine::One(Fold { scale: alpha, ..Fold::IDENTITY });
-                    // SAFETY: as of this function.
-                    unsafe { pass(s, block.cast_const(), block, n, affine, Simple::Identity, NO_BLEND) }
+                    let back = Affine { factor: alpha, ..Affine::IDENTITY };
+                    let fold = Folded::One(Fold { front: None, back });
+                    // SAFETY: the caller says that the block has these `n` elements.
+                    unsafe { pass(s, block.cast_const(), block, n, fold, Simple::Identity, NO_BLEND) }
                 }
             }
         }
     }
 }
 
-/// Copies parameters in memory order to `to`.
-///
-/// # Safety
-/// `place` gives each run's first index and step in the list at `list`.
-#[inline(always)]
-unsafe fn gather<S: Simd, T: Number>(
-    s: S,
-    list: *const T,
-    runs: Parameters<'_>,
-    place: impl Fn(&Run) -> (usize, usize),
-    to: &mut [f32],
-) {
-    let mut rest = to;
-    for run in runs {
-        let (to, behind) = rest.split_at_mut(run.len());
-        let (first, step) = place(&run);
-        // SAFETY: as of this function.
-        unsafe {
-            match step {
-                0 => to.fill((*list.add(first)).widen()),
-                1 => {
-                    let (from, to) = (list.add(first), to.as_mut_ptr());
-                    vectors!(S, run.len(), |at, count| {
-                        store(s, to.add(at), load(s, from.add(at), count), count);
-                    });
-                }
-                _ => (0..).zip(to).for_each(|(i, to)| *to = (*list.add(first + i * step)).widen()),
-            }
-        }
-        rest = behind;
-    }
-}
-
-/// Runs a body for each whole vector of `n` elements, then for the rest; `count` is how many it has.
-macro_rules! vectors {
-    ($S:ident, $n:expr, |$at:ident, $count:ident| $body:block) => {
-        let n = $n;
-        let whole = n - n % $S::LANES;
-        for $at in (0..whole).step_by($S::LANES) {
-            let $count = $S::LANES;
-            $body
-        }
-        if whole < n {
-            let ($at, $count) = (whole, n - whole);
-            $body
-        }
-    };
-}
-use vectors;
-
-/// `y = alpha · last((x · before + offset) · scale + shift) + beta · y` for `n` elements.
+/// `y = alpha · last(fold(x)) + beta · y` for `n` elements.
 ///
 /// # Safety
 /// `x` is readable and `y` writable for `n` elements, and `y` readable where beta is not 0; `x` is `y` or
-/// does not overlap it; the lists have `n` elements.
+/// does not overlap it; the tables have `n` elements.
 #[inline(always)]
 unsafe fn pass<S: Simd, X: Number, Y: Number>(
     s: S,
     x: *const X,
     y: *mut Y,
     n: usize,
-    affine: Affine<'_>,
+    fold: Folded<'_>,
     last: Simple,
     Blend { alpha, beta }: Blend,
 ) {
@@ -339,7 +313,8 @@ unsafe fn pass<S: Simd, X: Number, Y: Number>(
     macro_rules! each {
         (|$x:ident, $at:ident, $count:ident| $affine:expr, $last:expr) => {
             vectors!(S, n, |$at, $count| {
-                // SAFETY: as of this function.
+                // SAFETY: the caller says that `x`, `y` and the tables have the `count` elements from `$at` on, and that
+                // `y` is readable where it is read.
                 unsafe {
                     let $x = load(s, x.add($at), $count);
                     let mut value = s.mul(alpha, $last.apply(s, $affine));
@@ -351,28 +326,40 @@ unsafe fn pass<S: Simd, X: Number, Y: Number>(
             })
         };
     }
-    macro_rules! with_affine {
+    macro_rules! with_fold {
         ($last:expr) => {
-            match affine {
-                Affine::One(Fold { before, offset, scale, shift }) => {
-                    let [before, offset, scale, shift] = [before, offset, scale, shift].map(|v| s.splat(v));
-                    each!(|x, at, count| s.fma(s.fma(x, before, offset), scale, shift), $last);
+            match fold {
+                Folded::One(Fold { front, back }) => {
+                    let front = Some(Affine::splat(s, front.unwrap_or(Affine::IDENTITY)));
+                    let fold = Fold { front, back: Affine::splat(s, back) };
+                    each!(|x, at, count| fold.apply(s, x), $last);
                 }
-                Affine::Each(lists) => {
-                    let [scale, shift] = lists.map(|list| list.as_ptr());
+                Folded::Each(Affine { factor, term }) => {
+                    let (factor, term) = (factor.as_ptr(), term.as_ptr());
                     each!(
-                        |x, at, count| s.fma(x, load(s, scale.add(at), count), load(s, shift.add(at), count)),
+                        |x, at, count| Affine {
+                            factor: load(s, factor.add(at), count),
+                            term: load(s, term.add(at), count)
+                        }
+                        .apply(s, x),
                         $last
                     );
                 }
-                Affine::Normalize(lists, before) => {
-                    let ([scale, shift, offset], before) = (lists.map(|list| list.as_ptr()), s.splat(before));
+                Folded::Normalize {
+                    factor: front_factor,
+                    term: front_term,
+                    back: Affine { factor, term },
+                } => {
+                    let (factor, term) = (factor.as_ptr(), term.as_ptr());
+                    let (front_factor, front_term) = (s.splat(front_factor), front_term.as_ptr());
                     each!(
-                        |x, at, count| s.fma(
-                            s.fma(x, before, load(s, offset.add(at), count)),
-                            load(s, scale.add(at), count),
-                            load(s, shift.add(at), count)
-                        ),
+                        |x, at, count| {
+                            let term_in_front = load(s, front_term.add(at), count);
+                            let front = Affine { factor: front_factor, term: term_in_front };
+                            let factor = load(s, factor.add(at), count);
+                            let back = Affine { factor, term: load(s, term.add(at), count) };
+                            Fold { front: Some(front), back }.apply(s, x)
+                        },
                         $last
                     );
                 }
@@ -380,24 +367,8 @@ unsafe fn pass<S: Simd, X: Number, Y: Number>(
         };
     }
     match last {
-        Simple::Identity => with_affine!(Simple::Identity),
-        Simple::Slope(slope) => with_affine!(Simple::Slope(slope)),
-        Simple::Clip(top) => with_affine!(Simple::Clip(top)),
+        Simple::Identity => with_fold!(Simple::Identity),
+        Simple::Slope(slope) => with_fold!(Simple::Slope(slope)),
+        Simple::Clip(top) => with_fold!(Simple::Clip(top)),
     }
-}
-
-/// # Safety
-/// `p` is readable for `count <= LANES` elements.
-#[inline(always)]
-unsafe fn load<S: Simd, T: Number>(s: S, p: *const T, count: usize) -> S::V {
-    // SAFETY: as of this function.
-    unsafe { if count == S::LANES { T::load(s, p) } else { T::load_part(s, p, count) } }
-}
-
-/// # Safety
-/// `p` is writable for `count <= LANES` elements.
-#[inline(always)]
-unsafe fn store<S: Simd, T: Number>(s: S, p: *mut T, v: S::V, count: usize) {
-    // SAFETY: as of this function.
-    unsafe { if count == S::LANES { T::store(s, p, v) } else { T::store_part(s, p, v, count) } }
 }

@@ -1,7 +1,7 @@
 //! Plans without a convolution, in one pass over packed tensors.
 //!
 //! The elements are seen as rows in memory (see [`Grid`]) and cut into items that threads take. Steps that
-//! are affine in each channel or place (bias, batch-norm, alpha) and follow one another are folded into one, by
+//! are affine in each channel or position (bias, batch-norm, alpha) and follow one another are folded into one, by
 //! the rules of [`Fold`](crate::channels::Fold), once for each item. A chain of one of these and a simple activation
 //! runs in registers; any other passes block by block through the first-level cache. Arithmetic is f32, rounded once
 //! at the end, and no element's result depends on how the elements are cut.
@@ -29,6 +29,8 @@ pub(crate) static ELEMENT_WISE: CpuSolver = CpuSolver {
     id: "cpu.element_wise.v1",
     algorithm: Algorithm::ElementWise,
     constraints: &[constraint::DATA_TYPE, constraint::ELEMENT_WISE, constraint::ONE_LAYOUT],
+    preferences: &[],
+    is_reference: false,
     load: |solver, problem, device| {
         let (isa, pool) = (device.isa(), device.pool().clone());
         let grid = Grid::of(problem);
@@ -42,13 +44,15 @@ pub(crate) static ELEMENT_WISE: CpuSolver = CpuSolver {
 /// A part of the chain. The first is always affine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
-    /// Operators with parameters of an element's channel or place, at most one of them a batch-norm; none of them is
+    /// Operators with parameters of an element's channel or position, at most one of them a batch-norm; none of them is
     /// the identity.
     Affine(Range<usize>),
     /// A bias with one value an element.
     Residual(usize),
     /// An activation.
     Activation(usize),
+    /// A PReLU.
+    PRelu(usize),
 }
 
 fn stages(ops: &[Op]) -> Vec<Stage> {
@@ -59,14 +63,23 @@ fn stages(ops: &[Op]) -> Vec<Stage> {
             Op::ActivationForward { mode } if *mode != ActivationMode::Pasthru => {
                 stages.push(Stage::Activation(i))
             }
-            _ if op.is_residual() => stages.push(Stage::Residual(i)),
-            _ => match stages.last_mut() {
-                Some(Stage::Affine(range)) if !(is_norm(op) && ops[range.clone()].iter().any(is_norm)) => {
-                    let first = if *range == (0..0) { i } else { range.start };
-                    *range = first..i + 1;
+            Op::PReluForward { .. } => stages.push(Stage::PRelu(i)),
+            Op::BiasForward { .. } if op.is_residual() => stages.push(Stage::Residual(i)),
+            Op::ConvForward { .. }
+            | Op::BatchNormForward { .. }
+            | Op::BatchNormBackward { .. }
+            | Op::ActivationBackward { .. } => unreachable!("a constraint refuses {op}"),
+            Op::BiasForward { .. } | Op::BatchNormInference { .. } | Op::ActivationForward { .. } => {
+                match stages.last_mut() {
+                    Some(Stage::Affine(range))
+                        if !(is_norm(op) && ops[range.clone()].iter().any(is_norm)) =>
+                    {
+                        let first = if *range == (0..0) { i } else { range.start };
+                        *range = first..i + 1;
+                    }
+                    _ => stages.push(Stage::Affine(i..i + 1)),
                 }
-                _ => stages.push(Stage::Affine(i..i + 1)),
-            },
+            }
         }
     }
     stages
@@ -136,7 +149,7 @@ mod tests {
         let residual = TensorDescriptor::nchw(DataType::Float, [2, 3, 4, 5]).unwrap();
         let per_channel = TensorDescriptor::nchw(DataType::Float, [1, 3, 1, 1]).unwrap();
         let bias = || Op::BiasForward { bias: per_channel };
-        let batch_norm = || Op::BatchNormInference { mode: BatchNormMode::Spatial };
+        let batch_norm = || Op::BatchNormInference { mode: BatchNormMode::Spatial, params: DataType::Float };
         let activation = |mode| Op::ActivationForward { mode };
         let chain = [
             bias(),

@@ -142,42 +142,44 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m256 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is readable at `p`; `self` proves that the CPU has the set.
         unsafe { _mm256_loadu_ps(p) }
     }
     #[inline(always)]
     unsafe fn load_splat(self, p: *const f32) -> __m256 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that an f32 is readable at `p`; `self` proves that the CPU has the set.
         unsafe { _mm256_set1_ps(*p) }
     }
     #[inline(always)]
     unsafe fn load_part(self, p: *const f32, n: usize) -> __m256 {
-        // SAFETY: the caller's; masked lanes are not touched.
+        // SAFETY: the caller says that `n` elements are readable at `p`, and masked lanes are not touched; `self`
+        // proves that the CPU has the set.
         unsafe { _mm256_maskload_ps(p, self.first(n)) }
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: __m256) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is writable at `p`; `self` proves that the CPU has the set.
         unsafe { _mm256_storeu_ps(p, v) }
     }
     #[inline(always)]
     unsafe fn store_part(self, p: *mut f32, v: __m256, n: usize) {
-        // SAFETY: the caller's; masked lanes are not touched.
+        // SAFETY: the caller says that `n` elements are writable at `p`, and masked lanes are not touched; `self`
+        // proves that the CPU has the set.
         unsafe { _mm256_maskstore_ps(p, self.first(n), v) }
     }
     #[inline(always)]
     unsafe fn load_f16(self, p: *const f16) -> __m256 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is readable at `p`; `self` proves that the CPU has the set.
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
     }
     #[inline(always)]
     unsafe fn store_f16(self, p: *mut f16, v: __m256) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is writable at `p`; `self` proves that the CPU has the set.
         unsafe { _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
     }
     #[inline(always)]
     unsafe fn load_bf16(self, p: *const bf16) -> __m256 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is readable at `p`; `self` proves that the CPU has the set.
         unsafe {
             let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
@@ -185,7 +187,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn store_bf16(self, p: *mut bf16, v: __m256) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is writable at `p`; `self` proves that the CPU has the set.
         unsafe {
             let bits = _mm256_castps_si256(v);
             let upper = _mm256_srli_epi32::<16>(bits);

@@ -140,42 +140,44 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> __m512 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is readable at `p`; `self` proves that the CPU has the set.
         unsafe { _mm512_loadu_ps(p) }
     }
     #[inline(always)]
     unsafe fn load_splat(self, p: *const f32) -> __m512 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that an f32 is readable at `p`; `self` proves that the CPU has the set.
         unsafe { _mm512_set1_ps(*p) }
     }
     #[inline(always)]
     unsafe fn load_part(self, p: *const f32, n: usize) -> __m512 {
-        // SAFETY: the caller's; masked lanes are not touched.
+        // SAFETY: the caller says that `n` elements are readable at `p`, and masked lanes are not touched; `self`
+        // proves that the CPU has the set.
         unsafe { _mm512_maskz_loadu_ps(first(n), p) }
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: __m512) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is writable at `p`; `self` proves that the CPU has the set.
         unsafe { _mm512_storeu_ps(p, v) }
     }
     #[inline(always)]
     unsafe fn store_part(self, p: *mut f32, v: __m512, n: usize) {
-        // SAFETY: the caller's; masked lanes are not touched.
+        // SAFETY: the caller says that `n` elements are writable at `p`, and masked lanes are not touched; `self`
+        // proves that the CPU has the set.
         unsafe { _mm512_mask_storeu_ps(p, first(n), v) }
     }
     #[inline(always)]
     unsafe fn load_f16(self, p: *const f16) -> __m512 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is readable at `p`; `self` proves that the CPU has the set.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
     }
     #[inline(always)]
     unsafe fn store_f16(self, p: *mut f16, v: __m512) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is writable at `p`; `self` proves that the CPU has the set.
         unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
     }
     #[inline(always)]
     unsafe fn load_bf16(self, p: *const bf16) -> __m512 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is readable at `p`; `self` proves that the CPU has the set.
         unsafe {
             let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
@@ -183,7 +185,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     unsafe fn store_bf16(self, p: *mut bf16, v: __m512) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is writable at `p`; `self` proves that the CPU has the set.
         unsafe {
             let bits = _mm512_castps_si512(v);
             let upper = _mm512_srli_epi32::<16>(bits);

@@ -7,6 +7,7 @@
 
 use std::sync::OnceLock;
 
+use fuseplan_api::Variable;
 use half::{bf16, f16};
 
 #[cfg(target_arch = "x86_64")]
@@ -48,14 +49,14 @@ impl Isa {
     ];
 
     /// The environment variable that names a weaker set to be used instead of the best.
-    pub(crate) const VARIABLE: &'static str = "FUSEPLAN_ISA";
+    pub(crate) const VARIABLE: Variable = Variable::ISA;
 
     /// The best set of this CPU, or the weaker one named by `FUSEPLAN_ISA`. Decided once.
     pub(crate) fn detect() -> Isa {
         static DETECTED: OnceLock<Isa> = OnceLock::new();
         *DETECTED.get_or_init(|| {
             let available = Isa::available();
-            let wanted = std::env::var(Self::VARIABLE).ok();
+            let wanted = Self::VARIABLE.text();
             let named = available.iter().find(|isa| Some(isa.name()) == wanted.as_deref());
             *named.unwrap_or(&available[available.len() - 1])
         })
@@ -132,7 +133,7 @@ impl Isa {
             // SAFETY: the only sources of this value have looked for the features.
             Isa::Avx2 => unsafe { avx2::Avx2::enter(kernel) },
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: as above.
+            // SAFETY: the only sources of this value have looked for the features.
             Isa::Avx512 => unsafe { avx512::Avx512::enter(kernel) },
         }
     }
@@ -163,7 +164,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Lanes of a vector: 8 or 16, or 4.
     const LANES: usize;
 
-    /// Rows of the largest register tile with one and with two vectors a row.
+    /// Rows, BLIS's mr, of the largest register tile with one and with two vectors a row.
     const ROWS: [usize; 2];
 
     /// Runs a kernel in a function that is compiled for this set.
@@ -308,22 +309,22 @@ impl Number for f32 {
     const ZERO: Self = 0.0;
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::V {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is readable at `p`.
         unsafe { s.load(p) }
     }
     #[inline(always)]
     unsafe fn store<S: Simd>(s: S, p: *mut Self, v: S::V) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is writable at `p`.
         unsafe { s.store(p, v) }
     }
     #[inline(always)]
     unsafe fn load_part<S: Simd>(s: S, p: *const Self, n: usize) -> S::V {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that `n` elements are readable at `p`.
         unsafe { s.load_part(p, n) }
     }
     #[inline(always)]
     unsafe fn store_part<S: Simd>(s: S, p: *mut Self, v: S::V, n: usize) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that `n` elements are writable at `p`.
         unsafe { s.store_part(p, v, n) }
     }
     #[inline(always)]
@@ -340,12 +341,12 @@ impl Number for f16 {
     const ZERO: Self = f16::ZERO;
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::V {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is readable at `p`.
         unsafe { s.load_f16(p) }
     }
     #[inline(always)]
     unsafe fn store<S: Simd>(s: S, p: *mut Self, v: S::V) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is writable at `p`.
         unsafe { s.store_f16(p, v) }
     }
     #[inline(always)]
@@ -362,12 +363,12 @@ impl Number for bf16 {
     const ZERO: Self = bf16::ZERO;
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::V {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is readable at `p`.
         unsafe { s.load_bf16(p) }
     }
     #[inline(always)]
     unsafe fn store<S: Simd>(s: S, p: *mut Self, v: S::V) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is writable at `p`.
         unsafe { s.store_bf16(p, v) }
     }
     #[inline(always)]

@@ -119,12 +119,12 @@ impl Simd for Neon {
 
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> float32x4_t {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is readable at `p`; `self` proves that the CPU has the set.
         unsafe { vld1q_f32(p) }
     }
     #[inline(always)]
     unsafe fn load_splat(self, p: *const f32) -> float32x4_t {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that an f32 is readable at `p`; `self` proves that the CPU has the set.
         unsafe { vld1q_dup_f32(p) }
     }
     #[inline(always)]
@@ -138,7 +138,7 @@ impl Simd for Neon {
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: float32x4_t) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is writable at `p`; `self` proves that the CPU has the set.
         unsafe { vst1q_f32(p, v) }
     }
     #[inline(always)]
@@ -153,7 +153,7 @@ impl Simd for Neon {
     // The conversion instructions between f16 and f32 have no stable intrinsics; `half` uses them.
     #[inline(always)]
     unsafe fn load_f16(self, p: *const f16) -> float32x4_t {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is readable at `p`; `self` proves that the CPU has the set.
         unsafe {
             let block: [f32; 4] = std::array::from_fn(|i| p.add(i).read().to_f32());
             vld1q_f32(block.as_ptr())
@@ -162,7 +162,7 @@ impl Simd for Neon {
     #[inline(always)]
     unsafe fn store_f16(self, p: *mut f16, v: float32x4_t) {
         let mut block = [0.0; 4];
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is writable at `p`; `self` proves that the CPU has the set.
         unsafe {
             vst1q_f32(block.as_mut_ptr(), v);
             for (i, &x) in block.iter().enumerate() {
@@ -172,12 +172,12 @@ impl Simd for Neon {
     }
     #[inline(always)]
     unsafe fn load_bf16(self, p: *const bf16) -> float32x4_t {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is readable at `p`; `self` proves that the CPU has the set.
         unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(p.cast()))) }
     }
     #[inline(always)]
     unsafe fn store_bf16(self, p: *mut bf16, v: float32x4_t) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is writable at `p`; `self` proves that the CPU has the set.
         unsafe {
             let bits = vreinterpretq_u32_f32(v);
             let upper = vshrq_n_u32::<16>(bits);

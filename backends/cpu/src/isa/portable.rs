@@ -108,12 +108,12 @@ impl Simd for Portable {
 
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> Self::V {
-        // SAFETY: the caller's; the read assumes no alignment.
+        // SAFETY: the caller says that a whole vector is readable at `p`, and the read assumes no alignment.
         unsafe { p.cast::<Self::V>().read_unaligned() }
     }
     #[inline(always)]
     unsafe fn load_splat(self, p: *const f32) -> Self::V {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that an f32 is readable at `p`.
         [unsafe { *p }; LANES]
     }
     #[inline(always)]
@@ -125,7 +125,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: Self::V) {
-        // SAFETY: the caller's; the write assumes no alignment.
+        // SAFETY: the caller says that a whole vector is writable at `p`, and the write assumes no alignment.
         unsafe { p.cast::<Self::V>().write_unaligned(v) }
     }
     #[inline(always)]
@@ -135,24 +135,24 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn load_f16(self, p: *const f16) -> Self::V {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is readable at `p`.
         let h = unsafe { p.cast::<[f16; LANES]>().read_unaligned() };
         map(|i| h[i].to_f32())
     }
     #[inline(always)]
     unsafe fn store_f16(self, p: *mut f16, v: Self::V) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is writable at `p`.
         unsafe { p.cast::<[f16; LANES]>().write_unaligned(v.map(f16::from_f32)) }
     }
     #[inline(always)]
     unsafe fn load_bf16(self, p: *const bf16) -> Self::V {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is readable at `p`.
         let h = unsafe { p.cast::<[bf16; LANES]>().read_unaligned() };
         map(|i| h[i].to_f32())
     }
     #[inline(always)]
     unsafe fn store_bf16(self, p: *mut bf16, v: Self::V) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller says that a whole vector is writable at `p`.
         unsafe { p.cast::<[bf16; LANES]>().write_unaligned(v.map(bf16::from_f32)) }
     }
 }

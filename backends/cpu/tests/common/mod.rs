@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
+use fuseplan_api::operands::{ActivationForward, BatchNormInference, BiasForward, ConvForward};
 use fuseplan_api::*;
 use fuseplan_cpu::{CpuBackend, CpuDevice, open_with_threads};
 
@@ -71,7 +72,7 @@ impl Buffer {
                     DataType::BFloat16 => {
                         element.cast::<half::bf16>().write(half::bf16::from_f32(value as f32))
                     }
-                    other => panic!("no {other} in these tests"),
+                    other @ (DataType::Double | DataType::Int8) => panic!("no {other} in these tests"),
                 }
             }
         }
@@ -98,7 +99,7 @@ impl Buffer {
                     DataType::Float => element.cast::<f32>().read().into(),
                     DataType::Half => element.cast::<half::f16>().read().into(),
                     DataType::BFloat16 => element.cast::<half::bf16>().read().into(),
-                    other => panic!("no {other} in these tests"),
+                    other @ (DataType::Double | DataType::Int8) => panic!("no {other} in these tests"),
                 }
             }
         };
@@ -211,7 +212,7 @@ impl Plan {
         let op = |step: &Step| match step {
             Step::Conv { conv, weights } => Op::ConvForward { conv: *conv, weights: weights.desc },
             Step::Bias(bias) => Op::BiasForward { bias: bias.desc },
-            Step::BatchNorm { mode, .. } => Op::BatchNormInference { mode: *mode },
+            Step::BatchNorm { mode, .. } => Op::BatchNormInference { mode: *mode, params: DataType::Float },
             Step::Activation(mode, _) => Op::ActivationForward { mode: *mode },
         };
         Problem {
@@ -263,23 +264,20 @@ impl Plan {
                 kept.push(buffer);
                 pointer
             };
-            let kind = match step {
-                Step::Conv { weights, .. } => {
-                    OpArgsKind::ConvForward { weights: keep(weights), prepared: None }
+            let args: OpArgs = match step {
+                Step::Conv { weights, .. } => ConvForward { weights: keep(weights) }.into(),
+                Step::Bias(bias) => BiasForward { bias: keep(bias) }.into(),
+                Step::BatchNorm { scale, bias, mean, variance, epsilon, .. } => BatchNormInference {
+                    scale: scale.as_ptr().cast(),
+                    bias: bias.as_ptr().cast(),
+                    mean: mean.as_ptr().cast(),
+                    variance: variance.as_ptr().cast(),
+                    epsilon: *epsilon,
                 }
-                Step::Bias(bias) => OpArgsKind::BiasForward { bias: keep(bias) },
-                Step::BatchNorm { scale, bias, mean, variance, epsilon, .. } => {
-                    OpArgsKind::BatchNormInference {
-                        scale: scale.as_ptr(),
-                        bias: bias.as_ptr(),
-                        mean: mean.as_ptr(),
-                        variance: variance.as_ptr(),
-                        epsilon: *epsilon,
-                    }
-                }
-                Step::Activation(_, params) => OpArgsKind::ActivationForward { params: *params },
+                .into(),
+                Step::Activation(_, params) => ActivationForward::from(*params).into(),
             };
-            ops.push(OpArgs { alpha: *alpha, beta: 0.0, kind });
+            ops.push(OpArgs { alpha: *alpha, ..args });
         }
         if let (Some((beta, _)), Some(last)) = (&self.prior, ops.last_mut()) {
             last.beta = *beta;
@@ -393,7 +391,7 @@ impl Element {
                 self.rounded(8.0);
             }
             Step::Activation(mode, params) => {
-                let of = |x| activation(*mode, params, data_type, x);
+                let of = |x| mode.with(params).forward(data_type, x);
                 // The argument of TANH and the base of POWER are rounded before the function is taken.
                 let offset = if params.beta == 0.0 { 0.0 } else { (params.alpha / params.beta).abs() };
                 let error = self.error + 2.0 * U * (self.value.abs() + offset);
@@ -428,7 +426,7 @@ fn scatter(
         [d, h, w] => [d, h, w],
         _ => unreachable!(),
     };
-    let (pads, strides) = (three(conv.pads(), 0), three(conv.strides(), 1));
+    let (pads, strides) = (three(conv.pads_before(), 0), three(conv.strides(), 1));
     let dilations = three(conv.dilations(), 1);
     // The output that input `at` reaches through `tap`.
     let reached = |dim: usize, at: usize, tap: usize, outputs: usize| {
@@ -470,53 +468,6 @@ fn grid(depth: usize, height: usize, width: usize) -> impl Iterator<Item = (usiz
     (0..depth * height * width).map(move |i| (i / (height * width), i / width % height, i % width))
 }
 
-/// MIOpen's activation formulas, written once more from its documentation.
-pub(crate) fn activation(mode: ActivationMode, p: &ActivationParams, data_type: DataType, x: f64) -> f64 {
-    let positive = if x > 0.0 { x } else { 0.0 };
-    match mode {
-        ActivationMode::Pasthru => x,
-        ActivationMode::Logistic => 0.5 + 0.5 * (0.5 * x).tanh(),
-        ActivationMode::Tanh => {
-            let e = (-2.0 * (p.alpha * x).abs()).exp();
-            p.beta * ((1.0 - e) / (1.0 + e)).copysign(p.alpha * x)
-        }
-        ActivationMode::Relu => positive,
-        ActivationMode::SoftRelu => {
-            if x > 30.0 {
-                x + (-x).exp()
-            } else {
-                (1.0 + x.exp()).ln()
-            }
-        }
-        ActivationMode::Abs => {
-            if x < 0.0 {
-                -x
-            } else {
-                x
-            }
-        }
-        ActivationMode::Power => {
-            let least = if data_type == DataType::Float { 1e-6 } else { 1e-4 };
-            let base = p.alpha + p.beta * x;
-            if base <= least { 0.0 } else { (p.gamma * base.ln()).exp() }
-        }
-        ActivationMode::ClippedRelu => {
-            if positive > p.alpha {
-                p.alpha
-            } else {
-                positive
-            }
-        }
-        ActivationMode::LeakyRelu => positive + if x > 0.0 { 0.0 } else { p.alpha * x },
-        ActivationMode::Elu => positive + if x > 0.0 { 0.0 } else { p.alpha * (x.exp() - 1.0) },
-        ActivationMode::Clamp => {
-            let below = if x > p.beta { p.beta } else { x };
-            if below < p.alpha { p.alpha } else { below }
-        }
-        other => panic!("no {other} in these tests"),
-    }
-}
-
 /// Whether two lists have the same numbers, NaN for NaN and sign for sign.
 pub(crate) fn same_bits(a: &[f64], b: &[f64]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan())
@@ -537,7 +488,7 @@ pub(crate) fn devices() -> Vec<Arc<dyn Device>> {
 pub(crate) fn load(problem: &Problem, id: &str, device: &Arc<dyn Device>) -> Arc<dyn Executable> {
     let solver = solver(id);
     solver.applies(problem, device.info()).unwrap();
-    let binary = solver.compile(problem, device.info()).unwrap();
+    let binary = solver.compile_preferred(problem, device.info()).unwrap();
     let executable = solver.load(problem, device, &binary).unwrap();
     assert_eq!(executable.info().solver, id);
     assert_eq!(executable.info().kernels, 1);

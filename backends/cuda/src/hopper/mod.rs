@@ -1,12 +1,12 @@
-//! Convolution on Hopper's tensor cores: `wgmma` fed by the copy engine.
+//! Convolution on Hopper's tensor cores: persistent, warp-specialised kernels by TMA and `wgmma`.
 //!
-//! The copy engine reads tensors by maps that hold their addresses, so maps are made at every execution, on
-//! the host and from numbers alone. It reads addresses that are multiples of 16 bytes; for others the binary
-//! carries the kernel of [`MMA`](crate::solvers::MMA) too, which makes any of these problems, also those too small for
-//! it to be worth it.
+//! TMA reads tensors by maps that hold their addresses, so maps are encoded at every execution, on the host and from
+//! numbers alone. Addresses must be multiples of 16 bytes. For others the binary carries the kernel of
+//! [`MMA`](crate::solvers::MMA) too, which computes any of these problems, also those too small for it to be worth it.
 
 mod constraints;
-mod plan;
+mod kernel;
+mod preferences;
 mod tensor_map;
 mod tiling;
 
@@ -16,81 +16,108 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 
+use fuseplan_api::operands::ConvForward;
 use fuseplan_api::{
-    Algorithm, BackendError, Binary, BuildError, Constraint, Device, DeviceInfo, Executable, ExecutableInfo,
-    OpArgsKind, Problem, RawStream, RunArgs, RunError, Solver,
+    Accuracy, Algorithm, BackendError, Binary, BuildError, Candidate, Configuration, Constraint, Device,
+    DeviceInfo, Estimate, Executable, ExecutableInfo, Preference, Problem, RawStream, RunArgs, RunError,
+    Solver,
 };
 use fuseplan_gpu::{
-    GROUP_COUNT, Geometry, INFERENCE, Kernel, MAX_WORDS, OPERATOR_COUNT, Planner, SIXTEEN_BITS, SPAN, binary,
-    compile, load, pack,
+    ArgumentLayout, CONVOLUTION, DATA_TYPE, Function, GROUP_COUNT, Geometry, INFERENCE, Kernel, MAX_WORDS,
+    OPERATOR_COUNT, Planner, Runtime, SPAN, binary, compile, load, named, no_configuration, ranked,
 };
 
-use crate::function::{Cuda, CudaFunction};
+use crate::context::Cuda;
+use crate::mma::tensor_core_accuracy;
 use crate::solvers::MMA;
 
-use plan::Plan;
+use kernel::WgmmaKernel;
 use tensor_map::{MAP_WORDS, TensorMap};
-use tiling::Way;
+use tiling::Load;
 
-/// A solver: pixels come one way.
+/// A solver: pixels are loaded in one of the two ways.
 #[derive(Debug)]
 pub(crate) struct Hopper {
     id: &'static str,
     constraints: &'static [Constraint],
-    way: Way,
+    preferences: &'static [Preference],
+    load: Load,
 }
 
-/// Channels innermost.
-pub(crate) static COPIED: Hopper = Hopper {
+/// Channels innermost: TMA loads the image.
+pub(crate) static WGMMA: Hopper = Hopper {
     id: "cuda.conv_wgmma.v1",
     constraints: &[
         constraints::ARCHITECTURE,
-        SIXTEEN_BITS,
+        CONVOLUTION,
+        DATA_TYPE,
         INFERENCE,
         OPERATOR_COUNT,
         constraints::CHANNEL_VALUES,
-        constraints::FILTERS,
         constraints::LAYOUT,
         constraints::GROUPS,
-        constraints::REACH,
+        constraints::RECEPTIVE_EXTENT,
         GROUP_COUNT,
         SPAN,
     ],
-    way: Way::Copied,
+    preferences: &[preferences::FILTERS],
+    load: Load::Tma,
 };
 
-/// Any other layout.
-pub(crate) static GATHERED: Hopper = Hopper {
+/// Any other layout: threads gather the image.
+pub(crate) static WGMMA_GATHER: Hopper = Hopper {
     id: "cuda.conv_wgmma_gather.v1",
     constraints: &[
         constraints::ARCHITECTURE,
-        SIXTEEN_BITS,
+        CONVOLUTION,
+        DATA_TYPE,
         INFERENCE,
         OPERATOR_COUNT,
         constraints::CHANNEL_VALUES,
-        constraints::SIZE,
-        constraints::RUNS,
         constraints::GATHERED_LAYOUT,
         constraints::TAPS,
         GROUP_COUNT,
         SPAN,
     ],
-    way: Way::Gathered,
+    preferences: &[preferences::SIZE, preferences::RUNS],
+    load: Load::Gather,
 };
 
 impl Hopper {
-    /// The plan of a problem that meets the constraints.
-    pub(crate) fn plan(&self, problem: &Problem, arch: &str) -> Plan {
-        plan::plan(self.way, problem, arch)
+    /// The kernel of a problem that meets the constraints, in one of its configurations.
+    fn wgmma_kernel(
+        &self,
+        problem: &Problem,
+        arch: &str,
+        configuration: &Configuration,
+    ) -> Result<WgmmaKernel, BuildError> {
+        let tilings = tiling::tilings(self.load, problem, Cuda::units(arch));
+        let tiling = named(tilings, configuration).ok_or_else(|| no_configuration(self.id, configuration))?;
+        Ok(kernel::wgmma_kernel(self.load, problem, arch, &tiling))
+    }
+
+    fn ranked(&self, problem: &Problem, arch: &str) -> Vec<(Configuration, Estimate)> {
+        let model = match self.load {
+            Load::Tma => "wgmma with TMA",
+            Load::Gather => "wgmma with gathered pixels",
+        };
+        let tilings = tiling::tilings(self.load, problem, Cuda::units(arch));
+        ranked(tilings, |cost| Estimate::Time { seconds: cost * 1e-6, model })
     }
 }
 
-/// What the copy engine reads is aligned to this.
+/// TMA reads addresses that are multiples of this.
 const ALIGNMENT: usize = 16;
 
 impl Planner for Hopper {
+    fn kernel_in(&self, problem: &Problem, arch: &str, configuration: &Configuration) -> Option<Kernel> {
+        Some(self.wgmma_kernel(problem, arch, configuration).ok()?.kernel)
+    }
+
     fn kernel(&self, problem: &Problem, arch: &str) -> Kernel {
-        self.plan(problem, arch).kernel
+        let first = self.ranked(problem, arch).into_iter().next();
+        let kernel = first.and_then(|(configuration, _)| self.kernel_in(problem, arch, &configuration));
+        kernel.unwrap_or_else(|| unreachable!("a problem that meets the constraints has a kernel"))
     }
 }
 
@@ -107,16 +134,41 @@ impl Solver for Hopper {
         self.constraints
     }
 
-    fn cache_key(&self, problem: &Problem, target: &DeviceInfo) -> Option<Vec<u8>> {
-        let other = MMA.cache_key(problem, target)?;
-        Some([binary::cache_key(&self.plan(problem, &target.arch).kernel.source), other].concat())
+    fn preferences(&self) -> &'static [Preference] {
+        self.preferences
     }
 
-    fn compile(&self, problem: &Problem, target: &DeviceInfo) -> Result<Binary, BuildError> {
-        let text = self.plan(problem, &target.arch).kernel.source;
+    fn accuracy(&self, problem: &Problem) -> Accuracy {
+        tensor_core_accuracy(problem)
+    }
+
+    fn configurations(&self, problem: &Problem, target: &DeviceInfo) -> Vec<Candidate> {
+        let accuracy = self.accuracy(problem);
+        let candidate = |(configuration, estimate)| Candidate { configuration, estimate, accuracy };
+        self.ranked(problem, &target.arch).into_iter().map(candidate).collect()
+    }
+
+    fn cache_key(
+        &self,
+        problem: &Problem,
+        target: &DeviceInfo,
+        configuration: &Configuration,
+    ) -> Option<Vec<u8>> {
+        let other = MMA.cache_key(problem, target, &MMA.preferred(problem, target))?;
+        let kernel = self.kernel_in(problem, &target.arch, configuration)?;
+        Some([binary::cache_key(&kernel.source), other].concat())
+    }
+
+    fn compile(
+        &self,
+        problem: &Problem,
+        target: &DeviceInfo,
+        configuration: &Configuration,
+    ) -> Result<Binary, BuildError> {
+        let text = self.wgmma_kernel(problem, &target.arch, configuration)?.kernel.source;
         // NVRTC works in several threads at once.
         let (image, other) = thread::scope(|scope| {
-            let other = || MMA.compile(problem, target);
+            let other = || MMA.compile_preferred(problem, target);
             let thread = thread::Builder::new().spawn_scoped(scope, other);
             let image = compile::<Cuda>(self.id, &text, &target.arch);
             let join =
@@ -125,7 +177,7 @@ impl Solver for Hopper {
         });
         let (image, other) = (image?, other?);
         let images = [&(image.len() as u64).to_le_bytes(), &*image, &other.bytes].concat();
-        Ok(binary::seal(self.id, &target.arch, &text, &images))
+        Ok(binary::seal(self.id, &target.arch, configuration, &text, &images))
     }
 
     fn load(
@@ -135,9 +187,10 @@ impl Solver for Hopper {
         binary: &Binary,
     ) -> Result<Arc<dyn Executable>, BuildError> {
         let arch = &device.info().arch;
-        let plan = self.plan(problem, arch);
-        let blocks = plan.blocks(device.info().compute_units as usize);
-        let Plan { mut kernel, input, filters, output_alignment, .. } = plan;
+        let configuration = binary::configuration(self.id, arch, binary)?;
+        let planned = self.wgmma_kernel(problem, arch, &configuration)?;
+        let blocks = planned.blocks(device.info().compute_units as usize);
+        let WgmmaKernel { mut kernel, input, filters, output_alignment, .. } = planned;
         let images = binary::open(self.id, arch, &kernel.source, binary)?;
         let Some((image, other)) = split(images) else {
             return Err(BuildError::Binary { solver: self.id, reason: "it is cut off".into() });
@@ -160,7 +213,7 @@ impl Solver for Hopper {
             info,
             function,
             geometry: kernel.geometry,
-            sizes: kernel.sizes,
+            arguments: kernel.arguments,
             input,
             filters,
             output_alignment,
@@ -178,19 +231,19 @@ fn split(images: &[u8]) -> Option<(&[u8], &[u8])> {
 #[derive(Debug)]
 struct HopperExecutable {
     info: ExecutableInfo,
-    function: CudaFunction,
+    function: Function<Cuda>,
     geometry: Geometry,
-    sizes: Vec<i64>,
+    arguments: ArgumentLayout,
     input: Option<TensorMap>,
     filters: TensorMap,
     output_alignment: usize,
-    /// For pointers that the copy engine does not take.
+    /// For pointers that TMA does not take.
     misaligned: Arc<dyn Executable>,
 }
 
 impl HopperExecutable {
-    /// The words of the text's `struct Launch`, and their number; `None` where the copy engine does not take
-    /// the pointers. A context has to be current.
+    /// The words of the text's `struct Launch`, and their number; `None` where TMA does not take the pointers. A context
+    /// has to be current.
     ///
     /// # Errors
     /// The driver does not encode a tensor map.
@@ -199,10 +252,7 @@ impl HopperExecutable {
         args: &RunArgs<'_>,
         words: &mut [u64; MAX_WORDS],
     ) -> Result<Option<usize>, BackendError> {
-        let weights = match args.ops.first().map(|op| &op.kind) {
-            Some(OpArgsKind::ConvForward { weights, .. }) => *weights,
-            _ => unreachable!("a constraint demands a convolution"),
-        };
+        let ConvForward { weights } = ConvForward::of(&args.ops[0]);
         let is_aligned = |pointer: *const c_void, alignment| pointer.addr().is_multiple_of(alignment);
         if !is_aligned(args.output, self.output_alignment) || !is_aligned(weights, ALIGNMENT) {
             return Ok(None);
@@ -214,7 +264,7 @@ impl HopperExecutable {
             words[..MAP_WORDS].copy_from_slice(&input.encode(args.input)?);
         }
         words[MAP_WORDS..2 * MAP_WORDS].copy_from_slice(&self.filters.encode(weights)?);
-        Ok(Some(2 * MAP_WORDS + pack(args, &self.sizes, &mut words[2 * MAP_WORDS..])))
+        Ok(Some(2 * MAP_WORDS + self.arguments.pack(args, &mut words[2 * MAP_WORDS..])))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tensors as the copy engine sees them.
+//! Tensor maps: tensors as TMA sees them.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,7 +13,7 @@ pub(crate) const MAP_WORDS: usize = 16;
 /// Most dimensions: channels, W, H, (D,) images or filters.
 pub(crate) const MAX_DIMS: usize = 5;
 
-/// A tensor without its address, and what a copy takes of it.
+/// A tensor without its address, and the box of it that one TMA load brings.
 #[derive(Debug, Clone)]
 pub(crate) struct TensorMap {
     pub(crate) data_type: DataType,
@@ -21,21 +21,22 @@ pub(crate) struct TensorMap {
     pub(crate) lens: Vec<u64>,
     /// Strides of every dimension but the channels', in bytes.
     pub(crate) strides: Vec<u64>,
-    /// Channels of a copy.
+    /// Channels of a load.
     pub(crate) channels: u32,
     pub(crate) part: Part,
 }
 
-/// What a copy takes besides its channels.
+/// What a load brings besides its channels.
 #[derive(Debug, Clone)]
 pub(crate) enum Part {
-    /// One place in every dimension, but `rows` in the last.
+    /// One position in every dimension, but `rows` in the last: the tiled mode.
     Tile { rows: u32 },
-    /// As many output pixels, row by row and image by image.
+    /// As many output pixels, row by row and image by image: the im2col mode.
     Pixels {
         pixels: u32,
         strides: Vec<u32>,
-        /// The place of the first output's first tap, and of the last output's relative to the last place.
+        /// The corners of the im2col box: the coordinates of the first output's first tap, and those of the last
+        /// output's first tap relative to the last element.
         lower: Vec<i32>,
         upper: Vec<i32>,
     },
@@ -52,19 +53,22 @@ const LAST_FLAWED: (c_int, c_int) = (13, 1);
 struct Encoded([u64; MAP_WORDS]);
 
 impl TensorMap {
-    /// The words that the copy engine reads, for the tensor at this address.
+    /// The words that TMA reads, for the tensor at this address.
     ///
     /// # Errors
     /// A driver that is older than tensor maps, or that refuses this one.
     pub(crate) fn encode(&self, address: *const c_void) -> Result<[u64; MAP_WORDS], BackendError> {
         let data_type = match self.data_type {
             DataType::BFloat16 => sys::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            _ => sys::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+            DataType::Half => sys::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+            // TMA rounds to nearest while it loads; `wgmma` would cut off.
+            DataType::Float => sys::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
+            other @ (DataType::Double | DataType::Int8) => unreachable!("a constraint refuses {other}"),
         };
         // Rows are swizzled over their whole length.
-        let swizzle = match self.channels {
-            64 => sys::CU_TENSOR_MAP_SWIZZLE_128B,
-            32 => sys::CU_TENSOR_MAP_SWIZZLE_64B,
+        let swizzle = match self.channels as usize * self.data_type.size() {
+            128 => sys::CU_TENSOR_MAP_SWIZZLE_128B,
+            64 => sys::CU_TENSOR_MAP_SWIZZLE_64B,
             _ => sys::CU_TENSOR_MAP_SWIZZLE_32B,
         };
         let (flat, promotion, zeros) = (
@@ -105,7 +109,8 @@ impl TensorMap {
             Part::Pixels { pixels, strides: apart, lower, upper } => {
                 steps[1..rank - 1].copy_from_slice(apart);
                 let (lower, upper, steps) = (lower.as_ptr(), upper.as_ptr(), steps.as_ptr());
-                // SAFETY: as above.
+                // SAFETY: arrays have as many entries as the rank asks for, the map is aligned and has its
+                // size; the address is not read.
                 unsafe {
                     call!(cuTensorMapEncodeIm2col(
                         to,

@@ -20,9 +20,37 @@ fn tf32(problem: Problem) -> Problem {
     Problem { math: MathMode::AllowTf32, ..problem }
 }
 
+/// The convolution of a problem alone, with other paddings before and after each dimension, and with a stride.
+fn padded(problem: Problem, before: &[usize], after: &[usize], stride: usize) -> Problem {
+    let Some((conv, &weights)) = problem.conv() else { panic!("{problem:?} has no convolution") };
+    let conv = conv.with_asymmetric_pads(before, after).unwrap();
+    let conv = conv.with_strides(vec![stride; before.len()]).unwrap();
+    let output = conv.forward_output(&problem.input, &weights).unwrap();
+    Problem { output, ops: vec![Op::ConvForward { conv, weights }], ..problem }
+}
+
 /// Batch-norm for inference and ReLU.
 fn normed(layout: TensorLayout, data_type: DataType, lens: [usize; 4], mode: BatchNormMode) -> Problem {
     element_wise(data_type, layout, lens, norm_relu(mode))
+}
+
+/// A residual and ReLU behind a convolution with 1024 filters.
+fn residual(data_type: DataType, layout: TensorLayout) -> Vec<Op> {
+    let bias = TensorDescriptor::with_layout(data_type, layout, &[64, 1024, 14, 14]).unwrap();
+    vec![Op::BiasForward { bias }, Op::ActivationForward { mode: ActivationMode::Relu }]
+}
+
+/// A bias of f32, batch-norms with parameters of the tensors' type, and PReLUs with slopes of both.
+fn parameters(data_type: DataType, output: &[usize; 4]) -> Vec<Op> {
+    let bias = TensorDescriptor::nchw(DataType::Float, [1, output[1], 1, 1]).unwrap();
+    let norm = |mode| Op::BatchNormInference { mode, params: data_type };
+    vec![
+        Op::BiasForward { bias },
+        norm(BatchNormMode::Spatial),
+        Op::PReluForward { slope: bias },
+        norm(BatchNormMode::PerActivation),
+        Op::PReluForward { slope: TensorDescriptor::nchw(data_type, [1, 1, 1, 1]).unwrap() },
+    ]
 }
 
 /// An image of the training cases.
@@ -37,7 +65,33 @@ pub(crate) fn cases() -> Vec<Case> {
     let gather: &[&str] = &["HGMMA", "UTMALDG.2D", "LDG.E.U16", "USETMAXREG", "STG.E.128"];
     let (few, cluster): (&[usize], &[&str]) = (&[1, 512, 7, 7], &["HGMMA", "UCGABAR_ARV"]);
     let wgmma: &[&str] = &["HGMMA", "UTMALDG.4D.IM2COL", "UTMALDG.4D", "USETMAXREG", "STG.E.128"];
+    let tf32_gather: &[&str] = &["HGMMA", "TF32", "UTMALDG.2D", "USETMAXREG", "STG.E.128"];
+    let deep = &[64, 256, 14, 14];
     vec![
+        ("wgmma.tf32", WGMMA, tf32(conv(Float, Nhwc, x, 128, 3, 1, relu(y, Float, Nhwc))), wgmma),
+        ("wgmma.tf32.groups", WGMMA, tf32(conv(Float, Nhwc, &[8, 128, 28, 28], 512, 3, 4, vec![])), wgmma),
+        ("split.wgmma.tf32", WGMMA, tf32(conv(Float, Nhwc, few, 512, 3, 1, vec![])), cluster),
+        (
+            "wgmma_gather.tf32",
+            GATHER,
+            tf32(conv(Float, Nchw, x, 128, 3, 1, relu(y, Float, Nchw))),
+            tf32_gather,
+        ),
+        ("wgmma_gather.tf32.1x1", GATHER, tf32(conv(Float, Nchw, deep, 1024, 1, 1, vec![])), tf32_gather),
+        ("split.gather.tf32", GATHER, tf32(conv(Float, Nchw, few, 512, 3, 1, vec![])), cluster),
+        ("wgmma.f16.residual", WGMMA, conv(Half, Nhwc, deep, 1024, 1, 1, residual(Half, Nhwc)), wgmma),
+        (
+            "wgmma.tf32.residual",
+            WGMMA,
+            tf32(conv(Float, Nhwc, deep, 1024, 1, 1, residual(Float, Nhwc))),
+            wgmma,
+        ),
+        (
+            "wgmma_gather.f16.residual",
+            GATHER,
+            conv(Half, Nchw, &[64, 256, 14, 14], 1024, 1, 1, residual(Half, Nchw)),
+            &["HGMMA", "UBLKPF"],
+        ),
         ("wgmma.f16", WGMMA, conv(Half, Nhwc, x, 128, 3, 1, relu(y, Half, Nhwc)), wgmma),
         ("wgmma.bf16.k64", WGMMA, conv(BFloat16, Nhwc, x, 64, 1, 1, vec![]), wgmma),
         (
@@ -82,6 +136,31 @@ pub(crate) fn cases() -> Vec<Case> {
             conv(Half, Ncdhw, &[2, 24, 8, 20, 20], 48, 3, 1, relu(&[2, 48, 8, 20, 20], Half, Ncdhw)),
             gather,
         ),
+        ("wgmma.f16.parameters", WGMMA, conv(Half, Nhwc, x, 128, 3, 1, parameters(Half, y)), &["HGMMA"]),
+        (
+            "gather.bf16.parameters",
+            GATHER,
+            conv(BFloat16, Nchw, x, 128, 3, 1, parameters(BFloat16, y)),
+            &["HGMMA"],
+        ),
+        (
+            "mma.f16.parameters",
+            "cuda.conv_mma.v1",
+            conv(Half, Nhwc, x, 128, 3, 1, parameters(Half, y)),
+            &["HMMA"],
+        ),
+        (
+            "element_wise.bf16.parameters",
+            "cuda.element_wise.v1",
+            element_wise(BFloat16, Nchw, *x, parameters(BFloat16, x)),
+            &[],
+        ),
+        // What these solvers can compute and are not preferred for.
+        ("wgmma.f16.k3", WGMMA, conv(Half, Nhwc, &[2, 24, 9, 11], 3, 3, 1, vec![]), &["HGMMA"]),
+        ("gather.f16.c8k5", GATHER, conv(Half, Nchw, &[2, 8, 9, 11], 5, 1, 1, vec![]), &["HGMMA"]),
+        ("mma.f16.c2k3", "cuda.conv_mma.v1", conv(Half, Nhwc, &[2, 2, 9, 11], 3, 1, 1, vec![]), &["HMMA"]),
+        ("halo_mma.f16.c64k64", HALO_MMA, conv(Half, Nhwc, x, 64, 3, 1, vec![]), &["HMMA"]),
+        ("halo_ffma.f32.c16k96", HALO_FFMA, conv(Float, Nchw, &[2, 16, 30, 30], 96, 3, 1, vec![]), &[]),
         ("wgmma.f16.groups", WGMMA, conv(Half, Nhwc, &[8, 128, 28, 28], 512, 3, 4, vec![]), wgmma),
         (
             "wgmma.f16.ndhwc",
@@ -248,6 +327,61 @@ pub(crate) fn cases() -> Vec<Case> {
             HALO_FFMA,
             conv(Half, Nhwc, &[8, 256, 28, 28], 256, 3, 32, vec![]),
             &["FFMA", "LDG.E.128"],
+        ),
+        // Padding that differs before and after: SAME of a stride of 2, a causal volume, padding behind a single tap.
+        (
+            "padded.wgmma.f16.same",
+            WGMMA,
+            padded(conv(Half, Nhwc, x, 128, 3, 1, vec![]), &[0; 2], &[1; 2], 2),
+            &["HGMMA", "UTMALDG.4D.IM2COL"],
+        ),
+        (
+            "padded.wgmma.bf16.causal",
+            WGMMA,
+            padded(conv(BFloat16, Ndhwc, &[2, 32, 8, 20, 20], 64, 3, 1, vec![]), &[2, 1, 1], &[0, 1, 1], 1),
+            &["HGMMA", "UTMALDG.5D.IM2COL"],
+        ),
+        (
+            "padded.gather.f16.1x1",
+            GATHER,
+            padded(conv(Half, Nchw, x, 128, 1, 1, vec![]), &[0; 2], &[1, 3], 1),
+            &["HGMMA", "UTMALDG.2D"],
+        ),
+        (
+            "padded.mma.f16.nchw.1x1",
+            "cuda.conv_mma.v1",
+            padded(conv(Half, Nchw, x, 128, 1, 1, vec![]), &[0; 2], &[1, 3], 1),
+            &["HMMA", "LDSM"],
+        ),
+        (
+            "padded.ffma.f32.nhwc.1x1",
+            "cuda.conv_ffma.v1",
+            padded(conv(Float, Nhwc, x, 64, 1, 1, vec![]), &[0; 2], &[0, 2], 1),
+            &["FFMA"],
+        ),
+        (
+            "padded.halo_mma.f16.ndhwc.1x1x1",
+            HALO_MMA,
+            padded(conv(Half, Ndhwc, &[2, 32, 8, 20, 20], 32, 1, 8, vec![]), &[0; 3], &[2, 0, 0], 1),
+            &["HMMA.16816", "LDS.64"],
+        ),
+        (
+            "padded.halo_ffma.f32.nchw.same",
+            HALO_FFMA,
+            padded(conv(Float, Nchw, &[8, 256, 28, 28], 256, 3, 32, vec![]), &[0; 2], &[1; 2], 2),
+            &["FFMA"],
+        ),
+        (
+            "padded.depthwise.f16.nhwc.same",
+            "cuda.conv_depthwise.v1",
+            padded(depthwise(Half, Nhwc, [64, 96, 56, 56], 1, 3, 2), &[0; 2], &[1; 2], 2),
+            &["LDG.E.64", "STG.E.64"],
+        ),
+        (
+            "padded.depthwise.f32.nchw",
+            "cuda.conv_depthwise.v1",
+            padded(depthwise(Float, Nchw, [64, 96, 56, 56], 1, 3, 1), &[2; 2], &[0; 2], 1),
+            &["LDG.E.128", "STG.E.128"],
         ),
         // Deep products of few pixels: on Hopper, blocks read each other's shared memory.
         ("split.wgmma", WGMMA, conv(Half, Nhwc, few, 512, 3, 1, relu(&[1, 512, 7, 7], Half, Nhwc)), cluster),

@@ -83,7 +83,7 @@ fn at_once(source: &str, arch: &Arch) -> Option<u32> {
         let hopper = line.strip_prefix("extern \"C\" __global__ void __launch_bounds__(");
         line.strip_prefix("KERNEL(").or(hopper)
     })?;
-    let bounds = bounds.trim_end_matches(" {").strip_suffix(')')?;
+    let bounds = bounds.trim_end_matches(" {").trim_end_matches(" CLUSTER").strip_suffix(')')?;
     // No bound is that of one block.
     let Some((_, blocks)) = bounds.split_once(", ") else { return Some(1) };
     let (blocks, most) = match blocks.strip_prefix("AT_ONCE(").and_then(|rest| rest.split_once(',')) {

@@ -57,7 +57,7 @@ pub(crate) fn leave_primary(device: u32) -> Result<(), Failed> {
     type Release = unsafe extern "system" fn(c_int) -> c_int;
     // SAFETY: the context was pushed and retained.
     call("cuCtxPopCurrent_v2", |f: Pop| unsafe { f(&mut context) })?;
-    // SAFETY: as above.
+    // SAFETY: the context was retained, and is released once.
     call("cuDevicePrimaryCtxRelease_v2", |f: Release| unsafe { f(device as c_int) })
 }
 
@@ -87,6 +87,6 @@ pub(crate) fn destroy_graph(graph: Handle, executable: Handle) -> Result<(), Fai
     type Destroy = unsafe extern "system" fn(Handle) -> c_int;
     // SAFETY: both are live and destroyed once.
     call("cuGraphExecDestroy", |f: Destroy| unsafe { f(executable) })?;
-    // SAFETY: as above.
+    // SAFETY: the graph is live and destroyed once.
     call("cuGraphDestroy", |f: Destroy| unsafe { f(graph) })
 }

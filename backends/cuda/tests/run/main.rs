@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use fuseplan_api::*;
 use fuseplan_cpu::CpuBackend;
-use fuseplan_cuda::{CudaBackend, CudaDevice};
+use fuseplan_cuda::CudaBackend;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use plan::{Content, Plan};
@@ -33,10 +33,10 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         let bias = TensorDescriptor::nchw(output.data_type(), channels).unwrap();
         vec![Op::BiasForward { bias }, Op::BiasForward { bias: output }, relu()]
     };
-    let norm = |mode| vec![Op::BatchNormInference { mode }, relu()];
+    let norm = |mode| vec![Op::BatchNormInference { mode, params: Float }, relu()];
     let conv = |data_type, layout, filters, groups: usize, behind: &dyn Fn(TensorDescriptor) -> Vec<Op>| {
         let input = image(data_type, layout);
-        let conv = ConvolutionDescriptor::new_2d([1, 1], [1, 1], [1, 1]).unwrap();
+        let conv = ConvolutionDescriptor::d2().with_pads([1, 1]).unwrap();
         let conv = conv.with_groups(groups).unwrap();
         let weights = [filters, 32 / groups, 3, 3];
         let weights = TensorDescriptor::with_layout(data_type, layout, &weights).unwrap();
@@ -51,7 +51,7 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
     // A deep product of few pixels, whose depth several blocks share.
     let deep = |data_type, layout, math| {
         let input = TensorDescriptor::with_layout(data_type, layout, &[1, 520, 7, 7]).unwrap();
-        let conv = ConvolutionDescriptor::new_2d([1, 1], [1, 1], [1, 1]).unwrap();
+        let conv = ConvolutionDescriptor::d2().with_pads([1, 1]).unwrap();
         let weights = TensorDescriptor::with_layout(data_type, layout, &[72, 520, 3, 3]).unwrap();
         let output = conv.forward_output(&input, &weights).unwrap();
         let ops = [vec![Op::ConvForward { conv, weights }], chain(output)].concat();
@@ -97,7 +97,7 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         (
             "norm.per-activation.alone",
             "cuda.element_wise.v1",
-            alone(image(Half, Nchw), vec![Op::BatchNormInference { mode: PerActivation }]),
+            alone(image(Half, Nchw), vec![Op::BatchNormInference { mode: PerActivation, params: Float }]),
         ),
         ("forward.spatial.nhwc", TRAINING, trained(Half, Nhwc, forward(Spatial))),
         ("forward.spatial.nchw", TRAINING, trained(Float, Nchw, forward(Spatial))),
@@ -210,7 +210,7 @@ fn adopted(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<
     // The thread's current context, and the same by its address.
     for raw in [ptr::null_mut(), context] {
         // SAFETY: the context lives until all that is made of it here is gone.
-        let adopted: Arc<dyn Device> = Arc::new(unsafe { CudaDevice::adopt(raw) }?);
+        let adopted = unsafe { CudaBackend::adopt(raw) }?;
         if adopted.info() != device.info() {
             return Err(format!("{:?} instead of {:?}", adopted.info(), device.info()).into());
         }
@@ -253,7 +253,7 @@ fn nodes(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<()
     if plans[2].results(&stream) == expected {
         return Err("what is in no graph ran".into());
     }
-    // SAFETY: as above; the node is of the graph that was instantiated.
+    // SAFETY: operands outlive the launch, and the node is of the graph that was instantiated.
     unsafe { graph(&plans[2])?.update(executable, second) }?;
     caller::launch(executable, stream.raw())?;
     if plans[2].results(&stream) != expected {
@@ -263,11 +263,11 @@ fn nodes(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<()
     caller::leave_primary(device.info().ordinal)
 }
 
-/// Every type has ceilings, which are measured once, in well under a second.
-fn ceilings(device: &Arc<dyn Device>) -> Result<(), Failed> {
+/// Every type has peaks, which are measured once, in well under a second.
+fn peaks(device: &Arc<dyn Device>) -> Result<(), Failed> {
     for data_type in [DataType::Float, DataType::Half, DataType::BFloat16] {
         let start = Instant::now();
-        let measured = device.ceilings(data_type)?;
+        let measured = device.peaks(data_type)?;
         println!(
             "{data_type}: {:.1} TFLOP/s, {:.2} TB/s, measured in {:?}",
             measured.flops / 1e12,
@@ -278,7 +278,7 @@ fn ceilings(device: &Arc<dyn Device>) -> Result<(), Failed> {
         {
             return Err(format!("{measured:?}").into());
         }
-        if device.ceilings(data_type)? != measured {
+        if device.peaks(data_type)? != measured {
             return Err("measured again".into());
         }
     }
@@ -342,7 +342,7 @@ fn main() {
         trials.push(trial.with_ignored_flag(alone || device.is_none()));
     }
     let (ignored, device) = (device.is_none(), device.clone());
-    let run = move || device.map_or(Ok(()), |device| ceilings(&device));
-    trials.push(Trial::test("ceilings", run).with_ignored_flag(ignored));
+    let run = move || device.map_or(Ok(()), |device| peaks(&device));
+    trials.push(Trial::test("peaks", run).with_ignored_flag(ignored));
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -57,7 +57,12 @@ impl Buffer {
             DataType::Float => {
                 bytes.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect()
             }
-            _ => bytes.chunks_exact(2).map(|b| f16::from_ne_bytes([b[0], b[1]]).to_f32()).collect(),
+            DataType::Half => {
+                bytes.chunks_exact(2).map(|b| f16::from_ne_bytes([b[0], b[1]]).to_f32()).collect()
+            }
+            other @ (DataType::BFloat16 | DataType::Double | DataType::Int8) => {
+                panic!("no {other} in these tests")
+            }
         }
     }
 }
@@ -73,7 +78,10 @@ impl Drop for Buffer {
 fn encode(data_type: DataType, values: impl IntoIterator<Item = f32>) -> Vec<u8> {
     match data_type {
         DataType::Float => values.into_iter().flat_map(f32::to_ne_bytes).collect(),
-        _ => values.into_iter().flat_map(|value| f16::from_f32(value).to_ne_bytes()).collect(),
+        DataType::Half => values.into_iter().flat_map(|value| f16::from_f32(value).to_ne_bytes()).collect(),
+        other @ (DataType::BFloat16 | DataType::Double | DataType::Int8) => {
+            panic!("no {other} in these tests")
+        }
     }
 }
 
@@ -155,7 +163,7 @@ impl Plan {
         content: Content,
     ) -> Self {
         solver.applies(problem, device.info()).unwrap();
-        let binary = solver.compile(problem, device.info()).unwrap();
+        let binary = solver.compile_preferred(problem, device.info()).unwrap();
         let executable = solver.load(problem, device, &binary).unwrap();
         let data_type = problem.output.data_type();
         let of = |values: Vec<f32>| Buffer::of(device, stream, data_type, encode(data_type, values), shift);
@@ -174,8 +182,8 @@ impl Plan {
             let seed = 11 + i as u32;
             match op {
                 Op::ConvForward { weights, .. } => vec![tensor(weights, 7)],
-                Op::BiasForward { bias } => vec![tensor(bias, seed)],
-                Op::BatchNormInference { mode } => {
+                Op::BiasForward { bias: own } | Op::PReluForward { slope: own } => vec![tensor(own, seed)],
+                Op::BatchNormInference { mode, .. } => {
                     let count = groups(*mode);
                     let variance = |i| if i % 3 == 0 { 1.0 } else { 4.0 } - EPSILON as f32;
                     let variances = (0..count).map(variance).collect();
@@ -195,7 +203,7 @@ impl Plan {
                     [of(batch(&problem.input))].into_iter().chain(params.map(list)).collect()
                 }
                 Op::ActivationBackward { .. } => vec![tensor(&problem.output, 31)],
-                _ => Vec::new(),
+                Op::ActivationForward { .. } => Vec::new(),
             }
         });
         let operands = operands.collect();
@@ -217,50 +225,24 @@ impl Plan {
     }
 
     pub(crate) fn launch(&self, stream: &Stream) {
-        let kind = |(op, read): (&Op, &Vec<Buffer>)| match op {
-            Op::ConvForward { .. } => OpArgsKind::ConvForward { weights: read[0].at(), prepared: None },
-            Op::BiasForward { .. } => OpArgsKind::BiasForward { bias: read[0].at() },
-            Op::BatchNormInference { .. } => OpArgsKind::BatchNormInference {
-                scale: read[0].at(),
-                bias: read[1].at(),
-                mean: read[2].at(),
-                variance: read[3].at(),
-                epsilon: EPSILON,
-            },
-            Op::ActivationForward { .. } => {
-                OpArgsKind::ActivationForward { params: ActivationParams::default() }
+        let mut written = self.written[1..].iter();
+        let mut args_of = |(op, read): (&Op, &Vec<Buffer>)| {
+            let (kind, mut args, mut read) = (op.kind(), OpArgs::default(), read.iter());
+            for (spec, pointer) in kind.operands().iter().zip(&mut args.pointers) {
+                let buffer = if spec.access.is_written() { written.next() } else { read.next() };
+                *pointer = buffer.map_or(ptr::null_mut(), Buffer::at);
             }
-            Op::BatchNormForward { .. } => OpArgsKind::BatchNormForward {
-                scale: read[0].at(),
-                bias: read[1].at(),
-                saved_mean: self.written[1].at(),
-                saved_inv_variance: self.written[2].at(),
-                running_mean: self.written.get(3).map_or(ptr::null_mut(), Buffer::at),
-                running_variance: self.written.get(4).map_or(ptr::null_mut(), Buffer::at),
-                exp_avg_factor: 0.25,
-                epsilon: TRAINING_EPSILON,
-            },
-            Op::BatchNormBackward { .. } => OpArgsKind::BatchNormBackward {
-                x: read[0].at(),
-                scale: read[1].at(),
-                bias: read[2].at(),
-                scale_diff: self.written[1].at(),
-                bias_diff: self.written[2].at(),
-                saved_mean: read[3].at(),
-                saved_inv_variance: read[4].at(),
-            },
-            Op::ActivationBackward { .. } => {
-                OpArgsKind::ActivationBackward { y: read[0].at(), params: ActivationParams::default() }
+            for (name, scalar) in kind.scalars().iter().zip(&mut args.scalars) {
+                *scalar = match *name {
+                    "epsilon" if kind == OpKind::BatchNormForward => TRAINING_EPSILON,
+                    "epsilon" => EPSILON,
+                    "exp_avg_factor" => 0.25,
+                    _ => 0.0,
+                };
             }
-            other => panic!("{other:?} has no operands here"),
+            args
         };
-        let ops: Vec<_> = self
-            .problem
-            .ops
-            .iter()
-            .zip(&self.operands)
-            .map(|pair| OpArgs { alpha: 1.0, beta: 0.0, kind: kind(pair) })
-            .collect();
+        let ops: Vec<_> = self.problem.ops.iter().zip(&self.operands).map(&mut args_of).collect();
         let args = RunArgs {
             input: self.input.at(),
             output: self.written[0].at(),

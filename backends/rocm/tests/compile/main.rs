@@ -13,7 +13,7 @@ mod problems;
 use std::collections::BTreeMap;
 
 use fuseplan_api::*;
-use fuseplan_rocm::{RocmBackend, inspect, inspect_ceilings};
+use fuseplan_rocm::{RocmBackend, inspect, inspect_peaks};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use problems::{chain, conv, depthwise, element_wise, norm_relu, training};
@@ -158,7 +158,8 @@ fn matrix() -> Vec<Case> {
             );
             add("large.NHWC", large, 2);
             // One wave has a whole tile.
-            let batch_norm = vec![Op::BatchNormInference { mode: BatchNormMode::Spatial }];
+            let batch_norm =
+                vec![Op::BatchNormInference { mode: BatchNormMode::Spatial, params: DataType::Float }];
             add("1x1.small.NHWC", conv(data_type, Nhwc, &[1, 16, 4, 12], 264, 1, 1, batch_norm), 2);
             let volume = relu(&[2, 64, 8, 20, 20], data_type, Ndhwc);
             add("ndhwc", conv(data_type, Ndhwc, &[2, 64, 8, 20, 20], 64, 3, 2, volume), 2);
@@ -176,7 +177,7 @@ fn scalars() -> Vec<Case> {
     use TensorLayout::*;
     let of = |data_type, lens: &[usize]| TensorDescriptor::with_layout(data_type, Nhwc, lens).unwrap();
     let bias = |data_type, channels| Op::BiasForward { bias: of(data_type, &[1, channels, 1, 1]) };
-    let norm = Op::BatchNormInference { mode: BatchNormMode::Spatial };
+    let norm = Op::BatchNormInference { mode: BatchNormMode::Spatial, params: DataType::Float };
     let power = Op::ActivationForward { mode: ActivationMode::Power };
     let plan = |data_type, lens: &[usize], weights: &[usize], conv: ConvolutionDescriptor, chain: Vec<Op>| {
         let (input, weights) = (of(data_type, lens), of(data_type, weights));
@@ -184,8 +185,18 @@ fn scalars() -> Vec<Case> {
         let ops = [vec![Op::ConvForward { conv, weights }], chain].concat();
         Problem { input, output, ops, math: MathMode::Precise }
     };
-    let single = ConvolutionDescriptor::new(&[1, 1], &[1, 2], &[1, 2]).unwrap();
-    let far = ConvolutionDescriptor::new(&[100_000_000, 1], &[1, 1], &[100_000_000, 1]).unwrap();
+    let single = ConvolutionDescriptor::d2()
+        .with_pads([1, 1])
+        .unwrap()
+        .with_strides([1, 2])
+        .unwrap()
+        .with_dilations([1, 2])
+        .unwrap();
+    let far = ConvolutionDescriptor::d2()
+        .with_pads([100_000_000, 1])
+        .unwrap()
+        .with_dilations([100_000_000, 1])
+        .unwrap();
     // More elements than 32 bits count.
     let large = [64, 64, 560, 560];
     let residuals = chain(&large, Float, Nhwc, ActivationMode::Tanh);
@@ -258,10 +269,10 @@ fn check(case: &Case, arch: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What measures a device's ceilings is compiled as it was meant: it asks for no memory of threads, which would be
+/// What measures a device's peaks is compiled as it was meant: it asks for no memory of threads, which would be
 /// measured instead, and has its multiplications.
-fn ceilings(arch: &str) -> Result<(), Failed> {
-    for (probe, compiled) in inspect_ceilings(arch).map_err(|failure| format!("{failure:?}"))? {
+fn peaks(arch: &str) -> Result<(), Failed> {
+    for (probe, compiled) in inspect_peaks(arch).map_err(|failure| format!("{failure:?}"))? {
         let (_, kernels) = code_object::read(&compiled.image)?;
         let [usage] = kernels.as_slice() else { return Err(format!("{} kernels", kernels.len()).into()) };
         let sound = usage.scratch + usage.vector_spills == 0 && usage.block == probe.threads;
@@ -284,7 +295,7 @@ fn missing() -> Option<String> {
     );
     let target = RocmBackend.target("gfx90a").unwrap();
     let solver = RocmBackend.solvers().iter().find(|solver| solver.id() == DIRECT).unwrap();
-    match solver.compile(&problem, &target) {
+    match solver.compile_preferred(&problem, &target) {
         Err(BuildError::Backend(error @ BackendError::Unavailable { .. })) => Some(error.to_string()),
         _ => None,
     }
@@ -354,8 +365,8 @@ fn main() {
             let (name, arch) = (format!("{}.{arch}", case.name), arch.clone());
             trials.push(Trial::test(name, move || check(&case, &arch)).with_ignored_flag(missing.is_some()));
         }
-        let name = format!("ceilings.{arch}");
-        trials.push(Trial::test(name, move || ceilings(&arch)).with_ignored_flag(missing.is_some()));
+        let name = format!("peaks.{arch}");
+        trials.push(Trial::test(name, move || peaks(&arch)).with_ignored_flag(missing.is_some()));
     }
     libtest_mimic::run(&arguments, trials).exit();
 }

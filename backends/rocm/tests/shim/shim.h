@@ -74,6 +74,7 @@ SHIM_MATRIX(wmma_f32_16x16x16_bf16_w32_gfx12, Gfx12, Bf16, 8);
 extern "C" {
 float expf(float), expm1f(float), log1pf(float), tanhf(float), powf(float, float), sqrtf(float), fabsf(float);
 float fmaf(float, float, float), fminf(float, float), fmaxf(float, float);
-double exp(double), sqrt(double), fabs(double), fmin(double, double), fmax(double, double);
+double exp(double), erfc(double), sqrt(double), fabs(double), fmin(double, double), fmax(double, double);
 }
 inline float __fdividef(float a, float b) { return a / b; }
+inline float normcdff(float x) { return (float)(0.5 * erfc(-0.70710678118654752 * x)); }

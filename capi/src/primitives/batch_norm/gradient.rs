@@ -2,16 +2,16 @@
 
 use std::ffi::c_void;
 
-use fuseplan::{ActivationBackward, BatchNormBackward};
+use fuseplan::{ActivationBackward, BatchNormBackward, raw::operands};
 
 use super::super::scratch::Scratch;
 use super::super::tensor::same_lens;
-use super::{Call, address};
+use super::Call;
 use crate::abi::{In, export, miopenBatchNormMode_t};
 use crate::activation::miopenActivationDescriptor_t;
-use crate::args::{Given, Scales};
+use crate::args::Scales;
 use crate::execute::{Chain, Memory};
-use crate::handle::{Address, Pinned, miopenHandle_t};
+use crate::handle::{Pinned, miopenHandle_t};
 use crate::status::{Failure, not_implemented};
 use crate::tensor::miopenTensorDescriptor_t;
 
@@ -64,12 +64,18 @@ impl Gradient {
         }
         let [_, _, mean, inverse] = self.operands;
         let mut chain = Chain::new(self.dy.descriptor)?;
-        let given = Given::BatchNormBackward {
-            operands: [self.x.address.cast_const(), scale, bias, mean, inverse].map(address),
-            results: self.results.map(Address),
+        let [scale_diff, bias_diff] = self.results.map(|result| result.cast());
+        let operands = operands::BatchNormBackward {
+            x: self.x.address,
+            scale: scale.cast(),
+            bias: bias.cast(),
+            saved_mean: mean.cast(),
+            saved_inv_variance: inverse.cast(),
+            scale_diff,
+            bias_diff,
         };
         let own = if activation.is_some() { Scales::NONE } else { self.scales };
-        chain.append(BatchNormBackward::new(call.mode), given, own)?;
+        chain.append(BatchNormBackward::new(call.mode), operands, own)?;
         let mut forward = None;
         if let Some(activation) = activation {
             // The activation's gradient wants its output, which this call is not given: it is made again.
@@ -82,9 +88,8 @@ impl Gradient {
                 forward.run_on(on, self.x.present("x")?, y.memory(), None)?;
             }
             let (mode, params) = activation.activation()?;
-            let params = [params.alpha, params.beta, params.gamma];
-            let given = Given::ActivationBackward { y: Address(y.address()), params };
-            chain.append(ActivationBackward::new(mode), given, self.scales)?;
+            let operands = operands::ActivationBackward::new(y.address(), params);
+            chain.append(ActivationBackward::new(mode), operands, self.scales)?;
         }
         let (dy, dx) = (self.dy.present("dy")?, call.output.present("dx")?);
         // SAFETY: as promised by the caller.

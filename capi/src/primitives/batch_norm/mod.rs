@@ -3,14 +3,16 @@
 
 use std::ffi::c_void;
 
-use fuseplan::{ActivationForward, BatchNormForward, BatchNormInference, BatchNormMode, TensorDescriptor};
+use fuseplan::{
+    ActivationForward, BatchNormForward, BatchNormInference, BatchNormMode, TensorDescriptor, raw::operands,
+};
 
 use super::scratch::Scratch;
 use crate::abi::{In, miopenBatchNormMode_t};
 use crate::activation::miopenActivationDescriptor_t;
-use crate::args::{Given, Scales};
+use crate::args::Scales;
 use crate::execute::{Chain, Memory};
-use crate::handle::{Address, Pinned};
+use crate::handle::Pinned;
 use crate::status::{Failure, bad_parm};
 use crate::tensor::{batch_norm_mode, miopenTensorDescriptor_t};
 
@@ -54,9 +56,10 @@ impl Call {
         activation: Option<miopenActivationDescriptor_t>,
     ) -> Result<Chain, Failure> {
         let mut chain = Chain::new(self.x.descriptor)?;
-        let given = Given::BatchNorm { parameters: parameters.map(address), epsilon };
+        let [scale, bias, mean, variance] = parameters.map(|parameter| parameter.cast());
+        let operands = operands::BatchNormInference { scale, bias, mean, variance, epsilon };
         let own = if activation.is_some() { Scales::NONE } else { scales };
-        chain.append(BatchNormInference::new(self.mode), given, own)?;
+        chain.append(BatchNormInference::new(self.mode), operands, own)?;
         append_activation(&mut chain, activation, scales)?;
         Ok(chain)
     }
@@ -94,14 +97,21 @@ impl Call {
             _ => return Err(bad_parm("running mean and variance must be given both or neither")),
         };
         let mut chain = Chain::new(self.x.descriptor)?;
-        let given = Given::BatchNormForward {
-            parameters: parameters.map(address),
-            results: results.map(Address),
-            exp_avg_factor,
+        let [scale, bias] = parameters.map(|parameter| parameter.cast());
+        let [saved_mean, saved_inv_variance, running_mean, running_variance] =
+            results.map(|result| result.cast());
+        let operands = operands::BatchNormForward {
+            scale,
+            bias,
+            saved_mean,
+            saved_inv_variance,
+            running_mean,
+            running_variance,
             epsilon,
+            exp_avg_factor,
         };
         let own = if activation.is_some() { Scales::NONE } else { scales };
-        chain.append(BatchNormForward::new(self.mode, running), given, own)?;
+        chain.append(BatchNormForward::new(self.mode, running), operands, own)?;
         append_activation(&mut chain, activation, scales)?;
         Ok(chain)
     }
@@ -134,10 +144,15 @@ impl Call {
         let [zero, one] = [0.0, 1.0].map(|value| Scratch::filled(on, self.parameters, value));
         let (zero, one) = (zero?, one?);
         // A product of parameters is a batch-norm of one that has the other as its scale.
-        let operands = [inverse.cast_mut(), zero.address(), zero.address(), one.address()];
+        let operands = operands::BatchNormInference {
+            scale: inverse.cast(),
+            bias: zero.address().cast(),
+            mean: zero.address().cast(),
+            variance: one.address().cast(),
+            epsilon: 0.0,
+        };
         let mut chain = Chain::new(self.parameters)?;
-        let given = Given::BatchNorm { parameters: operands.map(Address), epsilon: 0.0 };
-        chain.append(BatchNormInference::new(self.mode), given, Scales::NONE)?;
+        chain.append(BatchNormInference::new(self.mode), operands, Scales::NONE)?;
         // SAFETY: as promised by the caller.
         unsafe { chain.run_on(on, scale, product.memory(), None) }?;
         Ok(Folded { scale: product, variance: one })
@@ -157,14 +172,9 @@ fn append_activation(
 ) -> Result<(), Failure> {
     if let Some(activation) = activation {
         let (mode, params) = activation.activation()?;
-        let params = [params.alpha, params.beta, params.gamma];
-        chain.append(ActivationForward::new(mode), Given::Activation { params }, scales)?;
+        chain.append(ActivationForward::new(mode), params.into(), scales)?;
     }
     Ok(())
-}
-
-fn address(pointer: *const c_void) -> Address {
-    Address(pointer.cast_mut())
 }
 
 /// `alpha` and `beta` as these functions have them, not const.

@@ -54,8 +54,7 @@ impl Moving {
         }
         steps.push((training, call.x.present("x")?, call.output.present("y")?));
         for (chain, x, y) in &steps {
-            // SAFETY: as promised by the caller.
-            unsafe { chain.check_on(on, *x, *y) }?;
+            chain.check_on(on, *x, *y)?;
         }
         for (chain, x, y) in steps {
             // SAFETY: as promised by the caller.

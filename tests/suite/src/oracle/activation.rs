@@ -1,4 +1,7 @@
-//! Activations and their gradients: MIOpen's formulas on intervals.
+//! What the suite knows of an activation: MIOpen's or PyTorch's formula on intervals, its gradient, its accuracy, and the
+//! parameters that random cases give it.
+
+use std::f64::consts::PI;
 
 use fuseplan::{ActivationMode, DataType};
 
@@ -8,6 +11,51 @@ use crate::case::ActivationSpec;
 /// Below which MIOpen takes a base of `POWER`, or the β of `TANH`'s gradient, for zero.
 fn zero(data_type: DataType) -> f64 {
     if data_type == DataType::Float { 1e-6 } else { 1e-4 }
+}
+
+/// Parameters that random cases pick from.
+pub(crate) fn samples(mode: ActivationMode) -> [[f64; 3]; 3] {
+    match mode {
+        ActivationMode::Power => [[3.0, 0.5, 2.0], [1.0, 1.0, 0.5], [4.0, 0.25, -1.0]],
+        ActivationMode::Clamp => [[-1.0, 1.0, 0.0], [0.0, 6.0, 0.0], [-0.5, 0.5, 0.0]],
+        ActivationMode::ClippedRelu => [[6.0, 0.0, 0.0], [0.5, 0.0, 0.0], [1.0, 0.0, 0.0]],
+        ActivationMode::Pasthru
+        | ActivationMode::Logistic
+        | ActivationMode::Tanh
+        | ActivationMode::Relu
+        | ActivationMode::SoftRelu
+        | ActivationMode::Abs
+        | ActivationMode::LeakyRelu
+        | ActivationMode::Elu
+        | ActivationMode::Silu
+        | ActivationMode::HardSwish
+        | ActivationMode::HardSigmoid
+        | ActivationMode::Gelu
+        | ActivationMode::GeluTanh
+        | ActivationMode::Mish => [[0.5, 0.5, 0.5], [0.25, 1.0, 1.0], [0.1, 1.5, 0.3]],
+    }
+}
+
+/// Whether results are exact in f32, given few digits of data and parameters.
+pub(crate) fn is_exact(spec: &ActivationSpec) -> bool {
+    let simple = |value: f64| (value * 16.0).fract() == 0.0 && value.abs() <= 16.0;
+    let [alpha, beta, _] = spec.params;
+    match spec.mode {
+        ActivationMode::Pasthru | ActivationMode::Relu | ActivationMode::Abs => true,
+        ActivationMode::ClippedRelu | ActivationMode::LeakyRelu => simple(alpha),
+        ActivationMode::Clamp => simple(alpha) && simple(beta),
+        ActivationMode::Logistic
+        | ActivationMode::Tanh
+        | ActivationMode::SoftRelu
+        | ActivationMode::Power
+        | ActivationMode::Elu
+        | ActivationMode::Silu
+        | ActivationMode::HardSwish
+        | ActivationMode::HardSigmoid
+        | ActivationMode::Gelu
+        | ActivationMode::GeluTanh
+        | ActivationMode::Mish => false,
+    }
 }
 
 /// The activation of `x`.
@@ -30,7 +78,85 @@ fn apply(mode: ActivationMode, [alpha, beta, gamma]: [f64; 3], zero: f64, x: f64
         ActivationMode::Elu if x > 0.0 => x,
         ActivationMode::Elu => alpha * x.exp_m1(),
         ActivationMode::Clamp => x.min(beta).max(alpha),
-        other => panic!("{other} has no formula here"),
+        // ∞ · 0 is what PyTorch's products are at −∞.
+        ActivationMode::Silu => x * logistic(x),
+        ActivationMode::HardSwish => x * hard_sigmoid(x),
+        ActivationMode::HardSigmoid => hard_sigmoid(x),
+        ActivationMode::Gelu => x * normal(x),
+        ActivationMode::GeluTanh => x * logistic(2.0 * tanh_argument(x)),
+        ActivationMode::Mish if x > 0.0 => x * (x + (-x).exp().ln_1p()).tanh(),
+        ActivationMode::Mish => x * x.exp().ln_1p().tanh(),
+    }
+}
+
+/// The logistic function by exponentials that do not overflow.
+fn logistic(x: f64) -> f64 {
+    let e = (-x.abs()).exp();
+    (if x > 0.0 { 1.0 } else { e }) / (1.0 + e)
+}
+
+fn hard_sigmoid(x: f64) -> f64 {
+    if x <= -3.0 {
+        0.0
+    } else if x >= 3.0 {
+        1.0
+    } else {
+        x / 6.0 + 0.5
+    }
+}
+
+/// √(2/π) · (x + 0.044715 x³)
+fn tanh_argument(x: f64) -> f64 {
+    (2.0 / PI).sqrt() * (x + 0.044715 * x.powi(3))
+}
+
+/// The distribution function of the normal distribution, ½ erfc(−x / √2): near 0 by the alternating series of erf,
+/// elsewhere by the trapezoidal rule for erfc(z) = (z/π) e^(−z²) ∫ e^(−t²) / (t² + z²) dt, whose error is far below
+/// roundoff at this step, but for the pole at t = iz, which is added.
+fn normal(x: f64) -> f64 {
+    let z = x.abs() / 2f64.sqrt();
+    if z < 2.0 {
+        let mut power = x / 2f64.sqrt();
+        let mut sum = power;
+        for n in 1..60 {
+            let n = f64::from(n);
+            power *= -z * z / n;
+            sum += power / (2.0 * n + 1.0);
+        }
+        return 0.5 + sum / PI.sqrt();
+    }
+    if z > 40.0 {
+        return if x > 0.0 { 1.0 } else { 0.0 };
+    }
+    let step = 0.5;
+    let at = |t: f64| (-t * t).exp() / (t * t + z * z);
+    let sum = at(0.0) + 2.0 * (1..14).map(|n| at(f64::from(n) * step)).sum::<f64>();
+    let pole = 2.0 / (1.0 - (2.0 * PI * z / step).exp());
+    let pole = if z < PI / step { pole } else { 0.0 };
+    let tail = (step * z / PI * (-z * z).exp() * sum + pole) / 2.0;
+    if x > 0.0 { 1.0 - tail } else { tail }
+}
+
+/// Where functions that fall and rise again are least, to a few digits.
+fn lowest(mode: ActivationMode) -> Option<f64> {
+    match mode {
+        ActivationMode::Silu => Some(-1.278_464_5),
+        ActivationMode::HardSwish => Some(-1.5),
+        ActivationMode::Gelu => Some(-0.751_791_5),
+        ActivationMode::GeluTanh => Some(-0.752_461_4),
+        ActivationMode::Mish => Some(-1.192_431_2),
+        ActivationMode::Pasthru
+        | ActivationMode::Logistic
+        | ActivationMode::Tanh
+        | ActivationMode::Relu
+        | ActivationMode::SoftRelu
+        | ActivationMode::Abs
+        | ActivationMode::Power
+        | ActivationMode::ClippedRelu
+        | ActivationMode::LeakyRelu
+        | ActivationMode::Elu
+        | ActivationMode::Clamp
+        | ActivationMode::HardSigmoid => None,
     }
 }
 
@@ -43,12 +169,19 @@ fn accuracy(mode: ActivationMode, [alpha, beta, _]: [f64; 3], x: f64) -> (f64, f
         ActivationMode::LeakyRelu => (0.0, 2.0),
         ActivationMode::Tanh => (2.0 * x.abs(), 8.0),
         ActivationMode::Power => (3.0 * (x.abs() + (alpha / beta).abs()), 8.0),
-        _ => (0.0, 8.0),
+        ActivationMode::Logistic | ActivationMode::SoftRelu | ActivationMode::Elu => (0.0, 8.0),
+        ActivationMode::Silu | ActivationMode::HardSwish | ActivationMode::HardSigmoid => (0.0, 8.0),
+        // Two quotients' terms, each of an exponential.
+        ActivationMode::Mish => (0.0, 12.0),
+        // Vendors promise at most 16 units of roundoff for erfc, in the tail.
+        ActivationMode::Gelu => (0.0, 18.0),
+        // The cubic argument is rounded before the exponential is taken.
+        ActivationMode::GeluTanh => (3.0 * x.abs(), 8.0),
     }
 }
 
-/// Applies the activation to every element. All modes but `ABS` are monotone, so the ends of an interval
-/// bound its image; so they do for `ABS`, as the interval is symmetric about the value.
+/// Applies the activation to every element. Where a mode is monotone the ends of an interval bound its image, and so
+/// they do for `ABS`, as the interval is symmetric about the value; others have one least value, which counts too.
 pub(super) fn forward(spec: &ActivationSpec, data_type: DataType, y: &mut Field, u: f64) {
     let ActivationSpec { mode, params } = *spec;
     let zero = zero(data_type);
@@ -61,6 +194,9 @@ pub(super) fn forward(spec: &ActivationSpec, data_type: DataType, y: &mut Field,
         let error =
             if x.is_finite() { y.error[i] + if slack.is_finite() { slack * u } else { 0.0 } } else { 0.0 };
         let mut spread = (f(x + error) - value).abs().max((f(x - error) - value).abs());
+        if let Some(least) = lowest(mode).filter(|least| (x - least).abs() <= error) {
+            spread = spread.max((f(least) - value).abs());
+        }
         let [alpha, beta, gamma] = params;
         let base = alpha + beta * x;
         if mode == ActivationMode::Power && (base - zero).abs() <= (beta * error).abs() {
@@ -159,6 +295,22 @@ fn gradient_at(spec: &ActivationSpec, zero: f64, x: f64, y: f64, dy: f64) -> f64
                 0.0
             }
         }
-        other => panic!("{other} has no formula here"),
+        // (x · g)' = g + x · g'
+        ActivationMode::Silu => dy * (logistic(x) + x * logistic(x) * logistic(-x)),
+        ActivationMode::HardSwish if x <= -3.0 => 0.0,
+        ActivationMode::HardSwish if x < 3.0 => dy * (2.0 * x + 3.0) / 6.0,
+        ActivationMode::HardSwish => dy,
+        ActivationMode::HardSigmoid if x.abs() < 3.0 => dy / 6.0,
+        ActivationMode::HardSigmoid => 0.0,
+        ActivationMode::Gelu => dy * (normal(x) + x * (-x * x / 2.0).exp() / (2.0 * PI).sqrt()),
+        ActivationMode::GeluTanh => {
+            let u = tanh_argument(x);
+            let slope = (2.0 / PI).sqrt() * (1.0 + 3.0 * 0.044715 * x * x);
+            dy * (logistic(2.0 * u) + x / 2.0 * slope / u.cosh().powi(2))
+        }
+        ActivationMode::Mish => {
+            let t = apply(ActivationMode::SoftRelu, [0.0; 3], 0.0, x).tanh();
+            dy * (t + x * (1.0 - t) * (1.0 + t) * logistic(x))
+        }
     }
 }

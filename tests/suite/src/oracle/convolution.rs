@@ -12,9 +12,10 @@ fn three(conv: &ConvSpec, value: impl Fn(usize) -> usize, rest: usize) -> [usize
 /// `y[n,k,o] = Σ x[n, c, o·stride − pad + t·dilation] · w[k, c, t]` over the channels c of k's group and
 /// the taps t that fall into the input.
 pub(super) fn forward(conv: &ConvSpec, x: &Field, weights: &[f64], u: f64, product: f64) -> Field {
-    let [taps, pad, stride, dilation] = [
+    let [taps, pad, after, stride, dilation] = [
         three(conv, |d| conv.filter[d], 1),
         three(conv, |d| conv.pad(d), 0),
+        three(conv, |d| conv.pad_after(d), 0),
         three(conv, |d| conv.stride(d), 1),
         three(conv, |d| conv.dilation(d), 1),
     ];
@@ -22,7 +23,7 @@ pub(super) fn forward(conv: &ConvSpec, x: &Field, weights: &[f64], u: f64, produ
     let (filters, per_group) = (conv.filters, channels / conv.groups);
     let mut lens = [images, filters, 0, 0, 0];
     for d in 0..3 {
-        lens[2 + d] = (x.lens[2 + d] + 2 * pad[d] - dilation[d] * (taps[d] - 1) - 1) / stride[d] + 1;
+        lens[2 + d] = (pad[d] + x.lens[2 + d] + after[d] - dilation[d] * (taps[d] - 1) - 1) / stride[d] + 1;
     }
     let [depth, height, width] = [lens[2], lens[3], lens[4]];
     let count = lens.iter().product();

@@ -9,7 +9,7 @@
 //! none of the mean; an activation maps the interval, and adds 4 units in the last place of f32 where it is
 //! transcendental. With u = 0 every bound is 0: the exact tier.
 
-mod activation;
+pub(crate) mod activation;
 mod convolution;
 mod training;
 
@@ -139,6 +139,20 @@ impl Field {
         self.grid = grid;
     }
 
+    /// One slope a channel, or one for all.
+    fn prelu(&mut self, slopes: &[f64], u: f64) {
+        let (plane, channels) = (self.plane(), self.lens[1]);
+        for i in 0..self.value.len() {
+            let slope = slopes[i / plane % channels % slopes.len()];
+            let x = self.value[i];
+            self.value[i] = if x > 0.0 { x } else { slope * x };
+            self.reach[i] = self.value[i].abs();
+            // What is near 0 may have had the other sign.
+            self.error[i] = slope.abs().max(1.0) * self.error[i] + u * self.reach[i];
+        }
+        self.grid *= slopes.iter().map(|&slope| lowest_bit(slope)).fold(1.0, f64::min);
+    }
+
     /// Whether f32 holds every intermediate exactly.
     fn is_exact(&self) -> bool {
         let largest = self.reach.iter().fold(0.0, |a: f64, &b| a.max(b));
@@ -185,9 +199,12 @@ pub fn expect(case: &Case, operands: &Operands, u: f64, product: f64) -> Result<
                 y.add(&values[0], 1.0, u, |i| i / plane % channels);
             }
             OpSpec::Residual(_) => y.add(&values[0], 1.0, u, |i| i),
+            OpSpec::PRelu(_) => y.prelu(&values[0], u),
             OpSpec::BatchNorm(norm) => y.batch_norm(values, case.epsilon, norm.mode, u),
             OpSpec::Activation(spec) => activation::forward(spec, case.data_type, &mut y, u),
-            _ => return Err(format!("operator {i} is a training operator behind another")),
+            OpSpec::BatchNormForward(_) | OpSpec::BatchNormBackward(_) | OpSpec::ActivationBackward(_) => {
+                return Err(format!("operator {i} is a training operator behind another"));
+            }
         }
         inexact(&y, &format!("operator {i}"))?;
         y.scale(f64::from(case.alpha[i]), u);

@@ -25,7 +25,13 @@ pub(super) fn expect(case: &Case, input: Field, operands: &Operands, u: f64) -> 
             };
             backward(case, &input, &operands.ops[0], activation, index, u)
         }
-        _ => panic!("{}: not a training operator", case.id),
+        OpSpec::Conv(_)
+        | OpSpec::Bias(_)
+        | OpSpec::Residual(_)
+        | OpSpec::PRelu(_)
+        | OpSpec::BatchNorm(_)
+        | OpSpec::Activation(_)
+        | OpSpec::ActivationBackward(_) => panic!("{}: not the first training operator", case.id),
     };
     if case.beta != 0.0 {
         results[0].add(&operands.prior, f64::from(case.beta), u, |i| i);

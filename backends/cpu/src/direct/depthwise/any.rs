@@ -3,15 +3,15 @@
 use std::marker::PhantomData;
 
 use super::{Band, PIXELS};
-use crate::epilogue::Place;
 use crate::isa::{Kernel, Number, Simd};
+use crate::row::RowStart;
 
 /// Computes a band.
 ///
 /// # Safety
 /// The CPU has the instruction set; the tensors are the problem's, of type `T`.
 pub(super) unsafe fn band<S: Simd, T: Number>(band: &Band<'_>) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller says that the CPU has the instruction set.
     unsafe { S::enter(Run::<T>(band, PhantomData)) }
 }
 
@@ -56,7 +56,7 @@ impl<T: Number> Kernel for Run<'_, T> {
                 }
                 rows!(1 2 3 4 5 6 7 8);
                 if !b.steps.end_in_registers() {
-                    // SAFETY: as above; the tile's pixels wait in the scratch.
+                    // SAFETY: the tile's pixels lie inside of the output, and their sums wait in scratch.
                     unsafe { b.finish::<S, T>(s, 0, line, column..column + rows) };
                 }
             }
@@ -110,12 +110,13 @@ impl Band<'_> {
 #[inline(always)]
 unsafe fn pixels<S: Simd, T: Number, const R: usize>(s: S, b: &Band<'_>, tile: &Tile<T>) {
     let y_pixel = b.surface.strides[4];
-    let place = Place { channel: 0, ..b.place(tile.line, tile.column) };
-    let y = b.output.cast::<T>().wrapping_add(b.surface.at(place));
+    let row = RowStart { channel: 0, ..b.row_start(tile.line, tile.column) };
+    let y = b.output.cast::<T>().wrapping_add(row.offset(b.surface));
     let done = b.steps.end_in_registers();
     for c in b.channels.clone().step_by(S::LANES) {
         let n = (b.channels.end - c).min(S::LANES);
-        // SAFETY: the caller's; the scratch has room for the tile, tables for whole vectors.
+        // SAFETY: the caller says that the tile lies inside of the tensors; scratch has room for it, and tables have
+        // whole vectors behind every channel.
         unsafe {
             let table = |p: *const f32| [s.load(p.add(c))];
             if n == S::LANES {

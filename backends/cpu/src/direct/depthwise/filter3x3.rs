@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use super::{Band, PIXELS};
 use crate::direct::geometry::Geometry;
-use crate::epilogue::Place;
 use crate::isa::{Kernel, Number, Simd};
+use crate::row::RowStart;
 
 /// Lines of the largest tile, and of a band.
 pub(super) const LINES: usize = 2;
@@ -23,7 +23,7 @@ pub(super) fn takes(g: &Geometry) -> bool {
     g.filters.taps == [1, TAPS, TAPS]
         && g.strides[1..] == [1, 1]
         && g.dilations[1..] == [1, 1]
-        && g.pads[0] == 0
+        && [g.pads_before[0], g.pads_after[0]] == [0, 0]
 }
 
 /// Computes a band.
@@ -32,7 +32,7 @@ pub(super) fn takes(g: &Geometry) -> bool {
 /// The CPU has the instruction set; the tensors are the problem's, of type `T`; the filter is one that is
 /// taken, the band has at most [`LINES`] lines.
 pub(super) unsafe fn band<S: Simd, T: Number>(band: &Band<'_>) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller says that the CPU has the instruction set.
     unsafe { S::enter(Run::<T>(band, PhantomData)) }
 }
 
@@ -65,7 +65,7 @@ impl<T: Number> Kernel for Run<'_, T> {
             unsafe { sizes[b.lines.len() - 1][columns.len() - 1](b, &b.tile3x3(columns.start)) };
             if !b.steps.end_in_registers() {
                 for (l, line) in b.lines.clone().enumerate() {
-                    // SAFETY: as above; the tile's pixels wait in the scratch.
+                    // SAFETY: the tile's pixels lie inside of the output, and their sums wait in scratch.
                     unsafe { b.finish::<S, T>(s, l * columns.len(), line, columns.clone()) };
                 }
             }
@@ -89,15 +89,16 @@ impl Band<'_> {
         let g = self.geometry;
         let [image, _, slice, line, pixel] = g.input.strides;
         let inside = |d: usize, at: usize| {
-            let (pad, extent) = (g.pads[d], g.input.lens[2 + d]);
+            let (pad, extent) = (g.pads_before[d], g.input.lens[2 + d]);
             pad.saturating_sub(at)..(extent + pad).saturating_sub(at)
         };
+        let [_, pad_h, pad_w] = g.pads_before;
         let start = self.lines.start;
         let origin = self.image * image + self.slice * g.strides[0] * slice + start * line + column * pixel;
-        let place = Place { channel: 0, ..self.place(start, column) };
+        let row = RowStart { channel: 0, ..self.row_start(start, column) };
         Tile {
-            x: self.input.cast::<T>().wrapping_add(origin).wrapping_sub(g.pads[1] * line + g.pads[2] * pixel),
-            y: self.output.cast::<T>().wrapping_add(self.surface.at(place)),
+            x: self.input.cast::<T>().wrapping_add(origin).wrapping_sub(pad_h * line + pad_w * pixel),
+            y: self.output.cast::<T>().wrapping_add(row.offset(self.surface)),
             lines: inside(1, start),
             columns: inside(2, column),
         }
@@ -109,7 +110,7 @@ impl Band<'_> {
 /// # Safety
 /// The CPU has the instruction set; the tile lies inside of the tensors.
 unsafe fn pixels<S: Simd, T: Number, const L: usize, const R: usize>(band: &Band<'_>, tile: &Tile<T>) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller says that the CPU has the instruction set.
     unsafe { S::enter(Pixels::<T, L, R>(band, tile)) }
 }
 
@@ -123,7 +124,8 @@ impl<T: Number, const L: usize, const R: usize> Kernel for Pixels<'_, T, L, R> {
         let Pixels(b, tile) = self;
         let (start, len) = (b.channels.start, b.channels.len());
         let whole = len / S::LANES * S::LANES;
-        // SAFETY: the caller's; a part is loaded and stored as one.
+        // SAFETY: `pixels`' caller says that the tile lies inside of the tensors, and what is left of the channels is loaded
+        // and stored as a part of a vector.
         unsafe {
             for c in (start..start + whole).step_by(S::LANES) {
                 let load = |p| T::load(s, p);

@@ -13,20 +13,24 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
+use fuseplan_api::volume::Volume;
 use fuseplan_api::{
-    Algorithm, Constraint, Executable, ExecutableInfo, OpArgsKind, Problem, RawStream, RunArgs, RunError,
+    Algorithm, Constraint, Executable, ExecutableInfo, Problem, RawStream, RunArgs, RunError,
 };
 
 use super::geometry::Geometry;
-use super::{CONVOLUTION, Shared, next_owner};
-use crate::arena::{Buffer, with_scratch};
+use super::prepared::{self, Owner};
+use super::{CONVOLUTION, Shared};
+use crate::arena::with_scratch;
 use crate::constraint;
 use crate::device::CpuDevice;
 use crate::element::with_value_type;
-use crate::epilogue::{self, Epilogue, Lanes, Place, Steps, load_strided, store_strided};
+use crate::epilogue::{self, Epilogue, Lanes, Steps};
 use crate::isa::{Kernel, MAX_LANES, Number, Simd};
 use crate::pool::Pool;
+use crate::row::RowStart;
 use crate::solver::CpuSolver;
+use crate::vectors::{load_strided, store_strided};
 
 pub(crate) static DEPTHWISE: CpuSolver = CpuSolver {
     id: "cpu.depthwise.v1",
@@ -39,6 +43,8 @@ pub(crate) static DEPTHWISE: CpuSolver = CpuSolver {
         ONE_CHANNEL,
         CHANNELS_INNERMOST,
     ],
+    preferences: &[],
+    is_reference: false,
     load: |solver, problem, device| Arc::new(DepthwiseExecutable::new(solver, problem, device)),
 };
 
@@ -103,7 +109,7 @@ struct DepthwiseExecutable {
     chunks: usize,
     /// Channels, rounded up to whole vectors: the distance of taps in packed weights.
     padded: usize,
-    owner: u64,
+    owner: Owner,
 }
 
 impl std::fmt::Debug for DepthwiseExecutable {
@@ -116,7 +122,7 @@ impl DepthwiseExecutable {
     fn new(solver: &CpuSolver, problem: &Problem, device: &CpuDevice) -> Self {
         let (isa, pool) = (device.isa(), device.pool());
         let functions = with_value_type!(problem.output.data_type(), T => isa.run(Collect::<T>(PhantomData)));
-        let mut epilogue = Epilogue::new(problem);
+        let mut epilogue = Epilogue::new(problem, isa);
         let geometry = Geometry::new(problem, &mut epilogue, 8 * PIXELS);
         let [images, channels, depth, lines, _] = geometry.output.lens;
         let chunks = channels.div_ceil(CHUNK);
@@ -139,7 +145,7 @@ impl DepthwiseExecutable {
             band,
             chunks,
             padded: channels.next_multiple_of(MAX_LANES),
-            owner: next_owner(),
+            owner: Owner::new(),
             geometry,
             epilogue,
         }
@@ -157,14 +163,15 @@ impl DepthwiseExecutable {
         let (bands, chunks) = (lines.div_ceil(self.band), self.chunks);
         let (input, output) = (Shared(args.input.cast_mut()), Shared(args.output));
         with_scratch(self.epilogue.table_len(), |tables| {
-            // SAFETY: the caller's; the tables live as long as the steps.
+            // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
             let out_of_memory = std::sync::OnceLock::new();
             self.pool.for_each(images * depth * bands * chunks, &|item| {
                 let (item, chunk) = (item / chunks, item % chunks * CHUNK);
                 let start = item % bands * self.band;
                 let done = with_scratch(PIXELS * CHUNK, |scratch| {
-                    // SAFETY: the caller's; items have lines and channels of their own.
+                    // SAFETY: the function is of an instruction set that the CPU has and of the tensors' type, and the
+                    // caller says that the tensors are the problem's. Items have lines and channels of their own.
                     unsafe {
                         (self.compute)(&Band {
                             geometry: g,
@@ -197,29 +204,15 @@ impl Executable for DepthwiseExecutable {
     }
 
     unsafe fn run(&self, _stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
-        let OpArgsKind::ConvForward { weights, prepared } = &args.ops[0].kind else {
-            unreachable!("arguments are of their operators' kinds")
+        let pack = |weights, packed: &mut [f32], _| {
+            // SAFETY: `RunArgs` promises the problem's filters; `packed` has `padded` floats for each tap.
+            unsafe { (self.pack)(&self.geometry, weights, packed.as_mut_ptr(), self.padded) }
+            Ok(())
         };
-        // SAFETY: the caller keeps what `RunArgs` promises for this problem.
-        unsafe {
-            let pack = |target: &mut [f32]| {
-                (self.pack)(&self.geometry, *weights, target.as_mut_ptr(), self.padded);
-            };
-            match prepared {
-                Some(prepared) => {
-                    let packed = prepared.get_or_try_make(self.owner, || {
-                        let mut buffer = Buffer::zeroed(self.weights_len())?;
-                        pack(buffer.as_mut_slice());
-                        Ok::<_, RunError>(buffer)
-                    })?;
-                    self.compute(args, packed.as_slice())
-                }
-                None => with_scratch(self.weights_len(), |packed| {
-                    pack(packed);
-                    self.compute(args, packed)
-                })?,
-            }
-        }
+        prepared::with_packed(args, self.owner, self.weights_len(), pack, |packed| {
+            // SAFETY: the caller keeps what `RunArgs` promises for this problem.
+            unsafe { self.compute(args, packed) }
+        })
     }
 }
 
@@ -248,14 +241,14 @@ unsafe fn pack<S: Simd, T: Number>(g: &Geometry, source: *const c_void, target: 
             }
         }
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller says that the CPU has the instruction set.
     unsafe { S::enter(Pack(g, source.cast::<T>(), target, padded)) }
 }
 
 /// A work item: some channels of lines of one slice of one image.
 struct Band<'a> {
     geometry: &'a Geometry,
-    surface: &'a crate::volume::Volume,
+    surface: &'a Volume,
     steps: &'a Steps<'a>,
     input: *const c_void,
     output: *mut c_void,
@@ -271,9 +264,9 @@ struct Band<'a> {
 
 impl Band<'_> {
     /// A pixel of the band, at its first channel.
-    fn place(&self, line: usize, column: usize) -> Place {
+    fn row_start(&self, line: usize, column: usize) -> RowStart {
         let line = self.slice * self.geometry.output.lens[3] + line;
-        Place { image: self.image, channel: self.channels.start, line, column }
+        RowStart { image: self.image, channel: self.channels.start, line, column }
     }
 
     /// Where the sums of a tile's pixel are written from channel `c` on, if not to the output.
@@ -289,12 +282,13 @@ impl Band<'_> {
     unsafe fn finish<S: Simd, T: Number>(&self, s: S, first: usize, line: usize, columns: Range<usize>) {
         let len = self.channels.len();
         for (r, column) in columns.enumerate() {
-            let place = self.place(line, column);
-            // SAFETY: the caller's.
+            let start = self.row_start(line, column);
+            // SAFETY: the caller says that the pixel lies inside of the output, and that its sums are in scratch, which
+            // has whole vectors.
             unsafe {
                 let row = self.row(first + r, self.channels.start);
-                let y = self.output.cast::<T>().add(self.surface.at(place));
-                self.steps.rest(s, row, len, Lanes::Channels, place, y.cast_const());
+                let y = self.output.cast::<T>().add(start.offset(self.surface));
+                self.steps.rest(s, row, len, Lanes::Channels, start, y.cast_const());
                 for c in (0..len).step_by(S::LANES) {
                     store_strided(s, y.add(c), s.load(row.add(c)), 1, (len - c).min(S::LANES));
                 }

@@ -70,9 +70,41 @@ const SHAPES: &[Shape] = &[
     ([1, 300, 3, 5], [300, 3, 3], [1, 1], [1, 1], [1, 1], 300),
 ];
 
+/// With padding after that is not the padding before.
+const ONE_SIDED: &[(Shape, [usize; 2])] = &[
+    // 1x1: no line is cut from an image that is padded
+    (([2, 16, 5, 6], [19, 1, 1], [0, 0], [1, 1], [1, 1], 1), [2, 0]),
+    (([2, 16, 5, 6], [19, 1, 1], [0, 0], [1, 1], [1, 1], 1), [0, 3]),
+    (([1, 7, 3, 4], [18, 1, 1], [1, 2], [2, 1], [1, 1], 1), [0, 0]),
+    // SAME, causal, all padding on one side, wider than the filter
+    (([1, 16, 8, 10], [32, 3, 3], [0, 0], [2, 2], [1, 1], 1), [1, 1]),
+    (([2, 5, 1, 23], [19, 1, 3], [0, 8], [1, 1], [1, 4], 1), [0, 0]),
+    (([1, 6, 5, 7], [5, 3, 2], [0, 4], [1, 1], [1, 1], 1), [5, 0]),
+    (([1, 5, 2, 3], [6, 1, 37], [0, 0], [1, 1], [1, 1], 1), [0, 40]),
+    (([1, 7, 2, 4], [18, 2, 9], [0, 40], [1, 3], [1, 5], 1), [1, 0]),
+    (([2, 3, 4, 6], [5, 2, 4], [0, 90], [3, 2], [61, 57], 1), [61, 90]),
+    // groups, narrow and of one channel
+    (([1, 12, 7, 18], [18, 3, 3], [0, 0], [2, 1], [1, 1], 6), [1, 2]),
+    (([2, 16, 2, 3], [16, 1, 40], [0, 2], [1, 2], [1, 1], 16), [3, 39]),
+    (([2, 33, 6, 5], [33, 3, 3], [0, 2], [1, 1], [1, 1], 33), [4, 0]),
+    (([1, 37, 9, 20], [37, 3, 3], [3, 0], [1, 2], [2, 2], 37), [1, 3]),
+];
+
 fn case(shape: &Shape, data_type: DataType, layout: TensorLayout) -> Case {
-    let (x, [k, h, w], pads, strides, dilations, groups) = *shape;
-    let conv = ConvolutionDescriptor::new_2d(pads, strides, dilations).unwrap().with_groups(groups).unwrap();
+    one_sided(shape, shape.2, data_type, layout)
+}
+
+fn one_sided(shape: &Shape, after: [usize; 2], data_type: DataType, layout: TensorLayout) -> Case {
+    let (x, [k, h, w], before, strides, dilations, groups) = *shape;
+    let conv = ConvolutionDescriptor::d2()
+        .with_asymmetric_pads(before, after)
+        .unwrap()
+        .with_strides(strides)
+        .unwrap()
+        .with_dilations(dilations)
+        .unwrap()
+        .with_groups(groups)
+        .unwrap();
     Case::new(data_type, layout, &x, &[k, x[1] / groups, h, w], conv)
 }
 
@@ -161,6 +193,42 @@ fn spans_chunks_and_taps_packed_apart_give_the_same_numbers() {
 }
 
 #[test]
+fn padding_of_one_side_is_taken() {
+    let devices = devices(2);
+    for ((shape, after), data_type) in ONE_SIDED.iter().flat_map(|s| TYPES.map(|t| (s, t))) {
+        for layout in LAYOUTS {
+            let case = one_sided(shape, *after, data_type, layout).link(Link::Residual).integers();
+            let ready = Ready::new(&case);
+            for device in &devices {
+                let solvers: [&dyn Solver; 5] =
+                    [&DIRECT, &DIRECT_GROUPED, &DEPTHWISE, &CUT_DIRECT, &CUT_GROUPED];
+                for solver in solvers.into_iter().filter(|solver| case.is_taken(*solver, device)) {
+                    ready.check(solver, device, true);
+                }
+            }
+        }
+    }
+    // Slices of the output that see no slice of the input.
+    for (data_type, layout) in
+        TYPES.into_iter().flat_map(|t| [TensorLayout::Ncdhw, TensorLayout::Ndhwc].map(|l| (t, l)))
+    {
+        for (taps, groups, before, after) in [
+            ([1, 3, 3], 16, [0, 1, 1], [2, 1, 1]),
+            ([1, 3, 3], 1, [2, 0, 1], [0, 2, 0]),
+            ([1, 1, 1], 1, [0, 0, 0], [3, 0, 0]),
+            ([3, 3, 3], 1, [2, 1, 1], [0, 1, 1]),
+            ([2, 1, 3], 4, [0, 0, 2], [4, 1, 0]),
+        ] {
+            let conv = ConvolutionDescriptor::d3().with_asymmetric_pads(before, after).unwrap();
+            let weights = [&[16, 16 / groups][..], &taps].concat();
+            let conv = conv.with_groups(groups).unwrap();
+            let case = Case::new(data_type, layout, &[2, 16, 2, 4, 5], &weights, conv);
+            check(case.link(Link::Bias).integers(), &devices, true);
+        }
+    }
+}
+
+#[test]
 fn random_data_stays_within_the_bound() {
     let devices = devices(3);
     for shape in SHAPES {
@@ -188,6 +256,8 @@ fn every_chain_of_operators_is_applied_in_order() {
         vec![Link::Act(Clamp), Link::Act(Abs), Link::Act(SoftRelu)],
         vec![Link::Act(ClippedRelu), Link::Act(Pasthru), Link::Norm(Spatial), Link::Norm(Spatial)],
         vec![Link::Act(Abs), Link::Act(Power)],
+        // In registers, and in rows.
+        vec![Link::PRelu, Link::Norm(Spatial), Link::PRelu],
     ];
     let shapes: [Shape; 5] = [
         ([2, 6, 7, 5], [35, 1, 1], [0, 0], [1, 1], [1, 1], 1),
@@ -220,7 +290,8 @@ fn strided_tensors_and_volumes_are_taken() {
         }
         for layout in [TensorLayout::Ncdhw, TensorLayout::Ndhwc] {
             let three = |pads: [usize; 3], strides: [usize; 3], dilations: [usize; 3]| {
-                ConvolutionDescriptor::new(&pads, &strides, &dilations).unwrap()
+                let conv = ConvolutionDescriptor::d3().with_pads(pads).unwrap();
+                conv.with_strides(strides).unwrap().with_dilations(dilations).unwrap()
             };
             let conv = three([1, 0, 1], [2, 1, 1], [1, 1, 2]);
             let case = Case::new(data_type, layout, &[2, 5, 6, 4, 9], &[18, 5, 3, 2, 3], conv);

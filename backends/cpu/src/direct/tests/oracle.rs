@@ -3,9 +3,10 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use fuseplan_api::operands::{ActivationForward, BatchNormInference, BiasForward, ConvForward, PReluForward};
 use fuseplan_api::{
     ActivationMode, ActivationParams, BatchNormMode, ConvolutionDescriptor, DataType, Device, Executable, Op,
-    OpArgs, OpArgsKind, Prepared, Problem, RunArgs, Solver, TensorDescriptor, TensorLayout,
+    OpArgs, OpKind, Prepared, Problem, RunArgs, Solver, TensorDescriptor, TensorLayout,
 };
 use half::{bf16, f16};
 
@@ -15,6 +16,7 @@ use crate::device::CpuDevice;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Link {
     Bias,
+    PRelu,
     Residual,
     Norm(BatchNormMode),
     Act(ActivationMode),
@@ -59,7 +61,8 @@ fn round(x: f64, data_type: DataType) -> f64 {
     match data_type {
         DataType::Half => f16::from_f64(x).to_f64(),
         DataType::BFloat16 => bf16::from_f64(x).to_f64(),
-        _ => f64::from(x as f32),
+        DataType::Float => f64::from(x as f32),
+        DataType::Double | DataType::Int8 => panic!("no {data_type} in these tests"),
     }
 }
 
@@ -75,7 +78,8 @@ impl Memory {
         match data_type {
             DataType::Float => Memory::Wide(vec![(x as f32).to_bits(); len]),
             DataType::Half => Memory::Narrow(vec![f16::from_f64(x).to_bits(); len]),
-            _ => Memory::Narrow(vec![bf16::from_f64(x).to_bits(); len]),
+            DataType::BFloat16 => Memory::Narrow(vec![bf16::from_f64(x).to_bits(); len]),
+            DataType::Double | DataType::Int8 => panic!("no {data_type} in these tests"),
         }
     }
 
@@ -149,8 +153,11 @@ impl Case {
             Link::Bias => {
                 Op::BiasForward { bias: TensorDescriptor::packed(self.data_type(), &per_channel).unwrap() }
             }
+            Link::PRelu => {
+                Op::PReluForward { slope: TensorDescriptor::packed(self.data_type(), &per_channel).unwrap() }
+            }
             Link::Residual => Op::BiasForward { bias: *output },
-            Link::Norm(mode) => Op::BatchNormInference { mode },
+            Link::Norm(mode) => Op::BatchNormInference { mode, params: DataType::Float },
             Link::Act(mode) => Op::ActivationForward { mode },
         });
         self
@@ -170,8 +177,11 @@ impl Case {
         for op in &mut self.problem.ops {
             match op {
                 Op::ConvForward { weights, .. } => *weights = f(weights),
-                Op::BiasForward { bias } => *bias = f(bias),
-                _ => {}
+                Op::BiasForward { bias: own } | Op::PReluForward { slope: own } => *own = f(own),
+                Op::BatchNormInference { .. } | Op::ActivationForward { .. } => {}
+                Op::BatchNormForward { .. }
+                | Op::BatchNormBackward { .. }
+                | Op::ActivationBackward { .. } => panic!("no case has a {op}"),
             }
         }
         self
@@ -223,7 +233,7 @@ impl Case {
 
     pub(super) fn load(&self, solver: &dyn Solver, device: &Arc<CpuDevice>) -> Arc<dyn Executable> {
         solver.applies(&self.problem, device.info()).unwrap();
-        let binary = solver.compile(&self.problem, device.info()).unwrap();
+        let binary = solver.compile_preferred(&self.problem, device.info()).unwrap();
         let device: Arc<dyn Device> = device.clone();
         solver.load(&self.problem, &device, &binary).unwrap()
     }
@@ -246,10 +256,10 @@ impl Ready {
         let operands = case.problem.ops.iter().enumerate().map(|(i, op)| {
             let seed = 10 * i as u64 + 3;
             match op {
-                Op::ConvForward { weights: t, .. } | Op::BiasForward { bias: t } => {
-                    vec![case.tensor(t, seed)]
-                }
-                Op::BatchNormInference { mode } => {
+                Op::ConvForward { weights: t, .. }
+                | Op::BiasForward { bias: t }
+                | Op::PReluForward { slope: t } => vec![case.tensor(t, seed)],
+                Op::BatchNormInference { mode, .. } => {
                     let t = mode.derive(&case.problem.output).unwrap();
                     let float =
                         Case { problem: Problem { output: t, ..case.problem.clone() }, ..case.clone() };
@@ -260,7 +270,10 @@ impl Ready {
                     }
                     parameters
                 }
-                _ => vec![],
+                Op::ActivationForward { .. } => vec![],
+                Op::BatchNormForward { .. }
+                | Op::BatchNormBackward { .. }
+                | Op::ActivationBackward { .. } => panic!("no case has a {op}"),
             }
         });
         let operands = operands.collect();
@@ -284,22 +297,25 @@ impl Ready {
         let mut output = self.prior.clone();
         let ops = case.problem.ops.iter().enumerate().map(|(i, op)| {
             let p = |j: usize| self.operands[i][j].pointer();
-            let kind = match op {
-                Op::ConvForward { .. } => {
-                    let prepared = constant.then(|| self.prepared.clone());
-                    OpArgsKind::ConvForward { weights: p(0), prepared }
-                }
-                Op::BiasForward { .. } => OpArgsKind::BiasForward { bias: p(0) },
-                Op::BatchNormInference { .. } => OpArgsKind::BatchNormInference {
-                    scale: p(0).cast(),
-                    bias: p(1).cast(),
-                    mean: p(2).cast(),
-                    variance: p(3).cast(),
+            let args: OpArgs = match op.kind() {
+                OpKind::ConvForward => ConvForward { weights: p(0) }.into(),
+                OpKind::BiasForward => BiasForward { bias: p(0) }.into(),
+                OpKind::PReluForward => PReluForward { slope: p(0) }.into(),
+                OpKind::BatchNormInference => BatchNormInference {
+                    scale: p(0),
+                    bias: p(1),
+                    mean: p(2),
+                    variance: p(3),
                     epsilon: EPSILON,
-                },
-                _ => OpArgsKind::ActivationForward { params: PARAMS },
+                }
+                .into(),
+                OpKind::ActivationForward => ActivationForward::from(PARAMS).into(),
+                OpKind::BatchNormForward | OpKind::BatchNormBackward | OpKind::ActivationBackward => {
+                    panic!("no case has a {op}")
+                }
             };
-            OpArgs { alpha: case.alpha(i), beta: case.beta(i), kind }
+            let prepared = (i == 0 && constant).then(|| self.prepared.clone());
+            OpArgs { alpha: case.alpha(i), beta: case.beta(i), prepared, ..args }
         });
         let ops: Vec<_> = ops.collect();
         let (input, output_pointer) = (self.input.pointer(), output.pointer_mut(CANARY));
@@ -345,7 +361,7 @@ impl Ready {
             let mut from = index[0] * input.strides()[0] + channel * input.strides()[1];
             let inside = (0..conv.spatial_dims()).all(|d| {
                 let i = (index[2 + d] * conv.strides()[d] + tap[1 + d] * conv.dilations()[d])
-                    .checked_sub(conv.pads()[d]);
+                    .checked_sub(conv.pads_before()[d]);
                 from += i.unwrap_or(0) * input.strides()[2 + d];
                 i.is_some_and(|i| i < input.spatial()[d])
             });
@@ -382,7 +398,12 @@ impl Ready {
                             error += u * (y.abs() + b.abs());
                             y += b;
                         }
-                        Op::BatchNormInference { mode } => {
+                        Op::PReluForward { slope } => {
+                            let slope = operand(0, slope);
+                            y = if y > 0.0 { y } else { slope * y };
+                            error = slope.abs().max(1.0) * error + u * y.abs();
+                        }
+                        Op::BatchNormInference { mode, .. } => {
                             let t = mode.derive(&case.problem.output).unwrap();
                             let by = operand(0, &t) / (operand(3, &t) + EPSILON).sqrt();
                             let (mean, bias) = (operand(2, &t), operand(1, &t));
@@ -397,10 +418,13 @@ impl Ready {
                             } else {
                                 1.0
                             };
-                            y = activation(*mode, y);
+                            y = mode.with(&PARAMS).forward(DataType::Float, y);
                             error = slope * error + 4.0 * u * (1.0 + y.abs());
                         }
-                        _ => {}
+                        Op::ConvForward { .. } => {}
+                        Op::BatchNormForward { .. }
+                        | Op::BatchNormBackward { .. }
+                        | Op::ActivationBackward { .. } => panic!("no case has a {op}"),
                     }
                     let alpha = f64::from(case.alpha(i));
                     (y, error) = (alpha * y, alpha.abs() * error + 2.0 * u * y.abs());
@@ -413,34 +437,5 @@ impl Ready {
                 (at, y, error)
             })
             .collect()
-    }
-}
-
-fn activation(mode: ActivationMode, x: f64) -> f64 {
-    let ActivationParams { alpha, beta, gamma } = PARAMS;
-    match mode {
-        ActivationMode::Logistic => 1.0 / (1.0 + (-x).exp()),
-        ActivationMode::Tanh => beta * (alpha * x).tanh(),
-        ActivationMode::Relu => x.max(0.0),
-        ActivationMode::SoftRelu => x.max(0.0) + (-x.abs()).exp().ln_1p(),
-        ActivationMode::Abs => x.abs(),
-        ActivationMode::Power => (alpha + beta * x).powf(gamma),
-        ActivationMode::ClippedRelu => x.clamp(0.0, alpha),
-        ActivationMode::LeakyRelu => {
-            if x > 0.0 {
-                x
-            } else {
-                alpha * x
-            }
-        }
-        ActivationMode::Elu => {
-            if x > 0.0 {
-                x
-            } else {
-                alpha * x.exp_m1()
-            }
-        }
-        ActivationMode::Clamp => alpha.max(x.min(beta)),
-        _ => x,
     }
 }

@@ -1,0 +1,266 @@
+//! The steps of one execution, on vectors in registers and on rows in scratch memory.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use fuseplan_api::DataType;
+use fuseplan_api::volume::Volume;
+
+use super::{Epilogue, MAX_STEPS};
+use crate::activation::{Activation, Simple, prelu};
+use crate::channels::{Affine, Fold, Norm};
+use crate::isa::{Number, Simd};
+use crate::row::RowStart;
+use crate::vectors::load_strided;
+
+/// Along which dimension the elements of a row lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lanes {
+    /// Channels of one pixel.
+    Channels,
+    /// Pixels of one channel.
+    Width,
+}
+
+/// The steps of one execution.
+#[derive(Clone, Copy)]
+pub(crate) struct Steps<'a> {
+    /// The first step.
+    pub(super) channels: ChannelStep,
+    /// The activation that follows it.
+    pub(super) activation: Front,
+    /// What remains after that, the first `len` of these.
+    pub(super) rest: [Step; MAX_STEPS],
+    pub(super) len: usize,
+    pub(super) epilogue: &'a Epilogue,
+}
+
+// SAFETY: the pointers are to operands and tables, which nobody writes while the steps are used.
+unsafe impl Sync for Steps<'_> {}
+
+/// An activation that is applied in registers.
+#[derive(Clone, Copy)]
+pub(super) enum Front {
+    Simple(Simple),
+    /// A PReLU, with a table of slopes, one for each channel.
+    PRelu(*const f32),
+}
+
+/// One step.
+#[derive(Clone, Copy)]
+pub(super) enum Step {
+    /// Folded operators.
+    Channel(ChannelStep),
+    /// A batch-norm with parameters for each element of an image.
+    Normalize { parameters: Norm<*const c_void>, data_type: DataType, epsilon: f32, surface: usize },
+    /// A PReLU, with a table of slopes, one for each channel.
+    PRelu(*const f32),
+    /// A bias with one value an element.
+    Residual { data: *const c_void, surface: usize },
+    /// An activation.
+    Activation(Activation),
+    /// The addition of the output's previous contents.
+    Prior { beta: f32 },
+}
+
+/// A [`Fold`] for all channels: tables with one value for each.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ChannelStep {
+    /// The factor and the terms of what is in front of a batch-norm, where there is one.
+    pub(super) front: Option<(f32, NonNull<f32>)>,
+    pub(super) factor: *const f32,
+    pub(super) term: *const f32,
+}
+
+impl ChannelStep {
+    /// The fold of the channels whose part of a table `table` loads.
+    #[inline(always)]
+    fn fold<S: Simd>(&self, s: S, table: impl Fn(*const f32) -> S::V) -> Fold<S::V> {
+        Fold {
+            front: self.front.map(|(factor, term)| Affine {
+                factor: s.splat(factor),
+                term: table(term.as_ptr().cast_const()),
+            }),
+            back: Affine { factor: table(self.factor), term: table(self.term) },
+        }
+    }
+}
+
+impl Steps<'_> {
+    /// Whether the front is all there is.
+    pub(crate) fn end_in_registers(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Applies the front to rows of V vectors of channel lanes; `table` loads these channels' part of a table, which
+    /// has whole vectors for the widest register tile. The activation is looked at once for all of them.
+    #[inline(always)]
+    pub(crate) fn front<S: Simd, const R: usize, const V: usize>(
+        &self,
+        s: S,
+        sums: &mut [[S::V; V]; R],
+        table: impl Fn(*const f32) -> [S::V; V],
+    ) {
+        // One multiply-add after the other for the whole tile, since registers that are full of sums have no room for
+        // the parameters of both.
+        if let Some((factor, term)) = self.channels.front {
+            let (factor, term) = (s.splat(factor), table(term.as_ptr().cast_const()));
+            for row in sums.iter_mut() {
+                for v in 0..V {
+                    row[v] = Affine { factor, term: term[v] }.apply(s, row[v]);
+                }
+            }
+        }
+        let (factor, term) = (table(self.channels.factor), table(self.channels.term));
+        macro_rules! each {
+            (|$x:ident, $v:ident| $y:expr) => {
+                for row in sums.iter_mut() {
+                    for $v in 0..V {
+                        let back = Affine { factor: factor[$v], term: term[$v] };
+                        let $x = back.apply(s, row[$v]);
+                        row[$v] = $y;
+                    }
+                }
+            };
+        }
+        match self.activation {
+            Front::Simple(Simple::Identity) => each!(|x, v| x),
+            Front::Simple(Simple::Slope(slope)) => each!(|x, v| Simple::Slope(slope).apply(s, x)),
+            Front::Simple(Simple::Clip(top)) => each!(|x, v| Simple::Clip(top).apply(s, x)),
+            Front::PRelu(slopes) => {
+                let slopes = table(slopes);
+                each!(|x, v| prelu(s, x, slopes[v]));
+            }
+        }
+    }
+
+    /// Applies what remains behind the front to the `len` elements of a row, in place in `row`. `prior` is where the
+    /// output has the first of them.
+    ///
+    /// # Safety
+    /// `row` is readable and writable for `len` elements rounded up to whole vectors; the row that begins at `start`
+    /// lies inside of the output, which is readable where a prior is to be added.
+    #[inline(always)]
+    pub(crate) unsafe fn rest<S: Simd, T: Number>(
+        &self,
+        s: S,
+        row: *mut f32,
+        len: usize,
+        lanes: Lanes,
+        start: RowStart,
+        prior: *const T,
+    ) {
+        let surfaces = &self.epilogue.surfaces;
+        // A macro, since a closure that is used in several kernels may not be inlined.
+        macro_rules! each {
+            (|$x:ident, $at:ident| $y:expr) => {
+                for $at in (0..len).step_by(S::LANES) {
+                    // SAFETY: the vector begins in front of the row's end, and the caller says that `row` may be used
+                    // in whole vectors.
+                    let $x = unsafe { s.load(row.add($at)) };
+                    let y = $y;
+                    // SAFETY: as for the load.
+                    unsafe { s.store(row.add($at), y) };
+                }
+            };
+        }
+        macro_rules! channels {
+            ($table:expr, $at:expr) => {
+                // SAFETY: tables have a value for each channel, and whole vectors behind the last.
+                unsafe {
+                    match lanes {
+                        Lanes::Channels => s.load($table.add(start.channel + $at)),
+                        Lanes::Width => s.splat(*$table.add(start.channel)),
+                    }
+                }
+            };
+        }
+        for step in &self.rest[..self.len] {
+            match *step {
+                Step::Activation(activation) => {
+                    // SAFETY: the caller says that `row` may be used in whole vectors.
+                    unsafe { activation.apply(s, row, len.div_ceil(S::LANES)) }
+                }
+                Step::Channel(step) => {
+                    each!(|x, at| step.fold(s, |table: *const f32| channels!(table, at)).apply(s, x));
+                }
+                Step::PRelu(slopes) => each!(|x, at| prelu(s, x, channels!(slopes, at))),
+                Step::Residual { data, surface } => {
+                    let residual = Operand::<T>::new(data.cast(), &surfaces[surface], lanes, start);
+                    // SAFETY: a residual has the output's lengths, so that the row lies inside of it, too.
+                    each!(|x, at| s.add(x, unsafe { residual.load(s, at, len) }));
+                }
+                Step::Prior { beta } => {
+                    let prior = Operand { data: prior, stride: lane_stride(&surfaces[0], lanes) };
+                    let beta = s.splat(beta);
+                    // SAFETY: the caller says that the row, which begins at `prior`, lies inside of the output.
+                    each!(|x, at| s.fma(beta, unsafe { prior.load(s, at, len) }, x));
+                }
+                Step::Normalize { parameters, data_type, epsilon, surface } => {
+                    let Norm { scale, bias, mean, variance } = parameters;
+                    let identity = Affine::splat(s, Affine::IDENTITY);
+                    macro_rules! normalize {
+                        ($P:ty) => {{
+                            let operand = |values: *const c_void| {
+                                Operand::<$P>::new(values.cast(), &surfaces[surface], lanes, start)
+                            };
+                            let (scale, bias, mean, variance) =
+                                (operand(scale), operand(bias), operand(mean), operand(variance));
+                            each!(|x, at| {
+                                // SAFETY: parameters have a value for each element of an image, all images' rows using
+                                // the same ones, so that the row lies inside of them.
+                                let norm = unsafe {
+                                    Norm {
+                                        scale: scale.load(s, at, len),
+                                        bias: bias.load(s, at, len),
+                                        mean: mean.load(s, at, len),
+                                        variance: variance.load(s, at, len),
+                                    }
+                                };
+                                identity.normalize(s, norm, epsilon).apply(s, x)
+                            });
+                        }};
+                    }
+                    // Parameters that are not f32 are of the tensors' type.
+                    if data_type == DataType::Float {
+                        normalize!(f32);
+                    } else {
+                        normalize!(T);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn lane_stride(surface: &Volume, lanes: Lanes) -> usize {
+    surface.strides[match lanes {
+        Lanes::Channels => 1,
+        Lanes::Width => 4,
+    }]
+}
+
+/// A row of an operand that has one value for each element of the output.
+struct Operand<T> {
+    data: *const T,
+    stride: usize,
+}
+
+impl<T: Number> Operand<T> {
+    /// The row that begins at `start` of the operand at `data`.
+    #[inline(always)]
+    fn new(data: *const T, surface: &Volume, lanes: Lanes, start: RowStart) -> Self {
+        Operand { data: data.wrapping_add(start.offset(surface)), stride: lane_stride(surface, lanes) }
+    }
+
+    /// The vector from element `at` of a row of `len` elements.
+    ///
+    /// # Safety
+    /// The row's elements are readable.
+    #[inline(always)]
+    unsafe fn load<S: Simd>(&self, s: S, at: usize, len: usize) -> S::V {
+        let n = (len - at).min(S::LANES);
+        // SAFETY: the `n` elements from `at` on are the row's, which the caller says are readable.
+        unsafe { load_strided(s, self.data.add(at * self.stride), self.stride, n) }
+    }
+}

@@ -1,0 +1,657 @@
+// cuda.batch_norm_training.v1 on sm_80: 8 elements at a time, 1024 threads a group, f64 sums
+// Geometry { grid: [16, 1, 1], block: 1024, shared: 0 }
+// Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
+
+// What the shared kernels need of CUDA C++, with no header.
+
+#define DEVICE __device__ __forceinline__
+// Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
+#define KERNEL(...) \
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+// How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
+#define CLUSTER
+// What KERNEL is told of blocks that are to be on a multiprocessor at once.
+#if __CUDA_ARCH__ < 800
+// Their instructions need a few registers more than later ones for the same.
+#define AT_ONCE(blocks, shared) ((blocks) < 2 ? (blocks) : 2)
+#else
+#define AT_ONCE(blocks, shared) (blocks)
+#endif
+// How many of a loop's rounds are unrolled, which have so many products for each result.
+#define UNROLLED(rounds, products) (rounds)
+// The same of a loop whose indices have 64 bits.
+#define WIDE_ROUNDS 4
+#define DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
+
+// The kernel's arguments, to be read anew: here they lie in a bank that instructions read at no cost.
+template <class Args> DEVICE const Args& reread(const Args& args) { return args; }
+
+DEVICE float float_of_bits(unsigned v) { return __uint_as_float(v); }
+DEVICE unsigned bits_of(float v) { return __float_as_uint(v); }
+
+struct f16 {
+  unsigned short bits;
+};
+struct bf16 {
+  unsigned short bits;
+};
+
+DEVICE float to_float(f16 v) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v.bits));
+  return r;
+}
+DEVICE float to_float(bf16 v) { return __uint_as_float((unsigned)v.bits << 16); }
+DEVICE f16 f16_from_float(float v) {
+  f16 r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
+  return r;
+}
+DEVICE bf16 bf16_from_float(float v) {
+  bf16 r;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
+#else
+  const unsigned u = __float_as_uint(v);
+  r.bits = v != v ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16;
+#endif
+  return r;
+}
+
+struct ConvForward { enum { weights }; };
+struct BiasForward { enum { bias }; };
+struct PReluForward { enum { slope }; };
+struct BatchNormInference { enum { scale, bias, mean, variance }; };
+struct BatchNormForward { enum { scale, bias, saved_mean, saved_inv_variance, running_mean, running_variance }; };
+struct BatchNormBackward { enum { x, scale, bias, saved_mean, saved_inv_variance, scale_diff, bias_diff }; };
+struct ActivationBackward { enum { y }; };
+typedef f16 T;
+typedef int idx;
+typedef unsigned int Unsigned;
+struct alignas(8) Size {
+  idx value;
+  DEVICE operator idx() const { return value; }
+};
+struct Divisor {
+  Size value;
+  unsigned multiplier, shift;
+  DEVICE idx divide(idx n) const {
+    return sizeof(idx) == 4 ? (idx)((unsigned long long)(unsigned)n * multiplier >> shift) : n / value;
+  }
+};
+constexpr int SPATIAL{1};
+constexpr int BACKWARD{0};
+constexpr int ACROSS{0};
+constexpr int LINEAR{0};
+constexpr int CHANNELS_INNER{0};
+constexpr int V_MAX{8};
+constexpr int COLUMNS{1};
+constexpr int THREADS{1024};
+constexpr int HAS_ACTIVATION{1};
+constexpr int OPS = 2;
+constexpr int POINTERS = 6;
+struct Shape {
+  Size out_h;
+  Size out_w;
+  Size groups;
+  Size count;
+  Size images;
+  Size x_n;
+  Size x_c;
+  Size x_d;
+  Size x_h;
+  Size x_w;
+  Size y_n;
+  Size y_c;
+  Size y_d;
+  Size y_h;
+  Size y_w;
+  Size x_step;
+  Size y_step;
+  Divisor plane;
+  Divisor plane_vectors;
+  Divisor channels;
+};
+
+// Elements, vectors and arguments. The vendor's text before this defines DEVICE, KERNEL, f16, bf16 and
+// their conversions; the generated text between defines T, idx, Shape, OPS and POINTERS.
+//
+// needs macros: DEVICE
+// needs constants: OPS, POINTERS
+// needs types: BatchNormInference, Shape, T, bf16, f16, idx
+// needs functions: bf16_from_float, f16_from_float, float_of_bits
+
+// Elements that are loaded or stored at once.
+template <class E, int V> struct alignas(sizeof(E) * V) Vector {
+  E at[V];
+};
+
+DEVICE float to_float(float v) { return v; }
+template <class E> DEVICE E from_float(float v);
+template <> DEVICE float from_float<float>(float v) { return v; }
+template <> DEVICE f16 from_float<f16>(float v) { return f16_from_float(v); }
+template <> DEVICE bf16 from_float<bf16>(float v) { return bf16_from_float(v); }
+
+// V elements as they are read: whole words, which take no instructions to take apart and half the registers of
+// elements of 16 bits.
+DEVICE float part(unsigned word, bool, float) { return float_of_bits(word); }
+DEVICE float part(unsigned word, bool high, f16) {
+  const f16 element = {(unsigned short)(high ? word >> 16 : word)};
+  return to_float(element);
+}
+DEVICE float part(unsigned word, bool high, bf16) { return float_of_bits(high ? word & 0xffff0000u : word << 16); }
+DEVICE unsigned bits_of(f16 v) { return v.bits; }
+DEVICE unsigned bits_of(bf16 v) { return v.bits; }
+
+template <int V, bool WORDS = (sizeof(T) * V >= 4)> struct alignas(sizeof(T) * V) Packed {
+  static constexpr int A_WORD = 4 / (int)sizeof(T);
+  unsigned words[V / A_WORD];
+  DEVICE float at(int i) const { return part(words[i / A_WORD], i % A_WORD != 0, T()); }
+  // Sets an element that is zero.
+  DEVICE void set(int i, T v) { words[i / A_WORD] |= bits_of(v) << 16 * (i % A_WORD); }
+};
+template <int V> struct Packed<V, false> {
+  T element;
+  DEVICE float at(int) const { return to_float(element); }
+  DEVICE void set(int, T v) { element = v; }
+};
+
+// Arguments of one operator: its pointers, of which each kind of operator has a struct with their numbers, its alpha,
+// its scalars in their order.
+struct Op {
+  const void* p[POINTERS];
+  float alpha, a, b, c;
+};
+
+struct Args {
+  const void* x;
+  void* y;
+  float beta;
+  float reserved;
+  Op op[OPS];
+  Shape shape;
+};
+
+// The coordinates of an element of the output: its offset in memory, image, channel, and position in the plane or volume.
+struct Coord {
+  idx y, n, k, p;
+};
+
+// Pointers are aligned to their element at least: what takes elements one by one has no second form.
+DEVICE bool is_aligned(const void* p, int bytes) {
+  return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
+}
+
+// Blends V elements in a row of memory that lies at a multiple of its size with what is there, and writes them.
+template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
+  Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at);
+  if (__builtin_expect(args.beta != 0.f, 0)) {
+    const Vector<T, V> prior = *y;
+#pragma unroll
+    for (int i = 0; i < V; i++) v[i] = fmaf(args.beta, to_float(prior.at[i]), v[i]);
+  }
+  Vector<T, V> result;
+#pragma unroll
+  for (int i = 0; i < V; i++) result.at[i] = from_float<T>(v[i]);
+  *y = result;
+}
+
+// A number of an operand that lies as E: as T, or as float beside it.
+template <class E> DEVICE float param(const Op& o, int which, idx i) { return to_float(((const E*)o.p[which])[i]); }
+// Keeps the compiler from moving reads down to where they are used, behind calls, or up to where they would need registers for long.
+#define KEEP_ORDER asm volatile("" ::: "memory")
+
+// Parameters of a batch-norm.
+struct Norm {
+  float scale, bias, mean, variance, epsilon;
+};
+template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
+  typedef BatchNormInference In;
+  return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
+          o.a};
+}
+DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
+DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
+// V elements of a residual in a row, from a multiple of V on: at once where the operator's pointer allows it.
+template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
+  const T* from = (const T*)o.p[0] + i;
+  if (is_aligned(o.p[0], V * (int)sizeof(T))) return *(const Packed<V>*)from;
+  Packed<V> v = {};
+#pragma unroll
+  for (int e = 0; e < V; e++) v.set(e, from[e]);
+  return v;
+}
+
+// Activations and their gradients, by the names of the modes. Each compiles to nothing where it is not used.
+//
+// needs macros: DEVICE
+// needs types: Op, T
+
+// MIOpen's. min and max give the other operand for a NaN.
+constexpr float LEAST = sizeof(T) == 4 ? 1e-6f : 1e-4f;
+// 1 / b for a b within [1, 8], to less than 1 unit in the last place. An exact quotient has to look for numbers at the ends of
+// the range and calls a function for them, which takes longer than the rest of a tile's epilogue.
+DEVICE float reciprocal(float b) {
+  const float r = __fdividef(1.f, b);
+  return fmaf(r, fmaf(-b, r, 1.f), r);
+}
+// 1 / (1 + e^-x), by an exponential of at most 1.
+DEVICE float logistic(float x) {
+  const float e = expf(-fabsf(x));
+  return (x < 0.f ? e : 1.f) * reciprocal(1.f + e);
+}
+DEVICE float act_pasthru(float x, const Op&) { return x; }
+DEVICE float act_logistic(float x, const Op&) { return logistic(x); }
+DEVICE float act_tanh(float x, const Op& o) { return o.b * tanhf(o.a * x); }
+DEVICE float act_relu(float x, const Op&) { return x > 0.f ? x : 0.f; }
+DEVICE float act_softrelu(float x, const Op&) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
+DEVICE float act_abs(float x, const Op&) { return fabsf(x); }
+DEVICE float act_power(float x, const Op& o) {
+  const float base = fmaf(o.b, x, o.a);
+  return base <= LEAST ? 0.f : powf(base, o.c);
+}
+DEVICE float act_clippedrelu(float x, const Op& o) { return fminf(o.a, fmaxf(x, 0.f)); }
+DEVICE float act_leakyrelu(float x, const Op& o) { return x > 0.f ? x : o.a * x; }
+DEVICE float act_elu(float x, const Op& o) { return x > 0.f ? x : o.a * expm1f(x); }
+DEVICE float act_clamp(float x, const Op& o) { return fmaxf(o.a, fminf(o.b, x)); }
+
+// An operator of its own, whose slopes are the channels'.
+DEVICE float prelu(float x, float slope) { return x > 0.f ? x : slope * x; }
+
+// PyTorch's. NaN gives NaN, and so does -inf where x is multiplied by what goes to 0.
+//
+// x / (1 + e^-v) for a v that has the sign of x: exponentials that are used are at most 1.
+DEVICE float times_logistic(float x, float v) {
+  const float e = expf(-fabsf(v));
+  return (x > 0.f ? x : x * e) * reciprocal(1.f + e);
+}
+// 2 sqrt(2 / pi) * (x + 0.044715 x^3)
+DEVICE float gelu_argument(float x) { return x * fmaf(0.071354816f * x, x, 1.5957691f); }
+DEVICE float act_silu(float x, const Op&) { return times_logistic(x, x); }
+DEVICE float act_hardsigmoid(float x, const Op&) {
+  const float v = x + 3.f;
+  return (v < 0.f ? 0.f : v > 6.f ? 6.f : v) * (1.f / 6.f);
+}
+DEVICE float act_hardswish(float x, const Op& o) { return x * act_hardsigmoid(x, o); }
+DEVICE float act_gelu(float x, const Op&) { return x * normcdff(x); }
+DEVICE float act_gelutanh(float x, const Op&) { return times_logistic(x, gelu_argument(x)); }
+DEVICE float act_mish(float x, const Op&) {
+  // With w = e^-|x| the tanh is (1 + 2w) / (1 + 2w + 2w^2) above 0 and w (w + 2) / (w (w + 2) + 2) below.
+  const float w = expf(-fabsf(x)), above = fmaf(2.f, w, 1.f), below = w * (w + 2.f);
+  return x * (x > 0.f ? above : below) * reciprocal(x > 0.f ? fmaf(2.f * w, w, above) : below + 2.f);
+}
+
+// The gradients with respect to the input x, given the output y. MIOpen's of POWER leaves dy out.
+DEVICE float grad_pasthru(float, float, float dy, const Op&) { return dy; }
+DEVICE float grad_logistic(float, float y, float dy, const Op&) { return dy * y * (1.f - y); }
+DEVICE float grad_tanh(float, float y, float dy, const Op& o) {
+  return fabsf(o.b) <= LEAST ? 0.f : dy * o.a * (o.b - y * y / o.b);
+}
+DEVICE float grad_relu(float x, float, float dy, const Op&) { return x > 0.f ? dy : 0.f; }
+DEVICE float grad_softrelu(float x, float, float dy, const Op&) {
+  const float e = expf(fminf(x, 50.f));
+  return dy * e / (1.f + e);
+}
+DEVICE float grad_abs(float x, float, float dy, const Op&) { return x > 0.f ? dy : -dy; }
+DEVICE float grad_power(float x, float y, float, const Op& o) {
+  const float base = fmaf(o.b, x, o.a);
+  return base <= LEAST ? 0.f : o.b * o.c * y / base;
+}
+DEVICE float grad_clippedrelu(float x, float, float dy, const Op& o) { return x > 0.f && x <= o.a ? dy : 0.f; }
+DEVICE float grad_leakyrelu(float x, float, float dy, const Op& o) { return x > 0.f ? dy : o.a * dy; }
+DEVICE float grad_elu(float x, float y, float dy, const Op& o) { return x > 0.f ? dy : dy * (y + o.a); }
+DEVICE float grad_clamp(float x, float, float dy, const Op& o) { return x > o.a && x <= o.b ? dy : 0.f; }
+DEVICE float grad_silu(float x, float, float dy, const Op&) {
+  const float s = logistic(x);
+  return dy * s * fmaf(x, 1.f - s, 1.f);
+}
+DEVICE float grad_hardswish(float x, float, float dy, const Op&) {
+  return x <= -3.f ? 0.f : x < 3.f ? dy * fmaf(x, 1.f / 3.f, 0.5f) : dy;
+}
+DEVICE float grad_hardsigmoid(float x, float, float dy, const Op&) {
+  return x > -3.f && x < 3.f ? dy * (1.f / 6.f) : 0.f;
+}
+DEVICE float grad_gelu(float x, float, float dy, const Op&) {
+  return dy * fmaf(x, 0.39894228f * expf(-0.5f * x * x), normcdff(x));
+}
+DEVICE float grad_gelutanh(float x, float, float dy, const Op&) {
+  // The slope counts where the logistic is not 0 or 1: elsewhere it may overflow.
+  const float s = logistic(gelu_argument(x)), near = fmaxf(-16.f, fminf(16.f, x));
+  const float slope = fmaf(0.21406445f * near, near, 1.5957691f);
+  return dy * fmaf(x * s * (1.f - s), slope, s);
+}
+DEVICE float grad_mish(float x, float, float dy, const Op& o) {
+  const float t = tanhf(act_softrelu(x, o));
+  return dy * fmaf(x * logistic(x), 1.f - t * t, t);
+}
+
+
+#define ACTIVATION act_relu
+#define GRADIENT grad_relu
+
+// Batch-norm for training: a group of elements shares one mean, variance, scale and bias. A thread takes vectors of
+// V elements: of V neighbouring groups (ACROSS), or V neighbouring elements of one group. COLUMNS threads
+// beside each other stand for the groups of a block, LANES others walk over the groups' elements, twice: for the
+// sums, which f32 takes over a vector and f64, in an order that never changes, over all, and for the results.
+//
+// needs macros: ACTIVATION, DEVICE, GRADIENT, KERNEL
+// needs constants: ACROSS, BACKWARD, CHANNELS_INNER, COLUMNS, HAS_ACTIVATION, LINEAR, OPS, SPATIAL, THREADS, V_MAX
+// needs sizes: channels, count, groups, images, out_h, out_w, plane, plane_vectors, x_c, x_d, x_h, x_n, x_step, x_w,
+//   y_c, y_d, y_h, y_n, y_step, y_w
+// needs types: ActivationBackward, Args, BatchNormBackward, BatchNormForward, Op, Packed, Shape, T, idx
+// needs functions: batch_norm, is_aligned, to_float, write_vector
+
+constexpr int LANES = THREADS / COLUMNS;
+// Groups of a block.
+constexpr int GROUPS = ACROSS ? COLUMNS * V_MAX : 1;
+
+// A thread's first group and the distance to the next in the parameters, the offsets of the groups' first elements,
+// which are neighbours, and the thread among the block's.
+struct Walk {
+  idx group, next, x, y;
+  int column, lane;
+  bool active;
+};
+
+// A group's channel and position, and its number among the parameters. Groups are counted in the order of memory: all
+// channels of a position, or all positions of a channel.
+struct GroupCoord {
+  idx c, p, parameter;
+};
+DEVICE GroupCoord coord_of_group(const Shape& s, idx slot) {
+  if (SPATIAL) return {slot, 0, slot};
+  if (CHANNELS_INNER) {
+    const idx p = s.channels.divide(slot), c = slot - p * s.channels.value;
+    return {c, p, c * s.plane.value + p};
+  }
+  const idx c = s.plane.divide(slot);
+  return {c, slot - c * s.plane.value, slot};
+}
+
+// A vector: its offsets, and those of its elements that are of the group.
+struct Spot {
+  idx x, y;
+  int from, to;
+};
+
+// Vector number `i` of a walk.
+template <int V> DEVICE Spot spot_of(const Shape& s, const Walk& walk, idx i) {
+  if (ACROSS) {
+    if (LINEAR) return {walk.x + i * s.x_step, walk.y + i * s.y_step, 0, V};
+    const idx n = s.plane.divide(i), p = i - n * s.plane.value;
+    const idx row = p / s.out_w, w = p % s.out_w, h = row % s.out_h, d = row / s.out_h;
+    return {walk.x + n * s.x_n + d * s.x_d + h * s.x_h + w * s.x_w,
+            walk.y + n * s.y_n + d * s.y_d + h * s.y_h + w * s.y_w, 0, V};
+  }
+  // Vectors lie at multiples of their size, planes anywhere: the first and the last reach beyond the plane.
+  const idx n = V == 1 ? s.plane.divide(i) : s.plane_vectors.divide(i);
+  const idx start = walk.x + n * s.x_n;
+  const int before = (int)(start & (V - 1));
+  const idx p = (i - n * (V == 1 ? s.plane.value : s.plane_vectors.value)) * V - before;
+  const idx left = s.plane.value - p;
+  return {start + p, walk.y + n * s.y_n + p, p < 0 ? before : 0, left < V ? (left < 0 ? 0 : (int)left) : V};
+}
+
+template <int V> DEVICE void load(const T* from, const Spot& spot, Packed<V>& v) {
+  if (spot.from == 0 && spot.to == V) {
+    v = *(const Packed<V>*)(from + spot.x);
+    return;
+  }
+  v = {};
+#pragma unroll
+  for (int e = 0; e < V; e++)
+    if (e >= spot.from && e < spot.to) v.set(e, from[spot.x + e]);
+}
+
+// Calls `body(spot, a vector of each of the inputs)` for every vector of a walk; several are on their way at once.
+template <int V, int INPUTS, class Body>
+DEVICE void each_vector(const Shape& s, const Walk& walk, const T* const (&inputs)[INPUTS], Body body) {
+  constexpr int UNROLL = INPUTS == 1 ? 4 : 2;
+  const idx vectors = ACROSS ? s.count : V == 1 ? s.count : s.images * s.plane_vectors.value;
+#pragma unroll 1
+  for (idx first = walk.lane; first < vectors; first += UNROLL * LANES) {
+    Spot spot[UNROLL];
+    Packed<V> v[UNROLL][INPUTS];
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+      if (first + u * LANES >= vectors) break;
+      spot[u] = spot_of<V>(s, walk, first + u * LANES);
+#pragma unroll
+      for (int i = 0; i < INPUTS; i++) load<V>(inputs[i], spot[u], v[u][i]);
+    }
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+      if (first + u * LANES >= vectors) break;
+      body(spot[u], v[u]);
+    }
+  }
+}
+
+// Writes what of a vector is of the group.
+template <int V> DEVICE void store(const Args& args, const Spot& spot, float* v) {
+  if (spot.from == 0 && spot.to == V) {
+    write_vector<V>(args, spot.y, v);
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < V; e++)
+    if (e >= spot.from && e < spot.to) write_vector<1>(args, spot.y + e, v + e);
+}
+
+// The sums over all lanes of each of a block's groups, N of a thread, into shared memory: each of PARTS threads adds
+// every PARTS-th lane's, then one thread adds those. Number `i` of a column is at i * COLUMNS + column.
+template <int N> DEVICE void group_sums(const Walk& walk, const double (&v)[N], double* totals) {
+  if constexpr (LANES == 1) {
+#pragma unroll
+    for (int i = 0; i < N; i++) totals[i * COLUMNS + walk.column] = v[i];
+  } else {
+    constexpr int WIDTH = COLUMNS * N, PARTS = LANES < 16 ? LANES : 16;
+    __shared__ double lanes[LANES * WIDTH];
+    __shared__ double parts[PARTS * WIDTH];
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      if (walk.lane < LANES) lanes[walk.lane * WIDTH + i * COLUMNS + walk.column] = v[i];
+    __syncthreads();
+    for (int t = threadIdx.x; t < PARTS * WIDTH; t += THREADS) {
+      double sum = 0.0;
+      for (int lane = t / WIDTH; lane < LANES; lane += PARTS) sum += lanes[lane * WIDTH + t % WIDTH];
+      parts[t] = sum;
+    }
+    __syncthreads();
+    for (int t = threadIdx.x; t < WIDTH; t += THREADS) {
+      double sum = 0.0;
+      for (int part = 0; part < PARTS; part++) sum += parts[part * WIDTH + t];
+      totals[t] = sum;
+    }
+  }
+}
+
+// An operand of the batch-norm; an activation is the operator behind it.
+typedef BatchNormForward Forward;
+typedef BatchNormBackward Backward;
+template <class P> DEVICE P* operand(const Args& args, int i) { return (P*)args.op[0].p[i]; }
+
+// A number of a group for the element `e` of a vector.
+template <int V> DEVICE int of_element(int e) { return ACROSS ? e : 0; }
+
+// Calls `body(t, parameter)` for each of the block's groups, number `t` of the totals, once: on one of its threads.
+template <int N, class Body> DEVICE void each_group(const Shape& s, int part, Body body) {
+  for (int t = threadIdx.x; t < COLUMNS * N; t += THREADS) {
+    const idx slot = (idx)blockIdx.x * GROUPS + t % COLUMNS * (ACROSS ? V_MAX : 1) + part + t / COLUMNS;
+    if (slot < s.groups) body(t, coord_of_group(s, slot).parameter);
+  }
+}
+
+// What the groups' elements are multiplied and moved by. Read whole, it shares its 16 bytes with nothing that is
+// written without a barrier.
+struct alignas(16) Line {
+  float mean, factor, bias;
+};
+
+template <int V> DEVICE void forward(const Args& args, const Walk& walk, int part) {
+  constexpr int N = ACROSS ? V : 1;
+  __shared__ double sums[COLUMNS * N], squares[COLUMNS * N];
+  __shared__ float pivots[COLUMNS * N];
+  __shared__ Line lines[COLUMNS * N];
+  const Shape& s = args.shape;
+  const T* const inputs[1] = {(const T*)args.x};
+  // Sums of the distances from the group's first element: the squares of small numbers keep their digits.
+  float pivot[N] = {};
+  double sum[N] = {}, square[N] = {};
+  if (walk.active) {
+#pragma unroll
+    for (int i = 0; i < N; i++) pivot[i] = to_float(inputs[0][walk.x + i]);
+    each_vector<V>(s, walk, inputs, [&](const Spot& spot, const Packed<V>* v) {
+      float a = 0.f, b = 0.f;
+#pragma unroll
+      for (int e = 0; e < V; e++) {
+        if (ACROSS) a = 0.f, b = 0.f;
+        const float d = v[0].at(e) - pivot[of_element<V>(e)];
+        if (e >= spot.from && e < spot.to) a += d, b = fmaf(d, d, b);
+        if (ACROSS || e + 1 == V) sum[of_element<V>(e)] += a, square[of_element<V>(e)] += b;
+      }
+    });
+  }
+  if (walk.lane == 0) {
+#pragma unroll
+    for (int i = 0; i < N; i++) pivots[i * COLUMNS + walk.column] = pivot[i];
+  }
+  group_sums<N>(walk, sum, sums);
+  group_sums<N>(walk, square, squares);
+  __syncthreads();
+  each_group<N>(s, part, [&](int t, idx group) {
+    const double count = s.count, apart = sums[t] / count, mean = pivots[t] + apart;
+    const double spread = squares[t] / count - apart * apart, variance = spread < 0.0 ? 0.0 : spread;
+    const double inv_std = 1.0 / sqrt(variance + args.op[0].a);
+    const double f = args.op[0].b, unbiased = count > 1.0 ? variance * count / (count - 1.0) : variance;
+    float* saved_mean = operand<float>(args, Forward::saved_mean);
+    float* saved_inv_std = operand<float>(args, Forward::saved_inv_variance);
+    float* running_mean = operand<float>(args, Forward::running_mean);
+    float* running_variance = operand<float>(args, Forward::running_variance);
+    if (saved_mean) saved_mean[group] = (float)mean;
+    if (saved_inv_std) saved_inv_std[group] = (float)inv_std;
+    if (running_mean) running_mean[group] = (float)((1.0 - f) * running_mean[group] + f * mean);
+    if (running_variance) running_variance[group] = (float)((1.0 - f) * running_variance[group] + f * unbiased);
+    // What the mean loses as f32 is not little beside a small deviation; the bias has it.
+    const double factor = operand<const float>(args, Forward::scale)[group] * inv_std, lost = mean - (float)mean;
+    lines[t] = {(float)mean, (float)factor, (float)(operand<const float>(args, Forward::bias)[group] - lost * factor)};
+  });
+  __syncthreads();
+  if (!walk.active) return;
+  Line line[N];
+#pragma unroll
+  for (int i = 0; i < N; i++) line[i] = lines[i * COLUMNS + walk.column];
+  each_vector<V>(s, walk, inputs, [&](const Spot& spot, const Packed<V>* v) {
+    float y[V];
+#pragma unroll
+    for (int e = 0; e < V; e++) {
+      const Line& of = line[of_element<V>(e)];
+      y[e] = args.op[0].alpha * batch_norm(v[0].at(e), of.mean, of.factor, of.bias);
+      if (HAS_ACTIVATION) y[e] = args.op[OPS - 1].alpha * ACTIVATION(y[e], args.op[OPS - 1]);
+    }
+    store<V>(args, spot, y);
+  });
+}
+
+template <int V> DEVICE void backward(const Args& args, const Walk& walk, int part) {
+  constexpr int N = ACROSS ? V : 1, INPUTS = HAS_ACTIVATION ? 3 : 2;
+  __shared__ double scale_diffs[COLUMNS * N], bias_diffs[COLUMNS * N];
+  const Shape& s = args.shape;
+  const T* const all[3] = {(const T*)args.x, operand<const T>(args, Backward::x),
+                           (const T*)args.op[OPS - 1].p[ActivationBackward::y]};
+  const T* inputs[INPUTS];
+#pragma unroll
+  for (int i = 0; i < INPUTS; i++) inputs[i] = all[i];
+  float scale[N], bias[N], mean[N], inv_std[N];
+  if (walk.active) {
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      const idx group = walk.group + i * walk.next;
+      scale[i] = operand<const float>(args, Backward::scale)[group];
+      bias[i] = operand<const float>(args, Backward::bias)[group];
+      mean[i] = operand<const float>(args, Backward::saved_mean)[group];
+      inv_std[i] = operand<const float>(args, Backward::saved_inv_variance)[group];
+    }
+  }
+  // An element as it was normalised, and its gradient behind the activation.
+  const auto gradient = [&](const Packed<V>* v, int e, float& normalised) {
+    const int i = of_element<V>(e);
+    normalised = (v[1].at(e) - mean[i]) * inv_std[i];
+    const float dy = v[0].at(e);
+    if (!HAS_ACTIVATION) return dy;
+    const Op& op = args.op[OPS - 1];
+    return op.alpha * GRADIENT(fmaf(scale[i], normalised, bias[i]), v[INPUTS - 1].at(e), dy, op);
+  };
+  double dscale[N] = {}, dbias[N] = {};
+  if (walk.active) {
+    each_vector<V>(s, walk, inputs, [&](const Spot& spot, const Packed<V>* v) {
+      float a = 0.f, b = 0.f;
+#pragma unroll
+      for (int e = 0; e < V; e++) {
+        if (ACROSS) a = 0.f, b = 0.f;
+        float normalised;
+        const float dy = gradient(v, e, normalised);
+        if (e >= spot.from && e < spot.to) a = fmaf(dy, normalised, a), b += dy;
+        if (ACROSS || e + 1 == V) dscale[of_element<V>(e)] += a, dbias[of_element<V>(e)] += b;
+      }
+    });
+  }
+  group_sums<N>(walk, dscale, scale_diffs);
+  group_sums<N>(walk, dbias, bias_diffs);
+  __syncthreads();
+  each_group<N>(s, part, [&](int t, idx group) {
+    operand<float>(args, Backward::scale_diff)[group] = (float)scale_diffs[t];
+    operand<float>(args, Backward::bias_diff)[group] = (float)bias_diffs[t];
+  });
+  if (!walk.active) return;
+  const double share = 1.0 / (double)s.count;
+  float factor[N], offset[N], slope[N];
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    factor[i] = args.op[0].alpha * (scale[i] * inv_std[i]);
+    offset[i] = (float)(bias_diffs[i * COLUMNS + walk.column] * share);
+    slope[i] = (float)(scale_diffs[i * COLUMNS + walk.column] * share);
+  }
+  each_vector<V>(s, walk, inputs, [&](const Spot& spot, const Packed<V>* v) {
+    float dx[V];
+#pragma unroll
+    for (int e = 0; e < V; e++) {
+      const int i = of_element<V>(e);
+      float normalised;
+      const float dy = gradient(v, e, normalised);
+      dx[e] = factor[i] * (dy - offset[i] - normalised * slope[i]);
+    }
+    store<V>(args, spot, dx);
+  });
+}
+
+template <int V> DEVICE void all(const Args& args) {
+  const Shape& s = args.shape;
+#pragma unroll 1
+  for (int part = 0; part < (ACROSS ? V_MAX : V); part += V) {
+    Walk walk;
+    walk.column = threadIdx.x % COLUMNS;
+    walk.lane = threadIdx.x / COLUMNS;
+    const idx slot = (idx)blockIdx.x * GROUPS + walk.column * (ACROSS ? V_MAX : 1) + part;
+    walk.active = walk.lane < LANES && slot < s.groups;
+    const GroupCoord at = coord_of_group(s, slot);
+    walk.group = at.parameter;
+    walk.next = !SPATIAL && CHANNELS_INNER ? (idx)s.plane.value : 1;
+    const idx row = at.p / s.out_w, w = at.p % s.out_w, h = row % s.out_h, d = row / s.out_h;
+    walk.x = at.c * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w;
+    walk.y = at.c * s.y_c + d * s.y_d + h * s.y_h + w * s.y_w;
+    if (BACKWARD) backward<V>(args, walk, part);
+    else forward<V>(args, walk, part);
+  }
+}
+
+KERNEL(THREADS, 1) {
+  constexpr int BYTES = V_MAX * (int)sizeof(T);
+  bool aligned = is_aligned(args.x, BYTES) && is_aligned(args.y, BYTES);
+  if (BACKWARD) {
+    aligned = aligned && is_aligned(args.op[0].p[Backward::x], BYTES);
+    if (HAS_ACTIVATION) aligned = aligned && is_aligned(args.op[OPS - 1].p[ActivationBackward::y], BYTES);
+  }
+  if (aligned) all<V_MAX>(args);
+  else all<1>(args);
+}

@@ -1,0 +1,931 @@
+// cuda.conv_halo_mma.v1 on sm_80: mma.sync, tile 8x14 x 1 groups x 32 filters, 32 x 32 at a time, image read in 16 bytes, 8 outputs at a time
+// Geometry { grid: [200, 1, 1], block: 128, shared: 84928 }
+// Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
+
+// What the shared kernels need of CUDA C++, with no header.
+
+#define DEVICE __device__ __forceinline__
+// Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
+#define KERNEL(...) \
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+// How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
+#define CLUSTER
+// What KERNEL is told of blocks that are to be on a multiprocessor at once.
+#if __CUDA_ARCH__ < 800
+// Their instructions need a few registers more than later ones for the same.
+#define AT_ONCE(blocks, shared) ((blocks) < 2 ? (blocks) : 2)
+#else
+#define AT_ONCE(blocks, shared) (blocks)
+#endif
+// How many of a loop's rounds are unrolled, which have so many products for each result.
+#define UNROLLED(rounds, products) (rounds)
+// The same of a loop whose indices have 64 bits.
+#define WIDE_ROUNDS 4
+#define DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
+
+// The kernel's arguments, to be read anew: here they lie in a bank that instructions read at no cost.
+template <class Args> DEVICE const Args& reread(const Args& args) { return args; }
+
+DEVICE float float_of_bits(unsigned v) { return __uint_as_float(v); }
+DEVICE unsigned bits_of(float v) { return __float_as_uint(v); }
+
+struct f16 {
+  unsigned short bits;
+};
+struct bf16 {
+  unsigned short bits;
+};
+
+DEVICE float to_float(f16 v) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v.bits));
+  return r;
+}
+DEVICE float to_float(bf16 v) { return __uint_as_float((unsigned)v.bits << 16); }
+DEVICE f16 f16_from_float(float v) {
+  f16 r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
+  return r;
+}
+DEVICE bf16 bf16_from_float(float v) {
+  bf16 r;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
+#else
+  const unsigned u = __float_as_uint(v);
+  r.bits = v != v ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16;
+#endif
+  return r;
+}
+
+struct ConvForward { enum { weights }; };
+struct BiasForward { enum { bias }; };
+struct PReluForward { enum { slope }; };
+struct BatchNormInference { enum { scale, bias, mean, variance }; };
+struct BatchNormForward { enum { scale, bias, saved_mean, saved_inv_variance, running_mean, running_variance }; };
+struct BatchNormBackward { enum { x, scale, bias, saved_mean, saved_inv_variance, scale_diff, bias_diff }; };
+struct ActivationBackward { enum { y }; };
+typedef f16 T;
+typedef int idx;
+typedef unsigned int Unsigned;
+struct alignas(8) Size {
+  idx value;
+  DEVICE operator idx() const { return value; }
+};
+struct Divisor {
+  Size value;
+  unsigned multiplier, shift;
+  DEVICE idx divide(idx n) const {
+    return sizeof(idx) == 4 ? (idx)((unsigned long long)(unsigned)n * multiplier >> shift) : n / value;
+  }
+};
+constexpr int GROUPS{1};
+constexpr int FILTERS{64};
+constexpr int CHANNELS{64};
+constexpr int TILE_H{8};
+constexpr int TILE_W{14};
+constexpr int TILE_P{128};
+constexpr int TILE_G{1};
+constexpr int TILE_F{32};
+constexpr int ITEM_P{32};
+constexpr int ITEM_F{32};
+constexpr int WINDOW_D{1};
+constexpr int WINDOW_H{10};
+constexpr int WINDOW_W{16};
+constexpr int X_PITCH{160};
+constexpr int X_ROW{2560};
+constexpr int ACC_PITCH{40};
+constexpr int WEIGHTS_AT{25600};
+constexpr int ACC_AT{62464};
+constexpr int CHANNELS_AT{82944};
+constexpr int SPOTS_AT{83072};
+constexpr int OFFSETS_AT{84352};
+constexpr int OFFSETS{144};
+constexpr int SHARED{84928};
+constexpr int COPIES_ASYNC{1};
+constexpr int THREADS{128};
+constexpr int OCCUPANCY{5};
+constexpr int X_VECTOR{8};
+constexpr int Y_VECTOR{8};
+constexpr int Y_ALONG_K{1};
+constexpr int W_K{576};
+constexpr int W_C{1};
+constexpr int TAPS_D{1};
+constexpr int TAPS_H{3};
+constexpr int TAPS_W{3};
+constexpr int PAD_D{0};
+constexpr int PAD_H{1};
+constexpr int PAD_W{1};
+constexpr int OUTSIDE_D{0};
+constexpr int STRIDE_D{1};
+constexpr int STRIDE_H{1};
+constexpr int STRIDE_W{1};
+constexpr int DILATION_D{1};
+constexpr int DILATION_H{1};
+constexpr int DILATION_W{1};
+constexpr int W_D{0};
+constexpr int W_H{192};
+constexpr int W_W{64};
+constexpr int OPS = 1;
+constexpr int POINTERS = 1;
+struct Shape {
+  Size out_h;
+  Size out_w;
+  Size x_n;
+  Size x_c;
+  Size x_d;
+  Size x_h;
+  Size x_w;
+  Size y_n;
+  Size y_c;
+  Size y_d;
+  Size y_h;
+  Size y_w;
+  Size in_d;
+  Size in_h;
+  Size in_w;
+  Size out_d;
+  Size tiles;
+  Size tiles_h;
+  Size tiles_w;
+};
+
+// Elements, vectors and arguments. The vendor's text before this defines DEVICE, KERNEL, f16, bf16 and
+// their conversions; the generated text between defines T, idx, Shape, OPS and POINTERS.
+//
+// needs macros: DEVICE
+// needs constants: OPS, POINTERS
+// needs types: BatchNormInference, Shape, T, bf16, f16, idx
+// needs functions: bf16_from_float, f16_from_float, float_of_bits
+
+// Elements that are loaded or stored at once.
+template <class E, int V> struct alignas(sizeof(E) * V) Vector {
+  E at[V];
+};
+
+DEVICE float to_float(float v) { return v; }
+template <class E> DEVICE E from_float(float v);
+template <> DEVICE float from_float<float>(float v) { return v; }
+template <> DEVICE f16 from_float<f16>(float v) { return f16_from_float(v); }
+template <> DEVICE bf16 from_float<bf16>(float v) { return bf16_from_float(v); }
+
+// V elements as they are read: whole words, which take no instructions to take apart and half the registers of
+// elements of 16 bits.
+DEVICE float part(unsigned word, bool, float) { return float_of_bits(word); }
+DEVICE float part(unsigned word, bool high, f16) {
+  const f16 element = {(unsigned short)(high ? word >> 16 : word)};
+  return to_float(element);
+}
+DEVICE float part(unsigned word, bool high, bf16) { return float_of_bits(high ? word & 0xffff0000u : word << 16); }
+DEVICE unsigned bits_of(f16 v) { return v.bits; }
+DEVICE unsigned bits_of(bf16 v) { return v.bits; }
+
+template <int V, bool WORDS = (sizeof(T) * V >= 4)> struct alignas(sizeof(T) * V) Packed {
+  static constexpr int A_WORD = 4 / (int)sizeof(T);
+  unsigned words[V / A_WORD];
+  DEVICE float at(int i) const { return part(words[i / A_WORD], i % A_WORD != 0, T()); }
+  // Sets an element that is zero.
+  DEVICE void set(int i, T v) { words[i / A_WORD] |= bits_of(v) << 16 * (i % A_WORD); }
+};
+template <int V> struct Packed<V, false> {
+  T element;
+  DEVICE float at(int) const { return to_float(element); }
+  DEVICE void set(int, T v) { element = v; }
+};
+
+// Arguments of one operator: its pointers, of which each kind of operator has a struct with their numbers, its alpha,
+// its scalars in their order.
+struct Op {
+  const void* p[POINTERS];
+  float alpha, a, b, c;
+};
+
+struct Args {
+  const void* x;
+  void* y;
+  float beta;
+  float reserved;
+  Op op[OPS];
+  Shape shape;
+};
+
+// The coordinates of an element of the output: its offset in memory, image, channel, and position in the plane or volume.
+struct Coord {
+  idx y, n, k, p;
+};
+
+// Pointers are aligned to their element at least: what takes elements one by one has no second form.
+DEVICE bool is_aligned(const void* p, int bytes) {
+  return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
+}
+
+// Blends V elements in a row of memory that lies at a multiple of its size with what is there, and writes them.
+template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
+  Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at);
+  if (__builtin_expect(args.beta != 0.f, 0)) {
+    const Vector<T, V> prior = *y;
+#pragma unroll
+    for (int i = 0; i < V; i++) v[i] = fmaf(args.beta, to_float(prior.at[i]), v[i]);
+  }
+  Vector<T, V> result;
+#pragma unroll
+  for (int i = 0; i < V; i++) result.at[i] = from_float<T>(v[i]);
+  *y = result;
+}
+
+// A number of an operand that lies as E: as T, or as float beside it.
+template <class E> DEVICE float param(const Op& o, int which, idx i) { return to_float(((const E*)o.p[which])[i]); }
+// Keeps the compiler from moving reads down to where they are used, behind calls, or up to where they would need registers for long.
+#define KEEP_ORDER asm volatile("" ::: "memory")
+
+// Parameters of a batch-norm.
+struct Norm {
+  float scale, bias, mean, variance, epsilon;
+};
+template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
+  typedef BatchNormInference In;
+  return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
+          o.a};
+}
+DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
+DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
+// V elements of a residual in a row, from a multiple of V on: at once where the operator's pointer allows it.
+template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
+  const T* from = (const T*)o.p[0] + i;
+  if (is_aligned(o.p[0], V * (int)sizeof(T))) return *(const Packed<V>*)from;
+  Packed<V> v = {};
+#pragma unroll
+  for (int e = 0; e < V; e++) v.set(e, from[e]);
+  return v;
+}
+
+// Activations and their gradients, by the names of the modes. Each compiles to nothing where it is not used.
+//
+// needs macros: DEVICE
+// needs types: Op, T
+
+// MIOpen's. min and max give the other operand for a NaN.
+constexpr float LEAST = sizeof(T) == 4 ? 1e-6f : 1e-4f;
+// 1 / b for a b within [1, 8], to less than 1 unit in the last place. An exact quotient has to look for numbers at the ends of
+// the range and calls a function for them, which takes longer than the rest of a tile's epilogue.
+DEVICE float reciprocal(float b) {
+  const float r = __fdividef(1.f, b);
+  return fmaf(r, fmaf(-b, r, 1.f), r);
+}
+// 1 / (1 + e^-x), by an exponential of at most 1.
+DEVICE float logistic(float x) {
+  const float e = expf(-fabsf(x));
+  return (x < 0.f ? e : 1.f) * reciprocal(1.f + e);
+}
+DEVICE float act_pasthru(float x, const Op&) { return x; }
+DEVICE float act_logistic(float x, const Op&) { return logistic(x); }
+DEVICE float act_tanh(float x, const Op& o) { return o.b * tanhf(o.a * x); }
+DEVICE float act_relu(float x, const Op&) { return x > 0.f ? x : 0.f; }
+DEVICE float act_softrelu(float x, const Op&) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
+DEVICE float act_abs(float x, const Op&) { return fabsf(x); }
+DEVICE float act_power(float x, const Op& o) {
+  const float base = fmaf(o.b, x, o.a);
+  return base <= LEAST ? 0.f : powf(base, o.c);
+}
+DEVICE float act_clippedrelu(float x, const Op& o) { return fminf(o.a, fmaxf(x, 0.f)); }
+DEVICE float act_leakyrelu(float x, const Op& o) { return x > 0.f ? x : o.a * x; }
+DEVICE float act_elu(float x, const Op& o) { return x > 0.f ? x : o.a * expm1f(x); }
+DEVICE float act_clamp(float x, const Op& o) { return fmaxf(o.a, fminf(o.b, x)); }
+
+// An operator of its own, whose slopes are the channels'.
+DEVICE float prelu(float x, float slope) { return x > 0.f ? x : slope * x; }
+
+// PyTorch's. NaN gives NaN, and so does -inf where x is multiplied by what goes to 0.
+//
+// x / (1 + e^-v) for a v that has the sign of x: exponentials that are used are at most 1.
+DEVICE float times_logistic(float x, float v) {
+  const float e = expf(-fabsf(v));
+  return (x > 0.f ? x : x * e) * reciprocal(1.f + e);
+}
+// 2 sqrt(2 / pi) * (x + 0.044715 x^3)
+DEVICE float gelu_argument(float x) { return x * fmaf(0.071354816f * x, x, 1.5957691f); }
+DEVICE float act_silu(float x, const Op&) { return times_logistic(x, x); }
+DEVICE float act_hardsigmoid(float x, const Op&) {
+  const float v = x + 3.f;
+  return (v < 0.f ? 0.f : v > 6.f ? 6.f : v) * (1.f / 6.f);
+}
+DEVICE float act_hardswish(float x, const Op& o) { return x * act_hardsigmoid(x, o); }
+DEVICE float act_gelu(float x, const Op&) { return x * normcdff(x); }
+DEVICE float act_gelutanh(float x, const Op&) { return times_logistic(x, gelu_argument(x)); }
+DEVICE float act_mish(float x, const Op&) {
+  // With w = e^-|x| the tanh is (1 + 2w) / (1 + 2w + 2w^2) above 0 and w (w + 2) / (w (w + 2) + 2) below.
+  const float w = expf(-fabsf(x)), above = fmaf(2.f, w, 1.f), below = w * (w + 2.f);
+  return x * (x > 0.f ? above : below) * reciprocal(x > 0.f ? fmaf(2.f * w, w, above) : below + 2.f);
+}
+
+// The gradients with respect to the input x, given the output y. MIOpen's of POWER leaves dy out.
+DEVICE float grad_pasthru(float, float, float dy, const Op&) { return dy; }
+DEVICE float grad_logistic(float, float y, float dy, const Op&) { return dy * y * (1.f - y); }
+DEVICE float grad_tanh(float, float y, float dy, const Op& o) {
+  return fabsf(o.b) <= LEAST ? 0.f : dy * o.a * (o.b - y * y / o.b);
+}
+DEVICE float grad_relu(float x, float, float dy, const Op&) { return x > 0.f ? dy : 0.f; }
+DEVICE float grad_softrelu(float x, float, float dy, const Op&) {
+  const float e = expf(fminf(x, 50.f));
+  return dy * e / (1.f + e);
+}
+DEVICE float grad_abs(float x, float, float dy, const Op&) { return x > 0.f ? dy : -dy; }
+DEVICE float grad_power(float x, float y, float, const Op& o) {
+  const float base = fmaf(o.b, x, o.a);
+  return base <= LEAST ? 0.f : o.b * o.c * y / base;
+}
+DEVICE float grad_clippedrelu(float x, float, float dy, const Op& o) { return x > 0.f && x <= o.a ? dy : 0.f; }
+DEVICE float grad_leakyrelu(float x, float, float dy, const Op& o) { return x > 0.f ? dy : o.a * dy; }
+DEVICE float grad_elu(float x, float y, float dy, const Op& o) { return x > 0.f ? dy : dy * (y + o.a); }
+DEVICE float grad_clamp(float x, float, float dy, const Op& o) { return x > o.a && x <= o.b ? dy : 0.f; }
+DEVICE float grad_silu(float x, float, float dy, const Op&) {
+  const float s = logistic(x);
+  return dy * s * fmaf(x, 1.f - s, 1.f);
+}
+DEVICE float grad_hardswish(float x, float, float dy, const Op&) {
+  return x <= -3.f ? 0.f : x < 3.f ? dy * fmaf(x, 1.f / 3.f, 0.5f) : dy;
+}
+DEVICE float grad_hardsigmoid(float x, float, float dy, const Op&) {
+  return x > -3.f && x < 3.f ? dy * (1.f / 6.f) : 0.f;
+}
+DEVICE float grad_gelu(float x, float, float dy, const Op&) {
+  return dy * fmaf(x, 0.39894228f * expf(-0.5f * x * x), normcdff(x));
+}
+DEVICE float grad_gelutanh(float x, float, float dy, const Op&) {
+  // The slope counts where the logistic is not 0 or 1: elsewhere it may overflow.
+  const float s = logistic(gelu_argument(x)), near = fmaxf(-16.f, fminf(16.f, x));
+  const float slope = fmaf(0.21406445f * near, near, 1.5957691f);
+  return dy * fmaf(x * s * (1.f - s), slope, s);
+}
+DEVICE float grad_mish(float x, float, float dy, const Op& o) {
+  const float t = tanhf(act_softrelu(x, o));
+  return dy * fmaf(x * logistic(x), 1.f - t * t, t);
+}
+
+#define READS_ELEMENTS false
+
+struct Channel {
+};
+
+DEVICE Channel channel_of(const Args& args, idx k) {
+  Channel c;
+  KEEP_ORDER;
+  return c;
+}
+
+DEVICE Channel one_of(bool first, const Channel& a, const Channel& b) {
+  Channel c;
+  return c;
+}
+
+template <int V> struct Residuals {
+};
+
+template <int V> DEVICE Residuals<V> residuals_of(const Args& args, idx y) {
+  Residuals<V> r;
+  return r;
+}
+
+template <class F> DEVICE void each_residual(const Args& args, F visit) {
+}
+
+template <int V>
+DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, int e, float v, const Coord& at) {
+  v *= args.op[0].alpha;
+  return v;
+}
+
+// The epilogue of every kernel: the operators behind the convolution, and the blend with the output's previous contents.
+//
+// needs macros: DEVICE
+// needs types: Args, Channel, Coord, Residuals, T
+// needs functions: chain, from_float, residuals_of, to_float, write_vector
+
+DEVICE void finish(const Args& args, const Channel& channel, float v, const Coord& at) {
+  T* y = (T*)args.y + at.y;
+  v = chain(args, channel, residuals_of<1>(args, at.y), 0, v, at);
+  if (args.beta != 0.f) v = fmaf(args.beta, to_float(*y), v);
+  *y = from_float<T>(v);
+}
+
+// Takes V neighbouring elements of the output, whose residuals were read before, through the operators, to `out`. `ALONG_K` says whether they are of
+// consecutive channels (one Channel each) or of consecutive positions of one channel (one Channel for all).
+template <int V, bool ALONG_K>
+DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                         Coord at, float* out) {
+#pragma unroll
+  for (int i = 0; i < V; i++) {
+    out[i] = chain(args, channel[ALONG_K ? i : 0], residuals, i, v[i], at);
+    at.y++;
+    if (ALONG_K) at.k++;
+    else at.p++;
+  }
+}
+
+// The same, and reads the residuals.
+template <int V, bool ALONG_K>
+DEVICE void chain_vector(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
+  chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), v, at, out);
+}
+
+// The same, and writes them to the output, where they lie at a multiple of their size.
+template <int V, bool ALONG_K>
+DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                          const Coord& at) {
+  float out[V];
+  chain_vector<V, ALONG_K>(args, channel, residuals, v, at, out);
+  write_vector<V>(args, at.y, out);
+}
+template <int V, bool ALONG_K>
+DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
+  finish_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), v, at);
+}
+
+// Convolution of narrow groups, few filters or few channels, where reading the image is most of the work. A block
+// computes TILE_H x TILE_W outputs of TILE_F filters of each of TILE_G groups. It keeps in shared memory the window of
+// the image that is these outputs' receptive field, halo included: each element is read once, whatever the number of
+// taps. It keeps its filters too, and is persistent: it walks over tiles.
+//
+// A group's channels lie in the window as quads of four, padded with zeros; the depth of a product is taps times
+// quads. Products are of one group's channels alone: whatever is in another's, also what is not finite, stays there.
+// The text behind this one multiplies: it fills the filters' part of shared memory and leaves f32 accumulators in it.
+//
+// needs macros: DEVICE
+// needs constants: ACC_PITCH, COPIES_ASYNC, CHANNELS, DILATION_D, DILATION_H, DILATION_W, FILTERS, GROUPS, ITEM_F,
+//   ITEM_P, OFFSETS, OFFSETS_AT, OPS, OUTSIDE_D, PAD_D, PAD_H, PAD_W, SHARED, STRIDE_D, STRIDE_H, STRIDE_W, TAPS_D,
+//   TAPS_H, TAPS_W, THREADS, TILE_F, TILE_G, TILE_H, TILE_P, TILE_W, WINDOW_D, WINDOW_H, WINDOW_W, W_C, W_D, W_H, W_K,
+//   W_W, X_PITCH, X_ROW, X_VECTOR, Y_ALONG_K
+// needs sizes: in_d, in_h, in_w, out_d, out_h, out_w, tiles_h, tiles_w, x_c, x_d, x_h, x_n, x_w, y_c, y_d, y_h, y_n,
+//   y_w
+// needs types: Args, Channel, Coord, Shape, T, Vector, idx
+// needs functions: finish_vector, from_float
+
+constexpr int TAPS = TAPS_D * TAPS_H * TAPS_W;
+constexpr int QUADS = (CHANNELS + 3) / 4, DEPTH = TAPS * QUADS;
+constexpr int QUAD_BYTES = 4 * (int)sizeof(T);
+constexpr int COLUMNS = TILE_G * TILE_F;
+// A warp's item is ITEM_P pixels, which are the same for a warp in every tile, times ITEM_F filters of one group.
+constexpr int WARPS = THREADS / 32;
+constexpr int PARTS_P = TILE_P / ITEM_P, PARTS_F = (TILE_F + ITEM_F - 1) / ITEM_F;
+constexpr int ITEMS = TILE_G * PARTS_F, ITEMS_AT_ONCE = WARPS / PARTS_P;
+static_assert(WARPS % PARTS_P == 0, "a warp has one part of the pixels");
+constexpr int FILTER_TILES = (FILTERS + TILE_F - 1) / TILE_F;
+constexpr int BLOCK_COLUMNS = (GROUPS + TILE_G - 1) / TILE_G * FILTER_TILES;
+constexpr int WINDOW_P = WINDOW_D * WINDOW_H * WINDOW_W;
+static_assert(OFFSETS_AT + OFFSETS * 4 == SHARED, "as the launch was planned");
+static_assert(FILTER_TILES == 1 || TILE_G == 1, "filters of a block follow each other");
+
+// The block's first group, the first of its filters in the group, and what follows of both: filters of all groups.
+struct Column {
+  int group, filter;
+  DEVICE int first() const { return group * FILTERS + filter; }
+  DEVICE int count() const {
+    const int left = FILTER_TILES > 1 ? FILTERS - filter : (GROUPS - group) * FILTERS;
+    return left < COLUMNS ? left : COLUMNS;
+  }
+};
+
+// The first output of a tile, and its image.
+struct Corner {
+  int n, d, h, w;
+};
+DEVICE Corner corner_of(const Shape& s, int tile) {
+  const int w = tile % s.tiles_w, rows = tile / s.tiles_w;
+  const int h = rows % s.tiles_h, planes = rows / s.tiles_h;
+  return {planes / (int)s.out_d, planes % (int)s.out_d, h * TILE_H, w * TILE_W};
+}
+
+DEVICE T zero() { return from_float<T>(0.f); }
+typedef Vector<T, 4> Quad;
+
+// An element of an operand as the products take it; the text behind this one may round.
+DEVICE T operand_of(T v);
+
+// A pixel of the window: its offset from the first one in the image, and its row and column in the window.
+struct alignas(8) Spot {
+  int distance;
+  unsigned short h, w;
+};
+DEVICE Spot spot_of(const Shape& s, int pixel) {
+  const int d = pixel / (WINDOW_H * WINDOW_W), h = pixel / WINDOW_W % WINDOW_H, w = pixel % WINDOW_W;
+  return {(int)(d * s.x_d + h * s.x_h + w * s.x_w), (unsigned short)h, (unsigned short)w};
+}
+
+// Copies X_VECTOR elements into shared memory, or zeros where they are not `inside`; what comes later is waited for by
+// `wait_for_copies`. Only where COPIES_ASYNC says that the text behind this one has these.
+DEVICE void copy_async(char* to, const T* from, bool inside);
+DEVICE void wait_for_copies();
+
+// The window of a tile on its way into shared memory.
+struct Loader {
+  const Args& args;
+  char* const window;
+  const Spot* const spots;
+  const int group;
+  // Of the tile: the coordinates in the image of the window's first pixel, and its address if it were in memory.
+  int d, h, w;
+  const T* image;
+
+  DEVICE Loader(const Args& args, char* window, const Spot* spots, int group)
+      : args(args), window(window), spots(spots), group(group) {}
+
+  // Whether a pixel of the window lies in the image; its address there, and its offset in the window.
+  DEVICE bool find(int pixel, const T*& from, int& to) const {
+    const Shape& s = args.shape;
+    const Spot spot = spots[pixel];
+    const int pd = WINDOW_D == 1 ? 0 : pixel / (WINDOW_H * WINDOW_W);
+    from = image + spot.distance;
+    to = (pd * WINDOW_H + spot.h) * X_ROW + spot.w * X_PITCH;
+    return (!OUTSIDE_D || (unsigned)(d + pd) < (unsigned)s.in_d) && (unsigned)(h + spot.h) < (unsigned)s.in_h &&
+           (unsigned)(w + spot.w) < (unsigned)s.in_w;
+  }
+
+  // X_VECTOR channels at a time, neighbours along the channels.
+  template <int TOGETHER> DEVICE void load_vectors() const {
+    constexpr int ACROSS = TILE_G * CHANNELS / X_VECTOR, LOADS = WINDOW_P * ACROSS;
+#pragma unroll 1
+    for (int first = threadIdx.x; first < LOADS; first += THREADS * TOGETHER) {
+      Vector<T, X_VECTOR> v[TOGETHER];
+      int to[TOGETHER];
+#pragma unroll
+      for (int i = 0; i < TOGETHER; i++) {
+        const int load = first + i * THREADS, across = load % ACROSS;
+        if (load >= LOADS) break;
+        const T* from;
+        bool inside = find(load / ACROSS, from, to[i]);
+        if (GROUPS % TILE_G != 0) inside = inside && group * CHANNELS + across * X_VECTOR < GROUPS * CHANNELS;
+        to[i] += across * X_VECTOR * (int)sizeof(T);
+        if constexpr (COPIES_ASYNC) {
+          copy_async(window + to[i], from + across * X_VECTOR, inside);
+        } else {
+#pragma unroll
+          for (int e = 0; e < X_VECTOR; e++) v[i].at[e] = zero();
+          if (inside) v[i] = *(const Vector<T, X_VECTOR>*)(from + across * X_VECTOR);
+        }
+      }
+      if constexpr (!COPIES_ASYNC) {
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) {
+          if (first + i * THREADS >= LOADS) break;
+#pragma unroll
+          for (int q = 0; q < X_VECTOR / 4; q++) {
+            Quad quad;
+#pragma unroll
+            for (int e = 0; e < 4; e++) quad.at[e] = operand_of(v[i].at[q * 4 + e]);
+            *(Quad*)(window + to[i] + q * QUAD_BYTES) = quad;
+          }
+        }
+      }
+    }
+  }
+
+  // A quad element by element, neighbours along pixels.
+  template <int TOGETHER> DEVICE void load_elements() const {
+    constexpr int LOADS = WINDOW_P * TILE_G * QUADS;
+    const int x_c = args.shape.x_c;
+#pragma unroll 1
+    for (int first = threadIdx.x; first < LOADS; first += THREADS * TOGETHER) {
+      Quad v[TOGETHER];
+      int to[TOGETHER];
+#pragma unroll
+      for (int i = 0; i < TOGETHER; i++) {
+        const int load = first + i * THREADS, across = load / WINDOW_P;
+#pragma unroll
+        for (int e = 0; e < 4; e++) v[i].at[e] = zero();
+        if (load >= LOADS) break;
+        const int g = across / QUADS, c = across % QUADS * 4;
+        const T* from;
+        bool inside = find(load % WINDOW_P, from, to[i]);
+        if (GROUPS % TILE_G != 0) inside = inside && group + g < GROUPS;
+        to[i] += across * QUAD_BYTES;
+        from += (g * CHANNELS + c) * x_c;
+        if (inside)
+#pragma unroll
+          for (int e = 0; e < 4; e++)
+            if (CHANNELS % 4 == 0 || c + e < CHANNELS) v[i].at[e] = from[e * x_c];
+      }
+#pragma unroll
+      for (int i = 0; i < TOGETHER; i++) {
+        if (first + i * THREADS >= LOADS) break;
+#pragma unroll
+        for (int e = 0; e < 4; e++) v[i].at[e] = operand_of(v[i].at[e]);
+        *(Quad*)(window + to[i]) = v[i];
+      }
+    }
+  }
+
+  DEVICE void load(const Corner& corner, bool aligned) {
+    const Shape& s = args.shape;
+    d = corner.d * STRIDE_D - PAD_D, h = corner.h * STRIDE_H - PAD_H, w = corner.w * STRIDE_W - PAD_W;
+    image = (const T*)args.x + (corner.n * s.x_n + group * CHANNELS * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w);
+    if constexpr (X_VECTOR > 1) {
+      if (aligned) return load_vectors<4>();
+    }
+    load_elements<(X_VECTOR > 1 ? 1 : 4)>();
+  }
+};
+
+// Four channels of a filter at a position along the depth; zeros beyond the block's filters, and beyond the depth.
+DEVICE Quad filter_quad(const Args& args, const Column& column, int group, int filter, int q) {
+  const int tap = q / QUADS, c = q % QUADS * 4;
+  const bool inside = q < DEPTH && filter < TILE_F && column.filter + filter < FILTERS && column.group + group < GROUPS;
+  const T* const from = (const T*)args.op[0].p[0] + ((column.group + group) * FILTERS + column.filter + filter) * W_K +
+                        c * W_C + tap / (TAPS_H * TAPS_W) * W_D + tap / TAPS_W % TAPS_H * W_H + tap % TAPS_W * W_W;
+  Quad quad;
+#pragma unroll
+  for (int e = 0; e < 4; e++) {
+    quad.at[e] = zero();
+    if (inside && (CHANNELS % 4 == 0 || c + e < CHANNELS)) quad.at[e] = operand_of(from[e * W_C]);
+  }
+  return quad;
+}
+
+// The offset in the window of the quad at a position along the depth, from a pixel's first tap and its group's first
+// channel.
+DEVICE int offset_of(int q) {
+  const int tap = q / QUADS;
+  const int d = tap / (TAPS_H * TAPS_W) * DILATION_D, h = tap / TAPS_W % TAPS_H * DILATION_H,
+            w = tap % TAPS_W * DILATION_W;
+  return (d * WINDOW_H + h) * X_ROW + w * X_PITCH + q % QUADS * QUAD_BYTES;
+}
+// The offset of a pixel's first tap. Pixels beyond the tile are the first one, whose results nobody writes.
+DEVICE int pixel_at(int p) {
+  return p < TILE_H * TILE_W ? p / TILE_W * STRIDE_H * X_ROW + p % TILE_W * STRIDE_W * X_PITCH : 0;
+}
+
+// The offset of the accumulator of a pixel and one of the block's filters.
+DEVICE int acc_at(int p, int column) { return Y_ALONG_K ? p * ACC_PITCH + column : column * ACC_PITCH + p; }
+
+// Whether every alpha is 1 and beta is 0, as usual.
+DEVICE bool is_plain(const Args& args) {
+  bool plain = args.beta == 0.f;
+#pragma unroll
+  for (int i = 0; i < OPS; i++) plain = plain && args.op[i].alpha == 1.f;
+  return plain;
+}
+
+// Reads Y neighbouring accumulators. Of eight, lanes whose accumulators lie in odd rows of the banks read the other half
+// first.
+template <int Y> DEVICE void read_accumulators(const float* acc, int at, float* v) {
+  constexpr int PART = Y < 4 ? Y : 4;
+  const bool odd = Y == 8 && (at >> 5 & 1);
+  Vector<float, PART> parts[Y / PART];
+#pragma unroll
+  for (int i = 0; i < Y / PART; i++) parts[i] = *(const Vector<float, PART>*)(acc + at + (odd ? 1 - i : i) * PART);
+#pragma unroll
+  for (int e = 0; e < Y; e++) {
+    const float here = parts[e / PART].at[e % PART], there = parts[Y / PART - 1 - e / PART].at[e % PART];
+    v[e] = odd ? there : here;
+  }
+}
+
+// Takes a tile's accumulators through the operators and writes the results, Y_VECTOR at a time: along the filters, or
+// along the pixels of a row, or of rows that follow each other. PLAIN says that nothing is scaled or blended.
+template <bool PLAIN, int Y>
+DEVICE void write_tile(Args args, const float* acc, const Channel* channels, const Corner& corner,
+                       const Column& block) {
+  if (PLAIN) {
+    args.beta = 0.f;
+#pragma unroll
+    for (int i = 0; i < OPS; i++) args.op[i].alpha = 1.f;
+  }
+  const Shape& s = args.shape;
+  const int count = block.count();
+  const idx first = corner.n * s.y_n + corner.d * s.y_d + block.first() * s.y_c;
+  // A thread keeps its filters, or its pixels, while it goes down the rows of accumulators.
+  constexpr int ACROSS = Y_ALONG_K ? COLUMNS / Y : TILE_H * TILE_W / Y, LANES = ACROSS < THREADS ? ACROSS : THREADS;
+  constexpr int DOWN = Y_ALONG_K ? TILE_H * TILE_W : COLUMNS, ROWS = THREADS / LANES, KEPT_CHANNELS = Y_ALONG_K ? Y : 1;
+  if ((int)threadIdx.x >= ROWS * LANES) return;
+#pragma unroll 1
+  for (int across = threadIdx.x % LANES * Y; across < ACROSS * Y; across += LANES * Y) {
+    if (Y_ALONG_K && across >= count) break;
+    Channel channel[KEPT_CHANNELS];
+    if (Y_ALONG_K)
+#pragma unroll
+      for (int e = 0; e < KEPT_CHANNELS; e++) channel[e] = channels[across + e];
+#pragma unroll 1
+    for (int row = threadIdx.x / LANES; row < DOWN; row += ROWS) {
+      const int p = Y_ALONG_K ? row : across, column = Y_ALONG_K ? across : row;
+      const int h = corner.h + p / TILE_W, w = corner.w + p % TILE_W;
+      if (column >= count || h >= s.out_h || w >= s.out_w) continue;
+      const Coord at = {first + column * s.y_c + h * s.y_h + w * s.y_w, corner.n, block.first() + column,
+                        (corner.d * s.out_h + h) * s.out_w + w};
+      float v[Y];
+      read_accumulators<Y>(acc, acc_at(p, column), v);
+      if (!Y_ALONG_K) channel[0] = channels[column];
+      finish_vector<Y, Y_ALONG_K != 0>(args, channel, v, at);
+    }
+  }
+}
+
+// Puts the block's filters into shared memory, as the Multiplier of the text behind this one wants them.
+DEVICE void load_filters(const Args& args, char* shared, const Column& column);
+
+// Products on tensor cores (sm_80 and later): mma.sync of 16 pixels, 8 filters and four quads of channels, a quad a
+// lane of four. Which positions along the depth a fragment's registers stand for is free, as long as both operands agree.
+// So a lane reads whole quads of one group, wherever their taps lie, and no fragment has channels of two groups. f32 is
+// rounded to TF32; a quad of it is two instructions deep.
+//
+// needs macros: DEVICE
+// needs constants: COPIES_ASYNC, DEPTH, ITEMS, ITEMS_AT_ONCE, ITEM_F, ITEM_P, OFFSETS, OFFSETS_AT, PARTS_F, PARTS_P,
+//   QUADS, QUAD_BYTES, THREADS, TILE_F, WEIGHTS_AT, X_VECTOR, Y_ALONG_K
+// needs types: Args, Column, Quad, T, Vector, bf16, f16
+// needs functions: acc_at, filter_quad, offset_of, pixel_at
+
+constexpr int WORDS = QUAD_BYTES / 4, STEPS = (DEPTH + 3) / 4;
+constexpr int BLOCKS_P = ITEM_P / 16, BLOCKS_F = ITEM_F / 8;
+static_assert(ITEM_P % 16 == 0 && ITEM_F % 8 == 0, "whole fragments");
+
+struct alignas(QUAD_BYTES) Words {
+  unsigned at[WORDS];
+};
+
+DEVICE void round_to_tf32(unsigned& v) { asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(v)); }
+DEVICE f16 operand_of(f16 v) { return v; }
+DEVICE bf16 operand_of(bf16 v) { return v; }
+DEVICE float operand_of(float v) {
+  unsigned bits = __float_as_uint(v);
+  round_to_tf32(bits);
+  return __uint_as_float(bits);
+}
+
+#define MMA(shape, type)                                                                                 \
+  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type                                   \
+               ".f32 "                                                                                   \
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                         \
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                          \
+               : "r"(low.at[i]), "r"(high.at[i]), "r"(low.at[i + 1]), "r"(high.at[i + 1]), "r"(b.at[i]), \
+                 "r"(b.at[i + 1]))
+// Accumulates a step's product of two rows of pixels, 8 apart, and a filter.
+DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, f16) {
+  constexpr int i = 0;
+  MMA("m16n8k16", "f16");
+}
+DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, bf16) {
+  constexpr int i = 0;
+  MMA("m16n8k16", "bf16");
+}
+DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, float) {
+#pragma unroll
+  for (int i = 0; i < WORDS; i += 2) MMA("m16n8k8", "tf32");
+}
+
+// Whether lanes keep the offsets of every step's quads in registers; otherwise shared memory has a table of them.
+constexpr bool KEPT = OFFSETS == 0;
+static_assert(KEPT || OFFSETS == STEPS * 4, "an entry for each quad of a step");
+
+DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
+#pragma unroll 1
+  for (int q = threadIdx.x; q < OFFSETS; q += THREADS) ((int*)(shared + OFFSETS_AT))[q] = q < DEPTH ? offset_of(q) : 0;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < ITEMS * STEPS * BLOCKS_F * 32; i += THREADS) {
+    const int lane = i % 32, block = i / 32 % BLOCKS_F, step = i / 32 / BLOCKS_F % STEPS,
+              part = i / (32 * BLOCKS_F * STEPS);
+    const int f = part % PARTS_F * ITEM_F + block * 8 + lane / 4;
+    *(Quad*)(shared + WEIGHTS_AT + i * QUAD_BYTES) = filter_quad(args, column, part / PARTS_F, f, step * 4 + lane % 4);
+  }
+}
+
+// f32 comes as it is, and is rounded when it is read.
+DEVICE void copy_async(char* to, const T* from, bool inside) {
+  constexpr int BYTES = X_VECTOR * (int)sizeof(T);
+  const unsigned at = (unsigned)__cvta_generic_to_shared(to);
+  const int size = inside ? BYTES : 0;
+  if (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(size) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(at), "l"(from), "r"(size) : "memory");
+}
+DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+struct Multiplier {
+  // Offsets in the window of the lane's two rows of each block of pixels, and of its quads of a step, if these are few.
+  int pixels[BLOCKS_P][2];
+  int offsets[KEPT ? STEPS : 1];
+
+  static DEVICE int pixel() { return threadIdx.x / 32 % PARTS_P * ITEM_P + threadIdx.x % 32 / 4; }
+  // Beyond the depth a lane reads what is there, and drops it.
+  static DEVICE int quad_at(int step) {
+    const int q = step * 4 + threadIdx.x % 4;
+    return offset_of(DEPTH % 4 == 0 || q < DEPTH ? q : 0);
+  }
+
+  DEVICE Multiplier() {
+#pragma unroll
+    for (int i = 0; i < BLOCKS_P; i++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) pixels[i][half] = pixel_at(pixel() + i * 16 + half * 8);
+    if (KEPT)
+#pragma unroll
+      for (int step = 0; step < STEPS; step++) offsets[step] = quad_at(step);
+  }
+
+  DEVICE void multiply(const char* shared, float* to) const {
+    const int lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (int item = threadIdx.x / 32 / PARTS_P; item < ITEMS; item += ITEMS_AT_ONCE) {
+      const int group = item / PARTS_F, first_f = item % PARTS_F * ITEM_F;
+      const char* const image = shared + group * (QUADS * QUAD_BYTES);
+      const char* const filters = shared + WEIGHTS_AT + (item * (STEPS * BLOCKS_F * 32) + lane) * QUAD_BYTES;
+      float acc[BLOCKS_P][BLOCKS_F][4] = {};
+      const auto step_of = [&](int step, int offset, bool there) {
+        Words b[BLOCKS_F];
+#pragma unroll
+        for (int j = 0; j < BLOCKS_F; j++) b[j] = *(const Words*)(filters + (step * BLOCKS_F + j) * (32 * QUAD_BYTES));
+#pragma unroll
+        for (int i = 0; i < BLOCKS_P; i++) {
+          Words a[2];
+#pragma unroll
+          for (int half = 0; half < 2; half++) {
+            a[half] = *(const Words*)(image + pixels[i][half] + offset);
+#pragma unroll
+            for (int w = 0; w < WORDS; w++) {
+              if (COPIES_ASYNC && sizeof(T) == 4) round_to_tf32(a[half].at[w]);
+              if (!there) a[half].at[w] = 0;
+            }
+          }
+#pragma unroll
+          for (int j = 0; j < BLOCKS_F; j++) mma(acc[i][j], a[0], a[1], b[j], T());
+        }
+      };
+      // Beyond the depth both operands are zeros: what a filter's zero would be multiplied with might not be finite.
+      constexpr int WHOLE = DEPTH / 4;
+      const bool there = DEPTH % 4 == 0 || lane % 4 < DEPTH % 4;
+      if constexpr (KEPT) {
+#pragma unroll
+        for (int step = 0; step < STEPS; step++) step_of(step, offsets[step], step < WHOLE || there);
+      } else {
+        const int* const table = (const int*)(shared + OFFSETS_AT) + lane % 4;
+#pragma unroll 2
+        for (int step = 0; step < WHOLE; step++) step_of(step, table[step * 4], true);
+        if (DEPTH % 4 != 0) step_of(WHOLE, table[WHOLE * 4], there);
+      }
+#pragma unroll
+      for (int i = 0; i < BLOCKS_P; i++)
+#pragma unroll
+        for (int j = 0; j < BLOCKS_F; j++)
+#pragma unroll
+          for (int half = 0; half < 2; half++) {
+            const int p = pixel() + i * 16 + half * 8, f = first_f + j * 8 + lane % 4 * 2;
+            float* const at = to + acc_at(p, group * TILE_F + f);
+            const float* const two = acc[i][j] + half * 2;
+            if (Y_ALONG_K && TILE_F % 2 == 0) {
+              if (TILE_F % ITEM_F == 0 || f < TILE_F) *(Vector<float, 2>*)at = {two[0], two[1]};
+            } else {
+              if (TILE_F % ITEM_F == 0 || f < TILE_F) at[0] = two[0];
+              if (TILE_F % ITEM_F == 0 || f + 1 < TILE_F) to[acc_at(p, group * TILE_F + f + 1)] = two[1];
+            }
+          }
+    }
+  }
+};
+
+// The kernel: tile after tile is read, multiplied and written. What the next one sees is on its way meanwhile.
+//
+// needs macros: AT_ONCE, DYNAMIC_SHARED, KERNEL
+// needs constants: ACC_AT, COPIES_ASYNC, BLOCK_COLUMNS, CHANNELS_AT, FILTER_TILES, OCCUPANCY, SHARED, SPOTS_AT,
+//   THREADS, TILE_F, TILE_G, WINDOW_P, X_VECTOR, Y_VECTOR
+// needs sizes: tiles
+// needs types: Channel, Column, Corner, Loader, Multiplier, Shape, Spot, T
+// needs functions: channel_of, corner_of, is_aligned, is_plain, load_filters, spot_of, wait_for_copies, write_tile
+
+KERNEL(THREADS, AT_ONCE(OCCUPANCY, SHARED)) {
+  DYNAMIC_SHARED(char, shared);
+  float* const acc = (float*)(shared + ACC_AT);
+  Channel* const channels = (Channel*)(shared + CHANNELS_AT);
+  Spot* const spots = (Spot*)(shared + SPOTS_AT);
+  const Shape& s = args.shape;
+  const int at = blockIdx.x % BLOCK_COLUMNS;
+  const Column column = {at / FILTER_TILES * TILE_G, at % FILTER_TILES * TILE_F};
+  const bool x_aligned = X_VECTOR > 1 && is_aligned(args.x, X_VECTOR * (int)sizeof(T));
+  const bool y_aligned = is_aligned(args.y, Y_VECTOR * (int)sizeof(T)), plain = is_plain(args);
+  const int walkers = gridDim.x / BLOCK_COLUMNS;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < WINDOW_P; i += THREADS) spots[i] = spot_of(s, i);
+  __syncthreads();
+  Loader loader(args, shared, spots, column.group);
+  const Multiplier multiplier;
+  const int first = blockIdx.x / BLOCK_COLUMNS;
+  Corner before = {};
+#pragma unroll 1
+  for (int tile = first;; tile += walkers) {
+    const Corner corner = corner_of(s, tile);
+    if (tile < s.tiles) loader.load(corner, x_aligned);
+    if (tile == first) {
+      load_filters(args, shared, column);
+#pragma unroll 1
+      for (int i = threadIdx.x; i < column.count(); i += THREADS) channels[i] = channel_of(args, column.first() + i);
+    } else if (!y_aligned) {
+      write_tile<false, 1>(args, acc, channels, before, column);
+    } else if (plain) {
+      write_tile<true, Y_VECTOR>(args, acc, channels, before, column);
+    } else {
+      write_tile<false, Y_VECTOR>(args, acc, channels, before, column);
+    }
+    if (tile >= s.tiles) break;
+    if (COPIES_ASYNC) wait_for_copies();
+    __syncthreads();
+    multiplier.multiply(shared, acc);
+    __syncthreads();
+    before = corner;
+  }
+}

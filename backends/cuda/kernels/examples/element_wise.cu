@@ -1,0 +1,572 @@
+// cuda.element_wise.v1 on sm_80: 8 elements at a time
+// Geometry { grid: [1046, 1, 1], block: 256, shared: 72 }
+// Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
+
+// What the shared kernels need of CUDA C++, with no header.
+
+#define DEVICE __device__ __forceinline__
+// Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
+#define KERNEL(...) \
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+// How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
+#define CLUSTER
+// What KERNEL is told of blocks that are to be on a multiprocessor at once.
+#if __CUDA_ARCH__ < 800
+// Their instructions need a few registers more than later ones for the same.
+#define AT_ONCE(blocks, shared) ((blocks) < 2 ? (blocks) : 2)
+#else
+#define AT_ONCE(blocks, shared) (blocks)
+#endif
+// How many of a loop's rounds are unrolled, which have so many products for each result.
+#define UNROLLED(rounds, products) (rounds)
+// The same of a loop whose indices have 64 bits.
+#define WIDE_ROUNDS 4
+#define DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
+
+// The kernel's arguments, to be read anew: here they lie in a bank that instructions read at no cost.
+template <class Args> DEVICE const Args& reread(const Args& args) { return args; }
+
+DEVICE float float_of_bits(unsigned v) { return __uint_as_float(v); }
+DEVICE unsigned bits_of(float v) { return __float_as_uint(v); }
+
+struct f16 {
+  unsigned short bits;
+};
+struct bf16 {
+  unsigned short bits;
+};
+
+DEVICE float to_float(f16 v) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v.bits));
+  return r;
+}
+DEVICE float to_float(bf16 v) { return __uint_as_float((unsigned)v.bits << 16); }
+DEVICE f16 f16_from_float(float v) {
+  f16 r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
+  return r;
+}
+DEVICE bf16 bf16_from_float(float v) {
+  bf16 r;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
+#else
+  const unsigned u = __float_as_uint(v);
+  r.bits = v != v ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16;
+#endif
+  return r;
+}
+
+struct ConvForward { enum { weights }; };
+struct BiasForward { enum { bias }; };
+struct PReluForward { enum { slope }; };
+struct BatchNormInference { enum { scale, bias, mean, variance }; };
+struct BatchNormForward { enum { scale, bias, saved_mean, saved_inv_variance, running_mean, running_variance }; };
+struct BatchNormBackward { enum { x, scale, bias, saved_mean, saved_inv_variance, scale_diff, bias_diff }; };
+struct ActivationBackward { enum { y }; };
+typedef bf16 T;
+typedef int idx;
+typedef unsigned int Unsigned;
+struct alignas(8) Size {
+  idx value;
+  DEVICE operator idx() const { return value; }
+};
+struct Divisor {
+  Size value;
+  unsigned multiplier, shift;
+  DEVICE idx divide(idx n) const {
+    return sizeof(idx) == 4 ? (idx)((unsigned long long)(unsigned)n * multiplier >> shift) : n / value;
+  }
+};
+constexpr int CHANNEL_THREADS{1};
+constexpr int THREADS{256};
+constexpr int UNROLL{3};
+constexpr int V_MAX{8};
+constexpr int CHANNELS_LAST{0};
+constexpr int CHANNEL_TABLE{1};
+constexpr int WHOLE_VECTORS{1};
+constexpr int LONG_PLANES{1};
+constexpr int CROSSING_WARPS{0};
+constexpr int OPS = 5;
+constexpr int POINTERS = 4;
+struct Shape {
+  Size outputs;
+  Size pixels;
+  Divisor channels;
+  Divisor plane;
+  Size bias0_c;
+  Size slope2_c;
+  Size out_plane;
+  Size slope4_c;
+};
+
+// Elements, vectors and arguments. The vendor's text before this defines DEVICE, KERNEL, f16, bf16 and
+// their conversions; the generated text between defines T, idx, Shape, OPS and POINTERS.
+//
+// needs macros: DEVICE
+// needs constants: OPS, POINTERS
+// needs types: BatchNormInference, Shape, T, bf16, f16, idx
+// needs functions: bf16_from_float, f16_from_float, float_of_bits
+
+// Elements that are loaded or stored at once.
+template <class E, int V> struct alignas(sizeof(E) * V) Vector {
+  E at[V];
+};
+
+DEVICE float to_float(float v) { return v; }
+template <class E> DEVICE E from_float(float v);
+template <> DEVICE float from_float<float>(float v) { return v; }
+template <> DEVICE f16 from_float<f16>(float v) { return f16_from_float(v); }
+template <> DEVICE bf16 from_float<bf16>(float v) { return bf16_from_float(v); }
+
+// V elements as they are read: whole words, which take no instructions to take apart and half the registers of
+// elements of 16 bits.
+DEVICE float part(unsigned word, bool, float) { return float_of_bits(word); }
+DEVICE float part(unsigned word, bool high, f16) {
+  const f16 element = {(unsigned short)(high ? word >> 16 : word)};
+  return to_float(element);
+}
+DEVICE float part(unsigned word, bool high, bf16) { return float_of_bits(high ? word & 0xffff0000u : word << 16); }
+DEVICE unsigned bits_of(f16 v) { return v.bits; }
+DEVICE unsigned bits_of(bf16 v) { return v.bits; }
+
+template <int V, bool WORDS = (sizeof(T) * V >= 4)> struct alignas(sizeof(T) * V) Packed {
+  static constexpr int A_WORD = 4 / (int)sizeof(T);
+  unsigned words[V / A_WORD];
+  DEVICE float at(int i) const { return part(words[i / A_WORD], i % A_WORD != 0, T()); }
+  // Sets an element that is zero.
+  DEVICE void set(int i, T v) { words[i / A_WORD] |= bits_of(v) << 16 * (i % A_WORD); }
+};
+template <int V> struct Packed<V, false> {
+  T element;
+  DEVICE float at(int) const { return to_float(element); }
+  DEVICE void set(int, T v) { element = v; }
+};
+
+// Arguments of one operator: its pointers, of which each kind of operator has a struct with their numbers, its alpha,
+// its scalars in their order.
+struct Op {
+  const void* p[POINTERS];
+  float alpha, a, b, c;
+};
+
+struct Args {
+  const void* x;
+  void* y;
+  float beta;
+  float reserved;
+  Op op[OPS];
+  Shape shape;
+};
+
+// The coordinates of an element of the output: its offset in memory, image, channel, and position in the plane or volume.
+struct Coord {
+  idx y, n, k, p;
+};
+
+// Pointers are aligned to their element at least: what takes elements one by one has no second form.
+DEVICE bool is_aligned(const void* p, int bytes) {
+  return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
+}
+
+// Blends V elements in a row of memory that lies at a multiple of its size with what is there, and writes them.
+template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
+  Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at);
+  if (__builtin_expect(args.beta != 0.f, 0)) {
+    const Vector<T, V> prior = *y;
+#pragma unroll
+    for (int i = 0; i < V; i++) v[i] = fmaf(args.beta, to_float(prior.at[i]), v[i]);
+  }
+  Vector<T, V> result;
+#pragma unroll
+  for (int i = 0; i < V; i++) result.at[i] = from_float<T>(v[i]);
+  *y = result;
+}
+
+// A number of an operand that lies as E: as T, or as float beside it.
+template <class E> DEVICE float param(const Op& o, int which, idx i) { return to_float(((const E*)o.p[which])[i]); }
+// Keeps the compiler from moving reads down to where they are used, behind calls, or up to where they would need registers for long.
+#define KEEP_ORDER asm volatile("" ::: "memory")
+
+// Parameters of a batch-norm.
+struct Norm {
+  float scale, bias, mean, variance, epsilon;
+};
+template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
+  typedef BatchNormInference In;
+  return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
+          o.a};
+}
+DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
+DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
+// V elements of a residual in a row, from a multiple of V on: at once where the operator's pointer allows it.
+template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
+  const T* from = (const T*)o.p[0] + i;
+  if (is_aligned(o.p[0], V * (int)sizeof(T))) return *(const Packed<V>*)from;
+  Packed<V> v = {};
+#pragma unroll
+  for (int e = 0; e < V; e++) v.set(e, from[e]);
+  return v;
+}
+
+// Activations and their gradients, by the names of the modes. Each compiles to nothing where it is not used.
+//
+// needs macros: DEVICE
+// needs types: Op, T
+
+// MIOpen's. min and max give the other operand for a NaN.
+constexpr float LEAST = sizeof(T) == 4 ? 1e-6f : 1e-4f;
+// 1 / b for a b within [1, 8], to less than 1 unit in the last place. An exact quotient has to look for numbers at the ends of
+// the range and calls a function for them, which takes longer than the rest of a tile's epilogue.
+DEVICE float reciprocal(float b) {
+  const float r = __fdividef(1.f, b);
+  return fmaf(r, fmaf(-b, r, 1.f), r);
+}
+// 1 / (1 + e^-x), by an exponential of at most 1.
+DEVICE float logistic(float x) {
+  const float e = expf(-fabsf(x));
+  return (x < 0.f ? e : 1.f) * reciprocal(1.f + e);
+}
+DEVICE float act_pasthru(float x, const Op&) { return x; }
+DEVICE float act_logistic(float x, const Op&) { return logistic(x); }
+DEVICE float act_tanh(float x, const Op& o) { return o.b * tanhf(o.a * x); }
+DEVICE float act_relu(float x, const Op&) { return x > 0.f ? x : 0.f; }
+DEVICE float act_softrelu(float x, const Op&) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
+DEVICE float act_abs(float x, const Op&) { return fabsf(x); }
+DEVICE float act_power(float x, const Op& o) {
+  const float base = fmaf(o.b, x, o.a);
+  return base <= LEAST ? 0.f : powf(base, o.c);
+}
+DEVICE float act_clippedrelu(float x, const Op& o) { return fminf(o.a, fmaxf(x, 0.f)); }
+DEVICE float act_leakyrelu(float x, const Op& o) { return x > 0.f ? x : o.a * x; }
+DEVICE float act_elu(float x, const Op& o) { return x > 0.f ? x : o.a * expm1f(x); }
+DEVICE float act_clamp(float x, const Op& o) { return fmaxf(o.a, fminf(o.b, x)); }
+
+// An operator of its own, whose slopes are the channels'.
+DEVICE float prelu(float x, float slope) { return x > 0.f ? x : slope * x; }
+
+// PyTorch's. NaN gives NaN, and so does -inf where x is multiplied by what goes to 0.
+//
+// x / (1 + e^-v) for a v that has the sign of x: exponentials that are used are at most 1.
+DEVICE float times_logistic(float x, float v) {
+  const float e = expf(-fabsf(v));
+  return (x > 0.f ? x : x * e) * reciprocal(1.f + e);
+}
+// 2 sqrt(2 / pi) * (x + 0.044715 x^3)
+DEVICE float gelu_argument(float x) { return x * fmaf(0.071354816f * x, x, 1.5957691f); }
+DEVICE float act_silu(float x, const Op&) { return times_logistic(x, x); }
+DEVICE float act_hardsigmoid(float x, const Op&) {
+  const float v = x + 3.f;
+  return (v < 0.f ? 0.f : v > 6.f ? 6.f : v) * (1.f / 6.f);
+}
+DEVICE float act_hardswish(float x, const Op& o) { return x * act_hardsigmoid(x, o); }
+DEVICE float act_gelu(float x, const Op&) { return x * normcdff(x); }
+DEVICE float act_gelutanh(float x, const Op&) { return times_logistic(x, gelu_argument(x)); }
+DEVICE float act_mish(float x, const Op&) {
+  // With w = e^-|x| the tanh is (1 + 2w) / (1 + 2w + 2w^2) above 0 and w (w + 2) / (w (w + 2) + 2) below.
+  const float w = expf(-fabsf(x)), above = fmaf(2.f, w, 1.f), below = w * (w + 2.f);
+  return x * (x > 0.f ? above : below) * reciprocal(x > 0.f ? fmaf(2.f * w, w, above) : below + 2.f);
+}
+
+// The gradients with respect to the input x, given the output y. MIOpen's of POWER leaves dy out.
+DEVICE float grad_pasthru(float, float, float dy, const Op&) { return dy; }
+DEVICE float grad_logistic(float, float y, float dy, const Op&) { return dy * y * (1.f - y); }
+DEVICE float grad_tanh(float, float y, float dy, const Op& o) {
+  return fabsf(o.b) <= LEAST ? 0.f : dy * o.a * (o.b - y * y / o.b);
+}
+DEVICE float grad_relu(float x, float, float dy, const Op&) { return x > 0.f ? dy : 0.f; }
+DEVICE float grad_softrelu(float x, float, float dy, const Op&) {
+  const float e = expf(fminf(x, 50.f));
+  return dy * e / (1.f + e);
+}
+DEVICE float grad_abs(float x, float, float dy, const Op&) { return x > 0.f ? dy : -dy; }
+DEVICE float grad_power(float x, float y, float, const Op& o) {
+  const float base = fmaf(o.b, x, o.a);
+  return base <= LEAST ? 0.f : o.b * o.c * y / base;
+}
+DEVICE float grad_clippedrelu(float x, float, float dy, const Op& o) { return x > 0.f && x <= o.a ? dy : 0.f; }
+DEVICE float grad_leakyrelu(float x, float, float dy, const Op& o) { return x > 0.f ? dy : o.a * dy; }
+DEVICE float grad_elu(float x, float y, float dy, const Op& o) { return x > 0.f ? dy : dy * (y + o.a); }
+DEVICE float grad_clamp(float x, float, float dy, const Op& o) { return x > o.a && x <= o.b ? dy : 0.f; }
+DEVICE float grad_silu(float x, float, float dy, const Op&) {
+  const float s = logistic(x);
+  return dy * s * fmaf(x, 1.f - s, 1.f);
+}
+DEVICE float grad_hardswish(float x, float, float dy, const Op&) {
+  return x <= -3.f ? 0.f : x < 3.f ? dy * fmaf(x, 1.f / 3.f, 0.5f) : dy;
+}
+DEVICE float grad_hardsigmoid(float x, float, float dy, const Op&) {
+  return x > -3.f && x < 3.f ? dy * (1.f / 6.f) : 0.f;
+}
+DEVICE float grad_gelu(float x, float, float dy, const Op&) {
+  return dy * fmaf(x, 0.39894228f * expf(-0.5f * x * x), normcdff(x));
+}
+DEVICE float grad_gelutanh(float x, float, float dy, const Op&) {
+  // The slope counts where the logistic is not 0 or 1: elsewhere it may overflow.
+  const float s = logistic(gelu_argument(x)), near = fmaxf(-16.f, fminf(16.f, x));
+  const float slope = fmaf(0.21406445f * near, near, 1.5957691f);
+  return dy * fmaf(x * s * (1.f - s), slope, s);
+}
+DEVICE float grad_mish(float x, float, float dy, const Op& o) {
+  const float t = tanhf(act_softrelu(x, o));
+  return dy * fmaf(x * logistic(x), 1.f - t * t, t);
+}
+
+#define READS_ELEMENTS true
+
+struct Channel {
+  float bias0, mean1, factor1, shift1, slope2, slope4;
+};
+
+DEVICE Channel channel_of(const Args& args, idx k) {
+  Channel c;
+  c.bias0 = param<float>(args.op[0], BiasForward::bias, k * args.shape.bias0_c);
+  const Norm norm1 = norm_of<T>(args.op[1], k);
+  c.slope2 = param<float>(args.op[2], PReluForward::slope, k * args.shape.slope2_c);
+  c.slope4 = param<T>(args.op[4], PReluForward::slope, k * args.shape.slope4_c);
+  KEEP_ORDER;
+  c.mean1 = norm1.mean;
+  c.factor1 = factor_of(norm1);
+  c.shift1 = norm1.bias;
+  return c;
+}
+
+DEVICE Channel one_of(bool first, const Channel& a, const Channel& b) {
+  Channel c;
+  c.bias0 = first ? a.bias0 : b.bias0;
+  c.mean1 = first ? a.mean1 : b.mean1;
+  c.factor1 = first ? a.factor1 : b.factor1;
+  c.shift1 = first ? a.shift1 : b.shift1;
+  c.slope2 = first ? a.slope2 : b.slope2;
+  c.slope4 = first ? a.slope4 : b.slope4;
+  return c;
+}
+
+template <int V> struct Residuals {
+};
+
+template <int V> DEVICE Residuals<V> residuals_of(const Args& args, idx y) {
+  Residuals<V> r;
+  return r;
+}
+
+template <class F> DEVICE void each_residual(const Args& args, F visit) {
+}
+
+template <int V>
+DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, int e, float v, const Coord& at) {
+  v += c.bias0;
+  v *= args.op[0].alpha;
+  v = batch_norm(v, c.mean1, c.factor1, c.shift1);
+  v *= args.op[1].alpha;
+  v = prelu(v, c.slope2);
+  v *= args.op[2].alpha;
+  {
+    const Norm norm = norm_of<T>(args.op[3], at.k * args.shape.out_plane + at.p);
+    v = batch_norm(v, norm.mean, factor_of(norm), norm.bias);
+  }
+  v *= args.op[3].alpha;
+  v = prelu(v, c.slope4);
+  v *= args.op[4].alpha;
+  return v;
+}
+
+// The epilogue of every kernel: the operators behind the convolution, and the blend with the output's previous contents.
+//
+// needs macros: DEVICE
+// needs types: Args, Channel, Coord, Residuals, T
+// needs functions: chain, from_float, residuals_of, to_float, write_vector
+
+DEVICE void finish(const Args& args, const Channel& channel, float v, const Coord& at) {
+  T* y = (T*)args.y + at.y;
+  v = chain(args, channel, residuals_of<1>(args, at.y), 0, v, at);
+  if (args.beta != 0.f) v = fmaf(args.beta, to_float(*y), v);
+  *y = from_float<T>(v);
+}
+
+// Takes V neighbouring elements of the output, whose residuals were read before, through the operators, to `out`. `ALONG_K` says whether they are of
+// consecutive channels (one Channel each) or of consecutive positions of one channel (one Channel for all).
+template <int V, bool ALONG_K>
+DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                         Coord at, float* out) {
+#pragma unroll
+  for (int i = 0; i < V; i++) {
+    out[i] = chain(args, channel[ALONG_K ? i : 0], residuals, i, v[i], at);
+    at.y++;
+    if (ALONG_K) at.k++;
+    else at.p++;
+  }
+}
+
+// The same, and reads the residuals.
+template <int V, bool ALONG_K>
+DEVICE void chain_vector(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
+  chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), v, at, out);
+}
+
+// The same, and writes them to the output, where they lie at a multiple of their size.
+template <int V, bool ALONG_K>
+DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                          const Coord& at) {
+  float out[V];
+  chain_vector<V, ALONG_K>(args, channel, residuals, v, at, out);
+  write_vector<V>(args, at.y, out);
+}
+template <int V, bool ALONG_K>
+DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
+  finish_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), v, at);
+}
+
+// One pass over packed tensors, input and output alike. V elements at a time where the pointers allow it.
+// A block asks for its elements, then makes a table of the channels that they are of, then finishes them. An
+// element is read and written by one thread only, so the output may be the input.
+//
+// needs macros: DEVICE, DYNAMIC_SHARED, KERNEL
+// needs constants: CHANNELS_LAST, CHANNEL_TABLE, CHANNEL_THREADS, CROSSING_WARPS, LONG_PLANES, THREADS, UNROLL, V_MAX,
+//   WHOLE_VECTORS
+// needs sizes: channels, outputs, pixels, plane
+// needs types: Args, Channel, Coord, Packed, Residuals, Shape, T, idx
+// needs functions: chain, channel_of, finish, finish_vector, is_aligned, one_of, residuals_of, to_float, write_vector
+
+template <int V> DEVICE void widen(const Packed<V>& from, float* v) {
+#pragma unroll
+  for (int i = 0; i < V; i++) v[i] = from.at(i);
+}
+
+// Channels last: threads of a block stand for vectors of channels (CHANNEL_THREADS) and pixels; a thread
+// keeps its channels and walks over pixels.
+template <int V> DEVICE void channels_last(const Args& args, Channel* table) {
+  constexpr int PIXELS = THREADS / CHANNEL_THREADS;
+  const Shape& s = args.shape;
+  const idx first_k = ((idx)blockIdx.z * gridDim.y + blockIdx.y) * CHANNEL_THREADS * V_MAX;
+  const idx step = (idx)gridDim.x * PIXELS;
+  const int column = threadIdx.x % CHANNEL_THREADS * V_MAX, row = threadIdx.x / CHANNEL_THREADS;
+  // A thread without work has no pixels.
+  const idx end = row < PIXELS && first_k + column < s.channels.value ? s.pixels : 0;
+#pragma unroll 1
+  for (int part = 0; part < V_MAX; part += V) {
+    const idx k = first_k + column + part;
+    idx first = (idx)blockIdx.x * PIXELS + row;
+    Packed<V> x[UNROLL];
+    const auto load = [&] {
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++)
+        if (first + u * step < end)
+          x[u] = *(const Packed<V>*)((const T*)args.x + (first + u * step) * s.channels.value + k);
+    };
+    load();
+    if (part == 0) {
+      for (int j = threadIdx.x; j < CHANNEL_THREADS * V_MAX && first_k + j < s.channels.value; j += THREADS)
+        table[j] = channel_of(args, first_k + j);
+      __syncthreads();
+    }
+    if (first >= end) continue;
+    Channel channel[V];
+#pragma unroll
+    for (int i = 0; i < V; i++) channel[i] = table[column + part + i];
+    for (;;) {
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++) {
+        const idx pixel = first + u * step;
+        if (pixel >= end) break;
+        const idx n = s.plane.divide(pixel);
+        const Coord at = {pixel * s.channels.value + k, n, k, pixel - n * s.plane.value};
+        float v[V];
+        widen(x[u], v);
+        finish_vector<V, true>(args, channel, v, at);
+      }
+      first += UNROLL * step;
+      if (first >= end) break;
+      load();
+    }
+  }
+}
+
+// Channels first: the tensor as one row of elements, of which a block takes THREADS * UNROLL vectors. A
+// vector may cross into the next plane.
+template <int V> DEVICE void channels_first(const Args& args, Channel* table) {
+  constexpr int TILE = THREADS * UNROLL * V_MAX;
+  const Shape& s = args.shape;
+  const idx first = (idx)blockIdx.x * TILE;
+  const int count = s.outputs - first < TILE ? (int)(s.outputs - first) : TILE;
+  // Planes count from the tile's first; `within` elements of that one are before the tile.
+  const idx plane = s.plane.divide(first), within = first - plane * s.plane.value;
+  // What belongs to the element `offset` of the tile.
+  const auto coord_of = [&](int offset) {
+    const idx j = s.plane.divide(within + offset), n = s.channels.divide(plane + j);
+    return Coord{first + offset, n, plane + j - n * s.channels.value, within + offset - j * s.plane.value};
+  };
+  const auto channel_of_plane = [&](idx j) {
+    const idx n = s.channels.divide(plane + j);
+    return channel_of(args, plane + j - n * s.channels.value);
+  };
+  const auto channel_at = [&](int offset) {
+    const idx j = s.plane.divide(within + offset);
+    if (CHANNEL_TABLE) return table[j];
+    return channel_of_plane(j);
+  };
+#pragma unroll 1
+  for (int part = 0; part < V_MAX / V; part++) {
+    const auto offset_of = [&](int u) { return ((part * UNROLL + u) * THREADS + (int)threadIdx.x) * V; };
+    const T* from = (const T*)args.x + first;
+    Packed<V> x[UNROLL];
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++)
+      if (offset_of(u) + V <= count) x[u] = *(const Packed<V>*)(from + offset_of(u));
+    if (CHANNEL_TABLE && part == 0) {
+      const int planes = (int)s.plane.divide(within + count - 1) + 1;
+      for (int j = threadIdx.x; j < planes; j += THREADS) table[j] = channel_of_plane(j);
+      __syncthreads();
+    }
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+      const int offset = offset_of(u);
+      if (offset + V > count) {
+        // The end of the tensor.
+#pragma unroll 1
+        for (int i = offset; i < count; i++) finish(args, channel_at(i), to_float(from[i]), coord_of(i));
+        break;
+      }
+      Coord at = coord_of(offset);
+      Channel channel = channel_at(offset);
+      float v[V];
+      widen(x[u], v);
+      if (WHOLE_VECTORS || (!CROSSING_WARPS && at.p + V <= s.plane.value)) {
+        finish_vector<V, false>(args, &channel, v, at);
+        continue;
+      }
+      const Residuals<V> residuals = residuals_of<V>(args, at.y);
+      if (LONG_PLANES) {
+        // Of this plane and the next.
+        const Channel next = channel_at(offset + V - 1);
+        const Coord last = coord_of(offset + V - 1);
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+          const bool beyond = at.p + e >= s.plane.value;
+          const Coord here = {at.y + e, beyond ? last.n : at.n, beyond ? last.k : at.k,
+                              at.p + e - (beyond ? (idx)s.plane.value : 0)};
+          v[e] = chain(args, one_of(beyond, next, channel), residuals, e, v[e], here);
+        }
+      } else {
+#pragma unroll
+        for (int e = 0; e < V; e++)
+          v[e] = chain(args, channel_at(offset + e), residuals, e, v[e], coord_of(offset + e));
+      }
+      write_vector<V>(args, first + offset, v);
+    }
+  }
+}
+
+template <int V> DEVICE void all(const Args& args, Channel* table) {
+  if (CHANNELS_LAST) channels_last<V>(args, table);
+  else channels_first<V>(args, table);
+}
+
+KERNEL(THREADS, 4) {
+  DYNAMIC_SHARED(char, shared);
+  Channel* table = (Channel*)shared;
+  constexpr int BYTES = V_MAX * (int)sizeof(T);
+  if (is_aligned(args.x, BYTES) && is_aligned(args.y, BYTES)) all<V_MAX>(args, table);
+  else all<1>(args, table);
+}

@@ -1,0 +1,331 @@
+//! The kernel's text, and the tensor maps that it is launched with.
+
+use std::fmt::Write;
+
+use fuseplan_api::{DataType, Problem};
+use fuseplan_gpu::{
+    ALONE, COORD, Geometry, Kernel, Runtime, SHARE, Text, Volume, channel_values, constants, spatial,
+};
+
+use super::tensor_map::{Part, TensorMap};
+use super::tiling::{self, Load, Tiling};
+use crate::context::Cuda;
+use crate::solvers::CLUSTER;
+
+/// A kernel and the tensor maps that it is launched with.
+#[derive(Debug)]
+pub(crate) struct WgmmaKernel {
+    pub(crate) kernel: Kernel,
+    /// Of the input, where TMA loads it.
+    pub(crate) input: Option<TensorMap>,
+    pub(crate) filters: TensorMap,
+    /// What the output's address must be a multiple of.
+    pub(crate) output_alignment: usize,
+    tiling: Tiling,
+    tiles: usize,
+    /// Tiles side by side that cover all filters of all groups.
+    columns: usize,
+}
+
+impl WgmmaKernel {
+    /// Blocks for a device of as many multiprocessors. They are persistent: as many as the device holds at once, but no
+    /// more than tiles. Blocks that share a tile have no other.
+    pub(crate) fn blocks(&self, units: usize) -> u32 {
+        if self.tiling.split > 1 {
+            return (self.tiles * self.tiling.split) as u32;
+        }
+        let blocks = self.tiles.min(units * self.tiling.occupancy);
+        // Blocks with resident filters walk down a column of tiles.
+        let whole = if self.tiling.resident { (blocks / self.columns).max(1) * self.columns } else { blocks };
+        whole as u32
+    }
+}
+
+constants! {
+    /// The constants of `wgmma.cuh` and of the files around it.
+    struct WgmmaConstants {
+        /// Spatial dimensions.
+        dims: usize,
+        groups: usize,
+        filters: usize,
+        channels: usize,
+        /// Numbers that the operators need of a channel.
+        channel_values: usize,
+        /// Steps of a tile.
+        steps: usize,
+        split: usize,
+        producers: usize,
+        /// Arrivals that complete a stage's full barrier.
+        full_arrivals: usize,
+        /// Threads that load the parameters of channels.
+        channel_producers: usize,
+        /// Bytes of the table of the depth.
+        table_bytes: usize,
+        pingpong: usize,
+        cooperative: usize,
+        channel_stages: usize,
+        atoms: usize,
+        pixels_are_rows: bool,
+        tile_p: usize,
+        tile_f: usize,
+        tile_k: usize,
+        /// Bytes of a row of a tile.
+        row: usize,
+        stages: usize,
+        occupancy: usize,
+        resident: bool,
+        /// Bytes of shared memory.
+        shared: usize,
+        producer_registers: usize,
+        consumer_registers: usize,
+        y_vector: usize,
+        taps: [usize; 3],
+        pad: [usize; 3],
+        stride: [usize; 3],
+        dilation: [usize; 3],
+    }
+}
+
+/// The kernel of a problem that meets the solver's constraints, with a tile.
+pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &Tiling) -> WgmmaKernel {
+    let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
+    let groups = conv.groups();
+    let (filters, channels) = (w.lens[0] / groups, w.lens[1]);
+    let taps = w.plane();
+    let steps = match load {
+        Load::Tma => channels.div_ceil(tiling.depth) * taps,
+        Load::Gather => (channels * taps).div_ceil(tiling.depth),
+    };
+    let columns = groups * filters.div_ceil(tiling.filters());
+    let tiles = y.pixels().div_ceil(tiling.pixels()) * columns;
+    let shared = tiling.shared(steps, taps, channel_values(problem));
+    let (producer, consumer) = tiling.registers();
+    let dims = conv.spatial_dims();
+    let y_vector = tiling::outputs_at_once(load, problem);
+    // Arrivals that complete a stage's full barrier, and threads that load the parameters of channels.
+    let (arrivals, channel_producers) = match load {
+        Load::Tma => (1, 96),
+        Load::Gather => (tiling.producers * 4 + usize::from(!tiling.resident), tiling.producers * 128),
+    };
+
+    let mut text = Text::default();
+    let [before, after] = [conv.pads_before(), conv.pads_after()].map(|pads| spatial(pads, 0));
+    let [strides, dilations] = [conv.strides(), conv.dilations()].map(|list| spatial(list, 1));
+    WgmmaConstants {
+        dims,
+        groups,
+        filters,
+        channels,
+        channel_values: channel_values(problem),
+        steps,
+        split: tiling.split,
+        producers: tiling.producers,
+        full_arrivals: arrivals,
+        channel_producers,
+        table_bytes: tiling.table(taps),
+        pingpong: tiling.pingpong,
+        cooperative: tiling.cooperative,
+        channel_stages: tiling.channel_stages(),
+        atoms: tiling.atoms,
+        pixels_are_rows: load == Load::Tma,
+        tile_p: tiling.pixels(),
+        tile_f: tiling.filters(),
+        tile_k: tiling.depth,
+        row: tiling.row(),
+        stages: tiling.stages,
+        occupancy: tiling.occupancy,
+        resident: tiling.resident,
+        shared,
+        producer_registers: producer,
+        consumer_registers: consumer,
+        y_vector,
+        taps: [w.lens[2], w.lens[3], w.lens[4]],
+        pad: before,
+        stride: strides,
+        dilation: dilations,
+    }
+    .write(&mut text);
+    text.output(&y).coord(&y);
+    if load == Load::Gather {
+        text.size("in_d", x.lens[2]).size("in_h", x.lens[3]).size("in_w", x.lens[4]).strides("x", &x.strides);
+    }
+    let geometry = Geometry { grid: [1; 3], block: tiling.threads() as u32, shared: shared as u32 };
+    let detail = format!(
+        "wgmma, pixels {}, tile {} pixels x {} filters x {}, {} ping-pong x {} cooperative warpgroups, {} stages, \
+         {y_vector} outputs at a time{}{}",
+        if load == Load::Tma { "by TMA" } else { "gathered" },
+        tiling.pixels(),
+        tiling.filters(),
+        tiling.depth,
+        tiling.pingpong,
+        tiling.cooperative,
+        tiling.stages,
+        if tiling.resident { ", filters resident" } else { "" },
+        if tiling.split > 1 { format!(", shared by {} blocks", tiling.split) } else { String::new() },
+    );
+    let hopper = include_str!("../../kernels/hopper.cuh");
+    let wgmma = wgmma(tiling.width, problem.output.data_type());
+    let main = include_str!("../../kernels/wgmma.cuh");
+    let loads = match load {
+        Load::Tma => include_str!("../../kernels/im2col.cuh"),
+        Load::Gather => include_str!("../../kernels/gather.cuh"),
+    };
+    let cluster = if tiling.split > 1 { CLUSTER } else { ALONE };
+    let split = include_str!("../../kernels/wgmma_split.cuh");
+    let files = [COORD, cluster, SHARE, hopper, &wgmma, main, loads, split];
+    let kernel = text.finish(Cuda::VENDOR, problem, &files, geometry, detail);
+
+    let data_type = problem.output.data_type();
+    let rows = Part::Tile { rows: tiling.filters() as u32 };
+    let (input, filters) = match load {
+        Load::Tma => {
+            let inner_first = || (0..3).rev().take(dims);
+            let pixels = Part::Pixels {
+                pixels: tiling.pixels() as u32,
+                strides: inner_first().map(|d| strides[d] as u32).collect(),
+                lower: inner_first().map(|d| -(before[d] as i32)).collect(),
+                upper: inner_first()
+                    .map(|d| after[d] as i32 - ((w.lens[2 + d] - 1) * dilations[d]) as i32)
+                    .collect(),
+            };
+            let input = tensor_map(&x, dims, tiling.depth, data_type, pixels);
+            (Some(input), tensor_map(&w, dims, tiling.depth, data_type, rows))
+        }
+        Load::Gather => {
+            // A filter's depth is one row.
+            let depth = channels * taps;
+            let pitch = if w.lens[0] > 1 { w.strides[0] } else { depth };
+            let filters = TensorMap {
+                data_type,
+                lens: vec![depth as u64, w.lens[0] as u64],
+                strides: vec![(pitch * data_type.size()) as u64],
+                channels: tiling.depth as u32,
+                part: rows,
+            };
+            (None, filters)
+        }
+    };
+    let output_alignment = y_vector * data_type.size();
+    let mut planned =
+        WgmmaKernel { kernel, input, filters, output_alignment, tiling: *tiling, tiles, columns };
+    planned.kernel.geometry.grid[0] = planned.blocks(Cuda::units(arch));
+    planned
+}
+
+/// A tensor of `dims` spatial dimensions for loads of `channels` channels.
+fn tensor_map(volume: &Volume, dims: usize, channels: usize, data_type: DataType, part: Part) -> TensorMap {
+    let order = [4, 3, 2].into_iter().take(dims).chain([0]);
+    let mut strides = Vec::new();
+    // Dimensions of length 1 have no stride; any that is aligned does.
+    let mut packed = volume.lens[1].next_multiple_of(8);
+    for d in order.clone() {
+        let stride = if volume.lens[d] > 1 { volume.strides[d] } else { packed };
+        packed = stride * volume.lens[d];
+        strides.push((stride * data_type.size()) as u64);
+    }
+    let lens = [1].into_iter().chain(order).map(|d| volume.lens[d] as u64).collect();
+    TensorMap { data_type, lens, strides, channels: channels as u32, part }
+}
+
+/// The text's function `wgmma`: one instruction, which accumulates 64 rows times the tile's columns over 32 bytes of the
+/// depth. f32 factors are TF32's, whose operands have their depth innermost and no word to say otherwise.
+fn wgmma(width: usize, data_type: DataType) -> String {
+    let (element, name, depth, major) = match data_type {
+        DataType::Half => ("f16", "f16", 16, ", 0, 0"),
+        DataType::BFloat16 => ("bf16", "bf16", 16, ", 0, 0"),
+        DataType::Float => ("float", "tf32", 8, ""),
+        DataType::Double | DataType::Int8 => unreachable!("a constraint refuses {data_type}"),
+    };
+    let count = width / 2;
+    let (mut registers, mut operands) = (String::new(), String::new());
+    for i in 0..count {
+        let separator = if i == 0 { "" } else { ", " };
+        // Writing to a string cannot fail.
+        let _ = write!(registers, "{separator}%{i}");
+        let _ = write!(operands, "{separator}\"+f\"(acc[{i}])");
+    }
+    format!(
+        "DEVICE void wgmma(float (&acc)[{count}], unsigned long long rows, unsigned long long columns, bool add, {element}) {{\n  \
+         asm volatile(\"{{\\n.reg .pred add;\\nsetp.ne.b32 add, %{}, 0;\\n\"\n    \
+         \"wgmma.mma_async.sync.aligned.m64n{width}k{depth}.f32.{name}.{name} {{{registers}}}, %{count}, %{}, add, 1, 1{major};\\n}}\"\n    \
+         : {operands} : \"l\"(rows), \"l\"(columns), \"r\"((int)add));\n}}\n",
+        count + 2,
+        count + 1,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{WGMMA, constraints};
+    use super::*;
+    use crate::CudaBackend;
+    use fuseplan_api::{
+        Backend, ConvolutionDescriptor, MathMode, Op, Solver, TensorDescriptor, TensorLayout,
+    };
+
+    /// One dimension of a convolution: length, taps, padding before and after, stride, dilation.
+    type Side = [usize; 6];
+
+    /// A convolution with these sides, the width last; `None` where the filter does not fit.
+    fn problem(sides: &[Side]) -> Option<Problem> {
+        let of = |i: usize| sides.iter().map(|side| side[i]).collect::<Vec<_>>();
+        let layout = if sides.len() == 3 { TensorLayout::Ndhwc } else { TensorLayout::Nhwc };
+        let tensor = |[a, b]: [usize; 2], lens: Vec<usize>| {
+            TensorDescriptor::with_layout(DataType::Half, layout, &[&[a, b][..], &lens].concat()).unwrap()
+        };
+        let conv = ConvolutionDescriptor::of_dims(sides.len()).unwrap();
+        let conv = conv.with_asymmetric_pads(of(2), of(3)).unwrap().with_strides(of(4)).unwrap();
+        let conv = conv.with_dilations(of(5)).unwrap();
+        let (input, weights) = (tensor([2, 16], of(0)), tensor([24, 16], of(1)));
+        let output = conv.forward_output(&input, &weights).ok()?;
+        let ops = vec![Op::ConvForward { conv, weights }];
+        Some(Problem { input, output, ops, math: MathMode::Precise })
+    }
+
+    const PADS: [[usize; 2]; 11] =
+        [[0, 0], [0, 1], [1, 0], [2, 2], [4, 0], [0, 9], [15, 3], [16, 0], [0, 16], [1, 18], [0, 130]];
+
+    /// TMA walks from the lower corner to the upper one, which is given by its distance from the image's last element. It has
+    /// to come by every output's first tap, and to end there.
+    #[test]
+    fn boxes_hold_the_first_taps_of_all_outputs() {
+        let target = CudaBackend.target("sm_90a").unwrap();
+        let mut all = Vec::new();
+        for (width, taps) in [1, 2, 9].into_iter().flat_map(|width| [1, 2, 3, 5].map(|taps| (width, taps))) {
+            for ([before, after], [stride, dilation]) in
+                PADS.into_iter().flat_map(|pads| [[1, 1], [2, 1], [3, 4]].map(|steps| (pads, steps)))
+            {
+                let side = [width, taps, before, after, stride, dilation];
+                all.extend([vec![[5, 3, 1, 1, 1, 1], side], vec![side, [4, 1, 0, 1, 1, 1], side]]);
+            }
+        }
+        let (mut boxes, mut refused) = (0, 0);
+        for sides in all {
+            let Some(problem) = problem(&sides) else { continue };
+            if WGMMA.applies(&problem, &target).is_err() {
+                assert!((constraints::RECEPTIVE_EXTENT.check)(&problem, &target).is_some());
+                refused += 1;
+                continue;
+            }
+            let (tiling, _) = tiling::tilings(Load::Tma, &problem, 132).remove(0);
+            let planned = wgmma_kernel(Load::Tma, &problem, "sm_90a", &tiling);
+            let Some(TensorMap { part: Part::Pixels { lower, upper, strides, .. }, .. }) = planned.input
+            else {
+                panic!("TMA loads pixels")
+            };
+            let fields = if sides.len() == 3 { -16..16 } else { -128..128 };
+            let outputs = problem.output.spatial().iter().rev();
+            for (i, (side, &outputs)) in sides.iter().rev().zip(outputs).enumerate() {
+                let (first, last) = (lower[i], side[0] as i32 - 1 + upper[i]);
+                let walked = (first..=last).step_by(strides[i] as usize).count();
+                assert_eq!((walked, strides[i] as usize), (outputs, side[4]), "{side:?}");
+                assert!(fields.contains(&lower[i]) && fields.contains(&upper[i]), "{side:?}");
+                let pad = format!("PAD_{}{{{}}}", ["W", "H", "D"][i], -first);
+                assert!(planned.kernel.source.contains(&pad), "{side:?}");
+                boxes += 1;
+            }
+        }
+        assert!(boxes > 500 && refused > 20, "{boxes} boxes, {refused} refused");
+    }
+}

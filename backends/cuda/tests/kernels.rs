@@ -1,0 +1,54 @@
+//! The text of kernels: every file lists what it needs of the text before it, and gets it; one kernel of every solver is
+//! kept in `kernels/examples`. `UPDATE=1` writes these anew.
+
+#[path = "compile/cases.rs"]
+mod cases;
+#[path = "../../gpu/tests/contract/checker.rs"]
+mod checker;
+#[path = "../../gpu/tests/contract/examples.rs"]
+mod examples;
+#[path = "../../../tests/common/problems.rs"]
+mod problems;
+
+use std::path::Path;
+
+use fuseplan_api::*;
+use fuseplan_cuda::{CudaBackend, kernel};
+
+const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels");
+const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../gpu/kernels");
+
+#[test]
+fn every_file_lists_what_it_needs() {
+    let files = [KERNELS, SHARED].map(|folder| examples::files(Path::new(folder))).concat();
+    // What measures a device's peaks is made without the other files.
+    let files = files.into_iter().filter(|(name, _)| !name.contains("peaks"));
+    let mut contract = checker::Contract::new(files);
+    for (name, solver, problem, _) in cases::cases().into_iter().chain(cases::wide()) {
+        let arch = ["sm_90a", "sm_80"].into_iter().find_map(|arch| kernel(solver, &problem, arch));
+        contract.look_at(name, &arch.unwrap().source);
+    }
+    for (name, problem) in cases::activations() {
+        let applies = |solver: &&&dyn Solver| kernel(solver.id(), &problem, "sm_80").is_some();
+        let solver = CudaBackend.solvers().iter().find(applies).unwrap();
+        contract.look_at(&name, &kernel(solver.id(), &problem, "sm_80").unwrap().source);
+    }
+    let complaints = contract.complaints();
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+#[test]
+fn an_example_of_every_kernel_is_kept() {
+    let cases = cases::cases();
+    let solvers = CudaBackend.solvers().iter().map(|solver| {
+        let id = solver.id();
+        // The first case of a solver is an ordinary one.
+        let (_, _, problem, _) = cases.iter().find(|(_, solver, ..)| *solver == id).unwrap();
+        let arch = if id.contains("wgmma") { "sm_90a" } else { "sm_80" };
+        let kernel = kernel(id, problem, arch).unwrap();
+        let what = format!("{id} on {arch}: {}", kernel.detail);
+        let name = id.strip_prefix("cuda.").unwrap().strip_suffix(".v1").unwrap();
+        (format!("{name}.cu"), examples::example("fuseplan-cuda", &what, &kernel.geometry, &kernel.source))
+    });
+    examples::compare(&Path::new(KERNELS).join("examples"), &solvers.collect::<Vec<_>>());
+}

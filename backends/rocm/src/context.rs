@@ -1,0 +1,163 @@
+//! The HIP runtime on a device.
+
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ptr;
+
+use fuseplan_api::{BackendError, DeviceInfo, RawGraph, RawGraphExec, RawNode, RawStream};
+use fuseplan_gpu::{Attribute, Driver, Geometry, RawEvent, RawFunction, RawModule, calls};
+use fuseplan_hip_sys::{
+    hipError_t, hipFunction_attribute as Number, hipMemcpyKind as Copy, hipStreamCaptureMode as Mode,
+};
+
+use crate::driver::{self, call};
+use crate::{BACKEND, device};
+
+/// A device of the initialised runtime. Its context is the runtime's own.
+#[derive(Debug)]
+pub(crate) struct Rocm {
+    ordinal: c_int,
+}
+
+impl Driver for Rocm {
+    const BACKEND: &'static str = BACKEND;
+
+    /// The device that was the current one, if it was another.
+    type Before = Option<c_int>;
+
+    fn count() -> Result<u32, BackendError> {
+        driver::initialise()
+    }
+
+    fn describe(ordinal: u32) -> Result<DeviceInfo, BackendError> {
+        device::describe(ordinal)
+    }
+
+    fn open(ordinal: u32) -> Result<Self, BackendError> {
+        Ok(Rocm { ordinal: ordinal as c_int })
+    }
+
+    fn enter(&self) -> Result<Option<c_int>, BackendError> {
+        let mut before = 0;
+        // SAFETY: the runtime is initialised and writes the number.
+        unsafe { call!(hipGetDevice(&mut before)) }?;
+        if before == self.ordinal {
+            return Ok(None);
+        }
+        // SAFETY: the device was found.
+        unsafe { call!(hipSetDevice(self.ordinal)) }?;
+        Ok(Some(before))
+    }
+
+    unsafe fn leave(&self, before: &Option<c_int>) {
+        if let Some(before) = *before {
+            // SAFETY: it was this thread's current device before, as the caller promises.
+            let _ = unsafe { call!(hipSetDevice(before)) };
+        }
+    }
+
+    unsafe fn allocate(&self, bytes: usize) -> Result<*mut c_void, BackendError> {
+        let (hip, mut address) = (driver::hip()?, NULL);
+        // SAFETY: the runtime writes the address.
+        match unsafe { hip.hipMalloc(&mut address, bytes) } {
+            hipError_t::hipErrorOutOfMemory => Err(BackendError::OutOfMemory { backend: BACKEND, bytes }),
+            result => driver::check(hip, "hipMalloc", result).map(|()| address),
+        }
+    }
+
+    unsafe fn launch(
+        &self,
+        function: RawFunction,
+        geometry: &Geometry,
+        arguments: &[u64],
+        stream: RawStream,
+    ) -> Result<(), BackendError> {
+        let ([x, y, z], block, shared) = (geometry.grid, geometry.block, geometry.shared);
+        let mut bytes = size_of_val(arguments);
+        // HIP_LAUNCH_PARAM_BUFFER_POINTER, HIP_LAUNCH_PARAM_BUFFER_SIZE, HIP_LAUNCH_PARAM_END.
+        let [pointer, size, end] = [1, 2, 3].map(ptr::without_provenance_mut::<c_void>);
+        let mut buffer: [*mut c_void; 5] =
+            [pointer, arguments.as_ptr().cast_mut().cast(), size, (&raw mut bytes).cast(), end];
+        let (function, stream, buffer) = (function.cast(), stream.cast(), buffer.as_mut_ptr());
+        // SAFETY: the kernel's one parameter is a structure of these words, which the runtime copies and does not write;
+        // the rest is as promised by the caller.
+        unsafe {
+            call!(hipModuleLaunchKernel(function, x, y, z, block, 1, 1, shared, stream, NULL.cast(), buffer))
+        }
+    }
+
+    // A code object that the runtime rejects is an error of `load`; a cached one is then compiled again.
+    calls! { call:
+        fn free(memory: *mut c_void) { hipFree(memory) }
+        fn copy_in(target: *mut c_void, source: &[u8], stream: RawStream) {
+            hipMemcpyAsync(target, source.as_ptr().cast(), source.len(), Copy::hipMemcpyHostToDevice, stream.cast())
+        }
+        fn copy_out(target: &mut [u8], source: *const c_void, stream: RawStream) {
+            hipMemcpyAsync(target.as_mut_ptr().cast(), source, target.len(), Copy::hipMemcpyDeviceToHost, stream.cast())
+        }
+        fn zero(target: *mut c_void, bytes: usize, stream: RawStream) {
+            hipMemsetAsync(target, 0, bytes, stream.cast())
+        }
+
+        fn create_stream() -> (stream: RawStream = NULL) { hipStreamCreateWithFlags(stream.cast(), NON_BLOCKING) }
+        fn destroy_stream(stream: RawStream) { hipStreamDestroy(stream.cast()) }
+        fn synchronize(stream: RawStream) { hipStreamSynchronize(stream.cast()) }
+
+        fn create_event() -> (event: RawEvent = NULL) { hipEventCreateWithFlags(event.cast(), 0) }
+        fn destroy_event(event: RawEvent) { hipEventDestroy(event.cast()) }
+        fn record(event: RawEvent, stream: RawStream) { hipEventRecord(event.cast(), stream.cast()) }
+        fn wait_for(event: RawEvent) { hipEventSynchronize(event.cast()) }
+        fn milliseconds(start: RawEvent, end: RawEvent) -> (time: f32 = 0.0) {
+            hipEventElapsedTime(time, start.cast(), end.cast())
+        }
+
+        fn load(image: &[u8]) -> (module: RawModule = NULL) {
+            hipModuleLoadData(module.cast(), image.as_ptr().cast())
+        }
+        fn unload(module: RawModule) { hipModuleUnload(module.cast()) }
+        fn function(module: RawModule, name: &CStr) -> (function: RawFunction = NULL) {
+            hipModuleGetFunction(function.cast(), module.cast(), name.as_ptr())
+        }
+        fn attribute(function: RawFunction, attribute: Attribute) -> (value: c_int = 0) {
+            hipFuncGetAttribute(value, number(attribute), function.cast())
+        }
+        fn resident(function: RawFunction, geometry: &Geometry) -> (blocks: c_int = 0) {
+            hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
+                blocks, function.cast(), geometry.block as c_int, geometry.shared as usize
+            )
+        }
+
+        fn begin_capture(stream: RawStream) {
+            hipStreamBeginCapture(stream.cast(), Mode::hipStreamCaptureModeRelaxed)
+        }
+        fn end_capture(stream: RawStream) -> (graph: RawGraph = NULL) {
+            hipStreamEndCapture(stream.cast(), graph.cast())
+        }
+        fn add_child(graph: RawGraph, behind: &[RawNode], child: RawGraph) -> (node: RawNode = NULL) {
+            hipGraphAddChildGraphNode(node.cast(), graph.cast(), behind.as_ptr().cast(), behind.len(), child.cast())
+        }
+        fn set_child(executable: RawGraphExec, node: RawNode, child: RawGraph) {
+            hipGraphExecChildGraphNodeSetParams(executable.cast(), node.cast(), child.cast())
+        }
+        fn instantiate(graph: RawGraph) -> (executable: RawGraphExec = NULL) {
+            hipGraphInstantiateWithFlags(executable.cast(), graph.cast(), 0)
+        }
+        fn launch_graph(executable: RawGraphExec, stream: RawStream) {
+            hipGraphLaunch(executable.cast(), stream.cast())
+        }
+        fn destroy_graph(graph: RawGraph) { hipGraphDestroy(graph.cast()) }
+        fn destroy_executable(executable: RawGraphExec) { hipGraphExecDestroy(executable.cast()) }
+    }
+}
+
+const NULL: *mut c_void = ptr::null_mut();
+/// `hipStreamNonBlocking`.
+const NON_BLOCKING: c_uint = 1;
+
+/// The runtime's number of an attribute.
+fn number(attribute: Attribute) -> Number {
+    match attribute {
+        Attribute::Registers => Number::HIP_FUNC_ATTRIBUTE_NUM_REGS,
+        Attribute::Local => Number::HIP_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
+        Attribute::Shared => Number::HIP_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+    }
+}

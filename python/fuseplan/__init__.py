@@ -1,0 +1,27 @@
+"""Fused neural-network operators from one plan: convolution, bias, batch-norm, residual and activation as one kernel.
+
+    plan = fuseplan.Plan(x)
+    plan.conv(weight, padding=1).bias(bias).residual().activation("relu")
+    layer = plan.compile()
+    y = layer(x, residual=r)
+
+Arrays are read where they lie, of NumPy, PyTorch or any library with DLPack; nothing is copied or converted.
+"""
+
+from __future__ import annotations
+
+from ._native import CompiledPlan, Handle, Plan, TensorDescriptor, __version__, devices
+from .errors import DeviceError, Error, OperandError, UnsupportedError
+
+__all__ = [
+    "CompiledPlan",
+    "DeviceError",
+    "Error",
+    "Handle",
+    "OperandError",
+    "Plan",
+    "TensorDescriptor",
+    "UnsupportedError",
+    "__version__",
+    "devices",
+]

@@ -1,0 +1,264 @@
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar, final, overload
+
+__version__: str
+
+class SupportsDlpack(Protocol):
+    """An array of NumPy, PyTorch, CuPy, JAX, …"""
+
+    def __dlpack__(self, *, stream: Any = ...) -> Any: ...
+    def __dlpack_device__(self) -> tuple[Any, int]: ...
+
+class SupportsArrayInterface(Protocol):
+    """An array in memory of the host, by NumPy's protocol."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+Array: TypeAlias = SupportsDlpack | SupportsArrayInterface
+_A = TypeVar("_A", bound=Array)
+
+def devices() -> list[tuple[str, int, str, str]]:
+    """The devices of this machine, those of the preferred backend first: backend, number, name, architecture."""
+
+@final
+class Handle:
+    """A device, and the stream that plans run on there. May be used by several threads at once.
+
+    `Handle()` is the best device that can compile (or what `FUSEPLAN_BACKEND` names), `Handle("cuda")` the device that the
+    calling thread has chosen by CUDA's own means, `Handle("cuda", 1)` one by its number, `Handle("cpu", threads=4)` the CPU
+    with so many threads.
+
+    `stream` is the number of a stream of the device (a `cudaStream_t` or `hipStream_t`), which outlives the handle. Without
+    one, tensors of PyTorch are computed in PyTorch's current stream, and a call with arrays of other libraries on a GPU
+    returns when the GPU is done.
+    """
+
+    def __new__(
+        cls,
+        backend: str | None = None,
+        ordinal: int | None = None,
+        *,
+        threads: int | None = None,
+        stream: int | None = None,
+    ) -> Handle: ...
+    @property
+    def backend(self) -> str: ...
+    @property
+    def ordinal(self) -> int: ...
+    @property
+    def name(self) -> str:
+        """The maker's name of the device."""
+
+    @property
+    def arch(self) -> str:
+        """What kernels are compiled for: `x86-64+avx512`, `sm_90a`."""
+
+    @property
+    def compute_units(self) -> int:
+        """Threads of the CPU, multiprocessors or compute units."""
+
+    @property
+    def stream(self) -> int: ...
+    def synchronize(self) -> None:
+        """Waits until everything in the stream has run."""
+
+@final
+class TensorDescriptor:
+    """Data type, shape and strides of a tensor, the shape always as N, C, (D,) H, W.
+
+    `layout` is "NCHW", "NHWC", "NCDHW" or "NDHWC"; strides are in elements. Without either the tensor is packed with the last
+    dimension innermost.
+    """
+
+    def __new__(
+        cls,
+        shape: Sequence[int],
+        dtype: object = None,
+        *,
+        strides: Sequence[int] | None = None,
+        layout: str | None = None,
+    ) -> TensorDescriptor: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In elements."""
+
+Given: TypeAlias = Array | TensorDescriptor | Sequence[int]
+"""An array, or what it will be: a descriptor, or a shape of the plan's data type in the plan's layout."""
+
+_PerDimension: TypeAlias = int | Sequence[int]
+
+@final
+class Plan:
+    """A chain of operators that is computed as one kernel, in the order in which they are appended.
+
+    The input is an array (of which only type, shape and strides are looked at), a `TensorDescriptor`, or a shape with `dtype`
+    (f32 if not given) and `layout` or `strides`. With `device`, what that device cannot compute is refused by the method that
+    appends it, else by `compile`.
+
+    Each method appends one operator and returns the plan. A refusal is an `UnsupportedError`, which leaves the plan as it
+    was. An array that is given for an operand is constant: it is kept alive, must not change, and what kernels derive from it
+    (packed weights) is made once. Operands without an array are keywords of the compiled plan's calls. `name` is that
+    keyword; by default it is the operand's, numbered from the second on (`bias`, `bias2`).
+    """
+
+    def __new__(
+        cls,
+        input: Given,
+        *,
+        dtype: object = None,
+        strides: Sequence[int] | None = None,
+        layout: str | None = None,
+        device: Handle | None = None,
+    ) -> Plan: ...
+    def conv(
+        self,
+        weight: Given,
+        *,
+        stride: _PerDimension | None = None,
+        padding: _PerDimension | Sequence[tuple[int, int]] | str | None = None,
+        dilation: _PerDimension | None = None,
+        groups: int = 1,
+        name: str | None = None,
+    ) -> Plan:
+        """A convolution, as the first operator: filters K, C/groups, (D,) H, W.
+
+        Padding is a number, one for each dimension, or a pair (before, after) for each; "same" and "valid" are PyTorch's.
+        """
+
+    def bias(
+        self, bias: Array | None = None, *, dtype: object = None, name: str | None = None
+    ) -> Plan:
+        """Adds one value a channel: an array of shape (C,) or (1, C, 1, 1), of the plan's data type or f32.
+
+        Where no array is given, `dtype` is its type; by default the plan's.
+        """
+
+    def residual(self, like: Given | None = None, *, name: str | None = None) -> Plan:
+        """Adds a tensor of the output's shape, with the strides of `like`, else of the output. It is given at each call."""
+
+    def batch_norm(
+        self,
+        scale: Array | None = None,
+        bias: Array | None = None,
+        mean: Array | None = None,
+        variance: Array | None = None,
+        *,
+        eps: float = 1e-5,
+        per_activation: bool = False,
+        dtype: object = None,
+        name: str | None = None,
+    ) -> Plan:
+        """`scale * (x - mean) / sqrt(variance + eps) + bias`, for inference: parameters, one a channel, are all f32 or all of
+        the plan's data type. Where no arrays are given, `dtype` is their type; by default f32.
+
+        Operands without an array are `bn_scale`, `bn_bias`, `bn_mean` and `bn_variance` at calls, or begin with `name`.
+        """
+
+    def activation(self, mode: str, **parameters: float) -> Plan:
+        """An activation by PyTorch's name, with its parameters by theirs: identity, sigmoid, tanh (alpha, beta:
+        `beta * tanh(alpha * x)`), relu, relu6 (max), leaky_relu (slope), elu (alpha), clamp (min, max), silu, hardswish,
+        hardsigmoid, gelu, gelu_tanh, mish, softplus, abs, power (alpha, beta, gamma: `(alpha + beta * x) ** gamma`)."""
+
+    def compile(
+        self,
+        device: Handle | None = None,
+        *,
+        find: bool | None = None,
+        tf32: bool = False,
+        solver: str | None = None,
+    ) -> CompiledPlan:
+        """One kernel for a device: the one given, the plan's, or the best.
+
+        `find` times the solvers' configurations and takes the fastest (by default as the environment says), `tf32` allows
+        f32 products to be rounded to TF32, `solver` names the only solver to consider.
+        """
+
+    @property
+    def input(self) -> TensorDescriptor: ...
+    @property
+    def output(self) -> TensorDescriptor: ...
+    @property
+    def operators(self) -> list[str]: ...
+    @property
+    def operands(self) -> dict[str, TensorDescriptor]:
+        """All operands, by the names that calls have for them."""
+
+    def __copy__(self) -> Plan: ...
+
+@final
+class CompiledPlan:
+    """A plan compiled for a device. May be called by several threads at once; they compute at the same time."""
+
+    @overload
+    def __call__(self, input: _A, /, *, out: None = None, **operands: Array) -> _A: ...
+    @overload
+    def __call__(self, input: Array, /, *, out: _A, **operands: Array) -> _A:
+        """Computes the plan, with the operands that are not constant by their names.
+
+        Arrays are read where they lie: one with another type, shape or strides than the plan's, or on another device, is an
+        `OperandError`. The result is `out`, or a new array of NumPy or PyTorch as the input is one. On a GPU tensors of
+        PyTorch are computed in PyTorch's current stream; see `Handle`.
+        """
+
+    def bind(self, **operands: Array) -> CompiledPlan:
+        """The same kernel with these operands as constants, in place of those of the same names."""
+
+    def explain(self) -> str:
+        """The problem, the solver that was chosen with its choices, and why others were not."""
+
+    def to_bytes(self) -> bytes:
+        """The kernel's binary, for `from_bytes` with an equal plan, a device of this architecture and this version."""
+
+    @staticmethod
+    def from_bytes(
+        plan: Plan, data: bytes, device: Handle | None = None, *, tf32: bool = False
+    ) -> CompiledPlan:
+        """What an equal plan was compiled to, without compiling anything.
+
+        The bytes hold machine code, which will be run: they must come from `to_bytes` and from somebody who is trusted.
+        """
+
+    @property
+    def handle(self) -> Handle: ...
+    @property
+    def input(self) -> TensorDescriptor: ...
+    @property
+    def output(self) -> TensorDescriptor: ...
+    @property
+    def operands(self) -> dict[str, TensorDescriptor]: ...
+    @property
+    def constants(self) -> list[str]:
+        """The names of the operands that have an array."""
+
+    @property
+    def solver(self) -> str: ...
+    @property
+    def kernels(self) -> int:
+        """How many kernels a call launches."""
+
+def find_chains(
+    nodes: Sequence[tuple[str, str, Sequence[int], TensorDescriptor | None, bool, Mapping[str, Any]]],
+    device: Handle | None = None,
+) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
+    """The chains of a graph that plans compute, and the convolutions that none takes, by node with the reason.
+
+    A node is its name, its operation, its inputs (numbers of nodes before it), its value, whether that is a result of the
+    graph, and the operation's parameters. Operations: constant, conv (stride, padding as pairs, dilation, groups; x, weight,
+    bias), batch_norm (eps; x, scale, bias, mean, variance), add, multiply, activation (mode and its parameters), other.
+
+    A chain is a dictionary: `steps`, each a tuple of the plan's method or activation, the node, the nodes of its operands,
+    and its parameters; `tail`, the node whose value the chain computes; `end`, why it has no further step.
+    """
+
+def rebuild(input: Given, device: Handle | None, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> Plan:
+    """A plan that was pickled."""
+
+def restore(
+    plan: Plan, device: Handle, tf32: bool, data: bytes, constants: Mapping[str, Array]
+) -> CompiledPlan:
+    """A compiled plan that was pickled: its binary where that fits the device and this version, else compiled anew."""

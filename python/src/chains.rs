@@ -1,0 +1,93 @@
+//! The finder of chains, for graphs that Python programs write down.
+
+use fuseplan::chains::{self, Chain, Node, Operation, StepKind};
+use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::handle::Handle;
+use crate::tensor::TensorDescriptor;
+use crate::{names, plan};
+
+/// A node: name, operation, inputs, value, whether it is a result, and the operation's parameters.
+type Given<'py> =
+    (String, String, Vec<usize>, Option<Bound<'py, TensorDescriptor>>, bool, Bound<'py, PyDict>);
+
+/// Chains, and the convolutions that are in none, by node with the reason.
+type Found<'py> = (Bound<'py, PyList>, Vec<(usize, String)>);
+
+/// The chains of a graph, each a dictionary, and the convolutions that no plan takes with the reasons.
+#[pyfunction]
+#[pyo3(signature = (nodes, device=None))]
+pub(crate) fn find_chains<'py>(
+    py: Python<'py>,
+    nodes: Vec<Given<'py>>,
+    device: Option<Py<Handle>>,
+) -> PyResult<Found<'py>> {
+    let nodes = nodes.into_iter().map(node).collect::<PyResult<Vec<_>>>()?;
+    let target = device.as_ref().map(|device| device.get().inner.target());
+    let found = py.detach(|| chains::find(&nodes, target));
+    let chains = PyList::empty(py);
+    for chain in &found.chains {
+        chains.append(describe(py, chain)?)?;
+    }
+    let unfused = found.unfused.iter().map(|unfused| (unfused.node, unfused.reason.to_string()));
+    Ok((chains, unfused.collect()))
+}
+
+fn node(given: Given<'_>) -> PyResult<Node> {
+    let (name, operation, inputs, value, is_result, parameters) = given;
+    let parameter = |key: &str| {
+        let missing = || PyKeyError::new_err(format!("{name}: {operation} needs {key}"));
+        parameters.get_item(key)?.ok_or_else(missing)
+    };
+    let value = value.map(|value| value.get().0);
+    let operation = match operation.as_str() {
+        "constant" => Operation::Constant,
+        "conv" => {
+            let pads: Vec<(usize, usize)> = parameter("padding")?.extract()?;
+            let (strides, dilations): (Vec<usize>, Vec<usize>) =
+                (parameter("stride")?.extract()?, parameter("dilation")?.extract()?);
+            match plan::convolution(&strides, &pads, &dilations, parameter("groups")?.extract()?) {
+                Ok(conv) => Operation::Convolution(conv),
+                // The graph's own program will say what is wrong with it.
+                Err(_) => Operation::Other,
+            }
+        }
+        "batch_norm" => Operation::BatchNorm { epsilon: parameter("eps")?.extract()? },
+        "add" => Operation::Add,
+        "multiply" => Operation::Multiply,
+        "activation" => {
+            let mode: String = parameter("mode")?.extract()?;
+            let parameters = parameters.copy()?;
+            parameters.del_item("mode")?;
+            Operation::Activation(names::activation(&mode, Some(&parameters))?)
+        }
+        "other" => Operation::Other,
+        _ => return Err(PyValueError::new_err(format!("{name}: there is no operation {operation}"))),
+    };
+    Ok(Node { name, operation, inputs, value, is_result })
+}
+
+fn describe<'py>(py: Python<'py>, chain: &Chain) -> PyResult<Bound<'py, PyDict>> {
+    let steps = PyList::empty(py);
+    for step in &chain.steps {
+        let parameters = PyDict::new(py);
+        let kind = match step.kind {
+            StepKind::Convolution(_) => "conv",
+            StepKind::Bias => "bias",
+            StepKind::Residual => "residual",
+            StepKind::BatchNorm { epsilon } => {
+                parameters.set_item("eps", epsilon)?;
+                "batch_norm"
+            }
+            StepKind::Activation(activation) => names::describe_activation(&activation, &parameters)?,
+        };
+        steps.append((kind, step.node, &step.operands, parameters))?;
+    }
+    let described = PyDict::new(py);
+    described.set_item("steps", steps)?;
+    described.set_item("tail", chain.tail())?;
+    described.set_item("end", chain.end.to_string())?;
+    Ok(described)
+}

@@ -1,0 +1,321 @@
+//! Compiled plans: called with arrays, explained, stored.
+
+use fuseplan::error::{CompileError, ExecuteError};
+use fuseplan::memory::{Operand, OperandMut};
+use fuseplan::raw::{self, OpArgs};
+use fuseplan::{CompileOptions, CompiledBinary, Tensor, TensorMut};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use crate::array::{self, Array};
+use crate::handle::Handle;
+use crate::plan::{Chain, FusionPlan};
+use crate::tensor::TensorDescriptor;
+use crate::{error, type_name};
+
+/// A plan compiled for a device, with the arrays among its operands that do not change.
+#[pyclass(frozen, module = "fuseplan")]
+pub(crate) struct CompiledPlan {
+    inner: fuseplan::CompiledPlan,
+    chain: Chain,
+    device: Py<Handle>,
+    /// The plan as it was at the compile.
+    plan: Py<FusionPlan>,
+    tf32: bool,
+    /// The arguments, with the constant operands in them; a call fills in the others.
+    args: Vec<OpArgs>,
+    /// The constant operands, by name.
+    constants: Vec<(String, Py<PyAny>)>,
+    /// What the memory of the constant operands belongs to.
+    _owners: Vec<Py<PyAny>>,
+}
+
+impl CompiledPlan {
+    pub(crate) fn new(
+        py: Python<'_>,
+        plan: FusionPlan,
+        chain: Chain,
+        device: Py<Handle>,
+        inner: fuseplan::CompiledPlan,
+        tf32: bool,
+    ) -> PyResult<Self> {
+        let constants: Vec<_> =
+            plan.constants().iter().map(|(name, array)| (name.clone(), array.clone_ref(py))).collect();
+        let plan = Py::new(py, plan)?;
+        Self::bound(py, inner, chain, device, plan, tf32, constants)
+    }
+
+    fn bound(
+        py: Python<'_>,
+        inner: fuseplan::CompiledPlan,
+        chain: Chain,
+        device: Py<Handle>,
+        plan: Py<FusionPlan>,
+        tf32: bool,
+        constants: Vec<(String, Py<PyAny>)>,
+    ) -> PyResult<Self> {
+        let of_scalars = |scalars: &Vec<f64>| {
+            let mut args = OpArgs::default();
+            args.scalars[..scalars.len()].copy_from_slice(scalars);
+            args
+        };
+        let mut args: Vec<_> = chain.scalars.iter().map(of_scalars).collect();
+        let mut owners = Vec::new();
+        let handle = device.get();
+        for (name, object) in &constants {
+            let operand = chain.operands.iter().find(|operand| operand.name == *name);
+            let operand = operand.ok_or_else(|| unknown(&chain, name))?;
+            let array = array_of(name, object.bind(py), handle.dlpack_stream())?;
+            array.check_is(name, &operand.descriptor)?;
+            array.check_device(name, &handle.inner)?;
+            args[operand.operator].pointers[operand.operand] = array.pointer();
+            owners.push(array.owner.unbind());
+        }
+        // What is derived from operands is kept where all that an operator reads is constant.
+        for (index, args) in args.iter_mut().enumerate() {
+            let mut own = chain.operands.iter().filter(|operand| operand.operator == index).peekable();
+            let is_constant = own.peek().is_some()
+                && own.all(|operand| constants.iter().any(|(name, _)| *name == operand.name));
+            args.prepared = is_constant.then(Default::default);
+        }
+        Ok(CompiledPlan { inner, chain, device, plan, tf32, args, constants, _owners: owners })
+    }
+
+    fn constants_of(&self, py: Python<'_>) -> Vec<(String, Py<PyAny>)> {
+        self.constants.iter().map(|(name, array)| (name.clone(), array.clone_ref(py))).collect()
+    }
+}
+
+#[pymethods]
+impl CompiledPlan {
+    #[pyo3(signature = (input, /, *, out=None, **operands))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        input: &Bound<'py, PyAny>,
+        out: Option<&Bound<'py, PyAny>>,
+        operands: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let is_torch = array::is_torch(input)?;
+        let own = self.device.get();
+        let in_stream;
+        let device = if is_torch && own.takes_torch_stream() {
+            in_stream = own.in_torch_stream(py)?;
+            &in_stream
+        } else {
+            own
+        };
+        let (handle, stream) = (&device.inner, device.dlpack_stream());
+        let x = array_of("the input", input, stream)?;
+        x.check_is("the input", self.inner.input())?;
+        x.check_device("the input", handle)?;
+        let mut args = self.args.clone();
+        let mut owners = Vec::new();
+        let mut given = 0;
+        for operand in &self.chain.operands {
+            let name = &operand.name;
+            let object = operands.map(|operands| operands.get_item(name)).transpose()?.flatten();
+            let is_constant = !args[operand.operator].pointers[operand.operand].is_null();
+            let object = match (object, is_constant) {
+                (Some(object), false) => object,
+                (None, true) => continue,
+                (Some(_), true) => {
+                    return Err(PyTypeError::new_err(format!(
+                        "{name} is given; the plan has it as a constant"
+                    )));
+                }
+                (None, false) => {
+                    let accepted = operand.descriptor;
+                    return Err(PyTypeError::new_err(format!(
+                        "{name} is missing; accepted: an array {accepted}"
+                    )));
+                }
+            };
+            let array = array_of(name, &object, stream)?;
+            array.check_is(name, &operand.descriptor)?;
+            array.check_device(name, handle)?;
+            args[operand.operator].pointers[operand.operand] = array.pointer();
+            owners.push(array.owner);
+            given += 1;
+        }
+        if let Some(operands) = operands.filter(|operands| operands.len() > given) {
+            let known = |name: &str| self.chain.operands.iter().any(|operand| operand.name == name);
+            for name in operands.keys() {
+                let name = name.to_string();
+                if !known(&name) {
+                    return Err(unknown(&self.chain, &name));
+                }
+            }
+        }
+        let output = match out {
+            Some(out) => out.clone(),
+            None => array::empty_like(input, self.inner.output())?,
+        };
+        let y = array_of("out", &output, stream)?;
+        y.check_is("out", self.inner.output())?;
+        y.check_device("out", handle)?;
+        if !y.is_writable {
+            return Err(error::operand("out", "memory", "read-only", "what may be written".into()));
+        }
+        // Whoever gave the stream, PyTorch for its tensors, keeps the memory until the stream has passed. Nobody else does.
+        let waits = !device.has_given_stream && device.backend() != "cpu";
+        let (x, y) = (x.address, y.address);
+        let executed = py.detach(|| {
+            let input = std::ptr::with_exposed_provenance(x);
+            let output = std::ptr::with_exposed_provenance_mut(y);
+            // SAFETY: every array was found to have the type, extent and device that the plan says, and what is written to
+            // be writable. They are alive until this returns; the device has passed the execution by then, or the stream is
+            // one whose owner keeps memory for it. That nobody else writes them meanwhile is up to the program, as it is
+            // for every function of Python's that gives its lock away.
+            let (input, output, args) = unsafe {
+                (Operand::from_raw(input, None), OperandMut::from_raw(output, None), raw::Args::new(&args))
+            };
+            let input = Tensor::new(self.inner.input(), input);
+            self.inner.execute(handle, input, TensorMut::new(self.inner.output(), output), args)?;
+            if waits { handle.synchronize().map_err(ExecuteError::from) } else { Ok(()) }
+        });
+        executed.map_err(|error| error::execute(&error))?;
+        Ok(output)
+    }
+
+    /// The same kernel with more operands that do not change.
+    #[pyo3(signature = (**operands))]
+    fn bind(&self, py: Python<'_>, operands: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut constants = self.constants_of(py);
+        for (name, array) in operands.into_iter().flatten() {
+            let name: String = name.extract()?;
+            constants.retain(|(known, _)| *known != name);
+            constants.push((name, array.unbind()));
+        }
+        let (device, plan) = (self.device.clone_ref(py), self.plan.clone_ref(py));
+        Self::bound(py, self.inner.clone(), self.chain.clone(), device, plan, self.tf32, constants)
+    }
+
+    fn explain(&self) -> String {
+        self.inner.to_string()
+    }
+
+    #[getter]
+    fn handle(&self, py: Python<'_>) -> Py<Handle> {
+        self.device.clone_ref(py)
+    }
+
+    #[getter]
+    fn input(&self) -> TensorDescriptor {
+        TensorDescriptor(*self.inner.input())
+    }
+
+    #[getter]
+    fn output(&self) -> TensorDescriptor {
+        TensorDescriptor(*self.inner.output())
+    }
+
+    #[getter]
+    fn operands<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.chain.described(py)
+    }
+
+    #[getter]
+    fn constants(&self) -> Vec<&str> {
+        self.constants.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    #[getter]
+    fn solver(&self) -> &'static str {
+        self.inner.info().solver
+    }
+
+    #[getter]
+    fn kernels(&self) -> usize {
+        self.inner.info().kernels as usize
+    }
+
+    fn to_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let options = CompileOptions::default().with_solver(self.solver());
+        let handle = &self.device.get().inner;
+        let binary = py.detach(|| self.chain.plan.compile_for(handle, &options));
+        Ok(PyBytes::new(py, &binary.map_err(|error| error::compile(&error))?.to_bytes()))
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (plan, data, device=None, *, tf32=false))]
+    fn from_bytes(
+        py: Python<'_>,
+        plan: &Bound<'_, FusionPlan>,
+        data: &[u8],
+        device: Option<Py<Handle>>,
+        tf32: bool,
+    ) -> PyResult<Self> {
+        let plan = plan.borrow();
+        let device = plan.device_or(py, device)?;
+        let chain = plan.chain_with(tf32);
+        let inner = load(py, &chain, data, &device).map_err(|error| error::compile(&error))?;
+        Self::new(py, plan.twin(py), chain, device, inner, tf32)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<fuseplan.CompiledPlan {} by {}>", self.inner.problem(), self.solver())
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let (py, this) = (slf.py(), slf.get());
+        let constants = PyDict::new(py);
+        for (name, array) in &this.constants {
+            constants.set_item(name, array)?;
+        }
+        let restore = py.import("fuseplan._native")?.getattr("restore")?;
+        let state = (&this.plan, &this.device, this.tf32, this.to_bytes(py)?, constants);
+        Ok((restore, state.into_pyobject(py)?))
+    }
+}
+
+/// A compiled plan that was pickled: its binary where that fits the device and this version, else compiled anew.
+#[pyfunction]
+pub(crate) fn restore(
+    py: Python<'_>,
+    plan: Py<FusionPlan>,
+    device: Py<Handle>,
+    tf32: bool,
+    data: &[u8],
+    constants: &Bound<'_, PyDict>,
+) -> PyResult<CompiledPlan> {
+    let chain = plan.borrow(py).chain_with(tf32);
+    let inner = match load(py, &chain, data, &device) {
+        Err(CompileError::Binary(_)) => py.detach(|| chain.plan.compile(&device.get().inner)),
+        loaded => loaded,
+    };
+    let inner = inner.map_err(|error| error::compile(&error))?;
+    let named = constants.iter().map(|(name, array)| Ok((name.extract()?, array.unbind())));
+    let constants = named.collect::<PyResult<Vec<_>>>()?;
+    CompiledPlan::bound(py, inner, chain, device, plan, tf32, constants)
+}
+
+fn load(
+    py: Python<'_>,
+    chain: &Chain,
+    data: &[u8],
+    device: &Py<Handle>,
+) -> Result<fuseplan::CompiledPlan, CompileError> {
+    let handle = &device.get().inner;
+    py.detach(|| {
+        // SAFETY: the stub says that only bytes of `to_bytes` may be given; damage by accident is found.
+        let binary = unsafe { CompiledBinary::from_bytes(data) }?;
+        chain.plan.load(handle, &binary)
+    })
+}
+
+fn array_of<'py>(name: &str, object: &Bound<'py, PyAny>, stream: Option<usize>) -> PyResult<Array<'py>> {
+    Array::of(name, object, stream)?.ok_or_else(|| {
+        PyTypeError::new_err(format!(
+            "{name} is of type {}; accepted: an array with __dlpack__ or __array_interface__",
+            type_name(object)
+        ))
+    })
+}
+
+fn unknown(chain: &Chain, name: &str) -> PyErr {
+    let known: Vec<_> = chain.operands.iter().map(|operand| operand.name.as_str()).collect();
+    let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+    PyTypeError::new_err(format!("the plan has no operand {name}; it has {known}"))
+}

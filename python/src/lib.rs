@@ -1,0 +1,44 @@
+//! `fuseplan._native`: plans, handles and compiled plans as Python objects, and arrays that are read where they lie.
+//!
+//! The stubs in `fuseplan/_native.pyi` say what each does. Python holds its lock while arguments are looked at, and not while
+//! a plan is compiled or executed.
+
+mod array;
+mod chains;
+mod compiled;
+mod dlpack;
+mod error;
+mod handle;
+mod names;
+mod plan;
+mod tensor;
+
+use pyo3::prelude::*;
+
+/// What a Python program may name of this module.
+#[pymodule]
+mod _native {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::chains::find_chains;
+    #[pymodule_export]
+    use crate::compiled::{CompiledPlan, restore};
+    #[pymodule_export]
+    use crate::handle::{Handle, devices};
+    #[pymodule_export]
+    use crate::plan::{FusionPlan, rebuild};
+    #[pymodule_export]
+    use crate::tensor::TensorDescriptor;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        fuseplan::log::to_stderr();
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+/// The text of a type by the words that Python programs know it by.
+fn type_name(object: &Bound<'_, PyAny>) -> String {
+    object.get_type().fully_qualified_name().map_or_else(|_| "an object".into(), |name| name.to_string())
+}

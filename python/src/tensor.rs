@@ -1,0 +1,133 @@
+//! Descriptors of tensors, and the three ways in which a caller gives one.
+
+use pyo3::basic::CompareOp;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+
+use crate::array::Array;
+use crate::{error, names, type_name};
+
+/// Data type, shape and strides of a tensor.
+#[pyclass(frozen, module = "fuseplan")]
+#[derive(Debug, Clone)]
+pub(crate) struct TensorDescriptor(pub(crate) fuseplan::TensorDescriptor);
+
+#[pymethods]
+impl TensorDescriptor {
+    #[new]
+    #[pyo3(signature = (shape, dtype=None, *, strides=None, layout=None))]
+    pub(crate) fn new(
+        shape: Vec<usize>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        strides: Option<Vec<usize>>,
+        layout: Option<&str>,
+    ) -> PyResult<Self> {
+        let data_type = dtype.map_or(Ok(fuseplan::DataType::Float), names::data_type)?;
+        let made = match (strides, layout) {
+            (None, None) => fuseplan::TensorDescriptor::packed(data_type, &shape),
+            (Some(strides), None) => fuseplan::TensorDescriptor::new(data_type, &shape, &strides),
+            (None, Some(name)) => {
+                fuseplan::TensorDescriptor::with_layout(data_type, names::layout(name)?, &shape)
+            }
+            (Some(_), Some(_)) => return Err(PyTypeError::new_err("strides and layout are both given")),
+        };
+        made.map(TensorDescriptor).map_err(|error| error::descriptor(&error))
+    }
+
+    #[getter]
+    fn dtype(&self) -> &'static str {
+        names::of_data_type(self.0.data_type())
+    }
+
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.lens())
+    }
+
+    #[getter]
+    fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.strides())
+    }
+
+    fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: CompareOp, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let other = other.cast::<TensorDescriptor>().ok().map(|other| other.get().0 == self.0);
+        Ok(match (op, other) {
+            (CompareOp::Eq, Some(equal)) => equal.into_pyobject(py)?.to_owned().into_any().unbind(),
+            (CompareOp::Ne, Some(equal)) => (!equal).into_pyobject(py)?.to_owned().into_any().unbind(),
+            _ => py.NotImplemented(),
+        })
+    }
+
+    fn __hash__(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        self.0.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "TensorDescriptor({}, {:?}, strides={})",
+            list(self.0.lens()),
+            self.dtype(),
+            list(self.0.strides())
+        )
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let this = slf.get();
+        let arguments = (this.0.lens(), this.dtype(), this.0.strides());
+        let make = slf.py().import("fuseplan._libraries")?.getattr("tensor_descriptor")?;
+        Ok((make, arguments.into_pyobject(slf.py())?))
+    }
+}
+
+/// `(1, 64, 56, 56)`, as Python prints it.
+pub(crate) fn list(numbers: &[usize]) -> String {
+    let text: Vec<_> = numbers.iter().map(usize::to_string).collect();
+    if text.len() == 1 { format!("({},)", text[0]) } else { format!("({})", text.join(", ")) }
+}
+
+/// What a caller gives for a tensor of a plan.
+pub(crate) enum Given<'py> {
+    /// A descriptor, or lengths that were made one.
+    Described(fuseplan::TensorDescriptor),
+    /// An array, whose descriptor it is.
+    Array(Array<'py>),
+}
+
+impl<'py> Given<'py> {
+    /// An array, a descriptor, or lengths, of which `of_lens` makes a descriptor.
+    pub(crate) fn of(
+        name: &str,
+        object: &Bound<'py, PyAny>,
+        of_lens: impl FnOnce(&[usize]) -> PyResult<fuseplan::TensorDescriptor>,
+    ) -> PyResult<Self> {
+        if let Ok(descriptor) = object.cast::<TensorDescriptor>() {
+            return Ok(Given::Described(descriptor.get().0));
+        }
+        if object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>() {
+            let lens: Vec<usize> = object.extract().map_err(|_| {
+                PyTypeError::new_err(format!(
+                    "{name}: a shape is a sequence of integers that are not negative"
+                ))
+            })?;
+            return of_lens(&lens).map(Given::Described);
+        }
+        let Some(array) = Array::of(name, object, None)? else {
+            return Err(PyTypeError::new_err(format!(
+                "{name} is of type {}; accepted: an array with __dlpack__ or __array_interface__, a TensorDescriptor, a shape",
+                type_name(object)
+            )));
+        };
+        Ok(Given::Array(array))
+    }
+
+    pub(crate) fn descriptor(&self) -> &fuseplan::TensorDescriptor {
+        match self {
+            Given::Described(descriptor) => descriptor,
+            Given::Array(array) => &array.descriptor,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+"""Networks whose chains are found and replaced."""
+
+import fuseplan
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+
+import fuseplan.torch as ft  # noqa: E402
+from torch import nn  # noqa: E402
+
+
+def settle(model):
+    """Statistics and scales that are not those of a new network, so that folding them matters."""
+    torch.manual_seed(1)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 1.5)
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias, 0, 0.1)
+    return model.eval()
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(8, 8, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.second = nn.Conv2d(8, 8, 3, padding="same")
+        self.act = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        y = self.act(self.norm(self.first(x)))
+        return self.act(self.second(y) + x)
+
+
+@torch.no_grad()
+def test_a_residual_block():
+    model = settle(Residual())
+    x = torch.randn(2, 8, 6, 6)
+    fused = ft.optimize(model, x)
+    assert [f.operators for f in fused.fuseplan_report.fused] == [
+        ("conv", "bias", "relu"),
+        ("conv", "bias", "residual", "relu"),
+    ]
+    assert not fused.fuseplan_report.unfused
+    assert "2 of 2 convolutions are plans" in str(fused.fuseplan_report)
+    torch.testing.assert_close(fused(x), model(x), rtol=1e-5, atol=1e-5)
+    assert not [n for n in fused.graph.nodes if "conv" in str(n.target) or "norm" in str(n.target)]
+    # What was folded is gone.
+    assert sorted(name for name, _ in fused.named_parameters()) == ["second.bias", "second.weight"]
+
+
+@torch.no_grad()
+def test_activations_and_sums_of_every_kind():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convs = nn.ModuleList(nn.Conv2d(4, 4, 1) for _ in range(9))
+            self.norm = nn.BatchNorm2d(4)
+
+        def forward(self, x):
+            a = [conv(x) for conv in self.convs]
+            y = nn.functional.leaky_relu(a[0], 0.3) + nn.functional.hardtanh(a[1], -1, 2)
+            y = y + a[2] * torch.sigmoid(a[2]) + nn.functional.gelu(a[3], approximate="tanh")
+            y = y + nn.functional.elu(a[4], 0.7) + torch.clamp(a[5], -0.5, 0.5) + self.norm(torch.relu(a[6]))
+            # Neither is part of a plan: a scalar, and a sum that is not element by element.
+            return y + (a[7] + 1) + (a[8] + x.mean((2, 3), keepdim=True))
+
+    model = settle(Net())
+    x = torch.randn(2, 4, 5, 5)
+    fused = ft.optimize(model, x)
+    report = fused.fuseplan_report
+    assert len(report.fused) == 9 and not report.unfused
+    found = [" ".join(fused.operators) for fused in report.fused]
+    for words in ("leaky_relu slope=0.3", "clamp min=-1.0 max=2.0", "silu", "gelu_tanh", "elu alpha=0.7", "batch_norm eps=1e-05"):
+        assert any(words in operators for operators in found), words
+    assert report.fused[7].end == "add_6 is no operator of a plan" or "no operator" in report.fused[7].end
+    assert "not a constant" in report.fused[8].end
+    torch.testing.assert_close(fused(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_what_no_plan_takes_stays_with_its_reason():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).double().eval()
+    x = torch.randn(1, 3, 6, 6, dtype=torch.float64)
+    fused = ft.optimize(model, x)
+    assert not fused.fuseplan_report.fused
+    assert "f64" in fused.fuseplan_report.unfused[0].reason
+    torch.testing.assert_close(fused(x), model(x))
+
+
+@torch.no_grad()
+def test_one_value_that_is_read_twice_and_in_place_operators():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(4, 4, 1)
+
+        def forward(self, x):
+            y = self.conv(x)
+            z = y.relu_()
+            x = x + 1
+            x.mul_(2)
+            return self.conv(x).add_(y), z
+
+    model, x = Net().eval(), torch.randn(1, 4, 5, 5)
+    expected = model(x.clone())
+    fused = ft.optimize(model, x)
+    assert len(fused.fuseplan_report.fused) == 2
+    torch.testing.assert_close(fused(x), expected)
+
+
+def test_training_is_refused():
+    with pytest.raises(ValueError, match="eval"):
+        ft.optimize(nn.Conv2d(1, 1, 1), torch.zeros(1, 1, 2, 2))
+
+
+@torch.no_grad()
+def test_compiled_exported_and_with_another_batch():
+    torch._dynamo.reset()
+    model = settle(Residual())
+    x = torch.randn(2, 8, 6, 6)
+    fused = ft.optimize(model, x, dynamic_shapes=({0: torch.export.Dim("n", min=1, max=64)},))
+    larger = torch.randn(5, 8, 6, 6)
+    torch.testing.assert_close(fused(larger), model(larger), rtol=1e-5, atol=1e-5)
+    again = torch.export.export(fused, (x,)).module()
+    torch.testing.assert_close(again(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+# The chains of each network by number of convolutions, and those of them with a residual.
+NETWORKS = {
+    "resnet18": (20, 8),
+    "mobilenet_v2": (52, 10),
+    "squeezenet1_1": (26, 0),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_networks_of_torchvision(name, dtype):
+    torchvision = pytest.importorskip("torchvision", reason="torchvision is not installed", exc_type=ImportError)
+    torch.manual_seed(0)
+    model = settle(torchvision.models.get_model(name, weights=None))
+    x = torch.randn(1, 3, 96, 96)
+    expected = model.double()(x.double())
+    model = model.to(dtype).to(memory_format=torch.channels_last)
+    x = x.to(dtype).to(memory_format=torch.channels_last)
+    eager = model(x).double()
+    fused = ft.optimize(model, x)
+    report = fused.fuseplan_report
+    residuals = sum("residual" in fused.operators for fused in report.fused)
+    assert (len(report.fused), residuals) == NETWORKS[name], str(report)
+    # Nothing that a plan could have taken is left beside the convolutions.
+    left = {str(node.target) for node in fused.graph.nodes}
+    assert not left & {"aten.conv2d.default", "aten.relu.default", "aten.hardtanh.default", "aten.add.Tensor"}
+    # No farther from the sum in f64 than PyTorch is, which rounds between the operators.
+    error, of_eager = ((y - expected).abs().max().item() for y in (fused(x).double(), eager))
+    assert error <= max(1.5 * of_eager, 1e-5 * expected.abs().max().item()), (error, of_eager)

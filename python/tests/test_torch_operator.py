@@ -1,0 +1,153 @@
+"""The operator `fuseplan::chain` in PyTorch: what it computes, its declaration, compiled and exported graphs."""
+
+import itertools
+
+import fuseplan
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
+
+import fuseplan.torch as ft  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+OP = torch.ops.fuseplan.chain.default
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def tensors(dims, channels=8, filters=16, groups=1, dtype=torch.float32, last=False):
+    torch.manual_seed(0)
+    x = torch.randn(2, channels, *(9, 10, 7)[:dims], dtype=dtype)
+    w = torch.randn(filters, channels // groups, *(3,) * dims, dtype=dtype) / 8
+    if last:
+        x, w = (t.to(memory_format=CHANNELS_LAST[t.dim()]) for t in (x, w))
+    return x, w, torch.randn(filters, dtype=dtype)
+
+
+@pytest.mark.parametrize("dims, last", list(itertools.product([2, 3], [False, True])))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_beside_torch(dims, last, dtype):
+    x, w, b = tensors(dims, groups=2, dtype=dtype, last=last)
+    conv = (F.conv2d, F.conv3d)[dims - 2]
+    plain = conv(x.double(), w.double(), b.double(), stride=2, padding=1, groups=2)
+    residual = torch.randn(plain.shape, dtype=dtype).contiguous(memory_format=CHANNELS_LAST[x.dim()])
+    y = ft.conv(x, w, b, residual, stride=2, padding=1, groups=2, activation="silu")
+    expected = F.silu(plain + residual.double())
+    torch.testing.assert_close(y.double(), expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-5)
+    assert y.dtype == dtype
+    assert y.is_contiguous(memory_format=CHANNELS_LAST[x.dim()] if last else torch.contiguous_format)
+
+
+@pytest.mark.parametrize("padding", [1, "same", "valid", (2, 0), ((1, 1), (0, 0))])
+@torch.no_grad()
+def test_padding(padding):
+    x, w, _ = tensors(2)
+    plain = (1, 0) if padding == ((1, 1), (0, 0)) else padding
+    torch.testing.assert_close(ft.conv(x, w, padding=padding), F.conv2d(x, w, padding=plain))
+    causal = ft.conv(x, w, padding=((2, 0), (1, 1)), stride=2)
+    torch.testing.assert_close(causal, F.conv2d(F.pad(x, (1, 1, 2, 0)), w, stride=2))
+
+
+SAMPLES = [
+    ([], "", 1),
+    (["b"], "bias -> leaky_relu slope=0.2", 1),
+    (["b", "r"], "bias -> residual -> relu", 1),
+    (["r", "b", "b"], "residual -> bias -> relu6 max=6.0 -> bias", 2),
+    (["b", "b", "b", "v"], "batch_norm eps=0.001 -> gelu", 1),
+]
+
+
+def sample(dims, operands, operators, groups, dtype, last):
+    x, w, b = tensors(dims, groups=groups, dtype=dtype, last=last)
+    pads = [1, 1] * dims
+    r = torch.randn(x.shape[0], w.shape[0], *x.shape[2:], dtype=dtype)
+    given = {"b": b, "r": r, "v": b.abs() + 0.5}
+    ones = [1] * dims
+    return x, w, [given[name] for name in operands], ones, pads, ones, groups, operators
+
+
+@pytest.mark.parametrize("operands, operators, groups", SAMPLES)
+@pytest.mark.parametrize("dims, dtype, last", [(2, torch.float32, False), (2, torch.float16, True), (3, torch.float32, True)])
+@torch.no_grad()
+def test_the_declaration_is_true(operands, operators, groups, dims, dtype, last):
+    torch.library.opcheck(OP, sample(dims, operands, operators, groups, dtype, last))
+
+
+def test_gradients_are_refused_and_parameters_are_not():
+    x, w, b = tensors(2)
+    w = torch.nn.Parameter(w)
+    with pytest.raises(RuntimeError, match="for inference"):
+        ft.conv(x, w, b)
+    with torch.no_grad():
+        expected = ft.conv(x, w, b)
+    with torch.inference_mode():
+        assert torch.equal(ft.conv(x, w, b), expected)
+
+
+@torch.no_grad()
+def test_what_is_refused_has_its_reason():
+    x, w, b = tensors(2)
+    with pytest.raises(fuseplan.UnsupportedError) as caught:
+        ft.conv(x, w[:, :4], b)
+    assert caught.value.property == "shape"
+    with pytest.raises(fuseplan.UnsupportedError, match="f64"):
+        ft.conv(x.double(), w.double())
+    with pytest.raises(ValueError, match="accepted: identity"):
+        ft.conv(x, w, activation="swish")
+    with pytest.raises(TypeError, match="slope"):
+        ft.conv(x, w, slope=1)
+    with pytest.raises(ValueError, match="too few"):
+        OP(x, w, [], [1, 1], [0] * 4, [1, 1], 1, "bias")
+    with pytest.raises(ValueError, match="more than"):
+        OP(x, w, [b], [1, 1], [0] * 4, [1, 1], 1, "relu")
+
+
+@torch.no_grad()
+def test_constant_weights_follow_changes_in_place():
+    x, w, b = tensors(2)
+    arguments = ([1, 1], [1] * 4, [1, 1], 1, "bias -> relu", True)
+    OP(x, w, [b], *arguments)
+    w.mul_(2)
+    b.add_(1)
+    torch.testing.assert_close(OP(x, w, [b], *arguments), F.relu(F.conv2d(x, w, b, padding=1)))
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(8, 8, 3, 3) / 8)
+
+    def forward(self, x):
+        return ft.conv(torch.sin(x), self.weight, None, x, padding=1, activation="hardswish") * 2
+
+
+@pytest.mark.parametrize("last", [False, True])
+@torch.no_grad()
+def test_under_torch_compile(last):
+    torch._dynamo.reset()
+    block = Block().eval()
+    x = tensors(2, last=last)[0]
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), block(x))
+    # Another batch size: sizes are symbols then.
+    x = torch.cat([x, x, x])
+    torch.testing.assert_close(compiled(x), block(x))
+    assert compiled(x).stride() == block(x).stride()
+
+
+@torch.no_grad()
+def test_under_inductor():
+    torch._dynamo.reset()
+    block, x = Block().eval(), tensors(2)[0]
+    torch.testing.assert_close(torch.compile(block, fullgraph=True)(x), block(x))
+
+
+@torch.no_grad()
+def test_exported_saved_and_loaded(tmp_path):
+    block, x = Block().eval(), tensors(2)[0]
+    exported = torch.export.export(block, (x,))
+    assert "fuseplan.chain" in str(exported.graph)
+    torch.export.save(exported, tmp_path / "block.pt2")
+    again = torch.export.load(tmp_path / "block.pt2").module()
+    assert torch.equal(again(x), block(x))

@@ -1,0 +1,27 @@
+"""Tensors of PyTorch as arrays; a build of PyTorch for CPUs is enough."""
+
+import fuseplan
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_a_convolution_beside_torch(dtype, memory_format):
+    torch.manual_seed(0)
+    x = torch.randn(2, 8, 9, 9).to(dtype).to(memory_format=memory_format)
+    w = torch.randn(16, 8, 3, 3).to(dtype).to(memory_format=memory_format)
+    b = torch.randn(16).to(dtype)
+    y = fuseplan.Plan(x).conv(w, padding=1).bias(b).activation("relu").compile(fuseplan.Handle("cpu"))(x)
+    expected = torch.relu(torch.conv2d(x.double(), w.double(), b.double(), padding=1))
+    assert y.dtype == dtype and y.is_contiguous(memory_format=memory_format)
+    torch.testing.assert_close(y.double(), expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-4)
+
+
+def test_a_tensor_that_wants_its_gradient_is_refused():
+    x = torch.zeros(1, 1, 2, 2)
+    layer = fuseplan.Plan(x).activation("relu").compile(fuseplan.Handle("cpu"))
+    with pytest.raises(BufferError, match="detach"):
+        layer(x.clone().requires_grad_())

@@ -1,0 +1,87 @@
+//! What is chosen for some layers of known networks. A new model, tile or order changes the list, and the change is seen.
+
+#![cfg(all(feature = "cuda", feature = "rocm"))]
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use fuseplan::{
+    ActivationForward, ActivationMode, BiasForward, ConvForward, ConvolutionDescriptor, DataType, FusionPlan,
+    MathMode, TensorDescriptor, TensorLayout, device::Target,
+};
+
+const TARGETS: [(&str, &str); 4] =
+    [("cpu", "portable"), ("cuda", "sm_90a"), ("cuda", "sm_80"), ("rocm", "gfx942")];
+
+/// Name, lengths of the image, filters, extent of a filter, stride, groups, padding before and after.
+type Layer = (&'static str, [usize; 4], usize, usize, usize, usize, [usize; 2]);
+
+const LAYERS: [Layer; 10] = [
+    ("ResNet's stem", [8, 3, 224, 224], 64, 7, 2, 1, [3, 3]),
+    ("ResNet's first 3x3", [64, 64, 56, 56], 64, 3, 1, 1, [1, 1]),
+    ("ResNet's last 3x3, one image", [1, 512, 7, 7], 512, 3, 1, 1, [1, 1]),
+    ("ResNet's first 1x1", [64, 64, 56, 56], 256, 1, 1, 1, [0, 0]),
+    ("ResNeXt's groups", [8, 128, 56, 56], 128, 3, 1, 32, [1, 1]),
+    ("MobileNet's depthwise", [8, 32, 112, 112], 32, 3, 1, 32, [1, 1]),
+    ("a decoder's last", [1, 96, 128, 128], 3, 3, 1, 1, [1, 1]),
+    ("hardly any products", [1, 4, 32, 32], 4, 1, 1, 1, [0, 0]),
+    ("a 3x3 padded as TensorFlow's SAME", [8, 64, 56, 56], 128, 3, 2, 1, [0, 1]),
+    ("a depthwise 3x3 padded as TensorFlow's SAME", [8, 96, 112, 112], 96, 3, 2, 96, [0, 1]),
+];
+
+fn plan(layer: usize, data_type: DataType, math: MathMode, layout: TensorLayout) -> FusionPlan {
+    let (_, lens, filters, extent, stride, groups, [before, after]) = LAYERS[layer];
+    let x = TensorDescriptor::with_layout(data_type, layout, &lens).unwrap();
+    let weights = [filters, lens[1] / groups, extent, extent];
+    let weights = TensorDescriptor::with_layout(data_type, layout, &weights).unwrap();
+    let conv = ConvolutionDescriptor::d2().with_asymmetric_pads([before; 2], [after; 2]).unwrap();
+    let conv = conv.with_strides([stride; 2]).unwrap();
+    let mut plan = FusionPlan::new(x).unwrap();
+    plan.set_math_mode(math);
+    plan.append(ConvForward::new(conv.with_groups(groups).unwrap(), weights)).unwrap();
+    plan.append(BiasForward::new()).unwrap();
+    plan.append(ActivationForward::new(ActivationMode::Relu)).unwrap();
+    plan
+}
+
+#[test]
+fn the_choice_is_the_one_that_is_written_down() {
+    let mut found = String::new();
+    for (backend, arch) in TARGETS {
+        let arch = if arch == "portable" { format!("{}+portable", family()) } else { arch.into() };
+        let target = Target::new(backend, &arch).unwrap();
+        let of_backend = if backend == "cpu" { "cpu" } else { target.info().arch.as_str() };
+        for (layer, (name, ..)) in LAYERS.into_iter().enumerate() {
+            for (data_type, math) in [
+                (DataType::Half, MathMode::Precise),
+                (DataType::Float, MathMode::Precise),
+                (DataType::Float, MathMode::AllowTf32),
+            ] {
+                for layout in [TensorLayout::Nchw, TensorLayout::Nhwc] {
+                    let answers = plan(layer, data_type, math, layout).answers(&target).unwrap();
+                    for candidates in answers.iter().filter_map(|answer| answer.candidates.as_ref().ok()) {
+                        let words: BTreeSet<_> = candidates.iter().map(|c| &c.configuration).collect();
+                        assert_eq!(words.len(), candidates.len(), "{candidates:?}");
+                    }
+                    let chosen = answers[0].candidates.as_ref().unwrap()[0].configuration.as_str();
+                    let math = if math == MathMode::AllowTf32 { " TF32" } else { "" };
+                    let line =
+                        format!("{of_backend} {name}, {data_type}{math} {layout}: {}", answers[0].solver);
+                    let _ = writeln!(found, "{}", format!("{line} {chosen}").trim_end());
+                }
+            }
+        }
+    }
+    println!("{found}");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/choice.txt");
+    let expected = std::fs::read_to_string(file).unwrap();
+    for (found, expected) in found.lines().zip(expected.lines()) {
+        assert_eq!(found, expected);
+    }
+    assert_eq!(found.lines().count(), expected.lines().count());
+}
+
+/// The family of the processor in the CPU's names of architectures.
+fn family() -> &'static str {
+    if cfg!(target_arch = "x86_64") { "x86-64" } else { std::env::consts::ARCH }
+}
