@@ -205,6 +205,13 @@ class CompiledPlan:
         PyTorch are computed in PyTorch's current stream; see `Handle`.
         """
 
+    def call_at(self, input: int, out: int, operands: Sequence[int], stream: int | None = None) -> None:
+        """A call by the addresses of input, output and the operands that are not constant, in the order of `operands`.
+
+        Nothing is looked at: whoever calls this has made sure that the memory is as the plan's descriptors say, on the
+        plan's device, and stays until the execution has passed. With `stream` that is not waited for.
+        """
+
     def bind(self, **operands: Array) -> CompiledPlan:
         """The same kernel with these operands as constants, in place of those of the same names."""
 

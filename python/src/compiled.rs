@@ -4,7 +4,7 @@ use fuseplan::error::{CompileError, ExecuteError};
 use fuseplan::memory::{Operand, OperandMut};
 use fuseplan::raw::{self, OpArgs};
 use fuseplan::{CompileOptions, CompiledBinary, Tensor, TensorMut};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
@@ -80,6 +80,30 @@ impl CompiledPlan {
             args.prepared = is_constant.then(Default::default);
         }
         Ok(CompiledPlan { inner, chain, device, plan, tf32, args, constants, _owners: owners })
+    }
+
+    /// Executes the plan, and waits for the device if so asked.
+    ///
+    /// # Safety
+    /// The addresses, in the arguments as well, are those of memory that the plan's descriptors describe, which the handle's
+    /// device can use, which may be written where it is, and which is kept until the execution has passed.
+    unsafe fn execute(
+        &self,
+        handle: &fuseplan::Handle,
+        input: usize,
+        output: usize,
+        args: &[OpArgs],
+        waits: bool,
+    ) -> Result<(), ExecuteError> {
+        let input = std::ptr::with_exposed_provenance(input);
+        let output = std::ptr::with_exposed_provenance_mut(output);
+        // SAFETY: as the function's own.
+        let (input, output, args) = unsafe {
+            (Operand::from_raw(input, None), OperandMut::from_raw(output, None), raw::Args::new(args))
+        };
+        let input = Tensor::new(self.inner.input(), input);
+        self.inner.execute(handle, input, TensorMut::new(self.inner.output(), output), args)?;
+        if waits { handle.synchronize().map_err(ExecuteError::from) } else { Ok(()) }
     }
 
     fn constants_of(&self, py: Python<'_>) -> Vec<(String, Py<PyAny>)> {
@@ -160,23 +184,49 @@ impl CompiledPlan {
         }
         // Whoever gave the stream, PyTorch for its tensors, keeps the memory until the stream has passed. Nobody else does.
         let waits = !device.has_given_stream && device.backend() != "cpu";
-        let (x, y) = (x.address, y.address);
-        let executed = py.detach(|| {
-            let input = std::ptr::with_exposed_provenance(x);
-            let output = std::ptr::with_exposed_provenance_mut(y);
-            // SAFETY: every array was found to have the type, extent and device that the plan says, and what is written to
-            // be writable. They are alive until this returns; the device has passed the execution by then, or the stream is
-            // one whose owner keeps memory for it. That nobody else writes them meanwhile is up to the program, as it is
-            // for every function of Python's that gives its lock away.
-            let (input, output, args) = unsafe {
-                (Operand::from_raw(input, None), OperandMut::from_raw(output, None), raw::Args::new(&args))
-            };
-            let input = Tensor::new(self.inner.input(), input);
-            self.inner.execute(handle, input, TensorMut::new(self.inner.output(), output), args)?;
-            if waits { handle.synchronize().map_err(ExecuteError::from) } else { Ok(()) }
-        });
+        // SAFETY: every array was found to have the type, extent and device that the plan says, and what is written to be
+        // writable. They are alive until this returns; the device has passed the execution by then, or the stream is one
+        // whose owner keeps memory for it. That nobody else writes them meanwhile is up to the program, as it is for every
+        // function of Python's that gives its lock away.
+        let executed = py.detach(|| unsafe { self.execute(handle, x.address, y.address, &args, waits) });
         executed.map_err(|error| error::execute(&error))?;
         Ok(output)
+    }
+
+    /// The call without looking at arrays, for a caller that has found them to be the plan's.
+    #[pyo3(signature = (input, out, operands, stream=None))]
+    fn call_at(
+        &self,
+        py: Python<'_>,
+        input: usize,
+        out: usize,
+        operands: Vec<usize>,
+        stream: Option<usize>,
+    ) -> PyResult<()> {
+        let own = self.device.get();
+        let in_stream = stream.map(|stream| own.with_stream(stream));
+        let device = in_stream.as_ref().unwrap_or(own);
+        let mut args = self.args.clone();
+        let mut left = operands.iter();
+        for operand in &self.chain.operands {
+            let pointer = &mut args[operand.operator].pointers[operand.operand];
+            if pointer.is_null() {
+                let address = left.next().copied().unwrap_or(0);
+                *pointer = std::ptr::with_exposed_provenance_mut(address);
+            }
+        }
+        let given = operands.iter().chain([&input, &out]);
+        let expected = self.chain.operands.len() - self.constants.len();
+        if operands.len() != expected || given.into_iter().any(|&address| address == 0) {
+            return Err(PyValueError::new_err(format!(
+                "call_at takes the addresses of input, output and {expected} operands, none of them 0"
+            )));
+        }
+        let waits = !device.has_given_stream && device.backend() != "cpu";
+        // SAFETY: the stub says that the memory is what the plan's descriptors say, on the plan's device, writable where it
+        // is written, and kept until the execution has passed.
+        let executed = py.detach(|| unsafe { self.execute(&device.inner, input, out, &args, waits) });
+        executed.map_err(|error| error::execute(&error))
     }
 
     /// The same kernel with more operands that do not change.

@@ -49,6 +49,11 @@ def test_padding(padding):
     torch.testing.assert_close(causal, F.conv2d(F.pad(x, (1, 1, 2, 0)), w, stride=2))
 
 
+def conv_text(dims=2, groups=1):
+    ones = ",".join(["1"] * dims)
+    return f"conv stride={ones} padding={ones},{ones} dilation={ones} groups={groups}"
+
+
 SAMPLES = [
     ([], "", 1),
     (["b"], "bias -> leaky_relu slope=0.2", 1),
@@ -60,11 +65,9 @@ SAMPLES = [
 
 def sample(dims, operands, operators, groups, dtype, last):
     x, w, b = tensors(dims, groups=groups, dtype=dtype, last=last)
-    pads = [1, 1] * dims
     r = torch.randn(x.shape[0], w.shape[0], *x.shape[2:], dtype=dtype)
     given = {"b": b, "r": r, "v": b.abs() + 0.5}
-    ones = [1] * dims
-    return x, w, [given[name] for name in operands], ones, pads, ones, groups, operators
+    return x, w, [given[name] for name in operands], " -> ".join(filter(None, [conv_text(dims, groups), operators]))
 
 
 @pytest.mark.parametrize("operands, operators, groups", SAMPLES)
@@ -98,19 +101,65 @@ def test_what_is_refused_has_its_reason():
     with pytest.raises(TypeError, match="slope"):
         ft.conv(x, w, slope=1)
     with pytest.raises(ValueError, match="too few"):
-        OP(x, w, [], [1, 1], [0] * 4, [1, 1], 1, "bias")
-    with pytest.raises(ValueError, match="more than"):
-        OP(x, w, [b], [1, 1], [0] * 4, [1, 1], 1, "relu")
+        OP(x, w, [], f"{conv_text()} -> bias")
+    with pytest.raises(ValueError, match="too many"):
+        OP(x, w, [b], f"{conv_text()} -> relu")
+    with pytest.raises(ValueError, match="accepted: conv with stride"):
+        OP(x, w, [b], "bias -> relu")
 
 
 @torch.no_grad()
 def test_constant_weights_follow_changes_in_place():
     x, w, b = tensors(2)
-    arguments = ([1, 1], [1] * 4, [1, 1], 1, "bias -> relu", True)
-    OP(x, w, [b], *arguments)
-    w.mul_(2)
-    b.add_(1)
-    torch.testing.assert_close(OP(x, w, [b], *arguments), F.relu(F.conv2d(x, w, b, padding=1)))
+    arguments = (f"{conv_text()} -> bias -> relu", True)
+    for _ in range(2):
+        torch.testing.assert_close(OP(x, w, [b], *arguments), F.relu(F.conv2d(x, w, b, padding=1)))
+    for change in (lambda: w.mul_(2), lambda: b.add_(1)):
+        change()
+        for _ in range(2):
+            torch.testing.assert_close(OP(x, w, [b], *arguments), F.relu(F.conv2d(x, w, b, padding=1)))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("constant", [False, True])
+def test_a_repeated_call_sees_what_is_another_tensor(constant):
+    x, w, b = tensors(2)
+    text = f"{conv_text()} -> bias -> residual"
+    r = torch.randn(2, 16, 9, 10)
+    last = torch.channels_last
+    calls = [
+        (x, w, b, r),
+        (x, w, b, r),
+        (x * 2, w, b, -r),
+        (x, w.clone(), b, r),
+        (x, w, b.clone(), r),
+        (x.to(memory_format=last), w, b, r),
+        (x, w, b, r.to(memory_format=last)),
+        (x[:1], w, b, r[:1]),
+        (x.flip(3), w, b, r),
+    ]
+    for x, w, b, r in calls * 2:
+        y = OP(x, w, [b, r], text, constant)
+        torch.testing.assert_close(y, F.conv2d(x, w, b, padding=1) + r)
+    # The first call with such tensors is checked as all are.
+    with pytest.raises(fuseplan.OperandError, match="residual"):
+        OP(x, w, [b, r[:, :4]], text, constant)
+    with pytest.raises(fuseplan.OperandError, match="bias"):
+        OP(x, w, [b[:4], r], text, constant)
+    with pytest.raises(fuseplan.OperandError, match="bias"):
+        OP(x, w, [torch.randn(32)[::2], r], text, constant)
+
+
+@torch.no_grad()
+def test_plans_end_with_their_weights():
+    from fuseplan.torch import _operator
+
+    before = len(_operator._OF_WEIGHTS)
+    x, w, _ = tensors(2)
+    OP(x, w, [], conv_text(), True)
+    assert len(_operator._OF_WEIGHTS) == before + 1
+    del w
+    assert len(_operator._OF_WEIGHTS) == before
 
 
 class Block(torch.nn.Module):

@@ -1,15 +1,16 @@
 """The operator `torch.ops.fuseplan.chain`: a convolution and the operators behind it, by their names.
 
-What follows the convolution is a text such as `bias -> residual -> leaky_relu slope=0.1`: methods of `fuseplan.Plan` and names
-of activations, with their numbers. Each takes its tensors from the list of operands in turn.
+What it computes is a text such as `conv stride=1,1 padding=1,1,1,1 dilation=1,1 groups=1 -> bias -> leaky_relu slope=0.1`:
+methods of `fuseplan.Plan` and names of activations, with their numbers. Each takes its tensors from the list of operands in
+turn. A text and not numbers each by itself, as the dispatcher takes longer to hand those to Python than to compute a small
+convolution.
 """
 
 from __future__ import annotations
 
 import functools
-import threading
-from collections import OrderedDict
-from collections.abc import Sequence
+import weakref
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,18 +19,12 @@ from .._native import CompiledPlan, Handle, Plan, TensorDescriptor
 
 _LIBRARY = torch.library.Library("fuseplan", "DEF")
 _LIBRARY.define(
-    "chain(Tensor x, Tensor weight, Tensor[] operands, int[] stride, int[] padding, int[] dilation, int groups, "
-    "str operators, bool constant=False) -> Tensor",
+    "chain(Tensor x, Tensor weight, Tensor[] operands, str operators, bool constant=False) -> Tensor",
     tags=(torch.Tag.needs_exact_strides,),
 )
 
 # How many tensors an operator takes; an activation takes none.
 _OPERANDS = {"bias": 1, "residual": 1, "batch_norm": 4}
-
-# Compiled plans with their constants, those used last at the end.
-_PLANS: OrderedDict[Any, tuple[CompiledPlan, list[str]]] = OrderedDict()
-_MOST_PLANS = 256
-_LOCK = threading.Lock()
 
 
 def conv(
@@ -61,20 +56,19 @@ def conv(
         operators.append(operator_text(activation, parameters))
     elif parameters:
         raise TypeError(f"there is no activation that {', '.join(parameters)} would belong to")
-    return torch.ops.fuseplan.chain(  # type: ignore[no-any-return]
-        x,
-        weight,
-        operands,
-        strides,
-        pads_of(padding, dims, weight.shape[2:], strides, dilations),
-        dilations,
-        groups,
-        " -> ".join(operators),
-    )
+    padding = pads_of(padding, dims, weight.shape[2:], strides, dilations)
+    text = " -> ".join([convolution_text(strides, padding, dilations, groups), *operators])
+    return torch.ops.fuseplan.chain.default(x, weight, operands, text)  # type: ignore[no-any-return]
 
 
-def operator_text(name: str, parameters: dict[str, float]) -> str:
-    """An operator with its numbers, as the operator `chain` has them."""
+def convolution_text(stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> str:
+    """A convolution with its numbers, as the operator `chain` has it; padding is before and after each dimension, in a row."""
+    rows = (("stride", stride), ("padding", padding), ("dilation", dilation), ("groups", [groups]))
+    return " ".join(["conv", *(f"{key}={','.join(map(str, row))}" for key, row in rows)])
+
+
+def operator_text(name: str, parameters: Mapping[str, float]) -> str:
+    """An operator behind the convolution with its numbers, as the operator `chain` has it."""
     return " ".join([name, *(f"{key}={float(value)!r}" for key, value in parameters.items())])
 
 
@@ -106,50 +100,70 @@ def pads_of(
     return [part for pair in pairs for part in pair]
 
 
-@functools.lru_cache
-def _parse(operators: str) -> tuple[tuple[str, dict[str, float]], ...]:
-    """Names and numbers of the operators of a text."""
-    parsed = []
-    for text in filter(None, operators.split(" -> ")):
-        name, *numbers = text.split()
-        pairs = (number.partition("=") for number in numbers)
-        parsed.append((name, {key: float(value) for key, _, value in pairs}))
-    return tuple(parsed)
+class _Steps:
+    """A text of operators, read."""
+
+    def __init__(self, text: str) -> None:
+        convolution, *rest = (self._step(part) for part in text.split(" -> "))
+        name, numbers = convolution
+        if name != "conv" or numbers.keys() != {"stride", "padding", "dilation", "groups"}:
+            raise ValueError(
+                f"the operators are {text!r}; accepted: conv with stride, padding, dilation and groups, then others"
+            )
+        self.text = text
+        rows = {key: [int(number) for number in row.split(",")] for key, row in numbers.items()}
+        self.stride, self.padding, self.dilation = (rows[key] for key in ("stride", "padding", "dilation"))
+        self.groups = rows["groups"][0]
+        self.behind = [(name, {key: float(number) for key, number in row.items()}) for name, row in rest]
+        # Where residuals stand among the operands.
+        self.residuals = set()
+        self.count = 0
+        for name, _ in self.behind:
+            if name == "residual":
+                self.residuals.add(self.count)
+            self.count += _OPERANDS.get(name, 0)
+
+    @staticmethod
+    def _step(text: str) -> tuple[str, dict[str, str]]:
+        name, *numbers = text.split() or [""]
+        return name, {key: number for key, _, number in (number.partition("=") for number in numbers)}
+
+    def plan(
+        self,
+        x: TensorDescriptor,
+        weight: TensorDescriptor,
+        operands: Sequence[torch.Tensor],
+        device: Handle | None,
+    ) -> Plan:
+        if len(operands) != self.count:
+            few_or_many = "too few" if len(operands) < self.count else "too many"
+            raise ValueError(f"there are {few_or_many} operands for {self.text!r}: {len(operands)}, accepted: {self.count}")
+        plan = Plan(x, device=device).conv(
+            weight,
+            stride=self.stride,
+            padding=list(zip(self.padding[::2], self.padding[1::2])),
+            dilation=self.dilation,
+            groups=self.groups,
+        )
+        left = iter(operands)
+        for name, numbers in self.behind:
+            own = [next(left) for _ in range(_OPERANDS.get(name, 0))]
+            if name == "bias":
+                plan.bias(dtype=own[0].dtype)
+            elif name == "residual":
+                plan.residual(_descriptor(own[0]))
+            elif name == "batch_norm":
+                plan.batch_norm(dtype=own[0].dtype, **numbers)  # type: ignore[arg-type]
+            else:
+                plan.activation(name, **numbers)
+        return plan
+
+
+_steps = functools.lru_cache(maxsize=4096)(_Steps)
 
 
 def _descriptor(tensor: torch.Tensor) -> TensorDescriptor:
     return TensorDescriptor(tuple(tensor.shape), str(tensor.dtype), strides=tuple(tensor.stride()))
-
-
-def _plan(
-    x: TensorDescriptor,
-    weight: TensorDescriptor,
-    operands: Sequence[torch.Tensor],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    operators: str,
-    device: Handle | None,
-) -> Plan:
-    pads = list(zip(padding[::2], padding[1::2]))
-    plan = Plan(x, device=device).conv(weight, stride=stride, padding=pads, dilation=dilation, groups=groups)
-    left = list(operands)
-    for name, numbers in _parse(operators):
-        own = [left.pop(0) for _ in range(min(_OPERANDS.get(name, 0), len(left)))]
-        if len(own) < _OPERANDS.get(name, 0):
-            raise ValueError(f"there are too few operands for {operators!r}")
-        if name == "bias":
-            plan.bias(dtype=own[0].dtype)
-        elif name == "residual":
-            plan.residual(_descriptor(own[0]))
-        elif name == "batch_norm":
-            plan.batch_norm(dtype=own[0].dtype, **numbers)  # type: ignore[arg-type]
-        else:
-            plan.activation(name, **numbers)
-    if left:
-        raise ValueError(f"there are {len(left)} operands more than {operators!r} takes")
-    return plan
 
 
 @functools.lru_cache
@@ -166,74 +180,121 @@ def handle_of(device: torch.device) -> Handle:
     return _handle(device.type, index or 0, torch.get_num_threads())
 
 
-def _key_of(tensor: torch.Tensor, constant: bool) -> Any:
-    kind = (tensor.dtype, tensor.shape, tensor.stride())
-    if not constant:
-        return kind
-    # As long as the plan is kept, so is the memory, so that no other tensor can come to lie there.
-    version = 0 if tensor.is_inference() else tensor._version
-    return (*kind, tensor.data_ptr(), version)
+class _Call:
+    """A compiled plan, and what has to be handed to it at a call."""
+
+    def __init__(
+        self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor], operators: str, constant: bool
+    ) -> None:
+        steps, device = _steps(operators), handle_of(x.device)
+        plan = steps.plan(_descriptor(x), _descriptor(weight), operands, device)
+        self._layer: CompiledPlan = plan.compile(device, tf32=_tf32(x))
+        self._output = plan.output.shape, plan.output.strides, x.dtype
+        tensors = dict(enumerate((weight, *operands)))
+        names = dict(enumerate(plan.operands))
+        fixed = {at for at in tensors if at - 1 not in steps.residuals} if constant else set()
+        if fixed:
+            # The memory stays as long as the plan does, so that no other tensor can come to lie there.
+            self._layer = self._layer.bind(**{names[at]: tensors[at].detach() for at in fixed})
+        # Constants are known again by their identity, so the objects stay as well; the weight's end is the plan's.
+        self._kept = [tensors[at] for at in fixed - {0}]
+        self._names = {at: names[at] for at in tensors.keys() - fixed}
+        self._given = sorted(at - 1 for at in self._names if at > 0)
+        self._takes_weight = 0 not in fixed
+
+    def checked(self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The call, with each tensor looked at."""
+        tensors = (weight, *operands)
+        return self._layer(x.detach(), **{name: tensors[at].detach() for at, name in self._names.items()})
+
+    def __call__(self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The call, with tensors of types, shapes, strides and devices that were looked at before."""
+        addresses = [operands[at].data_ptr() for at in self._given] if self._given else []
+        if self._takes_weight:
+            addresses.insert(0, weight.data_ptr())
+        if x.is_cuda:
+            shape, stride, _ = self._output
+            y = x.new_empty_strided(shape, stride)
+            stream = torch._C._cuda_getCurrentRawStream(x.device.index)  # type: ignore[attr-defined]
+            self._layer.call_at(x.data_ptr(), y.data_ptr(), addresses, stream)
+        else:
+            y = _empty(*self._output)
+            self._layer.call_at(x.data_ptr(), y.data_ptr(), addresses)
+        return y
+
+
+def _empty_strided(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(shape, stride, dtype=dtype, device="cpu")
+
+
+# Inductor's way to a tensor of the host takes a fifth of the public one's time.
+_empty = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", _empty_strided)
+
+
+# Calls by the tensors that they are for: those with constant weights by the identity of these, which they end with.
+_OF_WEIGHTS: dict[int, tuple[weakref.ref[torch.Tensor], dict[Any, _Call]]] = {}
+_OTHERS: dict[Any, _Call] = {}
+_MOST_OF_A_WEIGHT, _MOST_OTHERS = 64, 1024
+
+
+def _calls_of(weight: torch.Tensor) -> tuple[weakref.ref[torch.Tensor], dict[Any, _Call]]:
+    at = id(weight)
+    known = _OF_WEIGHTS[at] = weakref.ref(weight, lambda _: _OF_WEIGHTS.pop(at, None)), {}
+    return known
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.device, tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _identity(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The same as long as a tensor is not changed by PyTorch's operators."""
+    try:
+        return id(tensor), tensor.data_ptr(), tensor._version
+    except RuntimeError:
+        # Tensors of inference mode count no changes.
+        return id(tensor), tensor.data_ptr(), 0
+
+
+def _tf32(x: torch.Tensor) -> bool:
+    return x.is_cuda and x.dtype == torch.float32 and torch.backends.cudnn.allow_tf32
 
 
 def _chain(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    operands: Sequence[torch.Tensor],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    operators: str,
-    constant: bool = False,
+    x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor], operators: str, constant: bool = False
 ) -> torch.Tensor:
-    tensors = [weight, *operands]
-    if torch.is_grad_enabled() and (x.requires_grad or any(tensor.requires_grad for tensor in tensors)):
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, weight, *operands)):
         raise RuntimeError(
             "fuseplan's operators are for inference, they have no gradient; call them under torch.no_grad() or "
             "torch.inference_mode()"
         )
-    steps = _parse(operators)
-    residuals = _residuals(steps)
-    tf32 = x.is_cuda and x.dtype == torch.float32 and torch.backends.cudnn.allow_tf32
-    key = (
-        x.device,
-        torch.get_num_threads(),
-        _key_of(x, False),
-        *(_key_of(tensor, constant and at not in residuals) for at, tensor in enumerate(tensors)),
-        *(tuple(stride), tuple(padding), tuple(dilation), groups, operators, tf32),
-    )
-    with _LOCK:
-        found = _PLANS.get(key)
-        if found is not None:
-            _PLANS.move_to_end(key)
-    if found is None:
-        device = handle_of(x.device)
-        described = (_descriptor(x), _descriptor(weight))
-        plan = _plan(*described, operands, stride, padding, dilation, groups, operators, device)
-        names = list(plan.operands)
-        layer = plan.compile(device, tf32=tf32)
-        if constant:
-            layer = layer.bind(
-                **{name: t.detach() for at, (name, t) in enumerate(zip(names, tensors)) if at not in residuals}
-            )
-            names = [name if at in residuals else "" for at, name in enumerate(names)]
-        found = (layer, names)
-        with _LOCK:
-            _PLANS[key] = found
-            if len(_PLANS) > _MOST_PLANS:
-                _PLANS.popitem(last=False)
-    layer, names = found
-    return layer(x.detach(), **{name: tensor.detach() for name, tensor in zip(names, tensors) if name})
-
-
-def _residuals(steps: Sequence[tuple[str, Any]]) -> set[int]:
-    """Where residuals stand among the weights and the operands."""
-    found, at = set(), 1
-    for name, _ in steps:
-        if name == "residual":
-            found.add(at)
-        at += _OPERANDS.get(name, 0)
-    return found
+    setting = _tf32(x) if x.is_cuda else torch.get_num_threads()
+    key: tuple[Any, ...] = (operators, setting, x.device, x.dtype, x.shape, x.stride())
+    if constant:
+        _, calls = _OF_WEIGHTS.get(id(weight)) or _calls_of(weight)
+        most = _MOST_OF_A_WEIGHT
+        key += _identity(weight)
+        residuals = _steps(operators).residuals
+        if residuals:
+            for at, tensor in enumerate(operands):
+                key += _layout(tensor) if at in residuals else _identity(tensor)
+        else:
+            for tensor in operands:
+                key += _identity(tensor)
+    else:
+        calls, most = _OTHERS, _MOST_OTHERS
+        key += _layout(weight)
+        for tensor in operands:
+            key += _layout(tensor)
+    call = calls.get(key)
+    if call is not None:
+        return call(x, weight, operands)
+    call = _Call(x, weight, operands, operators, constant)
+    y = call.checked(x, weight, operands)
+    calls[key] = call
+    while len(calls) > most:
+        calls.pop(next(iter(calls)), None)
+    return y
 
 
 _LIBRARY.impl("chain", _chain, "CPU")  # type: ignore[no-untyped-call]
@@ -242,25 +303,17 @@ _LIBRARY.impl("chain", _chain, "CUDA")  # type: ignore[no-untyped-call]
 
 @torch.library.register_fake("fuseplan::chain", lib=_LIBRARY)
 def _fake(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    operands: Sequence[torch.Tensor],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    operators: str,
-    constant: bool = False,
+    x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor], operators: str, constant: bool = False
 ) -> torch.Tensor:
     every = (x, weight, *operands)
+    steps = _steps(operators)
     if all(type(number) is int for tensor in every for number in (*tensor.shape, *tensor.stride())):
-        described = (_descriptor(x), _descriptor(weight))
-        plan = _plan(*described, operands, stride, padding, dilation, groups, operators, None)
+        plan = steps.plan(_descriptor(x), _descriptor(weight), operands, None)
         return torch.empty_strided(plan.output.shape, plan.output.strides, dtype=x.dtype, device=x.device)
     # With sizes that are symbols: the layouts that PyTorch has a name for.
-    sums = [before + after for before, after in zip(padding[::2], padding[1::2])]
+    sums = [before + after for before, after in zip(steps.padding[::2], steps.padding[1::2])]
     extents = [
-        (x.shape[2 + d] + sums[d] - dilation[d] * (weight.shape[2 + d] - 1) - 1) // stride[d] + 1
+        (x.shape[2 + d] + sums[d] - steps.dilation[d] * (weight.shape[2 + d] - 1) - 1) // steps.stride[d] + 1
         for d in range(x.dim() - 2)
     ]
     last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d

@@ -253,6 +253,8 @@ def _replace(
         folded = weight is not tensors.get(weight_node)
         image = of["input"]
         filters = constant("weight", weight) if folded and weight is not None else weight_node
+        pads = [pad for pair in numbers["padding"] for pad in pair]
+        text = _operator.convolution_text(numbers["stride"], pads, numbers["dilation"], numbers["groups"])
         operators, operands = [], []
         if bias is not None:
             operators.append("bias")
@@ -266,11 +268,7 @@ def _replace(
                 operands.append(constant(f"{kind}{index}", tensors[node].flatten()) if flat else node)
         new = graph.call_function(
             torch.ops.fuseplan.chain.default,
-            (
-                *(image, filters, operands, numbers["stride"]),
-                [pad for pair in numbers["padding"] for pad in pair],
-                *(numbers["dilation"], numbers["groups"], " -> ".join(operators), weight is not None),
-            ),
+            (image, filters, operands, " -> ".join([text, *operators]), weight is not None),
         )
         new.meta.update({key: value for key, value in tail.meta.items() if key in ("val", "tensor_meta")})
     tail.replace_all_uses_with(new)
