@@ -39,7 +39,7 @@ class Residual(nn.Module):
 def test_a_residual_block():
     model = settle(Residual())
     x = torch.randn(2, 8, 6, 6)
-    fused = ft.optimize(model, x)
+    fused = ft.optimize(model, x, choose="all")
     assert [f.operators for f in fused.fuseplan_report.fused] == [
         ("conv", "bias", "relu"),
         ("conv", "bias", "residual", "relu"),
@@ -70,7 +70,7 @@ def test_activations_and_sums_of_every_kind():
 
     model = settle(Net())
     x = torch.randn(2, 4, 5, 5)
-    fused = ft.optimize(model, x)
+    fused = ft.optimize(model, x, choose="all")
     report = fused.fuseplan_report
     assert len(report.fused) == 9 and not report.unfused
     found = [" ".join(fused.operators) for fused in report.fused]
@@ -85,7 +85,7 @@ def test_activations_and_sums_of_every_kind():
 def test_what_no_plan_takes_stays_with_its_reason():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).double().eval()
     x = torch.randn(1, 3, 6, 6, dtype=torch.float64)
-    fused = ft.optimize(model, x)
+    fused = ft.optimize(model, x, choose="all")
     assert not fused.fuseplan_report.fused
     assert "f64" in fused.fuseplan_report.unfused[0].reason
     torch.testing.assert_close(fused(x), model(x))
@@ -107,7 +107,7 @@ def test_one_value_that_is_read_twice_and_in_place_operators():
 
     model, x = Net().eval(), torch.randn(1, 4, 5, 5)
     expected = model(x.clone())
-    fused = ft.optimize(model, x)
+    fused = ft.optimize(model, x, choose="all")
     assert len(fused.fuseplan_report.fused) == 2
     torch.testing.assert_close(fused(x), expected)
 
@@ -122,7 +122,7 @@ def test_compiled_exported_and_with_another_batch():
     torch._dynamo.reset()
     model = settle(Residual())
     x = torch.randn(2, 8, 6, 6)
-    fused = ft.optimize(model, x, dynamic_shapes=({0: torch.export.Dim("n", min=1, max=64)},))
+    fused = ft.optimize(model, x, dynamic_shapes=({0: torch.export.Dim("n", min=1, max=64)},), choose="all")
     larger = torch.randn(5, 8, 6, 6)
     torch.testing.assert_close(fused(larger), model(larger), rtol=1e-5, atol=1e-5)
     again = torch.export.export(fused, (x,)).module()
@@ -149,7 +149,7 @@ def test_networks_of_torchvision(name, dtype):
     model = model.to(dtype).to(memory_format=torch.channels_last)
     x = x.to(dtype).to(memory_format=torch.channels_last)
     eager = model(x).double()
-    fused = ft.optimize(model, x)
+    fused = ft.optimize(model, x, choose="all")
     report = fused.fuseplan_report
     residuals = sum("residual" in fused.operators for fused in report.fused)
     assert (len(report.fused), residuals) == NETWORKS[name], str(report)

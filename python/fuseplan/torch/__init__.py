@@ -3,13 +3,16 @@
     y = fuseplan.torch.conv(x, weight, bias, residual, padding=1, activation="relu")
     fused = fuseplan.torch.optimize(model.eval(), (example,))
     print(fused.fuseplan_report)
+    compiled = torch.compile(model.eval(), backend="fuseplan")
 
 For inference only: gradients are not computed, and asking for them is an error.
 """
 
 from __future__ import annotations
 
+from ._backend import backend
 from ._operator import conv
-from ._rewrite import Fused, Report, Unfused, optimize
+from ._report import Fused, Report, Times, Unfused
+from ._rewrite import optimize
 
-__all__ = ["Fused", "Report", "Unfused", "conv", "optimize"]
+__all__ = ["Fused", "Report", "Times", "Unfused", "backend", "conv", "optimize"]

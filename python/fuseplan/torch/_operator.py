@@ -166,6 +166,11 @@ def _descriptor(tensor: torch.Tensor) -> TensorDescriptor:
     return TensorDescriptor(tuple(tensor.shape), str(tensor.dtype), strides=tuple(tensor.stride()))
 
 
+def hint(number: int | torch.SymInt) -> int:
+    """A length, of a symbol that of the example."""
+    return number if isinstance(number, int) else int(number.node.hint)
+
+
 @functools.lru_cache
 def _handle(kind: str, index: int, threads: int) -> Handle:
     if kind != "cpu":

@@ -4,46 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from .._native import TensorDescriptor, find_chains
-from . import _operator
-
-
-@dataclass(frozen=True)
-class Fused:
-    """A chain that one plan computes: the convolution's name, its operators, and why it has no further one."""
-
-    name: str
-    operators: tuple[str, ...]
-    end: str
-
-
-@dataclass(frozen=True)
-class Unfused:
-    """A convolution that stays PyTorch's, and why."""
-
-    name: str
-    reason: str
-
-
-@dataclass
-class Report:
-    """What of a network became plans, and what did not."""
-
-    fused: list[Fused] = field(default_factory=list)
-    unfused: list[Unfused] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        total = len(self.fused) + len(self.unfused)
-        lines = [f"{len(self.fused)} of {total} convolutions are plans"]
-        for fused in self.fused:
-            lines.append(f"  {fused.name}: {' -> '.join(fused.operators)}; ends as {fused.end}")
-        lines += [f"  {unfused.name}: not fused, as {unfused.reason}" for unfused in self.unfused]
-        return "\n".join(lines)
+from . import _choice, _operator
+from ._report import Fused, Report, Unfused
 
 
 def optimize(
@@ -52,42 +20,76 @@ def optimize(
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
+    choose: str = "measure",
 ) -> torch.fx.GraphModule:
     """The network with each convolution, and the batch-norm, bias, residual and activation behind it, as one kernel.
 
     The model has to be in `eval()`; `args` are example inputs, as for `torch.export.export`, by which it is exported. What no
-    plan takes stays PyTorch's. The result's attribute `fuseplan_report` says what became of each convolution. Its weights
-    have batch-norms folded in and do not follow the model's; whoever changes them does it by PyTorch's in-place operators.
+    plan takes stays PyTorch's; with `choose="measure"` so does what PyTorch computes faster on the example's shapes and on
+    this machine, with `choose="all"` it does not. The result's attribute `fuseplan_report` says what became of each
+    convolution. Its weights have batch-norms folded in and do not follow the model's; whoever changes them does it by
+    PyTorch's in-place operators.
     """
+    choice = _choice.of_name(choose, _choice.operator_by_operator)
+    graph = export(model, args, kwargs, dynamic_shapes)
+    with torch.no_grad():
+        values = {node: _attribute(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"}
+        graph.fuseplan_report = rewrite(graph, values, choice, folds=True)  # type: ignore[assignment]
+        _drop_unused(graph, values)
+        graph.recompile()
+    return graph
+
+
+def export(
+    model: torch.nn.Module,
+    args: torch.Tensor | tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> torch.fx.GraphModule:
+    """The graph of a network, without operators that write to what they read; parameters are attributes."""
     if model.training:
         raise ValueError("the model is in training mode; plans are for inference, call model.eval() first")
     args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
     with torch.no_grad():
         exported = torch.export.export(model, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
-        # Without operators that write to what they read.
         graph = exported.run_decompositions({}).module()
-        if not isinstance(graph, torch.fx.GraphModule):
-            raise TypeError(f"torch.export gave a {type(graph).__name__}")
-        graph.fuseplan_report = rewrite(graph)  # type: ignore[assignment]
+    if not isinstance(graph, torch.fx.GraphModule):
+        raise TypeError(f"torch.export gave a {type(graph).__name__}")
     return graph
 
 
-def rewrite(module: torch.fx.GraphModule) -> Report:
-    """Replaces the chains of a graph without in-place operators, whose parameters are attributes."""
+def rewrite(
+    module: torch.fx.GraphModule,
+    values: Mapping[torch.fx.Node, Any],
+    choice: _choice.Choice | None,
+    *,
+    folds: bool,
+) -> Report:
+    """Replaces the chains of a graph without in-place operators.
+
+    `values` has the nodes that are the same at every call, attributes or inputs, with their values. Where these stay what
+    they are, batch-norms are folded into weights. Where there is a choice, only the chains that it finds faster are replaced.
+    """
     nodes = list(module.graph.nodes)
-    tensors = {node: _attribute(module, node.target) for node in nodes if node.op == "get_attr"}
-    devices = {tensor.device for tensor in tensors.values() if isinstance(tensor, torch.Tensor)}
+    devices = {tensor.device for tensor in values.values() if isinstance(tensor, torch.Tensor)}
     device = _operator.handle_of(next(iter(devices))) if len(devices) == 1 else None
     numbers = {node: index for index, node in enumerate(nodes)}
-    described = [_describe(node, numbers, tensors) for node in nodes]
+    described = [_describe(node, numbers, values) for node in nodes]
     chains, unfused = find_chains(described, device)
     report = Report(unfused=[Unfused(nodes[index].name, reason) for index, reason in unfused])
-    for number, chain in enumerate(chains):
-        operators = _replace(module, nodes, tensors, chain, number)
-        name = nodes[chain["steps"][0][1]].name
-        report.fused.append(Fused(name, ("conv", *operators), chain["end"]))
+    tails = []
+    for number, found in enumerate(chains):
+        chain = _chain_of(found, nodes, values, folds)
+        times = choice(module, chain, values) if choice is not None else None
+        if times is not None and times.plan > times.torch:
+            report.unfused.append(Unfused(chain.convolution.name, f"it is slower as a plan: {times}"))
+        else:
+            tails.append((number, chain))
+            report.fused.append(Fused(chain.convolution.name, ("conv", *chain.operators), found["end"], times))
+    replaced: dict[torch.fx.Node, torch.fx.Node] = {}
+    for number, chain in tails:
+        replaced[chain.tail] = _replace(module, chain, number, replaced)
     module.graph.eliminate_dead_code()
-    _drop_unused(module, tensors)
     module.graph.lint()  # type: ignore[no-untyped-call]
     module.recompile()
     return report
@@ -97,23 +99,18 @@ def _attribute(module: torch.nn.Module, path: str) -> Any:
     return operator.attrgetter(path)(module)
 
 
-def _value(node: torch.fx.Node, tensors: Mapping[torch.fx.Node, Any]) -> TensorDescriptor | None:
-    tensor = tensors.get(node, node.meta.get("val"))
+def _value(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> TensorDescriptor | None:
+    tensor = values.get(node, node.meta.get("val"))
     if not isinstance(tensor, torch.Tensor) or not 1 <= tensor.dim() <= 5 or tensor.layout != torch.strided:
         return None
     try:
         return TensorDescriptor(
-            [_hint(length) for length in tensor.shape],
+            [_operator.hint(length) for length in tensor.shape],
             str(tensor.dtype),
-            strides=[_hint(stride) for stride in tensor.stride()],
+            strides=[_operator.hint(stride) for stride in tensor.stride()],
         )
     except ValueError:
         return None
-
-
-def _hint(number: int | torch.SymInt) -> int:
-    """A length, of a symbol that of the example."""
-    return number if isinstance(number, int) else int(number.node.hint)
 
 
 def _arguments(node: torch.fx.Node) -> dict[str, Any]:
@@ -158,10 +155,10 @@ def _activation(target: str, of: dict[str, Any]) -> tuple[str, dict[str, float]]
 
 
 def _describe(
-    node: torch.fx.Node, numbers: Mapping[torch.fx.Node, int], tensors: Mapping[torch.fx.Node, Any]
+    node: torch.fx.Node, numbers: Mapping[torch.fx.Node, int], values: Mapping[torch.fx.Node, Any]
 ) -> tuple[str, str, list[int], TensorDescriptor | None, bool, dict[str, Any]]:
     """A node as the finder of chains takes it."""
-    value = _value(node, tensors)
+    value = _value(node, values)
     is_result = any(user.op == "output" for user in node.users)
 
     def as_node(
@@ -169,8 +166,8 @@ def _describe(
     ) -> tuple[str, str, list[int], TensorDescriptor | None, bool, dict[str, Any]]:
         return node.name, kind, [numbers[of] for of in inputs], value, is_result, parameters or {}
 
-    if node.op == "get_attr":
-        return as_node("constant" if isinstance(tensors[node], torch.Tensor) else "other", [])
+    if node in values:
+        return as_node("constant" if isinstance(values[node], torch.Tensor) else "other", [])
     other = as_node("other", node.all_input_nodes)
     if node.op != "call_function":
         return other
@@ -192,7 +189,7 @@ def _describe(
     if target.startswith(("aten.conv2d.", "aten.conv3d.")) or target == "aten.convolution.default":
         if of.get("transposed"):
             return other
-        parameters = _convolution(of, tensors, node)
+        parameters = _convolution(of, values, node)
         inputs = [of["input"], of["weight"], *([of["bias"]] if of["bias"] is not None else [])]
         return as_node("conv", inputs, parameters) if parameters else other
     if target in ("aten.add.Tensor", "aten.mul.Tensor"):
@@ -208,10 +205,10 @@ def _describe(
 
 
 def _convolution(
-    of: dict[str, Any], tensors: Mapping[torch.fx.Node, Any], node: torch.fx.Node
+    of: dict[str, Any], values: Mapping[torch.fx.Node, Any], node: torch.fx.Node
 ) -> dict[str, Any] | None:
     """The numbers of a convolution; none where they are symbols."""
-    weight = _value(of["weight"], tensors)
+    weight = _value(of["weight"], values)
     if weight is None:
         return None
     dims = len(weight.shape) - 2
@@ -224,99 +221,124 @@ def _convolution(
     return {**each, "padding": list(zip(pads[::2], pads[1::2])), "groups": of["groups"]}
 
 
+@dataclass(frozen=True)
+class Chain:
+    """A chain of a graph, as the operator `chain` will compute it. Tensors that are no node's value are folded ones."""
+
+    convolution: torch.fx.Node
+    tail: torch.fx.Node
+    image: torch.fx.Node
+    weight: torch.fx.Node | torch.Tensor
+    operands: tuple[torch.fx.Node | torch.Tensor, ...]
+    # Behind the convolution.
+    operators: tuple[str, ...]
+    text: str
+    constant: bool
+    # The operands that are viewed as vectors.
+    flat: frozenset[int]
+
+
+def _chain_of(
+    found: Mapping[str, Any],
+    nodes: Sequence[torch.fx.Node],
+    values: Mapping[torch.fx.Node, Any],
+    folds: bool,
+) -> Chain:
+    (_, at, (weight_at,), _), *steps = found["steps"]
+    convolution, weight = nodes[at], nodes[weight_at]
+    of = _arguments(convolution)
+    numbers = _convolution(of, values, convolution)
+    assert numbers is not None, "the finder takes no convolution without numbers"
+    pads = [pad for pair in numbers["padding"] for pad in pair]
+    text = _operator.convolution_text(numbers["stride"], pads, numbers["dilation"], numbers["groups"])
+    folded = _fold(steps, nodes, values, values.get(weight)) if folds else None
+    operators: list[str] = []
+    operands: list[torch.fx.Node | torch.Tensor] = []
+    filters: torch.fx.Node | torch.Tensor = weight
+    if folded is not None:
+        steps, filters, bias = folded
+        operators, operands = ["bias"], [bias]
+    flats: set[int] = set()
+    for kind, _, given, parameters in steps:
+        operators.append(_operator.operator_text(kind, parameters))
+        for node in (nodes[operand] for operand in given):
+            # The finder takes nothing but constants for what is one value a channel.
+            flat = kind != "residual" and values[node].dim() > 1
+            if flat and not folds:
+                # A view is another tensor at each call.
+                flats.add(len(operands))
+            operands.append(values[node].flatten() if flat and folds else node)
+    return Chain(
+        *(convolution, nodes[found["tail"]], of["input"], filters, tuple(operands)),
+        *(tuple(operators), " -> ".join([text, *operators]), weight in values and not flats, frozenset(flats)),
+    )
+
+
 def _replace(
     module: torch.fx.GraphModule,
-    nodes: Sequence[torch.fx.Node],
-    tensors: Mapping[torch.fx.Node, Any],
-    chain: dict[str, Any],
+    chain: Chain,
     number: int,
-) -> list[str]:
-    """Puts one operator in the place of a chain; gives the operators behind the convolution."""
-    (_, at, (weight_at,), _), *steps = chain["steps"]
-    convolution, tail = nodes[at], nodes[chain["tail"]]
-    of = _arguments(convolution)
-    numbers = _convolution(of, tensors, convolution)
-    assert numbers is not None, "the finder takes no convolution without numbers"
-    weight_node = nodes[weight_at]
-    weight = tensors.get(weight_node)
+    replaced: Mapping[torch.fx.Node, torch.fx.Node],
+) -> torch.fx.Node:
+    """Puts one operator in the place of a chain."""
     graph = module.graph
 
-    def constant(name: str, tensor: torch.Tensor) -> torch.fx.Node:
+    def node(name: str, given: torch.fx.Node | torch.Tensor) -> torch.fx.Node:
+        if isinstance(given, torch.fx.Node):
+            return replaced.get(given, given)
         full = f"fuseplan_{name}_{number}"
         while hasattr(module, full):
             full += "_"
-        module.register_buffer(full, tensor)
+        module.register_buffer(full, given)
         return graph.get_attr(full)
 
-    with graph.inserting_before(tail):
-        steps, weight, bias = _fold(steps, nodes, tensors, weight)
-        folded = weight is not tensors.get(weight_node)
-        image = of["input"]
-        filters = constant("weight", weight) if folded and weight is not None else weight_node
-        pads = [pad for pair in numbers["padding"] for pad in pair]
-        text = _operator.convolution_text(numbers["stride"], pads, numbers["dilation"], numbers["groups"])
-        operators, operands = [], []
-        if bias is not None:
-            operators.append("bias")
-            operands.append(constant("bias", bias))
-        for index, (kind, _, given, parameters) in enumerate(steps):
-            operators.append(_operator.operator_text(kind, parameters))
-            for operand in given:
-                node = nodes[operand]
-                # The finder takes nothing but constants for what is one value a channel.
-                flat = kind != "residual" and tensors[node].dim() > 1
-                operands.append(constant(f"{kind}{index}", tensors[node].flatten()) if flat else node)
+    with graph.inserting_before(chain.tail):
+        image, filters = node("image", chain.image), node("weight", chain.weight)
+        operands = [node(f"operand{at}", given) for at, given in enumerate(chain.operands)]
+        for at in chain.flat:
+            operands[at] = graph.call_function(torch.ops.aten.view.default, (operands[at], [-1]))
         new = graph.call_function(
-            torch.ops.fuseplan.chain.default,
-            (image, filters, operands, " -> ".join([text, *operators]), weight is not None),
+            torch.ops.fuseplan.chain.default, (image, filters, operands, chain.text, chain.constant)
         )
-        new.meta.update({key: value for key, value in tail.meta.items() if key in ("val", "tensor_meta")})
-    tail.replace_all_uses_with(new)
-    # Later chains may read this value.
-    _rename(nodes, tail, new)
-    return operators
-
-
-def _rename(nodes: Sequence[torch.fx.Node], old: torch.fx.Node, new: torch.fx.Node) -> None:
-    assert isinstance(nodes, list)
-    nodes[nodes.index(old)] = new
+        new.meta.update({key: value for key, value in chain.tail.meta.items() if key in ("val", "tensor_meta")})
+        # The value of the graph before, which comparisons look for.
+        new.meta["fuseplan"] = chain.tail.name
+    chain.tail.replace_all_uses_with(new)
+    return new
 
 
 def _fold(
     steps: Sequence[Any],
     nodes: Sequence[torch.fx.Node],
-    tensors: Mapping[torch.fx.Node, Any],
+    values: Mapping[torch.fx.Node, Any],
     weight: torch.Tensor | None,
-) -> tuple[list[Any], torch.Tensor | None, torch.Tensor | None]:
+) -> tuple[list[Any], torch.Tensor, torch.Tensor] | None:
     """The steps without the biases and batch-norms at their front, and these folded into constant weights and one bias."""
-    steps = list(steps)
-    if weight is None or not any(kind == "batch_norm" for kind, *_ in steps):
-        return steps, weight, None
     count = 0
     while count < len(steps) and steps[count][0] in ("bias", "batch_norm"):
         count += 1
-    if not any(kind == "batch_norm" for kind, *_ in steps[:count]):
-        return steps, weight, None
+    if weight is None or not any(kind == "batch_norm" for kind, *_ in steps[:count]):
+        return None
     factor = torch.ones(weight.shape[0], dtype=torch.float64, device=weight.device)
     shift = torch.zeros_like(factor)
     for kind, _, given, parameters in steps[:count]:
-        values = [tensors[nodes[operand]].flatten().double() for operand in given]
+        own = [values[nodes[operand]].flatten().double() for operand in given]
         if kind == "bias":
-            shift = shift + values[0]
+            shift = shift + own[0]
         else:
-            scale, bias, mean, variance = values
+            scale, bias, mean, variance = own
             scale = scale / torch.sqrt(variance + parameters["eps"])
             factor, shift = factor * scale, (shift - mean) * scale + bias
     folded = torch.empty_like(weight)
     folded.copy_(weight.double() * factor.view(-1, *[1] * (weight.dim() - 1)))
     # Beside tensors of 16 bits a bias has room for more.
-    return steps[count:], folded.detach(), shift.to(torch.promote_types(weight.dtype, torch.float32))
+    return list(steps[count:]), folded.detach(), shift.to(torch.promote_types(weight.dtype, torch.float32))
 
 
-def _drop_unused(module: torch.fx.GraphModule, tensors: Mapping[torch.fx.Node, Any]) -> None:
+def _drop_unused(module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any]) -> None:
     """Lets go of parameters that were folded."""
     used = {node.target for node in module.graph.nodes if node.op == "get_attr"}
-    for path in {str(node.target) for node in tensors} - used:
+    for path in {str(node.target) for node in values} - used:
         owner, _, name = path.rpartition(".")
         holder = _attribute(module, owner) if owner else module
         if name in holder._parameters or name in holder._buffers:

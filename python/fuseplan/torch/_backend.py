@@ -1,0 +1,122 @@
+"""`torch.compile(model, backend="fuseplan")`: chains of the graph as plans, the rest compiled by Inductor."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from . import _choice
+from ._report import Report
+from ._rewrite import rewrite
+
+_LOG = logging.getLogger("fuseplan.torch")
+
+
+def backend(
+    graph: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compiles a graph of `torch.compile`, whose backend "fuseplan" this is.
+
+    Options: `choose`, as of `optimize`; `rest`, who computes what is in no chain: "inductor", "eager", or "auto", which is
+    Inductor where there is a compiler for it; `report`, a function that is called with the report of each graph. Every other
+    option, and `mode`, is Inductor's.
+
+    Plans are for inference: a graph whose gradients are wanted is left to Inductor as it is, with a warning.
+    """
+    patches = dict(options or {})
+    choose, rest, tell = patches.pop("choose", "measure"), patches.pop("rest", "auto"), patches.pop("report", None)
+    if rest not in ("auto", "inductor", "eager"):
+        raise ValueError(f"rest is {rest!r}; accepted: 'auto', 'inductor', 'eager'")
+    if rest == "auto":
+        rest = "inductor" if _has_compiler(inputs) else "eager"
+    choice = _choice.of_name(
+        choose, _choice.one_kernel_behind if rest == "inductor" else _choice.operator_by_operator
+    )
+    if torch.is_grad_enabled() and any(_wants_gradient(given) for given in inputs):
+        warnings.warn(
+            "fuseplan's plans are for inference, and gradients are wanted: nothing is fused. Call the compiled model under "
+            "torch.no_grad() or torch.inference_mode()",
+            stacklevel=2,
+        )
+        return _rest(graph, inputs, rest, mode, patches)
+    lowered, report = _lower(graph, inputs, choice)
+    _LOG.info("%s", report)
+    if tell is not None:
+        tell(report)
+    return _rest(lowered, inputs, rest, mode, patches)
+
+
+def _wants_gradient(given: Any) -> bool:
+    return isinstance(given, torch.Tensor) and given.requires_grad
+
+
+def _lower(
+    graph: torch.fx.GraphModule, inputs: Sequence[Any], choice: _choice.Choice | None
+) -> tuple[torch.fx.GraphModule, Report]:
+    """The graph of ATen's operators with its chains replaced, of the same inputs."""
+    before = graph.graph.find_nodes(op="placeholder")
+    fakes = [node.meta["example_value"] for node in before]
+    # Python's own decompositions keep the inference form of batch-norm.
+    with enable_python_dispatcher():
+        traced = make_fx(torch.func.functionalize(graph, remove="mutations"))(*fakes)
+    traced.graph.eliminate_dead_code()
+    after = traced.graph.find_nodes(op="placeholder")
+    writes = traced.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+    if any(node.args[0] in after for node in writes):
+        # What is returned may be the input itself, which only the graph as it was says.
+        _LOG.info("a graph that changes its inputs is left as it is")
+        return graph, Report()
+    # What Inductor and its CUDA graphs know of inputs, such as which lie at the same place at every call.
+    for old, new in zip(before, after, strict=True):
+        new._dynamo_source = old._dynamo_source
+        new.meta.update((key, old.meta[key]) for key in ("tensor_dict", "grapharg") if key in old.meta)
+    traced.meta.update(graph.meta)
+    traced._param_name_to_source = graph._param_name_to_source
+    constants = {
+        new: given
+        for new, given in zip(after, inputs)
+        if isinstance(given, torch.nn.Parameter)
+        or new.meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
+    }
+    with torch.no_grad():
+        return traced, rewrite(traced, constants, choice, folds=False)
+
+
+def _has_compiler(inputs: Sequence[Any]) -> bool:
+    """Whether Inductor finds what it compiles for the inputs' devices with."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+    from torch.utils._triton import has_triton
+
+    if any(isinstance(given, torch.Tensor) and given.is_cuda for given in inputs):
+        return has_triton()
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        return False
+    return True
+
+
+def _rest(
+    graph: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    rest: str,
+    mode: str | None,
+    patches: Mapping[str, Any],
+) -> Callable[..., Any]:
+    if rest == "eager":
+        return graph.forward
+    import torch._inductor
+
+    of_mode = torch._inductor.list_mode_options(mode) if mode else {}
+    return torch._inductor.compile(graph, list(inputs), options={**of_mode, **patches})  # type: ignore[no-any-return]

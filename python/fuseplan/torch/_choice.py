@@ -1,0 +1,166 @@
+"""Whether a chain is faster as a plan or as PyTorch's own operators: both are timed on the example's shapes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import _operator
+from ._report import Times
+
+if TYPE_CHECKING:
+    from ._rewrite import Chain
+
+Choice = Callable[[torch.fx.GraphModule, "Chain", Mapping[torch.fx.Node, Any]], Times | None]
+"""The times of a chain of a graph, whose constant nodes have these values; none where it cannot be timed."""
+
+_Call = Callable[[], torch.Tensor]
+
+# How long one burst of calls lasts, and how many there are of each side, in turns.
+_BURST = 300e-6
+_BURSTS = 7
+
+
+def of_name(name: str, measure: Callable[[torch.fx.GraphModule, Chain, dict[torch.fx.Node, Any]], _Call]) -> Choice | None:
+    """The choice that an option names, with what PyTorch's own side is."""
+    if name not in ("measure", "all"):
+        raise ValueError(f"choose is {name!r}; accepted: 'measure', 'all'")
+    return _Measured(measure) if name == "measure" else None
+
+
+class _Measured:
+    """Times each chain, equal ones once."""
+
+    def __init__(
+        self, own: Callable[[torch.fx.GraphModule, Chain, dict[torch.fx.Node, Any]], _Call]
+    ) -> None:
+        self._own = own
+        self._known: dict[Any, Times] = {}
+
+    def __call__(
+        self, module: torch.fx.GraphModule, chain: Chain, values: Mapping[torch.fx.Node, Any]
+    ) -> Times | None:
+        inside = _inside(chain)
+        outside = {node for of in inside for node in of.all_input_nodes} - set(inside)
+        outside |= {node for node in (chain.image, chain.weight, *chain.operands) if isinstance(node, torch.fx.Node)}
+        examples = {node: _example(node, values) for node in outside}
+        if any(example is None for example in examples.values()):
+            return None
+        of: list[Any] = [
+            examples[given] if isinstance(given, torch.fx.Node) else given
+            for given in (chain.image, chain.weight, *chain.operands)
+        ]
+        key = (chain.text, *(str(node.target) for node in inside), *map(_layout, of))
+        if key not in self._known:
+            image, weight, *operands = of
+            operands = [operand.flatten() if at in chain.flat else operand for at, operand in enumerate(operands)]
+
+            def plan() -> torch.Tensor:
+                return torch.ops.fuseplan.chain.default(  # type: ignore[no-any-return]
+                    image, weight, operands, chain.text, chain.constant
+                )
+
+            self._known[key] = _times(plan, self._own(module, chain, examples), image.device)
+        return self._known[key]
+
+
+def operator_by_operator(
+    module: torch.fx.GraphModule, chain: Chain, examples: dict[torch.fx.Node, Any]
+) -> _Call:
+    """The chain as the graph has it."""
+    inside = _inside(chain)
+    return _program(module, inside, chain.tail, examples)
+
+
+def one_kernel_behind(
+    module: torch.fx.GraphModule, chain: Chain, examples: dict[torch.fx.Node, Any]
+) -> _Call:
+    """The chain as Inductor has it: the convolution, and one pass over its result for all that follows."""
+    convolution = _program(module, [chain.convolution], chain.convolution, examples)
+    inside = _inside(chain)
+    if len(inside) == 1:
+        return convolution
+    y = convolution()
+    others = [node for of in inside[1:] for node in of.all_input_nodes if node in examples]
+    whole = next((examples[node] for node in others if examples[node].shape == y.shape), None)
+    if whole is None:
+        return lambda: torch.relu(convolution())
+    return lambda: torch.add(convolution(), whole)
+
+
+def _inside(chain: Chain) -> list[torch.fx.Node]:
+    """The nodes that compute a chain, in their order."""
+    needed, queue = set(), [chain.tail]
+    while queue:
+        node = queue.pop()
+        if node not in needed:
+            needed.add(node)
+            queue += node.all_input_nodes
+    inside = [chain.convolution]
+    node = chain.convolution
+    while node is not chain.tail:
+        node = node.next
+        if node in needed and not set(node.all_input_nodes).isdisjoint(inside):
+            inside.append(node)
+    return inside
+
+
+def _example(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> torch.Tensor | None:
+    """A tensor like the value of a node, of random numbers unless it is a constant."""
+    if node in values:
+        value = values[node]
+        return value.detach() if isinstance(value, torch.Tensor) else None
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.device.type == "meta":
+        return None
+    shape, stride = ([_operator.hint(number) for number in numbers] for numbers in (value.shape, value.stride()))
+    return torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device).uniform_(-1, 1)
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.device, tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _program(
+    module: torch.fx.GraphModule,
+    nodes: list[torch.fx.Node],
+    result: torch.fx.Node,
+    examples: dict[torch.fx.Node, Any],
+) -> _Call:
+    """Some nodes of a graph as a program of their own, with tensors for what they read."""
+    graph = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    inputs: list[torch.Tensor] = []
+    for outside in dict.fromkeys(node for of in nodes for node in of.all_input_nodes if node not in nodes):
+        copies[outside] = graph.placeholder(f"in{len(inputs)}")
+        inputs.append(examples[outside])
+    for node in nodes:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.output(copies[result])
+    program = torch.fx.GraphModule(module, graph)
+    return lambda: program.forward(*inputs)  # type: ignore[no-any-return]
+
+
+def _times(plan: _Call, own: _Call, device: torch.device) -> Times:
+    """The least times of two programs, that run in turns."""
+
+    def burst(call: _Call, count: int) -> float:
+        start = time.perf_counter()
+        for _ in range(count):
+            call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return (time.perf_counter() - start) / count
+
+    counts = {}
+    for call in (plan, own):
+        burst(call, 1)
+        counts[call] = max(1, int(_BURST / burst(call, 1)))
+    least = {call: min(burst(call, counts[call]) for _ in range(2)) for call in (plan, own)}
+    for _ in range(_BURSTS - 2):
+        for call in (plan, own):
+            least[call] = min(least[call], burst(call, counts[call]))
+    return Times(least[plan], least[own])
