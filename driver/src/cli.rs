@@ -11,6 +11,7 @@ use crate::bench;
 use crate::element::Precision;
 use crate::failure::Failure;
 use crate::flags::{FusionFlags, Request};
+use crate::onnx::NetworkFlags;
 use crate::output::Output;
 use crate::run::PlanFlags;
 
@@ -19,7 +20,7 @@ pub(crate) const NAME: &str = "fuseplan";
 
 /// Run, check, explain and measure fusion plans.
 ///
-/// Exit codes: 0 all is well, 1 a wrong result, 2 a command line that makes no sense, 3 a plan that is not
+/// Exit codes: 0 all is well, 1 a wrong result, 2 a command line or a file that makes no sense, 3 a plan that is not
 /// supported, 4 no such device, no compiler for it, or not enough memory.
 #[derive(Debug, Parser)]
 #[command(name = NAME, version, args_override_self = true)]
@@ -48,7 +49,8 @@ pub(crate) enum Command {
         #[command(flatten)]
         plan: PlanFlags,
     },
-    /// Say which solver takes a plan and why others do not, and how far it is from what the device can do
+    /// Say which solver takes a plan and why others do not, and how far it is from what the device can do; of a network
+    /// in an ONNX file, what of it is computed by fused plans, what is not, and why
     #[command(subcommand_negates_reqs = true)]
     Explain {
         /// Do not measure what the device can do at most: there is no floor then. For devices that are very slow
@@ -56,6 +58,8 @@ pub(crate) enum Command {
         no_peaks: bool,
         #[command(flatten)]
         plan: PlanFlags,
+        #[command(flatten)]
+        network: NetworkFlags,
         #[command(subcommand)]
         primitive: Option<Primitive>,
     },

@@ -16,6 +16,7 @@ use crate::element::{Random, Scalar, for_precision};
 use crate::failure::Failure;
 use crate::flags::{OwnFlags, Request};
 use crate::measure::{self, Floor};
+use crate::onnx::{self, NetworkFlags};
 use crate::output::Output;
 use crate::run::PlanFlags;
 use crate::sequence::{Rotation, Sequence};
@@ -30,8 +31,25 @@ pub(crate) fn primitive(request: &Request, measures: bool, output: &Output) -> R
     for_precision!(request.precision, explain(&request.flags.own, &chain, &handle, measures, output))
 }
 
-/// Explains a plan that is written as text.
-pub(crate) fn plan(flags: &PlanFlags, measures: bool, output: &Output) -> Result<(), Failure> {
+/// Explains a plan that is written as text, or a network in a file.
+pub(crate) fn given(
+    flags: &PlanFlags,
+    network: &NetworkFlags,
+    measures: bool,
+    output: &Output,
+) -> Result<(), Failure> {
+    if let Some(path) = flags.network() {
+        if flags.own.is_of_one_plan() {
+            return Err(Failure::Usage(
+                "--solver, --find and --error are for a plan, not for a network".into(),
+            ));
+        }
+        return onnx::explain(&network.request(path), &flags.own.device.handle()?, output);
+    }
+    if network.is_given() {
+        let text = "--shape, --batch, --dtype and --layout are for a network: a plan says its own";
+        return Err(Failure::Usage(text.into()));
+    }
     let (chain, precision) = flags.chain()?;
     let handle = flags.own.device.handle()?;
     for_precision!(precision, explain(&flags.own, &chain, &handle, measures, output))

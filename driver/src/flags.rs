@@ -171,7 +171,12 @@ pub(crate) const DEFAULT_SEED: u64 = 12345678;
 impl OwnFlags {
     /// Whether any of those was given that have no default.
     pub(crate) fn is_given(&self) -> bool {
-        self.device.is_given() || self.solver.is_some() || self.find || self.tolerance.is_some()
+        self.device.is_given() || self.is_of_one_plan()
+    }
+
+    /// Whether any of those was given that say how one plan is run.
+    pub(crate) fn is_of_one_plan(&self) -> bool {
+        self.solver.is_some() || self.find || self.tolerance.is_some()
     }
 
     /// How plans are to be compiled.

@@ -19,6 +19,7 @@ mod inspect;
 mod measure;
 mod memory;
 mod miopen;
+mod onnx;
 mod output;
 mod run;
 mod sequence;
@@ -56,12 +57,12 @@ fn execute(command: Command, output: &Output) -> Result<(), Failure> {
     match command {
         Command::Infer(primitive) => infer::run(&primitive.into(), output),
         Command::Run { verify, plan } => run::run(&plan, verify, output),
-        Command::Explain { no_peaks, plan, primitive } => match primitive {
-            Some(_) if plan.is_given() => {
+        Command::Explain { no_peaks, plan, network, primitive } => match primitive {
+            Some(_) if plan.is_given() || network.is_given() => {
                 Err(Failure::Usage("a plan as text, or a primitive with flags of its own: not both".into()))
             }
             Some(primitive) => explain::primitive(&primitive.into(), !no_peaks, output),
-            None => explain::plan(&plan, !no_peaks, output),
+            None => explain::given(&plan, &network, !no_peaks, output),
         },
         Command::Supported(options) => inspect::supported_by(&options, output),
         Command::Devices => inspect::devices(output),

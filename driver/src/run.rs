@@ -1,6 +1,7 @@
 //! Plans as text: any plan that the library prints is run, timed and, if asked for, verified.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
@@ -13,6 +14,7 @@ use crate::element::{Precision, Random, Scalar, for_precision};
 use crate::failure::Failure;
 use crate::flags::OwnFlags;
 use crate::measure;
+use crate::onnx;
 use crate::output::{Output, general};
 use crate::sequence::{Rotation, Sequence};
 use crate::verify::{self, Verdict};
@@ -34,6 +36,11 @@ impl PlanFlags {
     /// Whether anything was given.
     pub(crate) fn is_given(&self) -> bool {
         self.text.is_some() || self.own.is_given()
+    }
+
+    /// The network that is named instead of a plan, if one is.
+    pub(crate) fn network(&self) -> Option<&Path> {
+        self.text.as_deref().filter(|text| onnx::is_file(text)).map(Path::new)
     }
 
     /// What the text describes, with the type of its elements.

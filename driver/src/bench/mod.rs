@@ -61,7 +61,8 @@ pub(crate) struct Options {
     out: Option<PathBuf>,
 }
 
-fn layout(text: &str) -> Result<TensorLayout, String> {
+/// A layout by its name.
+pub(crate) fn layout(text: &str) -> Result<TensorLayout, String> {
     let found = TensorLayout::of_rank(4).iter().find(|layout| layout.to_string() == text);
     found.copied().ok_or_else(|| "known: NCHW, NHWC".into())
 }

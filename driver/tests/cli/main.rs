@@ -5,6 +5,7 @@ mod infer;
 mod inspect;
 mod log;
 mod memory;
+mod onnx;
 mod output;
 mod plan;
 mod run;

@@ -1,0 +1,114 @@
+//! Networks from ONNX files: `explain`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::run::fuseplan;
+
+/// A network of `driver/tests/onnx`.
+fn file(name: &str) -> String {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/onnx").join(name).display().to_string()
+}
+
+#[test]
+fn explain_tells_chains_arithmetic_and_reasons() {
+    let line = format!("explain {} --shape x=2x3x16x16", file("residual.onnx"));
+    let run = fuseplan(&line);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let first = "\
+chains
+  Conv c1: f32 2x3x16x16 NCHW -> conv 8 3x3 pad 1 stride 2 -> batch-norm spatial -> relu
+    58.368 kFLOP, 27.1 %; ends since the value is read 2 times
+";
+    assert!(run.stdout.contains(first), "{}", run.stdout);
+
+    let objects = fuseplan(&format!("{line} --json")).objects();
+    let kinds = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).collect::<Vec<_>>();
+    let chains = kinds("onnx_chain");
+    let texts = [
+        "conv 8 3x3 pad 1 stride 2 -> batch-norm spatial -> relu",
+        "conv 8 3x3 pad 1 -> batch-norm spatial -> residual -> relu",
+        "conv 8 1x1 -> bias",
+    ];
+    let ends = [
+        "the value is read 2 times",
+        "MaxPool p2 is no operator of a plan",
+        "GlobalAveragePool g is no operator of a plan",
+    ];
+    // 2 images of 8x8 pixels and 8 filters: products, a batch-norm of two operations, ReLU and the sum.
+    let outputs = 2.0 * 64.0 * 8.0;
+    let work = [outputs * (54.0 + 3.0), outputs * (144.0 + 4.0), outputs / 4.0 * (16.0 + 1.0)];
+    assert_eq!(chains.len(), 3);
+    for (index, chain) in chains.iter().enumerate() {
+        let plan = chain["plan"].as_str().unwrap();
+        assert!(plan.ends_with(texts[index]), "{plan}");
+        assert_eq!(chain["end"], ends[index]);
+        assert_eq!(chain["flops"], work[index]);
+        assert!(
+            run.stdout.contains(&format!("  {}: {plan}\n", chain["name"].as_str().unwrap())),
+            "{}",
+            run.stdout
+        );
+        // Each is a plan that the command takes.
+        let again = crate::run::fuseplan_of(&["run", plan, "--verify"], &[]);
+        assert_eq!(again.code, 0, "{}", again.stderr);
+    }
+    // A maximum of 4 for each of 2x8x4x4, as many looks for their means, products of 2x8 and 8x5.
+    let rest = kinds("onnx_rest");
+    let rest: Vec<_> = rest
+        .iter()
+        .map(|rest| (rest["operator"].as_str().unwrap(), rest["flops"].as_f64().unwrap()))
+        .collect();
+    assert_eq!(
+        rest,
+        [("MaxPool", 1024.0), ("GlobalAveragePool", 256.0), ("MatMul", 160.0), ("Flatten", 0.0)]
+    );
+    let summary = kinds("onnx_summary")[0];
+    let all = work.iter().sum::<f64>() + 1024.0 + 256.0 + 160.0;
+    assert_eq!((&summary["flops"], &summary["fused_flops"]), (&all.into(), &work.iter().sum::<f64>().into()));
+    assert_eq!((&summary["convolutions"], &summary["chains"]), (&3.into(), &3.into()));
+    assert_eq!(summary["inputs"][0], "x 2x3x16x16");
+}
+
+#[test]
+fn batch_type_and_layout_are_asked_for() {
+    let run = fuseplan(&format!("explain {} --batch 3 --dtype fp16 --layout NHWC", file("mobile.onnx")));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let first = "  Conv c1: f16 3x3x15x16 NHWC -> conv 8 3x3 pad 1x0:1 stride 2 -> bias -> hardswish\n";
+    assert!(run.stdout.contains(first), "{}", run.stdout);
+    assert!(run.stdout.contains("HardSigmoid: alpha is 0.2000 and beta 0.5000"), "{}", run.stdout);
+    assert!(run.stdout.contains("chains     6 of 6 convolutions"), "{}", run.stdout);
+}
+
+#[test]
+fn what_depends_on_the_data_is_said_with_its_origin() {
+    let run = fuseplan(&format!("explain {}", file("lost.onnx")));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let origin = "its lengths are not known: at NonZero nz: NonZero is an operator of unknown shape here";
+    assert!(run.stdout.contains(&format!("  1 Conv, unknown arithmetic: {origin}\n")), "{}", run.stdout);
+    assert!(run.stdout.contains("chains     1 of 2 convolutions"), "{}", run.stdout);
+}
+
+#[test]
+fn files_and_flags_that_make_no_sense_are_refused() {
+    let garbage = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("garbage.onnx");
+    fs::write(&garbage, [7; 100]).unwrap();
+    let residual = file("residual.onnx");
+    for (line, text) in [
+        (format!("explain {}", garbage.display()), "garbage.onnx: no ONNX model: "),
+        ("explain absent.onnx".into(), "absent.onnx: it cannot be read: "),
+        (format!("explain {residual} --shape z=1x3x8x8"), "--shape z=1x3x8x8: the network's inputs are x"),
+        (format!("explain {residual} --shape x=1x3xyx8"), "accepted: NAME=1x3x224x224"),
+        (format!("explain {residual} --shape 1x3x8"), "input `x` has 4 dimensions, --shape gives 3"),
+        (format!("explain {residual} --find"), "--solver, --find and --error are for a plan"),
+        (format!("explain {residual} --layout NWHC"), "known: NCHW, NHWC"),
+    ] {
+        let run = fuseplan(&line);
+        assert_eq!(run.code, 2, "{line}: {}", run.stdout);
+        assert!(run.stderr.contains(text), "{line}: {}", run.stderr);
+    }
+    let plan = "f32 1x4x8x8 NCHW -> conv 4 1x1";
+    let run = crate::run::fuseplan_of(&["explain", plan, "--batch", "2"], &[]);
+    assert_eq!(run.code, 2);
+    assert!(run.stderr.contains("are for a network: a plan says its own"), "{}", run.stderr);
+}
