@@ -11,8 +11,24 @@ For inference only: gradients are not computed, and asking for them is an error.
 from __future__ import annotations
 
 from ._backend import backend
+from ._compare import ChainErrors, Comparison, compare
+from ._modules import Conv2d, Conv3d, replace_convs
 from ._operator import conv
 from ._report import Fused, Report, Times, Unfused
 from ._rewrite import optimize
 
-__all__ = ["Fused", "Report", "Times", "Unfused", "backend", "conv", "optimize"]
+__all__ = [
+    "ChainErrors",
+    "Comparison",
+    "Conv2d",
+    "Conv3d",
+    "Fused",
+    "Report",
+    "Times",
+    "Unfused",
+    "backend",
+    "compare",
+    "conv",
+    "optimize",
+    "replace_convs",
+]

@@ -27,8 +27,8 @@ def optimize(
     The model has to be in `eval()`; `args` are example inputs, as for `torch.export.export`, by which it is exported. What no
     plan takes stays PyTorch's; with `choose="measure"` so does what PyTorch computes faster on the example's shapes and on
     this machine, with `choose="all"` it does not. The result's attribute `fuseplan_report` says what became of each
-    convolution. Its weights have batch-norms folded in and do not follow the model's; whoever changes them does it by
-    PyTorch's in-place operators.
+    convolution. Weights with batch-norms folded in are its own and do not follow the model's; whoever changes weights does it
+    by PyTorch's in-place operators.
     """
     choice = _choice.of_name(choose, _choice.operator_by_operator)
     graph = export(model, args, kwargs, dynamic_shapes)
