@@ -68,8 +68,9 @@ const LEFT_OUT: [&str; 12] = [
 ];
 
 /// The operators of sound plans, as the functions that set their arguments name them.
-const PROGRAMS: [&[&str]; 6] = [
+const PROGRAMS: [&[&str]; 7] = [
     &["ConvForward", "BiasForward", "ActivForward"],
+    &["ConvForward", "PReluForward"],
     &["ConvForward", "BatchNormInference", "BiasForward"],
     &["BatchNormInference", "ActivForward"],
     &["BatchNormForward", "ActivForward"],
@@ -115,8 +116,9 @@ impl Sound {
     /// The tensor that a parameter of this name is.
     fn tensor(&self, name: &str) -> miopenTensorDescriptor_t {
         let is_filter = ["wDesc", "filterDesc"].contains(&name);
-        let is_parameter =
-            ["bn", "Scale", "scale", "bias", "Mean", "Var", "bDesc"].iter().any(|part| name.contains(part));
+        let is_parameter = ["bn", "Scale", "scale", "bias", "slope", "Mean", "Var", "bDesc"]
+            .iter()
+            .any(|part| name.contains(part));
         self.tensors[if is_filter { 1 } else { usize::from(is_parameter) * 2 }]
     }
 
@@ -193,15 +195,20 @@ impl Caller {
     /// A plan that is created, compiled and executed.
     fn program(&mut self) {
         let operators = PROGRAMS[self.random.usize(..PROGRAMS.len())];
-        let create =
-            operators.iter().map(|name| format!("miopenCreateOp{}", name.replace("Activ", "Activation")));
-        let set = operators.iter().map(|name| format!("miopenSetOpArgs{name}"));
+        let create = operators.iter().map(|name| format!("CreateOp{}", name.replace("Activ", "Activation")));
+        let set = operators.iter().map(|name| format!("SetOpArgs{name}"));
         let execute = ["miopenExecuteFusionPlan", "miopenExecuteFusionPlan_v2"][self.random.usize(..2)];
         let mut names = vec!["miopenCreateFusionPlan".into(), "miopenCreateOperatorArgs".into()];
         names.extend(create.chain(set));
         names.extend(["miopenCompileFusionPlan", "miopenFusionPlanGetOp", execute].map(String::from));
         for name in names {
-            let function = self.functions.iter().find(|function| function.name == name).copied();
+            // Those of operators that MIOpen does not have begin with the library's own name.
+            let is_named = |function: &&&Prototype| {
+                ["", "miopen", "fuseplan"]
+                    .iter()
+                    .any(|prefix| function.name.strip_prefix(prefix) == Some(&name))
+            };
+            let function = self.functions.iter().find(is_named).copied();
             self.call(function.unwrap_or_else(|| panic!("there is no {name}")), Mood::Sound);
             if self.random.u8(..16) == 0 {
                 self.any_call();
@@ -213,8 +220,8 @@ impl Caller {
         let tame = mood != Mood::Wild;
         // What describes sound calls is not to be changed by one.
         let changes = ["Set", "Init", "Destroy", "Derive", "GetOutputDescriptor"];
-        let keeps = function.name.starts_with("miopenSetOpArgs")
-            || !changes.iter().any(|part| function.name.contains(part));
+        let keeps =
+            function.name.contains("SetOpArgs") || !changes.iter().any(|part| function.name.contains(part));
         let is_sound = mood == Mood::Sound && keeps;
         let parameters = 0..function.parameters.len();
         let bits: Vec<u64> = parameters
@@ -281,7 +288,7 @@ impl Caller {
             if name == "miopenFusionPlanDescriptor_t" {
                 self.plans.insert(handle, tame);
             }
-            if let Some(kind) = function.name.strip_prefix("miopenCreateOp") {
+            if let Some((_, kind)) = function.name.split_once("CreateOp") {
                 self.operators.insert(kind.replace("Activation", "Activ"), handle);
             }
             let Some(pool) = self.pools.get_mut(name) else { return };
@@ -316,9 +323,7 @@ impl Caller {
             "miopenFusionPlanDescriptor_t" => {
                 newest(kind).filter(|plan| self.plans.get(plan) == Some(&true))?
             }
-            "miopenFusionOpDescriptor_t" => {
-                *self.operators.get(function.name.strip_prefix("miopenSetOpArgs")?)?
-            }
+            "miopenFusionOpDescriptor_t" => *self.operators.get(function.name.split_once("SetOpArgs")?.1)?,
             "miopenOperatorArgs_t" => newest(kind)?,
             "miopenBatchNormMode_t" | "miopenDataType_t" | "u64" => 1,
             "miopenActivationMode_t" => 3,
