@@ -11,9 +11,11 @@ use fuseplan_api::{
 };
 
 use crate::error::AppendError;
-use crate::operator::{ActivationForward, BatchNormInference, BiasForward, ConvForward};
+use crate::operator::{ActivationForward, BatchNormInference, BiasForward, ConvForward, PReluForward};
 use crate::plan::FusionPlan;
 use crate::target::Target;
+
+const ONES: [usize; MAX_RANK] = [1; MAX_RANK];
 
 /// A node of a graph, which makes one value of the values before it and changes none of them.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +51,8 @@ pub enum Operation {
     Multiply,
     /// A function of each element.
     Activation(Activation),
+    /// `x > 0 ? x : slope · x`, of two inputs: x, and one slope a channel or one for all.
+    PRelu,
     /// Anything else.
     Other,
 }
@@ -80,6 +84,8 @@ pub enum StepKind {
     },
     /// An activation.
     Activation(Activation),
+    /// PReLU; its operand is the slope, one a channel or one for all.
+    PRelu,
 }
 
 /// A part of a graph that one plan computes.
@@ -334,6 +340,9 @@ impl<'n> Graph<'n> {
             &Operation::BatchNorm { epsilon } if inputs.len() == 5 && inputs[0] == last => {
                 (StepKind::BatchNorm { epsilon }, inputs[1..].to_vec())
             }
+            Operation::PRelu if inputs.len() == 2 && inputs[0] == last => {
+                (StepKind::PRelu, inputs[1..].to_vec())
+            }
             Operation::Add if inputs.len() == 2 => {
                 let other = if inputs[0] == last { inputs[1] } else { inputs[0] };
                 let is_whole = self.value(other).is_some_and(|value| value.lens() == plan.output().lens());
@@ -344,6 +353,7 @@ impl<'n> Graph<'n> {
             | Operation::BatchNorm { .. }
             | Operation::Add
             | Operation::Multiply
+            | Operation::PRelu
             | Operation::Other => return Err(End::Operator { name }),
         };
         self.append(plan, node, kind, &operands)?;
@@ -360,7 +370,7 @@ impl<'n> Graph<'n> {
     ) -> Result<(), End> {
         let name = &self.nodes[node].name;
         let running = *plan.output();
-        let mut per_channel = [1; MAX_RANK];
+        let mut per_channel = ONES;
         per_channel[1] = running.lens()[1];
         let per_channel = &per_channel[..running.rank()];
         let wrong = |found: String, accepted: String| End::Operand { name: name.clone(), found, accepted };
@@ -369,11 +379,18 @@ impl<'n> Graph<'n> {
         };
         // One value a channel: as a vector, or with the rank of the tensor. What is added is lined up by its last dimension.
         let is_added = self.operations[node].0 == Operation::Add;
+        let may_be_one = kind == StepKind::PRelu;
         let parameters = |operand: usize| {
-            let accepted = || format!("a constant of {} values, one a channel", per_channel[1]);
+            let accepted = || {
+                let or_one = if may_be_one { ", or of one" } else { "" };
+                format!("a constant of {} values, one a channel{or_one}", per_channel[1])
+            };
             let Some(value) = self.value(operand) else { return Err(wrong("no tensor".into(), accepted())) };
             if self.nodes[operand].operation != Operation::Constant {
                 return Err(wrong(format!("{value}, not a constant"), accepted()));
+            }
+            if may_be_one && value.element_count() == 1 {
+                return described(TensorDescriptor::packed(value.data_type(), &ONES[..running.rank()]));
             }
             let (lens, rank) = (value.lens(), value.rank().min(running.rank()));
             let (outer, inner) = per_channel.split_at(running.rank() - rank);
@@ -388,6 +405,10 @@ impl<'n> Graph<'n> {
             StepKind::Bias => {
                 let bias = parameters(operands[0])?;
                 plan.append(BiasForward::with_descriptor(bias)).map(drop)
+            }
+            StepKind::PRelu => {
+                let slope = parameters(operands[0])?;
+                plan.append(PReluForward::with_descriptor(slope)).map(drop)
             }
             StepKind::Residual => {
                 let like = self.value(operands[0]).map_or(running.data_type(), TensorDescriptor::data_type);

@@ -138,6 +138,20 @@ class Plan:
         Where no array is given, `dtype` is its type; by default the plan's.
         """
 
+    def prelu(
+        self,
+        slope: Array | None = None,
+        *,
+        shared: bool = False,
+        dtype: object = None,
+        name: str | None = None,
+    ) -> Plan:
+        """`x > 0 ? x : slope * x`, with one slope a channel, or one for all: an array of shape (C,), (1, C, 1, 1) or of one
+        value, of the plan's data type or f32.
+
+        Where no array is given, `shared` says that there is one slope for all, and `dtype` is its type; by default the plan's.
+        """
+
     def residual(self, like: Given | None = None, *, name: str | None = None) -> Plan:
         """Adds a tensor of the output's shape, with the strides of `like`, else of the output. It is given at each call."""
 
@@ -256,7 +270,7 @@ def find_chains(
 
     A node is its name, its operation, its inputs (numbers of nodes before it), its value, whether that is a result of the
     graph, and the operation's parameters. Operations: constant, conv (stride, padding as pairs, dilation, groups; x, weight,
-    bias), batch_norm (eps; x, scale, bias, mean, variance), add, multiply, activation (mode and its parameters), other.
+    bias), batch_norm (eps; x, scale, bias, mean, variance), add, multiply, activation (mode and its parameters), prelu (x, slope), other.
 
     A chain is a dictionary: `steps`, each a tuple of the plan's method or activation, the node, the nodes of its operands,
     and its parameters; `tail`, the node whose value the chain computes; `end`, why it has no further step.

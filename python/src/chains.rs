@@ -63,6 +63,7 @@ fn node(given: Given<'_>) -> PyResult<Node> {
             parameters.del_item("mode")?;
             Operation::Activation(names::activation(&mode, Some(&parameters))?)
         }
+        "prelu" => Operation::PRelu,
         "other" => Operation::Other,
         _ => return Err(PyValueError::new_err(format!("{name}: there is no operation {operation}"))),
     };
@@ -81,6 +82,7 @@ fn describe<'py>(py: Python<'py>, chain: &Chain) -> PyResult<Bound<'py, PyDict>>
                 parameters.set_item("eps", epsilon)?;
                 "batch_norm"
             }
+            StepKind::PRelu => "prelu",
             StepKind::Activation(activation) => names::describe_activation(&activation, &parameters)?,
         };
         steps.append((kind, step.node, &step.operands, parameters))?;

@@ -6,7 +6,7 @@ use fuseplan::raw::ActivationParams;
 use fuseplan::traits::Operator;
 use fuseplan::{
     ActivationForward, BatchNormInference, BatchNormMode, BiasForward, CompileOptions, ConvForward,
-    ConvolutionDescriptor, DataType, FindMode, MathMode,
+    ConvolutionDescriptor, DataType, FindMode, MathMode, PReluForward,
 };
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -153,17 +153,36 @@ impl FusionPlan {
         name: Option<&str>,
     ) -> PyResult<PyRefMut<'py, Self>> {
         let name = slf.name_of(name, "bias")?;
-        let running = *slf.chain.plan.output();
-        let data_type = parameter_type(&name, bias, dtype)?.unwrap_or(running.data_type());
-        let lens: Vec<_> = (0..running.rank()).map(|d| if d == 1 { running.lens()[1] } else { 1 }).collect();
-        let described = fuseplan::TensorDescriptor::packed(data_type, &lens);
-        let described = described.map_err(|error| error::descriptor(&error))?;
+        let described = parameters_of(slf.chain.plan.output(), false, &name, bias, dtype)?;
         let call = PyDict::new(py);
         call.set_item("bias", bias)?;
-        call.set_item("dtype", names::of_data_type(data_type))?;
+        call.set_item("dtype", names::of_data_type(described.data_type()))?;
         call.set_item("name", &name)?;
         let operator = BiasForward::with_descriptor(described);
         slf.append(operator, Vec::new(), vec![("bias", name, bias)], ("bias", call))?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (slope=None, *, shared=false, dtype=None, name=None))]
+    fn prelu<'py>(
+        mut slf: PyRefMut<'py, Self>,
+        py: Python<'py>,
+        slope: Option<&Bound<'py, PyAny>>,
+        shared: bool,
+        dtype: Option<&Bound<'py, PyAny>>,
+        name: Option<&str>,
+    ) -> PyResult<PyRefMut<'py, Self>> {
+        let name = slf.name_of(name, "slope")?;
+        let array = slope.map(|slope| Array::of(&name, slope, None)).transpose()?.flatten();
+        let shared = shared || array.is_some_and(|array| array.descriptor.element_count() == 1);
+        let described = parameters_of(slf.chain.plan.output(), shared, &name, slope, dtype)?;
+        let call = PyDict::new(py);
+        call.set_item("slope", slope)?;
+        call.set_item("shared", shared)?;
+        call.set_item("dtype", names::of_data_type(described.data_type()))?;
+        call.set_item("name", &name)?;
+        let operator = PReluForward::with_descriptor(described);
+        slf.append(operator, Vec::new(), vec![("slope", name, slope)], ("prelu", call))?;
         Ok(slf)
     }
 
@@ -395,6 +414,21 @@ impl FusionPlan {
         let name = if is_taken(word) { numbered.find(|name| !is_taken(name)) } else { Some(word.into()) };
         name.ok_or_else(|| PyValueError::new_err("there are too many operands"))
     }
+}
+
+/// What one value a channel, or one for all, is described as: of the data type of its array, the one that is named, or the
+/// running tensor's.
+fn parameters_of(
+    running: &fuseplan::TensorDescriptor,
+    is_one: bool,
+    name: &str,
+    array: Option<&Bound<'_, PyAny>>,
+    dtype: Option<&Bound<'_, PyAny>>,
+) -> PyResult<fuseplan::TensorDescriptor> {
+    let data_type = parameter_type(name, array, dtype)?.unwrap_or(running.data_type());
+    let mut lens = vec![1; running.rank()];
+    lens[1] = if is_one { 1 } else { running.lens()[1] };
+    fuseplan::TensorDescriptor::packed(data_type, &lens).map_err(|error| error::descriptor(&error))
 }
 
 /// The data type of parameters: that of their array, or the one that is named.

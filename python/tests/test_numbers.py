@@ -1,5 +1,7 @@
 """What plans compute, beside NumPy in f64."""
 
+import pickle
+
 import fuseplan
 import ml_dtypes
 import numpy as np
@@ -120,6 +122,30 @@ def test_activation(name, parameters, function):
     y = fuseplan.Plan(x).activation(name, **parameters).compile()(x)
     expected = function(x.astype(np.float64))
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("slopes, of_type", [((12,), "float32"), ((1, 12, 1, 1), "own"), ((1,), "own"), ((1, 1, 1, 1), "float32")])
+def test_prelu_of_constants_and_of_arguments(slopes, of_type, dtype):
+    rng = np.random.default_rng(5)
+    x, w = random(rng, (2, 6, 7, 7), dtype), random(rng, (12, 6, 3, 3), dtype)
+    slope = random(rng, slopes, dtype if of_type == "own" else of_type)
+    constant = fuseplan.Plan(x).conv(w, padding=1).prelu(slope).compile()
+    given = fuseplan.Plan(x).conv(w.shape, padding=1).prelu(shared=slope.size == 1, dtype=slope.dtype).compile()
+    y = constant(x)
+    assert np.array_equal(y, given(x, weight=w, slope=slope))
+    assert np.array_equal(y, pickle.loads(pickle.dumps(constant))(x))
+
+    sums, pads = conv(x, w, pads=[(1, 1)] * 2), [(1, 1)] * 2
+    expected = np.where(sums > 0, sums, sums * slope.astype(np.float64).reshape(1, -1, 1, 1))
+    check(y, expected, conv(np.abs(x), np.abs(w), pads=pads), w[0].size)
+
+
+def test_prelu_of_integers_is_exact():
+    x = np.arange(-24, 24, dtype=np.float32).reshape(1, 3, 4, 4)
+    slope = np.array([2, -1, 3], np.float32)
+    y = fuseplan.Plan(x).prelu(slope).compile()(x, out=np.full_like(x, np.nan))
+    assert np.array_equal(y, np.where(x > 0, x, slope.reshape(1, 3, 1, 1) * x))
 
 
 def test_operators_are_computed_in_their_order():

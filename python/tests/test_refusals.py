@@ -37,6 +37,20 @@ def test_an_operator_is_refused_where_it_is_appended_and_leaves_the_plan():
     assert refusal(lambda: fuseplan.Plan(X).bias(bias))[2:] == ("data type", "f64", "f32 bias")
 
 
+def test_slopes_are_one_a_channel_or_one_for_all():
+    plan = fuseplan.Plan(X)
+    assert refusal(lambda: plan.prelu(dtype="float64"))[2:] == ("data type", "f64", "f32 slope")
+    with pytest.raises(fuseplan.OperandError) as caught:
+        plan.prelu(np.zeros(7, np.float32))
+    error = caught.value
+    assert (error.operand, error.property, error.found, error.accepted) == ("slope", "shape", "(7,)", "(1, 8, 1, 1) or (8,)")
+    with pytest.raises(fuseplan.OperandError, match=r"slope: shape \(8,\); accepted: \(1, 1, 1, 1\) or \(1,\)"):
+        plan.prelu(np.zeros(8, np.float32), shared=True)
+    assert not plan.operators
+    with pytest.raises(TypeError, match="slope is missing"):
+        plan.prelu().compile()(X)
+
+
 def test_what_no_solver_takes_is_refused_at_the_append_for_a_device_and_else_at_the_compile():
     x = X.astype(np.float64)
     handle = fuseplan.Handle("cpu")

@@ -82,6 +82,37 @@ def test_activations_and_sums_of_every_kind():
     torch.testing.assert_close(fused(x), model(x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_prelu_with_one_slope_a_channel_and_with_one_for_all(dtype):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convs = nn.ModuleList([nn.Conv2d(4, 6, 3, padding=1), nn.Conv2d(6, 6, 1), nn.Conv2d(6, 6, 1)])
+            self.each, self.one = nn.PReLU(6), nn.PReLU(1)
+            nn.init.normal_(self.each.weight)
+
+        def forward(self, x):
+            y = self.each(self.convs[0](x))
+            y = self.one(self.convs[1](y) + y)
+            # Slopes that a network computes are no constants.
+            return nn.functional.prelu(self.convs[2](y), y.mean((0, 2, 3)))
+
+    model = Net().to(dtype).eval()
+    x = torch.randn(2, 4, 5, 5, dtype=dtype)
+    fused = ft.optimize(model, x)
+    report = fused.fuseplan_report
+    assert [fused.operators for fused in report.fused] == [
+        ("conv", "bias", "prelu"),
+        ("conv", "bias", "residual", "prelu"),
+        ("conv", "bias"),
+    ]
+    assert report.fused[2].end.endswith("not a constant; accepted: a constant of 6 values, one a channel, or of one")
+    expected, eager = model.double()(x.double()), model.to(dtype)(x).double()
+    error, of_eager = ((y - expected).abs().max().item() for y in (fused(x).double(), eager))
+    assert error <= max(1.5 * of_eager, 1e-6), (error, of_eager)
+
+
 @torch.no_grad()
 def test_what_no_plan_takes_stays_with_its_reason():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).double().eval()

@@ -131,6 +131,43 @@ fn a_product_with_its_own_sigmoid_is_an_activation() {
 }
 
 #[test]
+fn prelu_has_one_slope_a_channel_or_one_for_all() {
+    for (lens, slopes) in [(&[4][..], 4), (&[1], 1), (&[4, 1, 1], 4), (&[1, 1, 1, 1], 1)] {
+        let mut graph = Builder::default();
+        let x = graph.input();
+        let conv = graph.conv(x);
+        let slope = graph.push(Operation::Constant, &[], lens);
+        let prelu = graph.image(Operation::PRelu, &[conv, slope]);
+        assert_eq!(graph.find(prelu)[0].0, [conv, prelu], "{lens:?}");
+        let chain = find(&graph.0, None).chains.remove(0);
+        assert_eq!(chain.steps[1], Step { node: prelu, kind: StepKind::PRelu, operands: vec![slope] });
+        let operand = chain.plan.ops()[1].operands(chain.plan.output()).next().unwrap();
+        assert_eq!(operand.descriptor.lens(), [1, slopes, 1, 1]);
+    }
+    for (operation, lens, found) in [
+        (Operation::Constant, &[3][..], "3"),
+        (Operation::Constant, &[1, 4, 6, 6], "1x4x6x6"),
+        (Operation::Other, &[4], "not a constant"),
+    ] {
+        let mut graph = Builder::default();
+        let x = graph.input();
+        let conv = graph.conv(x);
+        let slope = graph.push(operation, &[], lens);
+        let prelu = graph.image(Operation::PRelu, &[conv, slope]);
+        let (nodes, end) = graph.find(prelu).remove(0);
+        assert_eq!(nodes, [conv]);
+        assert!(end.contains(found), "{end}");
+        assert!(end.ends_with("accepted: a constant of 4 values, one a channel, or of one"), "{end}");
+    }
+    // The convolution's result as the slope.
+    let mut graph = Builder::default();
+    let x = graph.input();
+    let conv = graph.conv(x);
+    let prelu = graph.image(Operation::PRelu, &[x, conv]);
+    assert_eq!(graph.find(prelu), [(vec![conv], format!("n{prelu} is no operator of a plan"))]);
+}
+
+#[test]
 fn operands_that_no_plan_takes_end_a_chain() {
     let mut graph = Builder::default();
     let x = graph.input();

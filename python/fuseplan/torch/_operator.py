@@ -24,7 +24,7 @@ _LIBRARY.define(
 )
 
 # How many tensors an operator takes; an activation takes none.
-_OPERANDS = {"bias": 1, "residual": 1, "batch_norm": 4}
+_OPERANDS = {"bias": 1, "prelu": 1, "residual": 1, "batch_norm": 4}
 
 
 def conv(
@@ -150,6 +150,8 @@ class _Steps:
             own = [next(left) for _ in range(_OPERANDS.get(name, 0))]
             if name == "bias":
                 plan.bias(dtype=own[0].dtype)
+            elif name == "prelu":
+                plan.prelu(shared=own[0].numel() == 1, dtype=own[0].dtype)
             elif name == "residual":
                 plan.residual(_descriptor(own[0]))
             elif name == "batch_norm":

@@ -197,6 +197,8 @@ def _describe(
         if of.get("alpha", 1) != 1 or not all(isinstance(given, torch.fx.Node) for given in pair):
             return other
         return as_node("add" if target == "aten.add.Tensor" else "multiply", pair)
+    if target == "aten.prelu.default":
+        return as_node("prelu", [of["self"], of["weight"]])
     activation = _activation(target, of)
     if activation is not None:
         mode, parameters = activation
