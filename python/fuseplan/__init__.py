@@ -10,6 +10,7 @@ Arrays are read where they lie, of NumPy, PyTorch or any library with DLPack; no
 
 from __future__ import annotations
 
+from ._c_libraries import include_path, library_path
 from ._native import CompiledPlan, Handle, Plan, TensorDescriptor, __version__, devices
 from .errors import DeviceError, Error, OperandError, UnsupportedError
 
@@ -24,4 +25,6 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "devices",
+    "include_path",
+    "library_path",
 ]

@@ -1,0 +1,42 @@
+"""The C libraries of the package, as C programs and programs with `ctypes` see them."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import fuseplan
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "compiler, source, library",
+    [
+        ("cc -std=c99", "plan.c", "libfuseplan.so.0"),
+        ("c++ -std=c++17", "plan.cpp", "libfuseplan.so.0"),
+        ("cc -std=c99", "cba.c", "libMIOpen.so.1"),
+    ],
+)
+def test_a_program_is_built_with_headers_and_libraries_of_the_package(compiler, source, library, tmp_path):
+    command, standard = compiler.split()
+    if shutil.which(command) is None:
+        pytest.fail(f"the test needs {command}")
+    program, libraries = tmp_path / "program", fuseplan.library_path()
+    subprocess.run(
+        [command, standard, str(ROOT / "examples" / source), "-o", str(program), "-lm"]
+        + [f"-I{fuseplan.include_path()}", f"-L{libraries}", f"-l:{library}", f"-Wl,-rpath,{libraries}"],
+        check=True,
+    )
+    environment = {**os.environ, "FUSEPLAN_BACKEND": "cpu"}
+    environment.pop("LD_LIBRARY_PATH", None)
+    # The program compares its results with plain loops, and fails where they differ.
+    subprocess.run([str(program)], check=True, env=environment, timeout=60)
+
+
+def test_the_libraries_are_of_this_version():
+    library = ctypes.CDLL(str(fuseplan.library_path() / "libfuseplan.so.0"))
+    library.fuseplan_version.restype = ctypes.c_char_p
+    assert library.fuseplan_version().decode() == fuseplan.__version__
