@@ -1,0 +1,38 @@
+"""The example programs run as programs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
+
+
+def output_of(name, **environment):
+    command = [sys.executable, str(EXAMPLES / name)]
+    environment = {**os.environ, "FUSEPLAN_BACKEND": "cpu", **environment}
+    ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=300)
+    assert ran.returncode == 0
+    return ran.stdout
+
+
+def test_a_plan():
+    printed = output_of("plan.py")
+    assert "refused: ConvForward (operator 4): the plan already has a convolution" in printed
+    assert "6272 outputs of 1 kernel, equal to NumPy's" in printed
+
+
+def test_the_c_library_of_the_package_by_ctypes():
+    import fuseplan
+
+    library = fuseplan.library_path() / "libMIOpen.so.1"
+    assert "equal to numpy" in output_of("cba.py", MIOPEN_LIBRARY=str(library))
+
+
+@pytest.mark.torch
+def test_a_network():
+    printed = output_of("network.py")
+    assert "5 of 5 convolutions are plans" in printed and "conv -> bias -> residual -> relu" in printed
+    assert "conv -> bias -> prelu" in printed and "times its speed" in printed
