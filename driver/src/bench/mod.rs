@@ -9,10 +9,10 @@ mod trial;
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use fuseplan::{Handle, TensorLayout};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -20,27 +20,32 @@ use crate::device::DeviceFlags;
 use crate::element::{Math, Precision, Scalar, for_precision};
 use crate::failure::Failure;
 use crate::flags::DEFAULT_SEED;
+use crate::onnx::{self, ShapeFlags};
 use crate::output::Output;
 use lists::List;
 use report::{Report, Setting};
-use trial::Outcome;
+
+pub(crate) use chart::escape;
+pub(crate) use trial::{Outcome, Subject, measure};
 
 /// What to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// The list of configurations
-    list: List,
+    /// A list of configurations: cba, na, resnet50 or field; or a network as an ONNX file
+    #[arg(value_name = "LIST", value_parser = what)]
+    what: What,
     #[command(flatten)]
     device: DeviceFlags,
     /// Only the layers of this network, of the field list; fit or judge: of that half of the networks
     #[arg(long, value_name = "NAME")]
     network: Option<String>,
-    /// Number of images; autoencoders of the field list are given one
-    #[arg(long, value_name = "INT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
-    batch: u32,
-    /// Data type
-    #[arg(long, value_name = "TYPE", default_value = "fp32")]
-    dtype: Precision,
+    /// Number of images; if not given, 64 for a list, and as the file says or 1 for a network. Autoencoders of the field
+    /// list are given one
+    #[arg(long, value_name = "INT", value_parser = clap::value_parser!(u32).range(1..))]
+    batch: Option<u32>,
+    /// Data type; if not given, fp32 for a list, and the file's for a network
+    #[arg(long, value_name = "TYPE")]
+    dtype: Option<Precision>,
     /// How products may be rounded
     #[arg(long, value_name = "MODE", value_enum, default_value_t = Math::Precise)]
     math: Math,
@@ -56,9 +61,31 @@ pub(crate) struct Options {
     /// Seed of the random data; 0 for a different one each time
     #[arg(long, value_name = "INT", default_value_t = DEFAULT_SEED)]
     seed: u64,
-    /// Write the table (Markdown and CSV) and the chart (SVG) into this directory
+    /// Write the table (Markdown and CSV) and the chart (SVG) of a list into this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    shapes: ShapeFlags,
+    /// Write a report with charts into this file, which needs nothing else to be read in a browser
+    #[arg(long, value_name = "FILE", help_heading = "Of a network")]
+    html: Option<PathBuf>,
+}
+
+/// What is measured.
+#[derive(Debug, Clone)]
+enum What {
+    List(List),
+    Network(PathBuf),
+}
+
+fn what(text: &str) -> Result<What, String> {
+    if onnx::is_file(text) {
+        return Ok(What::Network(text.into()));
+    }
+    let lists = List::value_variants().iter().map(|list| list.name()).collect::<Vec<_>>().join(", ");
+    List::from_str(text, false)
+        .map(What::List)
+        .map_err(|_| format!("known: {lists}, or a file whose name ends with .onnx"))
 }
 
 /// A layout by its name.
@@ -74,29 +101,66 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "a number of seconds is needed".into())
 }
 
-/// Measures a list.
+/// Measures a list or a network.
 pub(crate) fn run(options: &Options, output: &Output) -> Result<(), Failure> {
-    let handle = options.device.handle()?;
-    for_precision!(options.dtype, measure(options, &handle, output))
+    let usage = |text: &str| Err(Failure::Usage(text.into()));
+    match &options.what {
+        What::List(_) if !options.shapes.shape.is_empty() || options.html.is_some() => usage(
+            "--shape and --html are for a network in an ONNX file; --out DIR has tables and a chart of a list",
+        ),
+        What::Network(_) if options.network.is_some() || options.out.is_some() => {
+            usage("--network and --out are for a list; --html FILE has the report on a network")
+        }
+        &What::List(list) => {
+            let precision = options.dtype.unwrap_or(Precision::Fp32);
+            let handle = options.device.handle()?;
+            for_precision!(precision, measure_list(list, precision, options, &handle, output))
+        }
+        What::Network(path) => measure_network(path, options, output),
+    }
 }
 
-fn measure<T: Scalar>(options: &Options, handle: &Handle, output: &Output) -> Result<(), Failure> {
+fn measure_network(path: &Path, options: &Options, output: &Output) -> Result<(), Failure> {
+    let request = onnx::Request {
+        path,
+        shapes: &options.shapes.shape,
+        batch: options.batch.map(|batch| batch as usize),
+        precision: options.dtype,
+        layout: options.layout,
+    };
+    let settings = onnx::Settings {
+        math: options.math,
+        only: &options.only,
+        budget: options.seconds,
+        seed: options.seed,
+        html: options.html.as_deref(),
+    };
+    onnx::bench(&request, &settings, &options.device.handle()?, output)
+}
+
+fn measure_list<T: Scalar>(
+    list: List,
+    precision: Precision,
+    options: &Options,
+    handle: &Handle,
+    output: &Output,
+) -> Result<(), Failure> {
     if let Some(directory) = &options.out {
         fs::create_dir_all(directory).map_err(|error| unwritable(directory, &error))?;
     }
     let setting = Setting {
-        list: options.list,
-        precision: options.dtype,
+        list,
+        precision,
         layout: options.layout,
         math: options.math,
-        batch: options.batch as usize,
+        batch: options.batch.unwrap_or(64) as usize,
         device: handle.device_info().clone(),
     };
-    let mut cases = options.list.cases();
+    let mut cases = list.cases();
     if let Some(network) = &options.network {
         cases.retain(|case| case.is_of(network));
         if cases.is_empty() {
-            let networks = options.list.networks();
+            let networks = list.networks();
             let known =
                 if networks.is_empty() { "only the field list has them".into() } else { networks.join(", ") };
             return Err(Failure::Usage(format!("--network: no network `{network}`; known: {known}")));
@@ -104,7 +168,7 @@ fn measure<T: Scalar>(options: &Options, handle: &Handle, output: &Output) -> Re
     }
     cases.retain(|case| case.label().contains(&options.only));
     if cases.is_empty() {
-        let text = format!("--only: no configuration of {} contains `{}`", options.list.name(), options.only);
+        let text = format!("--only: no configuration of {} contains `{}`", list.name(), options.only);
         return Err(Failure::Usage(text));
     }
     let mut report = Report::new(setting, &cases);
@@ -142,7 +206,7 @@ fn unwritable(path: &std::path::Path, error: &std::io::Error) -> Failure {
 }
 
 /// A bar on standard error, where that is a terminal that somebody watches.
-fn progress(length: usize, output: &Output) -> ProgressBar {
+pub(crate) fn progress(length: usize, output: &Output) -> ProgressBar {
     let target = if output.is_json() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let style = ProgressStyle::with_template("[{elapsed}] {bar:30} {pos}/{len} {msg}");
     ProgressBar::with_draw_target(Some(length as u64), target)
@@ -150,7 +214,7 @@ fn progress(length: usize, output: &Output) -> ProgressBar {
 }
 
 /// An error that names the commands of all wrong configurations.
-fn verdict(outcomes: &[Outcome]) -> Result<(), Failure> {
+pub(crate) fn verdict(outcomes: &[Outcome]) -> Result<(), Failure> {
     let wrong: Vec<_> = outcomes.iter().filter(|outcome| !outcome.passes()).collect();
     if wrong.is_empty() {
         return Ok(());

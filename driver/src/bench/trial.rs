@@ -61,6 +61,16 @@ impl Outcome {
     }
 }
 
+/// What an outcome is called, and how it is come by again.
+#[derive(Debug)]
+pub(crate) struct Subject {
+    pub(crate) label: String,
+    /// The command that runs it alone.
+    pub(crate) command: String,
+    /// The layer that it is, of the field list.
+    pub(crate) layer: Option<&'static Layer>,
+}
+
 /// Runs a configuration.
 pub(crate) fn run<T: Scalar>(
     case: &Case,
@@ -69,8 +79,19 @@ pub(crate) fn run<T: Scalar>(
     budget: Duration,
     seed: u64,
 ) -> Result<Outcome, Error> {
-    let chain = case.chain(setting)?;
-    let plan = Plan::of(&chain)?;
+    let subject = Subject { label: case.label(), command: case.command(setting), layer: case.layer() };
+    measure::<T>(&case.chain(setting)?, subject, handle, budget, seed)
+}
+
+/// Runs a chain as one plan, and as one plan for each operator.
+pub(crate) fn measure<T: Scalar>(
+    chain: &Chain,
+    subject: Subject,
+    handle: &Handle,
+    budget: Duration,
+    seed: u64,
+) -> Result<Outcome, Error> {
+    let plan = Plan::of(chain)?;
     // Data of both signs, so that the activation cuts.
     let mut random = Random::new(seed);
     let input: Vec<T> = random.numbers(chain.input.span(), -0.5)?;
@@ -83,15 +104,15 @@ pub(crate) fn run<T: Scalar>(
     let mut written = Written::sets(&plan.plan, handle, 2 * sets)?;
     let (for_fused, for_unfused) = written.split_at_mut(sets);
     let mut fused = Rotation::new(for_fused, |written| {
-        Sequence::fused(&chain, handle, &options, &input, &operands, written)
+        Sequence::fused(chain, handle, &options, &input, &operands, written)
     })?;
     let mut unfused = Rotation::new(for_unfused, |written| {
-        Sequence::new(&chain, chain.steps.chunks(1), handle, &options, &input, &operands, written)
+        Sequence::new(chain, chain.steps.chunks(1), handle, &options, &input, &operands, written)
     })?;
     fused.run()?;
     unfused.run()?;
 
-    let samples = Samples::new(&chain, &input, &operands)?;
+    let samples = Samples::new(chain, &input, &operands)?;
     let fused_verdict = samples.compare(&fused.first().output()?)?;
     let unfused_verdict = samples.compare(&unfused.first().output()?)?;
 
@@ -99,13 +120,13 @@ pub(crate) fn run<T: Scalar>(
     let times = measure::interleaved(handle, budget, &mut [&mut || fused.run(), &mut || unfused.run()])?;
     let peaks = handle.peaks(chain.input.data_type()).ok();
     Ok(Outcome {
-        label: case.label(),
-        command: case.command(setting),
+        label: subject.label,
+        command: subject.command,
         solver: compiled.info().solver.to_string(),
         unfused_solvers,
         fused: measure::median(&times[0]) / sets as f64,
         unfused: measure::median(&times[1]) / sets as f64,
-        layer: case.layer(),
+        layer: subject.layer,
         batch: samples.batch,
         rounds: times[0].len(),
         sets,

@@ -74,7 +74,7 @@ fn chain(found: &Found, totals: &Totals, output: &Output) -> Result<(), Failure>
     ))?;
     let object = json!({
         "name": found.name,
-        "plan": found.text,
+        "plan": found.text.to_string(),
         "operators": found.chain.steps.len(),
         "flops": found.flops,
         "share": share,

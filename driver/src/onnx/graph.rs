@@ -190,7 +190,9 @@ impl Reader {
             domain => format!("{domain}.{}", proto.op_type),
         };
         let output = proto.output.first().map_or("", String::as_str);
-        let label = format!("{op} {}", if proto.name.is_empty() { output } else { &proto.name });
+        let name = if proto.name.is_empty() { output } else { &proto.name };
+        // Most exporters have the operator in the name.
+        let label = if name.contains(&op) { name.to_string() } else { format!("{op} {name}") };
         let mut inputs = Vec::new();
         for name in &proto.input {
             let value =

@@ -93,7 +93,7 @@ pub(crate) struct Found {
     /// The label of the convolution that it begins with.
     pub(crate) name: String,
     /// The plan, with the activations' parameters.
-    pub(crate) text: String,
+    pub(crate) text: PlanText,
     /// Operations of all its nodes.
     pub(crate) flops: f64,
 }
@@ -268,7 +268,7 @@ impl Apart<'_> {
             let text = PlanText { plan: chain.plan.clone(), activations: activations.collect() };
             let first = chain.steps.first().map_or("", |step| &self.lowered.nodes[step.node].name);
             let flops = self.covered(chain).into_iter().filter_map(|node| self.flops(node)).sum();
-            Found { chain: chain.clone(), name: first.into(), text: text.to_string(), flops }
+            Found { chain: chain.clone(), name: first.into(), text, flops }
         };
         self.found.chains.iter().map(found).collect()
     }

@@ -112,7 +112,7 @@ fn layers_of_a_network_are_run_with_their_residuals_and_counted() {
 fn nonsense_is_refused() {
     for (line, text) in [
         ("bench", "<LIST>"),
-        ("bench vgg", "[possible values: cba, na, resnet50, field]"),
+        ("bench vgg", "known: cba, na, resnet50, field, or a file whose name ends with .onnx"),
         ("bench na --network vgg16", "only the field list has them"),
         ("bench field --network vgg", "no network `vgg`; known: resnet18, resnet50, "),
         ("bench field --network vgg16 --only g32", "no configuration of field contains `g32`"),

@@ -1,4 +1,4 @@
-//! Networks from ONNX files: `explain`.
+//! Networks from ONNX files: `explain`, `bench` and its page.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ fn explain_tells_chains_arithmetic_and_reasons() {
     let first = "\
 chains
   Conv c1: f32 2x3x16x16 NCHW -> conv 8 3x3 pad 1 stride 2 -> batch-norm spatial -> relu
-    58.368 kFLOP, 27.1 %; ends since the value is read 2 times
+    58.368 kFLOP, 26.5 %; ends since the value is read 2 times
 ";
     assert!(run.stdout.contains(first), "{}", run.stdout);
 
@@ -29,16 +29,19 @@ chains
         "conv 8 3x3 pad 1 stride 2 -> batch-norm spatial -> relu",
         "conv 8 3x3 pad 1 -> batch-norm spatial -> residual -> relu",
         "conv 8 1x1 -> bias",
+        "conv 8 1x1 -> bias",
     ];
     let ends = [
         "the value is read 2 times",
         "MaxPool p2 is no operator of a plan",
+        "Conv c4 is no operator of a plan",
         "GlobalAveragePool g is no operator of a plan",
     ];
     // 2 images of 8x8 pixels and 8 filters: products, a batch-norm of two operations, ReLU and the sum.
     let outputs = 2.0 * 64.0 * 8.0;
-    let work = [outputs * (54.0 + 3.0), outputs * (144.0 + 4.0), outputs / 4.0 * (16.0 + 1.0)];
-    assert_eq!(chains.len(), 3);
+    let last = outputs / 4.0 * (16.0 + 1.0);
+    let work = [outputs * (54.0 + 3.0), outputs * (144.0 + 4.0), last, last];
+    assert_eq!(chains.len(), 4);
     for (index, chain) in chains.iter().enumerate() {
         let plan = chain["plan"].as_str().unwrap();
         assert!(plan.ends_with(texts[index]), "{plan}");
@@ -66,7 +69,7 @@ chains
     let summary = kinds("onnx_summary")[0];
     let all = work.iter().sum::<f64>() + 1024.0 + 256.0 + 160.0;
     assert_eq!((&summary["flops"], &summary["fused_flops"]), (&all.into(), &work.iter().sum::<f64>().into()));
-    assert_eq!((&summary["convolutions"], &summary["chains"]), (&3.into(), &3.into()));
+    assert_eq!((&summary["convolutions"], &summary["chains"]), (&4.into(), &4.into()));
     assert_eq!(summary["inputs"][0], "x 2x3x16x16");
 }
 
@@ -111,4 +114,86 @@ fn files_and_flags_that_make_no_sense_are_refused() {
     let run = crate::run::fuseplan_of(&["explain", plan, "--batch", "2"], &[]);
     assert_eq!(run.code, 2);
     assert!(run.stderr.contains("are for a network: a plan says its own"), "{}", run.stderr);
+}
+
+#[test]
+fn bench_verifies_times_and_sums_the_chains() {
+    let page = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("mobile.html");
+    let _ = fs::remove_file(&page);
+    let line =
+        format!("bench {} --seconds 0.01 --batch 2 --html {} --json", file("mobile.onnx"), page.display());
+    let run = fuseplan(&line);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let objects = run.objects();
+    let (summary, rows) = objects.split_last().unwrap();
+    assert_eq!(rows.len(), 6);
+    let number = |object: &serde_json::Value, member: &str| object[member].as_f64().unwrap();
+    let sum = |member: &str| rows.iter().map(|row| number(row, "count") * number(row, member)).sum::<f64>();
+    for row in rows {
+        assert_eq!((&row["kind"], &row["verified"]), (&"onnx_bench".into(), &true.into()), "{row}");
+        assert!(
+            number(row, "fused_ms") > 0.0 && number(row, "fused_error") <= number(row, "tolerance"),
+            "{row}"
+        );
+        let ratio = number(row, "unfused_ms") / number(row, "fused_ms");
+        assert!((ratio / number(row, "speed_up") - 1.0).abs() < 1e-9, "{row}");
+        // One plan for each operator.
+        let operators = row["plan"].as_str().unwrap().matches(" -> ").count();
+        assert_eq!(row["unfused_solvers"].as_array().unwrap().len(), operators, "{row}");
+    }
+    assert_eq!(summary["kind"], "onnx_bench_summary");
+    for member in ["fused_ms", "unfused_ms"] {
+        assert!((sum(member) / number(summary, member) - 1.0).abs() < 1e-9, "{summary}");
+    }
+
+    // A page that needs nothing else.
+    let text = fs::read_to_string(&page).unwrap();
+    assert!(text.starts_with("<!DOCTYPE html>") && text.ends_with("</html>\n"), "{text}");
+    for absent in ["<script", "http", "src=", "href=", "url(", "@import", "NaN", "inf "] {
+        assert!(!text.contains(absent), "{absent}: {text}");
+    }
+    for (open, count) in [("<svg ", 2), ("<g>", 6), ("<table>", 3)] {
+        assert_eq!(text.matches(open).count(), count, "{open}");
+    }
+    for tag in [
+        "svg", "g", "text", "rect", "table", "tr", "td", "th", "div", "p", "span", "title", "h2", "body",
+        "html",
+    ] {
+        let opened = text.matches(&format!("<{tag}>")).count() + text.matches(&format!("<{tag} ")).count();
+        let closed = text.matches(&format!("</{tag}>")).count()
+            + if tag == "rect" { text.matches("\"/>").count() } else { 0 };
+        assert!(
+            if tag == "rect" { opened <= closed } else { opened == closed },
+            "{tag}: {opened} and {closed}"
+        );
+    }
+    assert!(text.contains("conv 8 3x3 pad 1x0:1 stride 2 -&gt; bias -&gt; hardswish"), "{text}");
+}
+
+#[test]
+fn chains_of_the_same_plan_are_measured_once_and_counted() {
+    let line = format!("bench {} --shape x=2x3x16x16 --seconds 0 --only 1x1 --json", file("residual.onnx"));
+    let objects = fuseplan(&line).objects();
+    assert_eq!(objects.len(), 2);
+    assert_eq!((&objects[0]["name"], &objects[0]["count"]), (&"Conv c3".into(), &2.into()));
+    assert_eq!(objects[1]["measured_chains"], 2);
+    let run = fuseplan(&format!("bench {} --seconds 0 --only nothing", file("residual.onnx")));
+    assert_eq!(run.code, 3);
+    assert!(run.stderr.contains("--only: no chain of"), "{}", run.stderr);
+}
+
+#[test]
+fn flags_of_lists_and_of_networks_are_told_apart() {
+    let residual = file("residual.onnx");
+    for (line, text) in [
+        (format!("bench {residual} --out somewhere"), "--network and --out are for a list"),
+        (format!("bench {residual} --network resnet50"), "--network and --out are for a list"),
+        ("bench na --html page.html".into(), "--shape and --html are for a network in an ONNX file"),
+        ("bench na --shape 1x3x8x8".into(), "--shape and --html are for a network in an ONNX file"),
+        ("bench nothing".into(), "known: cba, na, resnet50, field, or a file whose name ends with .onnx"),
+    ] {
+        let run = fuseplan(&line);
+        assert_eq!(run.code, 2, "{line}: {}", run.stdout);
+        assert!(run.stderr.contains(text), "{line}: {}", run.stderr);
+    }
 }

@@ -39,7 +39,7 @@ def node(op, inputs, outputs, **attributes):
 
 
 def residual():
-    """A block as ResNet's: batch-norm, residual, ReLU; a pool, a flattened matrix product."""
+    """A block as ResNet's: batch-norm, residual, ReLU; a pool, a flattened matrix product; two convolutions that are alike."""
     constants = {"w1": weights(8, 3, 3, 3), "w2": weights(8, 8, 3, 3), "w3": weights(8, 8, 1, 1), "fc": weights(8, 5)}
     constants |= {f"{p}{i}": weights(8) for p in ("scale", "bias", "mean", "var") for i in (1, 2)}
     constants["b3"] = weights(8)
@@ -53,7 +53,8 @@ def residual():
         node("Relu", "s2", "r2"),
         node("MaxPool", "r2", "p2", kernel_shape=[2, 2], strides=[2, 2]),
         node("Conv", "p2 w3 b3", "c3"),
-        node("GlobalAveragePool", "c3", "g"),
+        node("Conv", "c3 w3 b3", "c4"),
+        node("GlobalAveragePool", "c4", "g"),
         node("Flatten", "g", "f"),
         node("MatMul", "f fc", "y"),
     ]
