@@ -1,5 +1,5 @@
-//! Activations that exporters spell out in several operators, where ONNX has none of their own or an older version had
-//! none.
+//! What exporters spell out in several operators: activations that ONNX, or an older version of it, has no operator of, and
+//! a factor and a summand for each channel.
 
 use super::graph::{Graph, Node};
 use super::shapes::Shapes;
@@ -13,6 +13,35 @@ pub(crate) struct Idiom {
     pub(crate) of: usize,
     /// Its nodes; the last makes its value, and nothing else reads the values of the others.
     pub(crate) nodes: Vec<usize>,
+}
+
+/// `x · scale + shift`, both one constant a channel or one for all: a batch-norm of mean 0 and variance 1.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ScaleShift {
+    pub(crate) of: usize,
+    /// Channels of x.
+    pub(crate) channels: usize,
+    /// The elements' type, by the value of the scale.
+    pub(crate) scale: usize,
+    /// Its nodes; the last makes its value.
+    pub(crate) nodes: Vec<usize>,
+}
+
+/// The scale and shift that end with a node, if they do; the shift may be missing.
+pub(crate) fn scaled_at(index: usize, graph: &Graph, shapes: &Shapes) -> Option<ScaleShift> {
+    let found = Match { graph, shapes };
+    let node = graph.nodes.get(index)?;
+    if node.op == "Mul" {
+        return found.scaled(index, node);
+    }
+    let add = found.node(index, "Add")?;
+    Match::both(add).into_iter().find_map(|(product, shift)| {
+        let (inner, mul) = found.maker(product, "Mul")?;
+        let mut scaled = found.scaled(inner, mul)?;
+        scaled.nodes.push(index);
+        let is_per_channel = per_channel(product, shift, shapes).is_some();
+        (is_per_channel && found.is_closed(&scaled.nodes)).then_some(scaled)
+    })
 }
 
 /// The idiom that ends with a node, if one does.
@@ -57,6 +86,14 @@ impl<'a> Match<'a> {
     /// The other operand where one is this number.
     fn with_number(&self, node: &Node, number: f64) -> Option<usize> {
         Self::both(node).into_iter().find(|&(_, b)| self.is(b, number)).map(|(a, _)| a)
+    }
+
+    /// A product with one constant a channel, or one for all.
+    fn scaled(&self, index: usize, mul: &Node) -> Option<ScaleShift> {
+        Self::both(mul).into_iter().find_map(|(of, scale)| {
+            let channels = per_channel(of, scale, self.shapes)?;
+            Some(ScaleShift { of, channels, scale, nodes: vec![index] })
+        })
     }
 
     /// Nobody but the idiom reads what it computes on the way.
@@ -153,6 +190,16 @@ impl<'a> Match<'a> {
         })?;
         Some((of, vec![scale, erf, sum]))
     }
+}
+
+/// The channels of x, where a constant lines up with one value for each of them, or is one value.
+pub(crate) fn per_channel(x: usize, constant: usize, shapes: &Shapes) -> Option<usize> {
+    let (dims, of) = (shapes.dims(constant)?, shapes.dims(x)?);
+    let (is_changing, is_constant) = (!shapes.0[x].is_constant, shapes.0[constant].is_constant);
+    let skipped = of.len().checked_sub(dims.len())?;
+    let channels = *of.get(1).filter(|_| of.len() > 2)?;
+    let fits = |(d, &length): (usize, &usize)| length == 1 || (skipped + d == 1 && length == channels);
+    (is_changing && is_constant && dims.iter().enumerate().all(fits)).then_some(channels)
 }
 
 /// The bounds of a Clip, attributes or inputs; `None` where one is computed when the network runs.

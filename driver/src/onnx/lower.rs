@@ -6,7 +6,7 @@ use fuseplan::{
 };
 
 use super::graph::{self, Graph};
-use super::idioms::{self, Idiom};
+use super::idioms::{self, Idiom, ScaleShift};
 use super::shapes::Shapes;
 use super::tensor::Known;
 use super::window::Window;
@@ -42,6 +42,18 @@ pub(crate) fn lower(graph: &Graph, shapes: &Shapes, form: Form) -> Lowered {
         }
         idioms[index] = Some(idiom);
     }
+    let mut scaled: Vec<Option<ScaleShift>> = vec![None; graph.nodes.len()];
+    for index in 0..graph.nodes.len() {
+        let Some(found) = idioms::scaled_at(index, graph, shapes) else { continue };
+        // Products inside of an activation are its own.
+        if found.nodes.iter().any(|&node| is_inner[node] || idioms[node].is_some()) {
+            continue;
+        }
+        for &inner in found.nodes.iter().filter(|&&inner| inner != index) {
+            (scaled[inner], is_inner[inner]) = (None, true);
+        }
+        scaled[index] = Some(found);
+    }
     let places = vec![None; graph.values.len()];
     let mut lowering = Lowering { graph, shapes, form, places, lowered: Lowered::default() };
     for (value, about) in graph.values.iter().enumerate().filter(|(_, value)| value.maker.is_none()) {
@@ -50,7 +62,10 @@ pub(crate) fn lower(graph: &Graph, shapes: &Shapes, form: Form) -> Lowered {
         lowering.places[value] = Some(node);
     }
     for (index, node) in graph.nodes.iter().enumerate().filter(|&(index, _)| !is_inner[index]) {
-        lowering.node(index, node, idioms[index].as_ref());
+        match &scaled[index] {
+            Some(scaled) => lowering.scaled(node, scaled),
+            None => lowering.node(index, node, idioms[index].as_ref()),
+        }
     }
     lowering.lowered
 }
@@ -115,7 +130,7 @@ impl Lowering<'_> {
         };
         let mut inputs = self.places(&meaning.inputs);
         inputs.extend(self.captured(index, &all));
-        if matches!(meaning.operation, Operation::Add | Operation::Convolution(_)) {
+        if matches!(meaning.operation, Operation::Add | Operation::PRelu | Operation::Convolution(_)) {
             self.line_up(node, &mut inputs);
         }
         let first = self.put(node.label.clone(), meaning.operation, inputs, node.output(), of);
@@ -130,6 +145,26 @@ impl Lowering<'_> {
                 }
                 _ => self.put(node.label.clone(), Operation::Other, vec![first], output, Vec::new()),
             });
+        }
+    }
+
+    /// A scale and shift, as the batch-norm that it is.
+    fn scaled(&mut self, node: &graph::Node, scaled: &ScaleShift) {
+        let known = &self.shapes.0[scaled.scale];
+        let list =
+            Known { dims: Ok(vec![scaled.channels]), is_constant: true, numbers: None, elem: known.elem };
+        let value = describe(&list, self.form);
+        let mut inputs = self.places(&[scaled.of]);
+        for name in ["scale", "shift", "mean", "variance"] {
+            let name = format!("{name} of {}", node.label);
+            let place = self.put(name, Operation::Constant, Vec::new(), None, Vec::new());
+            self.lowered.nodes[place].value = value;
+            inputs.push(place);
+        }
+        let operation = Operation::BatchNorm { epsilon: 0.0 };
+        let place = self.put(node.label.clone(), operation, inputs, node.output(), scaled.nodes.clone());
+        if let Some(value) = node.output() {
+            self.places[value] = Some(place);
         }
     }
 
@@ -230,6 +265,13 @@ fn meaning(node: &graph::Node, shapes: &Shapes) -> Result<Option<Meaning>, Strin
         }
         "Add" | "Sum" if is_whole && inputs.len() == 2 => Operation::Add.of(&inputs),
         "Mul" if is_whole && inputs.len() == 2 => Operation::Multiply.of(&inputs),
+        "PRelu" if is_whole && inputs.len() == 2 => match idioms::per_channel(x, inputs[1], shapes) {
+            Some(_) => Operation::PRelu.of(&inputs),
+            None => {
+                let accepted = "a constant of one slope a channel, or of one";
+                return Err(format!("{}: its slopes are others; accepted: {accepted}", node.label));
+            }
+        },
         _ => match activation(node, shapes)? {
             Some(activation) => Operation::Activation(activation).of(&[x]),
             None => return Ok(None),

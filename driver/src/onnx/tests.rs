@@ -94,6 +94,47 @@ fn idioms_whose_inner_values_are_wanted_stay_as_they_are() {
     assert!(lowered.nodes.iter().all(|node| node.operation != hard_swish));
 }
 
+/// What the finder makes of a convolution, a product and a sum with constants of these lengths, and a ReLU.
+fn scaled(scale: &[i64], shift: &[i64]) -> String {
+    let nodes = vec![
+        node("Conv", &["x", "w"], "c", vec![]),
+        node("Mul", &["s", "c"], "m", vec![]),
+        node("Add", &["m", "b"], "a", vec![]),
+        node("Relu", &["a"], "y", vec![]),
+    ];
+    let constants = vec![constant("w", &[4, 6, 1, 1]), constant("s", scale), constant("b", shift)];
+    let graph = graph_of(nodes, &[2, 6, 9, 4], constants, "y").unwrap();
+    let found = chains::find(&lowered(&graph).nodes, None);
+    found.chains[0].plan.to_string().split_once(" 1x1").unwrap().1.to_string()
+}
+
+#[test]
+fn a_factor_and_a_summand_for_each_channel_are_a_batch_norm() {
+    for (scale, shift) in [(&[4, 1, 1][..], &[4, 1, 1][..]), (&[1], &[]), (&[1, 4, 1, 1], &[1])] {
+        assert_eq!(scaled(scale, shift), " -> batch-norm spatial -> relu", "{scale:?} {shift:?}");
+    }
+    // Four values are lined up with the four columns of an image, and a plane's worth with a plane.
+    for (scale, shift) in [(&[4][..], &[1][..]), (&[9, 4], &[1])] {
+        assert_eq!(scaled(scale, shift), "", "{scale:?}");
+    }
+    // What is added is nothing for each channel, but what it is added to is.
+    assert_eq!(scaled(&[4, 1, 1], &[4]), " -> batch-norm spatial");
+}
+
+#[test]
+fn slopes_of_channels_are_told_from_slopes_of_columns() {
+    let plan = |slope: &[i64]| {
+        let nodes = vec![node("Conv", &["x", "w"], "c", vec![]), node("PRelu", &["c", "s"], "y", vec![])];
+        let constants = vec![constant("w", &[4, 6, 1, 1]), constant("s", slope)];
+        let graph = graph_of(nodes, &[2, 6, 9, 4], constants, "y").unwrap();
+        let found = chains::find(&lowered(&graph).nodes, None);
+        found.chains[0].plan.to_string().split_once(" 1x1").unwrap().1.to_string()
+    };
+    assert!(plan(&[4, 1, 1]).starts_with(" -> prelu"), "{}", plan(&[4, 1, 1]));
+    assert!(plan(&[1]).starts_with(" -> prelu"), "{}", plan(&[1]));
+    assert_eq!(plan(&[4]), "");
+}
+
 /// A tensor's type.
 fn info(name: &str, dims: &[i64]) -> ValueInfoProto {
     let dim =
