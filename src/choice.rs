@@ -134,7 +134,11 @@ fn ask(solver: &'static dyn Solver, problem: &Problem, target: &Target) -> Resul
         Err(Refusal {
             solver: solver.id(),
             property: "accuracy",
-            accepts: "plans that allow TF32 products",
+            accepts: match needed {
+                Accuracy::Exact => "every plan",
+                Accuracy::Transformed => "plans that allow transformed products",
+                Accuracy::Tf32 => "plans that allow TF32 products",
+            },
             found: allowed.to_string(),
         })
     });
@@ -297,7 +301,7 @@ mod tests {
         let refusal = answers[3].candidates.as_ref().unwrap_err().to_string();
         assert_eq!(
             refusal,
-            "fake.rounding.v1: accuracy is exact products, accepted: plans that allow TF32 products"
+            "fake.rounding.v1: accuracy is transformed products, accepted: plans that allow TF32 products"
         );
         // Asked for by name, the one is taken and the other is not.
         let problem = plan(MathMode::Precise).problem();

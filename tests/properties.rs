@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use fuseplan::{ActivationMode, BatchNormMode, DataType};
+use fuseplan::{ActivationMode, BatchNormMode, DataType, MathMode};
 use fuseplan_suite::case::{ActivationSpec, BatchNormSpec, BiasSpec, Case, ConvSpec, OpSpec, ResidualSpec};
 use fuseplan_suite::data::{self, EXACT_EPSILON, Tier};
 use fuseplan_suite::image::Alignment;
@@ -17,7 +17,9 @@ static LIBRARY: LazyLock<Library> = LazyLock::new(|| Library::open("cpu").unwrap
 
 /// The output of a case.
 fn run(case: &Case, operands: &Operands) -> Vec<f64> {
-    let built = LIBRARY.build(case).unwrap();
+    let mut built = LIBRARY.build(case).unwrap();
+    // Properties of sums.
+    built.plan.set_math_mode(MathMode::Strict);
     let compiled = LIBRARY.compile(&built, None).unwrap();
     let outcome = LIBRARY.execute(case, &built, &compiled, operands, Alignment::Full).unwrap();
     assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);

@@ -142,7 +142,10 @@ fn math_mode(number: fuseplanMathMode_t) -> Result<MathMode, Failure> {
     match number {
         0 => Ok(MathMode::Precise),
         1 => Ok(MathMode::AllowTf32),
-        _ => Err(bad_parm(format!("{number} is no math mode; accepted: 0 (precise), 1 (TF32 allowed)"))),
+        2 => Ok(MathMode::Strict),
+        _ => Err(bad_parm(format!(
+            "{number} is no math mode; accepted: 0 (precise), 1 (TF32 allowed), 2 (strict)"
+        ))),
     }
 }
 

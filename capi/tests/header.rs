@@ -179,6 +179,7 @@ fn fuseplans_constants_are_the_headers() {
         ("FUSEPLAN_BATCH_NORM_SPATIAL", BatchNormMode::Spatial as i64),
         ("FUSEPLAN_FIND", 1),
         ("FUSEPLAN_ALLOW_TF32", 2),
+        ("FUSEPLAN_STRICT", 4),
         ("FUSEPLAN_CURRENT_DEVICE", -1),
         ("FUSEPLAN_MAX_RANK", fuseplan::TensorDescriptor::MAX_RANK as i64),
     ] {
@@ -214,6 +215,7 @@ fn miopens_constants_are_the_headers() {
         ("miopenConvolutionFwdAlgoImplicitGEMM", 5),
         ("fuseplanMathPrecise", 0),
         ("fuseplanMathAllowTf32", 1),
+        ("fuseplanMathStrict", 2),
         ("miopenTuningPolicySearchDbUpdate", 4),
         ("miopenProblemDirectionInference", 4),
         ("miopenTensorBias", 43),

@@ -50,7 +50,9 @@ impl Precision {
 /// How products may be rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Math {
-    /// As the data type has it
+    /// Each output is the sum of its own products
+    Strict,
+    /// As the data type has it, with errors of the order of a sum at most
     Precise,
     /// f32 factors may be rounded to TF32 where that is faster
     Tf32,
@@ -60,6 +62,7 @@ impl Math {
     /// The library's name of it.
     pub(crate) fn mode(self) -> MathMode {
         match self {
+            Math::Strict => MathMode::Strict,
             Math::Precise => MathMode::Precise,
             Math::Tf32 => MathMode::AllowTf32,
         }
@@ -68,6 +71,7 @@ impl Math {
     /// Its name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Math::Strict => "strict",
             Math::Precise => "precise",
             Math::Tf32 => "tf32",
         }

@@ -337,7 +337,9 @@ impl FusionPlan {
     /// The chain, with TF32 allowed or not.
     pub(crate) fn chain_with(&self, tf32: bool) -> Chain {
         let mut chain = self.chain.clone();
-        chain.plan.set_math_mode(if tf32 { MathMode::AllowTf32 } else { MathMode::Precise });
+        if tf32 {
+            chain.plan.set_math_mode(MathMode::AllowTf32);
+        }
         chain
     }
 

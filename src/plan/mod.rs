@@ -64,7 +64,7 @@ use crate::target::Target;
 /// | written | meaning |
 /// |---|---|
 /// | `f32 2x3x224x224 NCHW` | type, lengths, layout; any other order in memory is `strides 150528x50176x224x1` |
-/// | `math tf32`, behind the input | [`MathMode::AllowTf32`] |
+/// | `math strict`, `math tf32`, behind the input | [`MathMode::Strict`], [`MathMode::AllowTf32`] |
 /// | `conv 64 3x3` | 64 filters of 3x3; behind it `pad`, `stride`, `dilation`, `groups`, each with a number for all dimensions or one for each, and `weights` with a layout or strides, if they do not lie as the input does |
 /// | `bias`, `residual` | the residual may have a layout or strides of its own |
 /// | `batch-norm spatial`, `batch-norm per-activation` | batch-norm with given statistics |
@@ -112,7 +112,7 @@ impl FusionPlan {
         Ok(FusionPlan { target: Some(device.as_ref().clone()), ..plan })
     }
 
-    /// Allows products of lower precision than the data type's where that is faster.
+    /// Says how exactly the plan's convolution may be computed.
     pub fn set_math_mode(&mut self, math: MathMode) {
         self.math = math;
     }

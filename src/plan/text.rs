@@ -1,7 +1,7 @@
 //! A plan as text: what the log and the command print, and what the command runs.
 //!
 //! ```text
-//! plan     = tensor ["math tf32"] {"->" operator}
+//! plan     = tensor ["math" ("strict" | "tf32")] {"->" operator}
 //! tensor   = type lengths [strides]
 //! strides  = "NCHW" | "NHWC" | "NCDHW" | "NDHWC" | "strides" lengths
 //! operator = "conv" filters taps {"pad" pads | "stride" lengths | "dilation" lengths | "output-pad" lengths
@@ -124,6 +124,7 @@ fn write_plan(
     write!(f, "{}", plan.input)?;
     match plan.math {
         MathMode::Precise => {}
+        MathMode::Strict => write!(f, " math strict")?,
         MathMode::AllowTf32 => write!(f, " math tf32")?,
     }
     for (index, op) in plan.ops.iter().enumerate() {

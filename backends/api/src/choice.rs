@@ -87,12 +87,15 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// The error class of a kernel's arithmetic, the most exact first: what is lost of factors before they are multiplied.
-/// Products are summed in f32 or wider in every class.
+/// The error class of a kernel's arithmetic, the most exact first. Products are summed in f32 or wider in every class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Accuracy {
-    /// Factors are multiplied as the data type has them.
+    /// Each output is the sum of its own products, of factors as the data type has them.
     Exact,
+    /// Factors are sums of neighbours in f32, as in Winograd's convolution at points whose largest error is of the order
+    /// of a sum of f32 products. An output's error depends on its neighbourhood: on the largest elements there, and what
+    /// is not finite makes NaN of outputs that it is no term of.
+    Transformed,
     /// Factors in f32 are rounded to TensorFloat-32.
     Tf32,
 }
@@ -101,7 +104,8 @@ impl Accuracy {
     /// A bound of a product's relative error, but for its last rounding.
     pub fn product_error(self) -> f64 {
         match self {
-            Accuracy::Exact => 0.0,
+            // What is lost is lost in f32's roundings.
+            Accuracy::Exact | Accuracy::Transformed => 0.0,
             // Both factors are rounded to 11 bits: (1 + 2^-11)² - 1.
             Accuracy::Tf32 => 1.0 / 1024.0 + 1.0 / (2048.0 * 2048.0),
         }
@@ -112,6 +116,7 @@ impl fmt::Display for Accuracy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Accuracy::Exact => "exact products",
+            Accuracy::Transformed => "transformed products",
             Accuracy::Tf32 => "TF32 products",
         })
     }
@@ -121,7 +126,8 @@ impl MathMode {
     /// The least exact class that a plan with this mode allows.
     pub fn allows(self) -> Accuracy {
         match self {
-            MathMode::Precise => Accuracy::Exact,
+            MathMode::Strict => Accuracy::Exact,
+            MathMode::Precise => Accuracy::Transformed,
             MathMode::AllowTf32 => Accuracy::Tf32,
         }
     }
@@ -185,7 +191,9 @@ mod tests {
 
     #[test]
     fn a_class_is_compared_with_what_the_plan_allows() {
-        assert!(Accuracy::Exact <= MathMode::Precise.allows());
+        assert!(Accuracy::Exact <= MathMode::Strict.allows());
+        assert!(Accuracy::Transformed > MathMode::Strict.allows());
+        assert!(Accuracy::Transformed <= MathMode::Precise.allows());
         assert!(Accuracy::Tf32 > MathMode::Precise.allows());
         assert!(Accuracy::Tf32 <= MathMode::AllowTf32.allows());
         assert!(Accuracy::Tf32.product_error() > Accuracy::Exact.product_error());

@@ -18,6 +18,7 @@ impl Problem {
         text += "; output ";
         tensor(&mut text, &self.output);
         text += match self.math {
+            MathMode::Strict => "; math strict",
             MathMode::Precise => "; math precise",
             MathMode::AllowTf32 => "; math tf32",
         };

@@ -5,10 +5,14 @@ use std::fmt;
 use crate::operands::{Access, DescribedOperand};
 use crate::{ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, TensorDescriptor};
 
-/// How exactly products may be computed.
+/// How exactly convolutions may be computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum MathMode {
-    /// At least the precision of the data type: f32 products are f32 products.
+    /// Each output is the sum of its own products, in the precision of the data type at least: what is not finite
+    /// reaches the outputs that it is a term of and no others.
+    Strict,
+    /// Errors of the order of a sum of f32 products at most. Winograd's convolution is allowed at points that keep to
+    /// that.
     #[default]
     Precise,
     /// f32 products may be rounded to TensorFloat-32 where that is faster.

@@ -19,6 +19,7 @@ mod solver;
 mod system;
 mod training;
 mod vectors;
+mod winograd;
 
 use std::sync::Arc;
 
@@ -30,9 +31,10 @@ pub use device::CpuDevice;
 pub use pool::ParallelFor;
 
 /// Solvers, best first; the reference takes what the others do not.
-static SOLVERS: [&dyn Solver; 6] = [
+static SOLVERS: [&dyn Solver; 7] = [
     &direct::DEPTHWISE,
     &direct::DIRECT_GROUPED,
+    &winograd::WINOGRAD,
     &direct::DIRECT,
     &element_wise::ELEMENT_WISE,
     &training::BATCH_NORM_TRAINING,

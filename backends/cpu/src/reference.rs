@@ -10,14 +10,14 @@ use std::sync::Arc;
 use fuseplan_api::operands::{ActivationForward, BatchNormInference, BiasForward, ConvForward, PReluForward};
 use fuseplan_api::volume::{Index, Volume, spatial};
 use fuseplan_api::{
-    Algorithm, BatchNormMode, DataType, Executable, ExecutableInfo, Op, OpArgs, Problem, RawStream, RunArgs,
-    RunError,
+    Accuracy, Algorithm, BatchNormMode, DataType, Executable, ExecutableInfo, Op, OpArgs, Problem, RawStream,
+    RunArgs, RunError,
 };
 
 use crate::constraint;
 use crate::element::{Value, with_value_type};
 use crate::pool::Pool;
-use crate::solver::CpuSolver;
+use crate::solver::{self, CpuSolver};
 
 pub(crate) static REFERENCE: CpuSolver = CpuSolver {
     id: "cpu.reference.v1",
@@ -25,7 +25,9 @@ pub(crate) static REFERENCE: CpuSolver = CpuSolver {
     constraints: &[constraint::DATA_TYPE, constraint::INFERENCE],
     preferences: &[],
     is_reference: true,
-    load: |solver, problem, device| {
+    accuracy: Accuracy::Exact,
+    configurations: solver::one,
+    load: |solver, problem, device, _| {
         Arc::new(ReferenceExecutable {
             info: solver.info(format!("f64 sums, {} threads", device.threads())),
             output: Volume::of(&problem.output),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fuseplan_api::{
-    Algorithm, BackendError, Binary, BuildError, Configuration, Constraint, Device, DeviceInfo, Executable,
-    ExecutableInfo, Preference, Problem, Solver,
+    Accuracy, Algorithm, BackendError, Binary, BuildError, Candidate, Configuration, Constraint, Device,
+    DeviceInfo, Executable, ExecutableInfo, Preference, Problem, Solver,
 };
 
 use crate::device::{BACKEND, CpuDevice};
@@ -17,10 +17,25 @@ pub(crate) struct CpuSolver {
     pub(crate) constraints: &'static [Constraint],
     pub(crate) preferences: &'static [Preference],
     pub(crate) is_reference: bool,
-    pub(crate) load: fn(&CpuSolver, &Problem, &CpuDevice) -> Arc<dyn Executable>,
+    /// The error class of all configurations.
+    pub(crate) accuracy: Accuracy,
+    /// The configurations of a problem that meets the constraints, the one of the smallest estimate first.
+    pub(crate) configurations: fn(&Problem, &DeviceInfo) -> Vec<Candidate>,
+    pub(crate) load: fn(&CpuSolver, &Problem, &CpuDevice, &Configuration) -> Arc<dyn Executable>,
+}
+
+/// The configurations of a solver that has one way.
+pub(crate) fn one(_: &Problem, _: &DeviceInfo) -> Vec<Candidate> {
+    vec![Candidate::only()]
 }
 
 impl CpuSolver {
+    fn has(&self, configuration: &Configuration, problem: &Problem, target: &DeviceInfo) -> bool {
+        (self.configurations)(problem, target)
+            .iter()
+            .any(|candidate| candidate.configuration == *configuration)
+    }
+
     /// What an executable of this solver says of itself.
     pub(crate) fn info(&self, detail: String) -> ExecutableInfo {
         let (solver, algorithm) = (self.id, self.algorithm);
@@ -49,18 +64,28 @@ impl Solver for CpuSolver {
         self.is_reference
     }
 
+    fn accuracy(&self, _problem: &Problem) -> Accuracy {
+        self.accuracy
+    }
+
+    fn configurations(&self, problem: &Problem, target: &DeviceInfo) -> Vec<Candidate> {
+        (self.configurations)(problem, target)
+    }
+
+    /// The binary holds the configuration's words.
     fn compile(
         &self,
-        _problem: &Problem,
+        problem: &Problem,
         target: &DeviceInfo,
         configuration: &Configuration,
     ) -> Result<Binary, BuildError> {
-        if !configuration.as_str().is_empty() {
+        if !self.has(configuration, problem, target) {
             let configuration = configuration.to_string();
             return Err(BuildError::Configuration { solver: self.id, configuration });
         }
 
-        Ok(Binary { solver: self.id.into(), arch: target.arch.clone(), bytes: Vec::new() })
+        let bytes = configuration.as_str().as_bytes().to_vec();
+        Ok(Binary { solver: self.id.into(), arch: target.arch.clone(), bytes })
     }
 
     fn load(
@@ -77,13 +102,17 @@ impl Solver for CpuSolver {
         if binary.arch != *arch {
             return refuse(format!("it was made for {}, the device is {arch}", binary.arch));
         }
-        if !binary.bytes.is_empty() {
-            return refuse(format!("it holds {} bytes where none belong", binary.bytes.len()));
-        }
+        let words = std::str::from_utf8(&binary.bytes).map(Configuration::new);
+        let Some(configuration) = words.ok().filter(|words| self.has(words, problem, device.info())) else {
+            return refuse(format!(
+                "its {} bytes name none of the solver's configurations",
+                binary.bytes.len()
+            ));
+        };
         let device = device
             .as_any()
             .downcast_ref()
             .ok_or(BackendError::Unsupported { backend: BACKEND, what: "a device of another backend" })?;
-        Ok((self.load)(self, problem, device))
+        Ok((self.load)(self, problem, device, &configuration))
     }
 }

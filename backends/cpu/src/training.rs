@@ -17,14 +17,14 @@ use std::sync::Arc;
 use fuseplan_api::operands::{ActivationBackward, ActivationForward, BatchNormBackward, BatchNormForward};
 use fuseplan_api::volume::{Index, Volume};
 use fuseplan_api::{
-    Activation, Algorithm, BatchNormMode, DataType, Executable, ExecutableInfo, OpArgs, RawStream, RunArgs,
-    RunError, Training,
+    Accuracy, Activation, Algorithm, BatchNormMode, DataType, Executable, ExecutableInfo, OpArgs, RawStream,
+    RunArgs, RunError, Training,
 };
 
 use crate::constraint;
 use crate::element::{Value, with_value_type};
 use crate::pool::Pool;
-use crate::solver::CpuSolver;
+use crate::solver::{self, CpuSolver};
 
 pub(crate) static BATCH_NORM_TRAINING: CpuSolver = CpuSolver {
     id: "cpu.batch_norm_training.v1",
@@ -32,7 +32,9 @@ pub(crate) static BATCH_NORM_TRAINING: CpuSolver = CpuSolver {
     constraints: &[constraint::DATA_TYPE, constraint::TRAINING],
     preferences: &[],
     is_reference: false,
-    load: |solver, problem, device| {
+    accuracy: Accuracy::Exact,
+    configurations: solver::one,
+    load: |solver, problem, device, _| {
         let Some(training) = problem.training() else {
             unreachable!("the constraint asks for batch-norm first, not {}", problem.chain())
         };

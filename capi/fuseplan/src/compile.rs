@@ -40,6 +40,9 @@ const FIND: c_uint = 1;
 /// `FUSEPLAN_ALLOW_TF32` of the header.
 const ALLOW_TF32: c_uint = 2;
 
+/// `FUSEPLAN_STRICT` of the header.
+const STRICT: c_uint = 4;
+
 /// A plan, the device that it is compiled for, and how.
 struct Job {
     plan: FusionPlan,
@@ -51,15 +54,22 @@ impl Job {
     fn new(plan: fuseplan_plan_t, handle: fuseplan_handle_t, options: c_uint) -> Result<Self, Failure> {
         let (plan, handle) = (plan.get()?, handle.get()?.handle());
         let mut plan = plan.state().plan.clone();
-        let unknown = options & !(FIND | ALLOW_TF32);
+        let unknown = options & !(FIND | ALLOW_TF32 | STRICT);
         if unknown != 0 {
             return Err(bad_parm(format!(
                 "{options:#x} has {unknown:#x}, which is no option; accepted: {FIND:#x} (FUSEPLAN_FIND), \
-                 {ALLOW_TF32:#x} (FUSEPLAN_ALLOW_TF32)"
+                 {ALLOW_TF32:#x} (FUSEPLAN_ALLOW_TF32), {STRICT:#x} (FUSEPLAN_STRICT)"
             )));
         }
-        if options & ALLOW_TF32 != 0 {
-            plan.set_math_mode(MathMode::AllowTf32);
+        match (options & ALLOW_TF32 != 0, options & STRICT != 0) {
+            (true, true) => {
+                return Err(bad_parm(
+                    "FUSEPLAN_ALLOW_TF32 and FUSEPLAN_STRICT exclude each other; accepted: one of them",
+                ));
+            }
+            (true, false) => plan.set_math_mode(MathMode::AllowTf32),
+            (false, true) => plan.set_math_mode(MathMode::Strict),
+            (false, false) => {}
         }
         let mut options_given = CompileOptions::default();
         if options & FIND != 0 {

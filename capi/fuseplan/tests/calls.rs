@@ -339,8 +339,13 @@ fn texts_say_what_is_chosen_and_what_is_supported() {
     assert!(explanation.contains("refused    "), "{explanation}");
     refused!(
         INVALID_ARGUMENT,
-        "0x5 has 0x4, which is no option",
-        fuseplan_plan_explain(plan, handle, 5, nowhere(), nowhere())
+        "0x9 has 0x8, which is no option",
+        fuseplan_plan_explain(plan, handle, 9, nowhere(), nowhere())
+    );
+    refused!(
+        INVALID_ARGUMENT,
+        "exclude each other",
+        fuseplan_plan_explain(plan, handle, 6, nowhere(), nowhere())
     );
 }
 

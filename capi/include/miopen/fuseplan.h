@@ -111,10 +111,11 @@ MIOPEN_EXPORT miopenStatus_t fuseplanSetOpArgsPReluForward(miopenOperatorArgs_t 
                                                            const void* beta,
                                                            const void* slope);
 
-/* How the products of a plan may be rounded. */
+/* How exactly a plan's convolution may be computed. */
 typedef enum {
-    fuseplanMathPrecise   = 0, /* f32 products are f32 products: the default */
-    fuseplanMathAllowTf32 = 1  /* f32 factors may be rounded to TF32 where that is faster */
+    fuseplanMathPrecise   = 0, /* errors of the order of a sum of f32 products at most: the default */
+    fuseplanMathAllowTf32 = 1, /* f32 factors may be rounded to TF32 where that is faster */
+    fuseplanMathStrict    = 2  /* each output is the sum of its own products, which Winograd's is not */
 } fuseplanMathMode_t;
 
 /*

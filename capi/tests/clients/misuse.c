@@ -292,8 +292,8 @@ static void math_modes(void) {
     /* Small integers are exact in TF32 too. */
     OK(miopenExecuteFusionPlan(f->handle, f->plan_conv, f->x, x, f->x, y, f->args));
     for (int i = 0; i < 100; i++) CHECK(y[i] == plain[i]);
-    EXPECT(miopenStatusBadParm, fuseplanSetFusionPlanMathMode(f->plan_conv, (fuseplanMathMode_t)2));
-    CHECK(strstr(fuseplanGetLastErrorString(), "2 is no math mode"));
+    EXPECT(miopenStatusBadParm, fuseplanSetFusionPlanMathMode(f->plan_conv, (fuseplanMathMode_t)3));
+    CHECK(strstr(fuseplanGetLastErrorString(), "3 is no math mode"));
     EXPECT(miopenStatusBadParm, fuseplanSetFusionPlanMathMode(NULL, fuseplanMathPrecise));
     /* A refused mode changes nothing. */
     OK(miopenExecuteFusionPlan(f->handle, f->plan_conv, f->x, x, f->x, y, f->args));

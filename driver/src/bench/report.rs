@@ -25,6 +25,7 @@ impl Setting {
         let layout = self.layout.to_string().to_lowercase();
         let (list, data_type) = (self.list.name(), self.precision.data_type());
         let math = match self.math {
+            Math::Strict => "-strict",
             Math::Precise => "",
             Math::Tf32 => "-tf32",
         };
@@ -37,7 +38,11 @@ impl Setting {
         format!(
             "{}{}, {}, batch {}, on {backend}: {name} ({arch}, {compute_units} compute units), fuseplan {}",
             self.precision.data_type(),
-            if self.math == Math::Tf32 { " (TF32 allowed)" } else { "" },
+            match self.math {
+                Math::Strict => " (strict)",
+                Math::Precise => "",
+                Math::Tf32 => " (TF32 allowed)",
+            },
             self.layout,
             self.batch,
             env!("CARGO_PKG_VERSION")

@@ -42,10 +42,11 @@ pub(super) fn parse(text: &str) -> Result<PlanText, PlanTextError> {
     let mut plan = FusionPlan::new(input).map_err(|error| parser.wrong(first, error, ""))?;
     if parser.takes("math") {
         let word = parser.next();
-        if !word.is("tf32") {
-            return Err(parser.wrong(word, "no mode of products has this name", "tf32"));
-        }
-        plan.set_math_mode(MathMode::AllowTf32);
+        plan.set_math_mode(match word.text {
+            "strict" => MathMode::Strict,
+            "tf32" => MathMode::AllowTf32,
+            _ => return Err(parser.wrong(word, "no mode of products has this name", "strict, tf32")),
+        });
     }
     let mut activations = Vec::new();
     loop {

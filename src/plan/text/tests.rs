@@ -17,6 +17,7 @@ fn every_property_prints_as_it_is_written() {
         "f32 2x3x8x9 strides 300x100x12x1 -> abs",
         "f16 1x64x56x56 NHWC -> conv 64 3x3 pad 1 -> bias -> relu",
         "f32 1x64x56x56 NCHW math tf32 -> conv 64 1x1",
+        "f32 1x64x56x56 NCHW math strict -> conv 64 3x3 pad 1",
         "f32 2x8x9x9 NCHW -> conv 16 3x2 pad 1x0 stride 2x1 dilation 1x3 groups 2 weights NHWC",
         "f32 2x4x5x6x7 NDHWC -> conv 8 3x3x3 pad 1 stride 2 weights strides 500x100x9x3x1",
         "f32 1x4x8x8 NCHW -> conv 4 3x3 output-pad 1",
@@ -92,7 +93,7 @@ fn errors_name_the_place_and_what_is_accepted() {
             "f32 1x8x4x4 NWHC",
             "`NWHC` at 12: this is not expected here; accepted: `->`, NCHW, NHWC, strides, math",
         ),
-        ("f32 1x8x4x4 math fast", "`fast` at 17: no mode of products has this name; accepted: tf32"),
+        ("f32 1x8x4x4 math fast", "`fast` at 17: no mode of products has this name; accepted: strict, tf32"),
         (
             "f32 1x8x4x4 -> conv 64",
             "at the end: these are no numbers; accepted: numbers with x between them, such as 3x3",

@@ -126,7 +126,7 @@ impl Differences {
         let column = match (case.data_type, math) {
             (DataType::Half, _) => 2,
             (DataType::BFloat16, _) => 3,
-            (DataType::Float | DataType::Double | DataType::Int8, MathMode::Precise) => 0,
+            (DataType::Float | DataType::Double | DataType::Int8, MathMode::Strict | MathMode::Precise) => 0,
             (DataType::Float | DataType::Double | DataType::Int8, MathMode::AllowTf32) => 1,
         };
         for kind in kinds(case) {

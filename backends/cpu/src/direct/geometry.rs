@@ -139,7 +139,7 @@ impl Geometry {
 }
 
 /// Along which dimension of a tensor to go with vectors.
-pub(super) fn lanes_of(volume: &Volume) -> Lanes {
+pub(crate) fn lanes_of(volume: &Volume) -> Lanes {
     let [_, channels, _, _, width] = volume.lens;
     let unit = |d: usize| volume.strides[d] == 1;
     if unit(1) && channels > 1 || width == 1 && !unit(4) { Lanes::Channels } else { Lanes::Width }

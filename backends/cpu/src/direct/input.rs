@@ -7,7 +7,7 @@ use crate::vectors::{load, load_strided, store};
 
 /// Which channels a packed pixel holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Channels {
+pub(crate) enum Channels {
     /// So many channels of one group, one after the other.
     Dense(usize),
     /// A vector for each of a group's `inputs` channels. Lane l holds the input of the group that output l belongs to,
@@ -16,29 +16,29 @@ pub(super) enum Channels {
 }
 
 /// One line of packed input.
-pub(super) struct PackLine {
-    pub(super) channels: Channels,
+pub(crate) struct PackLine {
+    pub(crate) channels: Channels,
     /// Lane-wise: output channels of the panel, and where the first is in its group.
-    pub(super) count: usize,
+    pub(crate) count: usize,
     /// The first channel of the line's first column.
-    pub(super) source: *const std::ffi::c_void,
+    pub(crate) source: *const std::ffi::c_void,
     /// The distance in the source from one channel to the next, and from one packed column to the next, in elements.
-    pub(super) channel_stride: usize,
-    pub(super) column_stride: usize,
+    pub(crate) channel_stride: usize,
+    pub(crate) column_stride: usize,
     /// Where the first packed column lies, and how many floats each pixel takes.
-    pub(super) target: *mut f32,
-    pub(super) pixel: usize,
+    pub(crate) target: *mut f32,
+    pub(crate) pixel: usize,
     /// How many columns of zeros come first, how many from the source, and how many of zeros behind them.
-    pub(super) columns: [usize; 3],
+    pub(crate) columns: [usize; 3],
 }
 
-pub(super) type PackLineFn = unsafe fn(&PackLine);
+pub(crate) type PackLineFn = unsafe fn(&PackLine);
 
 /// Packs a line.
 ///
 /// # Safety
 /// The CPU has the instruction set; the columns are readable, of type `T`, and there is room for them.
-pub(super) unsafe fn pack<S: Simd, T: Number>(line: &PackLine) {
+pub(crate) unsafe fn pack<S: Simd, T: Number>(line: &PackLine) {
     // SAFETY: the caller says that the CPU has the instruction set.
     unsafe { S::enter(Pack::<T>(line, std::marker::PhantomData)) }
 }

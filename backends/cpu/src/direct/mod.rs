@@ -11,25 +11,25 @@
 //! are cut into chunks, whose sums wait in scratch for those of the next.
 
 mod depthwise;
-mod geometry;
-mod input;
-mod output;
+pub(crate) mod geometry;
+pub(crate) mod input;
+pub(crate) mod output;
 mod plan;
-mod prepared;
-mod tile;
-mod weights;
+pub(crate) mod prepared;
+pub(crate) mod tile;
+pub(crate) mod weights;
 mod work;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use fuseplan_api::{
-    Algorithm, Constraint, DataType, Executable, ExecutableInfo, Preference, Problem, RawStream, RunArgs,
-    RunError,
+    Accuracy, Algorithm, Constraint, DataType, Executable, ExecutableInfo, Preference, Problem, RawStream,
+    RunArgs, RunError,
 };
 
 use crate::arena::with_scratch;
@@ -39,7 +39,7 @@ use crate::element::with_value_type;
 use crate::epilogue::{self, Epilogue};
 use crate::isa::{Isa, Kernel, Number, Simd};
 use crate::pool::{Pool, Split};
-use crate::solver::CpuSolver;
+use crate::solver::{self, CpuSolver};
 use geometry::Geometry;
 use input::PackLineFn;
 use output::FinishFn;
@@ -58,7 +58,11 @@ pub(crate) static DIRECT: CpuSolver = CpuSolver {
     constraints: &[CONVOLUTION, constraint::DATA_TYPE, constraint::INFERENCE, epilogue::LENGTH],
     preferences: &[],
     is_reference: false,
-    load: |solver, problem, device| Arc::new(Convolution::new(solver, problem, false, device, Limits::USUAL)),
+    accuracy: Accuracy::Exact,
+    configurations: solver::one,
+    load: |solver, problem, device, _| {
+        Arc::new(Convolution::new(solver, problem, false, device, Limits::USUAL))
+    },
 };
 
 /// Direct convolution of narrow groups, which share a vector: each lane has an input of its own.
@@ -74,10 +78,14 @@ pub(crate) static DIRECT_GROUPED: CpuSolver = CpuSolver {
     ],
     preferences: &[SEVERAL_IN_A_VECTOR],
     is_reference: false,
-    load: |solver, problem, device| Arc::new(Convolution::new(solver, problem, true, device, Limits::USUAL)),
+    accuracy: Accuracy::Exact,
+    configurations: solver::one,
+    load: |solver, problem, device, _| {
+        Arc::new(Convolution::new(solver, problem, true, device, Limits::USUAL))
+    },
 };
 
-const CONVOLUTION: Constraint = Constraint {
+pub(crate) const CONVOLUTION: Constraint = Constraint {
     property: "first operator",
     accepts: "ConvForward",
     check: |problem, _| problem.conv().is_none().then(|| problem.chain()),
@@ -275,13 +283,13 @@ impl Executable for Convolution {
 
 /// A pointer that threads share, each using its own part of what it points to.
 #[derive(Clone, Copy)]
-struct Shared<T>(*mut T);
+pub(crate) struct Shared<T>(pub(crate) *mut T);
 
 // SAFETY: only an address; who uses it answers for the access.
 unsafe impl<T> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
-    fn get(&self) -> *mut T {
+    pub(crate) fn get(&self) -> *mut T {
         self.0
     }
 }

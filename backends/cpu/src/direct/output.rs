@@ -14,32 +14,32 @@ use crate::vectors::store_strided;
 const RUN: usize = 8 * MAX_LANES;
 
 /// Floats of scratch for [`finish`].
-pub(super) const SCRATCH: usize = 2 * MAX_LANES * RUN;
+pub(crate) const SCRATCH: usize = 2 * MAX_LANES * RUN;
 
 /// Consecutive pixels of one panel of channels.
-pub(super) struct Finish<'a> {
-    pub(super) steps: &'a Steps<'a>,
+pub(crate) struct Finish<'a> {
+    pub(crate) steps: &'a Steps<'a>,
     /// The sums of `pixels` pixels, `pixel` floats apart, each with `count` channels.
-    pub(super) sums: *mut f32,
-    pub(super) pixel: usize,
-    pub(super) count: usize,
-    pub(super) pixels: usize,
+    pub(crate) sums: *mut f32,
+    pub(crate) pixel: usize,
+    pub(crate) count: usize,
+    pub(crate) pixels: usize,
     /// Where the first pixel lies in the output.
-    pub(super) start: RowStart,
-    pub(super) output: *mut std::ffi::c_void,
-    pub(super) surface: &'a Volume,
-    pub(super) lanes: Lanes,
-    pub(super) scratch: *mut f32,
+    pub(crate) start: RowStart,
+    pub(crate) output: *mut std::ffi::c_void,
+    pub(crate) surface: &'a Volume,
+    pub(crate) lanes: Lanes,
+    pub(crate) scratch: *mut f32,
 }
 
-pub(super) type FinishFn = unsafe fn(&Finish<'_>);
+pub(crate) type FinishFn = unsafe fn(&Finish<'_>);
 
 /// Finishes a run of pixels.
 ///
 /// # Safety
 /// The CPU has the instruction set; sums and scratch are writable; the run lies inside of the output,
 /// which has elements of type `T`.
-pub(super) unsafe fn finish<S: Simd, T: Number>(args: &Finish<'_>) {
+pub(crate) unsafe fn finish<S: Simd, T: Number>(args: &Finish<'_>) {
     // SAFETY: the caller says that the CPU has the instruction set.
     unsafe { S::enter(Run::<T>(args, std::marker::PhantomData)) }
 }

@@ -10,10 +10,10 @@ use crate::arena::{Buffer, with_scratch};
 
 /// Under which an executable's packed weights are kept: a number that no other executable has.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Owner(u64);
+pub(crate) struct Owner(u64);
 
 impl Owner {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static OWNERS: AtomicU64 = AtomicU64::new(0);
         Owner(OWNERS.fetch_add(1, Ordering::Relaxed))
     }
@@ -21,7 +21,7 @@ impl Owner {
 
 /// Whether a lock is held while weights are packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Locked {
+pub(crate) enum Locked {
     Yes,
     No,
 }
@@ -32,7 +32,7 @@ pub(super) enum Locked {
 ///
 /// # Errors
 /// What `pack` and `compute` return; out of memory.
-pub(super) fn with_packed(
+pub(crate) fn with_packed(
     args: &RunArgs<'_>,
     owner: Owner,
     len: usize,

@@ -18,38 +18,38 @@ const MAX_ROWS: usize = 14;
 const AHEAD: usize = 512;
 
 /// What a micro-kernel computes. Distances count floats.
-pub(super) struct Tile<'a> {
+pub(crate) struct Tile<'a> {
     /// The input of the first pixel's first tap, at its first channel.
-    pub(super) x: *const f32,
+    pub(crate) x: *const f32,
     /// The packed weights of the first tap: taps, then channels, then V vectors.
-    pub(super) w: *const f32,
+    pub(crate) w: *const f32,
     /// Where the first pixel's outputs are stored.
-    pub(super) y: *mut f32,
+    pub(crate) y: *mut f32,
     /// The distance from one pixel to the next in `x`, and in `y`.
-    pub(super) x_pixel: usize,
-    pub(super) y_pixel: usize,
+    pub(crate) x_pixel: usize,
+    pub(crate) y_pixel: usize,
     /// How many taps there are in depth, height and width.
-    pub(super) taps: [usize; 3],
+    pub(crate) taps: [usize; 3],
     /// The distance from one tap to the next in `x`, in each dimension.
-    pub(super) x_tap: [usize; 3],
+    pub(crate) x_tap: [usize; 3],
     /// The distance from one depth tap to the next in `w`, and from one height tap to the next.
-    pub(super) w_tap: [usize; 2],
+    pub(crate) w_tap: [usize; 2],
     /// How many products each tap has. Their weights follow one another, and so do their inputs.
-    pub(super) depth: usize,
+    pub(crate) depth: usize,
     /// The steps whose front is applied to complete sums, with the parameters of the channels from `channel` on.
-    pub(super) steps: &'a Steps<'a>,
-    pub(super) channel: usize,
+    pub(crate) steps: &'a Steps<'a>,
+    pub(crate) channel: usize,
     /// How many lanes of the last vector are stored.
-    pub(super) tail: usize,
+    pub(crate) tail: usize,
     /// Whether the sums are added to those of earlier chunks, which lie at `y` in whole vectors.
-    pub(super) goes_on: bool,
+    pub(crate) goes_on: bool,
     /// Whether another chunk follows, so that sums are stored as they are.
-    pub(super) incomplete: bool,
+    pub(crate) incomplete: bool,
 }
 
 impl Tile<'_> {
     /// Leaves out all width taps but `taps`. Each has `channels` products, and each product `vector` weights.
-    pub(super) fn keep(&mut self, taps: Range<usize>, channels: usize, vector: usize) {
+    pub(crate) fn keep(&mut self, taps: Range<usize>, channels: usize, vector: usize) {
         self.x = self.x.wrapping_add(taps.start * self.x_tap[2]);
         self.w = self.w.wrapping_add(taps.start * channels * vector);
         if self.depth == channels {
@@ -61,20 +61,20 @@ impl Tile<'_> {
     }
 }
 
-pub(super) type TileFn = unsafe fn(&Tile<'_>);
+pub(crate) type TileFn = unsafe fn(&Tile<'_>);
 
 /// The micro-kernels of an instruction set.
 #[derive(Clone, Copy)]
-pub(super) struct Tiles {
+pub(crate) struct Tiles {
     /// The dense micro-kernels by their vectors less 1, then by their rows less 1.
     dense: [[TileFn; MAX_ROWS]; 2],
     lanewise: [TileFn; MAX_ROWS],
     /// How many rows the largest tile has with one vector and with two.
-    pub(super) rows: [usize; 2],
+    pub(crate) rows: [usize; 2],
 }
 
 impl Tiles {
-    pub(super) fn of<S: Simd>() -> Self {
+    pub(crate) fn of<S: Simd>() -> Self {
         macro_rules! rows {
             ($v:literal, $lanewise:literal: $($r:literal)*) => { [$(tile::<S, $r, $v, $lanewise>),*] };
         }
@@ -89,7 +89,7 @@ impl Tiles {
     }
 
     /// The micro-kernel for a tile of so many vectors and rows.
-    pub(super) fn get(&self, lanewise: bool, vectors: usize, rows: usize) -> TileFn {
+    pub(crate) fn get(&self, lanewise: bool, vectors: usize, rows: usize) -> TileFn {
         if lanewise { self.lanewise[rows - 1] } else { self.dense[vectors - 1][rows - 1] }
     }
 }

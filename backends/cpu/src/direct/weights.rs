@@ -8,26 +8,26 @@ use crate::vectors::{load, load_strided};
 
 /// The output channels that one register tile computes, with their packed weights.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Panel {
+pub(crate) struct Panel {
     /// The first of them.
-    pub(super) first: usize,
+    pub(crate) first: usize,
     /// How many there are; lanes beyond have weights of 0.
-    pub(super) count: usize,
+    pub(crate) count: usize,
     /// Vectors that hold them.
-    pub(super) vectors: usize,
+    pub(crate) vectors: usize,
     /// Where their weights begin, in floats.
-    pub(super) offset: usize,
+    pub(crate) offset: usize,
 }
 
 /// How filters lie in memory: K, C/groups, D, H, W.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Filters {
-    pub(super) taps: [usize; 3],
-    pub(super) strides: [usize; 5],
+pub(crate) struct Filters {
+    pub(crate) taps: [usize; 3],
+    pub(crate) strides: [usize; 5],
 }
 
 impl Filters {
-    pub(super) fn tap_count(&self) -> usize {
+    pub(crate) fn tap_count(&self) -> usize {
         self.taps.iter().product()
     }
 
@@ -49,7 +49,7 @@ impl Filters {
     }
 
     /// Where a filter's value lies, from its first.
-    pub(super) fn offset(&self, channel: usize, tap: usize) -> usize {
+    pub(crate) fn offset(&self, channel: usize, tap: usize) -> usize {
         let [_, h, w] = self.taps;
         channel * self.strides[1]
             + tap / (h * w) * self.strides[2]
@@ -59,24 +59,24 @@ impl Filters {
 }
 
 /// What [`pack`] does: one panel's weights for a chunk of input channels.
-pub(super) struct PackWeights<'a> {
-    pub(super) filters: &'a Filters,
-    pub(super) channels: Range<usize>,
-    pub(super) panel: Panel,
+pub(crate) struct PackWeights<'a> {
+    pub(crate) filters: &'a Filters,
+    pub(crate) channels: Range<usize>,
+    pub(crate) panel: Panel,
     /// The first value of the first filter of all.
-    pub(super) source: *const std::ffi::c_void,
+    pub(crate) source: *const std::ffi::c_void,
     /// Where the panel's weights begin.
-    pub(super) target: *mut f32,
+    pub(crate) target: *mut f32,
 }
 
-pub(super) type PackWeightsFn = unsafe fn(&PackWeights<'_>);
+pub(crate) type PackWeightsFn = unsafe fn(&PackWeights<'_>);
 
 /// Packs the weights of a panel.
 ///
 /// # Safety
 /// The CPU has the instruction set; `source` has the filters, of type `T`; `target` has room for the
 /// panel's weights.
-pub(super) unsafe fn pack<S: Simd, T: Number>(args: &PackWeights<'_>) {
+pub(crate) unsafe fn pack<S: Simd, T: Number>(args: &PackWeights<'_>) {
     // SAFETY: the caller says that the CPU has the instruction set.
     unsafe { S::enter(Pack::<T>(args, std::marker::PhantomData)) }
 }

@@ -13,7 +13,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fuseplan_api::{
-    ActivationMode, Algorithm, Executable, ExecutableInfo, Op, Problem, RawStream, RunArgs, RunError,
+    Accuracy, ActivationMode, Algorithm, Executable, ExecutableInfo, Op, Problem, RawStream, RunArgs,
+    RunError,
 };
 
 use crate::arena::with_scratch;
@@ -21,7 +22,7 @@ use crate::constraint;
 use crate::element::with_value_type;
 use crate::isa::Isa;
 use crate::pool::Pool;
-use crate::solver::CpuSolver;
+use crate::solver::{self, CpuSolver};
 use grid::Grid;
 use kernel::Item;
 
@@ -31,7 +32,9 @@ pub(crate) static ELEMENT_WISE: CpuSolver = CpuSolver {
     constraints: &[constraint::DATA_TYPE, constraint::ELEMENT_WISE, constraint::ONE_LAYOUT],
     preferences: &[],
     is_reference: false,
-    load: |solver, problem, device| {
+    accuracy: Accuracy::Exact,
+    configurations: solver::one,
+    load: |solver, problem, device, _| {
         let (isa, pool) = (device.isa(), device.pool().clone());
         let grid = Grid::of(problem);
         let stages = stages(&problem.ops);

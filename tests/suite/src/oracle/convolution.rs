@@ -69,6 +69,53 @@ pub(super) fn forward(conv: &ConvSpec, x: &Field, weights: &[f64], u: f64, produ
     Field { lens, value, error, reach, grid }
 }
 
+/// How much larger than the largest factors what Winograd's F(4x4, 3x3) adds up may be, at the points 0, ±1/√2, ±√2: the
+/// largest row of |Aᵀ| (|G| 1 · |Bᵀ| 1), squared. F(2x2, 3x3) has 64.
+const AMPLIFICATION: f64 = 620.0;
+
+/// Roundings on the way of a factor through the transforms of input, filter and output, and of their constants.
+const TRANSFORMS: f64 = 32.0;
+
+/// As [`forward`] by tiles of 4x4 outputs or less, with 3x3 filters. Where tiles lie is left to the kernel, so the bound
+/// takes the largest elements of all tiles that an output may be in.
+pub(super) fn transformed(conv: &ConvSpec, x: &Field, weights: &[f64], u: f64) -> Field {
+    let mut y = forward(conv, x, weights, u, 0.0);
+    let [images, filters, _, height, width] = y.lens;
+    let [_, channels, _, rows, columns] = x.lens;
+    let per_group = channels / conv.groups;
+    // Of each row or column of outputs, the inputs of its tiles.
+    let window = |o: usize, pad: usize, len: usize| {
+        (o + 3).saturating_sub(pad + 6).min(len)..(o + 6).saturating_sub(pad).min(len)
+    };
+    let largest = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, |a: f64, b| a.max(b.abs()));
+    // The largest input around every output, for each channel: along lines, then along columns.
+    let lines: Vec<f64> = (0..images * channels * rows)
+        .flat_map(|line| {
+            let line = &x.value[line * columns..][..columns];
+            (0..width).map(move |o| largest(&mut line[window(o, conv.pad(1), columns)].iter().copied()))
+        })
+        .collect();
+    let around = |plane: usize, h: usize, w: usize| {
+        largest(&mut window(h, conv.pad(0), rows).map(|row| lines[(plane * rows + row) * width + w]))
+    };
+    let planes: Vec<f64> =
+        every([images * channels, 1, height, width]).map(|(plane, _, h, w)| around(plane, h, w)).collect();
+    let factor = (per_group as f64 + TRANSFORMS) * u * AMPLIFICATION;
+    for (n, k) in (0..images).flat_map(|n| (0..filters).map(move |k| (n, k))) {
+        let group = k / (filters / conv.groups);
+        let errors = &mut y.error[(n * filters + k) * height * width..][..height * width];
+        for c in 0..per_group {
+            let weight = largest(&mut weights[(k * per_group + c) * 9..][..9].iter().copied());
+            let plane = n * channels + group * per_group + c;
+            let inputs = &planes[plane * height * width..][..height * width];
+            for (error, input) in errors.iter_mut().zip(inputs) {
+                *error += factor * weight * input;
+            }
+        }
+    }
+    y
+}
+
 /// Every index of a box, the last dimension fastest.
 fn every([a, b, c, d]: [usize; 4]) -> impl Iterator<Item = (usize, usize, usize, usize)> {
     (0..a * b * c * d).map(move |i| (i / (b * c * d), i / (c * d) % b, i / d % c, i % d))

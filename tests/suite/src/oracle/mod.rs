@@ -15,7 +15,7 @@ mod training;
 
 use fuseplan::BatchNormMode;
 
-use crate::case::{Case, OpSpec};
+use crate::case::{Case, ConvSpec, OpSpec};
 use crate::number::{lowest_bit, round};
 
 /// Values of a case's operands, in the order N, C, (D,) H, W, and exactly representable in their types.
@@ -178,6 +178,23 @@ fn grid(values: &[f64]) -> f64 {
 /// # Errors
 /// With `u` 0: data with which f32 is not exact. Operators that no plan has in this order.
 pub fn expect(case: &Case, operands: &Operands, u: f64, product: f64) -> Result<Vec<Field>, String> {
+    expect_of(case, operands, u, |conv, x, weights| convolution::forward(conv, x, weights, u, product))
+}
+
+/// As [`expect`] of a kernel whose convolution transforms its factors, as Winograd's does.
+///
+/// # Errors
+/// Operators that no plan has in this order.
+pub fn expect_transformed(case: &Case, operands: &Operands, u: f64) -> Result<Vec<Field>, String> {
+    expect_of(case, operands, u, |conv, x, weights| convolution::transformed(conv, x, weights, u))
+}
+
+fn expect_of(
+    case: &Case,
+    operands: &Operands,
+    u: f64,
+    convolution: impl Fn(&ConvSpec, &Field, &[f64]) -> Field,
+) -> Result<Vec<Field>, String> {
     let input = Field::exact(five(&case.input), operands.input.clone());
     if case.is_training() {
         return Ok(training::expect(case, input, operands, u));
@@ -193,7 +210,7 @@ pub fn expect(case: &Case, operands: &Operands, u: f64, product: f64) -> Result<
     for (i, op) in case.ops.iter().enumerate() {
         let values = &operands.ops[i];
         match op {
-            OpSpec::Conv(conv) => y = convolution::forward(conv, &y, &values[0], u, product),
+            OpSpec::Conv(conv) => y = convolution(conv, &y, &values[0]),
             OpSpec::Bias(_) => {
                 let (plane, channels) = (y.plane(), y.lens[1]);
                 y.add(&values[0], 1.0, u, |i| i / plane % channels);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use fuseplan_api::volume::Volume;
 use fuseplan_api::{
-    Algorithm, Constraint, Executable, ExecutableInfo, Problem, RawStream, RunArgs, RunError,
+    Accuracy, Algorithm, Constraint, Executable, ExecutableInfo, Problem, RawStream, RunArgs, RunError,
 };
 
 use super::geometry::Geometry;
@@ -29,7 +29,7 @@ use crate::epilogue::{self, Epilogue, Lanes, Steps};
 use crate::isa::{Kernel, MAX_LANES, Number, Simd};
 use crate::pool::Pool;
 use crate::row::RowStart;
-use crate::solver::CpuSolver;
+use crate::solver::{self, CpuSolver};
 use crate::vectors::{load_strided, store_strided};
 
 pub(crate) static DEPTHWISE: CpuSolver = CpuSolver {
@@ -45,7 +45,9 @@ pub(crate) static DEPTHWISE: CpuSolver = CpuSolver {
     ],
     preferences: &[],
     is_reference: false,
-    load: |solver, problem, device| Arc::new(DepthwiseExecutable::new(solver, problem, device)),
+    accuracy: Accuracy::Exact,
+    configurations: solver::one,
+    load: |solver, problem, device, _| Arc::new(DepthwiseExecutable::new(solver, problem, device)),
 };
 
 const ONE_CHANNEL: Constraint = Constraint {

@@ -2,7 +2,7 @@
 //!
 //! Data of small integers must come out exactly; random data within the bound of the sum's rounding.
 
-mod oracle;
+pub(crate) mod oracle;
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::solver::CpuSolver;
 use oracle::{Case, Link, Ready};
 
 /// Devices of every instruction set that this processor has.
-fn devices(threads: usize) -> Vec<Arc<CpuDevice>> {
+pub(crate) fn devices(threads: usize) -> Vec<Arc<CpuDevice>> {
     let arch = |isa: &Isa| {
         let family = if cfg!(target_arch = "x86_64") { "x86-64" } else { std::env::consts::ARCH };
         format!("{family}+{}", isa.name())
@@ -138,12 +138,12 @@ fn integers_come_out_exactly() {
 const CUT: Limits = Limits { span: 5, least_span: 2, pack: 300 };
 
 static CUT_DIRECT: CpuSolver = CpuSolver {
-    load: |solver, problem, device| Arc::new(Convolution::new(solver, problem, false, device, CUT)),
+    load: |solver, problem, device, _| Arc::new(Convolution::new(solver, problem, false, device, CUT)),
     ..DIRECT
 };
 
 static CUT_GROUPED: CpuSolver = CpuSolver {
-    load: |solver, problem, device| Arc::new(Convolution::new(solver, problem, true, device, CUT)),
+    load: |solver, problem, device, _| Arc::new(Convolution::new(solver, problem, true, device, CUT)),
     ..DIRECT_GROUPED
 };
 

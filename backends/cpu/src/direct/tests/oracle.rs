@@ -14,7 +14,7 @@ use crate::device::CpuDevice;
 
 /// An operator behind the convolution.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Link {
+pub(crate) enum Link {
     Bias,
     PRelu,
     Residual,
@@ -24,7 +24,7 @@ pub(super) enum Link {
 
 /// A problem with the seed of its data.
 #[derive(Debug, Clone)]
-pub(super) struct Case {
+pub(crate) struct Case {
     problem: Problem,
     /// Small integers instead of fractions.
     integers: bool,
@@ -68,7 +68,7 @@ fn round(x: f64, data_type: DataType) -> f64 {
 
 /// A tensor's memory, in elements of its type.
 #[derive(Clone, PartialEq)]
-pub(super) enum Memory {
+pub(crate) enum Memory {
     Wide(Vec<u32>),
     Narrow(Vec<u16>),
 }
@@ -130,7 +130,7 @@ fn indices(tensor: &TensorDescriptor) -> impl Iterator<Item = (Vec<usize>, usize
 const CANARY: usize = 64;
 
 impl Case {
-    pub(super) fn new(
+    pub(crate) fn new(
         data_type: DataType,
         layout: TensorLayout,
         x: &[usize],
@@ -145,7 +145,7 @@ impl Case {
         Case { problem, integers: false, scaled: false }
     }
 
-    pub(super) fn link(mut self, link: Link) -> Self {
+    pub(crate) fn link(mut self, link: Link) -> Self {
         let output = &self.problem.output;
         let mut per_channel = vec![1; output.rank()];
         per_channel[1] = output.lens()[1];
@@ -163,11 +163,11 @@ impl Case {
         self
     }
 
-    pub(super) fn integers(self) -> Self {
+    pub(crate) fn integers(self) -> Self {
         Case { integers: true, ..self }
     }
 
-    pub(super) fn scaled(self) -> Self {
+    pub(crate) fn scaled(self) -> Self {
         Case { scaled: true, ..self }
     }
 
@@ -188,7 +188,7 @@ impl Case {
     }
 
     /// Gaps behind lines and images: the two outermost strides grow.
-    pub(super) fn spread(self) -> Self {
+    pub(crate) fn spread(self) -> Self {
         self.restrided(|t| {
             let mut strides = t.strides().to_vec();
             let mut order: Vec<usize> = (0..t.rank()).collect();
@@ -199,7 +199,7 @@ impl Case {
     }
 
     /// Elements three apart: no dimension is contiguous.
-    pub(super) fn scattered(self) -> Self {
+    pub(crate) fn scattered(self) -> Self {
         self.restrided(|t| {
             let strides: Vec<_> = t.strides().iter().map(|s| 3 * s).collect();
             TensorDescriptor::new(t.data_type(), t.lens(), &strides).unwrap()
@@ -210,7 +210,7 @@ impl Case {
         self.problem.output.data_type()
     }
 
-    pub(super) fn is_taken(&self, solver: &dyn Solver, device: &CpuDevice) -> bool {
+    pub(crate) fn is_taken(&self, solver: &dyn Solver, device: &CpuDevice) -> bool {
         solver.applies(&self.problem, device.info()).is_ok()
     }
 
@@ -231,7 +231,7 @@ impl Case {
         if self.scaled && op + 1 == self.problem.ops.len() { 0.5 } else { 0.0 }
     }
 
-    pub(super) fn load(&self, solver: &dyn Solver, device: &Arc<CpuDevice>) -> Arc<dyn Executable> {
+    pub(crate) fn load(&self, solver: &dyn Solver, device: &Arc<CpuDevice>) -> Arc<dyn Executable> {
         solver.applies(&self.problem, device.info()).unwrap();
         let binary = solver.compile_preferred(&self.problem, device.info()).unwrap();
         let device: Arc<dyn Device> = device.clone();
@@ -240,8 +240,8 @@ impl Case {
 }
 
 /// A case with its operands and the expected outputs.
-pub(super) struct Ready {
-    pub(super) case: Case,
+pub(crate) struct Ready {
+    pub(crate) case: Case,
     input: Memory,
     /// Weights, then the operands of each operator behind the convolution.
     operands: Vec<Vec<Memory>>,
@@ -252,7 +252,7 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    pub(super) fn new(case: &Case) -> Self {
+    pub(crate) fn new(case: &Case) -> Self {
         let operands = case.problem.ops.iter().enumerate().map(|(i, op)| {
             let seed = 10 * i as u64 + 3;
             match op {
@@ -292,7 +292,7 @@ impl Ready {
     }
 
     /// The output's memory.
-    pub(super) fn run(&self, executable: &dyn Executable, constant: bool) -> Memory {
+    pub(crate) fn run(&self, executable: &dyn Executable, constant: bool) -> Memory {
         let case = &self.case;
         let mut output = self.prior.clone();
         let ops = case.problem.ops.iter().enumerate().map(|(i, op)| {
@@ -325,7 +325,7 @@ impl Ready {
         output
     }
 
-    pub(super) fn check(&self, solver: &dyn Solver, device: &Arc<CpuDevice>, exact: bool) {
+    pub(crate) fn check(&self, solver: &dyn Solver, device: &Arc<CpuDevice>, exact: bool) {
         let executable = self.case.load(solver, device);
         let context = || format!("{} on {}: {}", solver.id(), device.info().arch, self.case.problem);
         for constant in [false, true, true] {
@@ -333,13 +333,36 @@ impl Ready {
         }
     }
 
-    pub(super) fn compare(&self, output: &Memory, exact: bool, context: &str) {
+    /// As [`Ready::check`], where results may be `slack` farther off than the rounding of a sum explains.
+    pub(crate) fn check_near(&self, solver: &dyn Solver, device: &Arc<CpuDevice>, slack: f64) {
+        let executable = self.case.load(solver, device);
+        let context = || format!("{} on {}: {}", solver.id(), device.info().arch, self.case.problem);
+        for constant in [false, true, true] {
+            self.compare_within(&self.run(&*executable, constant), false, slack, &context());
+        }
+    }
+
+    /// The largest difference from the expected results.
+    pub(crate) fn largest_error(&self, solver: &dyn Solver, device: &Arc<CpuDevice>) -> f64 {
+        let output = self.run(&*self.case.load(solver, device), true);
+        let errors = self
+            .expected
+            .iter()
+            .map(|&(at, expected, _)| (output.get(CANARY + at, self.case.data_type()) - expected).abs());
+        errors.fold(0.0, f64::max)
+    }
+
+    pub(crate) fn compare(&self, output: &Memory, exact: bool, context: &str) {
+        self.compare_within(output, exact, 0.0, context);
+    }
+
+    fn compare_within(&self, output: &Memory, exact: bool, slack: f64, context: &str) {
         let case = &self.case;
         let mut untouched = output.clone();
         for &(at, expected, bound) in &self.expected {
             let got = output.get(CANARY + at, case.data_type());
             let rounded = round(expected, case.data_type());
-            let near = (got - expected).abs() <= bound + case.data_type().epsilon() * expected.abs();
+            let near = (got - expected).abs() <= slack + bound + case.data_type().epsilon() * expected.abs();
             assert!(
                 if exact { got == rounded } else { near },
                 "{got}, not {expected} ± {bound}, at {at}; {context}"

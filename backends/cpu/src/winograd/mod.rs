@@ -1,0 +1,347 @@
+//! Winograd's convolution with 3x3 filters, fused with everything behind it.
+//!
+//! The input's tiles, which overlap by two lines and columns, are transformed to points; at each point, a product of a
+//! matrix of tiles by channels with one of channels by filters sums over the channels, by direct convolution's
+//! micro-kernels; and the sums are transformed to the output's tiles. Blocks of tiles go through all of that in the caches
+//! ([`plan`]), so nothing as large as a tensor is ever written but the output. A 4x4 tile costs 36 products a channel where
+//! the sum costs 144, a 2x2 tile 16 where it costs 36.
+//!
+//! An output's error depends on the largest elements of its tile, not only on those that it is a sum of, and what is not
+//! finite reaches the whole tile: the error class is [`Accuracy::Transformed`].
+
+mod choice;
+mod kernel;
+mod plan;
+mod transform;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use fuseplan_api::{
+    Accuracy, Algorithm, Constraint, DataType, Executable, ExecutableInfo, Problem, RawStream, RunArgs,
+    RunError,
+};
+
+use crate::arena::with_scratch;
+use crate::constraint;
+use crate::device::CpuDevice;
+use crate::direct::geometry::lanes_of;
+use crate::direct::prepared::{self, Locked, Owner};
+use crate::direct::weights::PackWeights;
+use crate::direct::{CONVOLUTION, Shared, output};
+use crate::element::with_value_type;
+use crate::epilogue::{self, Epilogue, Lanes};
+use crate::pool::{Pool, Split};
+use crate::solver::CpuSolver;
+use choice::Size;
+use kernel::{Collect, Functions, PanelFilters};
+use plan::{Limits, Plan};
+use transform::{F2x2, F4x4};
+use work::{Scratch, Work};
+
+pub(crate) static WINOGRAD: CpuSolver = CpuSolver {
+    id: "cpu.winograd.v1",
+    algorithm: Algorithm::Winograd,
+    constraints: &[
+        CONVOLUTION,
+        constraint::DATA_TYPE,
+        constraint::INFERENCE,
+        epilogue::LENGTH,
+        FILTER,
+        STRIDES,
+        DILATIONS,
+    ],
+    preferences: &[choice::FEWER_PRODUCTS],
+    is_reference: false,
+    accuracy: Accuracy::Transformed,
+    configurations: choice::configurations,
+    load: |solver, problem, device, configuration| {
+        let size = Size::of(configuration);
+        Arc::new(Convolution::new(solver, problem, size, device, Limits::USUAL))
+    },
+};
+
+const FILTER: Constraint = Constraint {
+    property: "filter",
+    accepts: "3x3 in two dimensions",
+    check: |problem, _| {
+        let (_, weights) = problem.conv()?;
+        let taps = &weights.lens()[2..];
+        let text = || taps.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+        (taps != [3, 3]).then(text)
+    },
+};
+
+const STRIDES: Constraint = Constraint {
+    property: "strides",
+    accepts: "1",
+    check: |problem, _| {
+        let (conv, _) = problem.conv()?;
+        conv.strides().iter().find(|&&stride| stride != 1).map(ToString::to_string)
+    },
+};
+
+const DILATIONS: Constraint = Constraint {
+    property: "dilations",
+    accepts: "1",
+    check: |problem, _| {
+        let (conv, _) = problem.conv()?;
+        conv.dilations().iter().find(|&&dilation| dilation != 1).map(ToString::to_string)
+    },
+};
+
+/// Input channels whose filters are transformed at a time, so that they stay in the first-level cache.
+const FILTERS: usize = 16;
+
+/// A convolution ready to run.
+struct Convolution {
+    info: ExecutableInfo,
+    epilogue: Epilogue,
+    plan: Plan,
+    functions: Functions,
+    /// Along which dimension the output is written.
+    lanes: Lanes,
+    /// Whether runs of pixels may go on over the end of a line.
+    flat: bool,
+    data_type: DataType,
+    pool: Arc<Pool>,
+    owner: Owner,
+}
+
+impl std::fmt::Debug for Convolution {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Convolution").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl Convolution {
+    fn new(solver: &CpuSolver, problem: &Problem, size: Size, device: &CpuDevice, limits: Limits) -> Self {
+        let (isa, pool) = (device.isa(), Arc::clone(device.pool()));
+        let data_type = problem.output.data_type();
+        let functions: Functions = with_value_type!(data_type, T => match size {
+            Size::Two => isa.run(Collect::<T, F2x2>(PhantomData)),
+            Size::Four => isa.run(Collect::<T, F4x4>(PhantomData)),
+        });
+        let epilogue = Epilogue::new(problem, isa);
+        let plan = Plan::new(problem, size.out(), functions.lanes, pool.threads(), limits);
+        let info = solver.info(format!(
+            "{}, {size}, {} blocks of {} tiles{}, {} threads",
+            isa.name(),
+            plan.blocks,
+            plan.most,
+            if plan.shares { " that threads share" } else { "" },
+            pool.threads(),
+        ));
+        let lanes = lanes_of(epilogue.output());
+        let flat = epilogue.is_flat() && plan.segments == 1;
+        let owner = Owner::new();
+        Convolution { info, epilogue, plan, functions, lanes, flat, data_type, pool, owner }
+    }
+
+    /// Transforms all filters.
+    ///
+    /// # Safety
+    /// `source` has the filters; `target` has `plan.weights` floats.
+    unsafe fn transform_filters(
+        &self,
+        source: *const c_void,
+        target: &mut [f32],
+        locked: Locked,
+    ) -> Result<(), RunError> {
+        let (target, source) = (Shared(target.as_mut_ptr()), Shared(source.cast_mut()));
+        let (Plan { filters, inputs, panels, .. }, functions) = (&self.plan, &self.functions);
+        let out_of_memory = OnceLock::new();
+        let transform = |index: usize| {
+            let panel = panels[index];
+            let width = panel.vectors * functions.lanes;
+            let done = with_scratch(FILTERS * filters.tap_count() * width, |packed| {
+                for first in (0..*inputs).step_by(FILTERS) {
+                    let channels = (inputs - first).min(FILTERS);
+                    let chunk = first * filters.strides[1] * self.data_type.size();
+                    let (source, packed) = (source.get().wrapping_byte_add(chunk), packed.as_mut_ptr());
+                    let target = target.get().wrapping_add(panel.offset + first * width);
+                    let vectors = panel.vectors;
+                    let pack = PackWeights { filters, channels: 0..channels, panel, source, target: packed };
+                    // SAFETY: the functions are of an instruction set that the CPU has, and of the filters' type; the
+                    // caller says that the filters are readable. Scratch has room for a chunk of a panel. Panels have
+                    // filters of their own in the target, which the plan made as long as all of them together.
+                    unsafe {
+                        (functions.pack_weights)(&pack);
+                        (functions.filters)(&PanelFilters {
+                            packed,
+                            channels,
+                            inputs: *inputs,
+                            vectors,
+                            target,
+                        });
+                    }
+                }
+            });
+            if let Err(error) = done {
+                let _ = out_of_memory.set(error);
+            }
+        };
+        match locked {
+            Locked::Yes => self.pool.for_each_under_lock(panels.len(), &transform)?,
+            Locked::No => self.pool.for_each(panels.len(), &transform)?,
+        }
+        out_of_memory.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// # Safety
+    /// As [`Executable::run`]; `weights` are transformed.
+    unsafe fn compute(&self, args: &RunArgs<'_>, weights: &[f32]) -> Result<(), RunError> {
+        with_scratch(self.epilogue.table_len(), |tables| {
+            // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
+            let steps = unsafe { self.epilogue.bind(args.ops, tables) };
+            let work = Work { conv: self, steps, input: args.input, output: args.output, weights };
+            // SAFETY: the caller says that the tensors are the problem's.
+            unsafe { if self.plan.shares { self.together(&work) } else { self.apart(&work) } }
+        })?
+    }
+
+    /// Deals out blocks to threads.
+    ///
+    /// # Safety
+    /// As [`Convolution::compute`].
+    unsafe fn apart(&self, work: &Work<'_>) -> Result<(), RunError> {
+        let plan = &self.plan;
+        let split = Split::new(plan.blocks * plan.groups, self.pool.threads());
+        let out_of_memory = OnceLock::new();
+        self.pool.run(&|tid| {
+            // A thread for which there is no work needs no memory.
+            let Some(first) = split.next(tid) else { return };
+            let done = with_scratch(plan.input_len() + self.panel_len() + plan.lines_len(), |scratch| {
+                let (transformed, scratch) = scratch.split_at_mut(plan.input_len());
+                let (scratch, lines) = scratch.split_at_mut(self.panel_len());
+                let (transformed, mut scratch) = (transformed.as_mut_ptr(), self.panel_scratch(scratch));
+                let mut next = Some(first);
+                while let Some(item) = next {
+                    let (block, group) = (item / plan.groups, item % plan.groups);
+                    let units = plan.units(block);
+                    let origin = plan.tiles_of(&units).start;
+                    let mut transform = |chunk: &Range<usize>| {
+                        for channel in chunk.clone().step_by(self.functions.lanes) {
+                            let place = (group, chunk, channel);
+                            // SAFETY: the functions are of an instruction set that the CPU has; the caller says that the
+                            // tensors are the problem's; scratch has the plan's sizes, and is this thread's own.
+                            unsafe { work.transform(units.clone(), origin, place, transformed, lines) };
+                        }
+                    };
+                    let cut = plan.chunk < plan.inputs;
+                    if !cut {
+                        transform(&(0..plan.inputs));
+                    }
+                    for &panel in plan.panels_of(group) {
+                        let chunk = |chunk: &Range<usize>| {
+                            if cut {
+                                transform(chunk);
+                            }
+                        };
+                        // SAFETY: as of the transform; blocks and panels have outputs of their own.
+                        unsafe {
+                            work.panel(units.clone(), origin, panel, transformed, &mut scratch, chunk);
+                        }
+                    }
+                    next = split.next(tid);
+                }
+            });
+            if let Err(error) = done {
+                let _ = out_of_memory.set(error);
+            }
+        })?;
+        out_of_memory.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// Computes one block after the other with all threads.
+    ///
+    /// # Safety
+    /// As [`Convolution::compute`].
+    unsafe fn together(&self, work: &Work<'_>) -> Result<(), RunError> {
+        let plan = &self.plan;
+        let out_of_memory = OnceLock::new();
+        with_scratch(plan.input_len(), |transformed| {
+            let transformed = Shared(transformed.as_mut_ptr());
+            for (block, group) in (0..plan.blocks).flat_map(|b| (0..plan.groups).map(move |g| (b, g))) {
+                let units = plan.units(block);
+                let origin = plan.tiles_of(&units).start;
+                let vectors = plan.vectors();
+                self.pool.for_each(units.len() * vectors, &|item| {
+                    let unit = units.start + item / vectors;
+                    let channel = item % vectors * self.functions.lanes;
+                    let done = with_scratch(plan.lines_len(), |lines| {
+                        let (units, target) = (unit..unit + 1, transformed.get());
+                        // SAFETY: the functions are of an instruction set that the CPU has; the caller says that the
+                        // tensors are the problem's; items have points of their own, and scratch has the plan's sizes.
+                        unsafe {
+                            let place = (group, &(0..plan.inputs), channel);
+                            work.transform(units, origin, place, target, lines);
+                        }
+                    });
+                    if let Err(error) = done {
+                        let _ = out_of_memory.set(error);
+                    }
+                })?;
+                // Without input there is no output.
+                if out_of_memory.get().is_some() {
+                    break;
+                }
+                let panels = plan.panels_of(group);
+                // Where panels are few, their units are dealt out too.
+                let parts = self.pool.threads().div_ceil(panels.len()).min(units.len());
+                self.pool.for_each(panels.len() * parts, &|item| {
+                    let (panel, part) = (panels[item / parts], item % parts);
+                    let dealt = |part: usize| units.start + units.len() * part / parts;
+                    let done = with_scratch(self.panel_len(), |scratch| {
+                        let mut scratch = self.panel_scratch(scratch);
+                        let units = dealt(part)..dealt(part + 1);
+                        // SAFETY: as of the transform, which is complete; items have outputs of their own.
+                        unsafe {
+                            work.panel(units, origin, panel, transformed.get(), &mut scratch, |_| ());
+                        }
+                    });
+                    if let Err(error) = done {
+                        let _ = out_of_memory.set(error);
+                    }
+                })?;
+            }
+            Ok::<_, RunError>(())
+        })??;
+        out_of_memory.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// Floats of scratch for the output of a panel.
+    fn panel_len(&self) -> usize {
+        self.plan.sums_len() + self.plan.output_len() + output::SCRATCH
+    }
+
+    /// So many floats as scratch.
+    fn panel_scratch<'a>(&self, scratch: &'a mut [f32]) -> Scratch<'a> {
+        let (sums, scratch) = scratch.split_at_mut(self.plan.sums_len());
+        let (pixels, finish) = scratch.split_at_mut(self.plan.output_len());
+        Scratch { sums, pixels, finish }
+    }
+}
+
+impl Executable for Convolution {
+    fn info(&self) -> &ExecutableInfo {
+        &self.info
+    }
+
+    unsafe fn run(&self, _stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
+        let transform = |filters, target: &mut [f32], locked| {
+            // SAFETY: `RunArgs` promises the problem's filters; `target` is as long as the plan says.
+            unsafe { self.transform_filters(filters, target, locked) }
+        };
+        prepared::with_packed(args, self.owner, self.plan.weights, transform, |weights| {
+            // SAFETY: the caller keeps what `RunArgs` promises for this problem.
+            unsafe { self.compute(args, weights) }
+        })
+    }
+}

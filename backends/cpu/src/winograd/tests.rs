@@ -1,0 +1,162 @@
+//! Winograd's convolution against sums in f64, on shapes that hurt.
+//!
+//! F(2x2) must give integers exactly. F(4x4) has irrational points, so it must come near; a wrong index is off by an
+//! integer.
+
+use std::sync::Arc;
+
+use fuseplan_api::{
+    ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, Executable, TensorLayout,
+};
+
+use super::*;
+use crate::direct::DIRECT;
+use crate::direct::tests::devices;
+use crate::direct::tests::oracle::{Case, Link, Ready};
+
+/// N, C, H, W; K; padding above, left, below, right; groups.
+type Shape = ([usize; 4], usize, [usize; 4], usize);
+
+const SHAPES: &[Shape] = &[
+    // One tile and less; one pixel; images smaller than the filter; wide padding
+    ([1, 1, 4, 4], 1, [1; 4], 1),
+    ([1, 1, 1, 1], 1, [1; 4], 1),
+    ([2, 5, 1, 9], 4, [1; 4], 1),
+    ([2, 5, 9, 1], 4, [1; 4], 1),
+    ([1, 3, 2, 2], 3, [3; 4], 1),
+    ([1, 4, 3, 3], 18, [0; 4], 1),
+    ([2, 3, 2, 3], 2, [9, 7, 0, 0], 1),
+    ([2, 3, 2, 3], 2, [0, 0, 9, 7], 1),
+    // Whole tiles and vectors; tails of all of them
+    ([1, 16, 8, 8], 32, [1; 4], 1),
+    ([2, 17, 9, 7], 33, [1; 4], 1),
+    ([1, 35, 13, 14], 70, [1; 4], 1),
+    ([3, 8, 6, 5], 7, [0, 1, 2, 0], 1),
+    ([1, 3, 20, 31], 19, [0; 4], 1),
+    // Several units a line, several blocks, many small images
+    ([1, 3, 5, 130], 5, [1; 4], 1),
+    ([9, 4, 3, 3], 6, [1; 4], 1),
+    ([1, 130, 6, 6], 20, [1; 4], 1),
+    // Groups
+    ([1, 40, 6, 7], 36, [1; 4], 2),
+    ([2, 12, 7, 9], 6, [1, 0, 1, 0], 6),
+];
+
+fn case(&(x, k, pads, groups): &Shape, data_type: DataType, layout: TensorLayout) -> Case {
+    let [above, left, below, right] = pads;
+    let conv = ConvolutionDescriptor::d2().with_asymmetric_pads([above, left], [below, right]).unwrap();
+    let conv = conv.with_groups(groups).unwrap();
+    Case::new(data_type, layout, &x, &[k, x[1] / groups, 3, 3], conv)
+}
+
+const TYPES: [DataType; 3] = [DataType::Float, DataType::Half, DataType::BFloat16];
+const LAYOUTS: [TensorLayout; 2] = [TensorLayout::Nchw, TensorLayout::Nhwc];
+
+/// Cuts where only huge problems are cut otherwise.
+const CUT: Limits = Limits { unit: 3, private: 1, shared: 2000, reuse: 4, chunk: 6 };
+
+macro_rules! solver {
+    ($size:expr, $limits:expr) => {
+        CpuSolver {
+            load: |solver, problem, device, _| {
+                Arc::new(Convolution::new(solver, problem, $size, device, $limits)) as Arc<dyn Executable>
+            },
+            ..WINOGRAD
+        }
+    };
+}
+
+static TWO: CpuSolver = solver!(Size::Two, Limits::USUAL);
+static FOUR: CpuSolver = solver!(Size::Four, Limits::USUAL);
+static CUT_TWO: CpuSolver = solver!(Size::Two, CUT);
+static CUT_FOUR: CpuSolver = solver!(Size::Four, CUT);
+/// Cut, but not the channels, so that threads may share blocks.
+static SHARED_TWO: CpuSolver = solver!(Size::Two, Limits { chunk: 4096, ..CUT });
+
+/// How far results of small integers or fractions, of at most some hundred channels, may be off.
+const SLACK: f64 = 1e-3;
+
+#[test]
+fn integers_come_out() {
+    let threads = [1, 3].map(devices);
+    for shape in SHAPES {
+        for (data_type, layout) in TYPES.iter().flat_map(|&t| LAYOUTS.map(|l| (t, l))) {
+            let case = case(shape, data_type, layout).integers();
+            let more = case.clone().link(Link::Bias).link(Link::Residual);
+            for ready in [case, more.link(Link::Act(ActivationMode::Relu))].map(|case| Ready::new(&case)) {
+                for device in threads.iter().flatten() {
+                    for solver in [&TWO, &CUT_TWO, &SHARED_TWO] {
+                        ready.check(solver, device, true);
+                    }
+                    for solver in [&FOUR, &CUT_FOUR] {
+                        ready.check_near(solver, device, SLACK);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn chains_strides_and_scales_are_as_declared() {
+    use ActivationMode::{LeakyRelu, Tanh};
+    let chains: [&[Link]; 4] = [
+        &[Link::Norm(BatchNormMode::Spatial), Link::Residual, Link::Act(LeakyRelu)],
+        &[Link::Act(Tanh), Link::Norm(BatchNormMode::PerActivation), Link::Bias],
+        &[Link::PRelu, Link::Bias, Link::PRelu],
+        &[Link::Bias, Link::Act(LeakyRelu)],
+    ];
+    let devices = devices(2);
+    for (shape, chain) in [&SHAPES[9], &SHAPES[11]].into_iter().flat_map(|s| chains.map(move |c| (s, c))) {
+        for (data_type, layout) in TYPES.iter().flat_map(|&t| LAYOUTS.map(|l| (t, l))) {
+            let case = chain.iter().copied().fold(case(shape, data_type, layout), Case::link);
+            for case in [case.clone(), case.clone().scaled(), case.clone().spread(), case.scattered()] {
+                let ready = Ready::new(&case);
+                for device in &devices {
+                    for solver in [&TWO, &FOUR] {
+                        ready.check_near(solver, device, SLACK);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let by_threads = [1, 2, 3, 5].map(devices);
+    for shape in SHAPES {
+        for layout in LAYOUTS {
+            let case = case(shape, DataType::Float, layout).link(Link::Norm(BatchNormMode::Spatial));
+            let ready = Ready::new(&case);
+            for isa in 0..by_threads[0].len() {
+                for solver in [&TWO, &FOUR] {
+                    let run = |devices: &Vec<_>| ready.run(&*case.load(solver, &devices[isa]), true);
+                    let results = by_threads.each_ref().map(run);
+                    assert!(results.iter().all(|r| *r == results[0]), "{case:?}");
+                }
+            }
+        }
+    }
+}
+
+/// The largest error of an output beside direct convolution's, on layers of depths that networks have.
+#[test]
+fn errors_are_of_the_order_of_a_sum() {
+    let mut worst = [0.0f64; 2];
+    for shape in
+        [([1, 64, 21, 22], 48, [1; 4], 1), ([1, 256, 9, 11], 32, [1; 4], 1), ([2, 512, 6, 7], 16, [1; 4], 1)]
+    {
+        for layout in LAYOUTS {
+            let ready = Ready::new(&case(&shape, DataType::Float, layout));
+            for device in devices(1).iter().filter(|device| device.isa().name() != "portable") {
+                let direct = ready.largest_error(&DIRECT, device);
+                for (worst, solver) in worst.iter_mut().zip([&TWO, &FOUR]) {
+                    *worst = worst.max(ready.largest_error(solver, device) / direct);
+                }
+            }
+        }
+    }
+    println!("largest error beside direct convolution's: F(2x2) {:.2}, F(4x4) {:.2}", worst[0], worst[1]);
+    assert!(worst[0] < 1.0 && worst[1] < 2.5, "{worst:?}");
+}
