@@ -140,7 +140,7 @@ pub(crate) fn run(
 }
 
 /// The totals in words.
-pub(crate) fn sentence(sums: &Sums) -> String {
+fn sentence(sums: &Sums) -> String {
     format!(
         "{} chains: {:.3} ms fused, {:.3} ms as one kernel for each operator: {:.2} times as fast. What is in no chain is not timed.",
         sums.chains,

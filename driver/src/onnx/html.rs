@@ -16,17 +16,19 @@ const STYLE: &str = "
   :root { --ink: #e6e9ef; --dim: #a0a7b4; --page: #14171d; --line: #2c323d; --fused: #5b9be6; --unfused: #566072; --alone: #d2a24c; --slow: #e07a63 }
 }
 body { margin: 2rem auto; max-width: 68rem; padding: 0 1rem; background: var(--page); color: var(--ink); font: 15px/1.5 Helvetica, Arial, sans-serif }
-h1 { font-size: 1.5rem; margin-bottom: 0 }
+h1 { font-size: 1.5rem; margin-bottom: 0; overflow-wrap: anywhere }
 h2 { font-size: 1.1rem; margin: 2.2rem 0 .4rem }
 p { margin: .3rem 0; color: var(--dim) }
-.cards { display: flex; flex-wrap: wrap; gap: .8rem; margin-top: 1.2rem }
-.cards div { border: 1px solid var(--line); border-radius: .5rem; padding: .6rem 1rem; min-width: 8rem }
+.cards { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1.2rem 0 .8rem }
+.cards div { border: 1px solid var(--line); border-radius: .5rem; padding: .6rem 1rem; flex: 1 1 9rem }
 .cards b { display: block; font-size: 1.5rem }
 .cards span { color: var(--dim); font-size: .85rem }
 svg { display: block; width: 100%; height: auto }
 svg text { fill: var(--ink); font-size: 13px }
 svg .dim { fill: var(--dim) }
-.key { display: inline-block; width: .8rem; height: .8rem; border-radius: .15rem; margin: 0 .3rem 0 1rem }
+.key { display: inline-block; margin-left: 1rem }
+.key i { display: inline-block; width: .8rem; height: .8rem; border-radius: .15rem; margin-right: .3rem }
+.scroll svg { min-width: 44rem }
 .scroll { overflow-x: auto }
 table { border-collapse: collapse; width: 100%; font-size: .85rem }
 th, td { padding: .3rem .6rem; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top }
@@ -80,7 +82,7 @@ fn cards(page: &mut String, network: &Network, totals: &Totals, sums: &Sums) {
     let card = |page: &mut String, number: &str, text: &str| {
         put!(page, "<div><b>{}</b><span>{}</span></div>", escape(number), escape(text));
     };
-    card(page, &format!("{:.2} ×", sums.speed_up()), "as fast as one kernel for each operator");
+    card(page, &format!("{:.2}", sums.speed_up()), "times as fast as one kernel for each operator");
     card(page, &format!("{:.3} ms", sums.fused * 1e3), "the chains, fused");
     card(page, &format!("{:.3} ms", sums.unfused * 1e3), "the same, one kernel for each operator");
     card(page, &percent(totals.share(totals.fused)), "of the arithmetic is fused");
@@ -90,7 +92,7 @@ fn cards(page: &mut String, network: &Network, totals: &Totals, sums: &Sums) {
         "convolutions begin a chain",
     );
     put!(page, "</div>");
-    put!(page, "<p>{}</p>", escape(&bench::sentence(sums)));
+    put!(page, "<p>{} chains were timed. What is in no chain was not.</p>", sums.chains);
 }
 
 /// One bar of all arithmetic, by what computes it.
@@ -116,7 +118,7 @@ fn arithmetic(page: &mut String, totals: &Totals) {
     put!(page, "</svg>\n<p>{} in all:", operations(totals.all()));
     for (color, name, part) in parts {
         let share = percent(totals.share(part));
-        put!(page, "<span class=\"key\" style=\"background: var({color})\"></span>{share} {name}");
+        key(page, color, &format!("{share} {name}"));
     }
     put!(page, "</p>");
     if totals.unknown > 0 {
@@ -134,16 +136,12 @@ const LONGEST: usize = 40;
 
 /// Two bars for each plan: fused and unfused, all chains that have the plan together.
 fn times(page: &mut String, rows: &[Row]) {
-    put!(
-        page,
-        "<h2>Time of the chains</h2>\n<p>Milliseconds of all chains that have the same plan, longest first."
-    );
-    put!(page, "<span class=\"key\" style=\"background: var(--fused)\"></span>fused");
-    put!(
-        page,
-        "<span class=\"key\" style=\"background: var(--unfused)\"></span>one kernel for each operator"
-    );
-    put!(page, "<span class=\"key\" style=\"background: var(--slow)\"></span>fused, and slower</p>");
+    put!(page, "<h2>Time of the chains</h2>\n<p>All chains of the same plan together, longest first.");
+    put!(page, "Beside the bars the speed-up, and milliseconds fused / unfused.<br>");
+    key(page, "--fused", "fused");
+    key(page, "--unfused", "one kernel for each operator");
+    key(page, "--slow", "fused, and slower");
+    put!(page, "</p>\n<div class=\"scroll\">");
     let mut sorted: Vec<&Row> = rows.iter().collect();
     let longer = |row: &Row| row.unfused().max(row.fused());
     sorted.sort_by(|a, b| longer(b).total_cmp(&longer(a)));
@@ -177,14 +175,19 @@ fn times(page: &mut String, rows: &[Row]) {
         }
         put!(
             page,
-            "<text x=\"{:.1}\" y=\"{middle:.1}\">{:.2} × <tspan class=\"dim\">{:.3} / {:.3}</tspan></text></g>",
+            "<text x=\"{:.1}\" y=\"{middle:.1}\">{:.2}<tspan class=\"dim\" dx=\"10\">{:.3} / {:.3}</tspan></text></g>",
             NAMES + length(longer(row)) + 8.0,
             row.outcome.speed_up(),
             row.fused() * 1e3,
             row.unfused() * 1e3
         );
     }
-    put!(page, "</svg>");
+    put!(page, "</svg></div>");
+}
+
+/// What a colour stands for.
+fn key(page: &mut String, color: &str, text: &str) {
+    put!(page, "<span class=\"key\"><i style=\"background: var({color})\"></i>{}</span>", escape(text));
 }
 
 /// A name that fits beside its bars: its end, which differs most.
