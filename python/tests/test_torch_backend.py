@@ -172,17 +172,25 @@ def test_what_is_slower_as_a_plan_stays(monkeypatch):
 
 
 @torch.no_grad()
-def test_what_inductor_is_taken_to_do_is_no_more_than_the_chain(monkeypatch, compiled):
+@pytest.mark.parametrize("graph_is_slower", [False, True])
+def test_beside_inductor_chains_and_graphs_are_timed(monkeypatch, compiled, graph_is_slower):
     sides = []
 
     def times(plan, own, device):
-        sides.append((plan().shape, own().shape))
-        return ft.Times(1e-6, 1e-6)
+        sides.append((plan(), own()))
+        return ft.Times(2e-6, 1e-6) if graph_is_slower and len(sides) == 4 else ft.Times(1e-6, 1e-6)
 
     monkeypatch.setattr(_choice, "_times", times)
-    fast, reports = compiled(Net().eval(), rest="inductor", choose="measure")
-    fast(torch.randn(2, 3, 9, 9))
-    assert len(sides) == 3 and all(plan == own for plan, own in sides)
+    model, x = Net().eval(), torch.randn(2, 3, 9, 9)
+    fast, reports = compiled(model, rest="inductor", choose="measure")
+    check(fast, model, x)
+    # What Inductor is taken to do is no more than the chain; a graph is the same with plans and without.
+    *chains, (with_plans, without) = sides
+    assert len(chains) == 3 and all(plan.shape == own.shape for plan, own in chains)
+    torch.testing.assert_close(with_plans, without, rtol=1e-5, atol=1e-5)
+    assert len(reports[0].fused) == (0 if graph_is_slower else 3)
+    assert all("whole graph is slower with plans: 2" in of.reason for of in reports[0].unfused)
+    assert len(reports[0].unfused) == (3 if graph_is_slower else 0)
 
 
 @torch.no_grad()

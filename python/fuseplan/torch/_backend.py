@@ -12,7 +12,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from . import _choice
-from ._report import Report
+from ._report import Report, Unfused
 from ._rewrite import rewrite
 
 _LOG = logging.getLogger("fuseplan.torch")
@@ -50,10 +50,19 @@ def backend(
         )
         return _rest(graph, inputs, rest, mode, patches)
     lowered, report = _lower(graph, inputs, choice)
+    compiled = _rest(lowered, inputs, rest, mode, patches)
+    if choice is not None and rest == "inductor" and report.fused and not _uses_cuda_graphs(mode, patches):
+        # Inductor computes a whole network in a layout of its choice, of which a chain by itself knows nothing.
+        whole = _rest(graph, inputs, rest, mode, patches)
+        times = _choice.of_graphs(compiled, whole, inputs)
+        if times.plan > times.torch:
+            compiled = whole
+            reason = f"the whole graph is slower with plans: {times}"
+            report = Report(unfused=[*(Unfused(of.name, reason) for of in report.fused), *report.unfused])
     _LOG.info("%s", report)
     if tell is not None:
         tell(report)
-    return _rest(lowered, inputs, rest, mode, patches)
+    return compiled
 
 
 def _wants_gradient(given: Any) -> bool:
@@ -107,6 +116,19 @@ def _has_compiler(inputs: Sequence[Any]) -> bool:
     return True
 
 
+def _inductor_options(mode: str | None, patches: Mapping[str, Any]) -> dict[str, Any]:
+    import torch._inductor
+
+    return {**(torch._inductor.list_mode_options(mode) if mode else {}), **patches}
+
+
+def _uses_cuda_graphs(mode: str | None, patches: Mapping[str, Any]) -> bool:
+    """Whether a first call is a recording, which says nothing of later ones."""
+    import torch._inductor.config
+
+    return bool(_inductor_options(mode, patches).get("triton.cudagraphs", torch._inductor.config.triton.cudagraphs))
+
+
 def _rest(
     graph: torch.fx.GraphModule,
     inputs: Sequence[Any],
@@ -118,5 +140,5 @@ def _rest(
         return graph.forward
     import torch._inductor
 
-    of_mode = torch._inductor.list_mode_options(mode) if mode else {}
-    return torch._inductor.compile(graph, list(inputs), options={**of_mode, **patches})  # type: ignore[no-any-return]
+    options = _inductor_options(mode, patches)
+    return torch._inductor.compile(graph, list(inputs), options=options)  # type: ignore[no-any-return]

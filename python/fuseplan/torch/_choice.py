@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -89,6 +89,15 @@ def one_kernel_behind(
     if whole is None:
         return lambda: torch.relu(convolution())
     return lambda: torch.add(convolution(), whole)
+
+
+def of_graphs(plan: Callable[..., Any], own: Callable[..., Any], inputs: Sequence[Any]) -> Times:
+    """The times of a graph compiled with plans and without, on its inputs; what was random stays so."""
+    given = [_operator.hint(of) if isinstance(of, torch.SymInt) else of for of in inputs]
+    devices = {of.device for of in given if isinstance(of, torch.Tensor) and of.is_cuda}
+    device = next(iter(devices), torch.device("cpu"))
+    with torch.random.fork_rng([of.index for of in devices]):
+        return _times(lambda: plan(*given), lambda: own(*given), device)
 
 
 def _inside(chain: Chain) -> list[torch.fx.Node]:
