@@ -86,7 +86,7 @@ fn tf32_is_allowed_where_it_is_asked_for() {
     assert!(object["error"].as_f64().unwrap() < 1e-5, "{object}");
     let run = fuseplan(&format!("CBAInfer {SMALL} --math fast"));
     assert_eq!(run.code, 2);
-    assert!(run.stderr.contains("possible values: precise, tf32"), "{}", run.stderr);
+    assert!(run.stderr.contains("possible values: strict, precise, tf32"), "{}", run.stderr);
 }
 
 #[test]
