@@ -1,12 +1,13 @@
-//! Arrays of other libraries, read where they lie: memory of the host by NumPy's `__array_interface__`, any memory by
-//! DLPack.
+//! Arrays of other libraries, read where they lie: memory of the host by NumPy's protocols, any memory by DLPack. Of each there
+//! is one in C, which costs a call next to nothing, and one in Python.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_int, c_void};
 
 use fuseplan::DataType;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 
 use crate::{dlpack, error, names};
@@ -14,28 +15,59 @@ use crate::{dlpack, error, names};
 /// The most dimensions that a descriptor has.
 const MAX_RANK: usize = 5;
 
+/// What the memory of an array belongs to.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    Object(#[allow(dead_code, reason = "kept, not read")] Py<PyAny>),
+    Managed(#[allow(dead_code, reason = "kept, not read")] dlpack::Managed),
+}
+
+/// `PyArrayInterface` of NumPy, in the capsule that `__array_struct__` gives.
+#[repr(C)]
+struct ArrayStruct {
+    two: c_int,
+    rank: c_int,
+    kind: c_char,
+    item_size: c_int,
+    flags: c_int,
+    shape: *const isize,
+    /// In bytes.
+    strides: *const isize,
+    data: *mut c_void,
+}
+
+/// The flag of numbers in this machine's order of bytes.
+const NOT_SWAPPED: c_int = 0x200;
+/// The flag of memory that may be written.
+const WRITEABLE: c_int = 0x400;
+
 /// An array with what is known of its memory, which lives as long as `owner` does.
 #[derive(Debug)]
-pub(crate) struct Array<'py> {
+pub(crate) struct Array {
     pub(crate) descriptor: fuseplan::TensorDescriptor,
     pub(crate) address: usize,
     pub(crate) device: dlpack::Device,
     pub(crate) is_writable: bool,
-    /// What the memory belongs to.
-    pub(crate) owner: Bound<'py, PyAny>,
+    pub(crate) owner: Owner,
 }
 
-impl<'py> Array<'py> {
+impl Array {
     /// The array that an object is, if it is one, ready for what is launched into `stream` (DLPack's number of it) next.
     ///
     /// # Errors
     /// Elements, lengths or strides that no plan can read; what the array's library raises.
-    pub(crate) fn of(
-        name: &str,
-        object: &Bound<'py, PyAny>,
-        stream: Option<usize>,
-    ) -> PyResult<Option<Self>> {
+    pub(crate) fn of(name: &str, object: &Bound<'_, PyAny>, stream: Option<usize>) -> PyResult<Option<Self>> {
         let py = object.py();
+        if let Some(capsule) = object.getattr_opt(intern!(py, "__array_struct__"))? {
+            return Self::of_struct(name, object, capsule.cast::<PyCapsule>()?).map(Some);
+        }
+        if stream.is_none()
+            && let Some(managed) = dlpack::Managed::of(object)?
+        {
+            let dlpack::Versioned { flags, ref tensor, .. } = *managed.get();
+            let array = Self::of_tensor(name, object, tensor, flags)?;
+            return Ok(Some(Array { owner: Owner::Managed(managed), ..array }));
+        }
         if let Some(interface) = object.getattr_opt(intern!(py, "__array_interface__"))? {
             return Self::of_interface(name, object, interface.cast::<PyDict>()?).map(Some);
         }
@@ -43,7 +75,43 @@ impl<'py> Array<'py> {
         Self::of_dlpack(name, object, &export, stream).map(Some)
     }
 
-    fn of_interface(
+    fn of_struct(name: &str, object: &Bound<'_, PyAny>, capsule: &Bound<'_, PyCapsule>) -> PyResult<Self> {
+        let pointer = capsule.pointer_checked(None)?.cast::<ArrayStruct>();
+        // SAFETY: NumPy's protocol says that the capsule holds this structure.
+        let array = unsafe { pointer.as_ref() };
+        if array.two != 2 {
+            return Err(PyBufferError::new_err(format!("{name}: __array_struct__ is not NumPy's structure")));
+        }
+        let is_native = array.flags & NOT_SWAPPED != 0;
+        let data_type = match (array.kind as u8, array.item_size) {
+            (b'f', 2) if is_native => DataType::Half,
+            (b'f', 4) if is_native => DataType::Float,
+            (b'f', 8) if is_native => DataType::Double,
+            (b'i', 1) => DataType::Int8,
+            (kind, size) => other_package(name, object, || format!("{}{size}", char::from(kind)))?,
+        };
+        let rank = usize::try_from(array.rank).unwrap_or(0);
+        let numbers = |pointer: *const isize| -> Vec<i64> {
+            if rank == 0 || pointer.is_null() {
+                return Vec::new();
+            }
+            // SAFETY: the structure's lengths and strides have `rank` entries, and live as long as the capsule.
+            let numbers = unsafe { std::slice::from_raw_parts(pointer, rank) };
+            numbers.iter().map(|&number| number as i64).collect()
+        };
+        let shape = numbers(array.shape);
+        let strides = (!array.strides.is_null()).then(|| numbers(array.strides));
+        let strides = strides.map(|bytes| in_elements(name, data_type, &shape, bytes)).transpose()?;
+        Ok(Array {
+            descriptor: describe(name, data_type, &shape, strides.as_deref())?,
+            address: array.data.expose_provenance(),
+            device: dlpack::Device { kind: dlpack::CPU, id: 0 },
+            is_writable: array.flags & WRITEABLE != 0,
+            owner: Owner::Object(object.clone().unbind()),
+        })
+    }
+
+    fn of_interface<'py>(
         name: &str,
         object: &Bound<'py, PyAny>,
         interface: &Bound<'py, PyDict>,
@@ -61,29 +129,12 @@ impl<'py> Array<'py> {
             Some("f4") => DataType::Float,
             Some("f8") => DataType::Double,
             Some("i1") => DataType::Int8,
-            // NumPy has no number of its own for types of other packages, such as that of ml_dtypes.
-            _ => {
-                let dtype = object.getattr_opt(intern!(py, "dtype"))?.map(|dtype| dtype.to_string());
-                match dtype.as_deref() {
-                    Some("bfloat16") => DataType::BFloat16,
-                    _ => return Err(other_type(name, dtype.unwrap_or_else(|| typestr.into_owned()))),
-                }
-            }
+            _ => other_package(name, object, || typestr.into_owned())?,
         };
         let shape: Vec<i64> = entry(intern!(py, "shape"))?.extract()?;
-        let size = data_type.size() as i64;
         let strides = match interface.get_item(intern!(py, "strides"))?.filter(|strides| !strides.is_none()) {
             None => None,
-            Some(strides) => {
-                let bytes: Vec<i64> = strides.extract()?;
-                let whole = shape.iter().zip(&bytes).all(|(&len, &stride)| len < 2 || stride % size == 0);
-                if !whole {
-                    let found = format!("{bytes:?} bytes");
-                    let accepted = format!("whole elements of {size} bytes");
-                    return Err(error::operand(name, "strides", found, accepted));
-                }
-                Some(bytes.into_iter().map(|stride| stride / size).collect::<Vec<_>>())
-            }
+            Some(strides) => Some(in_elements(name, data_type, &shape, strides.extract()?)?),
         };
         let (address, read_only): (usize, bool) = entry(intern!(py, "data"))?.extract()?;
         Ok(Array {
@@ -91,14 +142,14 @@ impl<'py> Array<'py> {
             address,
             device: dlpack::Device { kind: dlpack::CPU, id: 0 },
             is_writable: !read_only,
-            owner: object.clone(),
+            owner: Owner::Object(object.clone().unbind()),
         })
     }
 
     fn of_dlpack(
         name: &str,
-        object: &Bound<'py, PyAny>,
-        export: &Bound<'py, PyAny>,
+        object: &Bound<'_, PyAny>,
+        export: &Bound<'_, PyAny>,
         stream: Option<usize>,
     ) -> PyResult<Self> {
         let py = object.py();
@@ -133,6 +184,18 @@ impl<'py> Array<'py> {
             // owner.
             (unsafe { pointer.as_ref() }, 0)
         };
+        // The capsule frees the tensor when it goes, since nobody has taken it out.
+        let array = Self::of_tensor(name, object, tensor, flags)?;
+        Ok(Array { owner: Owner::Object(capsule.unbind()), ..array })
+    }
+
+    /// What DLPack's structure of an object says.
+    fn of_tensor(
+        name: &str,
+        object: &Bound<'_, PyAny>,
+        tensor: &dlpack::Tensor,
+        flags: u64,
+    ) -> PyResult<Self> {
         let data_type = match (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes) {
             (2, 16, 1) => DataType::Half,
             (2, 32, 1) => DataType::Float,
@@ -140,7 +203,7 @@ impl<'py> Array<'py> {
             (4, 16, 1) => DataType::BFloat16,
             (0, 8, 1) => DataType::Int8,
             (code, bits, lanes) => {
-                let known = object.getattr_opt(intern!(py, "dtype"))?.map(|dtype| dtype.to_string());
+                let known = object.getattr_opt(intern!(object.py(), "dtype"))?.map(|dtype| dtype.to_string());
                 let found = known.unwrap_or_else(|| format!("DLPack's {code} of {bits} bits, {lanes} lanes"));
                 return Err(other_type(name, found));
             }
@@ -163,8 +226,7 @@ impl<'py> Array<'py> {
             address: tensor.data.addr() + tensor.byte_offset as usize,
             device: tensor.device,
             is_writable: flags & dlpack::READ_ONLY == 0,
-            // The capsule frees the tensor when it goes, since nobody has taken it out.
-            owner: capsule.clone(),
+            owner: Owner::Object(object.clone().unbind()),
         })
     }
 
@@ -228,6 +290,25 @@ impl<'py> Array<'py> {
     }
 }
 
+/// The data type that is no number type of NumPy's, but of a package that it knows, such as ml_dtypes.
+fn other_package(name: &str, object: &Bound<'_, PyAny>, code: impl FnOnce() -> String) -> PyResult<DataType> {
+    let dtype = object.getattr_opt(intern!(object.py(), "dtype"))?.map(|dtype| dtype.to_string());
+    match dtype.as_deref() {
+        Some("bfloat16") => Ok(DataType::BFloat16),
+        _ => Err(other_type(name, dtype.unwrap_or_else(code))),
+    }
+}
+
+/// Strides of bytes as strides of elements.
+fn in_elements(name: &str, data_type: DataType, shape: &[i64], bytes: Vec<i64>) -> PyResult<Vec<i64>> {
+    let size = data_type.size() as i64;
+    if !shape.iter().zip(&bytes).all(|(&len, &stride)| len < 2 || stride % size == 0) {
+        let accepted = format!("whole elements of {size} bytes");
+        return Err(error::operand(name, "strides", format!("{bytes:?} bytes"), accepted));
+    }
+    Ok(bytes.into_iter().map(|stride| stride / size).collect())
+}
+
 fn other_type(name: &str, found: String) -> PyErr {
     error::operand(name, "dtype", found, DataType::ALL.map(names::of_data_type).join(", "))
 }
@@ -284,25 +365,26 @@ pub(crate) fn empty_like<'py>(
     like: &Bound<'py, PyAny>,
     descriptor: &fuseplan::TensorDescriptor,
 ) -> PyResult<Bound<'py, PyAny>> {
+    static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static NDARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = like.py();
     let lens = PyTuple::new(py, descriptor.lens())?;
-    let module = like.get_type().module()?;
-    let dtype = || like.getattr(intern!(py, "dtype"));
-    match module.to_cow()?.as_ref() {
+    match like.get_type().module()?.to_cow()?.as_ref() {
         "numpy" => {
-            let numpy = py.import(intern!(py, "numpy"))?;
-            let memory = numpy.call_method1(intern!(py, "empty"), (descriptor.span(), dtype()?))?;
+            let dtype = like.getattr(intern!(py, "dtype"))?;
+            let empty = EMPTY.import(py, "numpy", "empty")?;
+            let packed = fuseplan::TensorDescriptor::packed(descriptor.data_type(), descriptor.lens());
+            if packed.is_ok_and(|packed| packed.strides() == descriptor.strides()) {
+                return empty.call1((lens, dtype));
+            }
+            let memory = empty.call1((descriptor.span(), &dtype))?;
             let size = descriptor.data_type().size();
             let strides = PyTuple::new(py, descriptor.strides().iter().map(|stride| stride * size))?;
-            numpy.call_method1(intern!(py, "ndarray"), (lens, dtype()?, memory, 0, strides))
+            NDARRAY.import(py, "numpy", "ndarray")?.call1((lens, dtype, memory, 0, strides))
         }
         name if name == "torch" || name.starts_with("torch.") => {
-            let torch = py.import(intern!(py, "torch"))?;
             let strides = PyTuple::new(py, descriptor.strides())?;
-            let arguments = PyDict::new(py);
-            arguments.set_item(intern!(py, "dtype"), dtype()?)?;
-            arguments.set_item(intern!(py, "device"), like.getattr(intern!(py, "device"))?)?;
-            torch.call_method(intern!(py, "empty_strided"), (lens, strides), Some(&arguments))
+            like.call_method1(intern!(py, "new_empty_strided"), (lens, strides))
         }
         other => Err(PyTypeError::new_err(format!(
             "out has to be given, as the input is an array of {other}; it is made for arrays of numpy and torch"

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::array::{self, Array};
+use crate::array::{self, Array, Owner};
 use crate::handle::Handle;
 use crate::plan::{Chain, FusionPlan};
 use crate::tensor::TensorDescriptor;
@@ -28,7 +28,7 @@ pub(crate) struct CompiledPlan {
     /// The constant operands, by name.
     constants: Vec<(String, Py<PyAny>)>,
     /// What the memory of the constant operands belongs to.
-    _owners: Vec<Py<PyAny>>,
+    _owners: Vec<Owner>,
 }
 
 impl CompiledPlan {
@@ -70,7 +70,7 @@ impl CompiledPlan {
             array.check_is(name, &operand.descriptor)?;
             array.check_device(name, &handle.inner)?;
             args[operand.operator].pointers[operand.operand] = array.pointer();
-            owners.push(array.owner.unbind());
+            owners.push(array.owner);
         }
         // What is derived from operands is kept where all that an operator reads is constant.
         for (index, args) in args.iter_mut().enumerate() {
@@ -355,7 +355,7 @@ fn load(
     })
 }
 
-fn array_of<'py>(name: &str, object: &Bound<'py, PyAny>, stream: Option<usize>) -> PyResult<Array<'py>> {
+fn array_of(name: &str, object: &Bound<'_, PyAny>, stream: Option<usize>) -> PyResult<Array> {
     Array::of(name, object, stream)?.ok_or_else(|| {
         PyTypeError::new_err(format!(
             "{name} is of type {}; accepted: an array with __dlpack__ or __array_interface__",

@@ -90,18 +90,18 @@ pub(crate) fn list(numbers: &[usize]) -> String {
 }
 
 /// What a caller gives for a tensor of a plan.
-pub(crate) enum Given<'py> {
+pub(crate) enum Given {
     /// A descriptor, or lengths that were made one.
     Described(fuseplan::TensorDescriptor),
     /// An array, whose descriptor it is.
-    Array(Array<'py>),
+    Array(Array),
 }
 
-impl<'py> Given<'py> {
+impl Given {
     /// An array, a descriptor, or lengths, of which `of_lens` makes a descriptor.
     pub(crate) fn of(
         name: &str,
-        object: &Bound<'py, PyAny>,
+        object: &Bound<'_, PyAny>,
         of_lens: impl FnOnce(&[usize]) -> PyResult<fuseplan::TensorDescriptor>,
     ) -> PyResult<Self> {
         if let Ok(descriptor) = object.cast::<TensorDescriptor>() {

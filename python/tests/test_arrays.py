@@ -54,6 +54,36 @@ def test_dlpack_says_what_must_not_be_written():
     assert np.array_equal(layer(Dlpack(out), out=np.empty_like(X)), np.maximum(out, 0))
 
 
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: type("Interface", (), {"__array_interface__": x.__array_interface__, "kept": x})()])
+def test_arrays_of_the_host_that_plans_cannot_read(wrap):
+    layer = fuseplan.Plan(X).activation("relu").compile(fuseplan.Handle("cpu"))
+    out = np.full_like(X, np.nan)
+
+    def refused(x):
+        with pytest.raises(fuseplan.OperandError) as caught:
+            layer(wrap(x), out=out)
+        return caught.value.property
+
+    assert refused(X.astype(">f4")) == "dtype" and refused(X.astype(np.int32)) == "dtype"
+    assert refused(X[:, :, ::-1]) == refused(X[..., :2]) == "strides" or refused(X[..., :2]) == "shape"
+    whole = np.zeros((2, 3, 4, 4), np.dtype({"names": ["x"], "formats": [np.float32], "offsets": [0], "itemsize": 6}))
+    assert refused(whole["x"]) == "strides"
+    locked = np.empty_like(X)
+    locked.flags.writeable = False
+    with pytest.raises(fuseplan.OperandError, match="read-only"):
+        layer(X, out=wrap(locked))
+    assert np.isnan(out).all()
+    assert layer(wrap(X), out=out) is out and np.array_equal(out, RELU)
+
+
+def test_a_capsule_that_is_not_numpys_is_an_error():
+    class Odd:
+        __array_struct__ = 4
+
+    with pytest.raises(TypeError):
+        fuseplan.Plan(Odd())
+
+
 def test_bfloat16_of_ml_dtypes():
     x = X.astype(ml_dtypes.bfloat16)
     y = fuseplan.Plan(x).activation("relu").compile(fuseplan.Handle("cpu"))(x)

@@ -25,3 +25,22 @@ def test_a_tensor_that_wants_its_gradient_is_refused():
     layer = fuseplan.Plan(x).activation("relu").compile(fuseplan.Handle("cpu"))
     with pytest.raises(BufferError, match="detach"):
         layer(x.clone().requires_grad_())
+
+
+def test_a_tensor_that_is_not_the_plans_is_refused():
+    x = torch.full((1, 1, 2, 2), 3.0)
+    layer = fuseplan.Plan(x).activation("relu").compile(fuseplan.Handle("cpu"))
+    assert torch.equal(layer(x), x)
+    with pytest.raises(fuseplan.OperandError, match="dtype torch.int64"):
+        layer(x.long())
+    with pytest.raises(fuseplan.OperandError, match="strides"):
+        layer(torch.ones(1, 1, 2, 4)[..., ::2])
+    with pytest.raises((BufferError, RuntimeError)):
+        layer(x.to_sparse())
+
+
+def test_an_output_lies_as_the_plan_says():
+    x = torch.randn(1, 4, 3, 3).to(memory_format=torch.channels_last)
+    layer = fuseplan.Plan(x).activation("relu").compile(fuseplan.Handle("cpu"))
+    y = layer(x)
+    assert y.stride() == x.stride() and torch.equal(y, x.relu())
