@@ -19,9 +19,11 @@ Choice = Callable[[torch.fx.GraphModule, "Chain", Mapping[torch.fx.Node, Any]], 
 
 _Call = Callable[[], torch.Tensor]
 
-# How long one burst of calls lasts, and how many there are of each side, in turns.
+# How long a burst of calls lasts, and how many bursts there are of each side, in turns: the least and the most, between which
+# they end once so much time has gone by.
 _BURST = 300e-6
-_BURSTS = 7
+_BURSTS = (5, 25)
+_ENOUGH = 0.2
 
 
 def of_name(name: str, measure: Callable[[torch.fx.GraphModule, Chain, dict[torch.fx.Node, Any]], _Call]) -> Choice | None:
@@ -168,8 +170,11 @@ def _times(plan: _Call, own: _Call, device: torch.device) -> Times:
     for call in (plan, own):
         burst(call, 1)
         counts[call] = max(1, int(_BURST / burst(call, 1)))
-    least = {call: min(burst(call, counts[call]) for _ in range(2)) for call in (plan, own)}
-    for _ in range(_BURSTS - 2):
-        for call in (plan, own):
-            least[call] = min(least[call], burst(call, counts[call]))
+    least = dict.fromkeys(counts, float("inf"))
+    begin = time.perf_counter()
+    for done in range(_BURSTS[1]):
+        if done >= _BURSTS[0] and time.perf_counter() - begin > _ENOUGH:
+            break
+        for call, count in counts.items():
+            least[call] = min(least[call], burst(call, count))
     return Times(least[plan], least[own])
