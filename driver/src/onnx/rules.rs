@@ -61,6 +61,10 @@ fn shaped(at: &At<'_>) -> Made {
             let elem = if at.optional(2).is_some() { at.elem(2) } else { Elem::U8 };
             typed(elem, at.dims(0)?.to_vec())
         }
+        "DynamicQuantizeLinear" => {
+            let of = |elem, dims| Known::new(elem, dims);
+            Ok(vec![of(Elem::U8, at.dims(0)?.to_vec()), of(Elem::F32, vec![]), of(Elem::U8, vec![])])
+        }
         "DequantizeLinear" => typed(at.elem(1), at.dims(0)?.to_vec()),
         "Dropout" => {
             let dims = at.dims(0)?.to_vec();
@@ -142,7 +146,13 @@ fn shaped(at: &At<'_>) -> Made {
         }
         "LSTM" | "GRU" | "RNN" => recurrent(at),
         op if SAME.contains(&op) => one(at.dims(0)?.to_vec()),
-        op => Err(format!("{op} is an operator of unknown shape here").into()),
+        op => {
+            // What is lost already was lost there, and not here.
+            (0..node.inputs.len())
+                .filter(|&index| at.optional(index).is_some())
+                .try_for_each(|index| at.dims(index).map(drop))?;
+            Err(format!("{op} is an operator of unknown shape here").into())
+        }
     }
 }
 

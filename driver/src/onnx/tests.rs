@@ -211,6 +211,24 @@ fn values_that_another_graph_reads_are_read() {
 }
 
 #[test]
+fn lengths_that_are_lost_say_where_first() {
+    let nodes = vec![
+        node("NonZero", &["x"], "n", vec![]),
+        node("NonZero", &["n"], "m", vec![]),
+        node("Relu", &["m"], "r", vec![]),
+        node("DynamicQuantizeLinear", &["x"], "y", vec![]),
+    ];
+    let graph = graph_of(nodes, &[2, 6], vec![], "y").unwrap();
+    let shapes = inferred(&graph);
+    for name in ["n", "m", "r"] {
+        let value = graph.values.iter().position(|value| value.name == name).unwrap();
+        let unknown = shapes.0[value].dims.as_ref().unwrap_err();
+        assert_eq!(unknown.to_string(), "NonZero n: NonZero is an operator of unknown shape here", "{name}");
+    }
+    assert_eq!(shapes.0.last().unwrap().dims.as_deref(), Ok(&[2, 6][..]));
+}
+
+#[test]
 fn graphs_that_make_no_sense_are_refused_in_words() {
     let relu = |input: &str, output: &str| node("Relu", &[input], output, vec![]);
     let error = |nodes, output| graph_of(nodes, &[1], vec![], output).unwrap_err();
