@@ -16,7 +16,8 @@ typedef struct {
     miopenFusionPlanDescriptor_t plan_empty, plan_conv, plan_backward;
     /* An operator of each kind, in plans of their own. */
     miopenFusionPlanDescriptor_t homes[3];
-    miopenFusionOpDescriptor_t op_conv, op_bias, op_bn, op_activation, op_bn_forward, op_bn_backward, op_act_backward;
+    miopenFusionOpDescriptor_t op_conv, op_bias, op_prelu, op_bn, op_activation;
+    miopenFusionOpDescriptor_t op_bn_forward, op_bn_backward, op_act_backward;
     /* A convolution as a problem, a bias, and the convolution's solution, which was found once and saved. */
     miopenProblem_t problem, other_problem;
     miopenFindOptions_t options;
@@ -116,6 +117,7 @@ static inline fixture_t* fixture_make(void) {
 
     for (int i = 0; i < 3; i++) OK(miopenCreateFusionPlan(&f->homes[i], miopenVerticalFusion, f->x));
     OK(miopenCreateOpBiasForward(f->homes[0], &f->op_bias, f->bn));
+    OK(fuseplanCreateOpPReluForward(f->homes[0], &f->op_prelu, f->bn));
     OK(miopenCreateOpBatchNormInference(f->homes[0], &f->op_bn, miopenBNSpatial, f->bn));
     OK(miopenCreateOpActivationForward(f->homes[0], &f->op_activation, miopenActivationRELU));
     OK(miopenCreateOpBatchNormForward(f->homes[1], &f->op_bn_forward, miopenBNSpatial, true));

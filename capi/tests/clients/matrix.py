@@ -24,7 +24,7 @@ NULL_ALLOWED = [
     (r"miopenSetTensorDescriptor(V2)?", r"stridesA"),
     (r"miopenGet(4d)?TensorDescriptor|miopenGetActivationDescriptor|miopenGetConvolution(Nd)?Descriptor|"
      r"fuseplanGetConvolutionPadding", r"(?!tensorDesc|activDesc|convDesc).*"),
-    (r"miopenSetOpArgs.*", r"(?!args|.*Op$|running).*"),
+    (r"miopenSetOpArgs.*|fuseplanSetOpArgsPReluForward", r"(?!args|.*Op$|running).*"),
     (r"miopenExecuteFusionPlan_v2", r"workspace"),
     (r"miopenConvolutionBiasActivationForward", r"alpha1|alpha2|workspace|z"),
     (r"miopen(Find)?Convolution.*", r"workSpace|alpha|beta"),
@@ -49,8 +49,8 @@ HANDLES = {
         "filterDesc": "w",
         "derivedBnDesc": "fresh",
         **dict.fromkeys(
-            ["bDesc", "biasDesc", "scaleDesc", "estMeanDesc", "estVarianceDesc", "estInvVarianceDesc", "biasVarDesc",
-             "savedMeanDesc", "savedVarDesc", "savedVarianceDesc", "bnScaleBiasMeanVarDesc", "bnScaleBiasDiffDesc"],
+            ["bDesc", "biasDesc", "slopeDesc", "scaleDesc", "estMeanDesc", "estVarianceDesc", "estInvVarianceDesc",
+             "biasVarDesc", "savedMeanDesc", "savedVarDesc", "savedVarianceDesc", "bnScaleBiasMeanVarDesc", "bnScaleBiasDiffDesc"],
             "bn",
         ),
     },
@@ -65,6 +65,7 @@ HANDLES = {
         "op": "op_conv",
         "convOp": "op_conv",
         "biasOp": "op_bias",
+        "preluOp": "op_prelu",
         "activFwdOp": "op_activation",
         "activBwdOp": "op_act_backward",
     },
