@@ -64,14 +64,14 @@ fn bare_pointers_compute_the_same_and_are_checked() {
 
     ops[1] = OpArgs::default();
     let null = ExecuteError::Null { operand: "BiasForward (operator 1): bias".into() };
-    // SAFETY: as above, and null pointers are refused.
+    // SAFETY: every operand but the null pointer, which is refused, is what its operator says.
     let args = unsafe { raw::Args::new(&ops) };
     let y = || TensorMut::new(compiled.output(), OperandMut::none());
     assert_eq!(compiled.check(&handle, x(), y(), args).unwrap_err().to_string(), "the output is null");
     let mut untouched = output.clone();
     let y = TensorMut::new(compiled.output(), &mut untouched);
     assert_eq!(compiled.execute(&handle, x(), y, args), Err(null));
-    // SAFETY: as above; there are too few.
+    // SAFETY: every operand is what its operator says, and too few of them are refused.
     let args = unsafe { raw::Args::new(&ops[..1]) };
     let y = TensorMut::new(compiled.output(), &mut untouched);
     let missing = ExecuteError::Missing { index: 1, kind: OpKind::BiasForward };

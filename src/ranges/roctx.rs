@@ -44,9 +44,9 @@ fn open(file: &Path) -> Option<Roctx> {
     // SAFETY: a library of these names is AMD's, whose constructors may run in any process; the environment names its
     // folder only where it may (`library_path`).
     let library = unsafe { Library::new(file) }.ok()?;
-    // SAFETY: the functions have these types in `roctx.h`.
+    // SAFETY: the function has this type in `roctx.h`.
     let push = unsafe { library.get::<unsafe extern "C" fn(*const c_char) -> c_int>(b"roctxRangePushA\0") };
-    // SAFETY: as above.
+    // SAFETY: the function has this type in `roctx.h`.
     let pop = unsafe { library.get::<unsafe extern "C" fn() -> c_int>(b"roctxRangePop\0") };
     let found = Roctx { push: *push.ok()?, pop: *pop.ok()? };
     // Its functions are called until the process ends.

@@ -365,7 +365,7 @@ fn tensors_are_what_was_said() {
 
     let last = create!(fuseplan_tensor_create(; F32, 1, 4, from(&lens)));
     let [_, found_strides] = &mut found;
-    // SAFETY: as above.
+    // SAFETY: there is room for as many numbers as a tensor has dimensions.
     let strides_out = unsafe { Out::new(found_strides.as_mut_ptr()) };
     call!(fuseplan_tensor_get(last, nowhere(), nowhere(), nowhere(), strides_out));
     assert_eq!(found[1][..4], [60, 1, 15, 3]);
