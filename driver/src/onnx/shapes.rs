@@ -1,5 +1,5 @@
 //! Lengths of every value of a graph, from those of its inputs: operator by operator, in order. What one operator does is
-//! in [`rules`](super::rules).
+//! in [`rules`].
 
 use super::graph::{Graph, Node};
 use super::rules;
