@@ -1,4 +1,4 @@
-//! How large tiles are, and where Winograd's convolution is preferred.
+//! How large tiles are, and how Winograd's convolution comes to be chosen.
 
 use std::fmt;
 
@@ -35,9 +35,9 @@ impl fmt::Display for Size {
     }
 }
 
-/// What a convolution costs, in multiply-adds of a vector of output channels. The constants were fitted to the times of
-/// both solvers on AVX2, of the layers of the field list's half that choices are fitted to and of smaller and narrower
-/// ones; filters count as read from memory, where a network's layers find theirs.
+/// What a convolution costs, in multiply-adds of a vector of output channels. The constants were fitted to times on AVX2 of
+/// the layers of the field list's half that choices are fitted to and of smaller and narrower ones; filters count as read
+/// from memory, where a network's layers find theirs.
 struct Model {
     /// Vectors of a group's input and output channels.
     inputs: f64,
@@ -76,13 +76,6 @@ impl Model {
         self.groups * (0.93 * tiles * self.depth * self.outputs + transforms + self.filters(points))
     }
 
-    /// Of direct convolution: its products, a vector of a pixel's input and of its output, filters.
-    fn direct(&self) -> f64 {
-        let pixels = (self.images * self.extent.iter().product::<usize>()) as f64;
-        let packs = pixels * (18.6 * self.inputs + 8.9 * self.outputs);
-        self.groups * (9.0 * pixels * self.depth * self.outputs + packs + self.filters(9.0))
-    }
-
     fn filters(&self, values: f64) -> f64 {
         FILTER * values * self.depth * self.outputs
     }
@@ -105,16 +98,10 @@ pub(super) fn configurations(problem: &Problem, device: &DeviceInfo) -> Vec<Cand
     candidates
 }
 
-/// Winograd's convolution costs so much less by the model where it is preferred, since the model is no nearer.
-const CLEARLY: f64 = 0.8;
-
-pub(super) const FEWER_PRODUCTS: Preference = Preference {
-    property: "cost",
-    prefers: "at most 0.8 of direct convolution's by the model of tiles and transforms",
-    check: |problem, device| {
-        let model = Model::of(problem, device)?;
-        let least = model.winograd(Size::Two).min(model.winograd(Size::Four));
-        let ratio = least / model.direct();
-        (ratio > CLEARLY).then(|| format!("{ratio:.2} of it"))
-    },
+/// The model was fitted on one kind of processor, for constant filters, and says nothing of threads. Times are known where
+/// find mode takes them.
+pub(super) const BY_TIMES: Preference = Preference {
+    property: "choice",
+    prefers: "find mode, which times it, or the solver's name",
+    check: |_, _| Some("the order of solvers".into()),
 };
