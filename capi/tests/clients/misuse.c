@@ -122,7 +122,7 @@ static void calls_in_any_order(void) {
     CHECK(strstr(fuseplanGetLastErrorString(), "compiled"));
 
     EXPECT(miopenStatusUnsupportedOp, miopenCreateFusionPlan(&plan, miopenHorizontalFusion, f->x));
-    REFUSED(miopenFusionPlanGetOp(f->homes[0], 3, &op));
+    REFUSED(miopenFusionPlanGetOp(f->homes[0], 4, &op));
     REFUSED(miopenFusionPlanGetOp(f->homes[0], -1, &op));
     REFUSED(miopenFusionPlanGetOp(f->homes[0], INT_MAX, &op));
 
