@@ -230,7 +230,7 @@ static void memory(void) {
     CHECK(fixture_is_untouched(f));
     char* room = (char*)allocate(size);
     OK(fuseplanExplainPlan(f->handle, f->plan_conv, room, &size));
-    CHECK(strlen(room) + 1 == size && strstr(room, "ConvForward") && strstr(room, "solver"));
+    CHECK(strlen(room) + 1 == size && strstr(room, "-> conv 4 ") && strstr(room, "solver"));
     free(room);
     EXPECT(miopenStatusBadParm, fuseplanCreateForBackend(&f->handle, "no such backend"));
     fixture_end(f);
