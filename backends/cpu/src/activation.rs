@@ -9,7 +9,7 @@
 use fuseplan_api::{ActivationMode, ActivationParams, DataType};
 
 use crate::elementary::{expm1_negative, gelu, gelu_tanh, logistic, mish, power, silu, softplus, tanh};
-use crate::isa::{Kernel, Simd};
+use crate::isa::Simd;
 
 /// An activation with its scalars, ready to be applied.
 #[derive(Debug, Clone, Copy)]
@@ -70,31 +70,11 @@ impl Activation {
 
     /// Applies the activation to `vectors` whole vectors at `p`, in place.
     ///
-    /// All kernels of an instruction set share one function of it, as it is long and a row outlasts the call.
-    ///
     /// # Safety
     /// `p` is readable and writable for them.
     #[inline(always)]
-    pub(crate) unsafe fn apply<S: Simd>(&self, _: S, p: *mut f32, vectors: usize) {
-        // SAFETY: a value of `S` proves that the CPU has the set.
-        unsafe { S::enter(Row { activation: self, p, vectors }) }
-    }
-}
-
-/// Whole vectors at `p` that an activation is applied to.
-struct Row<'a> {
-    activation: &'a Activation,
-    p: *mut f32,
-    vectors: usize,
-}
-
-impl Kernel for Row<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Row { activation, p, vectors } = self;
-        let (alpha, beta) = (s.splat(activation.alpha), s.splat(activation.beta));
+    pub(crate) unsafe fn apply<S: Simd>(&self, s: S, p: *mut f32, vectors: usize) {
+        let (alpha, beta) = (s.splat(self.alpha), s.splat(self.beta));
         let zero = s.splat(0.0);
         // NaN stays NaN: the second operand of `min` and `max` is what NaN gives.
         let hard_sigmoid = |x| {
@@ -105,7 +85,7 @@ impl Kernel for Row<'_> {
         macro_rules! each {
             ($x:ident => $y:expr) => {
                 for i in 0..vectors {
-                    // SAFETY: `apply`'s caller says that `vectors` whole vectors at `p` are readable and writable.
+                    // SAFETY: the caller says that `vectors` whole vectors at `p` are readable and writable.
                     unsafe {
                         let $x = s.load(p.add(i * S::LANES));
                         s.store(p.add(i * S::LANES), $y);
@@ -113,17 +93,17 @@ impl Kernel for Row<'_> {
                 }
             };
         }
-        match activation.mode {
+        match self.mode {
             ActivationMode::Logistic => each!(x => logistic(s, x)),
             ActivationMode::Tanh => each!(x => s.mul(beta, tanh(s, s.mul(alpha, x)))),
             ActivationMode::Relu => each!(x => s.max(x, zero)),
             ActivationMode::SoftRelu => each!(x => softplus(s, x)),
             ActivationMode::Abs => each!(x => s.abs(x)),
             ActivationMode::Power => {
-                let threshold = s.splat(activation.threshold);
+                let threshold = s.splat(self.threshold);
                 each!(x => {
                     let base = s.fma(beta, x, alpha);
-                    let result = power(s, base, activation.gamma);
+                    let result = power(s, base, self.gamma);
                     let result = s.select(s.gt(base, threshold), result, zero);
                     s.select(s.is_nan(base), base, result)
                 });

@@ -9,7 +9,7 @@ use fuseplan_api::volume::Volume;
 use super::{Epilogue, MAX_STEPS};
 use crate::activation::{Activation, Simple, prelu};
 use crate::channels::{Affine, Fold, Norm};
-use crate::isa::{Kernel, Number, Simd};
+use crate::isa::{Number, Simd};
 use crate::row::RowStart;
 use crate::vectors::load_strided;
 
@@ -135,7 +135,7 @@ impl Steps<'_> {
     }
 
     /// Applies what remains behind the front to the `len` elements of a row, in place in `row`. `prior` is where the
-    /// output has the first of them. All kernels of an instruction set share one function of it for each type.
+    /// output has the first of them.
     ///
     /// # Safety
     /// `row` is readable and writable for `len` elements rounded up to whole vectors; the row that begins at `start`
@@ -143,40 +143,19 @@ impl Steps<'_> {
     #[inline(always)]
     pub(crate) unsafe fn rest<S: Simd, T: Number>(
         &self,
-        _: S,
+        s: S,
         row: *mut f32,
         len: usize,
         lanes: Lanes,
         start: RowStart,
         prior: *const T,
     ) {
-        // SAFETY: a value of `S` proves that the CPU has the set.
-        unsafe { S::enter(Rest { steps: self, row, len, lanes, start, prior }) }
-    }
-}
-
-/// The arguments of [`Steps::rest`].
-struct Rest<'a, T> {
-    steps: &'a Steps<'a>,
-    row: *mut f32,
-    len: usize,
-    lanes: Lanes,
-    start: RowStart,
-    prior: *const T,
-}
-
-impl<T: Number> Kernel for Rest<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Rest { steps, row, len, lanes, start, prior } = self;
-        let surfaces = &steps.epilogue.surfaces;
+        let surfaces = &self.epilogue.surfaces;
         // A macro, since a closure that is used in several kernels may not be inlined.
         macro_rules! each {
             (|$x:ident, $at:ident| $y:expr) => {
                 for $at in (0..len).step_by(S::LANES) {
-                    // SAFETY: the vector begins in front of the row's end, and `rest`'s caller says that `row` may be used
+                    // SAFETY: the vector begins in front of the row's end, and the caller says that `row` may be used
                     // in whole vectors.
                     let $x = unsafe { s.load(row.add($at)) };
                     let y = $y;
@@ -196,10 +175,10 @@ impl<T: Number> Kernel for Rest<'_, T> {
                 }
             };
         }
-        for step in &steps.rest[..steps.len] {
+        for step in &self.rest[..self.len] {
             match *step {
                 Step::Activation(activation) => {
-                    // SAFETY: `rest`'s caller says that `row` may be used in whole vectors.
+                    // SAFETY: the caller says that `row` may be used in whole vectors.
                     unsafe { activation.apply(s, row, len.div_ceil(S::LANES)) }
                 }
                 Step::Channel(step) => {
@@ -214,7 +193,7 @@ impl<T: Number> Kernel for Rest<'_, T> {
                 Step::Prior { beta } => {
                     let prior = Operand { data: prior, stride: lane_stride(&surfaces[0], lanes) };
                     let beta = s.splat(beta);
-                    // SAFETY: `rest`'s caller says that the row, which begins at `prior`, lies inside of the output.
+                    // SAFETY: the caller says that the row, which begins at `prior`, lies inside of the output.
                     each!(|x, at| s.fma(beta, unsafe { prior.load(s, at, len) }, x));
                 }
                 Step::Normalize { parameters, data_type, epsilon, surface } => {

@@ -14,20 +14,6 @@ fn map(f: impl Fn(usize) -> f32) -> [f32; LANES] {
     std::array::from_fn(f)
 }
 
-/// Functions of their own, since conversions without an instruction are long.
-#[inline(never)]
-fn widen_f16(h: &[f16; LANES]) -> [f32; LANES] {
-    map(|i| h[i].to_f32())
-}
-#[inline(never)]
-fn narrow_f16(v: &[f32; LANES]) -> [f16; LANES] {
-    v.map(f16::from_f32)
-}
-#[inline(never)]
-fn narrow_bf16(v: &[f32; LANES]) -> [bf16; LANES] {
-    v.map(bf16::from_f32)
-}
-
 impl Simd for Portable {
     type V = [f32; LANES];
     type M = [bool; LANES];
@@ -150,12 +136,13 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn load_f16(self, p: *const f16) -> Self::V {
         // SAFETY: the caller says that a whole vector is readable at `p`.
-        widen_f16(&unsafe { p.cast::<[f16; LANES]>().read_unaligned() })
+        let h = unsafe { p.cast::<[f16; LANES]>().read_unaligned() };
+        map(|i| h[i].to_f32())
     }
     #[inline(always)]
     unsafe fn store_f16(self, p: *mut f16, v: Self::V) {
         // SAFETY: the caller says that a whole vector is writable at `p`.
-        unsafe { p.cast::<[f16; LANES]>().write_unaligned(narrow_f16(&v)) }
+        unsafe { p.cast::<[f16; LANES]>().write_unaligned(v.map(f16::from_f32)) }
     }
     #[inline(always)]
     unsafe fn load_bf16(self, p: *const bf16) -> Self::V {
@@ -166,6 +153,6 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn store_bf16(self, p: *mut bf16, v: Self::V) {
         // SAFETY: the caller says that a whole vector is writable at `p`.
-        unsafe { p.cast::<[bf16; LANES]>().write_unaligned(narrow_bf16(&v)) }
+        unsafe { p.cast::<[bf16; LANES]>().write_unaligned(v.map(bf16::from_f32)) }
     }
 }
