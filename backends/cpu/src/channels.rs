@@ -113,6 +113,7 @@ pub(crate) enum Factor {
 }
 
 /// The factor of [`Fold::front`]: the product of the alphas in front of the batch-norm, if there is one.
+#[inline(always)]
 pub(crate) fn front_factor(factors: impl Iterator<Item = Factor>) -> Option<f32> {
     let mut product = 1.0;
     for factor in factors {

@@ -49,7 +49,14 @@ struct Blend {
     beta: f32,
 }
 
-const NO_BLEND: Blend = Blend { alpha: 1.0, beta: 0.0 };
+impl Blend {
+    const NONE: Blend = Blend::alpha(1.0);
+
+    /// Without what `y` was before. Passes that are known for this have no look at beta in their loops.
+    const fn alpha(alpha: f32) -> Self {
+        Blend { alpha, beta: 0.0 }
+    }
+}
 
 impl<'a, T: Number> Item<'a, T> {
     /// Floats of scratch: a block, the lists that parameters are folded from, each stage's tables.
@@ -121,17 +128,22 @@ impl<'a, T: Number> Item<'a, T> {
         unsafe { channels::fold(s, factors, runs, tables, lists) }
     }
 
+    /// The factor of the front that `ops` fold into. It is the same for all rows, and should be asked for once.
+    #[inline(always)]
+    fn front(&self, ops: &Range<usize>) -> Option<f32> {
+        channels::front_factor(ops.clone().flat_map(|i| self.factors(i)))
+    }
+
     /// The folded parameters of a stage for some columns of a row.
     #[inline(always)]
     fn folded<'f>(
         &self,
-        ops: &Range<usize>,
+        front: Option<f32>,
         tables: &'f [f32],
         row: usize,
         columns: &Range<usize>,
     ) -> Folded<'f> {
         let table = |i: usize| &tables[i * BLOCK..(i + 1) * BLOCK];
-        let front = channels::front_factor(ops.clone().flat_map(|i| self.factors(i)));
         if self.grid.per_row() {
             let at = row - self.rows.start;
             return Folded::One(Fold {
@@ -186,24 +198,28 @@ impl<T: Number> Kernel for Item<'_, T> {
         {
             (last, blend.alpha, between) = (simple, self.args.ops[*op].alpha, rest);
         }
+        let first_front = self.front(&first_ops);
         let (input, output) = (self.args.input.cast::<T>(), self.args.output.cast::<T>());
+        // What stays in registers needs no block, and goes through all columns at once.
+        let in_registers = between.is_empty() && beta == 0.0;
+        let step = if in_registers { self.columns.len() } else { BLOCK };
         for row in self.rows.clone() {
-            for from in self.columns.clone().step_by(BLOCK) {
-                let columns = from..self.columns.end.min(from + BLOCK);
+            for from in self.columns.clone().step_by(step) {
+                let columns = from..self.columns.end.min(from + step);
                 let elements = self.grid.elements(row, &columns);
                 let n = elements.len();
-                let first = self.folded(&first_ops, folded, row, &columns);
+                let first = self.folded(first_front, folded, row, &columns);
                 // SAFETY: the elements lie within input and output.
                 let (x, y) = unsafe { (input.add(elements.start), output.add(elements.start)) };
-                if between.is_empty() {
+                if in_registers {
                     // SAFETY: both have the `n` elements of these columns, for which there are tables; they are one
                     // tensor or do not overlap.
-                    unsafe { pass(s, x, y, n, first, last, blend) };
+                    unsafe { pass(s, x, y, n, first, last, Blend::alpha(blend.alpha)) };
                     continue;
                 }
                 let block = block.as_mut_ptr();
                 // SAFETY: the input has these `n` elements, and the block at least as many.
-                unsafe { pass(s, x, block, n, first, Simple::Identity, NO_BLEND) };
+                unsafe { pass(s, x, block, n, first, Simple::Identity, Blend::NONE) };
                 for (i, stage) in between.iter().enumerate() {
                     // SAFETY: the block has BLOCK elements, and holds those of these columns.
                     unsafe { self.stage(s, stage, block, &folded[FOLDED * (i + 1)..], row, &columns) };
@@ -234,9 +250,9 @@ impl<T: Number> Item<'_, T> {
         let n = elements.len();
         match stage {
             Stage::Affine(ops) => {
-                let fold = self.folded(ops, folded, row, columns);
+                let fold = self.folded(self.front(ops), folded, row, columns);
                 // SAFETY: the caller says that the block has these `n` elements, for which there are tables.
-                unsafe { pass(s, block.cast_const(), block, n, fold, Simple::Identity, NO_BLEND) }
+                unsafe { pass(s, block.cast_const(), block, n, fold, Simple::Identity, Blend::NONE) }
             }
             Stage::Residual(op) => {
                 let args = &self.args.ops[*op];
@@ -267,7 +283,7 @@ impl<T: Number> Item<'_, T> {
                         })
                     };
                 }
-                match self.folded(&(*op..op + 1), folded, row, columns) {
+                match self.folded(None, folded, row, columns) {
                     Folded::One(fold) => {
                         let slope = s.splat(fold.back.factor);
                         each!(|at, _count| slope);
@@ -287,7 +303,7 @@ impl<T: Number> Item<'_, T> {
                     let back = Affine { factor: alpha, ..Affine::IDENTITY };
                     let fold = Folded::One(Fold { front: None, back });
                     // SAFETY: the caller says that the block has these `n` elements.
-                    unsafe { pass(s, block.cast_const(), block, n, fold, Simple::Identity, NO_BLEND) }
+                    unsafe { pass(s, block.cast_const(), block, n, fold, Simple::Identity, Blend::NONE) }
                 }
             }
         }
