@@ -356,9 +356,10 @@ impl fmt::Display for Problem {
             }
         }
         write!(f, " -> {}", self.output)?;
-        if self.math == MathMode::AllowTf32 {
-            write!(f, " (TF32 allowed)")?;
+        match self.math {
+            MathMode::Precise => Ok(()),
+            MathMode::AllowTf32 => write!(f, " (TF32 allowed)"),
+            MathMode::Strict => write!(f, " (strict)"),
         }
-        Ok(())
     }
 }
