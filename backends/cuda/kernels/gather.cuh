@@ -4,9 +4,9 @@
 //
 // needs macros: DEVICE, READS_ELEMENTS
 // needs constants: ATOMS, CHANNELS, CHANNELS_AT, CHANNEL_STAGES, COLUMNS, COOPERATIVE, DILATION_D, DILATION_H,
-//   DILATION_W, FILTERS, PAD_D, PAD_H, PAD_W, PART, PARTS_ALONG, PARTS_DOWN, PITCH, PRODUCERS, RESIDENT, ROW, ROWS,
-//   SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TABLE_AT, TABLE_BYTES, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_F,
-//   TILE_K, TILE_P, WIDTH, W_AT, W_BYTES, X_BYTES, Y_VECTOR
+//   DILATION_W, FILTERS, PAD_D, PAD_H, PAD_W, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH, PRODUCERS, RESIDENT,
+//   ROW, ROWS, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TABLE_AT, TABLE_BYTES, TAPS, TAPS_D, TAPS_H,
+//   TAPS_W, TILE_F, TILE_K, TILE_P, WIDTH, W_AT, W_BYTES, X_BYTES, Y_VECTOR
 // needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_w, y_c
 // needs types: Args, Barriers, Channel, Column, Coord, Launch, PipelineState, Shape, T, Vector, bf16, f16, idx
 // needs functions: chain_vector, column_of, coord_of, each_residual, first_step, load_channels, make_plain,
@@ -241,7 +241,7 @@ DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* par
   // TOGETHER of them at a time, those of DOWN rows.
   constexpr int VECTORS = PART / Y_VECTOR, COORDS = VECTORS > 32 ? VECTORS / 32 : 1;
   constexpr int TOGETHER = VECTORS < 16 ? VECTORS / 4 : 4, DOWN = TOGETHER * 32 / VECTORS;
-  static_assert(8 % DOWN == 0 && TOGETHER % COORDS == 0, "a lane's vectors come in whole parts");
+  static_assert(PART_ROWS == 8 && 8 % DOWN == 0 && TOGETHER % COORDS == 0, "a lane's vectors come in whole parts");
   const float* from = part + part_at(lane / VECTORS, lane % VECTORS * Y_VECTOR);
 #pragma unroll 1
   for (int along = 0; along < PARTS_ALONG; along++) {

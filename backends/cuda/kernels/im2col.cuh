@@ -4,9 +4,9 @@
 //
 // needs macros: DEVICE
 // needs constants: ATOMS, CHANNELS, CHANNELS_AT, CHANNEL_STAGES, COLUMNS, COOPERATIVE, DILATION_D, DILATION_H,
-//   DILATION_W, FILTERS, HALF, PAD_D, PAD_H, PAD_W, PART, PARTS_ALONG, PARTS_DOWN, PITCH, PRODUCERS, RESIDENT, ROWS,
-//   SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_F, TILE_K, TILE_P, WIDTH,
-//   W_AT, W_BYTES, X_BYTES, Y_VECTOR
+//   DILATION_W, FILTERS, HALF, PAD_D, PAD_H, PAD_W, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH, PRODUCERS,
+//   RESIDENT, ROWS, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_F, TILE_K,
+//   TILE_P, WIDTH, W_AT, W_BYTES, X_BYTES, Y_VECTOR
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Barriers, Channel, Column, Coord, Launch, PipelineState, Residuals, Shape, T, Vector
 // needs functions: column_of, coord_of, each_residual, finish_vector, first_step, is_elected, load_channels,
@@ -94,9 +94,16 @@ DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers
   }
 }
 
-// A lane finishes eight channels of two pixels in each part, by vectors.
-constexpr int VECTORS = 8 / Y_VECTOR;
-static_assert(VECTORS * Y_VECTOR == 8, "whole vectors");
+// A lane finishes eight channels of PIXELS pixels in each part, by vectors. The lanes of a warp have PIXELS_AT_ONCE pixels.
+constexpr int VECTORS = 8 / Y_VECTOR, LANES_ALONG = PART / 8;
+constexpr int PIXELS_AT_ONCE = 32 / LANES_ALONG, PIXELS = PART_ROWS / PIXELS_AT_ONCE;
+static_assert(VECTORS * Y_VECTOR == 8 && PIXELS * PIXELS_AT_ONCE == PART_ROWS, "whole vectors and pixels");
+// Which of them is a lane's. Eight lanes read shared memory at a time: where they have two rows of a part, these are every
+// other one, which lie in different banks.
+DEVICE int lane_pixel(int lane) {
+  const int pixel = lane / LANES_ALONG;
+  return PART == 32 ? pixel / 4 * 4 + pixel % 2 * 2 + pixel / 2 % 2 : pixel;
+}
 
 // Reads the residuals of eight channels of a pixel.
 DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR> (&residuals)[VECTORS], const Column& column, int f,
@@ -117,16 +124,18 @@ DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* par
   const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
   const int first_pixel = tile / COLUMNS * TILE_P + consumer * ROWS + threadIdx.x / 32 % 4 * 16;
   const unsigned to = part_address(part);
-  const float* from = part + part_at(lane / 8, lane % 8 * 8);
-  // A lane's pixel in a part: its first, or four below that.
-  const auto pixel_of = [&](int down, int i) { return first_pixel + down / 2 * 64 + down % 2 * 8 + lane / 8 + i * 4; };
-  Residuals<Y_VECTOR> ahead[2][VECTORS];
+  const float* from = part + part_at(lane_pixel(lane), lane % LANES_ALONG * 8);
+  const auto pixel_of = [&](int down, int i) {
+    const int below = down * PART_ROWS;
+    return first_pixel + below / 16 * 64 + below % 16 + lane_pixel(lane) + i * PIXELS_AT_ONCE;
+  };
+  Residuals<Y_VECTOR> ahead[PIXELS][VECTORS];
   if constexpr (RESIDUALS_AHEAD)
 #pragma unroll
-    for (int i = 0; i < 2; i++) load_residuals(args, ahead[i], column, lane % 8 * 8, pixel_of(0, i));
+    for (int i = 0; i < PIXELS; i++) load_residuals(args, ahead[i], column, lane % LANES_ALONG * 8, pixel_of(0, i));
 #pragma unroll 1
   for (int along = 0; along < PARTS_ALONG; along++) {
-    const int f = along * PART + lane % 8 * 8;
+    const int f = along * PART + lane % LANES_ALONG * 8;
     Channel channel[8];
 #pragma unroll
     for (int i = 0; i < 8; i++)
@@ -137,10 +146,10 @@ DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* par
       stage_accumulators<0>(acc, to, along * PARTS_DOWN + down);
       __syncwarp();
 #pragma unroll
-      for (int i = 0; i < 2; i++) {
+      for (int i = 0; i < PIXELS; i++) {
         const int pixel = pixel_of(down, i);
-        const Vector<float, 4> low = *(const Vector<float, 4>*)(from + i * 4 * PITCH);
-        const Vector<float, 4> high = *(const Vector<float, 4>*)(from + i * 4 * PITCH + HALF);
+        const Vector<float, 4> low = *(const Vector<float, 4>*)(from + i * PIXELS_AT_ONCE * PITCH);
+        const Vector<float, 4> high = *(const Vector<float, 4>*)(from + i * PIXELS_AT_ONCE * PITCH + HALF);
         float v[8];
 #pragma unroll
         for (int e = 0; e < 4; e++) v[e] = low.at[e], v[4 + e] = high.at[e];

@@ -653,11 +653,12 @@ constexpr unsigned X_BYTES = TILE_P * ROW, W_BYTES = TILE_F * ROW;
 // The persistent tile scheduler: a block's first tile is `tile_number()`, and its next one `tile_stride()` further.
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
-// In the epilogue a warp passes its accumulators through shared memory in parts of 8 rows times 64 columns. A row of a
-// part has the first four of every 8 columns, and behind them the other four of every 8 columns, so that accesses of 16
-// bytes have no bank conflicts.
-constexpr int PART = 64, PARTS_ALONG = (WIDTH + PART - 1) / PART, PARTS_DOWN = 2 * ATOMS;
-constexpr int PITCH = 72, HALF = 36;
+// In the epilogue a warp passes its accumulators through shared memory in parts of PART_ROWS rows times PART columns, which
+// are no more than a narrow tile has, so that every lane has something to finish. A row of a part has the first four of
+// every 8 columns, and behind them the other four of every 8 columns, so that accesses of 16 bytes have no bank conflicts.
+constexpr int PART = WIDTH > 32 ? 64 : WIDTH > 16 ? 32 : 16, PART_ROWS = PART == 64 ? 8 : 16;
+constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PARTS_DOWN = ATOMS * 16 / PART_ROWS;
+constexpr int PITCH = PART + 8, HALF = PITCH / 2, PART_FLOATS = PART_ROWS * PITCH;
 DEVICE int part_at(int row, int column) { return row * PITCH + column % 8 / 4 * HALF + column / 8 * 4 + column % 4; }
 
 // Offsets in shared memory, which starts at a multiple of 1024 bytes.
@@ -666,7 +667,7 @@ constexpr unsigned ACC_AT = W_AT + (RESIDENT ? STEPS : STAGES) * W_BYTES;
 // Here lie the parts of all warps, or all accumulators of a tile that is split over a cluster.
 constexpr int ACC_PITCH = WIDTH + 4;
 constexpr unsigned CHANNELS_AT =
-    ACC_AT + (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * 8 * PITCH) * 4;
+    ACC_AT + (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * PART_FLOATS) * 4;
 constexpr unsigned TABLE_AT = (CHANNELS_AT + CHANNEL_STAGES * TILE_F * CHANNEL_VALUES * 4 + 15) / 16 * 16;
 constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
 static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
@@ -772,12 +773,16 @@ template <int AT> DEVICE void stage_accumulators(const float (&acc)[ATOMS][WIDTH
   if constexpr (AT < PARTS_ALONG * PARTS_DOWN) {
     if (part != AT) return stage_accumulators<AT + 1>(acc, to, part);
 #pragma unroll
-    for (int j = 0; j < 8; j++) {
-      const int at = AT / PARTS_DOWN * 32 + j * 4 + AT % 2 * 2;
-      if (at < WIDTH / 2)
-        asm volatile("st.shared.v2.f32 [%0], {%1, %2}; // part %3" ::"r"(to + j * 16),
-                     "f"(acc[AT % PARTS_DOWN / 2][at]), "f"(acc[AT % PARTS_DOWN / 2][at + 1]), "n"(AT)
-                     : "memory");
+    for (int row = 0; row < PART_ROWS; row += 8) {
+      const int below = AT % PARTS_DOWN * PART_ROWS + row;
+#pragma unroll
+      for (int j = 0; j < PART / 8; j++) {
+        const int at = AT / PARTS_DOWN * (PART / 2) + j * 4 + below % 16 / 4;
+        if (at < WIDTH / 2)
+          asm volatile("st.shared.v2.f32 [%0], {%1, %2}; // part %3" ::"r"(to + (row * PITCH + j * 4) * 4),
+                       "f"(acc[below / 16][at]), "f"(acc[below / 16][at + 1]), "n"(AT)
+                       : "memory");
+      }
     }
   }
 }
@@ -834,7 +839,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONSUMER_REGISTERS));
     const Channel* channels = (const Channel*)(aligned + CHANNELS_AT);
-    float* part = (float*)(aligned + ACC_AT) + (threadIdx.x / 32 - PRODUCERS * 4) * 8 * PITCH;
+    float* part = (float*)(aligned + ACC_AT) + (threadIdx.x / 32 - PRODUCERS * 4) * PART_FLOATS;
     float acc[ATOMS][WIDTH / 2];
     if (RESIDENT && tile_number() < tiles_of(args.shape)) mbarrier_wait(barriers.filters(), 0);
     const bool plain = is_plain(args);
@@ -861,9 +866,9 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
 //
 // needs macros: DEVICE
 // needs constants: ATOMS, CHANNELS, CHANNELS_AT, CHANNEL_STAGES, COLUMNS, COOPERATIVE, DILATION_D, DILATION_H,
-//   DILATION_W, FILTERS, HALF, PAD_D, PAD_H, PAD_W, PART, PARTS_ALONG, PARTS_DOWN, PITCH, PRODUCERS, RESIDENT, ROWS,
-//   SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_F, TILE_K, TILE_P, WIDTH,
-//   W_AT, W_BYTES, X_BYTES, Y_VECTOR
+//   DILATION_W, FILTERS, HALF, PAD_D, PAD_H, PAD_W, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH, PRODUCERS,
+//   RESIDENT, ROWS, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_F, TILE_K,
+//   TILE_P, WIDTH, W_AT, W_BYTES, X_BYTES, Y_VECTOR
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Barriers, Channel, Column, Coord, Launch, PipelineState, Residuals, Shape, T, Vector
 // needs functions: column_of, coord_of, each_residual, finish_vector, first_step, is_elected, load_channels,
@@ -951,9 +956,16 @@ DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers
   }
 }
 
-// A lane finishes eight channels of two pixels in each part, by vectors.
-constexpr int VECTORS = 8 / Y_VECTOR;
-static_assert(VECTORS * Y_VECTOR == 8, "whole vectors");
+// A lane finishes eight channels of PIXELS pixels in each part, by vectors. The lanes of a warp have PIXELS_AT_ONCE pixels.
+constexpr int VECTORS = 8 / Y_VECTOR, LANES_ALONG = PART / 8;
+constexpr int PIXELS_AT_ONCE = 32 / LANES_ALONG, PIXELS = PART_ROWS / PIXELS_AT_ONCE;
+static_assert(VECTORS * Y_VECTOR == 8 && PIXELS * PIXELS_AT_ONCE == PART_ROWS, "whole vectors and pixels");
+// Which of them is a lane's. Eight lanes read shared memory at a time: where they have two rows of a part, these are every
+// other one, which lie in different banks.
+DEVICE int lane_pixel(int lane) {
+  const int pixel = lane / LANES_ALONG;
+  return PART == 32 ? pixel / 4 * 4 + pixel % 2 * 2 + pixel / 2 % 2 : pixel;
+}
 
 // Reads the residuals of eight channels of a pixel.
 DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR> (&residuals)[VECTORS], const Column& column, int f,
@@ -974,16 +986,18 @@ DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* par
   const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
   const int first_pixel = tile / COLUMNS * TILE_P + consumer * ROWS + threadIdx.x / 32 % 4 * 16;
   const unsigned to = part_address(part);
-  const float* from = part + part_at(lane / 8, lane % 8 * 8);
-  // A lane's pixel in a part: its first, or four below that.
-  const auto pixel_of = [&](int down, int i) { return first_pixel + down / 2 * 64 + down % 2 * 8 + lane / 8 + i * 4; };
-  Residuals<Y_VECTOR> ahead[2][VECTORS];
+  const float* from = part + part_at(lane_pixel(lane), lane % LANES_ALONG * 8);
+  const auto pixel_of = [&](int down, int i) {
+    const int below = down * PART_ROWS;
+    return first_pixel + below / 16 * 64 + below % 16 + lane_pixel(lane) + i * PIXELS_AT_ONCE;
+  };
+  Residuals<Y_VECTOR> ahead[PIXELS][VECTORS];
   if constexpr (RESIDUALS_AHEAD)
 #pragma unroll
-    for (int i = 0; i < 2; i++) load_residuals(args, ahead[i], column, lane % 8 * 8, pixel_of(0, i));
+    for (int i = 0; i < PIXELS; i++) load_residuals(args, ahead[i], column, lane % LANES_ALONG * 8, pixel_of(0, i));
 #pragma unroll 1
   for (int along = 0; along < PARTS_ALONG; along++) {
-    const int f = along * PART + lane % 8 * 8;
+    const int f = along * PART + lane % LANES_ALONG * 8;
     Channel channel[8];
 #pragma unroll
     for (int i = 0; i < 8; i++)
@@ -994,10 +1008,10 @@ DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* par
       stage_accumulators<0>(acc, to, along * PARTS_DOWN + down);
       __syncwarp();
 #pragma unroll
-      for (int i = 0; i < 2; i++) {
+      for (int i = 0; i < PIXELS; i++) {
         const int pixel = pixel_of(down, i);
-        const Vector<float, 4> low = *(const Vector<float, 4>*)(from + i * 4 * PITCH);
-        const Vector<float, 4> high = *(const Vector<float, 4>*)(from + i * 4 * PITCH + HALF);
+        const Vector<float, 4> low = *(const Vector<float, 4>*)(from + i * PIXELS_AT_ONCE * PITCH);
+        const Vector<float, 4> high = *(const Vector<float, 4>*)(from + i * PIXELS_AT_ONCE * PITCH + HALF);
         float v[8];
 #pragma unroll
         for (int e = 0; e < 4; e++) v[e] = low.at[e], v[4 + e] = high.at[e];

@@ -661,11 +661,12 @@ constexpr unsigned X_BYTES = TILE_P * ROW, W_BYTES = TILE_F * ROW;
 // The persistent tile scheduler: a block's first tile is `tile_number()`, and its next one `tile_stride()` further.
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
-// In the epilogue a warp passes its accumulators through shared memory in parts of 8 rows times 64 columns. A row of a
-// part has the first four of every 8 columns, and behind them the other four of every 8 columns, so that accesses of 16
-// bytes have no bank conflicts.
-constexpr int PART = 64, PARTS_ALONG = (WIDTH + PART - 1) / PART, PARTS_DOWN = 2 * ATOMS;
-constexpr int PITCH = 72, HALF = 36;
+// In the epilogue a warp passes its accumulators through shared memory in parts of PART_ROWS rows times PART columns, which
+// are no more than a narrow tile has, so that every lane has something to finish. A row of a part has the first four of
+// every 8 columns, and behind them the other four of every 8 columns, so that accesses of 16 bytes have no bank conflicts.
+constexpr int PART = WIDTH > 32 ? 64 : WIDTH > 16 ? 32 : 16, PART_ROWS = PART == 64 ? 8 : 16;
+constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PARTS_DOWN = ATOMS * 16 / PART_ROWS;
+constexpr int PITCH = PART + 8, HALF = PITCH / 2, PART_FLOATS = PART_ROWS * PITCH;
 DEVICE int part_at(int row, int column) { return row * PITCH + column % 8 / 4 * HALF + column / 8 * 4 + column % 4; }
 
 // Offsets in shared memory, which starts at a multiple of 1024 bytes.
@@ -674,7 +675,7 @@ constexpr unsigned ACC_AT = W_AT + (RESIDENT ? STEPS : STAGES) * W_BYTES;
 // Here lie the parts of all warps, or all accumulators of a tile that is split over a cluster.
 constexpr int ACC_PITCH = WIDTH + 4;
 constexpr unsigned CHANNELS_AT =
-    ACC_AT + (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * 8 * PITCH) * 4;
+    ACC_AT + (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * PART_FLOATS) * 4;
 constexpr unsigned TABLE_AT = (CHANNELS_AT + CHANNEL_STAGES * TILE_F * CHANNEL_VALUES * 4 + 15) / 16 * 16;
 constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
 static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
@@ -780,12 +781,16 @@ template <int AT> DEVICE void stage_accumulators(const float (&acc)[ATOMS][WIDTH
   if constexpr (AT < PARTS_ALONG * PARTS_DOWN) {
     if (part != AT) return stage_accumulators<AT + 1>(acc, to, part);
 #pragma unroll
-    for (int j = 0; j < 8; j++) {
-      const int at = AT / PARTS_DOWN * 32 + j * 4 + AT % 2 * 2;
-      if (at < WIDTH / 2)
-        asm volatile("st.shared.v2.f32 [%0], {%1, %2}; // part %3" ::"r"(to + j * 16),
-                     "f"(acc[AT % PARTS_DOWN / 2][at]), "f"(acc[AT % PARTS_DOWN / 2][at + 1]), "n"(AT)
-                     : "memory");
+    for (int row = 0; row < PART_ROWS; row += 8) {
+      const int below = AT % PARTS_DOWN * PART_ROWS + row;
+#pragma unroll
+      for (int j = 0; j < PART / 8; j++) {
+        const int at = AT / PARTS_DOWN * (PART / 2) + j * 4 + below % 16 / 4;
+        if (at < WIDTH / 2)
+          asm volatile("st.shared.v2.f32 [%0], {%1, %2}; // part %3" ::"r"(to + (row * PITCH + j * 4) * 4),
+                       "f"(acc[below / 16][at]), "f"(acc[below / 16][at + 1]), "n"(AT)
+                       : "memory");
+      }
     }
   }
 }
@@ -842,7 +847,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONSUMER_REGISTERS));
     const Channel* channels = (const Channel*)(aligned + CHANNELS_AT);
-    float* part = (float*)(aligned + ACC_AT) + (threadIdx.x / 32 - PRODUCERS * 4) * 8 * PITCH;
+    float* part = (float*)(aligned + ACC_AT) + (threadIdx.x / 32 - PRODUCERS * 4) * PART_FLOATS;
     float acc[ATOMS][WIDTH / 2];
     if (RESIDENT && tile_number() < tiles_of(args.shape)) mbarrier_wait(barriers.filters(), 0);
     const bool plain = is_plain(args);
@@ -869,9 +874,9 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
 //
 // needs macros: DEVICE, READS_ELEMENTS
 // needs constants: ATOMS, CHANNELS, CHANNELS_AT, CHANNEL_STAGES, COLUMNS, COOPERATIVE, DILATION_D, DILATION_H,
-//   DILATION_W, FILTERS, PAD_D, PAD_H, PAD_W, PART, PARTS_ALONG, PARTS_DOWN, PITCH, PRODUCERS, RESIDENT, ROW, ROWS,
-//   SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TABLE_AT, TABLE_BYTES, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_F,
-//   TILE_K, TILE_P, WIDTH, W_AT, W_BYTES, X_BYTES, Y_VECTOR
+//   DILATION_W, FILTERS, PAD_D, PAD_H, PAD_W, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH, PRODUCERS, RESIDENT,
+//   ROW, ROWS, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TABLE_AT, TABLE_BYTES, TAPS, TAPS_D, TAPS_H,
+//   TAPS_W, TILE_F, TILE_K, TILE_P, WIDTH, W_AT, W_BYTES, X_BYTES, Y_VECTOR
 // needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_w, y_c
 // needs types: Args, Barriers, Channel, Column, Coord, Launch, PipelineState, Shape, T, Vector, bf16, f16, idx
 // needs functions: chain_vector, column_of, coord_of, each_residual, first_step, load_channels, make_plain,
@@ -1106,7 +1111,7 @@ DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* par
   // TOGETHER of them at a time, those of DOWN rows.
   constexpr int VECTORS = PART / Y_VECTOR, COORDS = VECTORS > 32 ? VECTORS / 32 : 1;
   constexpr int TOGETHER = VECTORS < 16 ? VECTORS / 4 : 4, DOWN = TOGETHER * 32 / VECTORS;
-  static_assert(8 % DOWN == 0 && TOGETHER % COORDS == 0, "a lane's vectors come in whole parts");
+  static_assert(PART_ROWS == 8 && 8 % DOWN == 0 && TOGETHER % COORDS == 0, "a lane's vectors come in whole parts");
   const float* from = part + part_at(lane / VECTORS, lane % VECTORS * Y_VECTOR);
 #pragma unroll 1
   for (int along = 0; along < PARTS_ALONG; along++) {

@@ -114,13 +114,28 @@ impl Tiling {
         let acc = if self.split > 1 {
             self.rows() * (self.width + 4)
         } else {
-            self.pingpong * self.cooperative * 4 * 8 * 72
+            let (rows, columns) = self.part();
+            self.pingpong * self.cooperative * 4 * rows * (columns + 8)
         };
         let acc = acc * size_of::<f32>();
         let channels =
             (self.channel_stages() * self.filters() * channel_values * size_of::<f32>()).next_multiple_of(16);
         let barriers = (2 * self.stages + 2 * self.channel_stages() + self.pingpong + 1) * 8;
         1024 + operands + acc + channels + self.table(taps) + barriers
+    }
+
+    /// Rows and columns of the parts in which a warp's accumulators pass through shared memory; as the text counts them.
+    fn part(&self) -> (usize, usize) {
+        match self.width {
+            ..=16 => (16, 16),
+            17..=32 => (16, 32),
+            33.. => (8, 64),
+        }
+    }
+
+    /// Columns of all parts side by side: those that lanes take time for.
+    fn columns_of_parts(&self) -> usize {
+        self.width.next_multiple_of(self.part().1)
     }
 
     fn registers_at_launch(&self) -> usize {
@@ -414,14 +429,14 @@ impl Work {
         let slots = if tiling.resident { slots / columns * columns } else { slots };
         let rounds = tiles.div_ceil(slots.max(1)) as f64;
         let row = tiling.row() as f64;
-        let outputs = (tiling.pixels() * tiling.filters().next_multiple_of(64)) as f64;
+        let outputs = (tiling.pixels() * tiling.columns_of_parts()) as f64;
         let filters = steps * tiling.filters() as f64 * row / BYTES_IN;
         let pixels = steps * tiling.pixels() as f64 * row / BYTES_IN;
         let bytes =
             pixels + if tiling.resident { 0.0 } else { filters } + outputs * self.element as f64 / BYTES_OUT;
         let products = steps * (tiling.pixels() * tiling.filters() * tiling.row()) as f64 / PRODUCTS;
         let multiply = products.max(bytes);
-        let finish = PART * (tiling.atoms * tiling.filters().div_ceil(64)) as f64;
+        let finish = PART * (tiling.atoms * tiling.columns_of_parts()) as f64 / 64.0;
         let alone = multiply + STEP * steps;
 
         // What all consumers of a multiprocessor share, and what one set of them does one after the other.
