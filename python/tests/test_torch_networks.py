@@ -54,6 +54,17 @@ def test_a_residual_block():
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("exported", [torch.contiguous_format, torch.channels_last])
+def test_another_layout_than_the_example_has(exported):
+    model = settle(nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 5)))
+    x = torch.randn(2, 8, 6, 6)
+    fused = ft.optimize(model, x.to(memory_format=exported), choose="all")
+    for called in [torch.contiguous_format, torch.channels_last]:
+        y = x.to(memory_format=called)
+        torch.testing.assert_close(fused(y), model(y), rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
 def test_activations_and_sums_of_every_kind():
     class Net(nn.Module):
         def __init__(self):
@@ -100,7 +111,7 @@ def test_prelu_with_one_slope_a_channel_and_with_one_for_all(dtype):
 
     model = Net().to(dtype).eval()
     x = torch.randn(2, 4, 5, 5, dtype=dtype)
-    fused = ft.optimize(model, x)
+    fused = ft.optimize(model, x, choose="all")
     report = fused.fuseplan_report
     assert [fused.operators for fused in report.fused] == [
         ("conv", "bias", "prelu"),

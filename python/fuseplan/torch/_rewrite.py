@@ -35,6 +35,7 @@ def optimize(
     with torch.no_grad():
         values = {node: _attribute(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"}
         graph.fuseplan_report = rewrite(graph, values, choice, folds=True)  # type: ignore[assignment]
+        _reshape_any_layout(graph)
         _drop_unused(graph, values)
         graph.recompile()
     return graph
@@ -56,6 +57,18 @@ def export(
     if not isinstance(graph, torch.fx.GraphModule):
         raise TypeError(f"torch.export gave a {type(graph).__name__}")
     return graph
+
+
+def _reshape_any_layout(graph: torch.fx.GraphModule) -> None:
+    """Makes views into reshapes, which are right for every layout.
+
+    Exporting turns a reshape into a view where the strides that it was traced with allow one. Tensors of a call have others
+    where its input has another layout than the example, and where an operator of PyTorch keeps a layout that tracing did not
+    expect. Nothing writes into a view, so that it may be a copy.
+    """
+    for node in graph.graph.nodes:
+        if node.op == "call_function" and node.target is torch.ops.aten.view.default:
+            node.target = torch.ops.aten.reshape.default
 
 
 def rewrite(
