@@ -133,6 +133,11 @@ pub enum End {
         /// The node that follows.
         name: String,
     },
+    /// What follows is a convolution, with which another chain begins.
+    OwnChain {
+        /// The convolution that follows.
+        name: String,
+    },
     /// A sum that another chain computes already.
     OtherChain {
         /// The node that follows.
@@ -165,6 +170,7 @@ impl fmt::Display for End {
             End::Result => f.write_str("the value is a result of the graph"),
             End::Read { times } => write!(f, "the value is read {times} times"),
             End::Operator { name } => write!(f, "{name} is no operator of a plan"),
+            End::OwnChain { name } => write!(f, "{name} begins a chain of its own"),
             End::OtherChain { name } => write!(f, "{name} is computed by the chain of its other operand"),
             End::Operand { name, found, accepted } => {
                 write!(f, "{name}: an operand is {found}; accepted: {accepted}")
@@ -226,6 +232,15 @@ pub fn find(nodes: &[Node], target: Option<&Target>) -> Found {
                 found.chains.push(chain);
             }
             Err(reason) => found.unfused.push(Unfused { node: index, reason }),
+        }
+    }
+    // A convolution comes after what it reads, so that whether it begins a chain is known only now.
+    let begins: Vec<_> = found.chains.iter().map(|chain| chain.steps[0].node).collect();
+    for chain in &mut found.chains {
+        if let (End::Operator { name }, [reader]) = (&chain.end, graph.readers[chain.tail()].as_slice())
+            && begins.binary_search(reader).is_ok()
+        {
+            chain.end = End::OwnChain { name: name.clone() };
         }
     }
     found

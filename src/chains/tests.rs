@@ -70,7 +70,7 @@ fn a_residual_block_is_two_chains() {
     assert_eq!(
         graph.find(last),
         [
-            (vec![first, first_norm, relu], format!("n{second} is no operator of a plan")),
+            (vec![first, first_norm, relu], format!("n{second} begins a chain of its own")),
             (vec![second, second_norm, sum, last], "the value is a result of the graph".into()),
         ]
     );
@@ -93,6 +93,19 @@ fn a_sum_of_two_chains_is_computed_by_one_of_them() {
             (vec![b], format!("n{sum} is computed by the chain of its other operand")),
         ]
     );
+}
+
+#[test]
+fn a_convolution_that_no_plan_takes_begins_no_chain() {
+    let mut graph = Builder::default();
+    let x = graph.input();
+    let first = graph.conv(x);
+    let second = graph.conv(first);
+    // Plans have no tensor of its weights.
+    graph.0[second - 1].value = None;
+    let found = find(&graph.0, None);
+    assert_eq!(found.chains[0].end, End::Operator { name: format!("n{second}") });
+    assert_eq!((found.chains.len(), found.unfused[0].node), (1, second));
 }
 
 #[test]

@@ -34,7 +34,7 @@ chains
     let ends = [
         "the value is read 2 times",
         "MaxPool p2 is no operator of a plan",
-        "Conv c4 is no operator of a plan",
+        "Conv c4 begins a chain of its own",
         "GlobalAveragePool g is no operator of a plan",
     ];
     // 2 images of 8x8 pixels and 8 filters: products, a batch-norm of two operations, ReLU and the sum.
