@@ -1,5 +1,5 @@
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar, final, overload
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, final, overload
 
 __version__: str
 
@@ -183,13 +183,16 @@ class Plan:
         device: Handle | None = None,
         *,
         find: bool | None = None,
+        math: Literal["precise", "tf32", "strict"] | None = None,
         tf32: bool = False,
         solver: str | None = None,
     ) -> CompiledPlan:
         """One kernel for a device: the one given, the plan's, or the best.
 
-        `find` times the solvers' configurations and takes the fastest (by default as the environment says), `tf32` allows
-        f32 products to be rounded to TF32, `solver` names the only solver to consider.
+        `find` times the solvers' configurations and takes the fastest (by default as the environment says), `solver` names
+        the only solver to consider. `math` says how far results may be from the formulas: "precise", the default, allows
+        errors of the order of a sum of f32 products, which Winograd's convolution has; "strict" makes each output the sum of
+        its own products; "tf32" allows f32 factors to be rounded to TF32 besides, and `tf32=True` is short for it.
         """
 
     @property
@@ -237,9 +240,14 @@ class CompiledPlan:
 
     @staticmethod
     def from_bytes(
-        plan: Plan, data: bytes, device: Handle | None = None, *, tf32: bool = False
+        plan: Plan,
+        data: bytes,
+        device: Handle | None = None,
+        *,
+        math: Literal["precise", "tf32", "strict"] | None = None,
+        tf32: bool = False,
     ) -> CompiledPlan:
-        """What an equal plan was compiled to, without compiling anything.
+        """What an equal plan was compiled to in the same math mode, without compiling anything.
 
         The bytes hold machine code, which will be run: they must come from `to_bytes` and from somebody who is trusted.
         """
@@ -280,6 +288,6 @@ def rebuild(input: Given, device: Handle | None, calls: Sequence[tuple[str, Mapp
     """A plan that was pickled."""
 
 def restore(
-    plan: Plan, device: Handle, tf32: bool, data: bytes, constants: Mapping[str, Array]
+    plan: Plan, device: Handle, math: str, data: bytes, constants: Mapping[str, Array]
 ) -> CompiledPlan:
     """A compiled plan that was pickled: its binary where that fits the device and this version, else compiled anew."""

@@ -12,7 +12,7 @@ use crate::array::{self, Array, Owner};
 use crate::handle::Handle;
 use crate::plan::{Chain, FusionPlan};
 use crate::tensor::TensorDescriptor;
-use crate::{error, type_name};
+use crate::{error, names, type_name};
 
 /// A plan compiled for a device, with the arrays among its operands that do not change.
 #[pyclass(frozen, module = "fuseplan")]
@@ -22,7 +22,6 @@ pub(crate) struct CompiledPlan {
     device: Py<Handle>,
     /// The plan as it was at the compile.
     plan: Py<FusionPlan>,
-    tf32: bool,
     /// The arguments, with the constant operands in them; a call fills in the others.
     args: Vec<OpArgs>,
     /// The constant operands, by name.
@@ -38,12 +37,11 @@ impl CompiledPlan {
         chain: Chain,
         device: Py<Handle>,
         inner: fuseplan::CompiledPlan,
-        tf32: bool,
     ) -> PyResult<Self> {
         let constants: Vec<_> =
             plan.constants().iter().map(|(name, array)| (name.clone(), array.clone_ref(py))).collect();
         let plan = Py::new(py, plan)?;
-        Self::bound(py, inner, chain, device, plan, tf32, constants)
+        Self::bound(py, inner, chain, device, plan, constants)
     }
 
     fn bound(
@@ -52,7 +50,6 @@ impl CompiledPlan {
         chain: Chain,
         device: Py<Handle>,
         plan: Py<FusionPlan>,
-        tf32: bool,
         constants: Vec<(String, Py<PyAny>)>,
     ) -> PyResult<Self> {
         let of_scalars = |scalars: &Vec<f64>| {
@@ -79,7 +76,7 @@ impl CompiledPlan {
                 && own.all(|operand| constants.iter().any(|(name, _)| *name == operand.name));
             args.prepared = is_constant.then(Default::default);
         }
-        Ok(CompiledPlan { inner, chain, device, plan, tf32, args, constants, _owners: owners })
+        Ok(CompiledPlan { inner, chain, device, plan, args, constants, _owners: owners })
     }
 
     /// Executes the plan, and waits for the device if so asked.
@@ -239,7 +236,7 @@ impl CompiledPlan {
             constants.push((name, array.unbind()));
         }
         let (device, plan) = (self.device.clone_ref(py), self.plan.clone_ref(py));
-        Self::bound(py, self.inner.clone(), self.chain.clone(), device, plan, self.tf32, constants)
+        Self::bound(py, self.inner.clone(), self.chain.clone(), device, plan, constants)
     }
 
     fn explain(&self) -> String {
@@ -289,19 +286,20 @@ impl CompiledPlan {
     }
 
     #[staticmethod]
-    #[pyo3(signature = (plan, data, device=None, *, tf32=false))]
+    #[pyo3(signature = (plan, data, device=None, *, math=None, tf32=false))]
     fn from_bytes(
         py: Python<'_>,
         plan: &Bound<'_, FusionPlan>,
         data: &[u8],
         device: Option<Py<Handle>>,
+        math: Option<&str>,
         tf32: bool,
     ) -> PyResult<Self> {
         let plan = plan.borrow();
+        let chain = plan.chain_with(names::math(math, tf32)?);
         let device = plan.device_or(py, device)?;
-        let chain = plan.chain_with(tf32);
         let inner = load(py, &chain, data, &device).map_err(|error| error::compile(&error))?;
-        Self::new(py, plan.twin(py), chain, device, inner, tf32)
+        Self::new(py, plan.twin(py), chain, device, inner)
     }
 
     fn __repr__(&self) -> String {
@@ -315,7 +313,8 @@ impl CompiledPlan {
             constants.set_item(name, array)?;
         }
         let restore = py.import("fuseplan._native")?.getattr("restore")?;
-        let state = (&this.plan, &this.device, this.tf32, this.to_bytes(py)?, constants);
+        let math = names::of_math(this.inner.problem().math);
+        let state = (&this.plan, &this.device, math, this.to_bytes(py)?, constants);
         Ok((restore, state.into_pyobject(py)?))
     }
 }
@@ -326,11 +325,11 @@ pub(crate) fn restore(
     py: Python<'_>,
     plan: Py<FusionPlan>,
     device: Py<Handle>,
-    tf32: bool,
+    math: &str,
     data: &[u8],
     constants: &Bound<'_, PyDict>,
 ) -> PyResult<CompiledPlan> {
-    let chain = plan.borrow(py).chain_with(tf32);
+    let chain = plan.borrow(py).chain_with(names::math(Some(math), false)?);
     let inner = match load(py, &chain, data, &device) {
         Err(CompileError::Binary(_)) => py.detach(|| chain.plan.compile(&device.get().inner)),
         loaded => loaded,
@@ -338,7 +337,7 @@ pub(crate) fn restore(
     let inner = inner.map_err(|error| error::compile(&error))?;
     let named = constants.iter().map(|(name, array)| Ok((name.extract()?, array.unbind())));
     let constants = named.collect::<PyResult<Vec<_>>>()?;
-    CompiledPlan::bound(py, inner, chain, device, plan, tf32, constants)
+    CompiledPlan::bound(py, inner, chain, device, plan, constants)
 }
 
 fn load(

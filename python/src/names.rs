@@ -1,7 +1,7 @@
-//! The names that Python programs have for data types, layouts and activations.
+//! The names that Python programs have for data types, layouts, math modes and activations.
 
 use fuseplan::raw::ActivationParams;
-use fuseplan::{Activation, ActivationMode, DataType, TensorLayout};
+use fuseplan::{Activation, ActivationMode, DataType, MathMode, TensorLayout};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -44,6 +44,34 @@ pub(crate) fn layout(name: &str) -> PyResult<TensorLayout> {
             )));
         }
     })
+}
+
+/// The name of a math mode, which is that of a plan's text.
+pub(crate) fn of_math(math: MathMode) -> &'static str {
+    match math {
+        MathMode::Precise => "precise",
+        MathMode::AllowTf32 => "tf32",
+        MathMode::Strict => "strict",
+    }
+}
+
+/// The math mode by its name, or by the shorter word for TF32.
+pub(crate) fn math(name: Option<&str>, tf32: bool) -> PyResult<MathMode> {
+    let all = [MathMode::Precise, MathMode::AllowTf32, MathMode::Strict];
+    let named = |name: &str| {
+        all.into_iter().find(|&math| of_math(math) == name).ok_or_else(|| {
+            PyValueError::new_err(format!("math is {name}; accepted: {}", all.map(of_math).join(", ")))
+        })
+    };
+    match (name.map(named).transpose()?, tf32) {
+        (None, false) => Ok(MathMode::Precise),
+        (None | Some(MathMode::AllowTf32), true) => Ok(MathMode::AllowTf32),
+        (Some(math), false) => Ok(math),
+        (Some(math), true) => Err(PyValueError::new_err(format!(
+            "math is {}, and tf32 is True; accepted: one of them",
+            of_math(math)
+        ))),
+    }
 }
 
 /// What a Python program says of an activation: PyTorch's name, and the names of its parameters with their values where none

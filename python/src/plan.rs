@@ -262,24 +262,25 @@ impl FusionPlan {
         Ok(slf)
     }
 
-    #[pyo3(signature = (device=None, *, find=None, tf32=false, solver=None))]
+    #[pyo3(signature = (device=None, *, find=None, math=None, tf32=false, solver=None))]
     fn compile(
         &self,
         py: Python<'_>,
         device: Option<Py<Handle>>,
         find: Option<bool>,
+        math: Option<&str>,
         tf32: bool,
         solver: Option<String>,
     ) -> PyResult<CompiledPlan> {
+        let chain = self.chain_with(names::math(math, tf32)?);
         let device = self.device_or(py, device)?;
-        let chain = self.chain_with(tf32);
         let mut options = CompileOptions::default();
         options.find = find.map(|find| if find { FindMode::Normal } else { FindMode::Fast });
         options.solver = solver;
         let handle = &device.get().inner;
         let built = py.detach(|| chain.plan.compile_with(handle, &options));
         let built = built.map_err(|error| error::compile(&error))?;
-        CompiledPlan::new(py, self.twin(py), chain, device, built, tf32)
+        CompiledPlan::new(py, self.twin(py), chain, device, built)
     }
 
     #[getter]
@@ -334,12 +335,10 @@ pub(crate) fn rebuild<'py>(
 }
 
 impl FusionPlan {
-    /// The chain, with TF32 allowed or not.
-    pub(crate) fn chain_with(&self, tf32: bool) -> Chain {
+    /// The chain in a math mode.
+    pub(crate) fn chain_with(&self, math: MathMode) -> Chain {
         let mut chain = self.chain.clone();
-        if tf32 {
-            chain.plan.set_math_mode(MathMode::AllowTf32);
-        }
+        chain.plan.set_math_mode(math);
         chain
     }
 

@@ -102,6 +102,30 @@ def test_plans_and_compiled_plans_are_pickled():
     assert np.array_equal(restored(X, residual=arguments["residual"]), expected)
 
 
+def test_math_modes():
+    plan, winograd = fuseplan.Plan(X).conv(W, padding=1), {"solver": "cpu.winograd.v1"}
+    handle = fuseplan.Handle("cpu")
+    layers = {math: plan.compile(handle, math=math) for math in ("precise", "tf32", "strict")}
+    marks = {math: repr(layer).partition(" by ")[0].rpartition("(")[2] for math, layer in layers.items()}
+    assert marks["strict"] == "strict)" and marks["tf32"] == "TF32 allowed)"
+    assert repr(plan.compile(handle, tf32=True)) == repr(plan.compile(handle, math="tf32", tf32=True)) == repr(layers["tf32"])
+    assert repr(plan.compile(handle)) == repr(layers["precise"])
+    # Winograd's convolution multiplies sums of neighbours, which a strict plan has none of.
+    assert plan.compile(handle, **winograd).solver == "cpu.winograd.v1"
+    with pytest.raises(fuseplan.UnsupportedError, match="accuracy is exact products"):
+        plan.compile(handle, math="strict", **winograd)
+    # The mode is stored with the plan, and has to be that of the bytes.
+    strict = layers["strict"]
+    assert repr(pickle.loads(pickle.dumps(strict))) == repr(strict)
+    assert repr(fuseplan.CompiledPlan.from_bytes(plan, strict.to_bytes(), handle, math="strict")) == repr(strict)
+    with pytest.raises(fuseplan.Error):
+        fuseplan.CompiledPlan.from_bytes(plan, strict.to_bytes(), handle)
+    with pytest.raises(ValueError, match="math is exact; accepted: precise, tf32, strict"):
+        plan.compile(handle, math="exact")
+    with pytest.raises(ValueError, match="math is strict, and tf32 is True"):
+        plan.compile(handle, math="strict", tf32=True)
+
+
 def test_bytes_load_for_an_equal_plan_only():
     plan = fuseplan.Plan(X).conv(W)
     data = plan.compile().to_bytes()
