@@ -139,7 +139,7 @@ def warm(options):
                    "--ours", ",".join(dict.fromkeys("all" if name == "measure" else name for name in options.ours)),
                    "--device", options.device]
         command += ["--time-limit", str(left)] if left < float("inf") else []
-        return subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
 
     with concurrent.futures.ThreadPoolExecutor(options.processes) as pool:
         tasks = {pool.submit(compile, network, kind): (network, kind)
@@ -149,7 +149,7 @@ def warm(options):
             if done is None:
                 print(f"{name}: left out, the time is over", flush=True)
             elif done.returncode:
-                print(f"{name}: failed: {(done.stdout.strip().splitlines() or ['no output'])[-1]}", flush=True)
+                print(f"{name}: failed: {(done.stderr.strip().splitlines() or ['no output'])[-1]}", flush=True)
             else:
                 print(f"{name}: compiled\n{done.stdout}".strip(), flush=True)
     forget_tuning()
@@ -188,7 +188,8 @@ def main():
     # The library of kernels may choose by measuring, as ours may.
     torch.backends.cudnn.benchmark = True
     head, rows, left_out = about(options), [], []
-    print(head, flush=True)
+    if options.rounds:
+        print(head, flush=True)
     for configuration in configurations.all_of(options.networks, options.types, options.batches):
         if time.monotonic() - begin > options.time_limit:
             left_out.append(str(configuration))
