@@ -5,6 +5,7 @@ use fuseplan::memory::{Operand, OperandMut};
 use fuseplan::raw::{self, OpArgs};
 use fuseplan::{CompileOptions, CompiledBinary, Tensor, TensorMut};
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
@@ -50,7 +51,7 @@ impl CompiledPlan {
         chain: Chain,
         device: Py<Handle>,
         plan: Py<FusionPlan>,
-        constants: Vec<(String, Py<PyAny>)>,
+        mut constants: Vec<(String, Py<PyAny>)>,
     ) -> PyResult<Self> {
         let of_scalars = |scalars: &Vec<f64>| {
             let mut args = OpArgs::default();
@@ -60,10 +61,15 @@ impl CompiledPlan {
         let mut args: Vec<_> = chain.scalars.iter().map(of_scalars).collect();
         let mut owners = Vec::new();
         let handle = device.get();
-        for (name, object) in &constants {
+        for (name, object) in &mut constants {
             let operand = chain.operands.iter().find(|operand| operand.name == *name);
             let operand = operand.ok_or_else(|| unknown(&chain, name))?;
-            let array = array_of(name, object.bind(py), handle.dlpack_stream())?;
+            let mut array = array_of(name, object.bind(py), handle.dlpack_stream())?;
+            if let Some(detach) = object.bind(py).getattr_opt(intern!(py, "detach"))? {
+                // A tensor of PyTorch can be given other memory (`set_`), so a second one keeps what is here.
+                *object = detach.call0()?.unbind();
+                array = array_of(name, object.bind(py), handle.dlpack_stream())?;
+            }
             array.check_is(name, &operand.descriptor)?;
             array.check_device(name, &handle.inner)?;
             args[operand.operator].pointers[operand.operand] = array.pointer();

@@ -120,6 +120,41 @@ def test_constant_weights_follow_changes_in_place():
             torch.testing.assert_close(OP(x, w, [b], *arguments), F.relu(F.conv2d(x, w, b, padding=1)))
 
 
+def _moved(tensor):
+    """Gives a tensor's storage another size and so another place, and what lies at the old one other values."""
+    tensor.untyped_storage().resize_(1 << 20)
+    return [torch.full_like(tensor, 7) for _ in range(50)]
+
+
+def _layout_by_data(tensor):
+    tensor.data = tensor.data.transpose(2, 3)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda w: w.set_(torch.randn(16, 8, 3, 3)),
+        lambda w: w.set_(w.untyped_storage(), 0, w.shape, (72, 1, 24, 8)),
+        lambda w: w.as_strided_(w.shape, (72, 1, 24, 8)),
+        lambda w: w.resize_(8, 8, 3, 3),
+        _layout_by_data,
+        _moved,
+    ],
+    ids=["other storage", "other strides", "as_strided_", "resize_", "data", "moved"],
+)
+def test_constant_weights_that_are_given_other_memory_or_another_layout(change, inference):
+    with torch.inference_mode() if inference else torch.no_grad():
+        x, w, _ = tensors(2)
+        arguments = ([], f"{conv_text()} -> relu", True)
+        for _ in range(2):
+            torch.testing.assert_close(OP(x, w, *arguments), F.relu(F.conv2d(x, w, padding=1)))
+        kept = change(w)
+        for _ in range(2):
+            torch.testing.assert_close(OP(x, w, *arguments), F.relu(F.conv2d(x, w, padding=1)))
+        del kept
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("constant", [False, True])
 def test_a_repeated_call_sees_what_is_another_tensor(constant):

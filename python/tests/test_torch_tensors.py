@@ -20,6 +20,24 @@ def test_a_convolution_beside_torch(dtype, memory_format):
     torch.testing.assert_close(y.double(), expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-4)
 
 
+def test_a_constant_keeps_its_memory_when_the_tensor_is_given_other():
+    x, w = torch.randn(1, 8, 5, 5), torch.randn(16, 8, 3, 3)
+    expected, address = torch.conv2d(x, w), w.data_ptr()
+    # The reference derives nothing from weights, so that each call reads them.
+    layer = fuseplan.Plan(x).conv(w).compile(fuseplan.Handle("cpu"), solver="cpu.reference.v1")
+    w.set_(torch.zeros(1))
+    others = [torch.zeros(16, 8, 3, 3) for _ in range(200)]
+    assert all(other.data_ptr() != address for other in others)
+    for of in (layer, layer.bind()):
+        torch.testing.assert_close(of(x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_constant_that_wants_its_gradient_is_refused():
+    x, w = torch.randn(1, 8, 5, 5), torch.randn(16, 8, 3, 3, requires_grad=True)
+    with pytest.raises(BufferError, match="detach"):
+        fuseplan.Plan(x).conv(w).compile(fuseplan.Handle("cpu"))
+
+
 def test_a_tensor_that_wants_its_gradient_is_refused():
     x = torch.zeros(1, 1, 2, 2)
     layer = fuseplan.Plan(x).activation("relu").compile(fuseplan.Handle("cpu"))

@@ -254,13 +254,17 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.device, tensor.dtype, tensor.shape, tensor.stride()
 
 
-def _identity(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The same as long as a tensor is not changed by PyTorch's operators."""
+def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """The same as long as a tensor is not changed by PyTorch's operators.
+
+    With its layout, as `.data` and operators in inference mode can give a tensor another without a count.
+    """
     try:
-        return id(tensor), tensor.data_ptr(), tensor._version
+        version = tensor._version
     except RuntimeError:
         # Tensors of inference mode count no changes.
-        return id(tensor), tensor.data_ptr(), 0
+        version = 0
+    return id(tensor), tensor.data_ptr(), version, tensor.dtype, tensor.shape, tensor.stride()
 
 
 def _tf32(x: torch.Tensor) -> bool:
