@@ -43,7 +43,7 @@ model = model.eval()
 x = torch.randn(1, 3, 64, 64)
 
 # Exported, chains of operators found, each put in the place of its nodes. What no plan takes stays PyTorch's.
-fused = fuseplan.torch.optimize(model, x)
+fused = fuseplan.torch.optimize(model, x, choose="all")
 print(fused.fuseplan_report)
 
 with torch.inference_mode():
