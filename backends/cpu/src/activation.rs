@@ -9,7 +9,7 @@
 use fuseplan_api::{ActivationMode, ActivationParams, DataType};
 
 use crate::elementary::{expm1_negative, gelu, gelu_tanh, logistic, mish, power, silu, softplus, tanh};
-use crate::isa::Simd;
+use crate::isa::{Kernel, Simd};
 
 /// An activation with its scalars, ready to be applied.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +74,44 @@ impl Activation {
     /// `p` is readable and writable for them.
     #[inline(always)]
     pub(crate) unsafe fn apply<S: Simd>(&self, s: S, p: *mut f32, vectors: usize) {
-        let (alpha, beta) = (s.splat(self.alpha), s.splat(self.beta));
+        let Some(simple) = self.simple() else {
+            // SAFETY: `s` is the proof that the CPU has the set; the caller answers for the vectors.
+            return unsafe { S::enter(Each { activation: self, p, vectors }) };
+        };
+        macro_rules! each {
+            ($simple:expr) => {
+                for i in 0..vectors {
+                    // SAFETY: the caller says that `vectors` whole vectors at `p` are readable and writable.
+                    unsafe {
+                        let at = p.add(i * S::LANES);
+                        s.store(at, $simple.apply(s, s.load(at)));
+                    }
+                }
+            };
+        }
+        match simple {
+            Simple::Identity => {}
+            Simple::Slope(slope) => each!(Simple::Slope(slope)),
+            Simple::Clip(top) => each!(Simple::Clip(top)),
+        }
+    }
+}
+
+/// The activation of whole vectors in memory: one function for each instruction set. What takes more than a few instructions
+/// would make kernels many times as long, all of them together, if each had a copy of it.
+struct Each<'a> {
+    activation: &'a Activation,
+    p: *mut f32,
+    vectors: usize,
+}
+
+impl Kernel for Each<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Each { activation: of, p, vectors } = self;
+        let (alpha, beta) = (s.splat(of.alpha), s.splat(of.beta));
         let zero = s.splat(0.0);
         // NaN stays NaN: the second operand of `min` and `max` is what NaN gives.
         let hard_sigmoid = |x| {
@@ -85,7 +122,7 @@ impl Activation {
         macro_rules! each {
             ($x:ident => $y:expr) => {
                 for i in 0..vectors {
-                    // SAFETY: the caller says that `vectors` whole vectors at `p` are readable and writable.
+                    // SAFETY: `apply`'s caller says that `vectors` whole vectors at `p` are readable and writable.
                     unsafe {
                         let $x = s.load(p.add(i * S::LANES));
                         s.store(p.add(i * S::LANES), $y);
@@ -93,17 +130,17 @@ impl Activation {
                 }
             };
         }
-        match self.mode {
+        match of.mode {
             ActivationMode::Logistic => each!(x => logistic(s, x)),
             ActivationMode::Tanh => each!(x => s.mul(beta, tanh(s, s.mul(alpha, x)))),
             ActivationMode::Relu => each!(x => s.max(x, zero)),
             ActivationMode::SoftRelu => each!(x => softplus(s, x)),
             ActivationMode::Abs => each!(x => s.abs(x)),
             ActivationMode::Power => {
-                let threshold = s.splat(self.threshold);
+                let threshold = s.splat(of.threshold);
                 each!(x => {
                     let base = s.fma(beta, x, alpha);
-                    let result = power(s, base, self.gamma);
+                    let result = power(s, base, of.gamma);
                     let result = s.select(s.gt(base, threshold), result, zero);
                     s.select(s.is_nan(base), base, result)
                 });
@@ -146,7 +183,7 @@ impl Simple {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::{Isa, Kernel};
+    use crate::isa::Isa;
 
     struct Apply<'a>(Activation, &'a mut [f32]);
     impl Kernel for Apply<'_> {

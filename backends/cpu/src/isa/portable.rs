@@ -9,14 +9,23 @@ const LANES: usize = 8;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Portable(());
 
+/// Adding and taking away 1.5 · 2^23 leaves no room for a fraction; the sum's lowest bits are the integer.
+const MAGIC: f32 = 12_582_912.0;
+
 #[inline(always)]
 fn map(f: impl Fn(usize) -> f32) -> [f32; LANES] {
     std::array::from_fn(f)
 }
 
+#[inline(always)]
+fn mask(f: impl Fn(usize) -> bool) -> [u32; LANES] {
+    std::array::from_fn(|i| if f(i) { !0 } else { 0 })
+}
+
 impl Simd for Portable {
     type V = [f32; LANES];
-    type M = [bool; LANES];
+    /// All bits or none: compilers have no vectors of `bool`.
+    type M = [u32; LANES];
     const LANES: usize = LANES;
     const ROWS: [usize; 2] = [4, 2];
 
@@ -67,13 +76,14 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn round(self, a: Self::V) -> Self::V {
-        // Adding and taking away 1.5 · 2^23 leaves no room for a fraction.
-        const MAGIC: f32 = 12_582_912.0;
         map(|i| (a[i] + MAGIC) - MAGIC)
     }
     #[inline(always)]
     fn pow2(self, n: Self::V) -> Self::V {
-        map(|i| f32::from_bits(((n[i] as i32 + 127) << 23) as u32))
+        // Not `n as i32`, which is long, as it has a value for what is no integer too.
+        map(|i| {
+            f32::from_bits((n[i] + MAGIC).to_bits().wrapping_sub(MAGIC.to_bits()).wrapping_add(127) << 23)
+        })
     }
     #[inline(always)]
     fn frexp(self, a: Self::V) -> (Self::V, Self::V) {
@@ -84,15 +94,15 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn gt(self, a: Self::V, b: Self::V) -> Self::M {
-        std::array::from_fn(|i| a[i] > b[i])
+        mask(|i| a[i] > b[i])
     }
     #[inline(always)]
     fn is_nan(self, a: Self::V) -> Self::M {
-        std::array::from_fn(|i| a[i].is_nan())
+        mask(|i| a[i].is_nan())
     }
     #[inline(always)]
     fn select(self, m: Self::M, a: Self::V, b: Self::V) -> Self::V {
-        map(|i| if m[i] { a[i] } else { b[i] })
+        map(|i| f32::from_bits(a[i].to_bits() & m[i] | b[i].to_bits() & !m[i]))
     }
     #[inline(always)]
     fn permute(self, v: Self::V, index: &[u32; MAX_LANES]) -> Self::V {
