@@ -91,6 +91,22 @@ def test_chains_are_plans_and_the_rest_is_eager(compiled, last):
 
 
 @torch.no_grad()
+def test_operators_that_make_tensors_of_their_own(compiled):
+    class Up(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x):
+            # Which pixel each one is a copy of is computed, from no input.
+            return (nn.functional.interpolate(self.conv(x).relu(), scale_factor=2),)
+
+    fast, reports = compiled(model := Up().eval(), rest="eager")
+    check(fast, model, torch.randn(2, 3, 9, 9))
+    assert [fused.operators for fused in reports[0].fused] == [("conv", "bias", "relu")]
+
+
+@torch.no_grad()
 def test_the_rest_is_compiled_by_inductor(compiled):
     model, x = Net().eval(), torch.randn(2, 3, 9, 9)
     fast, reports = compiled(model, rest="inductor", fallback_random=True)
@@ -201,4 +217,4 @@ def test_times_are_measured():
     report = ft.optimize(model, x).fuseplan_report
     assert len(report.fused) + len(report.unfused) == 3
     for of in report.fused:
-        assert 0 < of.times.plan <= of.times.torch < 1
+        assert 0 < of.times.plan < 1 and not of.times.slower

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 import fuseplan.torch as ft  # noqa: E402
+from fuseplan.torch import _choice  # noqa: E402
 from torch import nn  # noqa: E402
 
 
@@ -62,6 +63,51 @@ def test_another_layout_than_the_example_has(exported):
     for called in [torch.contiguous_format, torch.channels_last]:
         y = x.to(memory_format=called)
         torch.testing.assert_close(fused(y), model(y), rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("choose", ["all", "measure"])
+def test_weights_of_another_layout_than_the_image(choose):
+    """The result lies as the model's own does, which PyTorch computes channels-last where weights are."""
+    model = settle(nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.SiLU()))
+    model.to(memory_format=torch.channels_last)
+    x = torch.randn(2, 8, 6, 6)
+    fused = ft.optimize(model, x, choose=choose)
+    for image in (x, x.to(memory_format=torch.channels_last)):
+        y, expected = fused(image), model(image)
+        torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
+        assert y.stride() == expected.stride() and y.is_contiguous(memory_format=torch.channels_last)
+
+
+@torch.no_grad()
+def test_layouts_are_those_of_a_run(monkeypatch):
+    """Exporting may expect other strides than an operator gives."""
+    library = torch.library.Library("fuseplan_test", "DEF")
+    library.define("last(Tensor x) -> Tensor")
+    library.impl("last", lambda x: x.clone(memory_format=torch.channels_last), "CPU")
+    library.impl("last", lambda x: x.clone(memory_format=torch.contiguous_format), "Meta")
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(8, 8, 3)
+
+        def forward(self, x, *, scale, shift):
+            return self.conv(torch.ops.fuseplan_test.last(x) * scale) + shift
+
+    timed = []
+
+    def times(plan, own, device):
+        timed.extend(call() for call in (plan, own))
+        return ft.Times(1e-6, 1e-6)
+
+    monkeypatch.setattr(_choice, "_times", times)
+    given = {"shift": torch.ones(1), "scale": torch.full((1,), 2.0)}
+    x = torch.randn(2, 8, 6, 6)
+    model = Net().eval()
+    fused = ft.optimize(model, (x,), given)
+    assert [of.is_contiguous(memory_format=torch.channels_last) for of in timed] == [True, True]
+    torch.testing.assert_close(fused(x, **given), model(x, **given), rtol=1e-5, atol=1e-5)
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 import fuseplan.torch as ft  # noqa: E402
+from fuseplan.torch import _operator  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 OP = torch.ops.fuseplan.chain.default
@@ -118,6 +119,32 @@ def test_constant_weights_follow_changes_in_place():
         change()
         for _ in range(2):
             torch.testing.assert_close(OP(x, w, [b], *arguments), F.relu(F.conv2d(x, w, b, padding=1)))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("dims, last_x", list(itertools.product([2, 3], [False, True])))
+def test_weights_are_brought_into_the_images_layout_for_gpus(monkeypatch, dims, last_x, constant):
+    monkeypatch.setattr(_operator, "_ONE_LAYOUT", {"cpu"})
+    monkeypatch.setattr(_operator, "_OTHERS", {})
+    made, planned = _operator._Steps.plan, []
+    monkeypatch.setattr(
+        _operator._Steps, "plan", lambda steps, x, weight, *rest: planned.append(weight) or made(steps, x, weight, *rest)
+    )
+    x, w, b = tensors(dims, last=last_x)
+    last = CHANNELS_LAST[x.dim()]
+    w = w.contiguous(memory_format=torch.contiguous_format if last_x else last)
+    arguments = ([b], f"{conv_text(dims)} -> bias", constant)
+    for change in (lambda: None, lambda: w.mul_(2)):
+        change()
+        for image in (x, x, x[:1]):
+            y = OP(image, w, *arguments)
+            torch.testing.assert_close(y, (F.conv2d, F.conv3d)[dims - 2](image, w, b, padding=1), rtol=1e-5, atol=1e-5)
+            assert y.is_contiguous(memory_format=last if last_x else torch.contiguous_format)
+    assert planned and all(of.strides[1] == (1 if last_x else 3**dims) for of in planned)
+    if constant:
+        # Plans of several sizes share one copy.
+        assert _operator._OF_WEIGHTS[id(w)]._laid[1].stride()[1] == (1 if last_x else 3**dims)
 
 
 def _moved(tensor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from . import _choice
@@ -55,7 +57,7 @@ def backend(
         # Inductor computes a whole network in a layout of its choice, of which a chain by itself knows nothing.
         whole = _rest(graph, inputs, rest, mode, patches)
         times = _choice.of_graphs(compiled, whole, inputs)
-        if times.plan > times.torch:
+        if times.slower:
             compiled = whole
             reason = f"the whole graph is slower with plans: {times}"
             report = Report(unfused=[*(Unfused(of.name, reason) for of in report.fused), *report.unfused])
@@ -75,8 +77,9 @@ def _lower(
     """The graph of ATen's operators with its chains replaced, of the same inputs."""
     before = graph.graph.find_nodes(op="placeholder")
     fakes = [node.meta["example_value"] for node in before]
-    # Python's own decompositions keep the inference form of batch-norm.
-    with enable_python_dispatcher():
+    # Python's own decompositions keep the inference form of batch-norm. The tensors that they make are fake as well.
+    modes = (fake.fake_mode for fake in fakes if isinstance(fake, FakeTensor))
+    with next(modes, contextlib.nullcontext()), enable_python_dispatcher():
         traced = make_fx(torch.func.functionalize(graph, remove="mutations"))(*fakes)
     traced.graph.eliminate_dead_code()
     after = traced.graph.find_nodes(op="placeholder")

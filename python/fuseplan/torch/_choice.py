@@ -55,14 +55,15 @@ class _Measured:
             examples[given] if isinstance(given, torch.fx.Node) else given
             for given in (chain.image, chain.weight, *chain.operands)
         ]
-        key = (chain.text, *(str(node.target) for node in inside), *map(_layout, of))
+        key = (chain.text, chain.image_format, *(str(node.target) for node in inside), *map(_layout, of))
         if key not in self._known:
             image, weight, *operands = of
             operands = [operand.flatten() if at in chain.flat else operand for at, operand in enumerate(operands)]
 
             def plan() -> torch.Tensor:
+                x = image if chain.image_format is None else image.contiguous(memory_format=chain.image_format)
                 return torch.ops.fuseplan.chain.default(  # type: ignore[no-any-return]
-                    image, weight, operands, chain.text, chain.constant
+                    x, weight, operands, chain.text, chain.constant
                 )
 
             self._known[key] = _times(plan, self._own(module, chain, examples), image.device)

@@ -187,6 +187,25 @@ def handle_of(device: torch.device) -> Handle:
     return _handle(device.type, index or 0, torch.get_num_threads())
 
 
+def formats(tensor: torch.Tensor) -> list[torch.memory_format]:
+    """The names that PyTorch has for a tensor's layout; both of two where lengths of 1 make them the same."""
+    last = {4: [torch.channels_last], 5: [torch.channels_last_3d]}.get(tensor.dim(), [])
+    return [name for name in (torch.contiguous_format, *last) if tensor.is_contiguous(memory_format=name)]
+
+
+# Devices whose kernels want weights in the image's layout, and are many times slower where these have another. On a CPU
+# weights are packed anyway.
+_ONE_LAYOUT = {"cuda"}
+
+
+def _weight_format(x: torch.Tensor, weight: torch.Tensor) -> torch.memory_format | None:
+    """The layout that a weight has to be brought into."""
+    if x.device.type not in _ONE_LAYOUT:
+        return None
+    wanted = formats(x)
+    return wanted[0] if wanted and not set(wanted) & set(formats(weight)) else None
+
+
 class _Call:
     """A compiled plan, and what has to be handed to it at a call."""
 
@@ -194,6 +213,9 @@ class _Call:
         self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor], operators: str, constant: bool
     ) -> None:
         steps, device = _steps(operators), handle_of(x.device)
+        self._format = _weight_format(x, weight)
+        if self._format is not None:
+            weight = _kept_of(weight).laid(weight, self._format) if constant else self._laid(weight)
         plan = steps.plan(_descriptor(x), _descriptor(weight), operands, device)
         self._layer: CompiledPlan = plan.compile(device, tf32=_tf32(x))
         self._output = plan.output.shape, plan.output.strides, x.dtype
@@ -209,15 +231,19 @@ class _Call:
         self._given = sorted(at - 1 for at in self._names if at > 0)
         self._takes_weight = 0 not in fixed
 
+    def _laid(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight if self._format is None else weight.contiguous(memory_format=self._format)
+
     def checked(self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
         """The call, with each tensor looked at."""
-        tensors = (weight, *operands)
+        tensors = (self._laid(weight) if self._takes_weight else weight, *operands)
         return self._layer(x.detach(), **{name: tensors[at].detach() for at, name in self._names.items()})
 
     def __call__(self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
         """The call, with tensors of types, shapes, strides and devices that were looked at before."""
         addresses = [operands[at].data_ptr() for at in self._given] if self._given else []
         if self._takes_weight:
+            weight = self._laid(weight)
             addresses.insert(0, weight.data_ptr())
         if x.is_cuda:
             shape, stride, _ = self._output
@@ -238,15 +264,33 @@ def _empty_strided(shape: Sequence[int], stride: Sequence[int], dtype: torch.dty
 _empty = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", _empty_strided)
 
 
+class _Kept:
+    """What is kept for as long as there is a constant weight: its calls, and the weight in another layout."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        at = id(weight)
+        self._end = weakref.ref(weight, lambda _: _OF_WEIGHTS.pop(at, None))
+        self.calls: dict[Any, _Call] = {}
+        self._laid: tuple[Any, torch.Tensor] | None = None
+
+    def laid(self, weight: torch.Tensor, name: torch.memory_format) -> torch.Tensor:
+        """The weight in a layout, which all calls share."""
+        key = name, _identity(weight)
+        if self._laid is None or self._laid[0] != key:
+            self._laid = key, weight.detach().contiguous(memory_format=name)
+        return self._laid[1]
+
+
 # Calls by the tensors that they are for: those with constant weights by the identity of these, which they end with.
-_OF_WEIGHTS: dict[int, tuple[weakref.ref[torch.Tensor], dict[Any, _Call]]] = {}
+_OF_WEIGHTS: dict[int, _Kept] = {}
 _OTHERS: dict[Any, _Call] = {}
 _MOST_OF_A_WEIGHT, _MOST_OTHERS = 64, 1024
 
 
-def _calls_of(weight: torch.Tensor) -> tuple[weakref.ref[torch.Tensor], dict[Any, _Call]]:
-    at = id(weight)
-    known = _OF_WEIGHTS[at] = weakref.ref(weight, lambda _: _OF_WEIGHTS.pop(at, None)), {}
+def _kept_of(weight: torch.Tensor) -> _Kept:
+    known = _OF_WEIGHTS.get(id(weight))
+    if known is None:
+        known = _OF_WEIGHTS[id(weight)] = _Kept(weight)
     return known
 
 
@@ -282,7 +326,7 @@ def _chain(
     setting = _tf32(x) if x.is_cuda else torch.get_num_threads()
     key: tuple[Any, ...] = (operators, setting, x.device, x.dtype, x.shape, x.stride())
     if constant:
-        _, calls = _OF_WEIGHTS.get(id(weight)) or _calls_of(weight)
+        calls = (_OF_WEIGHTS.get(id(weight)) or _kept_of(weight)).calls
         most = _MOST_OF_A_WEIGHT
         key += _identity(weight)
         residuals = _steps(operators).residuals

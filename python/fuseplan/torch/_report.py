@@ -12,6 +12,11 @@ class Times:
     plan: float
     torch: float
 
+    @property
+    def slower(self) -> bool:
+        """Whether the plan is slower, by more than what two measurements of the same differ by."""
+        return self.plan > 1.02 * self.torch
+
     def __str__(self) -> str:
         return f"{self.plan * 1e6:.4g} µs, as PyTorch's own {self.torch * 1e6:.4g} µs"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from .._native import TensorDescriptor, find_chains
 from . import _choice, _operator
@@ -34,8 +35,9 @@ def optimize(
     graph = export(model, args, kwargs, dynamic_shapes)
     with torch.no_grad():
         values = {node: _attribute(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"}
-        graph.fuseplan_report = rewrite(graph, values, choice, folds=True)  # type: ignore[assignment]
         _reshape_any_layout(graph)
+        _Observer(graph).run(*pytree.tree_leaves((_tuple(args), dict(kwargs or {}))), enable_io_processing=False)
+        graph.fuseplan_report = rewrite(graph, values, choice, folds=True)  # type: ignore[assignment]
         _drop_unused(graph, values)
         graph.recompile()
     return graph
@@ -50,13 +52,29 @@ def export(
     """The graph of a network, without operators that write to what they read; parameters are attributes."""
     if model.training:
         raise ValueError("the model is in training mode; plans are for inference, call model.eval() first")
-    args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
     with torch.no_grad():
-        exported = torch.export.export(model, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
+        exported = torch.export.export(model, _tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
         graph = exported.run_decompositions({}).module()
     if not isinstance(graph, torch.fx.GraphModule):
         raise TypeError(f"torch.export gave a {type(graph).__name__}")
     return graph
+
+
+def _tuple(args: torch.Tensor | tuple[Any, ...]) -> tuple[Any, ...]:
+    return (args,) if isinstance(args, torch.Tensor) else tuple(args)
+
+
+class _Observer(torch.fx.Interpreter):
+    """Runs an exported graph, and has each node say the layout that its value has.
+
+    What exporting expects may be another: of convolutions of channels-last tensors on a GPU, for one, that they are contiguous.
+    """
+
+    def run_node(self, node: torch.fx.Node) -> Any:
+        value, expected = super().run_node(node), node.meta.get("val")
+        if isinstance(value, torch.Tensor) and isinstance(expected, torch.Tensor) and value.layout == torch.strided:
+            node.meta["val"] = expected.new_empty_strided(value.shape, value.stride())
+        return value
 
 
 def _reshape_any_layout(graph: torch.fx.GraphModule) -> None:
@@ -69,6 +87,7 @@ def _reshape_any_layout(graph: torch.fx.GraphModule) -> None:
     for node in graph.graph.nodes:
         if node.op == "call_function" and node.target is torch.ops.aten.view.default:
             node.target = torch.ops.aten.reshape.default
+    graph.recompile()
 
 
 def rewrite(
@@ -94,7 +113,7 @@ def rewrite(
     for number, found in enumerate(chains):
         chain = _chain_of(found, nodes, values, folds)
         times = choice(module, chain, values) if choice is not None else None
-        if times is not None and times.plan > times.torch:
+        if times is not None and times.slower:
             report.unfused.append(Unfused(chain.convolution.name, f"it is slower as a plan: {times}"))
         else:
             tails.append((number, chain))
@@ -243,6 +262,8 @@ class Chain:
     convolution: torch.fx.Node
     tail: torch.fx.Node
     image: torch.fx.Node
+    # What the image is brought into first, if anything: PyTorch's own result lies in it and the image does not.
+    image_format: torch.memory_format | None
     weight: torch.fx.Node | torch.Tensor
     operands: tuple[torch.fx.Node | torch.Tensor, ...]
     # Behind the convolution.
@@ -284,9 +305,24 @@ def _chain_of(
                 flats.add(len(operands))
             operands.append(values[node].flatten() if flat and folds else node)
     return Chain(
-        *(convolution, nodes[found["tail"]], of["input"], filters, tuple(operands)),
+        *(convolution, nodes[found["tail"]], of["input"], _image_format(of["input"], convolution), filters, tuple(operands)),
         *(tuple(operators), " -> ".join([text, *operators]), weight in values and not flats, frozenset(flats)),
     )
+
+
+def _image_format(image: torch.fx.Node, convolution: torch.fx.Node) -> torch.memory_format | None:
+    """The layout of PyTorch's own result, if the image's is another: where weights are channels-last and the image is not."""
+    before, after = _formats(image), _formats(convolution)
+    return after[0] if before and after and not set(before) & set(after) else None
+
+
+def _formats(node: torch.fx.Node) -> list[torch.memory_format]:
+    """The names of the layout that a node's value has."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return []
+    shape, stride = ([_operator.hint(number) for number in numbers] for numbers in (value.shape, value.stride()))
+    return _operator.formats(torch.empty_strided(shape, stride, device="meta"))
 
 
 def _replace(
@@ -309,6 +345,10 @@ def _replace(
 
     with graph.inserting_before(chain.tail):
         image, filters = node("image", chain.image), node("weight", chain.weight)
+        if chain.image_format is not None:
+            image = graph.call_function(
+                torch.ops.aten.contiguous.default, (image,), {"memory_format": chain.image_format}
+            )
         operands = [node(f"operand{at}", given) for at, given in enumerate(chain.operands)]
         for at in chain.flat:
             operands[at] = graph.call_function(torch.ops.aten.view.default, (operands[at], [-1]))
