@@ -1,19 +1,22 @@
 //! Links a C library: with its soname, and with the versions that `exports.map` gives its symbols, which are AMD's for
-//! libMIOpen. `dlclose` leaves it in memory, where its threads, and destructors of threads that called it, go on running
-//! its code.
+//! libMIOpen; one library may have the symbols of both. `dlclose` leaves it in memory, where its threads, and destructors of
+//! threads that called it, go on running its code.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 fn main() {
-    println!("cargo:rerun-if-changed=exports.map");
     println!("cargo:rustc-check-cfg=cfg(versioned_symbols)");
     let var = |name: &str| env::var(name).unwrap_or_default();
     if var("CARGO_CFG_TARGET_OS") != "linux" {
         return;
     }
-    let soname = if var("CARGO_PKG_NAME") == "miopen-capi" { "libMIOpen.so.1" } else { "libfuseplan.so.0" };
+    let (soname, maps): (_, &[_]) = match var("CARGO_PKG_NAME").as_str() {
+        "fuseplan-capi" => ("libfuseplan.so.0", &["exports.map"]),
+        "capi-both" => ("libMIOpen.so.1", &["../exports.map", "../fuseplan/exports.map"]),
+        _ => ("libMIOpen.so.1", &["exports.map"]),
+    };
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,{soname}");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     // rustc hands the linker a version script of its own, beside which GNU ld accepts no second one; the
@@ -22,7 +25,14 @@ fn main() {
         println!("cargo:warning=the toolchain has no lld: the C libraries get no symbol versions");
         return;
     };
-    let map = Path::new(&var("CARGO_MANIFEST_DIR")).join("exports.map");
+    let map = Path::new(&var("OUT_DIR")).join("exports.map");
+    let mut versions = String::new();
+    for from in maps {
+        println!("cargo:rerun-if-changed={from}");
+        let from = Path::new(&var("CARGO_MANIFEST_DIR")).join(from);
+        versions += &fs::read_to_string(&from).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+    }
+    fs::write(&map, versions).unwrap_or_else(|error| panic!("{}: {error}", map.display()));
     println!("cargo:rustc-cdylib-link-arg=-B{}", lld.display());
     println!("cargo:rustc-cdylib-link-arg=-fuse-ld=lld");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={}", map.display());

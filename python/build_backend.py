@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
@@ -34,8 +36,8 @@ __all__ = [
 PACKAGE = Path(__file__).parent / "fuseplan"
 CAPI = Path(__file__).parents[1] / "capi"
 
-# The crates, and by which name the loader asks for the library of each.
-LIBRARIES = {"miopen-capi": "libMIOpen.so.1", "fuseplan-capi": "libfuseplan.so.0"}
+# By which names the loader asks for the C libraries. The first has the functions of both, so that they are there once.
+LIBRARY, FILTER = "libMIOpen.so.1", "libfuseplan.so.0"
 
 Settings = Mapping[str, Any] | None
 
@@ -69,9 +71,21 @@ def _put_c_libraries(profile: str) -> None:
     for folder in ("lib", "include"):
         shutil.rmtree(PACKAGE / folder, ignore_errors=True)
     (PACKAGE / "lib").mkdir()
-    for crate, name in LIBRARIES.items():
-        shutil.copyfile(_shared_library(crate, profile), PACKAGE / "lib" / name)
+    shutil.copyfile(_shared_library("capi-both", profile), PACKAGE / "lib" / LIBRARY)
+    _make_filter(PACKAGE / "lib" / FILTER)
     shutil.copytree(CAPI / "include", PACKAGE / "include")
+
+
+def _make_filter(path: Path) -> None:
+    """Makes a library without code: linkers find libfuseplan's functions in it, and the loader takes them from the other."""
+    header = (CAPI / "include" / "fuseplan.h").read_text()
+    names = re.findall(r"\bFUSEPLAN_EXPORT\s[^;(]*?\b(fuseplan_\w+)\s*\(", header)
+    text = "".join(f".globl {name}\n.type {name}, %function\n{name}: .long 0\n" for name in names)
+    linker = ["-soname", FILTER, f"--filter={LIBRARY}", f"--version-script={CAPI / 'fuseplan' / 'exports.map'}"]
+    linker += ["-rpath", "$ORIGIN", "--enable-new-dtags", "-z", "nodelete"]
+    command = [*shlex.split(os.environ.get("CC", "cc")), "-shared", "-nostdlib", "-x", "assembler", "-", "-o", str(path)]
+    command += [argument for of in linker for argument in ("-Xlinker", of)]
+    subprocess.run(command, input=f'{text}.section .note.GNU-stack, "", %progbits\n', check=True, text=True)
 
 
 def _shared_library(crate: str, profile: str) -> str:

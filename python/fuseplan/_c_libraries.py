@@ -15,6 +15,8 @@ def include_path() -> Path:
 def library_path() -> Path:
     """The folder of `libfuseplan.so.0` and `libMIOpen.so.1`, which need nothing of Python.
 
+    All code is in libMIOpen; libfuseplan is a filter, which sends the loader there. So keep them together.
+
     A linker takes them as `-l:libfuseplan.so.0`, and the loader by `ctypes.CDLL` or an rpath to this folder.
     """
     return _folder("lib")

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -34,6 +35,16 @@ def test_a_program_is_built_with_headers_and_libraries_of_the_package(compiler, 
     environment.pop("LD_LIBRARY_PATH", None)
     # The program compares its results with plain loops, and fails where they differ.
     subprocess.run([str(program)], check=True, env=environment, timeout=60)
+
+
+def test_functions_are_those_of_one_library():
+    header = (fuseplan.include_path() / "fuseplan.h").read_text()
+    names = set(re.findall(r"\b(fuseplan_[a-z_]+)\(", re.sub(r"//[^\n]*|/\*.*?\*/", "", header, flags=re.DOTALL)))
+    assert len(names) > 40
+    libraries = [ctypes.CDLL(str(fuseplan.library_path() / name)) for name in ("libfuseplan.so.0", "libMIOpen.so.1")]
+    for name in names:
+        first, second = (ctypes.cast(getattr(library, name), ctypes.c_void_p).value for library in libraries)
+        assert first == second, name
 
 
 def test_the_libraries_are_of_this_version():

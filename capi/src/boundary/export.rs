@@ -206,6 +206,12 @@ impl<T: Object> FromBits for Ref<T> {
     }
 }
 
+/// The address of an exported function.
+pub(crate) struct Exported(#[allow(dead_code, reason = "the linker reads it")] pub(crate) *const ());
+
+// SAFETY: nothing reads what a function's address points to.
+unsafe impl Sync for Exported {}
+
 /// Exports functions of the C interface. The body is a block that may return early with a
 /// [`Failure`](crate::boundary::failure::Failure); panics and failures become statuses at this boundary, and nowhere
 /// else.
@@ -264,6 +270,12 @@ macro_rules! export_symbol {
             concat!(".set ", stringify!($name), ", {function}"),
             function = sym $function,
         );
+        // Nothing else would name the function in a library that has this crate in it.
+        #[cfg(all(versioned_symbols, not(miri)))]
+        const _: () = {
+            #[used]
+            static EXPORTED: $crate::boundary::export::Exported = $crate::boundary::export::Exported($function as *const ());
+        };
     };
 }
 
