@@ -360,8 +360,12 @@ impl<'n> Graph<'n> {
             }
             Operation::Add if inputs.len() == 2 => {
                 let other = if inputs[0] == last { inputs[1] } else { inputs[0] };
-                let is_whole = self.value(other).is_some_and(|value| value.lens() == plan.output().lens());
-                (if is_whole { StepKind::Residual } else { StepKind::Bias }, vec![other])
+                let output = plan.output();
+                let is_whole = self.value(other).is_some_and(|value| value.lens() == output.lens());
+                // One image of one pixel has the lengths of a bias.
+                let is_vector = output.element_count() == output.lens()[1]
+                    && self.nodes[other].operation == Operation::Constant;
+                (if is_whole && !is_vector { StepKind::Residual } else { StepKind::Bias }, vec![other])
             }
             Operation::Convolution(_)
             | Operation::Constant

@@ -231,6 +231,22 @@ fn what_is_added_is_lined_up_by_its_last_dimension() {
     }
 }
 
+#[test]
+fn what_is_added_to_one_pixel_is_a_bias_where_it_is_constant() {
+    for (operation, kind) in [(Operation::Constant, StepKind::Bias), (Operation::Other, StepKind::Residual)] {
+        let mut graph = Builder::default();
+        let lens = [1, 4, 1, 1];
+        let x = graph.push(Operation::Other, &[], &lens);
+        let weights = graph.push(Operation::Constant, &[], &[4, 4, 1, 1]);
+        let conv = graph.push(Operation::Convolution(ConvolutionDescriptor::d2()), &[x, weights], &lens);
+        let other = graph.push(operation, &[], &lens);
+        let sum = graph.push(Operation::Add, &[conv, other], &lens);
+        graph.0[sum].is_result = true;
+        let found = find(&graph.0, None);
+        assert_eq!(found.chains[0].steps[1], Step { node: sum, kind, operands: vec![other] });
+    }
+}
+
 /// Nodes that name values behind them, or that do not exist, have no such input.
 #[test]
 fn nonsense_does_no_harm() {

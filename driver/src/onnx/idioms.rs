@@ -47,10 +47,16 @@ pub(crate) fn scaled_at(index: usize, graph: &Graph, shapes: &Shapes) -> Option<
 /// The idiom that ends with a node, if one does.
 pub(crate) fn ending_at(index: usize, graph: &Graph, shapes: &Shapes) -> Option<Idiom> {
     let found = Match { graph, shapes };
-    [found.hard_swish(index), found.hard_sigmoid(index), found.mish(index), found.gelu(index)]
-        .into_iter()
-        .flatten()
-        .find(|idiom| found.is_closed(&idiom.nodes))
+    [
+        found.silu(index),
+        found.hard_swish(index),
+        found.hard_sigmoid(index),
+        found.mish(index),
+        found.gelu(index),
+    ]
+    .into_iter()
+    .flatten()
+    .find(|idiom| found.is_closed(&idiom.nodes))
 }
 
 struct Match<'a> {
@@ -139,6 +145,16 @@ impl<'a> Match<'a> {
             let (of, mut nodes) = self.clipped(gate)?;
             nodes.extend([product, index]);
             (of == x).then_some(Idiom { activation: Activation::HardSwish, of, nodes })
+        })
+    }
+
+    /// `x · sigmoid(1 · x)`, as Paddle writes a swish; without the factor the finder knows the product.
+    fn silu(&self, index: usize) -> Option<Idiom> {
+        Self::both(self.node(index, "Mul")?).into_iter().find_map(|(x, gate)| {
+            let (sigmoid, node) = self.maker(gate, "Sigmoid")?;
+            let (factor, mul) = self.maker(node.input(0)?, "Mul")?;
+            let nodes = vec![factor, sigmoid, index];
+            (self.with_number(mul, 1.0)? == x).then_some(Idiom { activation: Activation::Silu, of: x, nodes })
         })
     }
 

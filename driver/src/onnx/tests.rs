@@ -83,6 +83,22 @@ fn activations_that_are_spelled_out_are_found() {
 }
 
 #[test]
+fn a_swish_with_a_factor_is_silu_where_the_factor_is_one() {
+    for (factor, expected) in [(1.0f32, " -> silu"), (2.0, "")] {
+        let nodes = vec![
+            node("Conv", &["x", "w"], "c", vec![]),
+            node("Mul", &["c", "f"], "m", vec![]),
+            node("Sigmoid", &["m"], "s", vec![]),
+            node("Mul", &["c", "s"], "y", vec![]),
+        ];
+        let factor = TensorProto { float_data: vec![factor], ..constant("f", &[1]) };
+        let graph = graph_of(nodes, &[2, 6, 9, 4], vec![constant("w", &[4, 6, 1, 1]), factor], "y").unwrap();
+        let found = chains::find(&lowered(&graph).nodes, None);
+        assert_eq!(found.chains[0].plan.to_string().split_once(" 1x1").unwrap().1, expected);
+    }
+}
+
+#[test]
 fn idioms_whose_inner_values_are_wanted_stay_as_they_are() {
     let bytes = fs::read(file("mobile.onnx")).unwrap();
     let mut model = ModelProto::decode(bytes.as_slice()).unwrap();
