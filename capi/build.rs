@@ -17,8 +17,14 @@ fn main() {
         "capi-both" => ("libMIOpen.so.1", &["../exports.map", "../fuseplan/exports.map"]),
         _ => ("libMIOpen.so.1", &["exports.map"]),
     };
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,{soname}");
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    let is_shared = env::var_os("CARGO_FEATURE_SONAME").is_some();
+    let link = |argument: &str| {
+        if is_shared {
+            println!("cargo:rustc-cdylib-link-arg={argument}");
+        }
+    };
+    link(&format!("-Wl,-soname,{soname}"));
+    link("-Wl,-z,nodelete");
     // rustc hands the linker a version script of its own, beside which GNU ld accepts no second one; the
     // lld that comes with the toolchain does.
     let Some(lld) = bundled_lld(&var("RUSTC"), &var("HOST")) else {
@@ -33,9 +39,9 @@ fn main() {
         versions += &fs::read_to_string(&from).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
     }
     fs::write(&map, versions).unwrap_or_else(|error| panic!("{}: {error}", map.display()));
-    println!("cargo:rustc-cdylib-link-arg=-B{}", lld.display());
-    println!("cargo:rustc-cdylib-link-arg=-fuse-ld=lld");
-    println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={}", map.display());
+    link(&format!("-B{}", lld.display()));
+    link("-fuse-ld=lld");
+    link(&format!("-Wl,--version-script={}", map.display()));
     println!("cargo:rustc-cfg=versioned_symbols");
 }
 

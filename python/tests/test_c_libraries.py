@@ -47,6 +47,19 @@ def test_functions_are_those_of_one_library():
         assert first == second, name
 
 
+def test_symbols_have_versions():
+    versioned = ctypes.CDLL(None).dlvsym
+    versioned.argtypes, versioned.restype = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p], ctypes.c_void_p
+    for library, name, version in [
+        ("libMIOpen.so.1", b"miopenCreate", b"MIOPEN_HIP_1"),
+        ("libMIOpen.so.1", b"fuseplanExplainPlan", b"FUSEPLAN_1"),
+        ("libMIOpen.so.1", b"fuseplan_version", b"FUSEPLAN_0"),
+        ("libfuseplan.so.0", b"fuseplan_version", b"FUSEPLAN_0"),
+    ]:
+        handle = ctypes.CDLL(str(fuseplan.library_path() / library))._handle
+        assert versioned(handle, name, version) and not versioned(handle, name, b"FUSEPLAN_X"), (library, name)
+
+
 def test_the_libraries_are_of_this_version():
     library = ctypes.CDLL(str(fuseplan.library_path() / "libfuseplan.so.0"))
     library.fuseplan_version.restype = ctypes.c_char_p
