@@ -9,7 +9,7 @@
 //   TAPS_W, TILE_F, TILE_K, TILE_P, WIDTH, W_AT, W_BYTES, X_BYTES, Y_VECTOR
 // needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_w, y_c
 // needs types: Args, Barriers, Channel, Column, Coord, Launch, PipelineState, Shape, T, Vector, bf16, f16, idx
-// needs functions: chain_vector, column_of, coord_of, each_residual, first_step, load_channels, make_plain,
+// needs functions: column_of, coord_of, each_residual, finish_to, first_step, load_channels, make_plain,
 //   mbarrier_arrive, mbarrier_expect_tx, mbarrier_wait, part, part_address, part_at, prefetch_l2, shared_address,
 //   stage_accumulators, step_count, tile_number, tile_stride, tiles_of, tma_load_rows, write_vector
 
@@ -230,7 +230,7 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
 }
 
 template <bool PLAIN>
-DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
   if (PLAIN) make_plain(args);
   const Shape& s = args.shape;
   const Column column = column_of(tile);
@@ -284,7 +284,7 @@ DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* par
             for (int i = 0; i < SOME; i++) v[e + i] = some.at[i];
           }
           const Channel channel = channels[f];
-          chain_vector<Y_VECTOR, false>(args, &channel, v, at, out[j]);
+          finish_to<Y_VECTOR, false>(args, &channel, v, at, out[j]);
         }
 #pragma unroll
         for (int j = 0; j < TOGETHER; j++)

@@ -9,10 +9,10 @@
 //   TILE_P, WIDTH, W_AT, W_BYTES, X_BYTES, Y_VECTOR
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Barriers, Channel, Column, Coord, Launch, PipelineState, Residuals, Shape, T, Vector
-// needs functions: column_of, coord_of, each_residual, finish_vector, first_step, is_elected, load_channels,
-//   make_plain, mbarrier_expect_tx, mbarrier_wait, part_address, part_at, prefetch_l2, residuals_of, shared_address,
-//   stage_accumulators, step_count, tile_number, tile_stride, tiles_of, tma_load_filters, tma_load_im2col,
-//   tma_prefetch_map
+// needs functions: affine_columns, chain_vector, column_of, coord_of, each_residual, first_step, is_elected,
+//   load_channels, make_plain, mbarrier_expect_tx, mbarrier_wait, part_address, part_at, prefetch_l2, residuals_of,
+//   shared_address, stage_accumulators, step_count, tile_number, tile_stride, tiles_of, tma_load_filters,
+//   tma_load_im2col, tma_prefetch_map, write_vector
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
 static_assert(STEPS == CHANNEL_STEPS * TAPS && PRODUCERS == 1, "as the launch was planned");
@@ -118,8 +118,9 @@ DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR> (&residuals)[VE
 }
 
 template <bool PLAIN>
-DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
   if (PLAIN) make_plain(args);
+  affine_columns(args, acc, channels);
   const Column column = column_of(tile);
   const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
   const int first_pixel = tile / COLUMNS * TILE_P + consumer * ROWS + threadIdx.x / 32 % 4 * 16;
@@ -161,9 +162,12 @@ DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* par
             Coord here = at;
             here.y += e;
             here.k += e;
+            float out[Y_VECTOR];
             if constexpr (RESIDUALS_AHEAD)
-              finish_vector<Y_VECTOR, true>(args, channel + e, ahead[i][e / Y_VECTOR], v + e, here);
-            else finish_vector<Y_VECTOR, true>(args, channel + e, v + e, here);
+              chain_vector<Y_VECTOR, true>(args, channel + e, ahead[i][e / Y_VECTOR], v + e, here, out);
+            else
+              chain_vector<Y_VECTOR, true>(args, channel + e, residuals_of<Y_VECTOR>(args, here.y), v + e, here, out);
+            write_vector<Y_VECTOR>(args, here.y, out);
           }
         }
         if constexpr (RESIDUALS_AHEAD) {

@@ -13,8 +13,9 @@
 //   SHARED, SPLIT, STAGES, STEPS, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TILE_F, TILE_P
 // needs sizes: pixels
 // needs types: Args, Channel, Shape, T, TensorMap
-// needs functions: channel_of, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address, step_count, tile_number,
-//   tma_prefetch_map, wgmma, wgmma_commit, wgmma_descriptor, wgmma_fence, wgmma_fence_accumulators, wgmma_wait
+// needs functions: affine, channel_of, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address, step_count,
+//   tile_number, tma_prefetch_map, wgmma, wgmma_commit, wgmma_descriptor, wgmma_fence, wgmma_fence_accumulators,
+//   wgmma_wait
 
 struct Launch {
   TensorMap x, w;
@@ -103,7 +104,7 @@ DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers
 // Takes the warp's accumulators of a tile through the operators and writes the results. PLAIN says that nothing is scaled
 // or blended.
 template <bool PLAIN>
-DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile);
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile);
 
 // The main loop: accumulates the products of every step of the block's tile number `count`. A set of consumers waits
 // until the set before it has seen its last stage become full, since an mbarrier that is two phases behind looks like one
@@ -142,6 +143,25 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
 #pragma unroll
   for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
   if (lane == 0) mbarrier_arrive(barriers.empty(last));
+}
+
+// Takes a tile's accumulators through `affine` where columns are filters: a thread has the same two of every eight columns in
+// all of its rows, so that their parameters are read once and need no registers afterwards.
+DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], const Channel* channels) {
+  struct alignas(8) Pair {
+    Channel at[2];
+  };
+  const Pair* pairs = (const Pair*)channels + threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < WIDTH / 2; i += 4) {
+    // Registers hold the parameters of 16 columns at a time: no load moves up beyond this.
+    if (i % 8 == 0) __syncwarp();
+    const Pair pair = pairs[i];
+#pragma unroll
+    for (int atom = 0; atom < ATOMS; atom++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) acc[atom][i + e] = affine(args, pair.at[e % 2], acc[atom][i + e]);
+  }
 }
 
 // Stores this thread's accumulators of a part to shared memory. The compiler must know which registers these are, so the

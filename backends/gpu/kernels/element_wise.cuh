@@ -7,7 +7,7 @@
 //   WHOLE_VECTORS
 // needs sizes: channels, outputs, pixels, plane
 // needs types: Args, Channel, Coord, Packed, Residuals, Shape, T, idx
-// needs functions: chain, channel_of, finish, finish_vector, is_aligned, one_of, residuals_of, to_float, write_vector
+// needs functions: affine, chain, channel_of, finish, finish_vector, is_aligned, one_of, residuals_of, to_float, write_vector
 
 template <int V> DEVICE void widen(const Packed<V>& from, float* v) {
 #pragma unroll
@@ -126,12 +126,15 @@ template <int V> DEVICE void channels_first(const Args& args, Channel* table) {
           const bool beyond = at.p + e >= s.plane.value;
           const Coord here = {at.y + e, beyond ? last.n : at.n, beyond ? last.k : at.k,
                               at.p + e - (beyond ? (idx)s.plane.value : 0)};
-          v[e] = chain(args, one_of(beyond, next, channel), residuals, e, v[e], here);
+          const Channel of = one_of(beyond, next, channel);
+          v[e] = chain(args, of, residuals, e, affine(args, of, v[e]), here);
         }
       } else {
 #pragma unroll
-        for (int e = 0; e < V; e++)
-          v[e] = chain(args, channel_at(offset + e), residuals, e, v[e], coord_of(offset + e));
+        for (int e = 0; e < V; e++) {
+          const Channel of = channel_at(offset + e);
+          v[e] = chain(args, of, residuals, e, affine(args, of, v[e]), coord_of(offset + e));
+        }
       }
       write_vector<V>(args, first + offset, v);
     }

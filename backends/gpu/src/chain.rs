@@ -2,21 +2,26 @@
 //!
 //! What an operator needs of a channel is read once for the channel (`channel_of`), all of it before anything is
 //! computed of it; batch-norm's scale and variance are folded to a factor. `one_of` takes one channel or another.
-//! Residuals that lie as the output does are read for a vector of it (`residuals_of`), and `each_residual` visits them. `chain` takes a value, number
-//! `e` of a vector, through every operator; `READS_ELEMENTS` says whether any operator reads a number for each element of the output.
+//! `affine` takes a value through the operators at the beginning that are a multiply-add or two of its channel, and `chain`
+//! takes what comes of that, number `e` of a vector, through the others. Residuals that lie as the output does are read for a
+//! vector of it (`residuals_of`), and `each_residual` visits them. `READS_ELEMENTS` says whether any operator reads a number
+//! for each element of the output.
 
 use std::fmt::Write;
 
 use fuseplan_api::volume::Volume;
 use fuseplan_api::{ActivationMode, BatchNormMode, DataType, Op, Problem};
 
+use crate::affine::Affine;
 use crate::kernel::{Text, element};
 use crate::volume::DIMS;
 
-/// `struct Channel`, `struct Residuals`, their functions and `chain` for a problem; adds the sizes that they use.
+/// `struct Channel`, `struct Residuals`, their functions, `affine` and `chain` for a problem; adds the sizes that they use.
 pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
-    let (mut fields, mut reads, mut sets, mut steps) =
-        (String::new(), String::new(), String::new(), String::new());
+    let affine = Affine::of(&problem.ops);
+    let (mut fields, mut reads, mut steps) = (Vec::new(), String::new(), String::new());
+    fields.extend(affine.fields.iter().map(|field| field.to_string()));
+    let mut sets = affine.sets;
     let (mut residuals, mut residual_reads, mut residual_tensors) =
         (String::new(), String::new(), String::new());
     for (i, op) in problem.ops.iter().enumerate() {
@@ -34,16 +39,20 @@ pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
             }
             Op::BiasForward { bias } => {
                 text.size(format!("bias{i}_c"), Volume::of(bias).strides[1]);
-                let _ = write!(fields, " bias{i},");
                 let (element, at) = (param(bias.data_type(), problem), format!("k * args.shape.bias{i}_c"));
-                let _ =
-                    writeln!(reads, "  c.bias{i} = param<{element}>(args.op[{i}], BiasForward::bias, {at});");
-                writeln!(steps, "  v += c.bias{i};")
+                let read = format!("param<{element}>(args.op[{i}], BiasForward::bias, {at})");
+                if i < affine.count {
+                    writeln!(reads, "  const float bias{i} = {read};")
+                } else {
+                    fields.push(format!("bias{i}"));
+                    let _ = writeln!(reads, "  c.bias{i} = {read};");
+                    writeln!(steps, "  v += c.bias{i};")
+                }
             }
             Op::PReluForward { slope } => {
                 text.size(format!("slope{i}_c"), Volume::of(slope).strides[1]);
                 let (element, at) = (param(slope.data_type(), problem), format!("k * args.shape.slope{i}_c"));
-                let _ = write!(fields, " slope{i},");
+                fields.push(format!("slope{i}"));
                 let _ = writeln!(
                     reads,
                     "  c.slope{i} = param<{element}>(args.op[{i}], PReluForward::slope, {at});"
@@ -52,13 +61,17 @@ pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
             }
             Op::BatchNormInference { mode: BatchNormMode::Spatial, params } => {
                 let element = param(*params, problem);
-                let _ = write!(fields, " mean{i}, factor{i}, shift{i},");
                 let _ = writeln!(reads, "  const Norm norm{i} = norm_of<{element}>(args.op[{i}], k);");
-                let _ = writeln!(
-                    sets,
-                    "  c.mean{i} = norm{i}.mean;\n  c.factor{i} = factor_of(norm{i});\n  c.shift{i} = norm{i}.bias;"
-                );
-                writeln!(steps, "  v = batch_norm(v, c.mean{i}, c.factor{i}, c.shift{i});")
+                if i < affine.count {
+                    Ok(())
+                } else {
+                    fields.extend(["mean", "factor", "shift"].map(|field| format!("{field}{i}")));
+                    let _ = writeln!(
+                        sets,
+                        "  c.mean{i} = norm{i}.mean;\n  c.factor{i} = factor_of(norm{i});\n  c.shift{i} = norm{i}.bias;"
+                    );
+                    writeln!(steps, "  v = batch_norm(v, c.mean{i}, c.factor{i}, c.shift{i});")
+                }
             }
             Op::BatchNormInference { mode: BatchNormMode::PerActivation, params } => {
                 let element = param(*params, problem);
@@ -78,17 +91,20 @@ pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
                 unreachable!("a plan for training has no chain: {op}")
             }
         };
-        let _ = writeln!(steps, "  v *= args.op[{i}].alpha;");
+        if i >= affine.count {
+            let _ = writeln!(steps, "  v *= args.op[{i}].alpha;");
+        }
     }
     let reads_elements = problem.ops.iter().any(reads_elements);
-    let choices = fields.split_terminator(',').map(str::trim);
     let choices: String =
-        choices.map(|field| format!("  c.{field} = first ? a.{field} : b.{field};\n")).collect();
-    let fields = fields.strip_suffix(',').map(|names| format!("  float{names};\n")).unwrap_or_default();
+        fields.iter().map(|field| format!("  c.{field} = first ? a.{field} : b.{field};\n")).collect();
+    let fields = if fields.is_empty() { String::new() } else { format!("  float {};\n", fields.join(", ")) };
+    let value = affine.value;
     format!(
         "#define READS_ELEMENTS {reads_elements}\n\nstruct Channel {{\n{fields}}};\n\nDEVICE Channel channel_of(const Args& args, idx k) {{\n  Channel c;\n\
          {reads}  KEEP_ORDER;\n{sets}  return c;\n}}\n\nDEVICE Channel one_of(bool first, const Channel& a, \
          const Channel& b) {{\n  Channel c;\n{choices}  return c;\n}}\n\n\
+         DEVICE float affine(const Args& args, const Channel& c, float v) {{\n  return {value};\n}}\n\n\
          template <int V> struct Residuals {{\n{residuals}}};\n\n\
          template <int V> DEVICE Residuals<V> residuals_of(const Args& args, idx y) {{\n  Residuals<V> r;\n\
          {residual_reads}  return r;\n}}\n\n\
@@ -106,6 +122,39 @@ fn lies_as_output(op: &Op, problem: &Problem) -> bool {
 /// Operators of a problem whose numbers `struct Residuals` has.
 pub fn residuals(problem: &Problem) -> usize {
     problem.ops.iter().filter(|op| lies_as_output(op, problem)).count()
+}
+
+/// Whether an operator of the problem computes an exponential, a logarithm or a power, which takes registers of its own.
+pub fn has_exponential(problem: &Problem) -> bool {
+    let exponential = |op: &Op| match op {
+        Op::ActivationForward { mode } => match mode {
+            ActivationMode::Logistic
+            | ActivationMode::Tanh
+            | ActivationMode::SoftRelu
+            | ActivationMode::Power
+            | ActivationMode::Elu
+            | ActivationMode::Silu
+            | ActivationMode::Gelu
+            | ActivationMode::GeluTanh
+            | ActivationMode::Mish => true,
+            ActivationMode::Pasthru
+            | ActivationMode::Relu
+            | ActivationMode::Abs
+            | ActivationMode::ClippedRelu
+            | ActivationMode::LeakyRelu
+            | ActivationMode::Clamp
+            | ActivationMode::HardSwish
+            | ActivationMode::HardSigmoid => false,
+        },
+        Op::ConvForward { .. }
+        | Op::BiasForward { .. }
+        | Op::PReluForward { .. }
+        | Op::BatchNormInference { .. }
+        | Op::BatchNormForward { .. }
+        | Op::BatchNormBackward { .. }
+        | Op::ActivationBackward { .. } => false,
+    };
+    problem.ops.iter().any(exponential)
 }
 
 /// Whether an operator reads a number for each element of the output.
@@ -126,6 +175,11 @@ fn param(data_type: DataType, problem: &Problem) -> &'static str {
 
 /// Numbers (f32) in a problem's `struct Channel`.
 pub fn channel_values(problem: &Problem) -> usize {
+    Affine::of(&problem.ops).fields.len() + chain_values(problem)
+}
+
+/// Those of them that `chain` needs, after `affine`.
+pub fn chain_values(problem: &Problem) -> usize {
     let values = |op: &Op| match op {
         Op::BiasForward { .. } => usize::from(!op.is_residual()),
         Op::PReluForward { .. } => 1,
@@ -137,7 +191,7 @@ pub fn channel_values(problem: &Problem) -> usize {
         | Op::BatchNormBackward { .. }
         | Op::ActivationBackward { .. } => 0,
     };
-    problem.ops.iter().map(values).sum()
+    problem.ops[Affine::of(&problem.ops).count..].iter().map(values).sum()
 }
 
 /// The offset of an element of the residual of operator `i`.

@@ -11,6 +11,7 @@
 #[macro_use]
 mod constants;
 
+mod affine;
 mod arguments;
 mod batch_norm;
 pub mod binary;
@@ -41,7 +42,7 @@ mod tiling;
 mod volume;
 
 pub use arguments::{ArgumentLayout, MAX_WORDS};
-pub use chain::{channel_values, residuals};
+pub use chain::{chain_values, channel_values, has_exponential, residuals};
 pub use configurations::{named, ranked};
 pub use constants::Constant;
 pub use constraint::{

@@ -374,6 +374,10 @@ DEVICE Channel one_of(bool first, const Channel& a, const Channel& b) {
   return c;
 }
 
+DEVICE float affine(const Args& args, const Channel& c, float v) {
+  return v * (args.op[0].alpha);
+}
+
 template <int V> struct Residuals {
 };
 
@@ -387,7 +391,6 @@ template <class F> DEVICE void each_residual(const Args& args, F visit) {
 
 template <int V>
 DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, int e, float v, const Coord& at) {
-  v *= args.op[0].alpha;
   return v;
 }
 
@@ -395,17 +398,18 @@ DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, in
 //
 // needs macros: DEVICE
 // needs types: Args, Channel, Coord, Residuals, T
-// needs functions: chain, from_float, residuals_of, to_float, write_vector
+// needs functions: affine, chain, from_float, residuals_of, to_float, write_vector
 
 DEVICE void finish(const Args& args, const Channel& channel, float v, const Coord& at) {
   T* y = (T*)args.y + at.y;
-  v = chain(args, channel, residuals_of<1>(args, at.y), 0, v, at);
+  v = chain(args, channel, residuals_of<1>(args, at.y), 0, affine(args, channel, v), at);
   if (args.beta != 0.f) v = fmaf(args.beta, to_float(*y), v);
   *y = from_float<T>(v);
 }
 
-// Takes V neighbouring elements of the output, whose residuals were read before, through the operators, to `out`. `ALONG_K` says whether they are of
-// consecutive channels (one Channel each) or of consecutive positions of one channel (one Channel for all).
+// Takes V neighbouring elements of the output through the operators, to `out`. `ALONG_K` says whether they are of consecutive
+// channels (one Channel each) or of consecutive positions of one channel (one Channel for all). `affine` has been at them, and
+// their residuals were read before.
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
                          Coord at, float* out) {
@@ -418,23 +422,20 @@ DEVICE void chain_vector(const Args& args, const Channel* channel, const Residua
   }
 }
 
-// The same, and reads the residuals.
+// The same from sums on, which `affine` has not been at.
 template <int V, bool ALONG_K>
-DEVICE void chain_vector(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
-  chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), v, at, out);
+DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
+#pragma unroll
+  for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
+  chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), out, at, out);
 }
 
 // The same, and writes them to the output, where they lie at a multiple of their size.
 template <int V, bool ALONG_K>
-DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-                          const Coord& at) {
-  float out[V];
-  chain_vector<V, ALONG_K>(args, channel, residuals, v, at, out);
-  write_vector<V>(args, at.y, out);
-}
-template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
-  finish_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), v, at);
+  float out[V];
+  finish_to<V, ALONG_K>(args, channel, v, at, out);
+  write_vector<V>(args, at.y, out);
 }
 
 // The coordinates of output pixel `m`, counted over all images, and filter `k`.

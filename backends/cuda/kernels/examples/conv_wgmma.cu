@@ -1,5 +1,5 @@
 // cuda.conv_wgmma.v1 on sm_90a: wgmma, pixels by TMA, tile 192 pixels x 128 filters x 32, 1 ping-pong x 3 cooperative warpgroups, 4 stages, 4 outputs at a time
-// Geometry { grid: [132, 1, 1], block: 512, shared: 196720 }
+// Geometry { grid: [132, 1, 1], block: 512, shared: 195696 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
 // What the shared kernels need of CUDA C++, with no header.
@@ -83,7 +83,7 @@ constexpr int DIMS{2};
 constexpr int GROUPS{1};
 constexpr int FILTERS{128};
 constexpr int CHANNELS{64};
-constexpr int CHANNEL_VALUES{4};
+constexpr int CHANNEL_VALUES{3};
 constexpr int STEPS{18};
 constexpr int SPLIT{1};
 constexpr int PRODUCERS{1};
@@ -102,7 +102,7 @@ constexpr int ROW{128};
 constexpr int STAGES{4};
 constexpr int OCCUPANCY{1};
 constexpr int RESIDENT{0};
-constexpr int SHARED{196720};
+constexpr int SHARED{195696};
 constexpr int PRODUCER_REGISTERS{40};
 constexpr int CONSUMER_REGISTERS{152};
 constexpr int Y_VECTOR{4};
@@ -351,27 +351,34 @@ DEVICE float grad_mish(float x, float, float dy, const Op& o) {
 #define READS_ELEMENTS true
 
 struct Channel {
-  float bias1, mean2, factor2, shift2;
+  float term, factor, shift;
 };
 
 DEVICE Channel channel_of(const Args& args, idx k) {
   Channel c;
-  c.bias1 = param<T>(args.op[1], BiasForward::bias, k * args.shape.bias1_c);
+  const float bias1 = param<T>(args.op[1], BiasForward::bias, k * args.shape.bias1_c);
   const Norm norm2 = norm_of<T>(args.op[2], k);
   KEEP_ORDER;
-  c.mean2 = norm2.mean;
-  c.factor2 = factor_of(norm2);
-  c.shift2 = norm2.bias;
+  c.shift = bias1;
+  c.shift *= args.op[1].alpha;
+  c.term = c.shift - norm2.mean;
+  c.factor = factor_of(norm2);
+  c.shift = norm2.bias;
+  c.shift *= args.op[2].alpha;
+  c.factor *= args.op[2].alpha;
   return c;
 }
 
 DEVICE Channel one_of(bool first, const Channel& a, const Channel& b) {
   Channel c;
-  c.bias1 = first ? a.bias1 : b.bias1;
-  c.mean2 = first ? a.mean2 : b.mean2;
-  c.factor2 = first ? a.factor2 : b.factor2;
-  c.shift2 = first ? a.shift2 : b.shift2;
+  c.term = first ? a.term : b.term;
+  c.factor = first ? a.factor : b.factor;
+  c.shift = first ? a.shift : b.shift;
   return c;
+}
+
+DEVICE float affine(const Args& args, const Channel& c, float v) {
+  return fmaf(fmaf(v, args.op[0].alpha * args.op[1].alpha, c.term), c.factor, c.shift);
 }
 
 template <int V> struct Residuals {
@@ -390,11 +397,6 @@ template <class F> DEVICE void each_residual(const Args& args, F visit) {
 
 template <int V>
 DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, int e, float v, const Coord& at) {
-  v *= args.op[0].alpha;
-  v += c.bias1;
-  v *= args.op[1].alpha;
-  v = batch_norm(v, c.mean2, c.factor2, c.shift2);
-  v *= args.op[2].alpha;
   v += r.of3.at(e);
   v *= args.op[3].alpha;
   v = act_relu(v, args.op[4]);
@@ -406,17 +408,18 @@ DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, in
 //
 // needs macros: DEVICE
 // needs types: Args, Channel, Coord, Residuals, T
-// needs functions: chain, from_float, residuals_of, to_float, write_vector
+// needs functions: affine, chain, from_float, residuals_of, to_float, write_vector
 
 DEVICE void finish(const Args& args, const Channel& channel, float v, const Coord& at) {
   T* y = (T*)args.y + at.y;
-  v = chain(args, channel, residuals_of<1>(args, at.y), 0, v, at);
+  v = chain(args, channel, residuals_of<1>(args, at.y), 0, affine(args, channel, v), at);
   if (args.beta != 0.f) v = fmaf(args.beta, to_float(*y), v);
   *y = from_float<T>(v);
 }
 
-// Takes V neighbouring elements of the output, whose residuals were read before, through the operators, to `out`. `ALONG_K` says whether they are of
-// consecutive channels (one Channel each) or of consecutive positions of one channel (one Channel for all).
+// Takes V neighbouring elements of the output through the operators, to `out`. `ALONG_K` says whether they are of consecutive
+// channels (one Channel each) or of consecutive positions of one channel (one Channel for all). `affine` has been at them, and
+// their residuals were read before.
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
                          Coord at, float* out) {
@@ -429,23 +432,20 @@ DEVICE void chain_vector(const Args& args, const Channel* channel, const Residua
   }
 }
 
-// The same, and reads the residuals.
+// The same from sums on, which `affine` has not been at.
 template <int V, bool ALONG_K>
-DEVICE void chain_vector(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
-  chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), v, at, out);
+DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
+#pragma unroll
+  for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
+  chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), out, at, out);
 }
 
 // The same, and writes them to the output, where they lie at a multiple of their size.
 template <int V, bool ALONG_K>
-DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-                          const Coord& at) {
-  float out[V];
-  chain_vector<V, ALONG_K>(args, channel, residuals, v, at, out);
-  write_vector<V>(args, at.y, out);
-}
-template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
-  finish_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), v, at);
+  float out[V];
+  finish_to<V, ALONG_K>(args, channel, v, at, out);
+  write_vector<V>(args, at.y, out);
 }
 
 // The coordinates of output pixel `m`, counted over all images, and filter `k`.
@@ -635,8 +635,9 @@ DEVICE void wgmma(float (&acc)[64], unsigned long long rows, unsigned long long 
 //   SHARED, SPLIT, STAGES, STEPS, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TILE_F, TILE_P
 // needs sizes: pixels
 // needs types: Args, Channel, Shape, T, TensorMap
-// needs functions: channel_of, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address, step_count, tile_number,
-//   tma_prefetch_map, wgmma, wgmma_commit, wgmma_descriptor, wgmma_fence, wgmma_fence_accumulators, wgmma_wait
+// needs functions: affine, channel_of, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address, step_count,
+//   tile_number, tma_prefetch_map, wgmma, wgmma_commit, wgmma_descriptor, wgmma_fence, wgmma_fence_accumulators,
+//   wgmma_wait
 
 struct Launch {
   TensorMap x, w;
@@ -725,7 +726,7 @@ DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers
 // Takes the warp's accumulators of a tile through the operators and writes the results. PLAIN says that nothing is scaled
 // or blended.
 template <bool PLAIN>
-DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile);
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile);
 
 // The main loop: accumulates the products of every step of the block's tile number `count`. A set of consumers waits
 // until the set before it has seen its last stage become full, since an mbarrier that is two phases behind looks like one
@@ -764,6 +765,25 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
 #pragma unroll
   for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
   if (lane == 0) mbarrier_arrive(barriers.empty(last));
+}
+
+// Takes a tile's accumulators through `affine` where columns are filters: a thread has the same two of every eight columns in
+// all of its rows, so that their parameters are read once and need no registers afterwards.
+DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], const Channel* channels) {
+  struct alignas(8) Pair {
+    Channel at[2];
+  };
+  const Pair* pairs = (const Pair*)channels + threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < WIDTH / 2; i += 4) {
+    // Registers hold the parameters of 16 columns at a time: no load moves up beyond this.
+    if (i % 8 == 0) __syncwarp();
+    const Pair pair = pairs[i];
+#pragma unroll
+    for (int atom = 0; atom < ATOMS; atom++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) acc[atom][i + e] = affine(args, pair.at[e % 2], acc[atom][i + e]);
+  }
 }
 
 // Stores this thread's accumulators of a part to shared memory. The compiler must know which registers these are, so the
@@ -871,10 +891,10 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
 //   TILE_P, WIDTH, W_AT, W_BYTES, X_BYTES, Y_VECTOR
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Barriers, Channel, Column, Coord, Launch, PipelineState, Residuals, Shape, T, Vector
-// needs functions: column_of, coord_of, each_residual, finish_vector, first_step, is_elected, load_channels,
-//   make_plain, mbarrier_expect_tx, mbarrier_wait, part_address, part_at, prefetch_l2, residuals_of, shared_address,
-//   stage_accumulators, step_count, tile_number, tile_stride, tiles_of, tma_load_filters, tma_load_im2col,
-//   tma_prefetch_map
+// needs functions: affine_columns, chain_vector, column_of, coord_of, each_residual, first_step, is_elected,
+//   load_channels, make_plain, mbarrier_expect_tx, mbarrier_wait, part_address, part_at, prefetch_l2, residuals_of,
+//   shared_address, stage_accumulators, step_count, tile_number, tile_stride, tiles_of, tma_load_filters,
+//   tma_load_im2col, tma_prefetch_map, write_vector
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
 static_assert(STEPS == CHANNEL_STEPS * TAPS && PRODUCERS == 1, "as the launch was planned");
@@ -980,8 +1000,9 @@ DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR> (&residuals)[VE
 }
 
 template <bool PLAIN>
-DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
   if (PLAIN) make_plain(args);
+  affine_columns(args, acc, channels);
   const Column column = column_of(tile);
   const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
   const int first_pixel = tile / COLUMNS * TILE_P + consumer * ROWS + threadIdx.x / 32 % 4 * 16;
@@ -1023,9 +1044,12 @@ DEVICE void epilogue(Args args, const float (&acc)[ATOMS][WIDTH / 2], float* par
             Coord here = at;
             here.y += e;
             here.k += e;
+            float out[Y_VECTOR];
             if constexpr (RESIDUALS_AHEAD)
-              finish_vector<Y_VECTOR, true>(args, channel + e, ahead[i][e / Y_VECTOR], v + e, here);
-            else finish_vector<Y_VECTOR, true>(args, channel + e, v + e, here);
+              chain_vector<Y_VECTOR, true>(args, channel + e, ahead[i][e / Y_VECTOR], v + e, here, out);
+            else
+              chain_vector<Y_VECTOR, true>(args, channel + e, residuals_of<Y_VECTOR>(args, here.y), v + e, here, out);
+            write_vector<Y_VECTOR>(args, here.y, out);
           }
         }
         if constexpr (RESIDUALS_AHEAD) {

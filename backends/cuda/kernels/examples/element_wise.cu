@@ -1,5 +1,5 @@
 // cuda.element_wise.v1 on sm_80: 8 elements at a time
-// Geometry { grid: [1046, 1, 1], block: 256, shared: 72 }
+// Geometry { grid: [1046, 1, 1], block: 256, shared: 60 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
 // What the shared kernels need of CUDA C++, with no header.
@@ -316,31 +316,38 @@ DEVICE float grad_mish(float x, float, float dy, const Op& o) {
 #define READS_ELEMENTS true
 
 struct Channel {
-  float bias0, mean1, factor1, shift1, slope2, slope4;
+  float term, factor, shift, slope2, slope4;
 };
 
 DEVICE Channel channel_of(const Args& args, idx k) {
   Channel c;
-  c.bias0 = param<float>(args.op[0], BiasForward::bias, k * args.shape.bias0_c);
+  const float bias0 = param<float>(args.op[0], BiasForward::bias, k * args.shape.bias0_c);
   const Norm norm1 = norm_of<T>(args.op[1], k);
   c.slope2 = param<float>(args.op[2], PReluForward::slope, k * args.shape.slope2_c);
   c.slope4 = param<T>(args.op[4], PReluForward::slope, k * args.shape.slope4_c);
   KEEP_ORDER;
-  c.mean1 = norm1.mean;
-  c.factor1 = factor_of(norm1);
-  c.shift1 = norm1.bias;
+  c.shift = bias0;
+  c.shift *= args.op[0].alpha;
+  c.term = c.shift - norm1.mean;
+  c.factor = factor_of(norm1);
+  c.shift = norm1.bias;
+  c.shift *= args.op[1].alpha;
+  c.factor *= args.op[1].alpha;
   return c;
 }
 
 DEVICE Channel one_of(bool first, const Channel& a, const Channel& b) {
   Channel c;
-  c.bias0 = first ? a.bias0 : b.bias0;
-  c.mean1 = first ? a.mean1 : b.mean1;
-  c.factor1 = first ? a.factor1 : b.factor1;
-  c.shift1 = first ? a.shift1 : b.shift1;
+  c.term = first ? a.term : b.term;
+  c.factor = first ? a.factor : b.factor;
+  c.shift = first ? a.shift : b.shift;
   c.slope2 = first ? a.slope2 : b.slope2;
   c.slope4 = first ? a.slope4 : b.slope4;
   return c;
+}
+
+DEVICE float affine(const Args& args, const Channel& c, float v) {
+  return fmaf(fmaf(v, args.op[0].alpha, c.term), c.factor, c.shift);
 }
 
 template <int V> struct Residuals {
@@ -356,10 +363,6 @@ template <class F> DEVICE void each_residual(const Args& args, F visit) {
 
 template <int V>
 DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, int e, float v, const Coord& at) {
-  v += c.bias0;
-  v *= args.op[0].alpha;
-  v = batch_norm(v, c.mean1, c.factor1, c.shift1);
-  v *= args.op[1].alpha;
   v = prelu(v, c.slope2);
   v *= args.op[2].alpha;
   {
@@ -376,17 +379,18 @@ DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, in
 //
 // needs macros: DEVICE
 // needs types: Args, Channel, Coord, Residuals, T
-// needs functions: chain, from_float, residuals_of, to_float, write_vector
+// needs functions: affine, chain, from_float, residuals_of, to_float, write_vector
 
 DEVICE void finish(const Args& args, const Channel& channel, float v, const Coord& at) {
   T* y = (T*)args.y + at.y;
-  v = chain(args, channel, residuals_of<1>(args, at.y), 0, v, at);
+  v = chain(args, channel, residuals_of<1>(args, at.y), 0, affine(args, channel, v), at);
   if (args.beta != 0.f) v = fmaf(args.beta, to_float(*y), v);
   *y = from_float<T>(v);
 }
 
-// Takes V neighbouring elements of the output, whose residuals were read before, through the operators, to `out`. `ALONG_K` says whether they are of
-// consecutive channels (one Channel each) or of consecutive positions of one channel (one Channel for all).
+// Takes V neighbouring elements of the output through the operators, to `out`. `ALONG_K` says whether they are of consecutive
+// channels (one Channel each) or of consecutive positions of one channel (one Channel for all). `affine` has been at them, and
+// their residuals were read before.
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
                          Coord at, float* out) {
@@ -399,23 +403,20 @@ DEVICE void chain_vector(const Args& args, const Channel* channel, const Residua
   }
 }
 
-// The same, and reads the residuals.
+// The same from sums on, which `affine` has not been at.
 template <int V, bool ALONG_K>
-DEVICE void chain_vector(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
-  chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), v, at, out);
+DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
+#pragma unroll
+  for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
+  chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), out, at, out);
 }
 
 // The same, and writes them to the output, where they lie at a multiple of their size.
 template <int V, bool ALONG_K>
-DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-                          const Coord& at) {
-  float out[V];
-  chain_vector<V, ALONG_K>(args, channel, residuals, v, at, out);
-  write_vector<V>(args, at.y, out);
-}
-template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
-  finish_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), v, at);
+  float out[V];
+  finish_to<V, ALONG_K>(args, channel, v, at, out);
+  write_vector<V>(args, at.y, out);
 }
 
 // One pass over packed tensors, input and output alike. V elements at a time where the pointers allow it.
@@ -427,7 +428,7 @@ DEVICE void finish_vector(const Args& args, const Channel* channel, const float*
 //   WHOLE_VECTORS
 // needs sizes: channels, outputs, pixels, plane
 // needs types: Args, Channel, Coord, Packed, Residuals, Shape, T, idx
-// needs functions: chain, channel_of, finish, finish_vector, is_aligned, one_of, residuals_of, to_float, write_vector
+// needs functions: affine, chain, channel_of, finish, finish_vector, is_aligned, one_of, residuals_of, to_float, write_vector
 
 template <int V> DEVICE void widen(const Packed<V>& from, float* v) {
 #pragma unroll
@@ -546,12 +547,15 @@ template <int V> DEVICE void channels_first(const Args& args, Channel* table) {
           const bool beyond = at.p + e >= s.plane.value;
           const Coord here = {at.y + e, beyond ? last.n : at.n, beyond ? last.k : at.k,
                               at.p + e - (beyond ? (idx)s.plane.value : 0)};
-          v[e] = chain(args, one_of(beyond, next, channel), residuals, e, v[e], here);
+          const Channel of = one_of(beyond, next, channel);
+          v[e] = chain(args, of, residuals, e, affine(args, of, v[e]), here);
         }
       } else {
 #pragma unroll
-        for (int e = 0; e < V; e++)
-          v[e] = chain(args, channel_at(offset + e), residuals, e, v[e], coord_of(offset + e));
+        for (int e = 0; e < V; e++) {
+          const Channel of = channel_at(offset + e);
+          v[e] = chain(args, of, residuals, e, affine(args, of, v[e]), coord_of(offset + e));
+        }
       }
       write_vector<V>(args, first + offset, v);
     }

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use fuseplan_api::Problem;
-use fuseplan_gpu::{Volume, channel_values, common_power, residuals, units_at_once};
+use fuseplan_gpu::{
+    Volume, chain_values, channel_values, common_power, has_exponential, residuals, units_at_once,
+};
 
 /// How pixels come into shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,7 +213,9 @@ struct Work {
     channels: usize,
     taps: usize,
     channel_values: usize,
-    residuals: usize,
+    /// Registers that operators of the chain need in the epilogue where eight channels of two pixels are finished at a
+    /// time: numbers of these channels, residuals that are on their way, what is between exponentials.
+    epilogue: usize,
     /// Outputs that are written at once.
     vector: usize,
     /// Bytes of an element.
@@ -227,6 +231,7 @@ struct Work {
 pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tiling, f64)> {
     let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
     let (w, y) = (Volume::of(weights), Volume::of(&problem.output));
+    let element = problem.output.data_type().size();
     let work = Work {
         pixels: y.pixels(),
         groups: conv.groups(),
@@ -234,8 +239,10 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
         channels: w.lens[1],
         taps: w.plane(),
         channel_values: channel_values(problem),
-        residuals: residuals(problem),
-        element: problem.output.data_type().size(),
+        epilogue: 8 * chain_values(problem)
+            + 4 * element * residuals(problem)
+            + if has_exponential(problem) { 8 } else { 0 },
+        element,
         vector: outputs_at_once(load, problem),
         bytes: problem.input.bytes() + weights.bytes() + problem.output.bytes(),
         units,
@@ -366,7 +373,7 @@ impl Tiling {
         // Registers that a thread needs besides its accumulators: at the entry, and in the epilogue. Those that it needs
         // to gather.
         let (entry, epilogue, gathering) = match self.load {
-            Load::Tma => (26, 30 + 8 * work.channel_values.max(1) + work.residuals * 4 * work.element, 0),
+            Load::Tma => (26, 32 + work.epilogue, 0),
             Load::Gather => (26, 40 + work.channel_values, if self.producers == 1 { 96 } else { 72 }),
         };
         let (producer, consumer) = self.registers();
@@ -498,7 +505,7 @@ mod tests {
             channels,
             taps,
             channel_values: 1,
-            residuals: 0,
+            epilogue: 0,
             element: 2,
             vector: 8,
             bytes,
@@ -518,6 +525,7 @@ mod tests {
                     for groups in [1, 3] {
                         let all = candidates(&Work {
                             channel_values,
+                            epilogue: 8 * channel_values,
                             groups,
                             channels: channels.next_multiple_of(if groups == 1 { 1 } else { 16 }),
                             ..work(1000, filters, channels, 9)

@@ -355,27 +355,34 @@ DEVICE float grad_mish(float x, float, float dy, const Op& o) {
 #define READS_ELEMENTS true
 
 struct Channel {
-  float bias1, mean2, factor2, shift2;
+  float term, factor, shift;
 };
 
 DEVICE Channel channel_of(const Args& args, idx k) {
   Channel c;
-  c.bias1 = param<T>(args.op[1], BiasForward::bias, k * args.shape.bias1_c);
+  const float bias1 = param<T>(args.op[1], BiasForward::bias, k * args.shape.bias1_c);
   const Norm norm2 = norm_of<float>(args.op[2], k);
   KEEP_ORDER;
-  c.mean2 = norm2.mean;
-  c.factor2 = factor_of(norm2);
-  c.shift2 = norm2.bias;
+  c.shift = bias1;
+  c.shift *= args.op[1].alpha;
+  c.term = c.shift - norm2.mean;
+  c.factor = factor_of(norm2);
+  c.shift = norm2.bias;
+  c.shift *= args.op[2].alpha;
+  c.factor *= args.op[2].alpha;
   return c;
 }
 
 DEVICE Channel one_of(bool first, const Channel& a, const Channel& b) {
   Channel c;
-  c.bias1 = first ? a.bias1 : b.bias1;
-  c.mean2 = first ? a.mean2 : b.mean2;
-  c.factor2 = first ? a.factor2 : b.factor2;
-  c.shift2 = first ? a.shift2 : b.shift2;
+  c.term = first ? a.term : b.term;
+  c.factor = first ? a.factor : b.factor;
+  c.shift = first ? a.shift : b.shift;
   return c;
+}
+
+DEVICE float affine(const Args& args, const Channel& c, float v) {
+  return fmaf(fmaf(v, args.op[0].alpha * args.op[1].alpha, c.term), c.factor, c.shift);
 }
 
 template <int V> struct Residuals {
@@ -394,11 +401,6 @@ template <class F> DEVICE void each_residual(const Args& args, F visit) {
 
 template <int V>
 DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, int e, float v, const Coord& at) {
-  v *= args.op[0].alpha;
-  v += c.bias1;
-  v *= args.op[1].alpha;
-  v = batch_norm(v, c.mean2, c.factor2, c.shift2);
-  v *= args.op[2].alpha;
   v += r.of3.at(e);
   v *= args.op[3].alpha;
   v = act_relu(v, args.op[4]);
@@ -410,17 +412,18 @@ DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, in
 //
 // needs macros: DEVICE
 // needs types: Args, Channel, Coord, Residuals, T
-// needs functions: chain, from_float, residuals_of, to_float, write_vector
+// needs functions: affine, chain, from_float, residuals_of, to_float, write_vector
 
 DEVICE void finish(const Args& args, const Channel& channel, float v, const Coord& at) {
   T* y = (T*)args.y + at.y;
-  v = chain(args, channel, residuals_of<1>(args, at.y), 0, v, at);
+  v = chain(args, channel, residuals_of<1>(args, at.y), 0, affine(args, channel, v), at);
   if (args.beta != 0.f) v = fmaf(args.beta, to_float(*y), v);
   *y = from_float<T>(v);
 }
 
-// Takes V neighbouring elements of the output, whose residuals were read before, through the operators, to `out`. `ALONG_K` says whether they are of
-// consecutive channels (one Channel each) or of consecutive positions of one channel (one Channel for all).
+// Takes V neighbouring elements of the output through the operators, to `out`. `ALONG_K` says whether they are of consecutive
+// channels (one Channel each) or of consecutive positions of one channel (one Channel for all). `affine` has been at them, and
+// their residuals were read before.
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
                          Coord at, float* out) {
@@ -433,23 +436,20 @@ DEVICE void chain_vector(const Args& args, const Channel* channel, const Residua
   }
 }
 
-// The same, and reads the residuals.
+// The same from sums on, which `affine` has not been at.
 template <int V, bool ALONG_K>
-DEVICE void chain_vector(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
-  chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), v, at, out);
+DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
+#pragma unroll
+  for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
+  chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), out, at, out);
 }
 
 // The same, and writes them to the output, where they lie at a multiple of their size.
 template <int V, bool ALONG_K>
-DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-                          const Coord& at) {
-  float out[V];
-  chain_vector<V, ALONG_K>(args, channel, residuals, v, at, out);
-  write_vector<V>(args, at.y, out);
-}
-template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
-  finish_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), v, at);
+  float out[V];
+  finish_to<V, ALONG_K>(args, channel, v, at, out);
+  write_vector<V>(args, at.y, out);
 }
 
 // The coordinates of output pixel `m`, counted over all images, and filter `k`.
