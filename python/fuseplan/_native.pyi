@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, final, overload
 
 __version__: str
@@ -291,3 +291,48 @@ def restore(
     plan: Plan, device: Handle, math: str, data: bytes, constants: Mapping[str, Array]
 ) -> CompiledPlan:
     """A compiled plan that was pickled: its binary where that fits the device and this version, else compiled anew."""
+
+_Tensor: TypeAlias = Any
+"""A tensor of PyTorch, which the package does not need."""
+
+@final
+class HostCall:
+    """A call of a plan on the CPU that `Calls` makes again.
+
+    `given` are the places among image, weight and operands of those that are no constants, but for the image; `empty(*output)`
+    makes an output as the plan describes it. `kept` lives as long as this does.
+    """
+
+    def __new__(
+        cls, plan: CompiledPlan, given: Sequence[int], empty: Callable[..., _Tensor], output: tuple[Any, ...], kept: object
+    ) -> HostCall: ...
+
+@final
+class Calls:
+    """PyTorch's operator `chain`, which makes a call again that is like one before: with the same operators, with tensors of
+    the same types, shapes, strides and devices, and where it has constants, with the same ones, unchanged by PyTorch's count.
+
+    `first` makes a call that is like none before. Of its three values the first is the result, the second makes such a call
+    again, as a `HostCall` or a function of image, weight and operands, and the third has the places of constants among those.
+    `setting` is a number for what else says how an image on a GPU is computed. Tensors are looked at by the function in C
+    that `tensor_class` has for DLPack, if it has one, else by their attributes.
+    """
+
+    def __new__(
+        cls,
+        tensor_class: type,
+        first: Callable[
+            [_Tensor, _Tensor, Sequence[_Tensor], str, bool],
+            tuple[_Tensor, HostCall | Callable[[_Tensor, _Tensor, Sequence[_Tensor]], _Tensor], Sequence[int]],
+        ],
+        setting: Callable[[_Tensor], int],
+    ) -> Calls: ...
+    def __call__(
+        self, x: _Tensor, weight: _Tensor, operands: list[_Tensor], operators: str, constant: bool = False
+    ) -> _Tensor: ...
+    def forget(self, weight: int) -> None:
+        """Lets go of the calls with constants whose weight was the object of this `id`."""
+
+    def clear(self) -> None: ...
+    def __len__(self) -> int:
+        """How many calls can be made again."""

@@ -13,7 +13,7 @@ use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 use crate::{dlpack, error, names};
 
 /// The most dimensions that a descriptor has.
-const MAX_RANK: usize = 5;
+pub(crate) const MAX_RANK: usize = 5;
 
 /// What the memory of an array belongs to.
 #[derive(Debug)]

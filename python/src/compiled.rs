@@ -109,6 +109,47 @@ impl CompiledPlan {
         if waits { handle.synchronize().map_err(ExecuteError::from) } else { Ok(()) }
     }
 
+    /// Computes with the memory at these addresses: input, output and the operands that are not constant, in their order.
+    ///
+    /// # Errors
+    /// Another number of operands, an address of 0, and what the execution fails with.
+    ///
+    /// # Safety
+    /// The memory is what the plan's descriptors say, on the plan's device, writable where it is written, and kept until the
+    /// execution has passed.
+    pub(crate) unsafe fn compute_at(
+        &self,
+        py: Python<'_>,
+        input: usize,
+        out: usize,
+        mut operands: impl ExactSizeIterator<Item = usize>,
+        stream: Option<usize>,
+    ) -> PyResult<()> {
+        let own = self.device.get();
+        let in_stream = stream.map(|stream| own.with_stream(stream));
+        let device = in_stream.as_ref().unwrap_or(own);
+        let expected = self.chain.operands.len() - self.constants.len();
+        let mut is_whole = operands.len() == expected && input != 0 && out != 0;
+        let mut args = self.args.clone();
+        for operand in &self.chain.operands {
+            let pointer = &mut args[operand.operator].pointers[operand.operand];
+            if pointer.is_null() {
+                let address = operands.next().unwrap_or(0);
+                is_whole &= address != 0;
+                *pointer = std::ptr::with_exposed_provenance_mut(address);
+            }
+        }
+        if !is_whole {
+            return Err(PyValueError::new_err(format!(
+                "call_at takes the addresses of input, output and {expected} operands, none of them 0"
+            )));
+        }
+        let waits = !device.has_given_stream && device.backend() != "cpu";
+        // SAFETY: as the function's own; none of the addresses is 0.
+        let executed = py.detach(|| unsafe { self.execute(&device.inner, input, out, &args, waits) });
+        executed.map_err(|error| error::execute(&error))
+    }
+
     fn constants_of(&self, py: Python<'_>) -> Vec<(String, Py<PyAny>)> {
         self.constants.iter().map(|(name, array)| (name.clone(), array.clone_ref(py))).collect()
     }
@@ -206,30 +247,8 @@ impl CompiledPlan {
         operands: Vec<usize>,
         stream: Option<usize>,
     ) -> PyResult<()> {
-        let own = self.device.get();
-        let in_stream = stream.map(|stream| own.with_stream(stream));
-        let device = in_stream.as_ref().unwrap_or(own);
-        let mut args = self.args.clone();
-        let mut left = operands.iter();
-        for operand in &self.chain.operands {
-            let pointer = &mut args[operand.operator].pointers[operand.operand];
-            if pointer.is_null() {
-                let address = left.next().copied().unwrap_or(0);
-                *pointer = std::ptr::with_exposed_provenance_mut(address);
-            }
-        }
-        let given = operands.iter().chain([&input, &out]);
-        let expected = self.chain.operands.len() - self.constants.len();
-        if operands.len() != expected || given.into_iter().any(|&address| address == 0) {
-            return Err(PyValueError::new_err(format!(
-                "call_at takes the addresses of input, output and {expected} operands, none of them 0"
-            )));
-        }
-        let waits = !device.has_given_stream && device.backend() != "cpu";
-        // SAFETY: the stub says that the memory is what the plan's descriptors say, on the plan's device, writable where it
-        // is written, and kept until the execution has passed.
-        let executed = py.detach(|| unsafe { self.execute(&device.inner, input, out, &args, waits) });
-        executed.map_err(|error| error::execute(&error))
+        // SAFETY: the stub says of the memory what the function asks for.
+        unsafe { self.compute_at(py, input, out, operands.into_iter(), stream) }
     }
 
     /// The same kernel with more operands that do not change.

@@ -4,6 +4,7 @@
 //! a plan is compiled or executed.
 
 mod array;
+mod calls;
 mod chains;
 mod compiled;
 mod dlpack;
@@ -12,6 +13,7 @@ mod handle;
 mod names;
 mod plan;
 mod tensor;
+mod torch;
 
 use pyo3::prelude::*;
 
@@ -20,6 +22,8 @@ use pyo3::prelude::*;
 mod _native {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use crate::calls::{Calls, HostCall};
     #[pymodule_export]
     use crate::chains::find_chains;
     #[pymodule_export]

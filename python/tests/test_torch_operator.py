@@ -1,6 +1,9 @@
 """The operator `fuseplan::chain` in PyTorch: what it computes, its declaration, compiled and exported graphs."""
 
+import concurrent.futures
+import contextlib
 import itertools
+import sys
 
 import fuseplan
 import pytest
@@ -9,11 +12,26 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 import fuseplan.torch as ft  # noqa: E402
+from fuseplan._native import Calls  # noqa: E402
 from fuseplan.torch import _operator  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 OP = torch.ops.fuseplan.chain.default
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+@pytest.fixture
+def calls():
+    """The operator's calls that can be made again, of which there are none before and after."""
+    _operator._CALLS.clear()
+    yield _operator._CALLS
+    _operator._CALLS.clear()
+
+
+@pytest.fixture(params=["operator", "by attributes"])
+def chain(request):
+    """The operator, and what it is where PyTorch has no functions of DLPack in C."""
+    return OP if request.param == "operator" else Calls(object, _operator._first, _operator._tf32)
 
 
 def tensors(dims, channels=8, filters=16, groups=1, dtype=torch.float32, last=False):
@@ -110,23 +128,22 @@ def test_what_is_refused_has_its_reason():
 
 
 @torch.no_grad()
-def test_constant_weights_follow_changes_in_place():
+def test_constant_weights_follow_changes_in_place(chain):
     x, w, b = tensors(2)
     arguments = (f"{conv_text()} -> bias -> relu", True)
     for _ in range(2):
-        torch.testing.assert_close(OP(x, w, [b], *arguments), F.relu(F.conv2d(x, w, b, padding=1)))
+        torch.testing.assert_close(chain(x, w, [b], *arguments), F.relu(F.conv2d(x, w, b, padding=1)))
     for change in (lambda: w.mul_(2), lambda: b.add_(1)):
         change()
         for _ in range(2):
-            torch.testing.assert_close(OP(x, w, [b], *arguments), F.relu(F.conv2d(x, w, b, padding=1)))
+            torch.testing.assert_close(chain(x, w, [b], *arguments), F.relu(F.conv2d(x, w, b, padding=1)))
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("dims, last_x", list(itertools.product([2, 3], [False, True])))
-def test_weights_are_brought_into_the_images_layout_for_gpus(monkeypatch, dims, last_x, constant):
+def test_weights_are_brought_into_the_images_layout_for_gpus(monkeypatch, calls, dims, last_x, constant):
     monkeypatch.setattr(_operator, "_ONE_LAYOUT", {"cpu"})
-    monkeypatch.setattr(_operator, "_OTHERS", {})
     made, planned = _operator._Steps.plan, []
     monkeypatch.setattr(
         _operator._Steps, "plan", lambda steps, x, weight, *rest: planned.append(weight) or made(steps, x, weight, *rest)
@@ -170,21 +187,21 @@ def _layout_by_data(tensor):
     ],
     ids=["other storage", "other strides", "as_strided_", "resize_", "data", "moved"],
 )
-def test_constant_weights_that_are_given_other_memory_or_another_layout(change, inference):
+def test_constant_weights_that_are_given_other_memory_or_another_layout(chain, change, inference):
     with torch.inference_mode() if inference else torch.no_grad():
         x, w, _ = tensors(2)
         arguments = ([], f"{conv_text()} -> relu", True)
         for _ in range(2):
-            torch.testing.assert_close(OP(x, w, *arguments), F.relu(F.conv2d(x, w, padding=1)))
+            torch.testing.assert_close(chain(x, w, *arguments), F.relu(F.conv2d(x, w, padding=1)))
         kept = change(w)
         for _ in range(2):
-            torch.testing.assert_close(OP(x, w, *arguments), F.relu(F.conv2d(x, w, padding=1)))
+            torch.testing.assert_close(chain(x, w, *arguments), F.relu(F.conv2d(x, w, padding=1)))
         del kept
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("constant", [False, True])
-def test_a_repeated_call_sees_what_is_another_tensor(constant):
+def test_a_repeated_call_sees_what_is_another_tensor(chain, constant):
     x, w, b = tensors(2)
     text = f"{conv_text()} -> bias -> residual"
     r = torch.randn(2, 16, 9, 10)
@@ -201,27 +218,142 @@ def test_a_repeated_call_sees_what_is_another_tensor(constant):
         (x.flip(3), w, b, r),
     ]
     for x, w, b, r in calls * 2:
-        y = OP(x, w, [b, r], text, constant)
+        y = chain(x, w, [b, r], text, constant)
         torch.testing.assert_close(y, F.conv2d(x, w, b, padding=1) + r)
     # The first call with such tensors is checked as all are.
     with pytest.raises(fuseplan.OperandError, match="residual"):
-        OP(x, w, [b, r[:, :4]], text, constant)
+        chain(x, w, [b, r[:, :4]], text, constant)
     with pytest.raises(fuseplan.OperandError, match="bias"):
-        OP(x, w, [b[:4], r], text, constant)
+        chain(x, w, [b[:4], r], text, constant)
     with pytest.raises(fuseplan.OperandError, match="bias"):
-        OP(x, w, [torch.randn(32)[::2], r], text, constant)
+        chain(x, w, [torch.randn(32)[::2], r], text, constant)
 
 
 @torch.no_grad()
-def test_plans_end_with_their_weights():
-    from fuseplan.torch import _operator
-
+def test_plans_end_with_their_weights(calls):
     before = len(_operator._OF_WEIGHTS)
     x, w, _ = tensors(2)
     OP(x, w, [], conv_text(), True)
-    assert len(_operator._OF_WEIGHTS) == before + 1
+    assert len(_operator._OF_WEIGHTS) == before + 1 and len(calls) == 1
     del w
-    assert len(_operator._OF_WEIGHTS) == before
+    assert len(_operator._OF_WEIGHTS) == before and len(calls) == 0
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("constant, most", [(False, 1024), (True, 64)])
+def test_of_many_calls_the_last_are_kept(calls, constant, most):
+    _, w, _ = tensors(2)
+    for width in range(1, most + 3):
+        x = torch.ones(1, 8, 1, width)
+        OP(x, w, [], conv_text(), constant)
+    assert len(calls) == most
+    torch.testing.assert_close(OP(x, w, [], conv_text(), constant), F.conv2d(x, w, padding=1))
+    assert len(calls) == most
+
+
+@contextlib.contextmanager
+def python_frames():
+    """The names of the functions of Python that run."""
+    names = []
+    sys.setprofile(lambda frame, event, _: names.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        yield names
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+@pytest.mark.parametrize("constant", [False, True])
+def test_a_repeated_call_runs_no_python(calls, constant, mode):
+    with mode():
+        x, w, b = tensors(2)
+        r = torch.randn(2, 16, 9, 10)
+        arguments = (w, [b, r], f"{conv_text()} -> bias -> residual", constant)
+        with python_frames() as first:
+            OP(x, *arguments)
+        with python_frames() as again:
+            y = OP(x + 1, *arguments)
+        assert "_first" in first and len(calls) == 1
+        # The caller's own way to any operator.
+        assert set(again) <= {"__call__", "__exit__", "python_frames"}
+        torch.testing.assert_close(y, F.conv2d(x + 1, w, b, padding=1) + r)
+
+
+class Recorded(torch.Tensor):
+    """A tensor that says which of its methods are called."""
+
+    called = []
+
+    def data_ptr(self):
+        self.called.append("data_ptr")
+        return super().data_ptr()
+
+
+@pytest.mark.parametrize("tensor_class", [torch.Tensor, object])
+@torch.no_grad()
+def test_tensors_are_looked_at_in_c_where_pytorch_can(tensor_class):
+    x, w, b = tensors(2)
+    calls = Calls(tensor_class, _operator._first, _operator._tf32)
+    calls(x, w, [b], f"{conv_text()} -> bias")
+    Recorded.called.clear()
+    y = calls(x.as_subclass(Recorded), w, [b], f"{conv_text()} -> bias")
+    torch.testing.assert_close(y, F.conv2d(x, w, b, padding=1))
+    assert len(calls) == 1
+    assert bool(Recorded.called) != hasattr(tensor_class, "__dlpack_c_exchange_api__")
+
+
+@torch.no_grad()
+def test_calls_follow_the_number_of_threads(calls):
+    x, w, _ = tensors(2)
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2, 1):
+            torch.set_num_threads(count)
+            OP(x, w, [], conv_text())
+    finally:
+        torch.set_num_threads(threads)
+    assert len(calls) == 2
+
+
+class OnGpu:
+    """What is asked of a tensor on a GPU."""
+
+    def __init__(self, like, index=0):
+        self.is_cuda, self.device, self.requires_grad = True, torch.device("cuda", index), False
+        self.dtype, self.shape, self.stride, self.data_ptr = like.dtype, like.shape, like.stride, like.data_ptr
+
+
+@torch.no_grad()
+def test_calls_of_gpus_follow_the_setting_and_the_device():
+    made, tf32 = [], [False]
+
+    def first(x, *_):
+        made.append((x.device.index, tf32[0]))
+        return "first", lambda *tensors: ("again", tensors), []
+
+    calls = Calls(object, first, lambda _: tf32[0])
+    x, w, b = tensors(2)
+    for index, tf32[0] in [(0, False), (0, True), (1, True)]:
+        given = OnGpu(x, index), OnGpu(w, index), [OnGpu(b, index)]
+        assert calls(*given, f"{conv_text()} -> bias") == "first"
+        assert calls(*given, f"{conv_text()} -> bias") == ("again", given)
+    assert made == [(0, False), (0, True), (1, True)]
+
+
+@torch.no_grad()
+def test_calls_of_several_threads(calls):
+    x, w, b = tensors(2)
+    text = f"{conv_text()} -> bias"
+    expected = F.conv2d(x, w, b, padding=1)
+
+    def work(_):
+        for constant in (False, True) * 50:
+            with torch.no_grad():
+                torch.testing.assert_close(OP(x, w, [b], text, constant), expected)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert len(calls) <= 8
 
 
 class Block(torch.nn.Module):

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from .._native import CompiledPlan, Handle, Plan, TensorDescriptor
+from .._native import Calls, CompiledPlan, Handle, HostCall, Plan, TensorDescriptor
 
 _LIBRARY = torch.library.Library("fuseplan", "DEF")
 _LIBRARY.define(
@@ -206,6 +206,9 @@ def _weight_format(x: torch.Tensor, weight: torch.Tensor) -> torch.memory_format
     return wanted[0] if wanted and not set(wanted) & set(formats(weight)) else None
 
 
+_Again = Callable[[torch.Tensor, torch.Tensor, Sequence[torch.Tensor]], torch.Tensor]
+
+
 class _Call:
     """A compiled plan, and what has to be handed to it at a call."""
 
@@ -219,41 +222,46 @@ class _Call:
         plan = steps.plan(_descriptor(x), _descriptor(weight), operands, device)
         self._layer: CompiledPlan = plan.compile(device, tf32=_tf32(x))
         self._output = plan.output.shape, plan.output.strides, x.dtype
-        tensors = dict(enumerate((weight, *operands)))
-        names = dict(enumerate(plan.operands))
-        fixed = {at for at in tensors if at - 1 not in steps.residuals} if constant else set()
-        if fixed:
+        # By their places among image, weight and operands.
+        tensors = dict(enumerate((weight, *operands), 1))
+        names = dict(enumerate(plan.operands, 1))
+        self.constants = [at for at in tensors if at - 2 not in steps.residuals] if constant else []
+        if constant:
             # The memory stays as long as the plan does, so that no other tensor can come to lie there.
-            self._layer = self._layer.bind(**{names[at]: tensors[at].detach() for at in fixed})
+            self._layer = self._layer.bind(**{names[at]: tensors[at].detach() for at in self.constants})
         # Constants are known again by their identity, so the objects stay as well; the weight's end is the plan's.
-        self._kept = [tensors[at] for at in fixed - {0}]
-        self._names = {at: names[at] for at in tensors.keys() - fixed}
-        self._given = sorted(at - 1 for at in self._names if at > 0)
-        self._takes_weight = 0 not in fixed
+        self._kept = [tensors[at] for at in self.constants if at != 1]
+        self._given = [at for at in tensors if at not in self.constants]
+        self._names = {at: names[at] for at in self._given}
 
     def _laid(self, weight: torch.Tensor) -> torch.Tensor:
         return weight if self._format is None else weight.contiguous(memory_format=self._format)
 
+    def _tensors(
+        self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
+        return (x, self._laid(weight) if 1 in self._names else weight, *operands)
+
     def checked(self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
         """The call, with each tensor looked at."""
-        tensors = (self._laid(weight) if self._takes_weight else weight, *operands)
+        tensors = self._tensors(x, weight, operands)
         return self._layer(x.detach(), **{name: tensors[at].detach() for at, name in self._names.items()})
 
     def __call__(self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
         """The call, with tensors of types, shapes, strides and devices that were looked at before."""
-        addresses = [operands[at].data_ptr() for at in self._given] if self._given else []
-        if self._takes_weight:
-            weight = self._laid(weight)
-            addresses.insert(0, weight.data_ptr())
-        if x.is_cuda:
-            shape, stride, _ = self._output
-            y = x.new_empty_strided(shape, stride)
-            stream = torch._C._cuda_getCurrentRawStream(x.device.index)  # type: ignore[attr-defined]
-            self._layer.call_at(x.data_ptr(), y.data_ptr(), addresses, stream)
-        else:
-            y = _empty(*self._output)
-            self._layer.call_at(x.data_ptr(), y.data_ptr(), addresses)
+        tensors = self._tensors(x, weight, operands)
+        addresses = [tensors[at].data_ptr() for at in self._given]
+        shape, stride, _ = self._output
+        y = x.new_empty_strided(shape, stride)
+        stream = torch._C._cuda_getCurrentRawStream(x.device.index) if x.is_cuda else None  # type: ignore[attr-defined]
+        self._layer.call_at(x.data_ptr(), y.data_ptr(), addresses, stream)
         return y
+
+    def again(self, x: torch.Tensor) -> HostCall | _Again:
+        """What `__call__` computes, in the way that takes least time."""
+        if x.is_cuda or self._format is not None:
+            return self
+        return HostCall(self._layer, self._given, _empty, self._output, self._kept)
 
 
 def _empty_strided(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -265,12 +273,11 @@ _empty = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", _empty_strided)
 
 
 class _Kept:
-    """What is kept for as long as there is a constant weight: its calls, and the weight in another layout."""
+    """What is kept for as long as there is a constant weight: the weight in another layout. Its calls end with it as well."""
 
     def __init__(self, weight: torch.Tensor) -> None:
         at = id(weight)
-        self._end = weakref.ref(weight, lambda _: _OF_WEIGHTS.pop(at, None))
-        self.calls: dict[Any, _Call] = {}
+        self._end = weakref.ref(weight, lambda _: _forget(at))
         self._laid: tuple[Any, torch.Tensor] | None = None
 
     def laid(self, weight: torch.Tensor, name: torch.memory_format) -> torch.Tensor:
@@ -281,10 +288,13 @@ class _Kept:
         return self._laid[1]
 
 
-# Calls by the tensors that they are for: those with constant weights by the identity of these, which they end with.
+# By the identity of weights.
 _OF_WEIGHTS: dict[int, _Kept] = {}
-_OTHERS: dict[Any, _Call] = {}
-_MOST_OF_A_WEIGHT, _MOST_OTHERS = 64, 1024
+
+
+def _forget(weight: int) -> None:
+    _OF_WEIGHTS.pop(weight, None)
+    _CALLS.forget(weight)
 
 
 def _kept_of(weight: torch.Tensor) -> _Kept:
@@ -292,10 +302,6 @@ def _kept_of(weight: torch.Tensor) -> _Kept:
     if known is None:
         known = _OF_WEIGHTS[id(weight)] = _Kept(weight)
     return known
-
-
-def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.device, tensor.dtype, tensor.shape, tensor.stride()
 
 
 def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -315,45 +321,19 @@ def _tf32(x: torch.Tensor) -> bool:
     return x.is_cuda and x.dtype == torch.float32 and torch.backends.cudnn.allow_tf32
 
 
-def _chain(
-    x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor], operators: str, constant: bool = False
-) -> torch.Tensor:
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, weight, *operands)):
-        raise RuntimeError(
-            "fuseplan's operators are for inference, they have no gradient; call them under torch.no_grad() or "
-            "torch.inference_mode()"
-        )
-    setting = _tf32(x) if x.is_cuda else torch.get_num_threads()
-    key: tuple[Any, ...] = (operators, setting, x.device, x.dtype, x.shape, x.stride())
+def _first(
+    x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor], operators: str, constant: bool
+) -> tuple[torch.Tensor, HostCall | _Again, list[int]]:
+    """A call that is like none before: its result, what makes such calls again, and the places of its constants."""
     if constant:
-        calls = (_OF_WEIGHTS.get(id(weight)) or _kept_of(weight)).calls
-        most = _MOST_OF_A_WEIGHT
-        key += _identity(weight)
-        residuals = _steps(operators).residuals
-        if residuals:
-            for at, tensor in enumerate(operands):
-                key += _layout(tensor) if at in residuals else _identity(tensor)
-        else:
-            for tensor in operands:
-                key += _identity(tensor)
-    else:
-        calls, most = _OTHERS, _MOST_OTHERS
-        key += _layout(weight)
-        for tensor in operands:
-            key += _layout(tensor)
-    call = calls.get(key)
-    if call is not None:
-        return call(x, weight, operands)
+        _kept_of(weight)
     call = _Call(x, weight, operands, operators, constant)
-    y = call.checked(x, weight, operands)
-    calls[key] = call
-    while len(calls) > most:
-        calls.pop(next(iter(calls)), None)
-    return y
+    return call.checked(x, weight, operands), call.again(x), call.constants
 
 
-_LIBRARY.impl("chain", _chain, "CPU")  # type: ignore[no-untyped-call]
-_LIBRARY.impl("chain", _chain, "CUDA")  # type: ignore[no-untyped-call]
+_CALLS = Calls(torch.Tensor, _first, _tf32)
+_LIBRARY.impl("chain", _CALLS, "CPU")  # type: ignore[no-untyped-call]
+_LIBRARY.impl("chain", _CALLS, "CUDA")  # type: ignore[no-untyped-call]
 
 
 @torch.library.register_fake("fuseplan::chain", lib=_LIBRARY)

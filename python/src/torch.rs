@@ -1,0 +1,117 @@
+//! What tensors of PyTorch are at a moment: by DLPack's function in C where PyTorch has it, else by their attributes.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use crate::array::MAX_RANK;
+use crate::dlpack::{self, Looker, View};
+
+/// The type of a tensor's elements, by either name.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Elements {
+    Dlpack(dlpack::DataType),
+    /// The address of PyTorch's object, which lives as long as the process.
+    Torch(usize),
+}
+
+/// Device, type, lengths and strides of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Layout {
+    device: dlpack::Device,
+    elements: Elements,
+    rank: usize,
+    /// Followed by zeros, as strides are.
+    shape: [i64; MAX_RANK],
+    strides: [i64; MAX_RANK],
+}
+
+impl Layout {
+    /// Nothing of more dimensions than a plan has.
+    fn new(device: dlpack::Device, elements: Elements, shape: &[i64], strides: &[i64]) -> Option<Self> {
+        let rank = shape.len();
+        if rank > MAX_RANK {
+            return None;
+        }
+        let mut layout = Layout { device, elements, rank, shape: [0; MAX_RANK], strides: [0; MAX_RANK] };
+        layout.shape[..rank].copy_from_slice(shape);
+        layout.strides[..rank].copy_from_slice(strides);
+        Some(layout)
+    }
+
+    /// Other memory is the host's, which has several names.
+    pub(crate) fn is_on_gpu(&self) -> bool {
+        matches!(self.device.kind, dlpack::CUDA | dlpack::ROCM)
+    }
+
+    pub(crate) fn shape(&self) -> &[i64; MAX_RANK] {
+        &self.shape
+    }
+}
+
+/// Looks at tensors.
+#[derive(Debug)]
+pub(crate) struct Tensors(Option<Looker>);
+
+impl Tensors {
+    /// Of a class that may have functions of DLPack.
+    pub(crate) fn new(class: &Bound<'_, PyType>) -> PyResult<Self> {
+        Looker::of(class).map(Tensors)
+    }
+
+    /// Layout and address of a tensor, if it has no more dimensions than a plan has.
+    ///
+    /// # Errors
+    /// What PyTorch raises of a tensor without strides or memory.
+    pub(crate) fn see(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, usize)>> {
+        let read = |view: &View<'_>| {
+            let elements = Elements::Dlpack(view.dtype);
+            Layout::new(view.device, elements, view.shape, view.strides).map(|layout| (layout, view.address))
+        };
+        match self.0.as_ref().and_then(|looker| looker.look(tensor, read)) {
+            Some(seen) => Ok(seen),
+            None => by_attributes(tensor),
+        }
+    }
+
+    /// Where a tensor's elements begin.
+    ///
+    /// # Errors
+    /// What PyTorch raises of a tensor without memory.
+    pub(crate) fn address(&self, tensor: &Bound<'_, PyAny>) -> PyResult<usize> {
+        match self.0.as_ref().and_then(|looker| looker.look(tensor, |view| view.address)) {
+            Some(address) => Ok(address),
+            None => data_ptr(tensor),
+        }
+    }
+}
+
+fn by_attributes(tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, usize)>> {
+    let py = tensor.py();
+    let is_cuda: bool = tensor.getattr(intern!(py, "is_cuda"))?.extract()?;
+    let kind = if is_cuda { dlpack::CUDA } else { dlpack::CPU };
+    let id: Option<i32> = tensor.getattr(intern!(py, "device"))?.getattr(intern!(py, "index"))?.extract()?;
+    let device = dlpack::Device { kind, id: id.unwrap_or(0) };
+    let elements = Elements::Torch(tensor.getattr(intern!(py, "dtype"))?.as_ptr().addr());
+    let shape: Vec<i64> = tensor.getattr(intern!(py, "shape"))?.extract()?;
+    let strides: Vec<i64> = tensor.call_method0(intern!(py, "stride"))?.extract()?;
+    let layout = Layout::new(device, elements, &shape, &strides);
+    layout.map(|layout| Ok((layout, data_ptr(tensor)?))).transpose()
+}
+
+fn data_ptr(tensor: &Bound<'_, PyAny>) -> PyResult<usize> {
+    tensor.call_method0(intern!(tensor.py(), "data_ptr"))?.extract()
+}
+
+/// PyTorch's count of changes to a tensor; tensors of inference mode have none.
+///
+/// # Errors
+/// What the attribute's look-up raises.
+pub(crate) fn version(tensor: &Bound<'_, PyAny>) -> PyResult<u64> {
+    match tensor.getattr(intern!(tensor.py(), "_version")) {
+        Ok(version) => version.extract(),
+        Err(error) if error.is_instance_of::<PyRuntimeError>(tensor.py()) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
