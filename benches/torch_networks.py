@@ -52,6 +52,7 @@ def arguments():
            "fuseplan.torch.optimize that chooses by measuring, or all; or torch.compile with the backend fuseplan")
     parser.add_argument("--rounds", type=int, default=15, help="0: compile and call once, time nothing")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--threads", type=int, help="of every side on a CPU")
     parser.add_argument("--output", type=pathlib.Path, help="writes OUTPUT.md and OUTPUT.json after each configuration")
     parser.add_argument("--warm", action="store_true", help="only compile, in several processes at once")
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 1) // 2), help="of --warm")
@@ -139,6 +140,7 @@ def warm(options):
                    # Plans that are compiled and not chosen are compiled as well.
                    "--ours", ",".join(dict.fromkeys("all" if name == "measure" else name for name in options.ours)),
                    "--device", options.device]
+        command += ["--threads", str(options.threads)] if options.threads else []
         command += ["--time-limit", str(left)] if left < float("inf") else []
         return subprocess.run(command, env=environment, capture_output=True, text=True)
 
@@ -185,6 +187,8 @@ def main():
     options = arguments()
     if options.warm:
         return warm(options)
+    if options.threads:
+        torch.set_num_threads(options.threads)
     begin = time.monotonic()
     # The library of kernels may choose by measuring, as ours may.
     torch.backends.cudnn.benchmark = True

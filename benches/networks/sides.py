@@ -7,6 +7,8 @@ from typing import Any
 import fuseplan.torch
 import torch
 
+from . import engines
+
 
 @dataclasses.dataclass
 class Program:
@@ -41,6 +43,16 @@ def compiled(**options):
     return make
 
 
+def engine(load):
+    def make(model, x, layout):
+        if x.is_cuda or x.dtype != torch.float32:
+            raise ValueError("engines beside PyTorch are timed in f32 on CPUs")
+        model, x = arranged(model, x, "nchw")
+        return Program(load(model, x), x)
+
+    return make
+
+
 def optimized(choose):
     def make(model, x, layout):
         model, x = arranged(model, x, layout)
@@ -65,14 +77,16 @@ def compiled_with_plans(model, x, layout):
     return program
 
 
-# `eager` is PyTorch on contiguous tensors whatever the configuration's layout is, the others but `channels-last` run in
-# the configuration's.
+# `eager` and the engines run on contiguous tensors whatever the configuration's layout is, the others but `channels-last` in the
+# configuration's.
 PEERS = {
     "eager": eager,
     "channels-last": channels_last,
     "compile": compiled(),
     "freezing": compiled(options={"freezing": True}),
     "max-autotune": compiled(mode="max-autotune-no-cudagraphs"),
+    "onnxruntime": engine(engines.onnxruntime),
+    "openvino": engine(engines.openvino),
 }
 OURS = {
     "measure": optimized("measure"),
