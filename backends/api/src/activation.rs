@@ -79,6 +79,29 @@ impl ActivationMode {
     pub fn from_miopen_value(value: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.miopen_value() == value)
     }
+
+    /// Whether the function is made of exponentials, logarithms or powers, and takes so much longer than the others.
+    pub const fn has_exponentials(self) -> bool {
+        match self {
+            ActivationMode::Logistic
+            | ActivationMode::Tanh
+            | ActivationMode::SoftRelu
+            | ActivationMode::Power
+            | ActivationMode::Elu
+            | ActivationMode::Silu
+            | ActivationMode::Gelu
+            | ActivationMode::GeluTanh
+            | ActivationMode::Mish => true,
+            ActivationMode::Pasthru
+            | ActivationMode::Relu
+            | ActivationMode::Abs
+            | ActivationMode::ClippedRelu
+            | ActivationMode::LeakyRelu
+            | ActivationMode::Clamp
+            | ActivationMode::HardSwish
+            | ActivationMode::HardSigmoid => false,
+        }
+    }
 }
 
 impl fmt::Display for ActivationMode {

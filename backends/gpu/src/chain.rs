@@ -124,37 +124,9 @@ pub fn residuals(problem: &Problem) -> usize {
     problem.ops.iter().filter(|op| lies_as_output(op, problem)).count()
 }
 
-/// Whether an operator of the problem computes an exponential, a logarithm or a power, which takes registers of its own.
-pub fn has_exponential(problem: &Problem) -> bool {
-    let exponential = |op: &Op| match op {
-        Op::ActivationForward { mode } => match mode {
-            ActivationMode::Logistic
-            | ActivationMode::Tanh
-            | ActivationMode::SoftRelu
-            | ActivationMode::Power
-            | ActivationMode::Elu
-            | ActivationMode::Silu
-            | ActivationMode::Gelu
-            | ActivationMode::GeluTanh
-            | ActivationMode::Mish => true,
-            ActivationMode::Pasthru
-            | ActivationMode::Relu
-            | ActivationMode::Abs
-            | ActivationMode::ClippedRelu
-            | ActivationMode::LeakyRelu
-            | ActivationMode::Clamp
-            | ActivationMode::HardSwish
-            | ActivationMode::HardSigmoid => false,
-        },
-        Op::ConvForward { .. }
-        | Op::BiasForward { .. }
-        | Op::PReluForward { .. }
-        | Op::BatchNormInference { .. }
-        | Op::BatchNormForward { .. }
-        | Op::BatchNormBackward { .. }
-        | Op::ActivationBackward { .. } => false,
-    };
-    problem.ops.iter().any(exponential)
+/// Whether an operator of the problem computes exponentials, which takes registers of its own.
+pub fn has_exponentials(problem: &Problem) -> bool {
+    problem.ops.iter().any(|op| matches!(op, Op::ActivationForward { mode } if mode.has_exponentials()))
 }
 
 /// Whether an operator reads a number for each element of the output.

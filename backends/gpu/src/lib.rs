@@ -42,7 +42,7 @@ mod tiling;
 mod volume;
 
 pub use arguments::{ArgumentLayout, MAX_WORDS};
-pub use chain::{chain_values, channel_values, has_exponential, residuals};
+pub use chain::{chain_values, channel_values, has_exponentials, residuals};
 pub use configurations::{named, ranked};
 pub use constants::Constant;
 pub use constraint::{

@@ -4,7 +4,7 @@ use std::fmt;
 
 use fuseplan_api::Problem;
 use fuseplan_gpu::{
-    Volume, chain_values, channel_values, common_power, has_exponential, residuals, units_at_once,
+    Volume, chain_values, channel_values, common_power, has_exponentials, residuals, units_at_once,
 };
 
 /// How pixels come into shared memory.
@@ -241,7 +241,7 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
         channel_values: channel_values(problem),
         epilogue: 8 * chain_values(problem)
             + 4 * element * residuals(problem)
-            + if has_exponential(problem) { 8 } else { 0 },
+            + if has_exponentials(problem) { 8 } else { 0 },
         element,
         vector: outputs_at_once(load, problem),
         bytes: problem.input.bytes() + weights.bytes() + problem.output.bytes(),
