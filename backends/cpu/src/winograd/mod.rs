@@ -57,7 +57,7 @@ pub(crate) static WINOGRAD: CpuSolver = CpuSolver {
         STRIDES,
         DILATIONS,
     ],
-    preferences: &[choice::FEWER_PRODUCTS],
+    preferences: &[choice::BY_TIMES],
     is_reference: false,
     accuracy: Accuracy::Transformed,
     configurations: choice::configurations,
