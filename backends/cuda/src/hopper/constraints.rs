@@ -13,7 +13,8 @@ pub(crate) const ARCHITECTURE: Constraint = Constraint {
 /// What a block keeps of its channels in shared memory.
 pub(crate) const CHANNEL_VALUES: Constraint = Constraint {
     property: "parameters of a channel",
-    accepts: "at most 16 numbers: a bias is one, a batch-norm three",
+    accepts: "at most 16 numbers: one for biases that begin the chain, three with a batch-norm among them, behind that one \
+              for each bias or PReLU, three for each batch-norm",
     check: |problem, _| {
         let values = channel_values(problem);
         (values > 16).then(|| values.to_string())
