@@ -81,6 +81,20 @@ fn the_choice_is_the_one_that_is_written_down() {
     assert_eq!(found.lines().count(), expected.lines().count());
 }
 
+/// The times by which a framework chooses a layout: Hopper is faster where channels are innermost, by a model; without a
+/// model there is no time.
+#[test]
+fn the_expected_time_is_that_of_the_preferred_solver() {
+    let time = |backend, arch: &str, layout| {
+        let target = Target::new(backend, arch).unwrap();
+        plan(1, DataType::Half, MathMode::Precise, layout).expected_time(&target).unwrap()
+    };
+    let [nchw, nhwc] = [TensorLayout::Nchw, TensorLayout::Nhwc].map(|of| time("cuda", "sm_90a", of).unwrap());
+    assert!(nhwc.mul_f64(1.2) < nchw, "{nhwc:?} {nchw:?}");
+    assert!((1.0e-6..1.0e-3).contains(&nhwc.as_secs_f64()), "{nhwc:?}");
+    assert_eq!(time("cpu", &format!("{}+portable", family()), TensorLayout::Nchw), None);
+}
+
 /// The family of the processor in the CPU's names of architectures.
 fn family() -> &'static str {
     if cfg!(target_arch = "x86_64") { "x86-64" } else { std::env::consts::ARCH }

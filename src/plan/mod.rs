@@ -8,8 +8,9 @@ mod rules;
 mod text;
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use fuseplan_api::{BuildError, MathMode, Op, Problem, TensorDescriptor, call, fork};
+use fuseplan_api::{BuildError, Estimate, MathMode, Op, Problem, TensorDescriptor, call, fork};
 
 pub use binary::CompiledBinary;
 pub use compiled::CompiledPlan;
@@ -190,6 +191,21 @@ impl FusionPlan {
         let target = device.as_ref();
         self.check_for(target)?;
         Ok(call(|| choice::answers(target, &self.problem())))
+    }
+
+    /// The time of an execution that the preferred solver's model expects on a device or architecture; `None` where that
+    /// solver has no model of time, or none takes the plan. Nothing is compiled or run.
+    ///
+    /// # Errors
+    /// Those of [`answers`](Self::answers).
+    pub fn expected_time(&self, device: impl AsRef<Target>) -> Result<Option<Duration>, CompileError> {
+        let answers = self.answers(device)?;
+        let candidates = answers.first().and_then(|answer| answer.candidates.as_ref().ok());
+        let preferred = candidates.and_then(|candidates| candidates.first());
+        Ok(preferred.and_then(|candidate| match candidate.estimate {
+            Estimate::Time { seconds, .. } => Duration::try_from_secs_f64(seconds).ok(),
+            Estimate::Cost { .. } | Estimate::Order => None,
+        }))
     }
 
     /// Compiles for a handle's device, or finds the kernel that an equal plan has compiled before.

@@ -220,7 +220,7 @@ class _Call:
         if self._format is not None:
             weight = _kept_of(weight).laid(weight, self._format) if constant else self._laid(weight)
         plan = steps.plan(_descriptor(x), _descriptor(weight), operands, device)
-        self._layer: CompiledPlan = plan.compile(device, tf32=_tf32(x))
+        self._layer: CompiledPlan = plan.compile(device, tf32=tf32(x))
         self._output = plan.output.shape, plan.output.strides, x.dtype
         # By their places among image, weight and operands.
         tensors = dict(enumerate((weight, *operands), 1))
@@ -317,7 +317,8 @@ def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
     return id(tensor), tensor.data_ptr(), version, tensor.dtype, tensor.shape, tensor.stride()
 
 
-def _tf32(x: torch.Tensor) -> bool:
+def tf32(x: torch.Tensor) -> bool:
+    """Whether PyTorch computes the convolution of a tensor in TF32."""
     return x.is_cuda and x.dtype == torch.float32 and torch.backends.cudnn.allow_tf32
 
 
@@ -331,7 +332,7 @@ def _first(
     return call.checked(x, weight, operands), call.again(x), call.constants
 
 
-_CALLS = Calls(torch.Tensor, _first, _tf32)
+_CALLS = Calls(torch.Tensor, _first, tf32)
 _LIBRARY.impl("chain", _CALLS, "CPU")  # type: ignore[no-untyped-call]
 _LIBRARY.impl("chain", _CALLS, "CUDA")  # type: ignore[no-untyped-call]
 

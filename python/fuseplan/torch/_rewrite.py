@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._native import TensorDescriptor, find_chains
-from . import _choice, _operator
+from . import _choice, _layouts, _operator
 from ._report import Fused, Report, Unfused
 
 
@@ -22,21 +22,30 @@ def optimize(
     *,
     dynamic_shapes: Any = None,
     choose: str = "measure",
+    memory_format: torch.memory_format | None = None,
 ) -> torch.fx.GraphModule:
     """The network with each convolution, and the batch-norm, bias, residual and activation behind it, as one kernel.
 
     The model has to be in `eval()`; `args` are example inputs, as for `torch.export.export`, by which it is exported. What no
     plan takes stays PyTorch's; with `choose="measure"` so does what PyTorch computes faster on the example's shapes and on
     this machine, with `choose="all"` it does not. The result's attribute `fuseplan_report` says what became of each
-    convolution. Weights with batch-norms folded in are its own and do not follow the model's; whoever changes weights does it
-    by PyTorch's in-place operators.
+    convolution. Weights with batch-norms folded in or in another layout are its own and do not follow the model's; whoever
+    changes weights does it by PyTorch's in-place operators.
+
+    Convolutions have the layout that `memory_format` names: `torch.preserve_format` is the one that PyTorch gives them,
+    `torch.channels_last` and `torch.channels_last_3d` bring weights of four and five dimensions into it, so that what follows
+    from the first of them has it too. By default they are channels-last where the device's model of the plans' time expects
+    less of it than 0.9 times as much, which on GPUs it may; elsewhere they are what PyTorch gives them. Results have the layout of
+    the model's own either way.
     """
     choice = _choice.of_name(choose, _choice.operator_by_operator)
     graph = export(model, args, kwargs, dynamic_shapes)
     with torch.no_grad():
         values = {node: _attribute(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"}
         _reshape_any_layout(graph)
-        _Observer(graph).run(*pytree.tree_leaves((_tuple(args), dict(kwargs or {}))), enable_io_processing=False)
+        inputs = pytree.tree_leaves((_tuple(args), dict(kwargs or {})))
+        _layouts.observe(graph, inputs)
+        _layouts.lay_out(graph, values, inputs, memory_format, lambda: _expected(graph, values))
         graph.fuseplan_report = rewrite(graph, values, choice, folds=True)  # type: ignore[assignment]
         _drop_unused(graph, values)
         graph.recompile()
@@ -64,19 +73,6 @@ def _tuple(args: torch.Tensor | tuple[Any, ...]) -> tuple[Any, ...]:
     return (args,) if isinstance(args, torch.Tensor) else tuple(args)
 
 
-class _Observer(torch.fx.Interpreter):
-    """Runs an exported graph, and has each node say the layout that its value has.
-
-    What exporting expects may be another: of convolutions of channels-last tensors on a GPU, for one, that they are contiguous.
-    """
-
-    def run_node(self, node: torch.fx.Node) -> Any:
-        value, expected = super().run_node(node), node.meta.get("val")
-        if isinstance(value, torch.Tensor) and isinstance(expected, torch.Tensor) and value.layout == torch.strided:
-            node.meta["val"] = expected.new_empty_strided(value.shape, value.stride())
-        return value
-
-
 def _reshape_any_layout(graph: torch.fx.GraphModule) -> None:
     """Makes views into reshapes, which are right for every layout.
 
@@ -102,12 +98,7 @@ def rewrite(
     `values` has the nodes that are the same at every call, attributes or inputs, with their values. Where these stay what
     they are, batch-norms are folded into weights. Where there is a choice, only the chains that it finds faster are replaced.
     """
-    nodes = list(module.graph.nodes)
-    devices = {tensor.device for tensor in values.values() if isinstance(tensor, torch.Tensor)}
-    device = _operator.handle_of(next(iter(devices))) if len(devices) == 1 else None
-    numbers = {node: index for index, node in enumerate(nodes)}
-    described = [_describe(node, numbers, values) for node in nodes]
-    chains, unfused = find_chains(described, device)
+    nodes, chains, unfused = _find(module, values)
     report = Report(unfused=[Unfused(nodes[index].name, reason) for index, reason in unfused])
     tails = []
     for number, found in enumerate(chains):
@@ -125,6 +116,29 @@ def rewrite(
     module.graph.lint()  # type: ignore[no-untyped-call]
     module.recompile()
     return report
+
+
+def _find(
+    module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any]
+) -> tuple[list[torch.fx.Node], list[dict[str, Any]], list[tuple[int, str]]]:
+    """The nodes of a graph, and what the finder of chains says of them by their numbers."""
+    nodes = list(module.graph.nodes)
+    constants = [tensor for tensor in values.values() if isinstance(tensor, torch.Tensor)]
+    devices = {tensor.device for tensor in constants}
+    device = _operator.handle_of(next(iter(devices))) if len(devices) == 1 else None
+    numbers = {node: index for index, node in enumerate(nodes)}
+    described = [_describe(node, numbers, values) for node in nodes]
+    chains, unfused = find_chains(described, device, tf32=any(map(_operator.tf32, constants)))
+    return nodes, chains, unfused
+
+
+def _expected(
+    module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any]
+) -> dict[torch.fx.Node, float]:
+    """The seconds that the plans of a graph are expected to take, by their last nodes, where the device has a model."""
+    nodes, chains, _ = _find(module, values)
+    times = ((nodes[found["tail"]], found["expected_seconds"]) for found in chains)
+    return {node: seconds for node, seconds in times if seconds is not None}
 
 
 def _attribute(module: torch.nn.Module, path: str) -> Any:
