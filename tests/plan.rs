@@ -132,16 +132,22 @@ fn another_math_mode_is_another_problem() {
 }
 
 #[test]
-fn winograd_is_taken_by_its_name_and_never_by_order_or_for_a_strict_plan() {
+fn winograd_is_chosen_where_it_pays_and_never_for_a_strict_plan() {
     let handle = Handle::cpu();
     let winograd = CompileOptions::default().with_solver("cpu.winograd.v1");
-    for text in [
-        "f32 1x64x56x56 NCHW math tf32 -> conv 64 3x3 pad 1 -> relu",
-        "f32 1x64x56x56 NHWC -> conv 64 3x3 pad 1 -> relu",
-        "f32 1x64x56x56 NCHW math strict -> conv 64 3x3 pad 1",
+    for (text, pays) in [
+        ("f32 1x64x56x56 NCHW math tf32 -> conv 64 3x3 pad 1 -> relu", true),
+        ("f16 1x64x56x56 NHWC -> conv 64 3x3 pad 1 -> relu", true),
+        ("f32 1x256x14x14 NCHW -> conv 256 3x3 pad 1", true),
+        ("f32 1x64x56x56 NCHW math strict -> conv 64 3x3 pad 1", false),
+        // Few channels, a line of which two thirds of the taps are outside, few pixels for many filters.
+        ("f32 1x3x224x224 NCHW -> conv 32 3x3 pad 1", false),
+        ("f32 1x64x1x500 NCHW -> conv 64 3x3 pad 1", false),
+        ("f32 1x256x3x3 NCHW -> conv 256 3x3 pad 1", false),
     ] {
         let plan: FusionPlan = text.parse().unwrap();
-        assert_eq!(plan.compile(&handle).unwrap().info().solver, "cpu.direct.v1", "{text}");
+        let chosen = plan.compile(&handle).unwrap();
+        assert_eq!(chosen.info().solver == "cpu.winograd.v1", pays, "{text}: {:?}", chosen.info());
         assert_eq!(plan.compile_with(&handle, &winograd).is_ok(), !text.contains("strict"), "{text}");
     }
 }

@@ -139,7 +139,7 @@ def check_chains(network, expected, layout):
 
 
 def is_for_winograd(network, chain):
-    """Whether Winograd's convolution, which only find mode chooses, takes a chain."""
+    """Whether Winograd's convolution takes a chain, preferred or not."""
     (_, convolution, (filters,), _), *_ = chain["steps"]
     numbers = network.nodes[convolution][5]
     plain = (numbers["stride"], numbers["dilation"], numbers["groups"]) == ([1, 1], [1, 1], 1)

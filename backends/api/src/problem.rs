@@ -12,7 +12,7 @@ pub enum MathMode {
     /// reaches the outputs that it is a term of and no others.
     Strict,
     /// Errors of the order of a sum of f32 products at most. Winograd's convolution is allowed at points that keep to
-    /// that.
+    /// that: it rounds where a sum of small integers would be exact, and what is not finite makes outputs beside it NaN.
     #[default]
     Precise,
     /// f32 products may be rounded to TensorFloat-32 where that is faster.

@@ -59,7 +59,7 @@ static inline float* poisoned(size_t count) {
     return data;
 }
 
-/* Small whole numbers, the same every time; sums of products of them are exact in f32. */
+/* Small whole numbers, the same every time. */
 static inline float* whole(size_t count, unsigned seed, int reach) {
     float* data = (float*)allocate(count * sizeof(float));
     for (size_t i = 0; i < count; i++) {
@@ -161,6 +161,9 @@ static inline void compare(const char* what, const float* found, const double* e
                  expected[i]);
     }
 }
+
+/* The tolerance for convolutions of whole numbers, in which a wrong product is 1 or more: Winograd's convolution rounds. */
+#define ROUNDED 1e-3
 
 static inline miopenTensorDescriptor_t tensor4d(int n, int c, int h, int w) {
     miopenTensorDescriptor_t desc;

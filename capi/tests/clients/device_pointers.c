@@ -216,7 +216,7 @@ static void check(const char* what, const problem_t* m, stream_t stream) {
     size_t count = out_count(&SHAPE);
     float* y = poisoned(count);
     copy(y, m->dy, count * sizeof(float), TO_HOST, stream);
-    compare(what, y, m->expected, count, 0);
+    compare(what, y, m->expected, count, ROUNDED);
     memset(y, 0xff, count * sizeof(float));
     copy(m->dy, y, count * sizeof(float), TO_DEVICE, NULL);
     free(y);

@@ -101,7 +101,7 @@ static void convolutions(miopenHandle_t handle) {
                 const miopenTensorArgument_t arguments[3] = {
                     {miopenTensorConvolutionX, nullptr, x}, {miopenTensorConvolutionW, nullptr, w}, {miopenTensorConvolutionY, nullptr, y}};
                 OK(miopenRunSolution(handle, solution.get(), 3, arguments, workspace ? space.data() : nullptr, workspace));
-                compare("solution", y, expected, out_count(&p), 0);
+                compare("solution", y, expected, out_count(&p), ROUNDED);
             }
             free(x), free(w), free(y), free(expected);
         }
@@ -152,7 +152,7 @@ static void with_bias_and_activation(miopenHandle_t handle) {
     memcpy(e.expected, e.product, e.count * sizeof(double));
     oracle_bias(&e.p, e.expected, e.b);
     e.expect_activated();
-    compare("convolution, bias, activation", e.y, e.expected, e.count, 0);
+    compare("convolution, bias, activation", e.y, e.expected, e.count, ROUNDED);
 
     // Each argument is needed, and an output that overlaps an operand is not run.
     for (size_t missing = 0; missing < arguments.size(); missing++) {
@@ -176,7 +176,7 @@ static void with_bias_and_activation(miopenHandle_t handle) {
     arguments[3].descriptor = &y;
     memset(e.y, 0xff, e.count * sizeof(float));
     OK(miopenRunSolution(handle, solution.get(), 4, arguments.data(), nullptr, 0));
-    compare("half the batch", e.y, e.expected, e.count / 2, 0);
+    compare("half the batch", e.y, e.expected, e.count / 2, ROUNDED);
     CHECK(e.y[e.count / 2] != e.y[e.count / 2]);
 }
 

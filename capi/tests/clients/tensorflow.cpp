@@ -184,7 +184,7 @@ int main() {
                 oracle_bias(&p, expected, b);
                 oracle_activate(mode, expected, out_count(&p), 6.0, 0.5);
                 conv_bias_activation(handle, p, mode, x, w, b, y);
-                compare("conv, bias, activation", y, expected, out_count(&p), mode == miopenActivationTANH ? 1e-6 : 0);
+                compare("conv, bias, activation", y, expected, out_count(&p), ROUNDED);
                 free(x), free(w), free(b), free(y), free(expected);
             }
     train(handle, shape_t{4, 5, 6, 7, 1, 1, 1, 0, 1, 1, 1, 0});

@@ -1,4 +1,4 @@
-//! How large tiles are, and how Winograd's convolution comes to be chosen.
+//! How large tiles are, and where Winograd's convolution is preferred.
 
 use std::fmt;
 
@@ -35,9 +35,9 @@ impl fmt::Display for Size {
     }
 }
 
-/// What a convolution costs, in multiply-adds of a vector of output channels. The constants were fitted to times on AVX2 of
-/// the layers of the field list's half that choices are fitted to and of smaller and narrower ones; filters count as read
-/// from memory, where a network's layers find theirs.
+/// What a convolution costs, in multiply-adds of a vector of output channels. The constants were fitted to times of both
+/// solvers on AVX2, with one thread, of the layers of the field list's half that choices are fitted to and of smaller and
+/// narrower ones; filters count as read from memory, where a network's layers find theirs.
 struct Model {
     /// Vectors of a group's input and output channels.
     inputs: f64,
@@ -47,6 +47,8 @@ struct Model {
     groups: f64,
     images: usize,
     extent: [usize; 2],
+    /// Lines of taps that lie in the image, summed over the lines of an output: direct convolution leaves out the others.
+    lines: usize,
 }
 
 /// A vector of filters that is read, at a tap or at a point.
@@ -56,6 +58,9 @@ impl Model {
     fn of(problem: &Problem, device: &DeviceInfo) -> Option<Self> {
         let (conv, weights) = problem.conv()?;
         let &[images, _, height, width] = problem.output.lens() else { return None };
+        let (before, lines) = (conv.pads_before()[0], problem.input.lens()[2]);
+        let inside =
+            |line: usize| (0..3).filter(|tap| (before..before + lines).contains(&(line + tap))).count();
         let vectors = |channels: usize| channels.div_ceil(device.lanes as usize) as f64;
         Some(Model {
             inputs: vectors(weights.lens()[1]),
@@ -64,6 +69,7 @@ impl Model {
             groups: conv.groups() as f64,
             images,
             extent: [height, width],
+            lines: (0..height).map(inside).sum(),
         })
     }
 
@@ -74,6 +80,16 @@ impl Model {
         let tiles = (self.images * tiles) as f64 * points;
         let transforms = tiles * 13.5 * (self.inputs + self.outputs);
         self.groups * (0.93 * tiles * self.depth * self.outputs + transforms + self.filters(points))
+    }
+
+    /// Of direct convolution: its products, a vector of a pixel's input and of its output, filters. One of its products costs
+    /// less than Winograd's, whose sums are short.
+    fn direct(&self) -> f64 {
+        let [height, width] = self.extent;
+        let row = (self.images * width) as f64;
+        let packs = row * height as f64 * (15.0 * self.inputs + 7.0 * self.outputs);
+        let products = 7.2 / 3.0 * row * self.lines as f64 * self.depth * self.outputs;
+        self.groups * (products + packs + 0.8 * self.filters(9.0))
     }
 
     fn filters(&self, values: f64) -> f64 {
@@ -98,10 +114,17 @@ pub(super) fn configurations(problem: &Problem, device: &DeviceInfo) -> Vec<Cand
     candidates
 }
 
-/// The model was fitted on one kind of processor, for constant filters, and says nothing of threads. Times are known where
-/// find mode takes them.
-pub(super) const BY_TIMES: Preference = Preference {
-    property: "choice",
-    prefers: "find mode, which times it, or the solver's name",
-    check: |_, _| Some("the order of solvers".into()),
+/// Winograd's convolution costs so much less by the model where it is preferred. Where filters are not constant, and are
+/// transformed at every execution, it is then no slower than direct convolution, if only a little faster for small images.
+const CLEARLY: f64 = 0.9;
+
+pub(super) const FEWER_PRODUCTS: Preference = Preference {
+    property: "cost",
+    prefers: "at most 0.9 of direct convolution's by the model of tiles and transforms",
+    check: |problem, device| {
+        let model = Model::of(problem, device)?;
+        let least = model.winograd(Size::Two).min(model.winograd(Size::Four));
+        let ratio = least / model.direct();
+        (ratio > CLEARLY).then(|| format!("{ratio:.2} of it"))
+    },
 };

@@ -57,7 +57,7 @@ pub(crate) static WINOGRAD: CpuSolver = CpuSolver {
         STRIDES,
         DILATIONS,
     ],
-    preferences: &[choice::BY_TIMES],
+    preferences: &[choice::FEWER_PRODUCTS],
     is_reference: false,
     accuracy: Accuracy::Transformed,
     configurations: choice::configurations,
