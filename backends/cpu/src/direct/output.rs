@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use fuseplan_api::volume::Volume;
 
-use crate::epilogue::{Lanes, Steps};
+use crate::epilogue::{Lanes, Rows, Steps};
 use crate::isa::{Kernel, MAX_LANES, Number, Simd};
 use crate::row::RowStart;
 use crate::vectors::store_strided;
 
-/// Pixels that are transposed and finished at a time, so that they stay in the first-level cache.
+/// Pixels that are finished at a time, so that they stay in the first-level cache.
 const RUN: usize = 8 * MAX_LANES;
 
 /// Floats of scratch for [`finish`].
@@ -70,17 +70,21 @@ impl<T: Number> Kernel for Run<'_, T> {
 #[inline(always)]
 unsafe fn channels<S: Simd, T: Number>(s: S, f: &Finish<'_>, output: *mut T) {
     let [_, channel_stride, _, _, column_stride] = f.surface.strides;
-    for i in 0..f.pixels {
+    for first in (0..f.pixels).step_by(RUN) {
+        let (sums, output) =
+            (f.sums.wrapping_add(first * f.pixel), output.wrapping_add(first * column_stride));
+        let start = RowStart { column: f.start.column + first, ..f.start };
+        let rows = Rows { first: sums, pitch: f.pixel, count: RUN.min(f.pixels - first), len: f.count };
         // SAFETY: the sums have whole vectors for each pixel; the caller says that the pixels lie inside of the output.
-        let (row, to) = unsafe { (f.sums.add(i * f.pixel), output.add(i * column_stride)) };
-        let start = RowStart { column: f.start.column + i, ..f.start };
-        // SAFETY: as of the pointers.
-        unsafe { f.steps.rest(s, row, f.count, Lanes::Channels, start, to.cast_const()) };
-        for c in (0..f.count).step_by(S::LANES) {
-            let n = (f.count - c).min(S::LANES);
-            // SAFETY: as of the pointers, for the `n` channels from `c` on.
-            unsafe {
-                store_strided(s, to.add(c * channel_stride), s.load(row.add(c)), channel_stride, n);
+        unsafe { f.steps.rest(s, rows, Lanes::Channels, start, output.cast_const()) };
+        for i in 0..rows.count {
+            let (row, to) = (sums.wrapping_add(i * f.pixel), output.wrapping_add(i * column_stride));
+            for c in (0..f.count).step_by(S::LANES) {
+                let n = (f.count - c).min(S::LANES);
+                // SAFETY: as of the rest, for the pixel's `n` channels from `c` on.
+                unsafe {
+                    store_strided(s, to.add(c * channel_stride), s.load(row.add(c)), channel_stride, n);
+                }
             }
         }
     }
@@ -156,17 +160,16 @@ unsafe fn transpose<S: Simd, T: Number, const DONE: bool>(
 #[inline(always)]
 unsafe fn finish_rows<S: Simd, T: Number>(s: S, f: &Finish<'_>, pixels: Range<usize>, output: *mut T) {
     let [_, channel_stride, _, _, column_stride] = f.surface.strides;
-    let (len, column) = (pixels.len(), f.start.column + pixels.start);
+    let start = RowStart { column: f.start.column + pixels.start, ..f.start };
+    let rows = Rows { first: f.scratch, pitch: RUN, count: f.count, len: pixels.len() };
+    // SAFETY: scratch has RUN floats, a multiple of every vector's lanes, for each channel of a panel; the caller says that the
+    // pixels lie inside of the output.
+    unsafe { f.steps.rest(s, rows, Lanes::Width, start, output.cast_const()) };
     for c in 0..f.count {
-        let start = RowStart { channel: f.start.channel + c, column, ..f.start };
-        // SAFETY: scratch has RUN floats for each channel of a panel; the caller says that the pixels lie inside of the
-        // output.
-        let (row, to) = unsafe { (f.scratch.add(c * RUN), output.add(c * channel_stride)) };
-        // SAFETY: as of the pointers; RUN is a multiple of every vector's lanes.
-        unsafe { f.steps.rest(s, row, len, Lanes::Width, start, to.cast_const()) };
-        for i in (0..len).step_by(S::LANES) {
-            let n = (len - i).min(S::LANES);
-            // SAFETY: as of the pointers, for the `n` pixels from `i` on.
+        let (row, to) = (f.scratch.wrapping_add(c * RUN), output.wrapping_add(c * channel_stride));
+        for i in (0..rows.len).step_by(S::LANES) {
+            let n = (rows.len - i).min(S::LANES);
+            // SAFETY: as of the rest, for the channel's `n` pixels from `i` on.
             unsafe {
                 store_strided(s, to.add(i * column_stride), s.load(row.add(i)), column_stride, n);
             }

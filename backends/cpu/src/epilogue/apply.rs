@@ -9,7 +9,7 @@ use fuseplan_api::volume::Volume;
 use super::{Epilogue, MAX_STEPS};
 use crate::activation::{Activation, Simple, prelu};
 use crate::channels::{Affine, Fold, Norm};
-use crate::isa::{Number, Simd};
+use crate::isa::{Kernel, Number, Simd};
 use crate::row::RowStart;
 use crate::vectors::load_strided;
 
@@ -134,67 +134,110 @@ impl Steps<'_> {
         }
     }
 
-    /// Applies what remains behind the front to the `len` elements of a row, in place in `row`. `prior` is where the
-    /// output has the first of them.
+    /// Applies what remains behind the front to rows in scratch. `prior` is where the output has the first element.
     ///
     /// # Safety
-    /// `row` is readable and writable for `len` elements rounded up to whole vectors; the row that begins at `start`
-    /// lies inside of the output, which is readable where a prior is to be added.
+    /// The rows are readable and writable, each in whole vectors; the elements that they are, from `start` on, lie inside
+    /// of the output, which is readable where a prior is to be added.
     #[inline(always)]
     pub(crate) unsafe fn rest<S: Simd, T: Number>(
         &self,
-        s: S,
-        row: *mut f32,
-        len: usize,
+        _: S,
+        rows: Rows,
         lanes: Lanes,
         start: RowStart,
         prior: *const T,
     ) {
-        let surfaces = &self.epilogue.surfaces;
+        if !self.end_in_registers() {
+            // SAFETY: the vocabulary is the proof that the CPU has the set; the caller answers for the rows.
+            unsafe { S::enter(Rest { steps: self, rows, lanes, start, prior }) }
+        }
+    }
+}
+
+/// Rows of elements in scratch: of pixels that follow one another where lanes are channels, else of such channels.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows {
+    pub(crate) first: *mut f32,
+    /// Floats from one row to the next.
+    pub(crate) pitch: usize,
+    pub(crate) count: usize,
+    /// Elements of a row.
+    pub(crate) len: usize,
+}
+
+/// What remains behind the front: one function for each instruction set and type. Kernels of all kinds end with it, and
+/// would be twice as long with a copy of their own.
+struct Rest<'a, T> {
+    steps: &'a Steps<'a>,
+    rows: Rows,
+    lanes: Lanes,
+    start: RowStart,
+    prior: *const T,
+}
+
+impl<T: Number> Kernel for Rest<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Rest { steps, rows: Rows { first, pitch, count, len }, lanes, start, prior } = self;
+        let surfaces = &steps.epilogue.surfaces;
         // A macro, since a closure that is used in several kernels may not be inlined.
         macro_rules! each {
-            (|$x:ident, $at:ident| $y:expr) => {
-                for $at in (0..len).step_by(S::LANES) {
-                    // SAFETY: the vector begins in front of the row's end, and the caller says that `row` may be used
-                    // in whole vectors.
-                    let $x = unsafe { s.load(row.add($at)) };
-                    let y = $y;
-                    // SAFETY: as for the load.
-                    unsafe { s.store(row.add($at), y) };
-                }
-            };
-        }
-        macro_rules! channels {
-            ($table:expr, $at:expr) => {
-                // SAFETY: tables have a value for each channel, and whole vectors behind the last.
-                unsafe {
-                    match lanes {
-                        Lanes::Channels => s.load($table.add(start.channel + $at)),
-                        Lanes::Width => s.splat(*$table.add(start.channel)),
+            (|$x:ident, $row:ident, $at:ident| $y:expr) => {
+                for $row in 0..count {
+                    let row = first.wrapping_add($row * pitch);
+                    for $at in (0..len).step_by(S::LANES) {
+                        // SAFETY: the vector begins in front of the row's end, and `rest`'s caller says that rows may be
+                        // used in whole vectors.
+                        let $x = unsafe { s.load(row.add($at)) };
+                        let y = $y;
+                        // SAFETY: as for the load.
+                        unsafe { s.store(row.add($at), y) };
                     }
                 }
             };
         }
-        for step in &self.rest[..self.len] {
+        macro_rules! channels {
+            ($table:expr, $row:expr, $at:expr) => {
+                // SAFETY: tables have a value for each channel, and whole vectors behind the last.
+                unsafe {
+                    match lanes {
+                        Lanes::Channels => s.load($table.add(start.channel + $at)),
+                        Lanes::Width => s.splat(*$table.add(start.channel + $row)),
+                    }
+                }
+            };
+        }
+        for step in &steps.rest[..steps.len] {
             match *step {
                 Step::Activation(activation) => {
-                    // SAFETY: the caller says that `row` may be used in whole vectors.
-                    unsafe { activation.apply(s, row, len.div_ceil(S::LANES)) }
+                    let vectors = len.div_ceil(S::LANES);
+                    // Rows without gaps are one.
+                    let (rows, vectors) =
+                        if pitch == vectors * S::LANES { (1, count * vectors) } else { (count, vectors) };
+                    for row in 0..rows {
+                        // SAFETY: `rest`'s caller says that rows may be used in whole vectors.
+                        unsafe { activation.apply(s, first.add(row * pitch), vectors) }
+                    }
                 }
                 Step::Channel(step) => {
-                    each!(|x, at| step.fold(s, |table: *const f32| channels!(table, at)).apply(s, x));
+                    each!(|x, row, at| {
+                        step.fold(s, |table: *const f32| channels!(table, row, at)).apply(s, x)
+                    });
                 }
-                Step::PRelu(slopes) => each!(|x, at| prelu(s, x, channels!(slopes, at))),
+                Step::PRelu(slopes) => each!(|x, row, at| prelu(s, x, channels!(slopes, row, at))),
                 Step::Residual { data, surface } => {
                     let residual = Operand::<T>::new(data.cast(), &surfaces[surface], lanes, start);
-                    // SAFETY: a residual has the output's lengths, so that the row lies inside of it, too.
-                    each!(|x, at| s.add(x, unsafe { residual.load(s, at, len) }));
+                    // SAFETY: a residual has the output's lengths, so that the rows lie inside of it, too.
+                    each!(|x, row, at| s.add(x, unsafe { residual.load(s, row, at, len) }));
                 }
                 Step::Prior { beta } => {
-                    let prior = Operand { data: prior, stride: lane_stride(&surfaces[0], lanes) };
+                    let prior = Operand::<T>::at(prior, &surfaces[0], lanes);
                     let beta = s.splat(beta);
-                    // SAFETY: the caller says that the row, which begins at `prior`, lies inside of the output.
-                    each!(|x, at| s.fma(beta, unsafe { prior.load(s, at, len) }, x));
+                    // SAFETY: `rest`'s caller says that the rows, which begin at `prior`, lie inside of the output.
+                    each!(|x, row, at| s.fma(beta, unsafe { prior.load(s, row, at, len) }, x));
                 }
                 Step::Normalize { parameters, data_type, epsilon, surface } => {
                     let Norm { scale, bias, mean, variance } = parameters;
@@ -206,15 +249,15 @@ impl Steps<'_> {
                             };
                             let (scale, bias, mean, variance) =
                                 (operand(scale), operand(bias), operand(mean), operand(variance));
-                            each!(|x, at| {
+                            each!(|x, row, at| {
                                 // SAFETY: parameters have a value for each element of an image, all images' rows using
-                                // the same ones, so that the row lies inside of them.
+                                // the same ones, so that the rows lie inside of them.
                                 let norm = unsafe {
                                     Norm {
-                                        scale: scale.load(s, at, len),
-                                        bias: bias.load(s, at, len),
-                                        mean: mean.load(s, at, len),
-                                        variance: variance.load(s, at, len),
+                                        scale: scale.load(s, row, at, len),
+                                        bias: bias.load(s, row, at, len),
+                                        mean: mean.load(s, row, at, len),
+                                        variance: variance.load(s, row, at, len),
                                     }
                                 };
                                 identity.normalize(s, norm, epsilon).apply(s, x)
@@ -233,24 +276,30 @@ impl Steps<'_> {
     }
 }
 
-fn lane_stride(surface: &Volume, lanes: Lanes) -> usize {
-    surface.strides[match lanes {
-        Lanes::Channels => 1,
-        Lanes::Width => 4,
-    }]
-}
-
-/// A row of an operand that has one value for each element of the output.
+/// Rows of an operand that has one value for each element of the output.
 struct Operand<T> {
     data: *const T,
+    /// The distances from one element of a row, and from one row, to the next.
     stride: usize,
+    pitch: usize,
 }
 
 impl<T: Number> Operand<T> {
-    /// The row that begins at `start` of the operand at `data`.
+    /// The rows that begin at `data`.
+    #[inline(always)]
+    fn at(data: *const T, surface: &Volume, lanes: Lanes) -> Self {
+        let [_, channel, _, _, column] = surface.strides;
+        let (stride, pitch) = match lanes {
+            Lanes::Channels => (channel, column),
+            Lanes::Width => (column, channel),
+        };
+        Operand { data, stride, pitch }
+    }
+
+    /// The rows that begin at `start` of the operand at `data`.
     #[inline(always)]
     fn new(data: *const T, surface: &Volume, lanes: Lanes, start: RowStart) -> Self {
-        Operand { data: data.wrapping_add(start.offset(surface)), stride: lane_stride(surface, lanes) }
+        Operand::at(data.wrapping_add(start.offset(surface)), surface, lanes)
     }
 
     /// The vector from element `at` of a row of `len` elements.
@@ -258,9 +307,10 @@ impl<T: Number> Operand<T> {
     /// # Safety
     /// The row's elements are readable.
     #[inline(always)]
-    unsafe fn load<S: Simd>(&self, s: S, at: usize, len: usize) -> S::V {
+    unsafe fn load<S: Simd>(&self, s: S, row: usize, at: usize, len: usize) -> S::V {
         let n = (len - at).min(S::LANES);
+        let from = self.data.wrapping_add(row * self.pitch + at * self.stride);
         // SAFETY: the `n` elements from `at` on are the row's, which the caller says are readable.
-        unsafe { load_strided(s, self.data.add(at * self.stride), self.stride, n) }
+        unsafe { load_strided(s, from, self.stride, n) }
     }
 }

@@ -15,7 +15,7 @@ use fuseplan_api::{ActivationMode, BatchNormMode, Constraint, DataType, Op, Prob
 use crate::channels::{LISTS, TABLES};
 use crate::isa::{Isa, MAX_LANES};
 
-pub(crate) use apply::{Lanes, Steps};
+pub(crate) use apply::{Lanes, Rows, Steps};
 
 /// The most operators behind the convolution.
 const MAX_OPS: usize = 16;

@@ -25,7 +25,7 @@ use crate::arena::with_scratch;
 use crate::constraint;
 use crate::device::CpuDevice;
 use crate::element::with_value_type;
-use crate::epilogue::{self, Epilogue, Lanes, Steps};
+use crate::epilogue::{self, Epilogue, Lanes, Rows, Steps};
 use crate::isa::{Kernel, MAX_LANES, Number, Simd};
 use crate::pool::Pool;
 use crate::row::RowStart;
@@ -282,18 +282,18 @@ impl Band<'_> {
     /// The pixels lie inside of the output, of type `T`; their sums are in scratch from pixel `first` on.
     #[inline(always)]
     unsafe fn finish<S: Simd, T: Number>(&self, s: S, first: usize, line: usize, columns: Range<usize>) {
-        let len = self.channels.len();
-        for (r, column) in columns.enumerate() {
-            let start = self.row_start(line, column);
-            // SAFETY: the caller says that the pixel lies inside of the output, and that its sums are in scratch, which
-            // has whole vectors.
-            unsafe {
-                let row = self.row(first + r, self.channels.start);
-                let y = self.output.cast::<T>().add(start.offset(self.surface));
-                self.steps.rest(s, row, len, Lanes::Channels, start, y.cast_const());
-                for c in (0..len).step_by(S::LANES) {
-                    store_strided(s, y.add(c), s.load(row.add(c)), 1, (len - c).min(S::LANES));
-                }
+        let (start, len) = (self.row_start(line, columns.start), self.channels.len());
+        let sums = self.row(first, self.channels.start);
+        let rows = Rows { first: sums, pitch: CHUNK, count: columns.len(), len };
+        let output = self.output.cast::<T>().wrapping_add(start.offset(self.surface));
+        // SAFETY: the caller says that the pixels lie inside of the output, and that their sums are in scratch, which has
+        // whole vectors.
+        unsafe { self.steps.rest(s, rows, Lanes::Channels, start, output.cast_const()) };
+        for r in 0..rows.count {
+            let (row, to) = (sums.wrapping_add(r * CHUNK), output.wrapping_add(r * self.surface.strides[4]));
+            for c in (0..len).step_by(S::LANES) {
+                // SAFETY: as of the rest, for the pixel's channels from `c` on.
+                unsafe { store_strided(s, to.add(c), s.load(row.add(c)), 1, (len - c).min(S::LANES)) };
             }
         }
     }
