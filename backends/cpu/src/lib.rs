@@ -12,6 +12,7 @@ mod elementary;
 mod epilogue;
 mod isa;
 mod peaks;
+mod pointwise;
 mod pool;
 mod reference;
 mod row;
@@ -31,10 +32,11 @@ pub use device::CpuDevice;
 pub use pool::ParallelFor;
 
 /// Solvers, best first; the reference takes what the others do not.
-static SOLVERS: [&dyn Solver; 7] = [
+static SOLVERS: [&dyn Solver; 8] = [
     &direct::DEPTHWISE,
     &direct::DIRECT_GROUPED,
     &winograd::WINOGRAD,
+    &pointwise::POINTWISE,
     &direct::DIRECT,
     &element_wise::ELEMENT_WISE,
     &training::BATCH_NORM_TRAINING,

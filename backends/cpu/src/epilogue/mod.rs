@@ -4,10 +4,12 @@
 //! What is known before run time is an [`Epilogue`]. An execution [binds](Epilogue::bind) its arguments to it, which
 //! folds neighbouring operators with one value a channel (`bind.rs`, by the rules of `channels.rs`), and gets [`Steps`]
 //! (`apply.rs`). Their front, one folded step and one [simple](crate::activation::Simple) activation or PReLU, is
-//! made for registers. What remains behind it is for rows in scratch memory.
+//! made for registers. What remains behind it is for rows in scratch memory. Kernels with pixels in the lanes leave all of it, and
+//! the way to the output, to `lines.rs`.
 
 mod apply;
 mod bind;
+mod lines;
 
 use fuseplan_api::volume::Volume;
 use fuseplan_api::{ActivationMode, BatchNormMode, Constraint, DataType, Op, Problem};
@@ -16,6 +18,7 @@ use crate::channels::{LISTS, TABLES};
 use crate::isa::{Isa, MAX_LANES};
 
 pub(crate) use apply::{Lanes, Rows, Steps};
+pub(crate) use lines::Lines;
 
 /// The most operators behind the convolution.
 const MAX_OPS: usize = 16;

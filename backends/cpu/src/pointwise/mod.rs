@@ -1,0 +1,303 @@
+//! Convolution with 1x1 filters where an image's pixels lie side by side, fused with everything behind it.
+//!
+//! It is a matrix product: pixels by input channels times input channels by filters. Direct convolution has output channels
+//! in the lanes and transposes such images on the way in and out; here pixels are in the lanes, by the same micro-kernels
+//! with the roles of image and filters exchanged. A block of pixels is copied to the cache, vectors of them for each channel,
+//! and multiplied by some filters at a time, whose sums are finished line by line. Pixels of all images follow one another,
+//! so that small images fill vectors, too.
+
+mod kernel;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::sync::{Arc, OnceLock};
+
+use fuseplan_api::volume::Volume;
+use fuseplan_api::{
+    Accuracy, Algorithm, Constraint, Executable, ExecutableInfo, Op, Preference, Problem, RawStream, RunArgs,
+    RunError,
+};
+
+use crate::arena::with_scratch;
+use crate::constraint;
+use crate::device::CpuDevice;
+use crate::direct::prepared::{self, Locked, Owner};
+use crate::direct::tile::Tile;
+use crate::direct::{CONVOLUTION, Shared};
+use crate::element::with_value_type;
+use crate::epilogue::{self, Epilogue, Steps};
+use crate::pool::{Pool, Split};
+use crate::solver::{self, CpuSolver};
+use kernel::{Collect, Copy, Filters, Finish, Functions};
+use plan::Plan;
+
+pub(crate) static POINTWISE: CpuSolver = CpuSolver {
+    id: "cpu.pointwise.v1",
+    algorithm: Algorithm::ImplicitGemm,
+    constraints: &[
+        CONVOLUTION,
+        constraint::DATA_TYPE,
+        constraint::INFERENCE,
+        epilogue::LENGTH,
+        FILTER,
+        STRIDES,
+        PADS,
+        POSITIONS,
+    ],
+    preferences: &[SIDE_BY_SIDE, PIXELS],
+    is_reference: false,
+    accuracy: Accuracy::Exact,
+    configurations: solver::one,
+    load: |solver, problem, device, _| Arc::new(Convolution::new(solver, problem, device)),
+};
+
+const FILTER: Constraint = Constraint {
+    property: "filter",
+    accepts: "1x1",
+    check: |problem, _| {
+        let (_, weights) = problem.conv()?;
+        let taps = &weights.lens()[2..];
+        let text = || taps.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+        taps.iter().any(|&taps| taps != 1).then(text)
+    },
+};
+
+const STRIDES: Constraint = Constraint {
+    property: "strides",
+    accepts: "1",
+    check: |problem, _| {
+        let (conv, _) = problem.conv()?;
+        conv.strides().iter().find(|&&stride| stride != 1).map(ToString::to_string)
+    },
+};
+
+const PADS: Constraint = Constraint {
+    property: "padding",
+    accepts: "none",
+    check: |problem, _| {
+        let (conv, _) = problem.conv()?;
+        let mut pads = conv.pads_before().iter().chain(conv.pads_after());
+        pads.find(|&&pad| pad != 0).map(ToString::to_string)
+    },
+};
+
+/// A line of pixels goes on through lines and planes.
+const POSITIONS: Constraint = Constraint {
+    property: "layout",
+    accepts: "positions of an image evenly apart, in input, output and residuals",
+    check: |problem, _| {
+        let residuals = problem.ops.iter().filter(|op| op.is_residual());
+        let residuals =
+            residuals.filter_map(|op| if let Op::BiasForward { bias } = op { Some(bias) } else { None });
+        let mut all = [&problem.input, &problem.output].into_iter().chain(residuals);
+        all.find(|tensor| Volume::of(tensor).position_stride().is_none()).map(ToString::to_string)
+    },
+};
+
+/// Elsewhere direct convolution reads channels in place.
+const SIDE_BY_SIDE: Preference = Preference {
+    property: "layout",
+    prefers: "pixels side by side in input and output",
+    check: |problem, _| {
+        let apart = |volume: &Volume| volume.plane() > 1 && volume.position_stride() != Some(1);
+        let all = [Volume::of(&problem.input), Volume::of(&problem.output)];
+        all.iter().any(apart).then(|| problem.input.to_string())
+    },
+};
+
+/// Where pixels are few, the last of them leave much of a vector empty, and each filter's weights are read for few; small
+/// images are copied in small parts.
+const PIXELS: Preference = Preference {
+    property: "pixels",
+    prefers: "at least 32 vectors, and 4 in an image",
+    check: |problem, device| {
+        let (output, lanes) = (Volume::of(&problem.output), device.lanes as usize);
+        let few = output.pixels() < 32 * lanes || output.plane() < 4 * lanes;
+        few.then(|| format!("{} in {} images", output.pixels(), output.lens[0]))
+    },
+};
+
+/// A convolution ready to run.
+struct Convolution {
+    info: ExecutableInfo,
+    epilogue: Epilogue,
+    plan: Plan,
+    functions: Functions,
+    pool: Arc<Pool>,
+    owner: Owner,
+}
+
+impl std::fmt::Debug for Convolution {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Convolution").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl Convolution {
+    fn new(solver: &CpuSolver, problem: &Problem, device: &CpuDevice) -> Self {
+        let (isa, pool) = (device.isa(), Arc::clone(device.pool()));
+        let data_type = problem.output.data_type();
+        let functions: Functions = with_value_type!(data_type, T => isa.run(Collect::<T>(PhantomData)));
+        let mut epilogue = Epilogue::new(problem, isa);
+        epilogue.surfaces_mut().iter_mut().for_each(plan::as_line);
+        let plan = Plan::new(problem, functions.lanes, functions.tiles.rows[1], pool.threads());
+        let info = solver.info(format!(
+            "{}, {} filters by {} pixels, {} blocks of {} pixels, {} parts, {} threads",
+            isa.name(),
+            plan.rows,
+            2 * functions.lanes,
+            plan.blocks,
+            plan.block,
+            plan.parts,
+            pool.threads(),
+        ));
+        Convolution { info, epilogue, plan, functions, pool, owner: Owner::new() }
+    }
+
+    /// Copies all filters, each to a line of its own.
+    ///
+    /// # Safety
+    /// `source` has the filters; `target` has `plan.weights` floats.
+    unsafe fn copy_filters(
+        &self,
+        source: *const c_void,
+        target: &mut [f32],
+        locked: Locked,
+    ) -> Result<(), RunError> {
+        let (target, source) = (Shared(target.as_mut_ptr()), Shared(source.cast_mut()));
+        let plan = &self.plan;
+        let filters = plan.groups * plan.outputs;
+        let parts = self.pool.threads().min(filters);
+        let copy = |part: usize| {
+            let filters = filters * part / parts..filters * (part + 1) / parts;
+            let (source, target) = (source.get().cast_const(), target.get());
+            // SAFETY: the functions are of an instruction set that the CPU has, and of the filters' type; the caller says
+            // that the filters are readable, and that each has its line in the target, which is in one part.
+            unsafe { (self.functions.filters)(&Filters { plan, filters, source, target }) }
+        };
+        match locked {
+            Locked::Yes => self.pool.for_each_under_lock(parts, &copy),
+            Locked::No => self.pool.for_each(parts, &copy),
+        }
+    }
+
+    /// # Safety
+    /// As [`Executable::run`]; `weights` are copied.
+    unsafe fn compute(&self, args: &RunArgs<'_>, weights: &[f32]) -> Result<(), RunError> {
+        let plan = &self.plan;
+        with_scratch(self.epilogue.table_len(), |tables| {
+            // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
+            let steps = unsafe { self.epilogue.bind(args.ops, tables) };
+            let (input, output) = (Shared(args.input.cast_mut()), Shared(args.output));
+            let split = Split::new(plan.groups * plan.blocks * plan.parts, self.pool.threads());
+            let out_of_memory = OnceLock::new();
+            self.pool.run(&|tid| {
+                // A thread for which there is no work needs no memory.
+                let Some(first) = split.next(tid) else { return };
+                let done = with_scratch(plan.packed_len() + 2 * plan.sums_len(), |scratch| {
+                    let (packed, scratch) = scratch.split_at_mut(plan.packed_len());
+                    let (sums, lines) = scratch.split_at_mut(plan.sums_len());
+                    let mut holds = None;
+                    let mut next = Some(first);
+                    while let Some(item) = next {
+                        let (block, part) = (item / plan.parts, item % plan.parts);
+                        let (block, group) = (block / plan.groups, block % plan.groups);
+                        if holds != Some((block, group)) {
+                            let copy =
+                                Copy { plan, block, group, source: input.get(), target: packed.as_mut_ptr() };
+                            // SAFETY: the functions are of an instruction set that the CPU has, and of the input's type;
+                            // the caller says that the input is the problem's; scratch has room for a block.
+                            unsafe { (self.functions.copy)(&copy) }
+                            holds = Some((block, group));
+                        }
+                        let place = (block, group, part);
+                        // SAFETY: as of the copy; items have outputs of their own.
+                        unsafe { self.part(&steps, place, packed, weights, sums, lines, output.get()) };
+                        next = split.next(tid);
+                    }
+                });
+                if let Err(error) = done {
+                    let _ = out_of_memory.set(error);
+                }
+            })?;
+            out_of_memory.into_inner().map_or(Ok(()), Err)
+        })?
+    }
+
+    /// Multiplies a group's packed block of pixels by a part of the filters.
+    ///
+    /// # Safety
+    /// The CPU has the instruction set; the output is the problem's, and nobody else touches this part of it; scratch has
+    /// the plan's sizes.
+    #[expect(clippy::too_many_arguments, reason = "scratch has three parts of its own")]
+    unsafe fn part(
+        &self,
+        steps: &Steps<'_>,
+        (block, group, part): (usize, usize, usize),
+        packed: &[f32],
+        weights: &[f32],
+        sums: &mut [f32],
+        lines: &mut [f32],
+        output: *mut c_void,
+    ) {
+        let Convolution { plan, functions, .. } = self;
+        let pixels = plan.pixels_of(block);
+        for filters in plan.filters_of(part) {
+            let first = group * plan.outputs + filters.start;
+            for panel in plan.panels_of(&pixels) {
+                let tile = Tile {
+                    x: weights[first * plan.pitch..].as_ptr(),
+                    w: packed[panel.start * plan.inputs..].as_ptr(),
+                    y: sums[panel.start..].as_mut_ptr(),
+                    x_pixel: plan.pitch,
+                    y_pixel: plan.block,
+                    taps: [1; 3],
+                    x_tap: [0; 3],
+                    w_tap: [0; 2],
+                    depth: plan.inputs,
+                    steps,
+                    channel: 0,
+                    tail: functions.lanes,
+                    goes_on: false,
+                    // Lanes are pixels, and the epilogue is that of a line.
+                    incomplete: true,
+                };
+                let vectors = panel.len() / functions.lanes;
+                // SAFETY: the functions are of an instruction set that the CPU has; each of the filters has a line of
+                // weights, the block its vectors of every channel, and the sums a line for each filter.
+                unsafe { functions.tiles.get(false, vectors, filters.len())(&tile) };
+            }
+            let finish = Finish {
+                plan,
+                steps,
+                sums: sums.as_mut_ptr(),
+                lines: lines.as_mut_ptr(),
+                pixels: pixels.clone(),
+                channels: first..first + filters.len(),
+                output,
+            };
+            // SAFETY: as of the tiles, whose sums are complete; the pixels lie in the output, of the functions' type.
+            unsafe { (functions.finish)(&finish) }
+        }
+    }
+}
+
+impl Executable for Convolution {
+    fn info(&self) -> &ExecutableInfo {
+        &self.info
+    }
+
+    unsafe fn run(&self, _stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
+        let copy = |filters, target: &mut [f32], locked| {
+            // SAFETY: `RunArgs` promises the problem's filters; `target` is as long as the plan says.
+            unsafe { self.copy_filters(filters, target, locked) }
+        };
+        prepared::with_packed(args, self.owner, self.plan.weights, copy, |weights| {
+            // SAFETY: the caller keeps what `RunArgs` promises for this problem.
+            unsafe { self.compute(args, weights) }
+        })
+    }
+}
