@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use fuseplan_api::volume::Volume;
 
-use crate::epilogue::{Lanes, Rows, Steps};
+use crate::epilogue::{AHEAD, Lanes, Rows, Steps};
 use crate::isa::{Kernel, MAX_LANES, Number, Simd};
 use crate::row::RowStart;
 use crate::vectors::store_strided;
@@ -79,6 +79,7 @@ unsafe fn channels<S: Simd, T: Number>(s: S, f: &Finish<'_>, output: *mut T) {
         unsafe { f.steps.rest(s, rows, Lanes::Channels, start, output.cast_const()) };
         for i in 0..rows.count {
             let (row, to) = (sums.wrapping_add(i * f.pixel), output.wrapping_add(i * column_stride));
+            s.prefetch_write(to.wrapping_add(AHEAD * column_stride).cast());
             for c in (0..f.count).step_by(S::LANES) {
                 let n = (f.count - c).min(S::LANES);
                 // SAFETY: as of the rest, for the pixel's `n` channels from `c` on.

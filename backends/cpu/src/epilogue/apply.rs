@@ -166,6 +166,9 @@ pub(crate) struct Rows {
     pub(crate) len: usize,
 }
 
+/// How many pixels ahead of their use operands, and places in the output, are prefetched.
+pub(crate) const AHEAD: usize = 16;
+
 /// What remains behind the front: one function for each instruction set and type. Kernels of all kinds end with it, and
 /// would be twice as long with a copy of their own.
 struct Rest<'a, T> {
@@ -230,8 +233,13 @@ impl<T: Number> Kernel for Rest<'_, T> {
                 Step::PRelu(slopes) => each!(|x, row, at| prelu(s, x, channels!(slopes, row, at))),
                 Step::Residual { data, surface } => {
                     let residual = Operand::<T>::new(data.cast(), &surfaces[surface], lanes, start);
-                    // SAFETY: a residual has the output's lengths, so that the rows lie inside of it, too.
-                    each!(|x, row, at| s.add(x, unsafe { residual.load(s, row, at, len) }));
+                    // Other lines of a cache than the sums', and where lanes are channels one far from the next.
+                    let ahead = if lanes == Lanes::Channels { AHEAD } else { 1 };
+                    each!(|x, row, at| {
+                        s.prefetch(residual.place(row + ahead, at).cast());
+                        // SAFETY: a residual has the output's lengths, so that the rows lie inside of it, too.
+                        s.add(x, unsafe { residual.load(s, row, at, len) })
+                    });
                 }
                 Step::Prior { beta } => {
                     let prior = Operand::<T>::at(prior, &surfaces[0], lanes);
@@ -309,8 +317,13 @@ impl<T: Number> Operand<T> {
     #[inline(always)]
     unsafe fn load<S: Simd>(&self, s: S, row: usize, at: usize, len: usize) -> S::V {
         let n = (len - at).min(S::LANES);
-        let from = self.data.wrapping_add(row * self.pitch + at * self.stride);
         // SAFETY: the `n` elements from `at` on are the row's, which the caller says are readable.
-        unsafe { load_strided(s, from, self.stride, n) }
+        unsafe { load_strided(s, self.place(row, at), self.stride, n) }
+    }
+
+    /// Where element `at` of a row lies, if there is such a row.
+    #[inline(always)]
+    fn place(&self, row: usize, at: usize) -> *const T {
+        self.data.wrapping_add(row * self.pitch + at * self.stride)
     }
 }
