@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use super::{Band, PIXELS};
 use crate::isa::{Kernel, Number, Simd};
 use crate::row::RowStart;
+use crate::vectors::load;
 
 /// Computes a band.
 ///
@@ -120,7 +121,7 @@ unsafe fn pixels<S: Simd, T: Number, const R: usize>(s: S, b: &Band<'_>, tile: &
         unsafe {
             let table = |p: *const f32| [s.load(p.add(c))];
             if n == S::LANES {
-                let mut acc: [[S::V; 1]; R] = sums(s, tile, c, |p| T::load(s, p));
+                let mut acc: [[S::V; 1]; R] = sums(s, tile, c, S::LANES);
                 b.steps.front(s, &mut acc, table);
                 for (r, &[value]) in acc.iter().enumerate() {
                     if done {
@@ -133,7 +134,7 @@ unsafe fn pixels<S: Simd, T: Number, const R: usize>(s: S, b: &Band<'_>, tile: &
             }
             for r in 0..R {
                 let pixel = Tile { x: tile.x.wrapping_add(r * tile.x_pixel), ..*tile };
-                let mut acc: [[S::V; 1]; 1] = sums(s, &pixel, c, |p| T::load_part(s, p, n));
+                let mut acc: [[S::V; 1]; 1] = sums(s, &pixel, c, n);
                 b.steps.front(s, &mut acc, table);
                 let [[value]] = acc;
                 if done {
@@ -146,39 +147,45 @@ unsafe fn pixels<S: Simd, T: Number, const R: usize>(s: S, b: &Band<'_>, tile: &
     }
 }
 
-/// The sums of R pixels for the channels from `c`.
+/// The sums of R pixels for the `n` channels from `c`.
 ///
 /// # Safety
-/// `load` may load the inputs of all taps.
+/// The inputs of all taps are readable; packed weights have a whole vector for every tap.
 #[inline(always)]
 unsafe fn sums<S: Simd, T: Number, const R: usize>(
     s: S,
     tile: &Tile<T>,
     c: usize,
-    load: impl Fn(*const T) -> S::V,
+    n: usize,
 ) -> [[S::V; 1]; R] {
     let mut acc = [[s.splat(0.0)]; R];
     let (mut x2, mut w2) = (tile.x.wrapping_add(c), tile.w.wrapping_add(c));
     for _ in 0..tile.taps[0] {
         let (mut x1, mut w1) = (x2, w2);
         for _ in 0..tile.taps[1] {
-            let (mut x, mut w) = (x1, w1);
-            let mut tap = || {
-                // SAFETY: packed weights have a whole vector for every tap.
-                let weight = unsafe { s.load(w) };
-                for (r, [acc]) in acc.iter_mut().enumerate() {
-                    *acc = s.fma(load(x.wrapping_add(r * tile.x_pixel)), weight, *acc);
-                }
-                x = x.wrapping_add(tile.x_tap[2]);
-                w = w.wrapping_add(tile.w_tap[2]);
-            };
+            // A macro, since a closure that is used several times may not be inlined.
+            macro_rules! tap {
+                ($tap:expr) => {{
+                    let (x, w) =
+                        (x1.wrapping_add($tap * tile.x_tap[2]), w1.wrapping_add($tap * tile.w_tap[2]));
+                    // SAFETY: the caller says that weights are there.
+                    let weight = unsafe { s.load(w) };
+                    for (r, [acc]) in acc.iter_mut().enumerate() {
+                        // SAFETY: the caller says that the tap's inputs are readable.
+                        let input = unsafe { load(s, x.wrapping_add(r * tile.x_pixel), n) };
+                        *acc = s.fma(input, weight, *acc);
+                    }
+                }};
+            }
             if tile.taps[2] == 3 {
                 // The usual width, without a loop: a tile is short.
-                tap();
-                tap();
-                tap();
+                tap!(0);
+                tap!(1);
+                tap!(2);
             } else {
-                (0..tile.taps[2]).for_each(|_| tap());
+                for at in 0..tile.taps[2] {
+                    tap!(at);
+                }
             }
             x1 = x1.wrapping_add(tile.x_tap[1]);
             w1 = w1.wrapping_add(tile.w_tap[1]);
