@@ -181,6 +181,12 @@ pub(crate) fn answers(target: &Target, problem: &Problem) -> Vec<Answer> {
     able.chain(refusals.into_iter().map(refused)).collect()
 }
 
+/// The configuration that is chosen.
+pub(crate) fn preferred(target: &Target, problem: &Problem) -> Option<Candidate> {
+    let (able, _) = ranked(target, problem, None);
+    able.first()?.candidates(problem, target).into_iter().next()
+}
+
 /// Whether a solver takes the problem. No configuration is looked at, so that asking costs little.
 ///
 /// # Errors

@@ -274,6 +274,7 @@ def find_chains(
     nodes: Sequence[tuple[str, str, Sequence[int], TensorDescriptor | None, bool, Mapping[str, Any]]],
     device: Handle | None = None,
     *,
+    times: bool = False,
     tf32: bool = False,
 ) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
     """The chains of a graph that plans compute, and the convolutions that none takes, by node with the reason.
@@ -283,8 +284,8 @@ def find_chains(
     bias), batch_norm (eps; x, scale, bias, mean, variance), add, multiply, activation (mode and its parameters), prelu (x, slope), other.
 
     A chain is a dictionary: `steps`, each a tuple of the plan's method or activation, the node, the nodes of its operands,
-    and its parameters; `tail`, the node whose value the chain computes; `end`, why it has no further step; `expected_seconds`,
-    the time of an execution by the device's model of it, None where it has no model.
+    and its parameters; `tail`, the node whose value the chain computes; `end`, why it has no further step; with
+    `times` also `expected_seconds`, the time of an execution by the device's model of it, None where it has no model.
     """
 
 def rebuild(input: Given, device: Handle | None, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> Plan:

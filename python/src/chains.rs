@@ -18,30 +18,33 @@ type Found<'py> = (Bound<'py, PyList>, Vec<(usize, String)>);
 
 /// The chains of a graph, each a dictionary, and the convolutions that no plan takes with the reasons.
 #[pyfunction]
-#[pyo3(signature = (nodes, device=None, *, tf32=false))]
+#[pyo3(signature = (nodes, device=None, *, times=false, tf32=false))]
 pub(crate) fn find_chains<'py>(
     py: Python<'py>,
     nodes: Vec<Given<'py>>,
     device: Option<Py<Handle>>,
+    times: bool,
     tf32: bool,
 ) -> PyResult<Found<'py>> {
     let nodes = nodes.into_iter().map(node).collect::<PyResult<Vec<_>>>()?;
     let target = device.as_ref().map(|device| device.get().inner.target());
     let math = names::math(None, tf32)?;
-    let (found, times) = py.detach(|| {
+    let (found, expected) = py.detach(|| {
         let found = chains::find(&nodes, target);
         let time = |chain: &Chain| {
             let mut plan = chain.plan.clone();
             plan.set_math_mode(math);
-            plan.expected_time(target?).ok().flatten()
+            plan.expected_time(target.filter(|_| times)?).ok().flatten()
         };
-        let times: Vec<_> = found.chains.iter().map(time).collect();
-        (found, times)
+        let expected: Vec<_> = found.chains.iter().map(time).collect();
+        (found, expected)
     });
     let chains = PyList::empty(py);
-    for (chain, time) in found.chains.iter().zip(times) {
+    for (chain, time) in found.chains.iter().zip(expected) {
         let described = describe(py, chain)?;
-        described.set_item("expected_seconds", time.map(|time| time.as_secs_f64()))?;
+        if times {
+            described.set_item("expected_seconds", time.map(|time| time.as_secs_f64()))?;
+        }
         chains.append(described)?;
     }
     let unfused = found.unfused.iter().map(|unfused| (unfused.node, unfused.reason.to_string()));

@@ -199,10 +199,9 @@ impl FusionPlan {
     /// # Errors
     /// Those of [`answers`](Self::answers).
     pub fn expected_time(&self, device: impl AsRef<Target>) -> Result<Option<Duration>, CompileError> {
-        let answers = self.answers(device)?;
-        let candidates = answers.first().and_then(|answer| answer.candidates.as_ref().ok());
-        let preferred = candidates.and_then(|candidates| candidates.first());
-        Ok(preferred.and_then(|candidate| match candidate.estimate {
+        let target = device.as_ref();
+        self.check_for(target)?;
+        Ok(call(|| match choice::preferred(target, &self.problem())?.estimate {
             Estimate::Time { seconds, .. } => Duration::try_from_secs_f64(seconds).ok(),
             Estimate::Cost { .. } | Estimate::Order => None,
         }))

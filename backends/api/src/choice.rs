@@ -41,8 +41,9 @@ impl fmt::Display for Configuration {
     }
 }
 
-/// How fast a configuration is expected to be, and who says so. Only estimates of one solver can be compared: the
-/// solvers' models do not agree with each other yet, so between solvers the backend's order decides.
+/// How fast a configuration is expected to be, and who says so. Costs of one solver alone can be compared. Times of several
+/// can, roughly: each model was fitted by itself and is off by about a quarter, so between solvers the backend's order
+/// decides, and a layout is chosen by times only where they differ by more.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Estimate {
     /// There is no model: the solver's place in the backend's order is all that is known.

@@ -35,8 +35,8 @@ def optimize(
     Convolutions have the layout that `memory_format` names: `torch.preserve_format` is the one that PyTorch gives them,
     `torch.channels_last` and `torch.channels_last_3d` bring weights of four and five dimensions into it, so that what follows
     from the first of them has it too. By default they are channels-last where the device's model of the plans' time expects
-    less of it than 0.9 times as much, which on GPUs it may; elsewhere they are what PyTorch gives them. Results have the layout of
-    the model's own either way.
+    less than 0.8 times as much of it, copies included, which on GPUs it may, and where all operators are PyTorch's and take any
+    layout; elsewhere they are what PyTorch gives them. Results that are contiguous or channels-last stay so either way.
     """
     choice = _choice.of_name(choose, _choice.operator_by_operator)
     graph = export(model, args, kwargs, dynamic_shapes)
@@ -45,8 +45,14 @@ def optimize(
         _reshape_any_layout(graph)
         inputs = pytree.tree_leaves((_tuple(args), dict(kwargs or {})))
         _layouts.observe(graph, inputs)
-        _layouts.lay_out(graph, values, inputs, memory_format, lambda: _expected(graph, values))
-        graph.fuseplan_report = rewrite(graph, values, choice, folds=True)  # type: ignore[assignment]
+        laid_out = _layouts.lay_out(graph, values, inputs, memory_format, lambda: _expected(graph, values))
+        report = rewrite(graph, values, choice, folds=True)
+        if laid_out and memory_format is None and not report.fused:
+            # The layout was chosen for plans, of which there are none.
+            return optimize(
+                model, args, kwargs, dynamic_shapes=dynamic_shapes, choose=choose, memory_format=torch.preserve_format
+            )
+        graph.fuseplan_report = report  # type: ignore[assignment]
         _drop_unused(graph, values)
         graph.recompile()
     return graph
@@ -119,7 +125,7 @@ def rewrite(
 
 
 def _find(
-    module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any]
+    module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any], *, times: bool = False
 ) -> tuple[list[torch.fx.Node], list[dict[str, Any]], list[tuple[int, str]]]:
     """The nodes of a graph, and what the finder of chains says of them by their numbers."""
     nodes = list(module.graph.nodes)
@@ -128,16 +134,31 @@ def _find(
     device = _operator.handle_of(next(iter(devices))) if len(devices) == 1 else None
     numbers = {node: index for index, node in enumerate(nodes)}
     described = [_describe(node, numbers, values) for node in nodes]
-    chains, unfused = find_chains(described, device, tf32=any(map(_operator.tf32, constants)))
+    if times:
+        _describe_as_run(nodes, described)
+    tf32 = any(map(_operator.tf32, constants))
+    chains, unfused = find_chains(described, device, times=times, tf32=tf32)
     return nodes, chains, unfused
+
+
+def _describe_as_run(nodes: Sequence[torch.fx.Node], described: list[_Described]) -> None:
+    """Gives images and weights of convolutions the layout of PyTorch's result, into which they are brought."""
+    for index, (_, kind, inputs, value, *_) in enumerate(described):
+        wanted = _layouts.formats(nodes[index]) if kind == "conv" and value is not None else []
+        for at in inputs[:2] if wanted else ():
+            name, what, of, tensor, is_result, parameters = described[at]
+            if tensor is not None and value is not None and len(tensor.shape) == len(value.shape):
+                strides = torch.empty(tensor.shape, memory_format=wanted[-1], device="meta").stride()
+                tensor = TensorDescriptor(tensor.shape, tensor.dtype, strides=list(strides))
+                described[at] = (name, what, of, tensor, is_result, parameters)
 
 
 def _expected(
     module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any]
 ) -> dict[torch.fx.Node, float]:
-    """The seconds that the plans of a graph are expected to take, by their last nodes, where the device has a model."""
-    nodes, chains, _ = _find(module, values)
-    times = ((nodes[found["tail"]], found["expected_seconds"]) for found in chains)
+    """The seconds that the plans of convolutions are expected to take, where the device has a model."""
+    nodes, chains, _ = _find(module, values, times=True)
+    times = ((nodes[found["steps"][0][1]], found["expected_seconds"]) for found in chains)
     return {node: seconds for node, seconds in times if seconds is not None}
 
 
@@ -200,16 +221,19 @@ def _activation(target: str, of: dict[str, Any]) -> tuple[str, dict[str, float]]
     return None
 
 
+_Described = tuple[str, str, list[int], TensorDescriptor | None, bool, dict[str, Any]]
+
+
 def _describe(
     node: torch.fx.Node, numbers: Mapping[torch.fx.Node, int], values: Mapping[torch.fx.Node, Any]
-) -> tuple[str, str, list[int], TensorDescriptor | None, bool, dict[str, Any]]:
+) -> _Described:
     """A node as the finder of chains takes it."""
     value = _value(node, values)
     is_result = any(user.op == "output" for user in node.users)
 
     def as_node(
         kind: str, inputs: Sequence[Any], parameters: dict[str, Any] | None = None
-    ) -> tuple[str, str, list[int], TensorDescriptor | None, bool, dict[str, Any]]:
+    ) -> _Described:
         return node.name, kind, [numbers[of] for of in inputs], value, is_result, parameters or {}
 
     if node in values:
@@ -326,17 +350,8 @@ def _chain_of(
 
 def _image_format(image: torch.fx.Node, convolution: torch.fx.Node) -> torch.memory_format | None:
     """The layout of PyTorch's own result, if the image's is another: where weights are channels-last and the image is not."""
-    before, after = _formats(image), _formats(convolution)
+    before, after = _layouts.formats(image), _layouts.formats(convolution)
     return after[0] if before and after and not set(before) & set(after) else None
-
-
-def _formats(node: torch.fx.Node) -> list[torch.memory_format]:
-    """The names of the layout that a node's value has."""
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor):
-        return []
-    shape, stride = ([_operator.hint(number) for number in numbers] for numbers in (value.shape, value.stride()))
-    return _operator.formats(torch.empty_strided(shape, stride, device="meta"))
 
 
 def _replace(
