@@ -12,6 +12,7 @@ mod elementary;
 mod epilogue;
 mod isa;
 mod peaks;
+mod planes;
 mod pointwise;
 mod pool;
 mod reference;
@@ -32,8 +33,9 @@ pub use device::CpuDevice;
 pub use pool::ParallelFor;
 
 /// Solvers, best first; the reference takes what the others do not.
-static SOLVERS: [&dyn Solver; 8] = [
+static SOLVERS: [&dyn Solver; 9] = [
     &direct::DEPTHWISE,
+    &planes::DEPTHWISE_PLANES,
     &direct::DIRECT_GROUPED,
     &winograd::WINOGRAD,
     &pointwise::POINTWISE,
