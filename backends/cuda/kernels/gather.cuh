@@ -2,16 +2,14 @@
 // threads of the producer warpgroups gather element by element, one pixel a lane; rows are filters, which TMA loads;
 // results are written along pixels. The depth runs over taps fastest, as it does in the filters.
 //
-// needs macros: DEVICE, READS_ELEMENTS
-// needs constants: ATOMS, CHANNELS, CHANNELS_AT, CHANNEL_STAGES, COLUMNS, COOPERATIVE, DILATION_D, DILATION_H,
-//   DILATION_W, FILTERS, PAD_D, PAD_H, PAD_W, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH, PRODUCERS, RESIDENT,
-//   ROW, ROWS, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TABLE_AT, TABLE_BYTES, TAPS, TAPS_D, TAPS_H,
-//   TAPS_W, TILE_F, TILE_K, TILE_P, WIDTH, W_AT, W_BYTES, X_BYTES, Y_VECTOR
-// needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_w, y_c
-// needs types: Args, Barriers, Channel, Column, Coord, Launch, PipelineState, Shape, T, Vector, bf16, f16, idx
-// needs functions: column_of, coord_of, each_residual, finish_to, first_step, load_channels, make_plain,
-//   mbarrier_arrive, mbarrier_expect_tx, mbarrier_wait, part, part_address, part_at, prefetch_l2, shared_address,
-//   stage_accumulators, step_count, tile_number, tile_stride, tiles_of, tma_load_rows, write_vector
+// needs macros: DEVICE
+// needs constants: CHANNELS, CHANNELS_AT, CHANNEL_STAGES, COLUMNS, DILATION_D, DILATION_H, DILATION_W, FILTERS, PAD_D,
+//   PAD_H, PAD_W, PRODUCERS, RESIDENT, ROW, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TABLE_AT, TABLE_BYTES,
+//   TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K, TILE_P, W_AT, W_BYTES, X_BYTES
+// needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_w
+// needs types: Args, Barriers, Channel, Column, Launch, PipelineState, Shape, T, Vector, bf16, f16
+// needs functions: column_of, first_step, load_channels, mbarrier_arrive, mbarrier_expect_tx, mbarrier_wait, part,
+//   shared_address, step_count, tile_number, tile_stride, tiles_of, tma_load_rows
 
 constexpr int DEPTH = CHANNELS * TAPS;
 static_assert(STEPS == (DEPTH + TILE_K - 1) / TILE_K && ROW == 128 && TAPS <= 32, "as the launch was planned");
@@ -209,87 +207,5 @@ DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers
     gatherer.load(one);
     writer.store(other);
     if (writer.is_done()) break;
-  }
-}
-
-// One channel's pixels of the tile a thread, image by image.
-DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count) {
-  each_residual(args, [&](const T* residual) {
-    const Shape& s = args.shape;
-    const Column column = column_of(tile);
-    const int first = tile / COLUMNS * TILE_P, end = s.pixels - first < TILE_P ? (int)s.pixels : first + TILE_P;
-#pragma unroll 1
-    for (int f = thread; f < TILE_F && column.filter + f < FILTERS; f += count)
-#pragma unroll 1
-      for (int pixel = first; pixel < end;) {
-        const int left = s.out_plane - pixel % s.out_plane, some = left < end - pixel ? left : end - pixel;
-        prefetch_l2(residual + coord_of(s, pixel, 0).y + (column.group * FILTERS + column.filter + f) * s.y_c, some);
-        pixel += some;
-      }
-  });
-}
-
-template <bool PLAIN>
-DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
-  if (PLAIN) make_plain(args);
-  const Shape& s = args.shape;
-  const Column column = column_of(tile);
-  const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
-  const int first_filter = consumer * ROWS + threadIdx.x / 32 % 4 * 16;
-  const unsigned to = part_address(part);
-  // A part's vectors are dealt out row by row, so that those of a lane have only COORDS different pixels. A lane takes
-  // TOGETHER of them at a time, those of DOWN rows.
-  constexpr int VECTORS = PART / Y_VECTOR, COORDS = VECTORS > 32 ? VECTORS / 32 : 1;
-  constexpr int TOGETHER = VECTORS < 16 ? VECTORS / 4 : 4, DOWN = TOGETHER * 32 / VECTORS;
-  static_assert(PART_ROWS == 8 && 8 % DOWN == 0 && TOGETHER % COORDS == 0, "a lane's vectors come in whole parts");
-  const float* from = part + part_at(lane / VECTORS, lane % VECTORS * Y_VECTOR);
-#pragma unroll 1
-  for (int along = 0; along < PARTS_ALONG; along++) {
-    const int first_pixel = tile / COLUMNS * TILE_P + along * PART;
-    Coord coords[COORDS];
-    bool inside[COORDS];
-#pragma unroll
-    for (int i = 0; i < COORDS; i++) {
-      const int pixel = first_pixel + (i * 32 + lane) % VECTORS * Y_VECTOR;
-      inside[i] = pixel < s.pixels;
-      coords[i] = coord_of(s, pixel, 0);
-    }
-#pragma unroll 1
-    for (int down = 0; down < PARTS_DOWN; down++) {
-      __syncwarp();
-      stage_accumulators<0>(acc, to, along * PARTS_DOWN + down);
-      __syncwarp();
-      const int below = first_filter + down / 2 * 64 + down % 2 * 8 + lane / VECTORS;
-#pragma unroll 1
-      for (int top = 0; top < 8; top += DOWN) {
-        float out[TOGETHER][Y_VECTOR];
-        idx y[TOGETHER];
-        bool writes[TOGETHER];
-        // Elements beyond the output are computed too, unless that would read memory: this takes no branch.
-#pragma unroll
-        for (int j = 0; j < TOGETHER; j++) {
-          const int row = j * 32 / VECTORS, column_of_row = j * 32 % VECTORS, f = below + top + row;
-          Coord at = coords[j % COORDS];
-          at.k = column.group * FILTERS + column.filter + f;
-          y[j] = at.y += at.k * s.y_c;
-          writes[j] = inside[j % COORDS] && (FILTERS % TILE_F == 0 || column.filter + f < FILTERS);
-          if ((!PLAIN || READS_ELEMENTS) && !writes[j]) continue;
-          float v[Y_VECTOR];
-#pragma unroll
-          for (int e = 0; e < Y_VECTOR; e += 4) {
-            constexpr int SOME = Y_VECTOR < 4 ? Y_VECTOR : 4;
-            const float* at_part = from + top * PITCH + part_at(row, column_of_row * Y_VECTOR + e);
-            const Vector<float, SOME> some = *(const Vector<float, SOME>*)at_part;
-#pragma unroll
-            for (int i = 0; i < SOME; i++) v[e + i] = some.at[i];
-          }
-          const Channel channel = channels[f];
-          finish_to<Y_VECTOR, false>(args, &channel, v, at, out[j]);
-        }
-#pragma unroll
-        for (int j = 0; j < TOGETHER; j++)
-          if (writes[j]) write_vector<Y_VECTOR>(args, y[j], out[j]);
-      }
-    }
   }
 }

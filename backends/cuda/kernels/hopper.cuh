@@ -2,7 +2,7 @@
 // 32-bit address.
 //
 // needs macros: DEVICE
-// needs constants: DIMS, ROW
+// needs constants: BLOCK_P, DIMS, ROW, TILE_K
 // needs types: T
 
 struct alignas(64) TensorMap {
@@ -90,11 +90,36 @@ DEVICE void tma_load_rows(unsigned to, const TensorMap* map, unsigned barrier, i
       : "memory");
 }
 
+// Loads BLOCK_P positions of a plane from p on, in channels from c on, of image n.
+DEVICE void tma_load_planes(unsigned to, const TensorMap* map, unsigned barrier, int p, int c, int n) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(p), "r"(c), "r"(n)
+      : "memory");
+}
+
+// Loads whole lines from h on, as many as the map says, in channels from c on, of image n: the map's dimensions are the
+// columns of a block, channels, blocks, lines, images.
+DEVICE void tma_load_lines(unsigned to, const TensorMap* map, unsigned barrier, int c, int h, int n) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %3, %5, %6}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(0), "r"(c), "r"(h), "r"(n)
+      : "memory");
+}
+
 // The descriptor of a wgmma operand in shared memory: rows of ROW bytes along the depth, swizzled over ROW bytes as TMA
 // writes them.
 DEVICE unsigned long long wgmma_descriptor(unsigned at) {
   constexpr unsigned long long SWIZZLE = ROW == 128 ? 1 : ROW == 64 ? 2 : 3, EIGHT_ROWS = 8 * ROW >> 4;
   return (unsigned long long)((at & 0x3FFFF) >> 4) | 1ull << 16 | EIGHT_ROWS << 32 | SWIZZLE << 62;
+}
+// The same of columns that are innermost (MN-major): blocks of BLOCK_P columns, each TILE_K rows.
+DEVICE unsigned long long wgmma_descriptor_innermost(unsigned at) {
+  constexpr unsigned long long SWIZZLE = BLOCK_P == 64 ? 1 : BLOCK_P == 32 ? 2 : 3;
+  constexpr unsigned long long BLOCK = TILE_K * BLOCK_P * 2 >> 4, EIGHT_ROWS = 8 * BLOCK_P * 2 >> 4;
+  return (unsigned long long)((at & 0x3FFFF) >> 4) | BLOCK << 16 | EIGHT_ROWS << 32 | SWIZZLE << 62;
 }
 DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

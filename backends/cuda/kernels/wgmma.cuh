@@ -4,18 +4,21 @@
 // warpgroups share a tile, and each computes ATOMS * 64 rows of it. PINGPONG sets of them alternate between the block's
 // tiles, so that one set multiplies while another is in its epilogue. The producers run as many stages ahead as there
 // are, also while a tile is in its epilogue. Rows of the product are pixels and columns are filters (PIXELS_ARE_ROWS),
-// or the other way round. RESIDENT says that a block's filters never change: they are loaded once.
-// The text behind this one says how operands come (`produce`) and how accumulators are written (`epilogue`).
+// or the other way round. PIXELS_INNERMOST says that pixels lie in a stage as they do in an image's planes, BLOCK_P side
+// by side; a tile then stays within an image, and has LINES whole lines of it if that is not 0. RESIDENT says that a
+// block's filters never change: they are loaded once, by the consumers if they are REARRANGED.
+// The text behind this one says how operands come (`produce`), how they are multiplied (`mainloop`), and how accumulators
+// are written (`epilogue`).
 //
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
 // needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, FILTERS,
-//   FULL_ARRIVALS, GROUPS, OCCUPANCY, OPS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, PRODUCER_REGISTERS, RESIDENT, ROW,
-//   SHARED, SPLIT, STAGES, STEPS, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TILE_F, TILE_P
-// needs sizes: pixels
-// needs types: Args, Channel, Shape, T, TensorMap
-// needs functions: affine, channel_of, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address, step_count,
-//   tile_number, tma_prefetch_map, wgmma, wgmma_commit, wgmma_descriptor, wgmma_fence, wgmma_fence_accumulators,
-//   wgmma_wait
+//   FILTER_STEPS, FULL_ARRIVALS, GROUPS, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG, PIXELS_ARE_ROWS, PIXELS_INNERMOST,
+//   PRODUCERS, PRODUCER_REGISTERS, REARRANGED, RESIDENT, ROW, SHARED, SPLIT, STAGES, TABLE_BYTES, TAPS_D, TAPS_H,
+//   TAPS_W, TILE_F, TILE_P
+// needs sizes: out_plane, out_w, pixels
+// needs types: Args, Channel, Shape, TensorMap
+// needs functions: affine, channel_of, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address, tile_number,
+//   tma_prefetch_map
 
 struct Launch {
   TensorMap x, w;
@@ -28,7 +31,10 @@ static_assert((PIXELS_ARE_ROWS ? TILE_P : TILE_F) == COOPERATIVE * ROWS,
               "a set of consumer warpgroups computes a tile");
 constexpr int FILTER_TILES = (FILTERS + TILE_F - 1) / TILE_F;
 constexpr int COLUMNS = GROUPS * FILTER_TILES;
-constexpr unsigned X_BYTES = TILE_P * ROW, W_BYTES = TILE_F * ROW;
+// Pixels of a stage, and of a line of the tile.
+static_assert(LINES == 0 || TILE_P % LINES == 0, "lines are whole");
+constexpr int LINE = LINES == 0 ? TILE_P : TILE_P / LINES;
+constexpr unsigned X_BYTES = LOADED_P * ROW, W_BYTES = TILE_F * ROW;
 // The persistent tile scheduler: a block's first tile is `tile_number()`, and its next one `tile_stride()` further.
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
@@ -42,7 +48,7 @@ DEVICE int part_at(int row, int column) { return row * PITCH + column % 8 / 4 * 
 
 // Offsets in shared memory, which starts at a multiple of 1024 bytes.
 constexpr unsigned W_AT = STAGES * X_BYTES;
-constexpr unsigned ACC_AT = W_AT + (RESIDENT ? STEPS : STAGES) * W_BYTES;
+constexpr unsigned ACC_AT = W_AT + (RESIDENT ? FILTER_STEPS : STAGES) * W_BYTES;
 // Here lie the parts of all warps, or all accumulators of a tile that is split over a cluster.
 constexpr int ACC_PITCH = WIDTH + 4;
 constexpr unsigned CHANNELS_AT =
@@ -84,7 +90,29 @@ DEVICE Column column_of(int tile) {
   const int column = tile % COLUMNS;
   return {column / FILTER_TILES, column % FILTER_TILES * TILE_F};
 }
-DEVICE int tiles_of(const Shape& s) { return (s.pixels + TILE_P - 1) / TILE_P * COLUMNS; }
+// How many pixels a tile has that is not the last of its image or of all, and how many tiles there are of so many pixels.
+DEVICE int pixels_of_tile(const Shape& s) { return LINES == 0 ? TILE_P : LINES * (int)s.out_w; }
+DEVICE int tiles_along(const Shape& s, int pixels) { return (pixels + pixels_of_tile(s) - 1) / pixels_of_tile(s); }
+DEVICE int tiles_of(const Shape& s) {
+  return (PIXELS_INNERMOST ? s.pixels / s.out_plane * tiles_along(s, s.out_plane) : tiles_along(s, s.pixels)) * COLUMNS;
+}
+
+// The pixels of a tile, counted over all images.
+struct Pixels {
+  int first, end;
+};
+DEVICE Pixels pixels_of(const Shape& s, int tile) {
+  const int number = tile / COLUMNS, of_image = PIXELS_INNERMOST ? tiles_along(s, s.out_plane) : 0;
+  const int image = PIXELS_INNERMOST ? number / of_image * s.out_plane : 0;
+  const int first = image + (PIXELS_INNERMOST ? number % of_image : number) * pixels_of_tile(s);
+  const int end = PIXELS_INNERMOST ? image + s.out_plane : (int)s.pixels;
+  return {first, first + pixels_of_tile(s) < end ? first + pixels_of_tile(s) : end};
+}
+// The pixel of one of a tile's columns; none of the tile's where the column is beyond the end of its line.
+DEVICE int pixel_at(const Shape& s, const Pixels& pixels, int column) {
+  if (LINES == 0) return pixels.first + column;
+  return column % LINE < s.out_w ? pixels.first + column / LINE * s.out_w + column % LINE : pixels.end;
+}
 
 // Loads what the operators need of a tile's channels into the next stage of channel parameters. `count` threads call it.
 DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& barriers,
@@ -98,6 +126,9 @@ DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& b
   pipe.next();
 }
 
+// Brings the block's filters, where they are rearranged. All consumers call it.
+DEVICE void rearrange_filters(const Args& args, char* memory, float* part);
+
 // Brings the operands of all tiles. All threads of the producer warpgroups call it.
 DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers);
 
@@ -106,44 +137,8 @@ DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers
 template <bool PLAIN>
 DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile);
 
-// The main loop: accumulates the products of every step of the block's tile number `count`. A set of consumers waits
-// until the set before it has seen its last stage become full, since an mbarrier that is two phases behind looks like one
-// that has completed.
-DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count) {
-  const int consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE, lane = threadIdx.x % 32, set = count % PINGPONG;
-  const int steps = step_count<STEPS>();
-  PipelineState<STAGES> pipe(count * STEPS);
-  if (PINGPONG > 1) mbarrier_wait(barriers.order(set), (count / PINGPONG & 1) ^ (set == 0));
-  int last = 0;
-#pragma unroll 1
-  for (int step = 0; step < steps; step++) {
-    mbarrier_wait(barriers.full(pipe.stage), pipe.phase);
-    if (PINGPONG > 1 && step == STEPS - 1 && lane == 0) mbarrier_arrive(barriers.order((set + 1) % PINGPONG));
-    const unsigned x = shared + pipe.stage * X_BYTES, w = shared + W_AT + (RESIDENT ? step : pipe.stage) * W_BYTES;
-    const auto rows = wgmma_descriptor((PIXELS_ARE_ROWS ? x : w) + consumer * (ROWS * ROW)),
-               columns = wgmma_descriptor(PIXELS_ARE_ROWS ? w : x);
-#pragma unroll
-    for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
-    wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < ROW / 32; k++)
-#pragma unroll
-      for (int atom = 0; atom < ATOMS; atom++)
-        wgmma(acc[atom], rows + atom * (64 * ROW >> 4) + k * 2, columns + k * 2, step + k != 0, T());
-    wgmma_commit();
-#pragma unroll
-    for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
-    // When this returns, the wgmma of the step before have read their operands, and their stage is released.
-    wgmma_wait<1>();
-    if (step > 0 && lane == 0) mbarrier_arrive(barriers.empty(last));
-    last = pipe.stage;
-    pipe.next();
-  }
-  wgmma_wait<0>();
-#pragma unroll
-  for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
-  if (lane == 0) mbarrier_arrive(barriers.empty(last));
-}
+// The main loop: accumulates the products of the block's tile number `count`.
+DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
 
 // Takes a tile's accumulators through `affine` where columns are filters: a thread has the same two of every eight columns in
 // all of its rows, so that their parameters are read once and need no registers afterwards.
@@ -230,7 +225,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-
+  // The first warp is about to load pixels.
   if (threadIdx.x < PRODUCERS * 128) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PRODUCER_REGISTERS));
     produce(launch, aligned, barriers);
@@ -239,7 +234,8 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     const Channel* channels = (const Channel*)(aligned + CHANNELS_AT);
     float* part = (float*)(aligned + ACC_AT) + (threadIdx.x / 32 - PRODUCERS * 4) * PART_FLOATS;
     float acc[ATOMS][WIDTH / 2];
-    if (RESIDENT && tile_number() < tiles_of(args.shape)) mbarrier_wait(barriers.filters(), 0);
+    if (REARRANGED) rearrange_filters(args, aligned, part);
+    else if (RESIDENT && tile_number() < tiles_of(args.shape)) mbarrier_wait(barriers.filters(), 0);
     const bool plain = is_plain(args);
     unsigned count = (threadIdx.x / 128 - PRODUCERS) / COOPERATIVE;
 #pragma unroll 1

@@ -3,12 +3,11 @@
 // ranks, and runs these rows' epilogue. A block has one tile.
 //
 // needs macros: DEVICE
-// needs constants: ACC_PITCH, ATOMS, COLUMNS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
-//   ROWS, SPLIT, TILE_P, WIDTH, Y_VECTOR
-// needs sizes: pixels
-// needs types: Args, Channel, Column, Coord, Rows, Shape, Vector
+// needs constants: ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
+//   ROWS, SPLIT, WIDTH, Y_VECTOR
+// needs types: Args, Channel, Column, Coord, Pixels, Rows, Shape, Vector
 // needs functions: cluster_arrive, cluster_load, cluster_sync, cluster_wait, column_of, coord_of, finish_vector,
-//   share_of, tile_number
+//   pixels_of, share_of, tile_number
 
 static_assert(SPLIT == 1 || (PINGPONG == 1 && !RESIDENT), "a block has one tile");
 
@@ -16,7 +15,7 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
                            const Channel* channels) {
   const Shape& s = args.shape;
   const Column column = column_of(tile_number());
-  const int first_pixel = tile_number() / COLUMNS * TILE_P;
+  const Pixels pixels = pixels_of(s, tile_number());
   const int thread = threadIdx.x - PRODUCERS * 128, lane = thread % 32;
 #pragma unroll
   for (int atom = 0; atom < ATOMS; atom++)
@@ -27,7 +26,7 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
     }
   cluster_sync();
 
-  const int left = PIXELS_ARE_ROWS ? s.pixels - first_pixel : FILTERS - column.filter;
+  const int left = PIXELS_ARE_ROWS ? pixels.end - pixels.first : FILTERS - column.filter;
   const Rows rows = share_of(left < COOPERATIVE * ROWS ? left : COOPERATIVE * ROWS);
   // Elements that a thread takes at a time.
   constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, ACROSS = WIDTH / UNIT;
@@ -51,8 +50,8 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
 #pragma unroll
     for (int e = 0; e < UNIT; e += Y_VECTOR) {
       const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
-      if (first_pixel + pixel >= s.pixels || column.filter + filter >= FILTERS) break;
-      const Coord at_output = coord_of(s, first_pixel + pixel, column.group * FILTERS + column.filter + filter);
+      if (pixels.first + pixel >= pixels.end || column.filter + filter >= FILTERS) break;
+      const Coord at_output = coord_of(s, pixels.first + pixel, column.group * FILTERS + column.filter + filter);
       finish_vector<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, v + e, at_output);
     }
   }

@@ -87,6 +87,7 @@ constexpr int CHANNEL_VALUES{3};
 constexpr int STEPS{18};
 constexpr int SPLIT{1};
 constexpr int PRODUCERS{1};
+constexpr int FILTER_STEPS{18};
 constexpr int FULL_ARRIVALS{1};
 constexpr int CHANNEL_PRODUCERS{96};
 constexpr int TABLE_BYTES{0};
@@ -95,6 +96,10 @@ constexpr int COOPERATIVE{3};
 constexpr int CHANNEL_STAGES{2};
 constexpr int ATOMS{1};
 constexpr int PIXELS_ARE_ROWS{1};
+constexpr int PIXELS_INNERMOST{0};
+constexpr int BLOCK_P{64};
+constexpr int LINES{0};
+constexpr int LOADED_P{192};
 constexpr int TILE_P{192};
 constexpr int TILE_F{128};
 constexpr int TILE_K{32};
@@ -102,6 +107,7 @@ constexpr int ROW{128};
 constexpr int STAGES{4};
 constexpr int OCCUPANCY{1};
 constexpr int RESIDENT{0};
+constexpr int REARRANGED{0};
 constexpr int SHARED{195696};
 constexpr int PRODUCER_REGISTERS{40};
 constexpr int CONSUMER_REGISTERS{152};
@@ -509,7 +515,7 @@ DEVICE Rows share_of(int rows) {
 // 32-bit address.
 //
 // needs macros: DEVICE
-// needs constants: DIMS, ROW
+// needs constants: BLOCK_P, DIMS, ROW, TILE_K
 // needs types: T
 
 struct alignas(64) TensorMap {
@@ -597,11 +603,36 @@ DEVICE void tma_load_rows(unsigned to, const TensorMap* map, unsigned barrier, i
       : "memory");
 }
 
+// Loads BLOCK_P positions of a plane from p on, in channels from c on, of image n.
+DEVICE void tma_load_planes(unsigned to, const TensorMap* map, unsigned barrier, int p, int c, int n) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(p), "r"(c), "r"(n)
+      : "memory");
+}
+
+// Loads whole lines from h on, as many as the map says, in channels from c on, of image n: the map's dimensions are the
+// columns of a block, channels, blocks, lines, images.
+DEVICE void tma_load_lines(unsigned to, const TensorMap* map, unsigned barrier, int c, int h, int n) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %3, %5, %6}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(0), "r"(c), "r"(h), "r"(n)
+      : "memory");
+}
+
 // The descriptor of a wgmma operand in shared memory: rows of ROW bytes along the depth, swizzled over ROW bytes as TMA
 // writes them.
 DEVICE unsigned long long wgmma_descriptor(unsigned at) {
   constexpr unsigned long long SWIZZLE = ROW == 128 ? 1 : ROW == 64 ? 2 : 3, EIGHT_ROWS = 8 * ROW >> 4;
   return (unsigned long long)((at & 0x3FFFF) >> 4) | 1ull << 16 | EIGHT_ROWS << 32 | SWIZZLE << 62;
+}
+// The same of columns that are innermost (MN-major): blocks of BLOCK_P columns, each TILE_K rows.
+DEVICE unsigned long long wgmma_descriptor_innermost(unsigned at) {
+  constexpr unsigned long long SWIZZLE = BLOCK_P == 64 ? 1 : BLOCK_P == 32 ? 2 : 3;
+  constexpr unsigned long long BLOCK = TILE_K * BLOCK_P * 2 >> 4, EIGHT_ROWS = 8 * BLOCK_P * 2 >> 4;
+  return (unsigned long long)((at & 0x3FFFF) >> 4) | BLOCK << 16 | EIGHT_ROWS << 32 | SWIZZLE << 62;
 }
 DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -626,18 +657,21 @@ DEVICE void wgmma(float (&acc)[64], unsigned long long rows, unsigned long long 
 // warpgroups share a tile, and each computes ATOMS * 64 rows of it. PINGPONG sets of them alternate between the block's
 // tiles, so that one set multiplies while another is in its epilogue. The producers run as many stages ahead as there
 // are, also while a tile is in its epilogue. Rows of the product are pixels and columns are filters (PIXELS_ARE_ROWS),
-// or the other way round. RESIDENT says that a block's filters never change: they are loaded once.
-// The text behind this one says how operands come (`produce`) and how accumulators are written (`epilogue`).
+// or the other way round. PIXELS_INNERMOST says that pixels lie in a stage as they do in an image's planes, BLOCK_P side
+// by side; a tile then stays within an image, and has LINES whole lines of it if that is not 0. RESIDENT says that a
+// block's filters never change: they are loaded once, by the consumers if they are REARRANGED.
+// The text behind this one says how operands come (`produce`), how they are multiplied (`mainloop`), and how accumulators
+// are written (`epilogue`).
 //
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
 // needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, FILTERS,
-//   FULL_ARRIVALS, GROUPS, OCCUPANCY, OPS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, PRODUCER_REGISTERS, RESIDENT, ROW,
-//   SHARED, SPLIT, STAGES, STEPS, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TILE_F, TILE_P
-// needs sizes: pixels
-// needs types: Args, Channel, Shape, T, TensorMap
-// needs functions: affine, channel_of, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address, step_count,
-//   tile_number, tma_prefetch_map, wgmma, wgmma_commit, wgmma_descriptor, wgmma_fence, wgmma_fence_accumulators,
-//   wgmma_wait
+//   FILTER_STEPS, FULL_ARRIVALS, GROUPS, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG, PIXELS_ARE_ROWS, PIXELS_INNERMOST,
+//   PRODUCERS, PRODUCER_REGISTERS, REARRANGED, RESIDENT, ROW, SHARED, SPLIT, STAGES, TABLE_BYTES, TAPS_D, TAPS_H,
+//   TAPS_W, TILE_F, TILE_P
+// needs sizes: out_plane, out_w, pixels
+// needs types: Args, Channel, Shape, TensorMap
+// needs functions: affine, channel_of, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address, tile_number,
+//   tma_prefetch_map
 
 struct Launch {
   TensorMap x, w;
@@ -650,7 +684,10 @@ static_assert((PIXELS_ARE_ROWS ? TILE_P : TILE_F) == COOPERATIVE * ROWS,
               "a set of consumer warpgroups computes a tile");
 constexpr int FILTER_TILES = (FILTERS + TILE_F - 1) / TILE_F;
 constexpr int COLUMNS = GROUPS * FILTER_TILES;
-constexpr unsigned X_BYTES = TILE_P * ROW, W_BYTES = TILE_F * ROW;
+// Pixels of a stage, and of a line of the tile.
+static_assert(LINES == 0 || TILE_P % LINES == 0, "lines are whole");
+constexpr int LINE = LINES == 0 ? TILE_P : TILE_P / LINES;
+constexpr unsigned X_BYTES = LOADED_P * ROW, W_BYTES = TILE_F * ROW;
 // The persistent tile scheduler: a block's first tile is `tile_number()`, and its next one `tile_stride()` further.
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
@@ -664,7 +701,7 @@ DEVICE int part_at(int row, int column) { return row * PITCH + column % 8 / 4 * 
 
 // Offsets in shared memory, which starts at a multiple of 1024 bytes.
 constexpr unsigned W_AT = STAGES * X_BYTES;
-constexpr unsigned ACC_AT = W_AT + (RESIDENT ? STEPS : STAGES) * W_BYTES;
+constexpr unsigned ACC_AT = W_AT + (RESIDENT ? FILTER_STEPS : STAGES) * W_BYTES;
 // Here lie the parts of all warps, or all accumulators of a tile that is split over a cluster.
 constexpr int ACC_PITCH = WIDTH + 4;
 constexpr unsigned CHANNELS_AT =
@@ -706,7 +743,29 @@ DEVICE Column column_of(int tile) {
   const int column = tile % COLUMNS;
   return {column / FILTER_TILES, column % FILTER_TILES * TILE_F};
 }
-DEVICE int tiles_of(const Shape& s) { return (s.pixels + TILE_P - 1) / TILE_P * COLUMNS; }
+// How many pixels a tile has that is not the last of its image or of all, and how many tiles there are of so many pixels.
+DEVICE int pixels_of_tile(const Shape& s) { return LINES == 0 ? TILE_P : LINES * (int)s.out_w; }
+DEVICE int tiles_along(const Shape& s, int pixels) { return (pixels + pixels_of_tile(s) - 1) / pixels_of_tile(s); }
+DEVICE int tiles_of(const Shape& s) {
+  return (PIXELS_INNERMOST ? s.pixels / s.out_plane * tiles_along(s, s.out_plane) : tiles_along(s, s.pixels)) * COLUMNS;
+}
+
+// The pixels of a tile, counted over all images.
+struct Pixels {
+  int first, end;
+};
+DEVICE Pixels pixels_of(const Shape& s, int tile) {
+  const int number = tile / COLUMNS, of_image = PIXELS_INNERMOST ? tiles_along(s, s.out_plane) : 0;
+  const int image = PIXELS_INNERMOST ? number / of_image * s.out_plane : 0;
+  const int first = image + (PIXELS_INNERMOST ? number % of_image : number) * pixels_of_tile(s);
+  const int end = PIXELS_INNERMOST ? image + s.out_plane : (int)s.pixels;
+  return {first, first + pixels_of_tile(s) < end ? first + pixels_of_tile(s) : end};
+}
+// The pixel of one of a tile's columns; none of the tile's where the column is beyond the end of its line.
+DEVICE int pixel_at(const Shape& s, const Pixels& pixels, int column) {
+  if (LINES == 0) return pixels.first + column;
+  return column % LINE < s.out_w ? pixels.first + column / LINE * s.out_w + column % LINE : pixels.end;
+}
 
 // Loads what the operators need of a tile's channels into the next stage of channel parameters. `count` threads call it.
 DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& barriers,
@@ -720,6 +779,9 @@ DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& b
   pipe.next();
 }
 
+// Brings the block's filters, where they are rearranged. All consumers call it.
+DEVICE void rearrange_filters(const Args& args, char* memory, float* part);
+
 // Brings the operands of all tiles. All threads of the producer warpgroups call it.
 DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers);
 
@@ -728,44 +790,8 @@ DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers
 template <bool PLAIN>
 DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile);
 
-// The main loop: accumulates the products of every step of the block's tile number `count`. A set of consumers waits
-// until the set before it has seen its last stage become full, since an mbarrier that is two phases behind looks like one
-// that has completed.
-DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count) {
-  const int consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE, lane = threadIdx.x % 32, set = count % PINGPONG;
-  const int steps = step_count<STEPS>();
-  PipelineState<STAGES> pipe(count * STEPS);
-  if (PINGPONG > 1) mbarrier_wait(barriers.order(set), (count / PINGPONG & 1) ^ (set == 0));
-  int last = 0;
-#pragma unroll 1
-  for (int step = 0; step < steps; step++) {
-    mbarrier_wait(barriers.full(pipe.stage), pipe.phase);
-    if (PINGPONG > 1 && step == STEPS - 1 && lane == 0) mbarrier_arrive(barriers.order((set + 1) % PINGPONG));
-    const unsigned x = shared + pipe.stage * X_BYTES, w = shared + W_AT + (RESIDENT ? step : pipe.stage) * W_BYTES;
-    const auto rows = wgmma_descriptor((PIXELS_ARE_ROWS ? x : w) + consumer * (ROWS * ROW)),
-               columns = wgmma_descriptor(PIXELS_ARE_ROWS ? w : x);
-#pragma unroll
-    for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
-    wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < ROW / 32; k++)
-#pragma unroll
-      for (int atom = 0; atom < ATOMS; atom++)
-        wgmma(acc[atom], rows + atom * (64 * ROW >> 4) + k * 2, columns + k * 2, step + k != 0, T());
-    wgmma_commit();
-#pragma unroll
-    for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
-    // When this returns, the wgmma of the step before have read their operands, and their stage is released.
-    wgmma_wait<1>();
-    if (step > 0 && lane == 0) mbarrier_arrive(barriers.empty(last));
-    last = pipe.stage;
-    pipe.next();
-  }
-  wgmma_wait<0>();
-#pragma unroll
-  for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
-  if (lane == 0) mbarrier_arrive(barriers.empty(last));
-}
+// The main loop: accumulates the products of the block's tile number `count`.
+DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
 
 // Takes a tile's accumulators through `affine` where columns are filters: a thread has the same two of every eight columns in
 // all of its rows, so that their parameters are read once and need no registers afterwards.
@@ -852,7 +878,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-
+  // The first warp is about to load pixels.
   if (threadIdx.x < PRODUCERS * 128) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PRODUCER_REGISTERS));
     produce(launch, aligned, barriers);
@@ -861,7 +887,8 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     const Channel* channels = (const Channel*)(aligned + CHANNELS_AT);
     float* part = (float*)(aligned + ACC_AT) + (threadIdx.x / 32 - PRODUCERS * 4) * PART_FLOATS;
     float acc[ATOMS][WIDTH / 2];
-    if (RESIDENT && tile_number() < tiles_of(args.shape)) mbarrier_wait(barriers.filters(), 0);
+    if (REARRANGED) rearrange_filters(args, aligned, part);
+    else if (RESIDENT && tile_number() < tiles_of(args.shape)) mbarrier_wait(barriers.filters(), 0);
     const bool plain = is_plain(args);
     unsigned count = (threadIdx.x / 128 - PRODUCERS) / COOPERATIVE;
 #pragma unroll 1
@@ -880,21 +907,20 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
   }
 }
 
+DEVICE void rearrange_filters(const Args&, char*, float*) {}
+
 // Load::Tma: rows of the product are pixels, which TMA loads in its im2col mode, one tap and TILE_K channels at a time;
 // columns are filters; results are written along channels. One thread of the producer warpgroup issues all TMA loads, and
 // its other three warps load the parameters of channels.
 //
 // needs macros: DEVICE
-// needs constants: ATOMS, CHANNELS, CHANNELS_AT, CHANNEL_STAGES, COLUMNS, COOPERATIVE, DILATION_D, DILATION_H,
-//   DILATION_W, FILTERS, HALF, PAD_D, PAD_H, PAD_W, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH, PRODUCERS,
-//   RESIDENT, ROWS, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_F, TILE_K,
-//   TILE_P, WIDTH, W_AT, W_BYTES, X_BYTES, Y_VECTOR
-// needs sizes: out_h, out_plane, out_w, pixels
-// needs types: Args, Barriers, Channel, Column, Coord, Launch, PipelineState, Residuals, Shape, T, Vector
-// needs functions: affine_columns, chain_vector, column_of, coord_of, each_residual, first_step, is_elected,
-//   load_channels, make_plain, mbarrier_expect_tx, mbarrier_wait, part_address, part_at, prefetch_l2, residuals_of,
-//   shared_address, stage_accumulators, step_count, tile_number, tile_stride, tiles_of, tma_load_filters,
-//   tma_load_im2col, tma_prefetch_map, write_vector
+// needs constants: CHANNELS, COLUMNS, DILATION_D, DILATION_H, DILATION_W, FILTERS, PAD_D, PAD_H, PAD_W, PRODUCERS,
+//   RESIDENT, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K, TILE_P, W_AT,
+//   W_BYTES, X_BYTES
+// needs sizes: out_h, out_plane, out_w
+// needs types: Barriers, Column, Launch, PipelineState, Shape
+// needs functions: column_of, first_step, mbarrier_expect_tx, mbarrier_wait, step_count, tile_number, tile_stride,
+//   tiles_of, tma_load_filters, tma_load_im2col, tma_prefetch_map
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
 static_assert(STEPS == CHANNEL_STEPS * TAPS && PRODUCERS == 1, "as the launch was planned");
@@ -947,6 +973,85 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
   }
 }
 
+// The producer warpgroup where TMA loads all operands: one thread issues the loads (`load_operands`), and the other three
+// warps load the parameters of channels.
+//
+// needs macros: DEVICE
+// needs constants: CHANNELS_AT, CHANNEL_STAGES
+// needs types: Barriers, Channel, Launch, PipelineState
+// needs functions: is_elected, load_channels, load_operands, shared_address, tile_number, tile_stride, tiles_of
+
+DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers) {
+  if (threadIdx.x >= 32) {
+    PipelineState<CHANNEL_STAGES> pipe(0);
+#pragma unroll 1
+    for (int tile = tile_number(); tile < tiles_of(launch.args.shape); tile += tile_stride())
+      load_channels(launch.args, (Channel*)(memory + CHANNELS_AT), barriers, pipe, tile, threadIdx.x - 32, 96);
+  } else if (is_elected()) {
+    load_operands(launch, shared_address(memory), barriers);
+  }
+}
+
+// The main loop where a stage has all that a step multiplies.
+//
+// needs macros: DEVICE
+// needs constants: ATOMS, BLOCK_P, COOPERATIVE, PINGPONG, PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, RESIDENT, ROW,
+//   ROWS, STAGES, STEPS, WIDTH, W_AT, W_BYTES, X_BYTES
+// needs types: Barriers, PipelineState, T
+// needs functions: mbarrier_arrive, mbarrier_wait, step_count, wgmma, wgmma_commit, wgmma_descriptor,
+//   wgmma_descriptor_innermost, wgmma_fence, wgmma_fence_accumulators, wgmma_wait
+
+// The main loop: accumulates the products of every step of the block's tile number `count`. A set of consumers waits
+// until the set before it has seen its last stage become full, since an mbarrier that is two phases behind looks like one
+// that has completed.
+DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count) {
+  const int consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE, lane = threadIdx.x % 32, set = count % PINGPONG;
+  const int steps = step_count<STEPS>();
+  PipelineState<STAGES> pipe(count * STEPS);
+  if (PINGPONG > 1) mbarrier_wait(barriers.order(set), (count / PINGPONG & 1) ^ (set == 0));
+  int last = 0;
+#pragma unroll 1
+  for (int step = 0; step < steps; step++) {
+    mbarrier_wait(barriers.full(pipe.stage), pipe.phase);
+    if (PINGPONG > 1 && step == STEPS - 1 && lane == 0) mbarrier_arrive(barriers.order((set + 1) % PINGPONG));
+    const unsigned x = shared + pipe.stage * X_BYTES, w = shared + W_AT + (RESIDENT ? step : pipe.stage) * W_BYTES;
+    const auto rows = wgmma_descriptor((PIXELS_ARE_ROWS ? x : w) + consumer * (ROWS * ROW));
+    const auto columns = PIXELS_INNERMOST ? wgmma_descriptor_innermost(x) : wgmma_descriptor(PIXELS_ARE_ROWS ? w : x);
+    // From one instruction's part of the columns to the next one's, in 16 bytes.
+    constexpr int COLUMNS_ON = PIXELS_INNERMOST ? 16 * BLOCK_P * 2 / 16 : 2;
+#pragma unroll
+    for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < ROW / 32; k++)
+#pragma unroll
+      for (int atom = 0; atom < ATOMS; atom++)
+        wgmma(acc[atom], rows + atom * (64 * ROW >> 4) + k * 2, columns + k * COLUMNS_ON, step + k != 0, T());
+    wgmma_commit();
+#pragma unroll
+    for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
+    // When this returns, the wgmma of the step before have read their operands, and their stage is released.
+    wgmma_wait<1>();
+    if (step > 0 && lane == 0) mbarrier_arrive(barriers.empty(last));
+    last = pipe.stage;
+    pipe.next();
+  }
+  wgmma_wait<0>();
+#pragma unroll
+  for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
+  if (lane == 0) mbarrier_arrive(barriers.empty(last));
+}
+
+// The epilogue where rows of the product are pixels and results are written along channels.
+//
+// needs macros: DEVICE
+// needs constants: ATOMS, COLUMNS, COOPERATIVE, FILTERS, HALF, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH,
+//   PRODUCERS, ROWS, TILE_F, TILE_P, WIDTH, Y_VECTOR
+// needs sizes: pixels
+// needs types: Args, Channel, Column, Coord, Residuals, T, Vector
+// needs functions: affine_columns, chain_vector, column_of, coord_of, each_residual, make_plain, part_address, part_at,
+//   prefetch_l2, residuals_of, stage_accumulators, write_vector
+
 // Whether a thread has the residuals of a part on their way while it finishes the part before.
 constexpr bool RESIDUALS_AHEAD = sizeof(Residuals<1>) > 1 && Y_VECTOR * sizeof(T) >= 8;
 
@@ -963,17 +1068,6 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
                   left < TILE_F ? left : TILE_F);
     }
   });
-}
-
-DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers) {
-  if (threadIdx.x >= 32) {
-    PipelineState<CHANNEL_STAGES> pipe(0);
-#pragma unroll 1
-    for (int tile = tile_number(); tile < tiles_of(launch.args.shape); tile += tile_stride())
-      load_channels(launch.args, (Channel*)(memory + CHANNELS_AT), barriers, pipe, tile, threadIdx.x - 32, 96);
-  } else if (is_elected()) {
-    load_operands(launch, shared_address(memory), barriers);
-  }
 }
 
 // A lane finishes eight channels of PIXELS pixels in each part, by vectors. The lanes of a warp have PIXELS_AT_ONCE pixels.
@@ -1066,12 +1160,11 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
 // ranks, and runs these rows' epilogue. A block has one tile.
 //
 // needs macros: DEVICE
-// needs constants: ACC_PITCH, ATOMS, COLUMNS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
-//   ROWS, SPLIT, TILE_P, WIDTH, Y_VECTOR
-// needs sizes: pixels
-// needs types: Args, Channel, Column, Coord, Rows, Shape, Vector
+// needs constants: ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
+//   ROWS, SPLIT, WIDTH, Y_VECTOR
+// needs types: Args, Channel, Column, Coord, Pixels, Rows, Shape, Vector
 // needs functions: cluster_arrive, cluster_load, cluster_sync, cluster_wait, column_of, coord_of, finish_vector,
-//   share_of, tile_number
+//   pixels_of, share_of, tile_number
 
 static_assert(SPLIT == 1 || (PINGPONG == 1 && !RESIDENT), "a block has one tile");
 
@@ -1079,7 +1172,7 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
                            const Channel* channels) {
   const Shape& s = args.shape;
   const Column column = column_of(tile_number());
-  const int first_pixel = tile_number() / COLUMNS * TILE_P;
+  const Pixels pixels = pixels_of(s, tile_number());
   const int thread = threadIdx.x - PRODUCERS * 128, lane = thread % 32;
 #pragma unroll
   for (int atom = 0; atom < ATOMS; atom++)
@@ -1090,7 +1183,7 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
     }
   cluster_sync();
 
-  const int left = PIXELS_ARE_ROWS ? s.pixels - first_pixel : FILTERS - column.filter;
+  const int left = PIXELS_ARE_ROWS ? pixels.end - pixels.first : FILTERS - column.filter;
   const Rows rows = share_of(left < COOPERATIVE * ROWS ? left : COOPERATIVE * ROWS);
   // Elements that a thread takes at a time.
   constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, ACROSS = WIDTH / UNIT;
@@ -1114,8 +1207,8 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
 #pragma unroll
     for (int e = 0; e < UNIT; e += Y_VECTOR) {
       const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
-      if (first_pixel + pixel >= s.pixels || column.filter + filter >= FILTERS) break;
-      const Coord at_output = coord_of(s, first_pixel + pixel, column.group * FILTERS + column.filter + filter);
+      if (pixels.first + pixel >= pixels.end || column.filter + filter >= FILTERS) break;
+      const Coord at_output = coord_of(s, pixels.first + pixel, column.group * FILTERS + column.filter + filter);
       finish_vector<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, v + e, at_output);
     }
   }

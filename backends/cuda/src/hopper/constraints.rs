@@ -1,7 +1,11 @@
 //! What TMA can address, and what registers and shared memory have room for.
 
-use fuseplan_api::Constraint;
-use fuseplan_gpu::{Volume, channel_values, spatial};
+use fuseplan_api::{Constraint, DeviceInfo, Problem};
+use fuseplan_gpu::{Runtime, Volume, channel_values, spatial};
+
+use super::candidates;
+use super::tiling::Load;
+use crate::context::Cuda;
 
 /// The only architecture with these instructions.
 pub(crate) const ARCHITECTURE: Constraint = Constraint {
@@ -78,6 +82,104 @@ pub(crate) const RECEPTIVE_EXTENT: Constraint = Constraint {
         });
         (!fits).then(|| format!("{conv}, filters {weights}"))
     },
+};
+
+/// Convolutions whose pixels are the image's.
+pub(crate) const POINTWISE: Constraint = Constraint {
+    property: "filter",
+    accepts: "1x1, without strides and padding",
+    check: |problem, _| {
+        let (conv, weights) = problem.conv()?;
+        let pads = [conv.pads_before(), conv.pads_after()].concat();
+        let pointwise = Volume::of(weights).plane() == 1
+            && conv.strides().iter().all(|&stride| stride == 1)
+            && pads.iter().all(|&pad| pad == 0);
+        (!pointwise).then(|| format!("{conv}, filters {weights}"))
+    },
+};
+
+/// Convolutions of which a tile's lines are the image's, with sums that move from column to column.
+pub(crate) const LINES: Constraint = Constraint {
+    property: "filter",
+    accepts: "one plane, without strides and dilations; padding before a line of fewer columns than the filter has",
+    check: |problem, _| {
+        let (conv, weights) = problem.conv()?;
+        let (taps, x) = (Volume::of(weights).lens, Volume::of(&problem.input));
+        let [before, after] = [conv.pads_before(), conv.pads_after()].map(|pads| spatial(pads, 0));
+        let dense = |d: usize| {
+            let [stride, dilation] = [conv.strides(), conv.dilations()].map(|list| spatial(list, 1)[d]);
+            stride == 1 && (dilation == 1 || taps[2 + d] == 1)
+        };
+        let plane = x.lens[2] == 1 && taps[2] == 1 && before[0] + after[0] == 0;
+        let fits = plane && (0..3).all(dense) && before[2] < taps[4];
+        (!fits).then(|| format!("{conv}, filters {weights}"))
+    },
+};
+
+/// Whether TMA can address a tensor by boxes of these dimensions, given innermost first, the first of which has no gaps.
+fn addressable(volume: &Volume, first: usize, dims: &[usize]) -> bool {
+    const CHUNK: usize = 8;
+    let mut least = first;
+    dims.iter().filter(|&&d| volume.lens[d] > 1).all(|&d| {
+        let fits = volume.strides[d] >= least && volume.strides[d].is_multiple_of(CHUNK);
+        least = volume.strides[d] * volume.lens[d];
+        fits
+    })
+}
+
+/// Planes that TMA can address, results that lie side by side along pixels.
+pub(crate) const PLANES_LAYOUT: Constraint = Constraint {
+    property: "layout",
+    accepts: "channels not innermost in input and output, places of a channel side by side; strides of the input's \
+              channels and images multiples of 16 bytes, and no smaller than what lies within; channels of a filter \
+              side by side",
+    check: |problem, _| {
+        let (_, weights) = problem.conv()?;
+        let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
+        let planes = [&x, &y].map(|volume| !volume.is_channels_last() && volume.position_stride() == Some(1));
+        let rows = w.lens[1] == 1 || w.strides[1] == 1;
+        let fits = planes == [true; 2] && rows && addressable(&x, x.plane(), &[1, 0]);
+        (!fits).then(|| format!("{}, filters {weights}, {}", problem.input, problem.output))
+    },
+};
+
+/// Lines that TMA can address, filters with their taps innermost, results that lie side by side along pixels.
+pub(crate) const LINES_LAYOUT: Constraint = Constraint {
+    property: "layout",
+    accepts: "columns of the input innermost, its other strides multiples of 16 bytes, and no smaller than what lies \
+              within, in the order H, C, N; places of an output's channel side by side; packed filters, channels \
+              before taps",
+    check: |problem, _| {
+        let (_, weights) = problem.conv()?;
+        let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
+        let lines = x.lens[4] == 1 || x.strides[4] == 1;
+        let packed = w.position_stride() == Some(1) && (w.lens[1] == 1 || w.strides[1] == w.plane());
+        let along = !y.is_channels_last() && y.position_stride() == Some(1);
+        let fits = lines && packed && along && addressable(&x, x.lens[4], &[3, 1, 0]);
+        (!fits).then(|| format!("{}, filters {weights}, {}", problem.input, problem.output))
+    },
+};
+
+/// What a problem that meets the other constraints has no tile for.
+fn no_tile(load: Load, problem: &Problem, device: &DeviceInfo) -> Option<String> {
+    let (_, weights) = problem.conv()?;
+    let none = candidates::tilings(load, problem, Cuda::units(&device.arch)).is_empty();
+    none.then(|| format!("{}, filters {weights}", problem.input))
+}
+
+/// Filters that TMA loads, or that stay in shared memory.
+pub(crate) const PLANES_ROOM: Constraint = Constraint {
+    property: "shared memory",
+    accepts: "filters at multiples of 16 bytes, or such that 64 fit beside pixels",
+    check: |problem, device| no_tile(Load::Planes, problem, device),
+};
+
+/// Lines and filters that stay in shared memory.
+pub(crate) const LINES_ROOM: Constraint = Constraint {
+    property: "shared memory",
+    accepts: "lines of at most 64 columns, or of at most 256 in blocks of 16, and 64 filters of a group that fit beside \
+              them; no fewer columns than the output's",
+    check: |problem, device| no_tile(Load::Lines, problem, device),
 };
 
 /// Filters whose depth is one aligned row, results that lie side by side along pixels.

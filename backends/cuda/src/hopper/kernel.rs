@@ -7,10 +7,16 @@ use fuseplan_gpu::{
     ALONE, COORD, Geometry, Kernel, Runtime, SHARE, Text, Volume, channel_values, constants, spatial,
 };
 
+use super::ALIGNMENT;
 use super::tensor_map::{Part, TensorMap};
-use super::tiling::{self, Load, Tiling};
+use super::tiling::{self, BOX, Load, Tiling};
 use crate::context::Cuda;
 use crate::solvers::CLUSTER;
+
+const TMA_PRODUCER: &str = include_str!("../../kernels/tma_producer.cuh");
+
+/// What stands for `filters.cuh` where TMA loads filters.
+const TMA_FILTERS: &str = "DEVICE void rearrange_filters(const Args&, char*, float*) {}\n";
 
 /// A kernel and the tensor maps that it is launched with.
 #[derive(Debug)]
@@ -18,7 +24,10 @@ pub(crate) struct WgmmaKernel {
     pub(crate) kernel: Kernel,
     /// Of the input, where TMA loads it.
     pub(crate) input: Option<TensorMap>,
-    pub(crate) filters: TensorMap,
+    /// Of the filters, where TMA loads them.
+    pub(crate) filters: Option<TensorMap>,
+    /// What the filters' address must be a multiple of.
+    pub(crate) filter_alignment: usize,
     /// What the output's address must be a multiple of.
     pub(crate) output_alignment: usize,
     tiling: Tiling,
@@ -55,6 +64,8 @@ constants! {
         steps: usize,
         split: usize,
         producers: usize,
+        /// Steps of filters of a tile.
+        filter_steps: usize,
         /// Arrivals that complete a stage's full barrier.
         full_arrivals: usize,
         /// Threads that load the parameters of channels.
@@ -66,6 +77,13 @@ constants! {
         channel_stages: usize,
         atoms: usize,
         pixels_are_rows: bool,
+        pixels_innermost: bool,
+        /// Pixels side by side in a stage, where any are.
+        block_p: usize,
+        /// Lines of a tile, where it has whole ones.
+        lines: usize,
+        /// Pixels of a stage.
+        loaded_p: usize,
         tile_p: usize,
         tile_f: usize,
         tile_k: usize,
@@ -74,12 +92,38 @@ constants! {
         stages: usize,
         occupancy: usize,
         resident: bool,
+        rearranged: bool,
         /// Bytes of shared memory.
         shared: usize,
         producer_registers: usize,
         consumer_registers: usize,
         y_vector: usize,
         taps: [usize; 3],
+    }
+}
+
+constants! {
+    /// The constants of `lines.cuh`.
+    struct LinesConstants {
+        keep: bool,
+        /// Columns behind a line's end onto which sums move.
+        behind: usize,
+        pad_h: usize,
+        pad_w: usize,
+    }
+}
+
+constants! {
+    /// The constants of `filters.cuh`.
+    struct FiltersConstants {
+        /// Elements that are read at once.
+        w_vector: usize,
+    }
+}
+
+constants! {
+    /// How taps lie, where there are several.
+    struct WindowConstants {
         pad: [usize; 3],
         stride: [usize; 3],
         dilation: [usize; 3],
@@ -93,22 +137,21 @@ pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &T
     let groups = conv.groups();
     let (filters, channels) = (w.lens[0] / groups, w.lens[1]);
     let taps = w.plane();
-    let steps = match load {
-        Load::Tma => channels.div_ceil(tiling.depth) * taps,
-        Load::Gather => (channels * taps).div_ceil(tiling.depth),
-    };
+    let each = [w.lens[2], w.lens[3], w.lens[4]];
+    let (steps, filter_steps) = (tiling.steps(channels, each), tiling.filter_steps(channels, each));
     let columns = groups * filters.div_ceil(tiling.filters());
-    let tiles = y.pixels().div_ceil(tiling.pixels()) * columns;
-    let shared = tiling.shared(steps, taps, channel_values(problem));
+    let tiles = tiling.tiles_of_pixels(y.lens[0], y.lens[2] * y.lens[3], y.lens[4]) * columns;
+    let shared = tiling.shared(filter_steps, taps, channel_values(problem));
     let (producer, consumer) = tiling.registers();
     let dims = conv.spatial_dims();
     let y_vector = tiling::outputs_at_once(load, problem);
     // Arrivals that complete a stage's full barrier, and threads that load the parameters of channels.
     let (arrivals, channel_producers) = match load {
-        Load::Tma => (1, 96),
+        Load::Tma | Load::Planes | Load::Lines => (1, 96),
         Load::Gather => (tiling.producers * 4 + usize::from(!tiling.resident), tiling.producers * 128),
     };
 
+    let data_type = problem.output.data_type();
     let mut text = Text::default();
     let [before, after] = [conv.pads_before(), conv.pads_after()].map(|pads| spatial(pads, 0));
     let [strides, dilations] = [conv.strides(), conv.dilations()].map(|list| spatial(list, 1));
@@ -121,6 +164,7 @@ pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &T
         steps,
         split: tiling.split,
         producers: tiling.producers,
+        filter_steps,
         full_arrivals: arrivals,
         channel_producers,
         table_bytes: tiling.table(taps),
@@ -129,6 +173,10 @@ pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &T
         channel_stages: tiling.channel_stages(),
         atoms: tiling.atoms,
         pixels_are_rows: load == Load::Tma,
+        pixels_innermost: matches!(load, Load::Planes | Load::Lines),
+        block_p: tiling.block(),
+        lines: tiling.lines.map_or(0, |lines| lines.count),
+        loaded_p: tiling.loaded_pixels(),
         tile_p: tiling.pixels(),
         tile_f: tiling.filters(),
         tile_k: tiling.depth,
@@ -136,25 +184,39 @@ pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &T
         stages: tiling.stages,
         occupancy: tiling.occupancy,
         resident: tiling.resident,
+        rearranged: tiling.rearranged,
         shared,
         producer_registers: producer,
         consumer_registers: consumer,
         y_vector,
-        taps: [w.lens[2], w.lens[3], w.lens[4]],
-        pad: before,
-        stride: strides,
-        dilation: dilations,
+        taps: each,
     }
     .write(&mut text);
+    if let Some(lines) = tiling.lines {
+        let behind = tiling::columns_behind(y.lens[4], w.lens[4], before[2], lines.columns);
+        LinesConstants { keep: lines.keep, behind, pad_h: before[1], pad_w: before[2] }.write(&mut text);
+    }
+    if matches!(load, Load::Tma | Load::Gather) {
+        WindowConstants { pad: before, stride: strides, dilation: dilations }.write(&mut text);
+    }
     text.output(&y).coord(&y);
     if load == Load::Gather {
         text.size("in_d", x.lens[2]).size("in_h", x.lens[3]).size("in_w", x.lens[4]).strides("x", &x.strides);
+    }
+    if tiling.rearranged {
+        FiltersConstants { w_vector: tiling::filters_at_once(&w, data_type.size()) }.write(&mut text);
+        text.size("w_k", w.strides[0]);
     }
     let geometry = Geometry { grid: [1; 3], block: tiling.threads() as u32, shared: shared as u32 };
     let detail = format!(
         "wgmma, pixels {}, tile {} pixels x {} filters x {}, {} ping-pong x {} cooperative warpgroups, {} stages, \
          {y_vector} outputs at a time{}{}",
-        if load == Load::Tma { "by TMA" } else { "gathered" },
+        match load {
+            Load::Tma => "by TMA",
+            Load::Planes => "by TMA from planes",
+            Load::Lines => "by TMA by lines",
+            Load::Gather => "gathered",
+        },
         tiling.pixels(),
         tiling.filters(),
         tiling.depth,
@@ -165,19 +227,44 @@ pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &T
         if tiling.split > 1 { format!(", shared by {} blocks", tiling.split) } else { String::new() },
     );
     let hopper = include_str!("../../kernels/hopper.cuh");
-    let wgmma = wgmma(tiling.width, problem.output.data_type());
+    let wgmma = wgmma(tiling.width, data_type, matches!(load, Load::Planes | Load::Lines));
     let main = include_str!("../../kernels/wgmma.cuh");
-    let loads = match load {
-        Load::Tma => include_str!("../../kernels/im2col.cuh"),
-        Load::Gather => include_str!("../../kernels/gather.cuh"),
+    let (loads, producer) = match load {
+        Load::Tma => (include_str!("../../kernels/im2col.cuh"), TMA_PRODUCER),
+        Load::Planes => (include_str!("../../kernels/planes.cuh"), TMA_PRODUCER),
+        Load::Lines => (include_str!("../../kernels/lines.cuh"), TMA_PRODUCER),
+        Load::Gather => (include_str!("../../kernels/gather.cuh"), ""),
     };
+    let mainloop = match load {
+        Load::Tma | Load::Planes | Load::Gather => include_str!("../../kernels/mainloop.cuh"),
+        Load::Lines => include_str!("../../kernels/lines_mainloop.cuh"),
+    };
+    let epilogue = match load {
+        Load::Tma => include_str!("../../kernels/along_channels.cuh"),
+        Load::Planes | Load::Lines | Load::Gather => include_str!("../../kernels/along_pixels.cuh"),
+    };
+    let filters = if tiling.rearranged { include_str!("../../kernels/filters.cuh") } else { TMA_FILTERS };
     let cluster = if tiling.split > 1 { CLUSTER } else { ALONE };
     let split = include_str!("../../kernels/wgmma_split.cuh");
-    let files = [COORD, cluster, SHARE, hopper, &wgmma, main, loads, split];
+    let files =
+        [COORD, cluster, SHARE, hopper, &wgmma, main, filters, loads, producer, mainloop, epilogue, split];
     let kernel = text.finish(Cuda::VENDOR, problem, &files, geometry, detail);
 
-    let data_type = problem.output.data_type();
-    let rows = Part::Tile { rows: tiling.filters() as u32 };
+    // A filter's depth is one row.
+    let filter_rows = || {
+        if tiling.rearranged {
+            return None;
+        }
+        let depth = channels * taps;
+        let pitch = if w.lens[0] > 1 { w.strides[0] } else { depth.next_multiple_of(8) };
+        Some(TensorMap {
+            data_type,
+            lens: vec![depth as u64, w.lens[0] as u64],
+            strides: vec![(pitch * data_type.size()) as u64],
+            innermost: tiling.depth as u32,
+            part: Part::Tile { extents: vec![tiling.filters() as u32] },
+        })
+    };
     let (input, filters) = match load {
         Load::Tma => {
             let inner_first = || (0..3).rev().take(dims);
@@ -190,25 +277,30 @@ pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &T
                     .collect(),
             };
             let input = tensor_map(&x, dims, tiling.depth, data_type, pixels);
-            (Some(input), tensor_map(&w, dims, tiling.depth, data_type, rows))
+            let mut extents = vec![1; dims + 1];
+            extents[dims] = tiling.filters() as u32;
+            (Some(input), Some(tensor_map(&w, dims, tiling.depth, data_type, Part::Tile { extents })))
         }
-        Load::Gather => {
-            // A filter's depth is one row.
-            let depth = channels * taps;
-            let pitch = if w.lens[0] > 1 { w.strides[0] } else { depth };
-            let filters = TensorMap {
-                data_type,
-                lens: vec![depth as u64, w.lens[0] as u64],
-                strides: vec![(pitch * data_type.size()) as u64],
-                channels: tiling.depth as u32,
-                part: rows,
-            };
-            (None, filters)
-        }
+        Load::Planes => (Some(planes(&x, tiling.depth, data_type)), filter_rows()),
+        Load::Lines => (Some(lines(&x, tiling, data_type)), None),
+        Load::Gather => (None, filter_rows()),
     };
     let output_alignment = y_vector * data_type.size();
-    let mut planned =
-        WgmmaKernel { kernel, input, filters, output_alignment, tiling: *tiling, tiles, columns };
+    let filter_alignment = if tiling.rearranged {
+        tiling::filters_at_once(&w, data_type.size()) * data_type.size()
+    } else {
+        ALIGNMENT
+    };
+    let mut planned = WgmmaKernel {
+        kernel,
+        input,
+        filters,
+        filter_alignment,
+        output_alignment,
+        tiling: *tiling,
+        tiles,
+        columns,
+    };
     planned.kernel.geometry.grid[0] = planned.blocks(Cuda::units(arch));
     planned
 }
@@ -225,15 +317,57 @@ fn tensor_map(volume: &Volume, dims: usize, channels: usize, data_type: DataType
         strides.push((stride * data_type.size()) as u64);
     }
     let lens = [1].into_iter().chain(order).map(|d| volume.lens[d] as u64).collect();
-    TensorMap { data_type, lens, strides, channels: channels as u32, part }
+    TensorMap { data_type, lens, strides, innermost: channels as u32, part }
+}
+
+/// Images whose positions are neighbours, for loads of a box of positions of `channels` channels.
+fn planes(volume: &Volume, channels: usize, data_type: DataType) -> TensorMap {
+    let mut packed = volume.plane().next_multiple_of(8);
+    // As above, dimensions of length 1 have any stride.
+    let strides = [1, 0].map(|d| {
+        let stride = if volume.lens[d] > 1 { volume.strides[d] } else { packed };
+        packed = stride * volume.lens[d];
+        (stride * data_type.size()) as u64
+    });
+    TensorMap {
+        data_type,
+        lens: [volume.plane(), volume.lens[1], volume.lens[0]].map(|len| len as u64).into(),
+        strides: strides.into(),
+        innermost: BOX as u32,
+        part: Part::Tile { extents: vec![channels as u32, 1] },
+    }
+}
+
+/// Images whose lines have no gaps, for loads of the lines that a tile sees.
+fn lines(volume: &Volume, tiling: &Tiling, data_type: DataType) -> TensorMap {
+    let Some(lines) = tiling.lines else { unreachable!("a tile of lines has some") };
+    let [images, channels, _, height, width] = volume.lens;
+    let blocks = lines.columns / lines.block;
+    let mut packed = width.next_multiple_of(8);
+    let [line, channel, image] = [3, 1, 0].map(|d| {
+        let stride = if volume.lens[d] > 1 { volume.strides[d] } else { packed };
+        packed = stride * volume.lens[d];
+        stride
+    });
+    let bytes = |stride: usize| (stride * data_type.size()) as u64;
+    TensorMap {
+        data_type,
+        lens: [width.min(lines.block), channels, blocks, height, images].map(|len| len as u64).into(),
+        strides: [channel, lines.block, line, image].map(bytes).into(),
+        innermost: lines.block as u32,
+        part: Part::Tile {
+            extents: [tiling.depth, blocks, lines.count + lines.halo, 1].map(|extent| extent as u32).into(),
+        },
+    }
 }
 
 /// The text's function `wgmma`: one instruction, which accumulates 64 rows times the tile's columns over 32 bytes of the
-/// depth. f32 factors are TF32's, whose operands have their depth innermost and no word to say otherwise.
-fn wgmma(width: usize, data_type: DataType) -> String {
+/// depth, or with columns innermost. f32 factors are TF32's, whose operands have their depth innermost and no word to say otherwise.
+fn wgmma(width: usize, data_type: DataType, columns_innermost: bool) -> String {
+    let major = if columns_innermost { ", 0, 1" } else { ", 0, 0" };
     let (element, name, depth, major) = match data_type {
-        DataType::Half => ("f16", "f16", 16, ", 0, 0"),
-        DataType::BFloat16 => ("bf16", "bf16", 16, ", 0, 0"),
+        DataType::Half => ("f16", "f16", 16, major),
+        DataType::BFloat16 => ("bf16", "bf16", 16, major),
         DataType::Float => ("float", "tf32", 8, ""),
         DataType::Double | DataType::Int8 => unreachable!("a constraint refuses {data_type}"),
     };
@@ -257,7 +391,7 @@ fn wgmma(width: usize, data_type: DataType) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{WGMMA, constraints};
+    use super::super::{WGMMA, candidates, constraints};
     use super::*;
     use crate::CudaBackend;
     use fuseplan_api::{
@@ -308,7 +442,7 @@ mod tests {
                 refused += 1;
                 continue;
             }
-            let (tiling, _) = tiling::tilings(Load::Tma, &problem, 132).remove(0);
+            let (tiling, _) = candidates::tilings(Load::Tma, &problem, 132).remove(0);
             let planned = wgmma_kernel(Load::Tma, &problem, "sm_90a", &tiling);
             let Some(TensorMap { part: Part::Pixels { lower, upper, strides, .. }, .. }) = planned.input
             else {

@@ -4,7 +4,9 @@
 //! numbers alone. Addresses must be multiples of 16 bytes. For others the binary carries the kernel of
 //! [`MMA`](crate::solvers::MMA) too, which computes any of these problems, also those too small for it to be worth it.
 
+mod candidates;
 mod constraints;
+mod cost;
 mod kernel;
 mod preferences;
 mod tensor_map;
@@ -24,7 +26,8 @@ use fuseplan_api::{
 };
 use fuseplan_gpu::{
     ArgumentLayout, CONVOLUTION, DATA_TYPE, Function, GROUP_COUNT, Geometry, INFERENCE, Kernel, MAX_WORDS,
-    OPERATOR_COUNT, Planner, Runtime, SPAN, binary, compile, load, named, no_configuration, ranked,
+    OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, binary, compile, load, named, no_configuration,
+    ranked,
 };
 
 use crate::context::Cuda;
@@ -35,7 +38,7 @@ use kernel::WgmmaKernel;
 use tensor_map::{MAP_WORDS, TensorMap};
 use tiling::Load;
 
-/// A solver: pixels are loaded in one of the two ways.
+/// A solver: pixels are loaded in one of the ways.
 #[derive(Debug)]
 pub(crate) struct Hopper {
     id: &'static str,
@@ -62,6 +65,48 @@ pub(crate) static WGMMA: Hopper = Hopper {
     ],
     preferences: &[preferences::FILTERS],
     load: Load::Tma,
+};
+
+/// 1x1 on images whose positions are innermost: TMA loads planes.
+pub(crate) static WGMMA_PLANES: Hopper = Hopper {
+    id: "cuda.conv_wgmma_planes.v1",
+    constraints: &[
+        constraints::ARCHITECTURE,
+        CONVOLUTION,
+        SIXTEEN_BITS,
+        INFERENCE,
+        OPERATOR_COUNT,
+        constraints::CHANNEL_VALUES,
+        constraints::POINTWISE,
+        constraints::PLANES_LAYOUT,
+        constraints::GROUPS,
+        GROUP_COUNT,
+        SPAN,
+        constraints::PLANES_ROOM,
+    ],
+    preferences: &[preferences::FILTERS],
+    load: Load::Planes,
+};
+
+/// Several taps on images whose lines are innermost: TMA loads lines.
+pub(crate) static WGMMA_LINES: Hopper = Hopper {
+    id: "cuda.conv_wgmma_lines.v1",
+    constraints: &[
+        constraints::ARCHITECTURE,
+        CONVOLUTION,
+        SIXTEEN_BITS,
+        INFERENCE,
+        OPERATOR_COUNT,
+        constraints::CHANNEL_VALUES,
+        constraints::LINES,
+        constraints::LINES_LAYOUT,
+        constraints::GROUPS,
+        GROUP_COUNT,
+        SPAN,
+        constraints::LINES_ROOM,
+    ],
+    preferences: &[preferences::FILTERS, preferences::LINES],
+    load: Load::Lines,
 };
 
 /// Any other layout: threads gather the image.
@@ -91,7 +136,7 @@ impl Hopper {
         arch: &str,
         configuration: &Configuration,
     ) -> Result<WgmmaKernel, BuildError> {
-        let tilings = tiling::tilings(self.load, problem, Cuda::units(arch));
+        let tilings = candidates::tilings(self.load, problem, Cuda::units(arch));
         let tiling = named(tilings, configuration).ok_or_else(|| no_configuration(self.id, configuration))?;
         Ok(kernel::wgmma_kernel(self.load, problem, arch, &tiling))
     }
@@ -99,9 +144,11 @@ impl Hopper {
     fn ranked(&self, problem: &Problem, arch: &str) -> Vec<(Configuration, Estimate)> {
         let model = match self.load {
             Load::Tma => "wgmma with TMA",
+            Load::Planes => "wgmma with TMA from planes",
+            Load::Lines => "wgmma with TMA by lines",
             Load::Gather => "wgmma with gathered pixels",
         };
-        let tilings = tiling::tilings(self.load, problem, Cuda::units(arch));
+        let tilings = candidates::tilings(self.load, problem, Cuda::units(arch));
         ranked(tilings, |cost| Estimate::Time { seconds: cost * 1e-6, model })
     }
 }
@@ -190,7 +237,7 @@ impl Solver for Hopper {
         let configuration = binary::configuration(self.id, arch, binary)?;
         let planned = self.wgmma_kernel(problem, arch, &configuration)?;
         let blocks = planned.blocks(device.info().compute_units as usize);
-        let WgmmaKernel { mut kernel, input, filters, output_alignment, .. } = planned;
+        let WgmmaKernel { mut kernel, input, filters, output_alignment, filter_alignment, .. } = planned;
         let images = binary::open(self.id, arch, &kernel.source, binary)?;
         let Some((image, other)) = split(images) else {
             return Err(BuildError::Binary { solver: self.id, reason: "it is cut off".into() });
@@ -217,6 +264,7 @@ impl Solver for Hopper {
             input,
             filters,
             output_alignment,
+            filter_alignment,
             misaligned,
         }))
     }
@@ -235,8 +283,9 @@ struct HopperExecutable {
     geometry: Geometry,
     arguments: ArgumentLayout,
     input: Option<TensorMap>,
-    filters: TensorMap,
+    filters: Option<TensorMap>,
     output_alignment: usize,
+    filter_alignment: usize,
     /// For pointers that TMA does not take.
     misaligned: Arc<dyn Executable>,
 }
@@ -254,7 +303,7 @@ impl HopperExecutable {
     ) -> Result<Option<usize>, BackendError> {
         let ConvForward { weights } = ConvForward::of(&args.ops[0]);
         let is_aligned = |pointer: *const c_void, alignment| pointer.addr().is_multiple_of(alignment);
-        if !is_aligned(args.output, self.output_alignment) || !is_aligned(weights, ALIGNMENT) {
+        if !is_aligned(args.output, self.output_alignment) || !is_aligned(weights, self.filter_alignment) {
             return Ok(None);
         }
         if let Some(input) = &self.input {
@@ -263,7 +312,9 @@ impl HopperExecutable {
             }
             words[..MAP_WORDS].copy_from_slice(&input.encode(args.input)?);
         }
-        words[MAP_WORDS..2 * MAP_WORDS].copy_from_slice(&self.filters.encode(weights)?);
+        if let Some(filters) = &self.filters {
+            words[MAP_WORDS..2 * MAP_WORDS].copy_from_slice(&filters.encode(weights)?);
+        }
         Ok(Some(2 * MAP_WORDS + self.arguments.pack(args, &mut words[2 * MAP_WORDS..])))
     }
 }

@@ -1,7 +1,11 @@
 //! What `wgmma` is preferred for.
 
-use fuseplan_api::Preference;
-use fuseplan_gpu::{Volume, image_run};
+use fuseplan_api::{DeviceInfo, Preference, Problem};
+use fuseplan_gpu::{Runtime, Volume, image_run};
+
+use super::candidates;
+use super::tiling::Load;
+use crate::context::Cuda;
 
 /// Filters enough to be worth a matrix product.
 pub(crate) const FILTERS: Preference = Preference {
@@ -11,6 +15,22 @@ pub(crate) const FILTERS: Preference = Preference {
         let (conv, weights) = problem.conv()?;
         let filters = weights.lens()[0] / conv.groups();
         (filters < 16).then(|| format!("{filters} filters a group"))
+    },
+};
+
+/// Microseconds of the fastest tile by a load's model.
+fn least(load: Load, problem: &Problem, device: &DeviceInfo) -> f64 {
+    let tilings = candidates::tilings(load, problem, Cuda::units(&device.arch));
+    tilings.into_iter().map(|(_, time)| time).fold(f64::INFINITY, f64::min)
+}
+
+/// Images large enough that filters are brought in a small part of the time.
+pub(crate) const LINES: Preference = Preference {
+    property: "convolution",
+    prefers: "less time by lines than by gathering pixels, as the models of both have it",
+    check: |problem, device| {
+        let [lines, gathered] = [Load::Lines, Load::Gather].map(|load| least(load, problem, device));
+        (lines >= gathered).then(|| format!("{lines:.1} and {gathered:.1} us"))
     },
 };
 

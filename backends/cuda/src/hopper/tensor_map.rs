@@ -17,20 +17,20 @@ pub(crate) const MAX_DIMS: usize = 5;
 #[derive(Debug, Clone)]
 pub(crate) struct TensorMap {
     pub(crate) data_type: DataType,
-    /// Lengths, channels first.
+    /// Lengths, innermost first.
     pub(crate) lens: Vec<u64>,
-    /// Strides of every dimension but the channels', in bytes.
+    /// Strides of every dimension but the innermost, in bytes.
     pub(crate) strides: Vec<u64>,
-    /// Channels of a load.
-    pub(crate) channels: u32,
+    /// Innermost elements of a load: channels, a filter's depth, or positions of a plane.
+    pub(crate) innermost: u32,
     pub(crate) part: Part,
 }
 
-/// What a load brings besides its channels.
+/// What a load brings along the other dimensions.
 #[derive(Debug, Clone)]
 pub(crate) enum Part {
-    /// One position in every dimension, but `rows` in the last: the tiled mode.
-    Tile { rows: u32 },
+    /// A box, of whose extents these are the others: the tiled mode.
+    Tile { extents: Vec<u32> },
     /// As many output pixels, row by row and image by image: the im2col mode.
     Pixels {
         pixels: u32,
@@ -66,7 +66,7 @@ impl TensorMap {
             other @ (DataType::Double | DataType::Int8) => unreachable!("a constraint refuses {other}"),
         };
         // Rows are swizzled over their whole length.
-        let swizzle = match self.channels as usize * self.data_type.size() {
+        let swizzle = match self.innermost as usize * self.data_type.size() {
             128 => sys::CU_TENSOR_MAP_SWIZZLE_128B,
             64 => sys::CU_TENSOR_MAP_SWIZZLE_64B,
             _ => sys::CU_TENSOR_MAP_SWIZZLE_32B,
@@ -82,10 +82,10 @@ impl TensorMap {
         let to = encoded.0.as_mut_ptr();
         let mut steps = [1; MAX_DIMS];
         match &self.part {
-            Part::Tile { rows } => {
+            Part::Tile { extents } => {
                 let mut part = [1; MAX_DIMS];
-                part[0] = self.channels;
-                part[rank - 1] = *rows;
+                part[0] = self.innermost;
+                part[1..rank].copy_from_slice(extents);
                 let (part, steps) = (part.as_ptr(), steps.as_ptr());
                 // SAFETY: arrays have as many entries as the rank asks for, the map is aligned and has its
                 // size; the address is not read.
@@ -121,7 +121,7 @@ impl TensorMap {
                         strides,
                         lower,
                         upper,
-                        self.channels,
+                        self.innermost,
                         *pixels,
                         steps,
                         flat,

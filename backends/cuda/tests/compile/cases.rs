@@ -6,6 +6,8 @@ use crate::problems::{chain, conv, depthwise, element_wise, norm_relu, training}
 
 /// The solvers for Hopper alone.
 pub(crate) const WGMMA: &str = "cuda.conv_wgmma.v1";
+pub(crate) const PLANES: &str = "cuda.conv_wgmma_planes.v1";
+pub(crate) const LINES: &str = "cuda.conv_wgmma_lines.v1";
 pub(crate) const GATHER: &str = "cuda.conv_wgmma_gather.v1";
 
 /// Those for narrow groups.
@@ -34,9 +36,9 @@ fn normed(layout: TensorLayout, data_type: DataType, lens: [usize; 4], mode: Bat
     element_wise(data_type, layout, lens, norm_relu(mode))
 }
 
-/// A residual and ReLU behind a convolution with 1024 filters.
-fn residual(data_type: DataType, layout: TensorLayout) -> Vec<Op> {
-    let bias = TensorDescriptor::with_layout(data_type, layout, &[64, 1024, 14, 14]).unwrap();
+/// A residual and ReLU behind a convolution with 1024 filters of 64 square images.
+fn residual(data_type: DataType, layout: TensorLayout, extent: usize) -> Vec<Op> {
+    let bias = TensorDescriptor::with_layout(data_type, layout, &[64, 1024, extent, extent]).unwrap();
     vec![Op::BiasForward { bias }, Op::ActivationForward { mode: ActivationMode::Relu }]
 }
 
@@ -63,6 +65,8 @@ pub(crate) fn cases() -> Vec<Case> {
     let (x, y) = (&[32, 64, 56, 56], &[32, 128, 56, 56]);
     let mma: &[&str] = &["HMMA", "LDSM", "LDGSTS"];
     let gather: &[&str] = &["HGMMA", "UTMALDG.2D", "LDG.E.U16", "USETMAXREG", "STG.E.128"];
+    let planes: &[&str] = &["HGMMA", "UTMALDG.3D", "UTMALDG.2D", "USETMAXREG", "STG.E.128"];
+    let lines: &[&str] = &["HGMMA", "UTMALDG.5D", "USETMAXREG", "SHFL.IDX", "STG.E.128"];
     let (few, cluster): (&[usize], &[&str]) = (&[1, 512, 7, 7], &["HGMMA", "UCGABAR_ARV"]);
     let wgmma: &[&str] = &["HGMMA", "UTMALDG.4D.IM2COL", "UTMALDG.4D", "USETMAXREG", "STG.E.128"];
     let tf32_gather: &[&str] = &["HGMMA", "TF32", "UTMALDG.2D", "USETMAXREG", "STG.E.128"];
@@ -79,17 +83,17 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         ("wgmma_gather.tf32.1x1", GATHER, tf32(conv(Float, Nchw, deep, 1024, 1, 1, vec![])), tf32_gather),
         ("split.gather.tf32", GATHER, tf32(conv(Float, Nchw, few, 512, 3, 1, vec![])), cluster),
-        ("wgmma.f16.residual", WGMMA, conv(Half, Nhwc, deep, 1024, 1, 1, residual(Half, Nhwc)), wgmma),
+        ("wgmma.f16.residual", WGMMA, conv(Half, Nhwc, deep, 1024, 1, 1, residual(Half, Nhwc, 14)), wgmma),
         (
             "wgmma.tf32.residual",
             WGMMA,
-            tf32(conv(Float, Nhwc, deep, 1024, 1, 1, residual(Float, Nhwc))),
+            tf32(conv(Float, Nhwc, deep, 1024, 1, 1, residual(Float, Nhwc, 14))),
             wgmma,
         ),
         (
             "wgmma_gather.f16.residual",
             GATHER,
-            conv(Half, Nchw, &[64, 256, 14, 14], 1024, 1, 1, residual(Half, Nchw)),
+            conv(Half, Nchw, &[64, 256, 14, 14], 1024, 1, 1, residual(Half, Nchw, 14)),
             &["HGMMA", "UBLKPF"],
         ),
         ("wgmma.f16", WGMMA, conv(Half, Nhwc, x, 128, 3, 1, relu(y, Half, Nhwc)), wgmma),
@@ -136,6 +140,65 @@ pub(crate) fn cases() -> Vec<Case> {
             conv(Half, Ncdhw, &[2, 24, 8, 20, 20], 48, 3, 1, relu(&[2, 48, 8, 20, 20], Half, Ncdhw)),
             gather,
         ),
+        ("planes.f16", PLANES, conv(Half, Nchw, x, 128, 1, 1, relu(y, Half, Nchw)), planes),
+        ("planes.bf16.k64", PLANES, conv(BFloat16, Nchw, &[64, 256, 56, 56], 64, 1, 1, vec![]), planes),
+        ("planes.f16.ragged", PLANES, conv(Half, Nchw, &[64, 128, 28, 28], 512, 1, 1, vec![]), planes),
+        (
+            "planes.f16.residual",
+            PLANES,
+            conv(Half, Nchw, &[64, 256, 16, 16], 1024, 1, 1, residual(Half, Nchw, 16)),
+            &["HGMMA", "UTMALDG.3D", "UBLKPF"],
+        ),
+        ("planes.bf16.c24k20", PLANES, conv(BFloat16, Nchw, &[2, 24, 4, 6], 20, 1, 1, vec![]), planes),
+        ("planes.f16.groups", PLANES, conv(Half, Nchw, &[8, 96, 28, 28], 200, 1, 2, vec![]), planes),
+        (
+            "planes.bf16.ncdhw",
+            PLANES,
+            conv(
+                BFloat16,
+                Ncdhw,
+                &[2, 96, 3, 20, 20],
+                192,
+                1,
+                1,
+                relu(&[2, 192, 3, 20, 20], BFloat16, Ncdhw),
+            ),
+            planes,
+        ),
+        (
+            "planes.bf16.parameters",
+            PLANES,
+            conv(BFloat16, Nchw, x, 128, 1, 1, parameters(BFloat16, y)),
+            planes,
+        ),
+        (
+            "planes.f16.tanh",
+            PLANES,
+            conv(
+                Half,
+                Nchw,
+                &[64, 512, 8, 8],
+                2048,
+                1,
+                1,
+                chain(&[64, 2048, 8, 8], Half, Nchw, ActivationMode::Tanh),
+            ),
+            planes,
+        ),
+        (
+            "planes.f16.c130",
+            PLANES,
+            conv(Half, Nchw, &[8, 130, 40, 40], 96, 1, 1, vec![]),
+            &["HGMMA", "UTMALDG.3D"],
+        ),
+        ("lines.f16", LINES, conv(Half, Nchw, x, 128, 3, 1, relu(y, Half, Nchw)), lines),
+        ("lines.bf16.160", LINES, conv(BFloat16, Nchw, &[16, 64, 160, 160], 64, 3, 1, vec![]), lines),
+        ("lines.f16.c128", LINES, conv(Half, Nchw, &[16, 128, 80, 80], 128, 3, 1, vec![]), lines),
+        ("lines.f16.5x5", LINES, conv(Half, Nchw, &[2, 48, 32, 32], 64, 5, 1, vec![]), lines),
+        ("lines.f16.c20k20", LINES, conv(Half, Nchw, &[2, 20, 17, 24], 20, 3, 1, vec![]), lines),
+        ("lines.bf16.parameters", LINES, conv(BFloat16, Nchw, x, 128, 3, 1, parameters(BFloat16, y)), lines),
+        ("lines.f16.groups", LINES, conv(Half, Nchw, &[8, 128, 40, 40], 128, 3, 2, vec![]), lines),
+        ("split.planes", PLANES, conv(Half, Nchw, &[1, 2048, 8, 8], 512, 1, 1, vec![]), cluster),
         ("wgmma.f16.parameters", WGMMA, conv(Half, Nhwc, x, 128, 3, 1, parameters(Half, y)), &["HGMMA"]),
         (
             "gather.bf16.parameters",

@@ -57,6 +57,15 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         let ops = [vec![Op::ConvForward { conv, weights }], chain(output)].concat();
         Problem { input, output, ops, math }
     };
+    // 1x1 of a few pixels, and of whole planes.
+    let pointwise = |lens: [usize; 4]| {
+        let input = TensorDescriptor::with_layout(Half, Nchw, &lens).unwrap();
+        let weights = TensorDescriptor::with_layout(Half, Nchw, &[72, lens[1], 1, 1]).unwrap();
+        let conv = ConvolutionDescriptor::d2();
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let ops = [vec![Op::ConvForward { conv, weights }], chain(output)].concat();
+        Problem { input, output, ops, math: MathMode::Precise }
+    };
     let (precise, tf32_allowed) = (MathMode::Precise, MathMode::AllowTf32);
     // Groups of powers of two, so that shares of sums are exact.
     let trained = |data_type, layout, ops| {
@@ -70,6 +79,11 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("wgmma.norm", "cuda.conv_wgmma.v1", normed(Nhwc, Spatial)),
         ("wgmma.gather", "cuda.conv_wgmma_gather.v1", convolved(Half, Nchw)),
         ("wgmma.gather.norm", "cuda.conv_wgmma_gather.v1", normed(Nchw, PerActivation)),
+        ("wgmma.planes", "cuda.conv_wgmma_planes.v1", pointwise([3, 32, 9, 16])),
+        ("wgmma.planes.rearranged", "cuda.conv_wgmma_planes.v1", pointwise([3, 35, 9, 16])),
+        ("wgmma.planes.deep", "cuda.conv_wgmma_planes.v1", pointwise([1, 1040, 7, 8])),
+        ("wgmma.lines", "cuda.conv_wgmma_lines.v1", convolved(Half, Nchw)),
+        ("wgmma.lines.norm", "cuda.conv_wgmma_lines.v1", normed(Nchw, PerActivation)),
         ("mma.nhwc", "cuda.conv_mma.v1", convolved(Half, Nhwc)),
         ("mma.nchw", "cuda.conv_mma.v1", convolved(Half, Nchw)),
         ("mma.norm", "cuda.conv_mma.v1", normed(Nhwc, PerActivation)),

@@ -1,0 +1,112 @@
+// The epilogue where rows of the product are pixels and results are written along channels.
+//
+// needs macros: DEVICE
+// needs constants: ATOMS, COLUMNS, COOPERATIVE, FILTERS, HALF, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH,
+//   PRODUCERS, ROWS, TILE_F, TILE_P, WIDTH, Y_VECTOR
+// needs sizes: pixels
+// needs types: Args, Channel, Column, Coord, Residuals, T, Vector
+// needs functions: affine_columns, chain_vector, column_of, coord_of, each_residual, make_plain, part_address, part_at,
+//   prefetch_l2, residuals_of, stage_accumulators, write_vector
+
+// Whether a thread has the residuals of a part on their way while it finishes the part before.
+constexpr bool RESIDUALS_AHEAD = sizeof(Residuals<1>) > 1 && Y_VECTOR * sizeof(T) >= 8;
+
+// One pixel's channels of the tile a thread.
+DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count) {
+  each_residual(args, [&](const T* residual) {
+    const Column column = column_of(tile);
+    const int left = FILTERS - column.filter;
+#pragma unroll 1
+    for (int i = thread; i < TILE_P; i += count) {
+      const int pixel = tile / COLUMNS * TILE_P + i;
+      if (pixel >= args.shape.pixels) break;
+      prefetch_l2(residual + coord_of(args.shape, pixel, column.group * FILTERS + column.filter).y,
+                  left < TILE_F ? left : TILE_F);
+    }
+  });
+}
+
+// A lane finishes eight channels of PIXELS pixels in each part, by vectors. The lanes of a warp have PIXELS_AT_ONCE pixels.
+constexpr int VECTORS = 8 / Y_VECTOR, LANES_ALONG = PART / 8;
+constexpr int PIXELS_AT_ONCE = 32 / LANES_ALONG, PIXELS = PART_ROWS / PIXELS_AT_ONCE;
+static_assert(VECTORS * Y_VECTOR == 8 && PIXELS * PIXELS_AT_ONCE == PART_ROWS, "whole vectors and pixels");
+// Which of them is a lane's. Eight lanes read shared memory at a time: where they have two rows of a part, these are every
+// other one, which lie in different banks.
+DEVICE int lane_pixel(int lane) {
+  const int pixel = lane / LANES_ALONG;
+  return PART == 32 ? pixel / 4 * 4 + pixel % 2 * 2 + pixel / 2 % 2 : pixel;
+}
+
+// Reads the residuals of eight channels of a pixel.
+DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR> (&residuals)[VECTORS], const Column& column, int f,
+                           int pixel) {
+  if (pixel >= args.shape.pixels) return;
+  const Coord at = coord_of(args.shape, pixel, column.group * FILTERS + column.filter + f);
+#pragma unroll
+  for (int e = 0; e < 8; e += Y_VECTOR) {
+    if (f + e >= TILE_F || column.filter + f + e >= FILTERS) break;
+    residuals[e / Y_VECTOR] = residuals_of<Y_VECTOR>(args, at.y + e);
+  }
+}
+
+template <bool PLAIN>
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
+  if (PLAIN) make_plain(args);
+  affine_columns(args, acc, channels);
+  const Column column = column_of(tile);
+  const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
+  const int first_pixel = tile / COLUMNS * TILE_P + consumer * ROWS + threadIdx.x / 32 % 4 * 16;
+  const unsigned to = part_address(part);
+  const float* from = part + part_at(lane_pixel(lane), lane % LANES_ALONG * 8);
+  const auto pixel_of = [&](int down, int i) {
+    const int below = down * PART_ROWS;
+    return first_pixel + below / 16 * 64 + below % 16 + lane_pixel(lane) + i * PIXELS_AT_ONCE;
+  };
+  Residuals<Y_VECTOR> ahead[PIXELS][VECTORS];
+  if constexpr (RESIDUALS_AHEAD)
+#pragma unroll
+    for (int i = 0; i < PIXELS; i++) load_residuals(args, ahead[i], column, lane % LANES_ALONG * 8, pixel_of(0, i));
+#pragma unroll 1
+  for (int along = 0; along < PARTS_ALONG; along++) {
+    const int f = along * PART + lane % LANES_ALONG * 8;
+    Channel channel[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      if (f + i < TILE_F) channel[i] = channels[f + i];
+#pragma unroll 1
+    for (int down = 0; down < PARTS_DOWN; down++) {
+      __syncwarp();
+      stage_accumulators<0>(acc, to, along * PARTS_DOWN + down);
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < PIXELS; i++) {
+        const int pixel = pixel_of(down, i);
+        const Vector<float, 4> low = *(const Vector<float, 4>*)(from + i * PIXELS_AT_ONCE * PITCH);
+        const Vector<float, 4> high = *(const Vector<float, 4>*)(from + i * PIXELS_AT_ONCE * PITCH + HALF);
+        float v[8];
+#pragma unroll
+        for (int e = 0; e < 4; e++) v[e] = low.at[e], v[4 + e] = high.at[e];
+        if (pixel < args.shape.pixels) {
+          const Coord at = coord_of(args.shape, pixel, column.group * FILTERS + column.filter + f);
+#pragma unroll
+          for (int e = 0; e < 8; e += Y_VECTOR) {
+            if (f + e >= TILE_F || column.filter + f + e >= FILTERS) break;
+            Coord here = at;
+            here.y += e;
+            here.k += e;
+            float out[Y_VECTOR];
+            if constexpr (RESIDUALS_AHEAD)
+              chain_vector<Y_VECTOR, true>(args, channel + e, ahead[i][e / Y_VECTOR], v + e, here, out);
+            else
+              chain_vector<Y_VECTOR, true>(args, channel + e, residuals_of<Y_VECTOR>(args, here.y), v + e, here, out);
+            write_vector<Y_VECTOR>(args, here.y, out);
+          }
+        }
+        if constexpr (RESIDUALS_AHEAD) {
+          if (down + 1 < PARTS_DOWN) load_residuals(args, ahead[i], column, f, pixel_of(down + 1, i));
+          else if (along + 1 < PARTS_ALONG) load_residuals(args, ahead[i], column, f + PART, pixel_of(0, i));
+        }
+      }
+    }
+  }
+}
