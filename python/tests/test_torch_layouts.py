@@ -111,6 +111,25 @@ def test_what_depends_on_strides_keeps_the_layout(behind, monkeypatch):
     check(fused, model, x)
 
 
+def test_a_layout_that_an_operator_refuses_is_not_chosen(network, monkeypatch):
+    model, x = network
+    observed = _layouts.observe
+
+    def observe(graph, inputs):
+        observed(graph, inputs)
+        nodes = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.conv2d.default)
+        if nodes[0].meta["val"].is_contiguous(memory_format=LAST):
+            raise RuntimeError("an operator refuses these strides")
+
+    monkeypatch.setattr(_layouts, "observe", observe)
+    monkeypatch.setattr(_rewrite, "_expected", lambda graph, values: dict.fromkeys(graph.graph.nodes, 1.0))
+    fused = ft.optimize(model, x, choose="all")
+    assert formats_of_chains(fused) == ["first", "first"]
+    check(fused, model, x)
+    with pytest.raises(RuntimeError, match="refuses these strides"):
+        ft.optimize(model, x, memory_format=LAST)
+
+
 def test_a_convolution_without_an_expected_time_keeps_the_layout(network, monkeypatch):
     model, x = network
 

@@ -71,8 +71,15 @@ def lay_out(
     # A tensor that several nodes have is copied once.
     copies = {id(weight): _laid(weight) for weight in given.values()}
     _set(graph, values, {node: copies[id(weight)] for node, weight in given.items()})
-    observe(graph, inputs)
-    if memory_format is None and not _is_less(graph, expected(), before, seen):
+    try:
+        observe(graph, inputs)
+        is_less = memory_format is not None or _is_less(graph, expected(), before, seen)
+    except RuntimeError:
+        # An operator does not take the layout, which nobody asked for.
+        if memory_format is not None:
+            raise
+        is_less = False
+    if not is_less:
         _set(graph, values, given)
         for node, value in seen.items():
             node.meta["val"] = value
@@ -125,7 +132,9 @@ def _weights(
         if not isinstance(value, torch.Tensor):
             continue
         last = _CHANNELS_LAST.get(value.dim())
-        if last is not None and memory_format in (None, last) and value.stride() != torch.empty_like(value, memory_format=last, device="meta").stride():
+        if last is None or memory_format not in (None, last):
+            continue
+        if value.stride() != torch.empty_like(value, memory_format=last, device="meta").stride():
             found[weight] = None
     return list(found)
 
@@ -155,7 +164,8 @@ def _is_less(
         return False
     copied = [node.args[0] for node in after if not set(formats(node.args[0])) & set(formats(node))]
     copied += [node for node in results if not set(formats(node)) & set(_formats(seen[node]))]
-    bytes = sum(2 * seen[node].numel() * seen[node].element_size() for node in copied if isinstance(seen[node], torch.Tensor))
+    values = (seen[node] for node in copied)
+    bytes = sum(2 * value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
     seconds = sum(after[node] for node in before) + bytes / _COPIED
     return seconds < _CLEARLY * sum(before.values())
 
