@@ -30,6 +30,16 @@ pub(crate) const INFERENCE: Constraint = Constraint {
     check: |problem, _| problem.beyond(&INFERENCE_KINDS),
 };
 
+/// Convolutions whose outputs are neighbours' where their inputs are.
+pub(crate) const STRIDES: Constraint = Constraint {
+    property: "strides",
+    accepts: "1",
+    check: |problem, _| {
+        let (conv, _) = problem.conv()?;
+        conv.strides().iter().find(|&&stride| stride != 1).map(ToString::to_string)
+    },
+};
+
 /// Plans that only touch each element.
 pub(crate) const ELEMENT_WISE: Constraint = Constraint {
     property: "operators",

@@ -41,7 +41,7 @@ static void run(miopenHandle_t handle, const shape_t& p) {
         OK(miopenSetOpArgsBiasForward(args, ops[1], &alpha, &beta, b));
         OK(miopenSetOpArgsActivForward(args, ops[2], &alpha, &beta, 0, 0, 0));
         OK(miopenExecuteFusionPlan(handle, plan, xd, x, yd, y, args));
-        compare(last ? "NHWC" : "NCHW", y, expected, out_count(&p), ROUNDED);
+        compare(last ? "NHWC" : "NCHW", y, expected, out_count(&p), tolerance_of(&p));
         OK(miopenDestroyOperatorArgs(args));
         for (miopenTensorDescriptor_t desc : {xd, yd}) OK(miopenDestroyTensorDescriptor(desc));
         free(y);

@@ -22,7 +22,7 @@ static void run(miopenHandle_t handle, miopenFusionPlanDescriptor_t plan, miopen
     OK(miopenSetOpArgsActivForward(args, ops[2], &alpha, &beta, activ_alpha, activ_beta, activ_gamma));
     OK(miopenSetOpArgsBiasForward(args, ops[1], &alpha, &beta, b));
     OK(miopenExecuteFusionPlan(handle, plan, input, x, output, y, args));
-    compare("C B A", y, expected, out_count(p), ROUNDED);
+    compare("C B A", y, expected, out_count(p), tolerance_of(p));
     OK(miopenGetKernelTime(handle, &milliseconds));
     CHECK(milliseconds > 0);
     free(x), free(w), free(b), free(y), free(expected);

@@ -46,7 +46,7 @@ static void execute(void) {
     OK(miopenSetOpArgsActivForward(args, relu_op, NULL, NULL, 0, 0, 0));
     OK(miopenExecuteFusionPlan(handle, plan, x, input, y, output, args));
     oracle_activate(miopenActivationRELU, expected, out_count(&shape), 0, 0);
-    compare("output", output, expected, out_count(&shape), ROUNDED);
+    compare("output", output, expected, out_count(&shape), tolerance_of(&shape));
     OK(miopenDestroyOperatorArgs(args));
     OK(miopenDestroyFusionPlan(plan));
     OK(miopenDestroy(handle));

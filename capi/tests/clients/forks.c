@@ -50,7 +50,7 @@ static void execute(const made_t* m) {
     double* expected = oracle_conv(&m->shape, m->input, m->weights);
     oracle_activate(miopenActivationRELU, expected, out_count(&m->shape), 0, 0);
     OK(miopenExecuteFusionPlan(m->handle, m->plan, m->x, m->input, m->y, output, m->args));
-    compare("output", output, expected, out_count(&m->shape), ROUNDED);
+    compare("output", output, expected, out_count(&m->shape), tolerance_of(&m->shape));
     free(output), free(expected);
 }
 

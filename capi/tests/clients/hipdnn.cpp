@@ -59,7 +59,7 @@ int main() {
         double* expected = oracle_conv(&p, x, w);
         oracle_bias(&p, expected, b);
         oracle_activate(mode, expected, out_count(&p), a, c);
-        compare("grouped C B A", y, expected, out_count(&p), ROUNDED);
+        compare("grouped C B A", y, expected, out_count(&p), tolerance_of(&p));
         OK(miopenDestroyOperatorArgs(args));
         OK(miopenDestroyFusionPlan(plan));
         free(y), free(workspace), free(expected);

@@ -101,7 +101,7 @@ static void convolutions(miopenHandle_t handle) {
                 const miopenTensorArgument_t arguments[3] = {
                     {miopenTensorConvolutionX, nullptr, x}, {miopenTensorConvolutionW, nullptr, w}, {miopenTensorConvolutionY, nullptr, y}};
                 OK(miopenRunSolution(handle, solution.get(), 3, arguments, workspace ? space.data() : nullptr, workspace));
-                compare("solution", y, expected, out_count(&p), ROUNDED);
+                compare("solution", y, expected, out_count(&p), tolerance_of(&p));
             }
             free(x), free(w), free(y), free(expected);
         }

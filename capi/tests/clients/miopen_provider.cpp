@@ -84,7 +84,7 @@ static void convolutions(miopenHandle_t handle) {
             for (int run = 0; run < 2; run++) {
                 memset(y, 0xff, out_count(&p) * sizeof(float));
                 plan.execute(handle, x, w, y);
-                compare("convolution", y, expected, out_count(&p), ROUNDED);
+                compare("convolution", y, expected, out_count(&p), tolerance_of(&p));
             }
             free(x), free(w), free(y), free(expected);
         }
@@ -184,7 +184,7 @@ static void fused(miopenHandle_t handle) {
     double* expected = oracle_conv(&p, x, w);
     oracle_bias(&p, expected, b);
     oracle_activate(miopenActivationCLAMP, expected, out_count(&p), -7, 9);
-    compare("fused", y, expected, out_count(&p), ROUNDED);
+    compare("fused", y, expected, out_count(&p), tolerance_of(&p));
     OK(miopenDestroyOperatorArgs(args));
     OK(miopenDestroyFusionPlan(plan));
     OK(miopenDestroyTensorDescriptor(bd));

@@ -32,7 +32,7 @@ int main(void) {
     OK(miopenExecuteFusionPlan(handle, plan, xd, x, yd, y, args));
     oracle_bias(&p, expected, b);
     oracle_activate(miopenActivationLEAKYRELU, expected, out_count(&p), slope, 0);
-    compare("C B A", y, expected, out_count(&p), ROUNDED);
+    compare("C B A", y, expected, out_count(&p), tolerance_of(&p));
 
     /* An operator appended after the compile undoes it; the new plan runs with the old arguments and one more. */
     OK(miopenCreateOpActivationForward(plan, &got, miopenActivationABS));
@@ -43,7 +43,7 @@ int main(void) {
     OK(miopenSetOpArgsActivForward(args, got, NULL, NULL, 0, 0, 0));
     OK(miopenExecuteFusionPlan(handle, plan, xd, x, yd, y, args));
     for (size_t i = 0; i < out_count(&p); i++) expected[i] = fabs(expected[i]);
-    compare("C B A A", y, expected, out_count(&p), ROUNDED);
+    compare("C B A A", y, expected, out_count(&p), tolerance_of(&p));
 
     OK(miopenDestroyFusionPlan(plan));
     OK(miopenDestroyOperatorArgs(args));

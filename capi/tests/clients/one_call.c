@@ -33,7 +33,7 @@ static void run(miopenHandle_t handle, const shape_t* p, miopenActivationMode_t 
     OK(miopenConvolutionBiasActivationForward(handle, alphas, xd, x, wd, w, conv, miopenConvolutionFwdAlgoDirect, NULL, 0,
                                               alphas ? alphas + 1 : NULL, residual ? yd : NULL, residual ? z : NULL, bd,
                                               b, activation, yd, y));
-    compare("conv, bias, activation in one call", y, expected, out_count(p), ROUNDED);
+    compare("conv, bias, activation in one call", y, expected, out_count(p), fmax(tolerance_of(p), 1e-6));
 
     OK(miopenDestroyActivationDescriptor(activation));
     OK(miopenDestroyConvolutionDescriptor(conv));

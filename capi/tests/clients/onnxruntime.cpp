@@ -100,7 +100,7 @@ int main() {
             fused(handle, p, with_bias == 1, x, w, b, z, y);
         else
             refused(handle, p, x, w, b, z, y);
-        compare("fused conv with residual", y, expected, out_count(&p), ROUNDED);
+        compare("fused conv with residual", y, expected, out_count(&p), tolerance_of(&p));
         free(y), free(expected);
     }
     free(x), free(w), free(b), free(z);

@@ -21,7 +21,7 @@ static void convolutions(void) {
 
     for (size_t i = 0; i < out_count(p); i++) sum[i] = alpha * expected[i] + beta * (double)prior[i];
     OK(miopenConvolutionForward(handle, &alpha, xd, x, wd, w, conv, miopenConvolutionFwdAlgoGEMM, &beta, yd, y, NULL, 0));
-    compare("alpha and beta", y, sum, out_count(p), ROUNDED);
+    compare("alpha and beta", y, sum, out_count(p), tolerance_of(p));
 
     OK(miopenConvolutionForwardGetSolutionCount(handle, wd, xd, conv, yd, &count));
     CHECK(count == 1);
@@ -31,13 +31,13 @@ static void convolutions(void) {
     CHECK(workspace == solution.workspace_size);
     OK(miopenConvolutionForwardCompileSolution(handle, wd, xd, conv, yd, solution.solution_id));
     OK(miopenConvolutionForwardImmediate(handle, wd, w, xd, x, conv, yd, y, NULL, 0, solution.solution_id));
-    compare("immediate", y, expected, out_count(p), ROUNDED);
+    compare("immediate", y, expected, out_count(p), tolerance_of(p));
     REFUSED(miopenConvolutionForwardImmediate(handle, wd, w, xd, x, conv, yd, y, NULL, 0, 77));
     EXPECT(miopenStatusBadParm, miopenConvolutionForwardGetSolutionCount(handle, wd, xd, conv, other, &count));
 
     OK(miopenConvolutionForwardBias(handle, &one, bd, b, &zero, yd, y));
     oracle_bias(p, expected, b);
-    compare("bias", y, expected, out_count(p), ROUNDED);
+    compare("bias", y, expected, out_count(p), tolerance_of(p));
 
     OK(miopenDestroyConvolutionDescriptor(conv));
     OK(miopenDestroyTensorDescriptor(xd));

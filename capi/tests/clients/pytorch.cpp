@@ -62,7 +62,7 @@ int main() {
         oracle_bias(&p, expected, b);
         oracle_activate(miopenActivationRELU, expected, out_count(&p), 0, 0);
         miopenOperatorArgs_t args = conv_relu(handle, p, x, w, b, y);
-        compare("conv_relu", y, expected, out_count(&p), ROUNDED);
+        compare("conv_relu", y, expected, out_count(&p), tolerance_of(&p));
         OK(miopenDestroyOperatorArgs(args));
         free(x), free(w), free(b), free(y), free(expected);
     }

@@ -43,7 +43,7 @@ pub(crate) static POINTWISE: CpuSolver = CpuSolver {
         constraint::INFERENCE,
         epilogue::LENGTH,
         FILTER,
-        STRIDES,
+        constraint::STRIDES,
         PADS,
         POSITIONS,
     ],
@@ -56,21 +56,12 @@ pub(crate) static POINTWISE: CpuSolver = CpuSolver {
 
 const FILTER: Constraint = Constraint {
     property: "filter",
-    accepts: "1x1",
+    accepts: "1x1, in 3-D 1x1x1",
     check: |problem, _| {
         let (_, weights) = problem.conv()?;
         let taps = &weights.lens()[2..];
         let text = || taps.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
         taps.iter().any(|&taps| taps != 1).then(text)
-    },
-};
-
-const STRIDES: Constraint = Constraint {
-    property: "strides",
-    accepts: "1",
-    check: |problem, _| {
-        let (conv, _) = problem.conv()?;
-        conv.strides().iter().find(|&&stride| stride != 1).map(ToString::to_string)
     },
 };
 
@@ -89,9 +80,7 @@ const POSITIONS: Constraint = Constraint {
     property: "layout",
     accepts: "positions of an image evenly apart, in input, output and residuals",
     check: |problem, _| {
-        let residuals = problem.ops.iter().filter(|op| op.is_residual());
-        let residuals =
-            residuals.filter_map(|op| if let Op::BiasForward { bias } = op { Some(bias) } else { None });
+        let residuals = problem.ops.iter().filter_map(Op::residual);
         let mut all = [&problem.input, &problem.output].into_iter().chain(residuals);
         all.find(|tensor| Volume::of(tensor).position_stride().is_none()).map(ToString::to_string)
     },
@@ -102,7 +91,7 @@ const SIDE_BY_SIDE: Preference = Preference {
     property: "layout",
     prefers: "pixels side by side in input and output",
     check: |problem, _| {
-        let apart = |volume: &Volume| volume.plane() > 1 && volume.position_stride() != Some(1);
+        let apart = |volume: &Volume| volume.position_stride() != Some(1);
         let all = [Volume::of(&problem.input), Volume::of(&problem.output)];
         all.iter().any(apart).then(|| problem.input.to_string())
     },

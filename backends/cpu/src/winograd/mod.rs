@@ -54,7 +54,7 @@ pub(crate) static WINOGRAD: CpuSolver = CpuSolver {
         constraint::INFERENCE,
         epilogue::LENGTH,
         FILTER,
-        STRIDES,
+        constraint::STRIDES,
         DILATIONS,
     ],
     preferences: &[choice::FEWER_PRODUCTS],
@@ -75,15 +75,6 @@ const FILTER: Constraint = Constraint {
         let taps = &weights.lens()[2..];
         let text = || taps.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
         (taps != [3, 3]).then(text)
-    },
-};
-
-const STRIDES: Constraint = Constraint {
-    property: "strides",
-    accepts: "1",
-    check: |problem, _| {
-        let (conv, _) = problem.conv()?;
-        conv.strides().iter().find(|&&stride| stride != 1).map(ToString::to_string)
     },
 };
 
