@@ -5,7 +5,7 @@ use fuseplan_api::*;
 /// A convolution with square filters, padded so that without a stride its output has the extents of its input, and
 /// what follows it.
 #[allow(clippy::too_many_arguments, reason = "numbers of a convolution")]
-fn strided(
+pub(crate) fn strided(
     data_type: DataType,
     layout: TensorLayout,
     lens: &[usize],

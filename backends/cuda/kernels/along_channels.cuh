@@ -4,9 +4,9 @@
 // needs constants: ATOMS, COLUMNS, COOPERATIVE, FILTERS, HALF, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH,
 //   PRODUCERS, ROWS, TILE_F, TILE_P, WIDTH, Y_VECTOR
 // needs sizes: pixels
-// needs types: Args, Channel, Column, Coord, Residuals, T, Vector
-// needs functions: affine_columns, chain_vector, column_of, coord_of, each_residual, make_plain, part_address, part_at,
-//   prefetch_l2, residuals_of, stage_accumulators, write_vector
+// needs types: Args, Channel, Column, Coord, Rectangle, Residuals, T, Vector
+// needs functions: affine_columns, chain_vector, column_of, coord_of, each_residual, make_plain, part_address,
+//   part_at, prefetch_l2, rectangle_of, residuals_of, row_pixel, stage_accumulators, write_vector
 
 // Whether a thread has the residuals of a part on their way while it finishes the part before.
 constexpr bool RESIDUALS_AHEAD = sizeof(Residuals<1>) > 1 && Y_VECTOR * sizeof(T) >= 8;
@@ -15,11 +15,12 @@ constexpr bool RESIDUALS_AHEAD = sizeof(Residuals<1>) > 1 && Y_VECTOR * sizeof(T
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count) {
   each_residual(args, [&](const T* residual) {
     const Column column = column_of(tile);
+    const Rectangle rectangle = rectangle_of(args.shape, tile);
     const int left = FILTERS - column.filter;
 #pragma unroll 1
     for (int i = thread; i < TILE_P; i += count) {
-      const int pixel = tile / COLUMNS * TILE_P + i;
-      if (pixel >= args.shape.pixels) break;
+      const int pixel = row_pixel(args.shape, rectangle, tile / COLUMNS * TILE_P, i);
+      if (pixel >= args.shape.pixels) continue;
       prefetch_l2(residual + coord_of(args.shape, pixel, column.group * FILTERS + column.filter).y,
                   left < TILE_F ? left : TILE_F);
     }
@@ -55,12 +56,14 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
   affine_columns(args, acc, channels);
   const Column column = column_of(tile);
   const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
-  const int first_pixel = tile / COLUMNS * TILE_P + consumer * ROWS + threadIdx.x / 32 % 4 * 16;
+  const Rectangle rectangle = rectangle_of(args.shape, tile);
+  const int first_row = consumer * ROWS + threadIdx.x / 32 % 4 * 16;
   const unsigned to = part_address(part);
   const float* from = part + part_at(lane_pixel(lane), lane % LANES_ALONG * 8);
   const auto pixel_of = [&](int down, int i) {
     const int below = down * PART_ROWS;
-    return first_pixel + below / 16 * 64 + below % 16 + lane_pixel(lane) + i * PIXELS_AT_ONCE;
+    const int row = first_row + below / 16 * 64 + below % 16 + lane_pixel(lane) + i * PIXELS_AT_ONCE;
+    return row_pixel(args.shape, rectangle, tile / COLUMNS * TILE_P, row);
   };
   Residuals<Y_VECTOR> ahead[PIXELS][VECTORS];
   if constexpr (RESIDUALS_AHEAD)

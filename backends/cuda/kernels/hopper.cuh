@@ -64,19 +64,19 @@ DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, unsigned barrier,
         : "memory");
   }
 }
-// Loads one tap of the filters from k on, and channels from c on.
-DEVICE void tma_load_filters(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h, int d, int k) {
+// Loads a box, as large as the map says: channels from c on, positions from w, h, d on, images or filters from n on.
+DEVICE void tma_load_box(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h, int d, int n) {
   if (DIMS == 3) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
         "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(d), "r"(k)
+        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(d), "r"(n)
         : "memory");
   } else {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
         "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(k)
+        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(n)
         : "memory");
   }
 }
@@ -114,6 +114,13 @@ DEVICE void tma_load_lines(unsigned to, const TensorMap* map, unsigned barrier, 
 DEVICE unsigned long long wgmma_descriptor(unsigned at) {
   constexpr unsigned long long SWIZZLE = ROW == 128 ? 1 : ROW == 64 ? 2 : 3, EIGHT_ROWS = 8 * ROW >> 4;
   return (unsigned long long)((at & 0x3FFFF) >> 4) | 1ull << 16 | EIGHT_ROWS << 32 | SWIZZLE << 62;
+}
+// The same of rows whose groups of eight are this many bytes apart, and need not begin where the swizzle does: it is one of
+// addresses.
+DEVICE unsigned long long wgmma_descriptor_lines(unsigned at, unsigned eight_rows) {
+  constexpr unsigned long long SWIZZLE = ROW == 128 ? 1 : ROW == 64 ? 2 : 3;
+  return (unsigned long long)((at & 0x3FFFF) >> 4) | 1ull << 16 | (unsigned long long)(eight_rows >> 4) << 32 |
+         SWIZZLE << 62;
 }
 // The same of columns that are innermost (MN-major): blocks of BLOCK_P columns, each TILE_K rows.
 DEVICE unsigned long long wgmma_descriptor_innermost(unsigned at) {

@@ -88,6 +88,8 @@ constexpr int STEPS{1};
 constexpr int SPLIT{1};
 constexpr int PRODUCERS{1};
 constexpr int FILTER_STEPS{1};
+constexpr int STEP_TAPS{1};
+constexpr int RECTANGLE{0};
 constexpr int FULL_ARRIVALS{1};
 constexpr int CHANNEL_PRODUCERS{96};
 constexpr int TABLE_BYTES{0};
@@ -568,19 +570,19 @@ DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, unsigned barrier,
         : "memory");
   }
 }
-// Loads one tap of the filters from k on, and channels from c on.
-DEVICE void tma_load_filters(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h, int d, int k) {
+// Loads a box, as large as the map says: channels from c on, positions from w, h, d on, images or filters from n on.
+DEVICE void tma_load_box(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h, int d, int n) {
   if (DIMS == 3) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
         "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(d), "r"(k)
+        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(d), "r"(n)
         : "memory");
   } else {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
         "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(k)
+        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(n)
         : "memory");
   }
 }
@@ -619,6 +621,13 @@ DEVICE unsigned long long wgmma_descriptor(unsigned at) {
   constexpr unsigned long long SWIZZLE = ROW == 128 ? 1 : ROW == 64 ? 2 : 3, EIGHT_ROWS = 8 * ROW >> 4;
   return (unsigned long long)((at & 0x3FFFF) >> 4) | 1ull << 16 | EIGHT_ROWS << 32 | SWIZZLE << 62;
 }
+// The same of rows whose groups of eight are this many bytes apart, and need not begin where the swizzle does: it is one of
+// addresses.
+DEVICE unsigned long long wgmma_descriptor_lines(unsigned at, unsigned eight_rows) {
+  constexpr unsigned long long SWIZZLE = ROW == 128 ? 1 : ROW == 64 ? 2 : 3;
+  return (unsigned long long)((at & 0x3FFFF) >> 4) | 1ull << 16 | (unsigned long long)(eight_rows >> 4) << 32 |
+         SWIZZLE << 62;
+}
 // The same of columns that are innermost (MN-major): blocks of BLOCK_P columns, each TILE_K rows.
 DEVICE unsigned long long wgmma_descriptor_innermost(unsigned at) {
   constexpr unsigned long long SWIZZLE = BLOCK_P == 64 ? 1 : BLOCK_P == 32 ? 2 : 3;
@@ -649,17 +658,18 @@ DEVICE void wgmma(float (&acc)[32], unsigned long long rows, unsigned long long 
 // tiles, so that one set multiplies while another is in its epilogue. The producers run as many stages ahead as there
 // are, also while a tile is in its epilogue. Rows of the product are pixels and columns are filters (PIXELS_ARE_ROWS),
 // or the other way round. PIXELS_INNERMOST says that pixels lie in a stage as they do in an image's planes, BLOCK_P side
-// by side; a tile then stays within an image, and has LINES whole lines of it if that is not 0. RESIDENT says that a
-// block's filters never change: they are loaded once, by the consumers if they are REARRANGED.
+// by side; a tile then stays within an image, and has LINES whole lines of it if that is not 0. RECTANGLE is how
+// many columns a tile has that is a rectangle of an output's plane, else 0. RESIDENT says that a block's filters never
+// change: they are loaded once, by the consumers if they are REARRANGED.
 // The text behind this one says how operands come (`produce`), how they are multiplied (`mainloop`), and how accumulators
 // are written (`epilogue`).
 //
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
 // needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, FILTERS,
 //   FILTER_STEPS, FULL_ARRIVALS, GROUPS, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG, PIXELS_ARE_ROWS, PIXELS_INNERMOST,
-//   PRODUCERS, PRODUCER_REGISTERS, REARRANGED, RESIDENT, ROW, SHARED, SPLIT, STAGES, TABLE_BYTES, TAPS_D, TAPS_H,
-//   TAPS_W, TILE_F, TILE_P
-// needs sizes: out_plane, out_w, pixels
+//   PRODUCERS, PRODUCER_REGISTERS, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED, SPLIT, STAGES, STEP_TAPS,
+//   TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TILE_F, TILE_P
+// needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Shape, TensorMap
 // needs functions: affine, channel_of, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address, tile_number,
 //   tma_prefetch_map
@@ -678,7 +688,8 @@ constexpr int COLUMNS = GROUPS * FILTER_TILES;
 // Pixels of a stage, and of a line of the tile.
 static_assert(LINES == 0 || TILE_P % LINES == 0, "lines are whole");
 constexpr int LINE = LINES == 0 ? TILE_P : TILE_P / LINES;
-constexpr unsigned X_BYTES = LOADED_P * ROW, W_BYTES = TILE_F * ROW;
+// Swizzled rows repeat after 1024 bytes.
+constexpr unsigned X_BYTES = (LOADED_P * ROW + 1023) / 1024 * 1024, W_BYTES = TILE_F * ROW;
 // The persistent tile scheduler: a block's first tile is `tile_number()`, and its next one `tile_stride()` further.
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
@@ -692,7 +703,7 @@ DEVICE int part_at(int row, int column) { return row * PITCH + column % 8 / 4 * 
 
 // Offsets in shared memory, which starts at a multiple of 1024 bytes.
 constexpr unsigned W_AT = STAGES * X_BYTES;
-constexpr unsigned ACC_AT = W_AT + (RESIDENT ? FILTER_STEPS : STAGES) * W_BYTES;
+constexpr unsigned ACC_AT = W_AT + (RESIDENT ? FILTER_STEPS : STAGES * STEP_TAPS) * W_BYTES;
 // Here lie the parts of all warps, or all accumulators of a tile that is split over a cluster.
 constexpr int ACC_PITCH = WIDTH + 4;
 constexpr unsigned CHANNELS_AT =
@@ -734,10 +745,25 @@ DEVICE Column column_of(int tile) {
   const int column = tile % COLUMNS;
   return {column / FILTER_TILES, column % FILTER_TILES * TILE_F};
 }
+// The rectangle of an output's plane that a tile is: the plane's number, and where the rectangle begins in it.
+constexpr int RECTANGLE_COLUMNS = RECTANGLE > 0 ? RECTANGLE : 8, RECTANGLE_LINES = TILE_P / RECTANGLE_COLUMNS,
+              SQUARES = RECTANGLE_COLUMNS / 8;
+DEVICE int rectangles_across(const Shape& s) { return ((int)s.out_w + RECTANGLE_COLUMNS - 1) / RECTANGLE_COLUMNS; }
+struct Rectangle {
+  int plane, h, w;
+};
+DEVICE Rectangle rectangle_of(const Shape& s, int tile) {
+  const int across = rectangles_across(s), down = ((int)s.out_h + RECTANGLE_LINES - 1) / RECTANGLE_LINES;
+  const int number = tile / COLUMNS, within = number % (across * down);
+  return {number / (across * down), within / across * RECTANGLE_LINES, within % across * RECTANGLE_COLUMNS};
+}
 // How many pixels a tile has that is not the last of its image or of all, and how many tiles there are of so many pixels.
 DEVICE int pixels_of_tile(const Shape& s) { return LINES == 0 ? TILE_P : LINES * (int)s.out_w; }
 DEVICE int tiles_along(const Shape& s, int pixels) { return (pixels + pixels_of_tile(s) - 1) / pixels_of_tile(s); }
 DEVICE int tiles_of(const Shape& s) {
+  if (RECTANGLE > 0)
+    return s.pixels / (s.out_h * s.out_w) * rectangles_across(s) *
+           (((int)s.out_h + RECTANGLE_LINES - 1) / RECTANGLE_LINES) * COLUMNS;
   return (PIXELS_INNERMOST ? s.pixels / s.out_plane * tiles_along(s, s.out_plane) : tiles_along(s, s.pixels)) * COLUMNS;
 }
 
@@ -756,6 +782,15 @@ DEVICE Pixels pixels_of(const Shape& s, int tile) {
 DEVICE int pixel_at(const Shape& s, const Pixels& pixels, int column) {
   if (LINES == 0) return pixels.first + column;
   return column % LINE < s.out_w ? pixels.first + column / LINE * s.out_w + column % LINE : pixels.end;
+}
+
+// The output pixel of one of a tile's rows: rows of a rectangle are squares of 8 x 8 pixels, line by line. It is beyond all
+// pixels where the row has none.
+DEVICE int row_pixel(const Shape& s, const Rectangle& rectangle, int first, int row) {
+  if (RECTANGLE == 0) return first + row;
+  const int square = row / 64;
+  const int h = rectangle.h + square / SQUARES * 8 + row % 64 / 8, w = rectangle.w + square % SQUARES * 8 + row % 8;
+  return h < s.out_h && w < s.out_w ? (rectangle.plane * (int)s.out_h + h) * (int)s.out_w + w : (int)s.pixels;
 }
 
 // Loads what the operators need of a tile's channels into the next stage of channel parameters. `count` threads call it.

@@ -6,7 +6,8 @@ use super::tiling::{Load, Tiling};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work {
     pub(super) images: usize,
-    /// Lines of an output's image, of all its planes, and columns.
+    /// Planes of an output's image, their lines, and columns.
+    pub(super) planes: usize,
     pub(super) lines: usize,
     pub(super) columns: usize,
     /// Columns of the input, and those of its padding before the first.
@@ -146,7 +147,7 @@ impl Work {
     }
 
     pub(super) fn tiles(&self, tiling: &Tiling) -> usize {
-        tiling.tiles_of_pixels(self.images, self.lines, self.columns) * self.columns(tiling)
+        tiling.tiles_of_pixels(self.images, self.planes, self.lines, self.columns) * self.columns(tiling)
     }
 
     /// About how many microseconds the kernel takes where TMA loads pixels: what bounds it, at these rates.
@@ -154,7 +155,7 @@ impl Work {
         let rates = match tiling.load {
             Load::Planes => &PLANES,
             Load::Lines => &LINES,
-            Load::Tma | Load::Gather => &CHANNELS,
+            Load::Tma | Load::Halo | Load::Gather => &CHANNELS,
         };
         let (steps, columns) = (self.steps(tiling).div_ceil(tiling.split) as f64, self.columns(tiling));
         let tiles = self.tiles(tiling) * tiling.split;
@@ -188,7 +189,7 @@ impl Work {
         let one = (rounds / tiling.pingpong as f64).ceil() * (alone + moved + finish);
         let in_turn = if tiling.pingpong > 1 { rounds * alone + moved + finish } else { 0.0 };
         // Stages that a block has in flight come no sooner than they were asked for.
-        let filters_of_stage = if tiling.resident { 0 } else { tiling.filters() };
+        let filters_of_stage = if tiling.resident { 0 } else { tiling.step_taps() * tiling.filters() };
         let stage = (tiling.loaded_pixels() + filters_of_stage) as f64 * row / rates.block;
         let waited = rounds * steps * (rates.latency + stage) / (tiling.stages as f64 - rates.held);
         let unit = shared.max(one).max(in_turn).max(waited);

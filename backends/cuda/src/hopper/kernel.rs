@@ -9,7 +9,7 @@ use fuseplan_gpu::{
 
 use super::ALIGNMENT;
 use super::tensor_map::{Part, TensorMap};
-use super::tiling::{self, BOX, Load, Tiling};
+use super::tiling::{self, BOX, Load, Tiling, Window};
 use crate::context::Cuda;
 use crate::solvers::CLUSTER;
 
@@ -66,6 +66,10 @@ constants! {
         producers: usize,
         /// Steps of filters of a tile.
         filter_steps: usize,
+        /// Taps whose filters a step loads.
+        step_taps: usize,
+        /// Columns of a tile that is a rectangle of an output's plane; else none.
+        rectangle: usize,
         /// Arrivals that complete a stage's full barrier.
         full_arrivals: usize,
         /// Threads that load the parameters of channels.
@@ -125,8 +129,14 @@ constants! {
     /// How taps lie, where there are several.
     struct WindowConstants {
         pad: [usize; 3],
-        stride: [usize; 3],
         dilation: [usize; 3],
+    }
+}
+
+constants! {
+    /// How far apart outputs' first taps lie, where that may be more than a pixel.
+    struct StrideConstants {
+        stride: [usize; 3],
     }
 }
 
@@ -140,14 +150,14 @@ pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &T
     let each = [w.lens[2], w.lens[3], w.lens[4]];
     let (steps, filter_steps) = (tiling.steps(channels, each), tiling.filter_steps(channels, each));
     let columns = groups * filters.div_ceil(tiling.filters());
-    let tiles = tiling.tiles_of_pixels(y.lens[0], y.lens[2] * y.lens[3], y.lens[4]) * columns;
+    let tiles = tiling.tiles_of_pixels(y.lens[0], y.lens[2], y.lens[3], y.lens[4]) * columns;
     let shared = tiling.shared(filter_steps, taps, channel_values(problem));
     let (producer, consumer) = tiling.registers();
     let dims = conv.spatial_dims();
     let y_vector = tiling::outputs_at_once(load, problem);
     // Arrivals that complete a stage's full barrier, and threads that load the parameters of channels.
     let (arrivals, channel_producers) = match load {
-        Load::Tma | Load::Planes | Load::Lines => (1, 96),
+        Load::Tma | Load::Halo | Load::Planes | Load::Lines => (1, 96),
         Load::Gather => (tiling.producers * 4 + usize::from(!tiling.resident), tiling.producers * 128),
     };
 
@@ -165,6 +175,8 @@ pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &T
         split: tiling.split,
         producers: tiling.producers,
         filter_steps,
+        step_taps: tiling.step_taps(),
+        rectangle: tiling.window.map_or(0, |window| window.columns),
         full_arrivals: arrivals,
         channel_producers,
         table_bytes: tiling.table(taps),
@@ -172,7 +184,7 @@ pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &T
         cooperative: tiling.cooperative,
         channel_stages: tiling.channel_stages(),
         atoms: tiling.atoms,
-        pixels_are_rows: load == Load::Tma,
+        pixels_are_rows: tiling.pixels_are_rows(),
         pixels_innermost: matches!(load, Load::Planes | Load::Lines),
         block_p: tiling.block(),
         lines: tiling.lines.map_or(0, |lines| lines.count),
@@ -196,8 +208,11 @@ pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &T
         let behind = tiling::columns_behind(y.lens[4], w.lens[4], before[2], lines.columns);
         LinesConstants { keep: lines.keep, behind, pad_h: before[1], pad_w: before[2] }.write(&mut text);
     }
+    if matches!(load, Load::Tma | Load::Halo | Load::Gather) {
+        WindowConstants { pad: before, dilation: dilations }.write(&mut text);
+    }
     if matches!(load, Load::Tma | Load::Gather) {
-        WindowConstants { pad: before, stride: strides, dilation: dilations }.write(&mut text);
+        StrideConstants { stride: strides }.write(&mut text);
     }
     text.output(&y).coord(&y);
     if load == Load::Gather {
@@ -213,6 +228,7 @@ pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &T
          {y_vector} outputs at a time{}{}",
         match load {
             Load::Tma => "by TMA",
+            Load::Halo => "by TMA with their halo",
             Load::Planes => "by TMA from planes",
             Load::Lines => "by TMA by lines",
             Load::Gather => "gathered",
@@ -231,16 +247,18 @@ pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &T
     let main = include_str!("../../kernels/wgmma.cuh");
     let (loads, producer) = match load {
         Load::Tma => (include_str!("../../kernels/im2col.cuh"), TMA_PRODUCER),
+        Load::Halo => (include_str!("../../kernels/window.cuh"), TMA_PRODUCER),
         Load::Planes => (include_str!("../../kernels/planes.cuh"), TMA_PRODUCER),
         Load::Lines => (include_str!("../../kernels/lines.cuh"), TMA_PRODUCER),
         Load::Gather => (include_str!("../../kernels/gather.cuh"), ""),
     };
     let mainloop = match load {
         Load::Tma | Load::Planes | Load::Gather => include_str!("../../kernels/mainloop.cuh"),
+        Load::Halo => include_str!("../../kernels/window_mainloop.cuh"),
         Load::Lines => include_str!("../../kernels/lines_mainloop.cuh"),
     };
     let epilogue = match load {
-        Load::Tma => include_str!("../../kernels/along_channels.cuh"),
+        Load::Tma | Load::Halo => include_str!("../../kernels/along_channels.cuh"),
         Load::Planes | Load::Lines | Load::Gather => include_str!("../../kernels/along_pixels.cuh"),
     };
     let filters = if tiling.rearranged { include_str!("../../kernels/filters.cuh") } else { TMA_FILTERS };
@@ -266,7 +284,7 @@ pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &T
         })
     };
     let (input, filters) = match load {
-        Load::Tma => {
+        Load::Tma | Load::Halo => {
             let inner_first = || (0..3).rev().take(dims);
             let pixels = Part::Pixels {
                 pixels: tiling.pixels() as u32,
@@ -275,6 +293,15 @@ pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &T
                 upper: inner_first()
                     .map(|d| after[d] as i32 - ((w.lens[2 + d] - 1) * dilations[d]) as i32)
                     .collect(),
+            };
+            let pixels = match tiling.window {
+                None => pixels,
+                Some(Window { columns, lines, halo, .. }) => {
+                    let mut extents = vec![1; dims + 1];
+                    extents[0] = (columns + halo[0]) as u32;
+                    extents[1] = (lines + halo[1]) as u32;
+                    Part::Tile { extents }
+                }
             };
             let input = tensor_map(&x, dims, tiling.depth, data_type, pixels);
             let mut extents = vec![1; dims + 1];

@@ -138,12 +138,12 @@ impl Hopper {
     ) -> Result<WgmmaKernel, BuildError> {
         let tilings = candidates::tilings(self.load, problem, Cuda::units(arch));
         let tiling = named(tilings, configuration).ok_or_else(|| no_configuration(self.id, configuration))?;
-        Ok(kernel::wgmma_kernel(self.load, problem, arch, &tiling))
+        Ok(kernel::wgmma_kernel(tiling.load, problem, arch, &tiling))
     }
 
     fn ranked(&self, problem: &Problem, arch: &str) -> Vec<(Configuration, Estimate)> {
         let model = match self.load {
-            Load::Tma => "wgmma with TMA",
+            Load::Tma | Load::Halo => "wgmma with TMA",
             Load::Planes => "wgmma with TMA from planes",
             Load::Lines => "wgmma with TMA by lines",
             Load::Gather => "wgmma with gathered pixels",

@@ -10,6 +10,8 @@ use fuseplan_gpu::{Volume, common_power};
 pub(crate) enum Load {
     /// By TMA, channels innermost. Rows of the product are pixels.
     Tma,
+    /// The same, of a window of the image with its halo, once for several taps.
+    Halo,
     /// By TMA, positions innermost. Rows of the product are filters, and a tile stays within an image.
     Planes,
     /// By TMA, whole lines of the image. Rows of the product are filters, and a tile has some lines of an image.
@@ -29,6 +31,21 @@ pub(crate) struct Lines {
     pub(crate) halo: usize,
     /// Whether a tile's lines are kept for all columns of taps; else they are loaded for each.
     pub(crate) keep: bool,
+}
+
+/// What a step loads where a tile is a rectangle of an output's plane, in squares of 8 x 8 pixels: the pixels that all of
+/// its taps see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// Columns and lines of the rectangle.
+    pub(crate) columns: usize,
+    pub(crate) lines: usize,
+    /// Columns and lines besides, for the taps.
+    pub(crate) halo: [usize; 2],
+    /// Lines of taps of a step: all, or one.
+    pub(crate) lines_of_taps: usize,
+    /// Taps of a step.
+    pub(crate) taps: usize,
 }
 
 /// A block's tile and schedule: how its warpgroups share the work, and how far loads run ahead.
@@ -62,6 +79,8 @@ pub(crate) struct Tiling {
     pub(crate) split: usize,
     /// With [`Load::Lines`].
     pub(crate) lines: Option<Lines>,
+    /// With [`Load::Halo`].
+    pub(crate) window: Option<Window>,
 }
 
 /// `128x104x64, 1 ping-pong, 2 cooperative, occupancy 1`: pixels, filters, depth of a step, and who takes them.
@@ -75,6 +94,9 @@ impl fmt::Display for Tiling {
         }
         if self.split > 1 {
             write!(f, ", split {}", self.split)?;
+        }
+        if let Some(Window { columns, lines, lines_of_taps, .. }) = self.window {
+            write!(f, ", window of {columns}x{lines}, {lines_of_taps} lines of taps")?;
         }
         if let Some(Lines { count, block, keep, .. }) = self.lines {
             write!(f, ", {count} lines of blocks of {block}{}", if keep { ", kept" } else { "" })?;
@@ -98,15 +120,29 @@ impl Tiling {
     }
 
     pub(super) fn pixels(&self) -> usize {
-        if self.load == Load::Tma { self.rows() } else { self.width }
+        if self.pixels_are_rows() { self.rows() } else { self.width }
+    }
+
+    pub(super) fn pixels_are_rows(&self) -> bool {
+        matches!(self.load, Load::Tma | Load::Halo)
     }
 
     pub(super) fn filters(&self) -> usize {
-        if self.load == Load::Tma { self.width } else { self.rows() }
+        if self.pixels_are_rows() { self.width } else { self.rows() }
     }
 
-    /// Tiles that cover the pixels of so many images, which have so many lines.
-    pub(super) fn tiles_of_pixels(&self, images: usize, lines: usize, columns: usize) -> usize {
+    /// Tiles that cover the pixels of so many images, of so many planes of so many lines.
+    pub(super) fn tiles_of_pixels(
+        &self,
+        images: usize,
+        planes: usize,
+        lines: usize,
+        columns: usize,
+    ) -> usize {
+        if let Some(window) = self.window {
+            return images * planes * lines.div_ceil(window.lines) * columns.div_ceil(window.columns);
+        }
+        let lines = planes * lines;
         match (self.load, self.lines) {
             (Load::Lines, Some(tile)) => images * lines.div_ceil(tile.count),
             (Load::Planes, _) => images * (lines * columns).div_ceil(self.pixels()),
@@ -116,6 +152,9 @@ impl Tiling {
 
     /// Pixels that a step loads.
     pub(super) fn loaded_pixels(&self) -> usize {
+        if let Some(Window { columns, lines, halo, .. }) = self.window {
+            return (columns + halo[0]) * (lines + halo[1]);
+        }
         match (self.load, self.lines) {
             (Load::Lines, Some(lines)) => (lines.count + lines.halo) * lines.columns,
             (Load::Planes, _) => self.width.next_multiple_of(BOX),
@@ -139,7 +178,7 @@ impl Tiling {
         match (self.load, self.lines) {
             (Load::Lines, Some(lines)) if lines.keep => self.channel_steps(channels),
             (Load::Lines, _) => self.channel_steps(channels) * taps[2],
-            (Load::Tma, _) => self.channel_steps(channels) * all,
+            (Load::Tma | Load::Halo, _) => self.channel_steps(channels) * all / self.step_taps(),
             (Load::Planes | Load::Gather, _) => (channels * all).div_ceil(self.depth),
         }
     }
@@ -147,9 +186,14 @@ impl Tiling {
     /// Steps of the depth, each of which has filters of its own.
     pub(super) fn filter_steps(&self, channels: usize, taps: [usize; 3]) -> usize {
         match self.load {
-            Load::Lines => self.channel_steps(channels) * taps.iter().product::<usize>(),
+            Load::Lines | Load::Halo => self.channel_steps(channels) * taps.iter().product::<usize>(),
             Load::Tma | Load::Planes | Load::Gather => self.steps(channels, taps),
         }
+    }
+
+    /// Taps whose filters a step loads.
+    pub(super) fn step_taps(&self) -> usize {
+        self.window.map_or(1, |window| window.taps)
     }
 
     /// Stages of the channels' parameters: one for the tile of every set of consumers, and one for the next tile.
@@ -183,8 +227,10 @@ impl Tiling {
     /// Bytes of shared memory of a block; as the text counts them.
     pub(super) fn shared(&self, filter_steps: usize, taps: usize, channel_values: usize) -> usize {
         let row = self.row();
-        let kept = if self.resident { filter_steps } else { self.stages };
-        let operands = self.stages * self.loaded_pixels() * row + kept * self.filters() * row;
+        let kept = if self.resident { filter_steps } else { self.stages * self.step_taps() };
+        // Swizzled rows repeat after 1024 bytes.
+        let operands =
+            self.stages * (self.loaded_pixels() * row).next_multiple_of(1024) + kept * self.filters() * row;
         let acc = if self.split > 1 {
             self.rows() * (self.width + 4)
         } else {
@@ -226,7 +272,7 @@ impl Tiling {
         let consumers = self.pingpong * self.cooperative;
         let pool = self.registers_at_launch() * self.warpgroups();
         match self.load {
-            Load::Tma | Load::Planes | Load::Lines => {
+            Load::Tma | Load::Halo | Load::Planes | Load::Lines => {
                 let producer = if pool >= 400 || self.load != Load::Tma { 40 } else { 24 };
                 (producer, ((pool - producer) / consumers / 8 * 8).min(240))
             }
@@ -245,7 +291,7 @@ impl Tiling {
 pub(super) fn outputs_at_once(load: Load, problem: &Problem) -> usize {
     let (y, most) = (Volume::of(&problem.output), 16 / problem.output.data_type().size());
     match load {
-        Load::Tma => {
+        Load::Tma | Load::Halo => {
             let groups = problem.conv().map_or(1, |(conv, _)| conv.groups());
             common_power(y.alignment(1, most), y.lens[1] / groups)
         }

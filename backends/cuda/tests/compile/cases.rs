@@ -2,7 +2,7 @@
 
 use fuseplan_api::*;
 
-use crate::problems::{chain, conv, depthwise, element_wise, norm_relu, training};
+use crate::problems::{chain, conv, depthwise, element_wise, norm_relu, strided, training};
 
 /// The solvers for Hopper alone.
 pub(crate) const WGMMA: &str = "cuda.conv_wgmma.v1";
@@ -68,6 +68,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let planes: &[&str] = &["HGMMA", "UTMALDG.3D", "UTMALDG.2D", "USETMAXREG", "STG.E.128"];
     let lines: &[&str] = &["HGMMA", "UTMALDG.5D", "USETMAXREG", "SHFL.IDX", "STG.E.128"];
     let (few, cluster): (&[usize], &[&str]) = (&[1, 512, 7, 7], &["HGMMA", "UCGABAR_ARV"]);
+    let windows: &[&str] = &["HGMMA", "UTMALDG.4D", "USETMAXREG"];
     let wgmma: &[&str] = &["HGMMA", "UTMALDG.4D.IM2COL", "UTMALDG.4D", "USETMAXREG", "STG.E.128"];
     let tf32_gather: &[&str] = &["HGMMA", "TF32", "UTMALDG.2D", "USETMAXREG", "STG.E.128"];
     let deep = &[64, 256, 14, 14];
@@ -115,7 +116,7 @@ pub(crate) fn cases() -> Vec<Case> {
         (
             "wgmma.bf16.c24k20",
             WGMMA,
-            conv(BFloat16, Nhwc, &[2, 24, 9, 11], 20, 3, 1, vec![]),
+            strided(BFloat16, Nhwc, &[2, 24, 9, 11], 20, 3, 1, 2, vec![]),
             &["HGMMA", "UTMALDG.4D.IM2COL"],
         ),
         ("gather.f16", GATHER, conv(Half, Nchw, x, 128, 3, 1, relu(y, Half, Nchw)), gather),
@@ -199,6 +200,22 @@ pub(crate) fn cases() -> Vec<Case> {
         ("lines.bf16.parameters", LINES, conv(BFloat16, Nchw, x, 128, 3, 1, parameters(BFloat16, y)), lines),
         ("lines.f16.groups", LINES, conv(Half, Nchw, &[8, 128, 40, 40], 128, 3, 2, vec![]), lines),
         ("split.planes", PLANES, conv(Half, Nchw, &[1, 2048, 8, 8], 512, 1, 1, vec![]), cluster),
+        ("windows.f16.64", WGMMA, conv(Half, Nhwc, &[8, 64, 160, 160], 64, 3, 1, vec![]), windows),
+        (
+            "windows.bf16.96.ndhwc",
+            WGMMA,
+            conv(BFloat16, Ndhwc, &[1, 96, 6, 96, 96], 96, 3, 1, vec![]),
+            &["HGMMA", "UTMALDG.5D"],
+        ),
+        ("windows.tf32", WGMMA, tf32(conv(Float, Nhwc, &[8, 32, 160, 160], 32, 3, 1, vec![])), windows),
+        ("windows.f16.5x5.c24k20", WGMMA, conv(Half, Nhwc, &[8, 24, 35, 35], 20, 5, 1, vec![]), windows),
+        ("windows.f16.groups", WGMMA, conv(Half, Nhwc, &[8, 128, 56, 56], 128, 3, 4, vec![]), windows),
+        (
+            "windows.f16.parameters",
+            WGMMA,
+            conv(Half, Nhwc, &[32, 64, 56, 56], 64, 3, 1, parameters(Half, &[32, 64, 56, 56])),
+            windows,
+        ),
         ("wgmma.f16.parameters", WGMMA, conv(Half, Nhwc, x, 128, 3, 1, parameters(Half, y)), &["HGMMA"]),
         (
             "gather.bf16.parameters",
@@ -224,11 +241,11 @@ pub(crate) fn cases() -> Vec<Case> {
         ("mma.f16.c2k3", "cuda.conv_mma.v1", conv(Half, Nhwc, &[2, 2, 9, 11], 3, 1, 1, vec![]), &["HMMA"]),
         ("halo_mma.f16.c64k64", HALO_MMA, conv(Half, Nhwc, x, 64, 3, 1, vec![]), &["HMMA"]),
         ("halo_ffma.f32.c16k96", HALO_FFMA, conv(Float, Nchw, &[2, 16, 30, 30], 96, 3, 1, vec![]), &[]),
-        ("wgmma.f16.groups", WGMMA, conv(Half, Nhwc, &[8, 128, 28, 28], 512, 3, 4, vec![]), wgmma),
+        ("wgmma.f16.groups", WGMMA, strided(Half, Nhwc, &[8, 128, 28, 28], 512, 3, 4, 2, vec![]), wgmma),
         (
             "wgmma.f16.ndhwc",
             WGMMA,
-            conv(Half, Ndhwc, &[2, 32, 8, 20, 20], 64, 3, 1, relu(&[2, 64, 8, 20, 20], Half, Ndhwc)),
+            strided(Half, Ndhwc, &[2, 32, 8, 20, 20], 64, 3, 1, 2, relu(&[2, 64, 4, 10, 10], Half, Ndhwc)),
             &["HGMMA", "UTMALDG.5D.IM2COL", "STG.E.128"],
         ),
         ("mma.f16.nhwc", "cuda.conv_mma.v1", conv(Half, Nhwc, x, 128, 3, 1, relu(y, Half, Nhwc)), mma),
@@ -402,7 +419,7 @@ pub(crate) fn cases() -> Vec<Case> {
             "padded.wgmma.bf16.causal",
             WGMMA,
             padded(conv(BFloat16, Ndhwc, &[2, 32, 8, 20, 20], 64, 3, 1, vec![]), &[2, 1, 1], &[0, 1, 1], 1),
-            &["HGMMA", "UTMALDG.5D.IM2COL"],
+            &["HGMMA", "UTMALDG.5D"],
         ),
         (
             "padded.gather.f16.1x1",

@@ -6,52 +6,13 @@ use fuseplan_gpu::{
 };
 
 use super::cost::Work;
-use super::tiling::{BOX, Lines, Load, SHARED, SHARED_RESERVED, Tiling, columns_behind, outputs_at_once};
+use super::tiling::{Load, SHARED, SHARED_RESERVED, Tiling, outputs_at_once};
 
-/// Schedules of tiles whose pixels TMA loads: ping-pong sets, cooperative warpgroups, atoms of 64 pixels of each, blocks of a
-/// multiprocessor.
-const TMA_SCHEDULES: [(usize, usize, usize, usize); 11] = [
-    (1, 2, 1, 1),
-    (1, 3, 1, 1),
-    (1, 2, 2, 1),
-    (2, 1, 1, 1),
-    (2, 2, 1, 1),
-    (3, 1, 1, 1),
-    (4, 1, 1, 1),
-    (1, 1, 1, 2),
-    (2, 1, 1, 2),
-    (1, 1, 2, 2),
-    (1, 1, 1, 1),
-];
+mod rows_are_filters;
+mod rows_are_pixels;
 
-/// Schedules of tiles whose pixels TMA loads from planes: ping-pong sets, cooperative warpgroups, atoms of 64 filters of
-/// each, blocks of a multiprocessor.
-const PLANE_SCHEDULES: [(usize, usize, usize, usize); 9] = [
-    (1, 2, 1, 1),
-    (1, 2, 2, 1),
-    (2, 1, 1, 1),
-    (2, 1, 2, 1),
-    (2, 2, 1, 1),
-    (4, 1, 1, 1),
-    (1, 1, 1, 2),
-    (2, 1, 1, 2),
-    (1, 1, 1, 1),
-];
-
-/// The same of tiles of lines.
-const LINE_SCHEDULES: [(usize, usize, usize, usize); 5] =
-    [(1, 1, 1, 1), (1, 1, 1, 2), (2, 1, 1, 1), (3, 1, 1, 1), (1, 2, 1, 1)];
-
-/// Schedules of tiles whose pixels are gathered: producer warpgroups, ping-pong sets, cooperative warpgroups, atoms of 64
-/// filters of each, pixels.
-const GATHER_SCHEDULES: [(usize, usize, usize, usize, usize); 6] = [
-    (1, 1, 2, 2, 128),
-    (2, 1, 2, 1, 128),
-    (2, 2, 1, 1, 128),
-    (2, 1, 1, 1, 256),
-    (2, 1, 1, 1, 128),
-    (2, 1, 1, 1, 64),
-];
+/// Ping-pong sets, cooperative warpgroups of each, atoms of 64 rows of each, blocks of a multiprocessor.
+type Schedule = (usize, usize, usize, usize);
 
 /// How many blocks may share a tile.
 const SPLITS: [usize; 3] = [2, 4, 8];
@@ -60,9 +21,6 @@ const SPLITS: [usize; 3] = [2, 4, 8];
 const STAGES: usize = 12;
 /// The widest tile that one instruction makes.
 const FILTERS: usize = 256;
-/// The narrowest tile of pixels: the epilogue along pixels has parts of 64, as a tile has that is wider than half of one.
-const NARROWEST: usize = 40;
-
 /// The tiles of a problem that meets the solver's constraints, with about how many microseconds each takes on a device of
 /// about `units` multiprocessors.
 pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tiling, f64)> {
@@ -72,7 +30,8 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
     let x = Volume::of(&problem.input);
     let work = Work {
         images: y.lens[0],
-        lines: y.lens[2] * y.lens[3],
+        planes: y.lens[2],
+        lines: y.lens[3],
         columns: y.lens[4],
         image_columns: x.lens[4],
         pad: spatial(conv.pads_before(), 0)[2],
@@ -91,49 +50,21 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
         units,
     };
     let (all, time): (_, fn(&Work, &Tiling) -> f64) = match load {
-        Load::Tma => (candidates(&work), Work::time),
-        Load::Planes => (planes(&work), Work::time),
-        Load::Lines => (lines(&work), Work::time),
-        Load::Gather => (gathering(&work), Work::gathering_time),
+        Load::Tma | Load::Halo => {
+            let mut all = rows_are_pixels::im2col(&work);
+            if conv.strides().iter().all(|&stride| stride == 1) {
+                all.extend(rows_are_pixels::windows(
+                    &work,
+                    [1, 0].map(|d| spatial(conv.dilations(), 1)[1 + d]),
+                ));
+            }
+            (all, Work::time)
+        }
+        Load::Planes => (rows_are_filters::planes(&work), Work::time),
+        Load::Lines => (rows_are_filters::lines(&work), Work::time),
+        Load::Gather => (rows_are_filters::gathering(&work), Work::gathering_time),
     };
     all.into_iter().map(|tiling| (tiling, time(&work, &tiling))).collect()
-}
-
-/// Every tile that there is room for.
-fn candidates(work: &Work) -> Vec<Tiling> {
-    let depth = depth(work);
-    // Widths that cut the filters into equal parts.
-    let (fewest, most) = (work.filters.div_ceil(FILTERS), work.filters.div_ceil(64));
-    let mut widths: Vec<_> =
-        (fewest..=most).map(|parts| work.filters.div_ceil(parts).next_multiple_of(8)).collect();
-    widths.dedup();
-    let mut all = Vec::new();
-    for filters in widths {
-        for (pingpong, cooperative, atoms, occupancy) in TMA_SCHEDULES {
-            for resident in [false, true] {
-                all.extend(
-                    Tiling {
-                        load: Load::Tma,
-                        producers: 1,
-                        pingpong,
-                        cooperative,
-                        atoms,
-                        width: filters,
-                        depth,
-                        element: work.element,
-                        stages: 0,
-                        occupancy,
-                        resident,
-                        rearranged: false,
-                        split: 1,
-                        lines: None,
-                    }
-                    .filled(work),
-                );
-            }
-        }
-    }
-    with_splits(all, work)
 }
 
 /// Tilings, and the same tiles shared by several blocks where all blocks have room at once. A block has one of these.
@@ -156,139 +87,6 @@ fn with_splits(mut all: Vec<Tiling>, work: &Work) -> Vec<Tiling> {
     all
 }
 
-/// Every tile that there is room for where TMA loads planes.
-fn planes(work: &Work) -> Vec<Tiling> {
-    // For every number of boxes the least width with which they cover an image in as many tiles.
-    let plane = work.lines * work.columns;
-    let mut widths: Vec<_> = (1..=FILTERS / BOX)
-        .map(|boxes| plane.div_ceil(plane.div_ceil(boxes * BOX)).next_multiple_of(8))
-        .map(|width| width.max(NARROWEST))
-        .collect();
-    widths.dedup();
-    let mut all = Vec::new();
-    for width in widths {
-        for (pingpong, cooperative, atoms, occupancy) in PLANE_SCHEDULES {
-            // Threads bring filters once.
-            for resident in [false, true].into_iter().filter(|&resident| resident || work.is_aligned) {
-                let tiling = Tiling {
-                    load: Load::Planes,
-                    producers: 1,
-                    pingpong,
-                    cooperative,
-                    atoms,
-                    width,
-                    depth: depth(work),
-                    element: work.element,
-                    stages: 0,
-                    occupancy,
-                    resident,
-                    rearranged: !work.is_aligned,
-                    split: 1,
-                    lines: None,
-                };
-                // No warpgroup of a tile is without filters.
-                let fits = tiling.filters() < work.filters + 64;
-                all.extend(tiling.filled(work).filter(|_| fits));
-            }
-        }
-    }
-    with_splits(all, work)
-}
-
-/// Columns of the blocks that a tile's lines may be made of, and of the lines: blocks that lines of the image are whole
-/// numbers of, or a single one. No line has fewer columns than the output's.
-fn blocks(image: usize, output: usize) -> impl Iterator<Item = (usize, usize)> {
-    let sizes = [64, 32, 16];
-    let whole = sizes.into_iter().find(|&block| image.is_multiple_of(block)).map(|block| (block, image));
-    let whole = whole.filter(|_| output <= image);
-    let single = sizes.into_iter().rfind(|&block| block >= image.max(output)).map(|block| (block, block));
-    whole.into_iter().chain(single.filter(|&(_, columns)| whole.is_none_or(|(_, whole)| whole != columns)))
-}
-
-/// Every tile that there is room for where TMA loads lines.
-fn lines(work: &Work) -> Vec<Tiling> {
-    let of = |depth| -> Vec<_> {
-        line_tiles(work).flat_map(|tile| Tiling { depth, ..tile }.filled(work)).collect()
-    };
-    let [wide, middle, narrow] = [128, 64, 32].map(|row| row / work.element);
-    let fits = |depth: usize| work.groups == 1 || work.channels.is_multiple_of(depth);
-    let padded = |depth| work.channels.next_multiple_of(depth);
-    let mut all = Vec::new();
-    for depth in
-        [wide, middle].into_iter().filter(|&depth| fits(depth) && padded(depth) < padded(middle) + middle)
-    {
-        all.extend(of(depth));
-    }
-    // Narrow rows are loaded slowly, but are the least.
-    if all.is_empty() || padded(narrow) < padded(middle) {
-        all.extend(of(narrow));
-    }
-    all
-}
-
-/// Tiles of lines of any depth.
-fn line_tiles(work: &Work) -> impl Iterator<Item = Tiling> {
-    let [_, taps_h, taps_w] = work.taps;
-    let shapes = blocks(work.image_columns, work.columns);
-    let shapes =
-        shapes.filter(move |&(_, columns)| columns_behind(work.columns, taps_w, work.pad, columns) <= 8);
-    let shapes = shapes.flat_map(|(block, columns)| {
-        let (fewest, most) = (NARROWEST.div_ceil(columns), FILTERS / columns);
-        (fewest..=most.min(work.lines.max(fewest))).map(move |count| (block, columns, count))
-    });
-    let keeps = if taps_w > 1 { &[false, true][..] } else { &[true] };
-    shapes.flat_map(move |(block, columns, count)| {
-        let schedules = LINE_SCHEDULES
-            .into_iter()
-            .flat_map(move |schedule| keeps.iter().map(move |&keep| (schedule, keep)));
-        let tiles = schedules.map(move |((pingpong, cooperative, atoms, occupancy), keep)| Tiling {
-            load: Load::Lines,
-            producers: 1,
-            pingpong,
-            cooperative,
-            atoms,
-            width: count * columns,
-            depth: 0,
-            element: work.element,
-            stages: 0,
-            occupancy,
-            resident: true,
-            rearranged: true,
-            split: 1,
-            lines: Some(Lines { count, columns, block, halo: taps_h - 1, keep }),
-        });
-        // No warpgroup of a tile is without filters.
-        tiles.filter(move |tile| tile.filters() < work.filters + 64)
-    })
-}
-
-/// Every tiling that has room where pixels are gathered.
-fn gathering(work: &Work) -> Vec<Tiling> {
-    let mut all = Vec::new();
-    for (producers, pingpong, cooperative, atoms, width) in GATHER_SCHEDULES {
-        for resident in [false, true] {
-            let tiling = Tiling {
-                load: Load::Gather,
-                producers,
-                pingpong,
-                cooperative,
-                atoms,
-                width,
-                depth: 128 / work.element,
-                element: work.element,
-                stages: 0,
-                occupancy: 1,
-                resident,
-                rearranged: false,
-                split: 1,
-                lines: None,
-            };
-            all.extend(tiling.filled(work));
-        }
-    }
-    with_splits(all, work)
-}
-
 /// Channels of a step: those that leave the least of the last step empty. A step of a group with others
 /// beside it must not reach into them.
 fn depth(work: &Work) -> usize {
@@ -307,6 +105,28 @@ fn depth(work: &Work) -> usize {
 }
 
 impl Tiling {
+    /// A tile of a schedule without what only some loads have. It has no stages yet.
+    fn new(load: Load, work: &Work, schedule: Schedule, width: usize, depth: usize) -> Tiling {
+        let (pingpong, cooperative, atoms, occupancy) = schedule;
+        Tiling {
+            load,
+            producers: 1,
+            pingpong,
+            cooperative,
+            atoms,
+            width,
+            depth,
+            element: work.element,
+            stages: 0,
+            occupancy,
+            resident: false,
+            rearranged: false,
+            split: 1,
+            lines: None,
+            window: None,
+        }
+    }
+
     /// This tiling with as many stages as there is room for, if there are registers and shared memory enough.
     fn filled(self, work: &Work) -> Option<Tiling> {
         let steps = work.steps(&self);
@@ -314,6 +134,8 @@ impl Tiling {
         // to gather.
         let (entry, epilogue, gathering) = match self.load {
             Load::Tma => (26, 32 + work.epilogue, 0),
+            // A window's place is kept as well.
+            Load::Halo => (26, 40 + work.epilogue, 0),
             Load::Planes => (40, 40 + work.channel_values, 0),
             // Sums that move, and outputs' places within lines, take more.
             Load::Lines => (80, 40 + work.channel_values, 0),
@@ -333,6 +155,7 @@ impl Tiling {
         let least = match self.lines {
             Some(lines) if lines.keep => steps + 1,
             Some(_) => 2,
+            None if self.load == Load::Halo => 2,
             None => 3 + usize::from(self.resident),
         };
         let limit = SHARED / self.occupancy - SHARED_RESERVED;
@@ -346,13 +169,16 @@ impl Tiling {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tiling::REGISTERS;
+    use super::super::tiling::{Lines, REGISTERS, columns_behind};
+    use super::rows_are_filters::{blocks, gathering, lines, planes};
+    use super::rows_are_pixels::{im2col, windows};
     use super::*;
 
     fn work(pixels: usize, filters: usize, channels: usize, taps: usize) -> Work {
         let bytes = 2 * pixels * (filters + channels);
         Work {
             images: 1,
+            planes: 1,
             lines: 1,
             columns: pixels,
             image_columns: pixels,
@@ -372,7 +198,7 @@ mod tests {
     }
 
     fn best(work: &Work) -> Tiling {
-        candidates(work).into_iter().min_by(|a, b| work.time(a).total_cmp(&work.time(b))).unwrap()
+        im2col(work).into_iter().min_by(|a, b| work.time(a).total_cmp(&work.time(b))).unwrap()
     }
 
     #[test]
@@ -381,7 +207,7 @@ mod tests {
             for channels in [1, 8, 24, 72, 512, 4096usize] {
                 for channel_values in [0, 1, 4, 16] {
                     for groups in [1, 3] {
-                        let all = candidates(&Work {
+                        let all = im2col(&Work {
                             channel_values,
                             epilogue: 8 * channel_values,
                             groups,
@@ -479,6 +305,34 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn windows_fit_a_block_and_cover_the_image() {
+        for (filters, channels, taps) in [(16, 24, 3), (64, 64, 3), (200, 17, 3), (130, 128, 5), (48, 32, 9)]
+        {
+            for (rows, columns) in [(7, 7), (14, 14), (35, 35), (56, 160)] {
+                let work =
+                    Work { images: 3, planes: 2, lines: rows, columns, ..work(1, filters, channels, 1) };
+                let work = Work { taps: [3, taps, taps], ..work };
+                let all = windows(&work, [1, 1]);
+                assert!(!all.is_empty() || taps == 9, "{work:?}");
+                for tiling in all {
+                    let window = tiling.window.unwrap();
+                    assert_eq!(window.columns * window.lines, tiling.pixels());
+                    assert_eq!(window.taps, window.lines_of_taps * taps);
+                    assert!(tiling.loaded_pixels() > tiling.pixels() && tiling.stages >= 2);
+                    let planes = work.images * work.planes;
+                    let covered = tiling.tiles_of_pixels(work.images, work.planes, rows, columns);
+                    assert!(covered * tiling.pixels() >= planes * rows * columns, "{tiling:?}");
+                    let (producer, consumer) = tiling.registers();
+                    let registers = producer + tiling.pingpong * tiling.cooperative * consumer;
+                    assert!(registers * tiling.occupancy <= REGISTERS && consumer <= 240, "{tiling:?}");
+                }
+            }
+        }
+        // A single tap has no halo.
+        assert!(windows(&work(100, 64, 64, 1), [1, 1]).is_empty());
     }
 
     #[test]

@@ -1,0 +1,60 @@
+// Load::Halo, for convolutions without strides: rows of the product are the pixels of a rectangle of an output's plane. TMA
+// loads the window of the image that several taps see together, with its halo, TILE_K channels at a time, and the filters of
+// these taps; the taps multiply it one after the other, each from another pixel on. Pixels beyond the image come as zeros.
+//
+// needs macros: DEVICE
+// needs constants: CHANNELS, DILATION_D, DILATION_H, FILTERS, FILTER_STEPS, LOADED_P, PAD_D, PAD_H, PAD_W, PRODUCERS,
+//   RESIDENT, ROW, SPLIT, STAGES, STEPS, STEP_TAPS, TAPS, TAPS_H, TAPS_W, TILE_K, W_AT, W_BYTES, X_BYTES
+// needs sizes: out_h, out_plane, out_w
+// needs types: Barriers, Column, Launch, PipelineState, Rectangle, Shape
+// needs functions: column_of, mbarrier_expect_tx, mbarrier_wait, rectangle_of, tile_number, tile_stride, tiles_of,
+//   tma_load_box, tma_prefetch_map
+
+constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K, STEP_LINES = STEP_TAPS / TAPS_W;
+static_assert(FILTER_STEPS == CHANNEL_STEPS * TAPS && STEPS * STEP_TAPS == FILTER_STEPS && SPLIT == 1 && PRODUCERS == 1,
+              "as the launch was planned");
+
+// Loads the filters of taps of a column from one tap on, TILE_K channels of each.
+DEVICE void load_filters(const Launch& launch, unsigned to, unsigned barrier, const Column& column, int c, int tap,
+                         int count) {
+#pragma unroll 1
+  for (int t = tap; t < tap + count; t++, to += W_BYTES)
+    tma_load_box(to, &launch.w, barrier, c, t % TAPS_W, t / TAPS_W % TAPS_H, t / (TAPS_W * TAPS_H),
+                 column.group * FILTERS + column.filter);
+}
+
+// Issues the loads of every step of every tile. One thread calls it.
+DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers& barriers) {
+  const Shape& s = launch.args.shape;
+  tma_prefetch_map(&launch.x);
+  if (RESIDENT && tile_number() < tiles_of(s)) {
+    mbarrier_expect_tx(barriers.filters(), FILTER_STEPS * W_BYTES);
+#pragma unroll 1
+    for (int c = 0; c < CHANNEL_STEPS; c++)
+      load_filters(launch, shared + W_AT + c * TAPS * W_BYTES, barriers.filters(), column_of(tile_number()), c * TILE_K,
+                   0, TAPS);
+  }
+  PipelineState<STAGES> pipe(0);
+#pragma unroll 1
+  for (int tile = tile_number(); tile < tiles_of(s); tile += tile_stride()) {
+    const Column column = column_of(tile);
+    const Rectangle rectangle = rectangle_of(s, tile);
+    const int planes = s.out_plane / (s.out_h * s.out_w), n = rectangle.plane / planes,
+              d = rectangle.plane % planes - PAD_D;
+#pragma unroll 1
+    for (int c = 0; c < CHANNEL_STEPS; c++)
+#pragma unroll 1
+      for (int tap = 0; tap < TAPS; tap += STEP_TAPS) {
+        const unsigned full = barriers.full(pipe.stage);
+        mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
+        mbarrier_expect_tx(full, LOADED_P * ROW + (RESIDENT ? 0 : STEP_TAPS * W_BYTES));
+        tma_load_box(shared + pipe.stage * X_BYTES, &launch.x, full, column.group * CHANNELS + c * TILE_K,
+                     rectangle.w - PAD_W, rectangle.h - PAD_H + tap / TAPS_W % TAPS_H * DILATION_H,
+                     d + tap / (TAPS_W * TAPS_H) * DILATION_D, n);
+        if (!RESIDENT)
+          load_filters(launch, shared + W_AT + pipe.stage * STEP_TAPS * W_BYTES, full, column, c * TILE_K, tap,
+                       STEP_TAPS);
+        pipe.next();
+      }
+  }
+}

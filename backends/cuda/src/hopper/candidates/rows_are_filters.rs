@@ -1,0 +1,130 @@
+//! Tiles whose rows are filters: pixels are loaded from channels-first tensors.
+
+use super::super::cost::Work;
+use super::super::tiling::{BOX, Lines, Load, Tiling, columns_behind};
+use super::{FILTERS, Schedule, depth, with_splits};
+
+/// Schedules of tiles whose pixels TMA loads from planes.
+const PLANE_SCHEDULES: [Schedule; 9] = [
+    (1, 2, 1, 1),
+    (1, 2, 2, 1),
+    (2, 1, 1, 1),
+    (2, 1, 2, 1),
+    (2, 2, 1, 1),
+    (4, 1, 1, 1),
+    (1, 1, 1, 2),
+    (2, 1, 1, 2),
+    (1, 1, 1, 1),
+];
+
+/// The same of tiles of lines.
+const LINE_SCHEDULES: [Schedule; 5] = [(1, 1, 1, 1), (1, 1, 1, 2), (2, 1, 1, 1), (3, 1, 1, 1), (1, 2, 1, 1)];
+
+/// Schedules of tiles whose pixels are gathered, each with producer warpgroups and pixels.
+const GATHER_SCHEDULES: [(Schedule, usize, usize); 6] = [
+    ((1, 2, 2, 1), 1, 128),
+    ((1, 2, 1, 1), 2, 128),
+    ((2, 1, 1, 1), 2, 128),
+    ((1, 1, 1, 1), 2, 256),
+    ((1, 1, 1, 1), 2, 128),
+    ((1, 1, 1, 1), 2, 64),
+];
+
+/// The narrowest tile of pixels: the epilogue along pixels has parts of 64, as a tile has that is wider than half of one.
+const NARROWEST: usize = 40;
+
+/// Every tile that there is room for where TMA loads planes.
+pub(super) fn planes(work: &Work) -> Vec<Tiling> {
+    // For every number of boxes the least width with which they cover an image in as many tiles.
+    let plane = work.planes * work.lines * work.columns;
+    let mut widths: Vec<_> = (1..=FILTERS / BOX)
+        .map(|boxes| plane.div_ceil(plane.div_ceil(boxes * BOX)).next_multiple_of(8))
+        .map(|width| width.max(NARROWEST))
+        .collect();
+    widths.dedup();
+    let mut all = Vec::new();
+    for width in widths {
+        for schedule in PLANE_SCHEDULES {
+            let tile = Tiling {
+                rearranged: !work.is_aligned,
+                ..Tiling::new(Load::Planes, work, schedule, width, depth(work))
+            };
+            // Threads bring filters once. No warpgroup of a tile is without filters.
+            for resident in [false, true].into_iter().filter(|&resident| resident || work.is_aligned) {
+                let fits = tile.filters() < work.filters + 64;
+                all.extend(Tiling { resident, ..tile }.filled(work).filter(|_| fits));
+            }
+        }
+    }
+    with_splits(all, work)
+}
+
+/// Columns of the blocks that a tile's lines may be made of, and of the lines: blocks that lines of the image are whole
+/// numbers of, or a single one. No line has fewer columns than the output's.
+pub(super) fn blocks(image: usize, output: usize) -> impl Iterator<Item = (usize, usize)> {
+    let sizes = [64, 32, 16];
+    let whole = sizes.into_iter().find(|&block| image.is_multiple_of(block)).map(|block| (block, image));
+    let whole = whole.filter(|_| output <= image);
+    let single = sizes.into_iter().rfind(|&block| block >= image.max(output)).map(|block| (block, block));
+    whole.into_iter().chain(single.filter(|&(_, columns)| whole.is_none_or(|(_, whole)| whole != columns)))
+}
+
+/// Every tile that there is room for where TMA loads lines.
+pub(super) fn lines(work: &Work) -> Vec<Tiling> {
+    let of = |depth| -> Vec<_> {
+        line_tiles(work).flat_map(|tile| Tiling { depth, ..tile }.filled(work)).collect()
+    };
+    let [wide, middle, narrow] = [128, 64, 32].map(|row| row / work.element);
+    let fits = |depth: usize| work.groups == 1 || work.channels.is_multiple_of(depth);
+    let padded = |depth| work.channels.next_multiple_of(depth);
+    let mut all = Vec::new();
+    for depth in
+        [wide, middle].into_iter().filter(|&depth| fits(depth) && padded(depth) < padded(middle) + middle)
+    {
+        all.extend(of(depth));
+    }
+    // Narrow rows are loaded slowly, but are the least.
+    if all.is_empty() || padded(narrow) < padded(middle) {
+        all.extend(of(narrow));
+    }
+    all
+}
+
+/// Tiles of lines of any depth.
+fn line_tiles(work: &Work) -> impl Iterator<Item = Tiling> {
+    let [_, taps_h, taps_w] = work.taps;
+    let shapes = blocks(work.image_columns, work.columns);
+    let shapes =
+        shapes.filter(move |&(_, columns)| columns_behind(work.columns, taps_w, work.pad, columns) <= 8);
+    let shapes = shapes.flat_map(|(block, columns)| {
+        let (fewest, most) = (NARROWEST.div_ceil(columns), FILTERS / columns);
+        (fewest..=most.min(work.lines.max(fewest))).map(move |count| (block, columns, count))
+    });
+    let keeps = if taps_w > 1 { &[false, true][..] } else { &[true] };
+    shapes.flat_map(move |(block, columns, count)| {
+        let schedules = LINE_SCHEDULES
+            .into_iter()
+            .flat_map(move |schedule| keeps.iter().map(move |&keep| (schedule, keep)));
+        let tiles = schedules.map(move |(schedule, keep)| Tiling {
+            resident: true,
+            rearranged: true,
+            lines: Some(Lines { count, columns, block, halo: taps_h - 1, keep }),
+            ..Tiling::new(Load::Lines, work, schedule, count * columns, 0)
+        });
+        // No warpgroup of a tile is without filters.
+        tiles.filter(move |tile| tile.filters() < work.filters + 64)
+    })
+}
+
+/// Every tile that there is room for where pixels are gathered.
+pub(super) fn gathering(work: &Work) -> Vec<Tiling> {
+    let mut all = Vec::new();
+    for (schedule, producers, width) in GATHER_SCHEDULES {
+        let tile =
+            Tiling { producers, ..Tiling::new(Load::Gather, work, schedule, width, 128 / work.element) };
+        for resident in [false, true] {
+            all.extend(Tiling { resident, ..tile }.filled(work));
+        }
+    }
+    with_splits(all, work)
+}

@@ -1,0 +1,98 @@
+//! Tiles whose rows are pixels: TMA loads channels that are innermost.
+
+use super::super::cost::Work;
+use super::super::tiling::{Load, Tiling, Window};
+use super::{FILTERS, Schedule, depth, with_splits};
+
+/// Schedules of tiles whose rows are pixels.
+const SCHEDULES: [Schedule; 11] = [
+    (1, 2, 1, 1),
+    (1, 3, 1, 1),
+    (1, 2, 2, 1),
+    (2, 1, 1, 1),
+    (2, 2, 1, 1),
+    (3, 1, 1, 1),
+    (4, 1, 1, 1),
+    (1, 1, 1, 2),
+    (2, 1, 1, 2),
+    (1, 1, 2, 2),
+    (1, 1, 1, 1),
+];
+
+/// The most taps that a step has, as its products are unrolled.
+const STEP_TAPS: usize = 9;
+/// The most pixels of a box along a dimension.
+const BOX: usize = 256;
+
+/// Every tile that there is room for where TMA walks over pixels.
+pub(super) fn im2col(work: &Work) -> Vec<Tiling> {
+    let mut all = Vec::new();
+    for width in widths(work) {
+        for schedule in SCHEDULES {
+            let tile = Tiling::new(Load::Tma, work, schedule, width, depth(work));
+            for resident in [false, true] {
+                all.extend(Tiling { resident, ..tile }.filled(work));
+            }
+        }
+    }
+    with_splits(all, work)
+}
+
+/// Every tile that there is room for where TMA loads windows of the image, whose taps lie so far apart, columns first.
+pub(super) fn windows(work: &Work, dilations: [usize; 2]) -> Vec<Tiling> {
+    let [_, taps_h, taps_w] = work.taps;
+    // Lines of taps of a step: all of them, or one.
+    let mut steps = vec![1, taps_h];
+    steps.dedup();
+    steps.retain(|lines| lines * taps_w <= STEP_TAPS && taps_h * taps_w > 1);
+    let depths = [128, 64].map(|row| row / work.element).into_iter().filter(|&depth| {
+        let whole = work.groups == 1 || work.channels.is_multiple_of(depth);
+        whole && depth < work.channels.next_multiple_of(16) + 16
+    });
+    let mut all = Vec::new();
+    for depth in depths {
+        for width in widths(work) {
+            for schedule in SCHEDULES {
+                let [columns, lines] = covering(work, schedule.1 * schedule.2);
+                for &lines_of_taps in &steps {
+                    let window = Window {
+                        columns,
+                        lines,
+                        halo: [(taps_w - 1) * dilations[0], (lines_of_taps - 1) * dilations[1]],
+                        lines_of_taps,
+                        taps: lines_of_taps * taps_w,
+                    };
+                    let is_small = columns < work.columns + 8 && lines < work.lines + 8;
+                    if !is_small || columns + window.halo[0] > BOX || lines + window.halo[1] > BOX {
+                        continue;
+                    }
+                    let tile = Tiling::new(Load::Halo, work, schedule, width, depth);
+                    for resident in [false, true] {
+                        all.extend(Tiling { resident, window: Some(window), ..tile }.filled(work));
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Columns and lines of a rectangle of so many squares of 8 x 8 pixels: of all such the one that covers the image by the fewest,
+/// then that of the least halo.
+fn covering(work: &Work, squares: usize) -> [usize; 2] {
+    let rectangles = (1..=squares).filter(|across| squares.is_multiple_of(*across));
+    let rectangles = rectangles.map(|across| [8 * across, 8 * squares / across]);
+    let cost = |[columns, lines]: &[usize; 2]| {
+        (work.columns.div_ceil(*columns) * work.lines.div_ceil(*lines), columns + lines)
+    };
+    rectangles.min_by_key(cost).unwrap_or([8 * squares, 8])
+}
+
+/// Widths that cut the filters into equal parts.
+fn widths(work: &Work) -> Vec<usize> {
+    let (fewest, most) = (work.filters.div_ceil(FILTERS), work.filters.div_ceil(64));
+    let mut widths: Vec<_> =
+        (fewest..=most).map(|parts| work.filters.div_ceil(parts).next_multiple_of(8)).collect();
+    widths.dedup();
+    widths
+}
