@@ -199,6 +199,25 @@ def test_constant_weights_that_are_given_other_memory_or_another_layout(chain, c
         del kept
 
 
+class _Uncounted(torch.Tensor):
+    """A tensor whose count of changes must not be asked for."""
+
+    @property
+    def _version(self):
+        raise AssertionError("PyTorch takes a hundred microseconds to say that there is none")
+
+
+def test_a_tensor_of_inference_mode_is_not_asked_for_its_count_of_changes(chain):
+    with torch.inference_mode():
+        x, w, b = tensors(2)
+        expected = F.relu(F.conv2d(x, w, b, padding=1))
+        w, b = (tensor.as_subclass(_Uncounted) for tensor in (w, b))
+        assert w.is_inference()
+        for _ in range(3):
+            y = chain(x, w, [b], f"{conv_text()} -> bias -> relu", True)
+            torch.testing.assert_close(y.as_subclass(torch.Tensor), expected)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("constant", [False, True])
 def test_a_repeated_call_sees_what_is_another_tensor(chain, constant):

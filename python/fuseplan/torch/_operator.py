@@ -309,11 +309,8 @@ def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
 
     With its layout, as `.data` and operators in inference mode can give a tensor another without a count.
     """
-    try:
-        version = tensor._version
-    except RuntimeError:
-        # Tensors of inference mode count no changes.
-        version = 0
+    # Tensors of inference mode count no changes.
+    version = 0 if tensor.is_inference() else tensor._version
     return id(tensor), tensor.data_ptr(), version, tensor.dtype, tensor.shape, tensor.stride()
 
 
