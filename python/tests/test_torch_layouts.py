@@ -68,7 +68,7 @@ def test_without_a_model_of_time_the_layout_is_pytorchs(network):
 def test_by_default_the_expected_times_decide(network, monkeypatch, last, chosen):
     model, x = network
 
-    def expected(graph, values):
+    def expected(graph, values, math):
         nodes = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.conv2d.default)
         is_last = [node.meta["val"].is_contiguous(memory_format=LAST) for node in nodes]
         assert len(set(is_last)) == 1
@@ -101,7 +101,7 @@ class Wrapped(Network):
 def test_what_depends_on_strides_keeps_the_layout(behind, monkeypatch):
     model, x = Wrapped(behind), torch.randn(2, 3, 10, 12)
 
-    def expected(graph, values):
+    def expected(graph, values, math):
         nodes = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.conv2d.default)
         return dict.fromkeys(nodes, 0.1 if nodes[0].meta["val"].is_contiguous(memory_format=LAST) else 1.0)
 
@@ -122,7 +122,7 @@ def test_a_layout_that_an_operator_refuses_is_not_chosen(network, monkeypatch):
             raise RuntimeError("an operator refuses these strides")
 
     monkeypatch.setattr(_layouts, "observe", observe)
-    monkeypatch.setattr(_rewrite, "_expected", lambda graph, values: dict.fromkeys(graph.graph.nodes, 1.0))
+    monkeypatch.setattr(_rewrite, "_expected", lambda graph, values, math: dict.fromkeys(graph.graph.nodes, 1.0))
     fused = ft.optimize(model, x, choose="all")
     assert formats_of_chains(fused) == ["first", "first"]
     check(fused, model, x)
@@ -133,7 +133,7 @@ def test_a_layout_that_an_operator_refuses_is_not_chosen(network, monkeypatch):
 def test_a_convolution_without_an_expected_time_keeps_the_layout(network, monkeypatch):
     model, x = network
 
-    def expected(graph, values):
+    def expected(graph, values, math):
         nodes = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.conv2d.default)
         is_last = nodes[0].meta["val"].is_contiguous(memory_format=LAST)
         return dict.fromkeys(nodes[:1] if is_last else nodes, 0.1 if is_last else 1.0)

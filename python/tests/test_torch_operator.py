@@ -199,6 +199,33 @@ def test_constant_weights_that_are_given_other_memory_or_another_layout(chain, c
         del kept
 
 
+@pytest.fixture
+def whole_numbers():
+    """A convolution that is Winograd's on a CPU, and its result, all of whole numbers."""
+    model = torch.nn.Conv2d(64, 64, 3, padding=1).eval().requires_grad_(False)
+    x = torch.randint(-8, 9, (1, 64, 32, 32)).float()
+    for parameter in model.parameters():
+        parameter.copy_(torch.randint(-8, 9, parameter.shape))
+    return model, x, F.conv2d(x.double(), model.weight.double(), model.bias.double(), padding=1).float()
+
+
+@torch.no_grad()
+def test_strict_plans_have_each_output_the_sum_of_its_own_products(whole_numbers):
+    model, x, expected = whole_numbers
+    weights = model.weight, model.bias
+    assert not torch.equal(ft.conv(x, *weights, padding=1), expected), "the plan is not Winograd's"
+    assert torch.equal(ft.conv(x, *weights, padding=1, math="strict"), expected)
+    assert torch.equal(ft.optimize(model, x, choose="all", math="strict")(x), expected)
+    options = {"rest": "eager", "choose": "all", "math": "strict"}
+    assert torch.equal(torch.compile(model, backend="fuseplan", options=options)(x), expected)
+    ft.replace_convs(replaced := torch.nn.Sequential(model), math="strict")
+    assert torch.equal(replaced(x), expected)
+    with pytest.raises(ValueError, match="math is 'tf32'; accepted: 'precise', 'strict'"):
+        ft.conv(x, *weights, padding=1, math="tf32")
+    with pytest.raises(ValueError, match="and math=strict if that is wanted"):
+        OP(x, model.weight, [], conv_text() + " math=fast")
+
+
 class _Uncounted(torch.Tensor):
     """A tensor whose count of changes must not be asked for."""
 

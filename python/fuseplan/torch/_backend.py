@@ -29,7 +29,7 @@ def backend(
 ) -> Callable[..., Any]:
     """Compiles a graph of `torch.compile`, whose backend "fuseplan" this is.
 
-    Options: `choose`, as of `optimize`; `rest`, who computes what is in no chain: "inductor", "eager", or "auto", which is
+    Options: `choose` and `math`, as of `optimize`; `rest`, who computes what is in no chain: "inductor", "eager", or "auto", which is
     Inductor where there is a compiler for it; `report`, a function that is called with the report of each graph. Every other
     option, and `mode`, is Inductor's.
 
@@ -37,6 +37,7 @@ def backend(
     """
     patches = dict(options or {})
     choose, rest, tell = patches.pop("choose", "measure"), patches.pop("rest", "auto"), patches.pop("report", None)
+    math = patches.pop("math", "precise")
     if rest not in ("auto", "inductor", "eager"):
         raise ValueError(f"rest is {rest!r}; accepted: 'auto', 'inductor', 'eager'")
     if rest == "auto":
@@ -51,7 +52,7 @@ def backend(
             stacklevel=2,
         )
         return _rest(graph, inputs, rest, mode, patches)
-    lowered, report = _lower(graph, inputs, choice)
+    lowered, report = _lower(graph, inputs, choice, math)
     compiled = _rest(lowered, inputs, rest, mode, patches)
     if choice is not None and rest == "inductor" and report.fused and not _uses_cuda_graphs(mode, patches):
         # Inductor computes a whole network in a layout of its choice, of which a chain by itself knows nothing.
@@ -72,7 +73,7 @@ def _wants_gradient(given: Any) -> bool:
 
 
 def _lower(
-    graph: torch.fx.GraphModule, inputs: Sequence[Any], choice: _choice.Choice | None
+    graph: torch.fx.GraphModule, inputs: Sequence[Any], choice: _choice.Choice | None, math: str
 ) -> tuple[torch.fx.GraphModule, Report]:
     """The graph of ATen's operators with its chains replaced, of the same inputs."""
     before = graph.graph.find_nodes(op="placeholder")
@@ -101,7 +102,7 @@ def _lower(
         or new.meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
     }
     with torch.no_grad():
-        return traced, rewrite(traced, constants, choice, folds=False)
+        return traced, rewrite(traced, constants, choice, folds=False, math=math)
 
 
 def _has_compiler(inputs: Sequence[Any]) -> bool:

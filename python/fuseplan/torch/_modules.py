@@ -42,13 +42,13 @@ class Conv3d(_Convolution, nn.Conv3d):
 _OURS: dict[type[nn.Module], type[_Convolution]] = {nn.Conv2d: Conv2d, nn.Conv3d: Conv3d}
 
 
-def replace_convs(module: nn.Module) -> Report:
+def replace_convs(module: nn.Module, *, math: str = "precise") -> Report:
     """Makes each `Conv2d` and `Conv3d` of a network that plans take one of ours, in place, and says what became of each.
 
     It is the same module object with the same parameters, hooks and keys of `state_dict`, of a class that computes the
     convolution and its bias as a plan. Where gradients are wanted, under autocast, and for inputs that no plan takes, it is
     computed as before. What follows a convolution is fused by `optimize` and `torch.compile(backend="fuseplan")` alone: a module
-    does not know who reads its result.
+    does not know who reads its result. `math` is that of `conv`.
     """
     report = Report()
     for name, conv in module.named_modules():
@@ -58,7 +58,7 @@ def replace_convs(module: nn.Module) -> Report:
         if reason is not None:
             report.unfused.append(Unfused(name, reason))
             continue
-        conv.fuseplan_operators = _text(conv)  # type: ignore[assignment]
+        conv.fuseplan_operators = _text(conv, math)  # type: ignore[assignment]
         conv.__class__ = _OURS[type(conv)]  # type: ignore[assignment]
         operators = ("conv",) if conv.bias is None else ("conv", "bias")
         report.fused.append(Fused(name, operators, "a module computes no more"))
@@ -92,8 +92,8 @@ def _refusal(conv: nn.Conv2d | nn.Conv3d) -> str | None:
     return None
 
 
-def _text(conv: nn.Conv2d | nn.Conv3d) -> str:
+def _text(conv: nn.Conv2d | nn.Conv3d, math: str) -> str:
     dims = len(conv.kernel_size)
     pads = _operator.pads_of(conv.padding, dims, conv.kernel_size, conv.stride, conv.dilation)
-    text = _operator.convolution_text(conv.stride, pads, conv.dilation, conv.groups)
+    text = _operator.convolution_text(conv.stride, pads, conv.dilation, conv.groups, math)
     return text if conv.bias is None else f"{text} -> bias"

@@ -23,6 +23,8 @@ _LIBRARY.define(
     tags=(torch.Tag.needs_exact_strides,),
 )
 
+# How products may be rounded; TF32 is PyTorch's switch.
+_MATH = ("precise", "strict")
 # How many tensors an operator takes; an activation takes none.
 _OPERANDS = {"bias": 1, "prelu": 1, "residual": 1, "batch_norm": 4}
 
@@ -38,12 +40,14 @@ def conv(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
     activation: str | None = None,
+    math: str = "precise",
     **parameters: float,
 ) -> torch.Tensor:
     """`activation(conv(x, weight) + bias + residual)` as one kernel, of two or three spatial dimensions.
 
     Padding is as in `torch.nn.functional.conv2d`, or a pair (before, after) for each dimension. Activations and their
-    parameters are those of `fuseplan.Plan.activation`. The result lies in memory as the input does: channels last if that is.
+    parameters are those of `fuseplan.Plan.activation`. With `math="strict"` each output is the sum of its own products, without
+    TF32; else PyTorch's switch says whether that may be used. The result lies in memory as the input does: channels last if that is.
     """
     dims = x.dim() - 2
     strides, dilations = _per_dimension(stride, dims), _per_dimension(dilation, dims)
@@ -57,14 +61,19 @@ def conv(
     elif parameters:
         raise TypeError(f"there is no activation that {', '.join(parameters)} would belong to")
     padding = pads_of(padding, dims, weight.shape[2:], strides, dilations)
-    text = " -> ".join([convolution_text(strides, padding, dilations, groups), *operators])
+    text = " -> ".join([convolution_text(strides, padding, dilations, groups, math), *operators])
     return torch.ops.fuseplan.chain.default(x, weight, operands, text)  # type: ignore[no-any-return]
 
 
-def convolution_text(stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> str:
+def convolution_text(
+    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int, math: str = "precise"
+) -> str:
     """A convolution with its numbers, as the operator `chain` has it; padding is before and after each dimension, in a row."""
+    if math not in _MATH:
+        raise ValueError(f"math is {math!r}; accepted: 'precise', 'strict'")
     rows = (("stride", stride), ("padding", padding), ("dilation", dilation), ("groups", [groups]))
-    return " ".join(["conv", *(f"{key}={','.join(map(str, row))}" for key, row in rows)])
+    words = [f"{key}={','.join(map(str, row))}" for key, row in rows]
+    return " ".join(["conv", *words, *([] if math == "precise" else [f"math={math}"])])
 
 
 def operator_text(name: str, parameters: Mapping[str, float]) -> str:
@@ -106,9 +115,12 @@ class _Steps:
     def __init__(self, text: str) -> None:
         convolution, *rest = (self._step(part) for part in text.split(" -> "))
         name, numbers = convolution
-        if name != "conv" or numbers.keys() != {"stride", "padding", "dilation", "groups"}:
+        self.math = numbers.pop("math", "precise")
+        known = self.math in _MATH and numbers.keys() == {"stride", "padding", "dilation", "groups"}
+        if name != "conv" or not known:
             raise ValueError(
-                f"the operators are {text!r}; accepted: conv with stride, padding, dilation and groups, then others"
+                f"the operators are {text!r}; accepted: conv with stride, padding, dilation and groups, and math=strict if that "
+                "is wanted, then others"
             )
         self.text = text
         rows = {key: [int(number) for number in row.split(",")] for key, row in numbers.items()}
@@ -220,7 +232,8 @@ class _Call:
         if self._format is not None:
             weight = _kept_of(weight).laid(weight, self._format) if constant else self._laid(weight)
         plan = steps.plan(_descriptor(x), _descriptor(weight), operands, device)
-        self._layer: CompiledPlan = plan.compile(device, tf32=tf32(x))
+        strict = steps.math == "strict"
+        self._layer: CompiledPlan = plan.compile(device, math="strict" if strict else None, tf32=tf32(x) and not strict)
         self._output = plan.output.shape, plan.output.strides, x.dtype
         # By their places among image, weight and operands.
         tensors = dict(enumerate((weight, *operands), 1))

@@ -23,6 +23,7 @@ def optimize(
     dynamic_shapes: Any = None,
     choose: str = "measure",
     memory_format: torch.memory_format | None = None,
+    math: str = "precise",
 ) -> torch.fx.GraphModule:
     """The network with each convolution, and the batch-norm, bias, residual and activation behind it, as one kernel.
 
@@ -37,6 +38,8 @@ def optimize(
     from the first of them has it too. By default they are channels-last where the device's model of the plans' time expects
     less than 0.8 times as much of it, copies included, which on GPUs it may, and where all operators are PyTorch's and take any
     layout; elsewhere they are what PyTorch gives them. Results that are contiguous or channels-last stay so either way.
+
+    `math` is that of `conv`, for all plans; what stays PyTorch's is computed as PyTorch does.
     """
     choice = _choice.of_name(choose, _choice.operator_by_operator)
     graph = export(model, args, kwargs, dynamic_shapes)
@@ -45,13 +48,12 @@ def optimize(
         _reshape_any_layout(graph)
         inputs = pytree.tree_leaves((_tuple(args), dict(kwargs or {})))
         _layouts.observe(graph, inputs)
-        laid_out = _layouts.lay_out(graph, values, inputs, memory_format, lambda: _expected(graph, values))
-        report = rewrite(graph, values, choice, folds=True)
+        laid_out = _layouts.lay_out(graph, values, inputs, memory_format, lambda: _expected(graph, values, math))
+        report = rewrite(graph, values, choice, folds=True, math=math)
         if laid_out and memory_format is None and not report.fused:
             # The layout was chosen for plans, of which there are none.
-            return optimize(
-                model, args, kwargs, dynamic_shapes=dynamic_shapes, choose=choose, memory_format=torch.preserve_format
-            )
+            options: dict[str, Any] = {"dynamic_shapes": dynamic_shapes, "choose": choose, "math": math}
+            return optimize(model, args, kwargs, memory_format=torch.preserve_format, **options)
         graph.fuseplan_report = report  # type: ignore[assignment]
         _drop_unused(graph, values)
         graph.recompile()
@@ -98,17 +100,18 @@ def rewrite(
     choice: _choice.Choice | None,
     *,
     folds: bool,
+    math: str,
 ) -> Report:
     """Replaces the chains of a graph without in-place operators.
 
     `values` has the nodes that are the same at every call, attributes or inputs, with their values. Where these stay what
     they are, batch-norms are folded into weights. Where there is a choice, only the chains that it finds faster are replaced.
     """
-    nodes, chains, unfused = _find(module, values)
+    nodes, chains, unfused = _find(module, values, math)
     report = Report(unfused=[Unfused(nodes[index].name, reason) for index, reason in unfused])
     tails = []
     for number, found in enumerate(chains):
-        chain = _chain_of(found, nodes, values, folds)
+        chain = _chain_of(found, nodes, values, folds, math)
         times = choice(module, chain, values) if choice is not None else None
         if times is not None and times.slower:
             report.unfused.append(Unfused(chain.convolution.name, f"it is slower as a plan: {times}"))
@@ -125,7 +128,7 @@ def rewrite(
 
 
 def _find(
-    module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any], *, times: bool = False
+    module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any], math: str, *, times: bool = False
 ) -> tuple[list[torch.fx.Node], list[dict[str, Any]], list[tuple[int, str]]]:
     """The nodes of a graph, and what the finder of chains says of them by their numbers."""
     nodes = list(module.graph.nodes)
@@ -136,7 +139,7 @@ def _find(
     described = [_describe(node, numbers, values) for node in nodes]
     if times:
         _describe_as_run(nodes, described)
-    tf32 = any(map(_operator.tf32, constants))
+    tf32 = math != "strict" and any(map(_operator.tf32, constants))
     chains, unfused = find_chains(described, device, times=times, tf32=tf32)
     return nodes, chains, unfused
 
@@ -154,10 +157,10 @@ def _describe_as_run(nodes: Sequence[torch.fx.Node], described: list[_Described]
 
 
 def _expected(
-    module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any]
+    module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any], math: str
 ) -> dict[torch.fx.Node, float]:
     """The seconds that the plans of convolutions are expected to take, where the device has a model."""
-    nodes, chains, _ = _find(module, values, times=True)
+    nodes, chains, _ = _find(module, values, math, times=True)
     times = ((nodes[found["steps"][0][1]], found["expected_seconds"]) for found in chains)
     return {node: seconds for node, seconds in times if seconds is not None}
 
@@ -317,6 +320,7 @@ def _chain_of(
     nodes: Sequence[torch.fx.Node],
     values: Mapping[torch.fx.Node, Any],
     folds: bool,
+    math: str,
 ) -> Chain:
     (_, at, (weight_at,), _), *steps = found["steps"]
     convolution, weight = nodes[at], nodes[weight_at]
@@ -324,7 +328,7 @@ def _chain_of(
     numbers = _convolution(of, values, convolution)
     assert numbers is not None, "the finder takes no convolution without numbers"
     pads = [pad for pair in numbers["padding"] for pad in pair]
-    text = _operator.convolution_text(numbers["stride"], pads, numbers["dilation"], numbers["groups"])
+    text = _operator.convolution_text(numbers["stride"], pads, numbers["dilation"], numbers["groups"], math)
     folded = _fold(steps, nodes, values, values.get(weight)) if folds else None
     operators: list[str] = []
     operands: list[torch.fx.Node | torch.Tensor] = []
