@@ -18,8 +18,8 @@
 //   TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TILE_F, TILE_P
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Shape, TensorMap
-// needs functions: affine, channel_of, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address, tile_number,
-//   tma_prefetch_map
+// needs functions: affine, channel_of, cluster_arrive, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address,
+//   tile_number, tma_prefetch_map
 
 struct Launch {
   TensorMap x, w;
@@ -51,7 +51,7 @@ DEVICE int part_at(int row, int column) { return row * PITCH + column % 8 / 4 * 
 // Offsets in shared memory, which starts at a multiple of 1024 bytes.
 constexpr unsigned W_AT = STAGES * X_BYTES;
 constexpr unsigned ACC_AT = W_AT + (RESIDENT ? FILTER_STEPS : STAGES * STEP_TAPS) * W_BYTES;
-// Here lie the parts of all warps, or all accumulators of a tile that is split over a cluster.
+// Here lie the parts of all warps, or what the blocks of a cluster send of the accumulators of a tile that they share.
 constexpr int ACC_PITCH = WIDTH + 4;
 constexpr unsigned CHANNELS_AT =
     ACC_AT + (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * PART_FLOATS) * 4;
@@ -63,7 +63,7 @@ static_assert(BARRIERS_AT + (2 * STAGES + 2 * CHANNEL_STAGES + PINGPONG + 1) * 8
 
 // The block's mbarriers by their addresses: for each stage one that says that it is full and one that it is empty, the
 // same for the stages of channel parameters, one for each set of consumers that orders the sets' main loops, and one
-// for resident filters.
+// for resident filters, or for the accumulators that the blocks of a cluster send.
 struct Barriers {
   unsigned first;
   DEVICE unsigned full(int stage) const { return first + stage * 8; }
@@ -72,6 +72,7 @@ struct Barriers {
   DEVICE unsigned channels_empty(int stage) const { return first + (2 * STAGES + CHANNEL_STAGES + stage) * 8; }
   DEVICE unsigned order(int set) const { return first + (2 * STAGES + 2 * CHANNEL_STAGES + set) * 8; }
   DEVICE unsigned filters() const { return order(PINGPONG); }
+  DEVICE unsigned sent() const { return order(PINGPONG); }
 };
 
 // The state of a pipeline of N stages, `count` stages after its start: the stage, and the phase of its mbarriers.
@@ -229,8 +230,12 @@ DEVICE void make_plain(Args& args) {
 // Starts to bring the residuals of a tile into L2, by `count` threads.
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count);
 
-// The epilogue of a tile that is split over a cluster of blocks.
-DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], float* all, const Channel* channels);
+// The epilogue of a tile that is split over a cluster of blocks, all of which have arrived at the cluster's barrier.
+DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
+                           const Barriers& barriers, const Channel* channels);
+
+// What a producer of such a tile does behind its last operands.
+DEVICE void leave_split();
 
 extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE) * 128, OCCUPANCY) CLUSTER
     fuseplan_kernel(const __grid_constant__ Launch launch) {
@@ -251,10 +256,12 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
+  if (SPLIT > 1) cluster_arrive();
   // The first warp is about to load pixels.
   if (threadIdx.x < PRODUCERS * 128) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PRODUCER_REGISTERS));
     produce(launch, aligned, barriers);
+    if (SPLIT > 1) leave_split();
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONSUMER_REGISTERS));
     const Channel* channels = (const Channel*)(aligned + CHANNELS_AT);
@@ -271,7 +278,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
       mainloop(acc, shared, barriers, count);
       const PipelineState<CHANNEL_STAGES> channel_pipe(count);
       mbarrier_wait(barriers.channels_full(channel_pipe.stage), channel_pipe.phase);
-      if (SPLIT > 1) epilogue_split(args, acc, (float*)(aligned + ACC_AT), channels);
+      if (SPLIT > 1) epilogue_split(args, acc, aligned, barriers, channels);
       else if (plain) epilogue<true>(args, acc, part, channels + channel_pipe.stage * TILE_F, tile);
       else epilogue<false>(args, acc, part, channels + channel_pipe.stage * TILE_F, tile);
       mbarrier_arrive(barriers.channels_empty(channel_pipe.stage));

@@ -1,33 +1,75 @@
-// Split-K over a cluster of SPLIT blocks, each of which has a share of the tile's steps. A block leaves its accumulators
-// in shared memory. Then it takes a share of the tile's rows, adds up the accumulators of all blocks in the order of their
-// ranks, and runs these rows' epilogue. A block has one tile.
+// Split-K over a cluster of SPLIT blocks, each of which has a share of the tile's steps, and finishes a share of its rows. A
+// block leaves its accumulators where its operands were, and sends every block the rows which that finishes: copies between
+// the shared memories of a cluster that the hardware makes as a whole take a fraction of the time of loads from there. Then
+// it adds up what it was sent in the order of the blocks' ranks, and runs these rows' epilogue. A block has one tile.
 //
 // needs macros: DEVICE
-// needs constants: ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
+// needs constants: ACC_AT, ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
 //   ROWS, SPLIT, WIDTH, Y_VECTOR
-// needs types: Args, Channel, Column, Coord, Pixels, Rows, Shape, Vector
-// needs functions: cluster_arrive, cluster_load, cluster_sync, cluster_wait, column_of, coord_of, finish_vector,
-//   pixels_of, share_of, tile_number
+// needs types: Args, Barriers, Channel, Column, Coord, Pixels, Rows, Shape, Vector
+// needs functions: cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_vector, mbarrier_expect_tx,
+//   mbarrier_wait, pixels_of, share_of, shared_address, tile_number
 
 static_assert(SPLIT == 1 || (PINGPONG == 1 && !RESIDENT), "a block has one tile");
+static_assert(SPLIT == 1 || COOPERATIVE * ROWS * ACC_PITCH * 4 <= ACC_AT, "accumulators fit where the operands were");
 
-DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], float* all,
-                           const Channel* channels) {
+// Starts to copy from this block's shared memory to that of the block of this rank, whose mbarrier counts the bytes.
+DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, unsigned barrier) {
+  unsigned there, counted;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(rank));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counted) : "r"(barrier), "r"(rank));
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(there),
+      "r"(from), "r"(bytes), "r"(counted)
+      : "memory");
+}
+
+// Waits until operands are neither written nor read any more. Threads of producers and consumers call it.
+DEVICE void operands_end() { asm volatile("bar.sync 2, %0;" ::"n"((PRODUCERS + COOPERATIVE) * 128) : "memory"); }
+
+DEVICE void leave_split() {
+  __syncwarp();
+  operands_end();
+  cluster_wait();
+}
+
+DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
+                           const Barriers& barriers, const Channel* channels) {
   const Shape& s = args.shape;
   const Column column = column_of(tile_number());
   const Pixels pixels = pixels_of(s, tile_number());
   const int thread = threadIdx.x - PRODUCERS * 128, lane = thread % 32;
+  operands_end();
+  float* own = (float*)memory;
 #pragma unroll
   for (int atom = 0; atom < ATOMS; atom++)
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; i += 2) {
       const int row = thread / 128 * ROWS + atom * 64 + thread / 32 % 4 * 16 + i / 2 % 2 * 8 + lane / 4;
-      *(Vector<float, 2>*)(all + row * ACC_PITCH + i / 4 * 8 + lane % 4 * 2) = {acc[atom][i], acc[atom][i + 1]};
+      *(Vector<float, 2>*)(own + row * ACC_PITCH + i / 4 * 8 + lane % 4 * 2) = {acc[atom][i], acc[atom][i + 1]};
     }
-  cluster_sync();
+  // Copies see what these threads wrote.
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory");
 
   const int left = PIXELS_ARE_ROWS ? pixels.end - pixels.first : FILTERS - column.filter;
-  const Rows rows = share_of(left < COOPERATIVE * ROWS ? left : COOPERATIVE * ROWS);
+  const int there = left < COOPERATIVE * ROWS ? left : COOPERATIVE * ROWS, share = (there + SPLIT - 1) / SPLIT;
+  const Rows rows = share_of(there);
+  const float* sent = (const float*)(memory + ACC_AT);
+  // Every block has begun, and its mbarriers are there.
+  cluster_wait();
+  if (thread == 0 && rows.first < rows.end)
+    mbarrier_expect_tx(barriers.sent(), (SPLIT - 1) * (rows.end - rows.first) * ACC_PITCH * 4);
+  if (thread < SPLIT && thread != cluster_rank()) {
+    const Rows of = share_of(there, thread);
+    if (of.first < of.end)
+      cluster_copy(thread, shared_address(sent + cluster_rank() * share * ACC_PITCH),
+                   shared_address(own + of.first * ACC_PITCH), (of.end - of.first) * ACC_PITCH * 4, barriers.sent());
+  }
+  if (rows.first < rows.end) mbarrier_wait(barriers.sent(), 0);
+  // What others have sent to this block has left them.
+  cluster_arrive();
+
   // Elements that a thread takes at a time.
   constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, ACROSS = WIDTH / UNIT;
 #pragma unroll 1
@@ -38,7 +80,11 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
     for (int i = 0; i < UNIT; i += 4) {
       Vector<float, 4> parts[SPLIT];
 #pragma unroll
-      for (int rank = 0; rank < SPLIT; rank++) parts[rank] = cluster_load(rank, all + row * ACC_PITCH + from + i);
+      for (int rank = 0; rank < SPLIT; rank++) {
+        const float* of =
+            rank == cluster_rank() ? own + row * ACC_PITCH : sent + (rank * share + row - rows.first) * ACC_PITCH;
+        parts[rank] = *(const Vector<float, 4>*)(of + from + i);
+      }
 #pragma unroll
       for (int rank = 0; rank < SPLIT; rank++)
 #pragma unroll
@@ -55,7 +101,6 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
       finish_vector<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, v + e, at_output);
     }
   }
-  // No block may exit before all others have read its accumulators.
-  cluster_arrive();
+  // No block may exit before its accumulators have left it.
   cluster_wait();
 }

@@ -11,6 +11,10 @@
 // From a line of the window to the next one, in bytes.
 constexpr unsigned LINE_PITCH = LOADED_P / (RECTANGLE_LINES + (STEP_LINES - 1) * DILATION_H) * ROW;
 
+// Taps whose products are issued before the stage of the step before is released. Of two stages none is on its way until then;
+// of more some are, and to wait behind the first tap would only hold products up.
+constexpr int FIRST_TAPS = STAGES == 2 ? 1 : STEP_TAPS;
+
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count) {
   const int consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE, lane = threadIdx.x % 32, set = count % PINGPONG;
   unsigned square[ATOMS];
@@ -33,7 +37,7 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
     for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
     wgmma_fence();
 #pragma unroll
-    for (int t = 0; t < STEP_TAPS; t++)
+    for (int t = 0; t < STEP_TAPS; t++) {
 #pragma unroll
       for (int k = 0; k < ROW / 32; k++)
 #pragma unroll
@@ -42,12 +46,15 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
           wgmma(acc[atom], pixels + (square[atom] >> 4) + (tap >> 4) + k * 2, filters + (t * W_BYTES >> 4) + k * 2,
                 step + t + k != 0, T());
         }
-    wgmma_commit();
+      if (t + 1 == FIRST_TAPS || t + 1 == STEP_TAPS) wgmma_commit();
+      if (t + 1 == FIRST_TAPS) {
+        // When this returns, the wgmma of the step before have read their operands, and their stage is released.
+        wgmma_wait<1>();
+        if (step > 0 && lane == 0) mbarrier_arrive(barriers.empty(last));
+      }
+    }
 #pragma unroll
     for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
-    // When this returns, the wgmma of the step before have read their operands, and their stage is released.
-    wgmma_wait<1>();
-    if (step > 0 && lane == 0) mbarrier_arrive(barriers.empty(last));
     last = pipe.stage;
     pipe.next();
   }

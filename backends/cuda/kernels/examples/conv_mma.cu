@@ -517,12 +517,12 @@ template <int STEPS> DEVICE int step_count() {
   return SPLIT == 1 ? STEPS : STEPS * (cluster_rank() + 1) / SPLIT - first_step<STEPS>();
 }
 
-// A block's share of some rows of the tile, whose accumulators it adds up.
+// A block's share of some rows of the tile, whose accumulators it adds up. Shares of few rows are empty, or end before they begin.
 struct Rows {
   int first, end;
 };
-DEVICE Rows share_of(int rows) {
-  const int share = (rows + SPLIT - 1) / SPLIT, first = cluster_rank() * share;
+DEVICE Rows share_of(int rows, int rank = cluster_rank()) {
+  const int share = (rows + SPLIT - 1) / SPLIT, first = rank * share;
   return {first, first + share < rows ? first + share : rows};
 }
 

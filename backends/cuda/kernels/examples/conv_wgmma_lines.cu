@@ -501,12 +501,12 @@ template <int STEPS> DEVICE int step_count() {
   return SPLIT == 1 ? STEPS : STEPS * (cluster_rank() + 1) / SPLIT - first_step<STEPS>();
 }
 
-// A block's share of some rows of the tile, whose accumulators it adds up.
+// A block's share of some rows of the tile, whose accumulators it adds up. Shares of few rows are empty, or end before they begin.
 struct Rows {
   int first, end;
 };
-DEVICE Rows share_of(int rows) {
-  const int share = (rows + SPLIT - 1) / SPLIT, first = cluster_rank() * share;
+DEVICE Rows share_of(int rows, int rank = cluster_rank()) {
+  const int share = (rows + SPLIT - 1) / SPLIT, first = rank * share;
   return {first, first + share < rows ? first + share : rows};
 }
 
@@ -677,8 +677,8 @@ DEVICE void wgmma(float (&acc)[32], unsigned long long rows, unsigned long long 
 //   TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TILE_F, TILE_P
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Shape, TensorMap
-// needs functions: affine, channel_of, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address, tile_number,
-//   tma_prefetch_map
+// needs functions: affine, channel_of, cluster_arrive, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address,
+//   tile_number, tma_prefetch_map
 
 struct Launch {
   TensorMap x, w;
@@ -710,7 +710,7 @@ DEVICE int part_at(int row, int column) { return row * PITCH + column % 8 / 4 * 
 // Offsets in shared memory, which starts at a multiple of 1024 bytes.
 constexpr unsigned W_AT = STAGES * X_BYTES;
 constexpr unsigned ACC_AT = W_AT + (RESIDENT ? FILTER_STEPS : STAGES * STEP_TAPS) * W_BYTES;
-// Here lie the parts of all warps, or all accumulators of a tile that is split over a cluster.
+// Here lie the parts of all warps, or what the blocks of a cluster send of the accumulators of a tile that they share.
 constexpr int ACC_PITCH = WIDTH + 4;
 constexpr unsigned CHANNELS_AT =
     ACC_AT + (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * PART_FLOATS) * 4;
@@ -722,7 +722,7 @@ static_assert(BARRIERS_AT + (2 * STAGES + 2 * CHANNEL_STAGES + PINGPONG + 1) * 8
 
 // The block's mbarriers by their addresses: for each stage one that says that it is full and one that it is empty, the
 // same for the stages of channel parameters, one for each set of consumers that orders the sets' main loops, and one
-// for resident filters.
+// for resident filters, or for the accumulators that the blocks of a cluster send.
 struct Barriers {
   unsigned first;
   DEVICE unsigned full(int stage) const { return first + stage * 8; }
@@ -731,6 +731,7 @@ struct Barriers {
   DEVICE unsigned channels_empty(int stage) const { return first + (2 * STAGES + CHANNEL_STAGES + stage) * 8; }
   DEVICE unsigned order(int set) const { return first + (2 * STAGES + 2 * CHANNEL_STAGES + set) * 8; }
   DEVICE unsigned filters() const { return order(PINGPONG); }
+  DEVICE unsigned sent() const { return order(PINGPONG); }
 };
 
 // The state of a pipeline of N stages, `count` stages after its start: the stage, and the phase of its mbarriers.
@@ -888,8 +889,12 @@ DEVICE void make_plain(Args& args) {
 // Starts to bring the residuals of a tile into L2, by `count` threads.
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count);
 
-// The epilogue of a tile that is split over a cluster of blocks.
-DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], float* all, const Channel* channels);
+// The epilogue of a tile that is split over a cluster of blocks, all of which have arrived at the cluster's barrier.
+DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
+                           const Barriers& barriers, const Channel* channels);
+
+// What a producer of such a tile does behind its last operands.
+DEVICE void leave_split();
 
 extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE) * 128, OCCUPANCY) CLUSTER
     fuseplan_kernel(const __grid_constant__ Launch launch) {
@@ -910,10 +915,12 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
+  if (SPLIT > 1) cluster_arrive();
   // The first warp is about to load pixels.
   if (threadIdx.x < PRODUCERS * 128) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PRODUCER_REGISTERS));
     produce(launch, aligned, barriers);
+    if (SPLIT > 1) leave_split();
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONSUMER_REGISTERS));
     const Channel* channels = (const Channel*)(aligned + CHANNELS_AT);
@@ -930,7 +937,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
       mainloop(acc, shared, barriers, count);
       const PipelineState<CHANNEL_STAGES> channel_pipe(count);
       mbarrier_wait(barriers.channels_full(channel_pipe.stage), channel_pipe.phase);
-      if (SPLIT > 1) epilogue_split(args, acc, (float*)(aligned + ACC_AT), channels);
+      if (SPLIT > 1) epilogue_split(args, acc, aligned, barriers, channels);
       else if (plain) epilogue<true>(args, acc, part, channels + channel_pipe.stage * TILE_F, tile);
       else epilogue<false>(args, acc, part, channels + channel_pipe.stage * TILE_F, tile);
       mbarrier_arrive(barriers.channels_empty(channel_pipe.stage));
@@ -1291,36 +1298,78 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
   }
 }
 
-// Split-K over a cluster of SPLIT blocks, each of which has a share of the tile's steps. A block leaves its accumulators
-// in shared memory. Then it takes a share of the tile's rows, adds up the accumulators of all blocks in the order of their
-// ranks, and runs these rows' epilogue. A block has one tile.
+// Split-K over a cluster of SPLIT blocks, each of which has a share of the tile's steps, and finishes a share of its rows. A
+// block leaves its accumulators where its operands were, and sends every block the rows which that finishes: copies between
+// the shared memories of a cluster that the hardware makes as a whole take a fraction of the time of loads from there. Then
+// it adds up what it was sent in the order of the blocks' ranks, and runs these rows' epilogue. A block has one tile.
 //
 // needs macros: DEVICE
-// needs constants: ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
+// needs constants: ACC_AT, ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
 //   ROWS, SPLIT, WIDTH, Y_VECTOR
-// needs types: Args, Channel, Column, Coord, Pixels, Rows, Shape, Vector
-// needs functions: cluster_arrive, cluster_load, cluster_sync, cluster_wait, column_of, coord_of, finish_vector,
-//   pixels_of, share_of, tile_number
+// needs types: Args, Barriers, Channel, Column, Coord, Pixels, Rows, Shape, Vector
+// needs functions: cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_vector, mbarrier_expect_tx,
+//   mbarrier_wait, pixels_of, share_of, shared_address, tile_number
 
 static_assert(SPLIT == 1 || (PINGPONG == 1 && !RESIDENT), "a block has one tile");
+static_assert(SPLIT == 1 || COOPERATIVE * ROWS * ACC_PITCH * 4 <= ACC_AT, "accumulators fit where the operands were");
 
-DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], float* all,
-                           const Channel* channels) {
+// Starts to copy from this block's shared memory to that of the block of this rank, whose mbarrier counts the bytes.
+DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, unsigned barrier) {
+  unsigned there, counted;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(rank));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counted) : "r"(barrier), "r"(rank));
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(there),
+      "r"(from), "r"(bytes), "r"(counted)
+      : "memory");
+}
+
+// Waits until operands are neither written nor read any more. Threads of producers and consumers call it.
+DEVICE void operands_end() { asm volatile("bar.sync 2, %0;" ::"n"((PRODUCERS + COOPERATIVE) * 128) : "memory"); }
+
+DEVICE void leave_split() {
+  __syncwarp();
+  operands_end();
+  cluster_wait();
+}
+
+DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
+                           const Barriers& barriers, const Channel* channels) {
   const Shape& s = args.shape;
   const Column column = column_of(tile_number());
   const Pixels pixels = pixels_of(s, tile_number());
   const int thread = threadIdx.x - PRODUCERS * 128, lane = thread % 32;
+  operands_end();
+  float* own = (float*)memory;
 #pragma unroll
   for (int atom = 0; atom < ATOMS; atom++)
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; i += 2) {
       const int row = thread / 128 * ROWS + atom * 64 + thread / 32 % 4 * 16 + i / 2 % 2 * 8 + lane / 4;
-      *(Vector<float, 2>*)(all + row * ACC_PITCH + i / 4 * 8 + lane % 4 * 2) = {acc[atom][i], acc[atom][i + 1]};
+      *(Vector<float, 2>*)(own + row * ACC_PITCH + i / 4 * 8 + lane % 4 * 2) = {acc[atom][i], acc[atom][i + 1]};
     }
-  cluster_sync();
+  // Copies see what these threads wrote.
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory");
 
   const int left = PIXELS_ARE_ROWS ? pixels.end - pixels.first : FILTERS - column.filter;
-  const Rows rows = share_of(left < COOPERATIVE * ROWS ? left : COOPERATIVE * ROWS);
+  const int there = left < COOPERATIVE * ROWS ? left : COOPERATIVE * ROWS, share = (there + SPLIT - 1) / SPLIT;
+  const Rows rows = share_of(there);
+  const float* sent = (const float*)(memory + ACC_AT);
+  // Every block has begun, and its mbarriers are there.
+  cluster_wait();
+  if (thread == 0 && rows.first < rows.end)
+    mbarrier_expect_tx(barriers.sent(), (SPLIT - 1) * (rows.end - rows.first) * ACC_PITCH * 4);
+  if (thread < SPLIT && thread != cluster_rank()) {
+    const Rows of = share_of(there, thread);
+    if (of.first < of.end)
+      cluster_copy(thread, shared_address(sent + cluster_rank() * share * ACC_PITCH),
+                   shared_address(own + of.first * ACC_PITCH), (of.end - of.first) * ACC_PITCH * 4, barriers.sent());
+  }
+  if (rows.first < rows.end) mbarrier_wait(barriers.sent(), 0);
+  // What others have sent to this block has left them.
+  cluster_arrive();
+
   // Elements that a thread takes at a time.
   constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, ACROSS = WIDTH / UNIT;
 #pragma unroll 1
@@ -1331,7 +1380,11 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
     for (int i = 0; i < UNIT; i += 4) {
       Vector<float, 4> parts[SPLIT];
 #pragma unroll
-      for (int rank = 0; rank < SPLIT; rank++) parts[rank] = cluster_load(rank, all + row * ACC_PITCH + from + i);
+      for (int rank = 0; rank < SPLIT; rank++) {
+        const float* of =
+            rank == cluster_rank() ? own + row * ACC_PITCH : sent + (rank * share + row - rows.first) * ACC_PITCH;
+        parts[rank] = *(const Vector<float, 4>*)(of + from + i);
+      }
 #pragma unroll
       for (int rank = 0; rank < SPLIT; rank++)
 #pragma unroll
@@ -1348,7 +1401,6 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
       finish_vector<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, v + e, at_output);
     }
   }
-  // No block may exit before all others have read its accumulators.
-  cluster_arrive();
+  // No block may exit before its accumulators have left it.
   cluster_wait();
 }

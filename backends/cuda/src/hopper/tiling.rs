@@ -209,11 +209,6 @@ impl Tiling {
         self.warpgroups() * 128
     }
 
-    /// Microseconds in which blocks that share a tile add up their accumulators.
-    pub(super) fn cluster_sync(&self) -> f64 {
-        if self.split > 1 { 1.3 } else { 0.0 }
-    }
-
     /// Bytes of a row of a stage: a step's elements of one pixel or filter.
     pub(super) fn row(&self) -> usize {
         self.depth * self.element
@@ -224,24 +219,31 @@ impl Tiling {
         if self.load == Load::Gather { self.depth * taps * 8 } else { 0 }
     }
 
-    /// Bytes of shared memory of a block; as the text counts them.
-    pub(super) fn shared(&self, filter_steps: usize, taps: usize, channel_values: usize) -> usize {
+    /// Bytes of the operands of all stages, and of filters that stay.
+    pub(super) fn operands(&self, filter_steps: usize) -> usize {
         let row = self.row();
         let kept = if self.resident { filter_steps } else { self.stages * self.step_taps() };
         // Swizzled rows repeat after 1024 bytes.
-        let operands =
-            self.stages * (self.loaded_pixels() * row).next_multiple_of(1024) + kept * self.filters() * row;
-        let acc = if self.split > 1 {
+        self.stages * (self.loaded_pixels() * row).next_multiple_of(1024) + kept * self.filters() * row
+    }
+
+    /// Bytes that accumulators pass through: parts of all warps, or the accumulators of blocks that share a tile.
+    pub(super) fn passed(&self) -> usize {
+        let values = if self.split > 1 {
             self.rows() * (self.width + 4)
         } else {
             let (rows, columns) = self.part();
             self.pingpong * self.cooperative * 4 * rows * (columns + 8)
         };
-        let acc = acc * size_of::<f32>();
+        values * size_of::<f32>()
+    }
+
+    /// Bytes of shared memory of a block; as the text counts them.
+    pub(super) fn shared(&self, filter_steps: usize, taps: usize, channel_values: usize) -> usize {
         let channels =
             (self.channel_stages() * self.filters() * channel_values * size_of::<f32>()).next_multiple_of(16);
         let barriers = (2 * self.stages + 2 * self.channel_stages() + self.pingpong + 1) * 8;
-        1024 + operands + acc + channels + self.table(taps) + barriers
+        1024 + self.operands(filter_steps) + self.passed() + channels + self.table(taps) + barriers
     }
 
     /// Rows and columns of the parts in which a warp's accumulators pass through shared memory; as the text counts them.

@@ -160,10 +160,13 @@ impl Tiling {
         };
         let limit = SHARED / self.occupancy - SHARED_RESERVED;
         let taps = work.taps.iter().product();
+        let filter_steps = work.filter_steps(&self);
         let stages = (least..=STAGES.max(least)).rev().find(|&stages| {
-            Tiling { stages, ..self }.shared(work.filter_steps(&self), taps, work.channel_values) <= limit
+            Tiling { stages, ..self }.shared(filter_steps, taps, work.channel_values) <= limit
         })?;
-        Some(Tiling { stages, ..self })
+        let filled = Tiling { stages, ..self };
+        // Accumulators that are sent to other blocks lie where operands were.
+        (self.split == 1 || filled.passed() <= filled.operands(filter_steps)).then_some(filled)
     }
 }
 
