@@ -1,5 +1,6 @@
 //! The micro-kernels: each computes a register tile of R pixels by V vectors of output channels, BLIS's mr by nr. Pixels
-//! come from the input, packed or in place, and channels from a packed panel of weights.
+//! come from the input, packed or in place, and channels from a packed panel of weights. Where images are multiplied as they
+//! lie (`pointwise`), the two change places: filters are the rows of a tile, and pixels its vectors.
 //!
 //! Every output is the sum over chunks of channels, depth taps, height taps, width taps and channels, in this order,
 //! of input times weight, whatever the tile that computes it. A *dense* tile multiplies one input value, in all

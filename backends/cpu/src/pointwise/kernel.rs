@@ -15,8 +15,8 @@ use crate::vectors::{load_strided, vectors};
 #[derive(Clone, Copy)]
 pub(super) struct Functions {
     pub(super) tiles: Tiles,
-    pub(super) filters: unsafe fn(&Filters<'_>),
-    pub(super) copy: unsafe fn(&Copy<'_>),
+    pub(super) pack_filters: unsafe fn(&PackFilters<'_>),
+    pub(super) pack_pixels: unsafe fn(&PackPixels<'_>),
     pub(super) finish: unsafe fn(&Finish<'_>),
     pub(super) lanes: usize,
 }
@@ -31,16 +31,16 @@ impl<T: Number> Kernel for Collect<T> {
     fn run<S: Simd>(self, _: S) -> Functions {
         Functions {
             tiles: Tiles::of::<S>(),
-            filters: filters::<S, T>,
-            copy: copy::<S, T>,
+            pack_filters: pack_filters::<S, T>,
+            pack_pixels: pack_pixels::<S, T>,
             finish: finish::<S, T>,
             lanes: S::LANES,
         }
     }
 }
 
-/// Filters, to be copied to lines of `plan.pitch` floats.
-pub(super) struct Filters<'a> {
+/// Filters that are packed, each in a line of `plan.pitch` floats.
+pub(super) struct PackFilters<'a> {
     pub(super) plan: &'a Plan,
     pub(super) filters: Range<usize>,
     /// The first filter of all, and its line.
@@ -48,12 +48,12 @@ pub(super) struct Filters<'a> {
     pub(super) target: *mut f32,
 }
 
-/// Copies filters.
+/// Packs filters.
 ///
 /// # Safety
 /// The CPU has the instruction set; `source` has the filters, of type `T`; `target` has their lines.
-unsafe fn filters<S: Simd, T: Number>(args: &Filters<'_>) {
-    struct Run<'a, T>(&'a Filters<'a>, PhantomData<T>);
+unsafe fn pack_filters<S: Simd, T: Number>(args: &PackFilters<'_>) {
+    struct Run<'a, T>(&'a PackFilters<'a>, PhantomData<T>);
     impl<T: Number> Kernel for Run<'_, T> {
         type Output = ();
 
@@ -79,8 +79,8 @@ unsafe fn filters<S: Simd, T: Number>(args: &Filters<'_>) {
     unsafe { S::enter(Run::<T>(args, PhantomData)) }
 }
 
-/// A block of a group's pixels, to be copied: panels of vectors, of each the vectors of every channel.
-pub(super) struct Copy<'a> {
+/// A block of a group's pixels that is packed: panels of vectors, of each the vectors of every channel.
+pub(super) struct PackPixels<'a> {
     pub(super) plan: &'a Plan,
     pub(super) block: usize,
     pub(super) group: usize,
@@ -89,12 +89,12 @@ pub(super) struct Copy<'a> {
     pub(super) target: *mut f32,
 }
 
-/// Copies a block; lanes beyond its pixels are 0.
+/// Packs a block; lanes beyond its pixels are 0.
 ///
 /// # Safety
 /// The CPU has the instruction set; `source` has the input, of type `T`; `target` has room for the block.
-unsafe fn copy<S: Simd, T: Number>(args: &Copy<'_>) {
-    struct Run<'a, T>(&'a Copy<'a>, PhantomData<T>);
+unsafe fn pack_pixels<S: Simd, T: Number>(args: &PackPixels<'_>) {
+    struct Run<'a, T>(&'a PackPixels<'a>, PhantomData<T>);
     impl<T: Number> Kernel for Run<'_, T> {
         type Output = ();
 

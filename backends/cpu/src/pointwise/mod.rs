@@ -31,7 +31,7 @@ use crate::element::with_value_type;
 use crate::epilogue::{self, Epilogue, Steps};
 use crate::pool::{Pool, Split};
 use crate::solver::{self, CpuSolver};
-use kernel::{Collect, Copy, Filters, Finish, Functions};
+use kernel::{Collect, Finish, Functions, PackFilters, PackPixels};
 use plan::Plan;
 
 pub(crate) static POINTWISE: CpuSolver = CpuSolver {
@@ -146,11 +146,11 @@ impl Convolution {
         Convolution { info, epilogue, plan, functions, pool, owner: Owner::new() }
     }
 
-    /// Copies all filters, each to a line of its own.
+    /// Packs all filters, each in a line of its own.
     ///
     /// # Safety
     /// `source` has the filters; `target` has `plan.weights` floats.
-    unsafe fn copy_filters(
+    unsafe fn pack_filters(
         &self,
         source: *const c_void,
         target: &mut [f32],
@@ -160,16 +160,16 @@ impl Convolution {
         let plan = &self.plan;
         let filters = plan.groups * plan.outputs;
         let parts = self.pool.threads().min(filters);
-        let copy = |part: usize| {
+        let pack = |part: usize| {
             let filters = filters * part / parts..filters * (part + 1) / parts;
             let (source, target) = (source.get().cast_const(), target.get());
             // SAFETY: the functions are of an instruction set that the CPU has, and of the filters' type; the caller says
             // that the filters are readable, and that each has its line in the target, which is in one part.
-            unsafe { (self.functions.filters)(&Filters { plan, filters, source, target }) }
+            unsafe { (self.functions.pack_filters)(&PackFilters { plan, filters, source, target }) }
         };
         match locked {
-            Locked::Yes => self.pool.for_each_under_lock(parts, &copy),
-            Locked::No => self.pool.for_each(parts, &copy),
+            Locked::Yes => self.pool.for_each_under_lock(parts, &pack),
+            Locked::No => self.pool.for_each(parts, &pack),
         }
     }
 
@@ -195,15 +195,15 @@ impl Convolution {
                         let (block, part) = (item / plan.parts, item % plan.parts);
                         let (block, group) = (block / plan.groups, block % plan.groups);
                         if holds != Some((block, group)) {
-                            let copy =
-                                Copy { plan, block, group, source: input.get(), target: packed.as_mut_ptr() };
+                            let (source, target) = (input.get(), packed.as_mut_ptr());
+                            let pixels = PackPixels { plan, block, group, source, target };
                             // SAFETY: the functions are of an instruction set that the CPU has, and of the input's type;
                             // the caller says that the input is the problem's; scratch has room for a block.
-                            unsafe { (self.functions.copy)(&copy) }
+                            unsafe { (self.functions.pack_pixels)(&pixels) }
                             holds = Some((block, group));
                         }
                         let place = (block, group, part);
-                        // SAFETY: as of the copy; items have outputs of their own.
+                        // SAFETY: as of the pixels; items have outputs of their own.
                         unsafe { self.part(&steps, place, packed, weights, sums, lines, output.get()) };
                         next = split.next(tid);
                     }
@@ -280,11 +280,11 @@ impl Executable for Convolution {
     }
 
     unsafe fn run(&self, _stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
-        let copy = |filters, target: &mut [f32], locked| {
+        let pack = |filters, target: &mut [f32], locked| {
             // SAFETY: `RunArgs` promises the problem's filters; `target` is as long as the plan says.
-            unsafe { self.copy_filters(filters, target, locked) }
+            unsafe { self.pack_filters(filters, target, locked) }
         };
-        prepared::with_packed(args, self.owner, self.plan.weights, copy, |weights| {
+        prepared::with_packed(args, self.owner, self.plan.weights, pack, |weights| {
             // SAFETY: the caller keeps what `RunArgs` promises for this problem.
             unsafe { self.compute(args, weights) }
         })

@@ -13,7 +13,7 @@ const BLOCK: usize = 64 * 1024;
 const FEWEST: usize = 64;
 const MOST: usize = 512;
 
-/// Filters of a part, if possible: for fewer the copy of a block's input is not worth it.
+/// Filters of a part, if possible: for fewer a block's input is not worth packing.
 const PART: usize = 64;
 
 /// A convolution with 1x1 filters.
