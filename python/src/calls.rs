@@ -69,7 +69,7 @@ impl HostCall {
 struct Identity {
     object: usize,
     address: usize,
-    /// 0 until it is looked up, which tensors of inference mode make slow and only constants need.
+    /// 0 until it is looked up, which only constants need.
     version: u64,
 }
 

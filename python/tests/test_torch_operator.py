@@ -220,8 +220,14 @@ def test_strict_plans_have_each_output_the_sum_of_its_own_products(whole_numbers
     assert torch.equal(torch.compile(model, backend="fuseplan", options=options)(x), expected)
     ft.replace_convs(replaced := torch.nn.Sequential(model), math="strict")
     assert torch.equal(replaced(x), expected)
-    with pytest.raises(ValueError, match="math is 'tf32'; accepted: 'precise', 'strict'"):
-        ft.conv(x, *weights, padding=1, math="tf32")
+    for call in (
+        lambda: ft.conv(x, *weights, padding=1, math="tf32"),
+        lambda: ft.optimize(torch.nn.ReLU().eval(), x, math="tf32"),
+        lambda: ft.replace_convs(torch.nn.ReLU(), math="tf32"),
+        lambda: ft.backend(torch.fx.symbolic_trace(torch.nn.ReLU()), [x], options={"math": "tf32"}),
+    ):
+        with pytest.raises(ValueError, match="math is 'tf32'; accepted: None, 'strict'"):
+            call()
     with pytest.raises(ValueError, match="and math=strict if that is wanted"):
         OP(x, model.weight, [], conv_text() + " math=fast")
 

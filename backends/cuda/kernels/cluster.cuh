@@ -1,5 +1,5 @@
-// The SPLIT blocks that share a tile are a cluster (sm_90 and later): they run at the same time, and read each other's
-// shared memory (distributed shared memory). No block may exit before all others have read its own.
+// The SPLIT blocks that share a tile are a cluster (sm_90 and later): they run at the same time, and reach each other's
+// shared memory (distributed shared memory). None may be reached before it has begun, or exit while others still reach it.
 //
 // needs macros: DEVICE
 // needs constants: SPLIT
@@ -14,8 +14,8 @@ DEVICE void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
   cluster_wait();
 }
-// Says that this thread will read no more of other blocks, which wait for that before they exit. The arrive is relaxed,
-// since what the thread read it has used, and it wrote nothing that others wait for.
+// Says that this thread's block has begun, or that the thread has what it wanted of other blocks: those that `cluster_wait`
+// wait for either. The arrive is relaxed, since nothing that the thread wrote is to be seen behind it.
 DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 
 // Loads from the block of this rank what lies there at the address that `at` is here.

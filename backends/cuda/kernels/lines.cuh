@@ -6,7 +6,7 @@
 //
 // needs macros: DEVICE
 // needs constants: CHANNELS, KEEP, LINE, LINES, LOADED_P, PAD_H, PRODUCERS, RESIDENT, ROW, STAGES, STEPS, TAPS_H,
-//   TAPS_W, TILE_K, X_BYTES
+//   TAPS_W, TILE_K, X_BYTES, X_LOADED
 // needs sizes: out_plane, out_w
 // needs types: Barriers, Launch, PipelineState, Shape
 // needs functions: column_of, mbarrier_expect_tx, mbarrier_wait, pixels_of, tile_number, tile_stride, tiles_of,
@@ -32,7 +32,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
     for (int step = 0; step < STEPS; step++) {
       const unsigned full = barriers.full(pipe.stage);
       mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
-      mbarrier_expect_tx(full, X_BYTES);
+      mbarrier_expect_tx(full, X_LOADED);
       tma_load_lines(shared + pipe.stage * X_BYTES, &launch.x, full, c + step % CHANNEL_STEPS * TILE_K, h, n);
       pipe.next();
     }

@@ -4,7 +4,7 @@
 //
 // needs macros: DEVICE
 // needs constants: BLOCK_P, CHANNELS, FILTERS, LOADED_P, PRODUCERS, REARRANGED, RESIDENT, ROW, STAGES, STEPS, TAPS,
-//   TILE_K, W_AT, W_BYTES, X_BYTES
+//   TILE_K, W_AT, W_BYTES, X_BYTES, X_LOADED
 // needs sizes: out_plane
 // needs types: Barriers, Column, Launch, PipelineState, Shape
 // needs functions: column_of, first_step, mbarrier_expect_tx, mbarrier_wait, pixels_of, step_count, tile_number,
@@ -34,7 +34,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
     for (int step = begin; step < end; step++) {
       const unsigned full = barriers.full(pipe.stage), to = shared + pipe.stage * X_BYTES;
       mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
-      mbarrier_expect_tx(full, RESIDENT ? X_BYTES : X_BYTES + W_BYTES);
+      mbarrier_expect_tx(full, RESIDENT ? X_LOADED : X_LOADED + W_BYTES);
 #pragma unroll
       for (int at = 0; at < LOADED_P; at += BLOCK_P)
         tma_load_planes(to + at * ROW, &launch.x, full, p + at, column.group * CHANNELS + step * TILE_K, n);

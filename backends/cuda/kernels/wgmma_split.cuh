@@ -24,8 +24,8 @@ DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, u
       : "memory");
 }
 
-// Waits until operands are neither written nor read any more. Threads of producers and consumers call it.
-DEVICE void operands_end() { asm volatile("bar.sync 2, %0;" ::"n"((PRODUCERS + COOPERATIVE) * 128) : "memory"); }
+// Waits until operands are neither written nor read any more. All threads of the block call it.
+DEVICE void operands_end() { asm volatile("bar.sync 0;" ::: "memory"); }
 
 DEVICE void leave_split() {
   __syncwarp();

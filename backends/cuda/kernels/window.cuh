@@ -3,8 +3,8 @@
 // these taps; the taps multiply it one after the other, each from another pixel on. Pixels beyond the image come as zeros.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS, DILATION_D, DILATION_H, FILTERS, FILTER_STEPS, LOADED_P, PAD_D, PAD_H, PAD_W, PRODUCERS,
-//   RESIDENT, ROW, SPLIT, STAGES, STEPS, STEP_TAPS, TAPS, TAPS_H, TAPS_W, TILE_K, W_AT, W_BYTES, X_BYTES
+// needs constants: CHANNELS, DILATION_D, DILATION_H, FILTERS, FILTER_STEPS, PAD_D, PAD_H, PAD_W, PRODUCERS,
+//   RESIDENT, SPLIT, STAGES, STEPS, STEP_TAPS, TAPS, TAPS_H, TAPS_W, TILE_K, W_AT, W_BYTES, X_BYTES, X_LOADED
 // needs sizes: out_h, out_plane, out_w
 // needs types: Barriers, Column, Launch, PipelineState, Rectangle, Shape
 // needs functions: column_of, mbarrier_expect_tx, mbarrier_wait, rectangle_of, tile_number, tile_stride, tiles_of,
@@ -47,7 +47,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
       for (int tap = 0; tap < TAPS; tap += STEP_TAPS) {
         const unsigned full = barriers.full(pipe.stage);
         mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
-        mbarrier_expect_tx(full, LOADED_P * ROW + (RESIDENT ? 0 : STEP_TAPS * W_BYTES));
+        mbarrier_expect_tx(full, X_LOADED + (RESIDENT ? 0 : STEP_TAPS * W_BYTES));
         tma_load_box(shared + pipe.stage * X_BYTES, &launch.x, full, column.group * CHANNELS + c * TILE_K,
                      rectangle.w - PAD_W, rectangle.h - PAD_H + tap / TAPS_W % TAPS_H * DILATION_H,
                      d + tap / (TAPS_W * TAPS_H) * DILATION_D, n);

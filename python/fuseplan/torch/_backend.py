@@ -13,7 +13,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from . import _choice
+from . import _choice, _operator
 from ._report import Report, Unfused
 from ._rewrite import rewrite
 
@@ -37,7 +37,8 @@ def backend(
     """
     patches = dict(options or {})
     choose, rest, tell = patches.pop("choose", "measure"), patches.pop("rest", "auto"), patches.pop("report", None)
-    math = patches.pop("math", "precise")
+    math = patches.pop("math", None)
+    _operator.check_math(math)
     if rest not in ("auto", "inductor", "eager"):
         raise ValueError(f"rest is {rest!r}; accepted: 'auto', 'inductor', 'eager'")
     if rest == "auto":
@@ -73,7 +74,7 @@ def _wants_gradient(given: Any) -> bool:
 
 
 def _lower(
-    graph: torch.fx.GraphModule, inputs: Sequence[Any], choice: _choice.Choice | None, math: str
+    graph: torch.fx.GraphModule, inputs: Sequence[Any], choice: _choice.Choice | None, math: str | None
 ) -> tuple[torch.fx.GraphModule, Report]:
     """The graph of ATen's operators with its chains replaced, of the same inputs."""
     before = graph.graph.find_nodes(op="placeholder")

@@ -42,7 +42,7 @@ class Conv3d(_Convolution, nn.Conv3d):
 _OURS: dict[type[nn.Module], type[_Convolution]] = {nn.Conv2d: Conv2d, nn.Conv3d: Conv3d}
 
 
-def replace_convs(module: nn.Module, *, math: str = "precise") -> Report:
+def replace_convs(module: nn.Module, *, math: str | None = None) -> Report:
     """Makes each `Conv2d` and `Conv3d` of a network that plans take one of ours, in place, and says what became of each.
 
     It is the same module object with the same parameters, hooks and keys of `state_dict`, of a class that computes the
@@ -50,6 +50,7 @@ def replace_convs(module: nn.Module, *, math: str = "precise") -> Report:
     computed as before. What follows a convolution is fused by `optimize` and `torch.compile(backend="fuseplan")` alone: a module
     does not know who reads its result. `math` is that of `conv`.
     """
+    _operator.check_math(math)
     report = Report()
     for name, conv in module.named_modules():
         if not isinstance(conv, (nn.Conv2d, nn.Conv3d)) or isinstance(conv, _Convolution):
@@ -92,7 +93,7 @@ def _refusal(conv: nn.Conv2d | nn.Conv3d) -> str | None:
     return None
 
 
-def _text(conv: nn.Conv2d | nn.Conv3d, math: str) -> str:
+def _text(conv: nn.Conv2d | nn.Conv3d, math: str | None) -> str:
     dims = len(conv.kernel_size)
     pads = _operator.pads_of(conv.padding, dims, conv.kernel_size, conv.stride, conv.dilation)
     text = _operator.convolution_text(conv.stride, pads, conv.dilation, conv.groups, math)

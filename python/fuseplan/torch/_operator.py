@@ -23,8 +23,6 @@ _LIBRARY.define(
     tags=(torch.Tag.needs_exact_strides,),
 )
 
-# How products may be rounded; TF32 is PyTorch's switch.
-_MATH = ("precise", "strict")
 # How many tensors an operator takes; an activation takes none.
 _OPERANDS = {"bias": 1, "prelu": 1, "residual": 1, "batch_norm": 4}
 
@@ -40,7 +38,7 @@ def conv(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
     activation: str | None = None,
-    math: str = "precise",
+    math: str | None = None,
     **parameters: float,
 ) -> torch.Tensor:
     """`activation(conv(x, weight) + bias + residual)` as one kernel, of two or three spatial dimensions.
@@ -66,14 +64,19 @@ def conv(
 
 
 def convolution_text(
-    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int, math: str = "precise"
+    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int, math: str | None = None
 ) -> str:
     """A convolution with its numbers, as the operator `chain` has it; padding is before and after each dimension, in a row."""
-    if math not in _MATH:
-        raise ValueError(f"math is {math!r}; accepted: 'precise', 'strict'")
+    check_math(math)
     rows = (("stride", stride), ("padding", padding), ("dilation", dilation), ("groups", [groups]))
     words = [f"{key}={','.join(map(str, row))}" for key, row in rows]
-    return " ".join(["conv", *words, *([] if math == "precise" else [f"math={math}"])])
+    return " ".join(["conv", *words, *([f"math={math}"] if math else [])])
+
+
+def check_math(math: str | None) -> None:
+    """Refuses what is not a mode; TF32 is PyTorch's switch."""
+    if math not in (None, "strict"):
+        raise ValueError(f"math is {math!r}; accepted: None, 'strict'")
 
 
 def operator_text(name: str, parameters: Mapping[str, float]) -> str:
@@ -115,8 +118,8 @@ class _Steps:
     def __init__(self, text: str) -> None:
         convolution, *rest = (self._step(part) for part in text.split(" -> "))
         name, numbers = convolution
-        self.math = numbers.pop("math", "precise")
-        known = self.math in _MATH and numbers.keys() == {"stride", "padding", "dilation", "groups"}
+        self.math = numbers.pop("math", None)
+        known = self.math in (None, "strict") and numbers.keys() == {"stride", "padding", "dilation", "groups"}
         if name != "conv" or not known:
             raise ValueError(
                 f"the operators are {text!r}; accepted: conv with stride, padding, dilation and groups, and math=strict if that "
@@ -232,8 +235,7 @@ class _Call:
         if self._format is not None:
             weight = _kept_of(weight).laid(weight, self._format) if constant else self._laid(weight)
         plan = steps.plan(_descriptor(x), _descriptor(weight), operands, device)
-        strict = steps.math == "strict"
-        self._layer: CompiledPlan = plan.compile(device, math="strict" if strict else None, tf32=tf32(x) and not strict)
+        self._layer: CompiledPlan = plan.compile(device, math=steps.math, tf32=steps.math is None and tf32(x))
         self._output = plan.output.shape, plan.output.strides, x.dtype
         # By their places among image, weight and operands.
         tensors = dict(enumerate((weight, *operands), 1))

@@ -23,7 +23,7 @@ def optimize(
     dynamic_shapes: Any = None,
     choose: str = "measure",
     memory_format: torch.memory_format | None = None,
-    math: str = "precise",
+    math: str | None = None,
 ) -> torch.fx.GraphModule:
     """The network with each convolution, and the batch-norm, bias, residual and activation behind it, as one kernel.
 
@@ -42,6 +42,7 @@ def optimize(
     `math` is that of `conv`, for all plans; what stays PyTorch's is computed as PyTorch does.
     """
     choice = _choice.of_name(choose, _choice.operator_by_operator)
+    _operator.check_math(math)
     graph = export(model, args, kwargs, dynamic_shapes)
     with torch.no_grad():
         values = {node: _attribute(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"}
@@ -100,7 +101,7 @@ def rewrite(
     choice: _choice.Choice | None,
     *,
     folds: bool,
-    math: str,
+    math: str | None,
 ) -> Report:
     """Replaces the chains of a graph without in-place operators.
 
@@ -128,7 +129,7 @@ def rewrite(
 
 
 def _find(
-    module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any], math: str, *, times: bool = False
+    module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any], math: str | None, *, times: bool = False
 ) -> tuple[list[torch.fx.Node], list[dict[str, Any]], list[tuple[int, str]]]:
     """The nodes of a graph, and what the finder of chains says of them by their numbers."""
     nodes = list(module.graph.nodes)
@@ -139,7 +140,7 @@ def _find(
     described = [_describe(node, numbers, values) for node in nodes]
     if times:
         _describe_as_run(nodes, described)
-    tf32 = math != "strict" and any(map(_operator.tf32, constants))
+    tf32 = math is None and any(map(_operator.tf32, constants))
     chains, unfused = find_chains(described, device, times=times, tf32=tf32)
     return nodes, chains, unfused
 
@@ -157,7 +158,7 @@ def _describe_as_run(nodes: Sequence[torch.fx.Node], described: list[_Described]
 
 
 def _expected(
-    module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any], math: str
+    module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any], math: str | None
 ) -> dict[torch.fx.Node, float]:
     """The seconds that the plans of convolutions are expected to take, where the device has a model."""
     nodes, chains, _ = _find(module, values, math, times=True)
@@ -320,7 +321,7 @@ def _chain_of(
     nodes: Sequence[torch.fx.Node],
     values: Mapping[torch.fx.Node, Any],
     folds: bool,
-    math: str,
+    math: str | None,
 ) -> Chain:
     (_, at, (weight_at,), _), *steps = found["steps"]
     convolution, weight = nodes[at], nodes[weight_at]

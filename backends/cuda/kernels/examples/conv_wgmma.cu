@@ -697,8 +697,9 @@ constexpr int COLUMNS = GROUPS * FILTER_TILES;
 // Pixels of a stage, and of a line of the tile.
 static_assert(LINES == 0 || TILE_P % LINES == 0, "lines are whole");
 constexpr int LINE = LINES == 0 ? TILE_P : TILE_P / LINES;
-// Swizzled rows repeat after 1024 bytes.
-constexpr unsigned X_BYTES = (LOADED_P * ROW + 1023) / 1024 * 1024, W_BYTES = TILE_F * ROW;
+// Bytes of pixels that come into a stage, those that the stage has for them, since swizzled rows repeat after 1024 bytes,
+// and those of a step's filters of a tap.
+constexpr unsigned X_LOADED = LOADED_P * ROW, X_BYTES = (X_LOADED + 1023) / 1024 * 1024, W_BYTES = TILE_F * ROW;
 // The persistent tile scheduler: a block's first tile is `tile_number()`, and its next one `tile_stride()` further.
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
@@ -892,7 +893,8 @@ DEVICE void make_plain(Args& args) {
 // Starts to bring the residuals of a tile into L2, by `count` threads.
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count);
 
-// The epilogue of a tile that is split over a cluster of blocks, all of which have arrived at the cluster's barrier.
+// The epilogue of a tile that is split over a cluster of blocks, each of which arrives at the cluster's barrier before its
+// main loop; it waits there for the others.
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
                            const Barriers& barriers, const Channel* channels);
 
@@ -958,7 +960,7 @@ DEVICE void rearrange_filters(const Args&, char*, float*) {}
 // needs macros: DEVICE
 // needs constants: CHANNELS, COLUMNS, DILATION_D, DILATION_H, DILATION_W, FILTERS, PAD_D, PAD_H, PAD_W, PRODUCERS,
 //   RESIDENT, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K, TILE_P, W_AT,
-//   W_BYTES, X_BYTES
+//   W_BYTES, X_BYTES, X_LOADED
 // needs sizes: out_h, out_plane, out_w
 // needs types: Barriers, Column, Launch, PipelineState, Shape
 // needs functions: column_of, first_step, mbarrier_expect_tx, mbarrier_wait, step_count, tile_number, tile_stride,
@@ -1005,7 +1007,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
             const unsigned full = barriers.full(pipe.stage);
             mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
             // The bytes that TMA fills with zeros count too.
-            mbarrier_expect_tx(full, RESIDENT ? X_BYTES : X_BYTES + W_BYTES);
+            mbarrier_expect_tx(full, RESIDENT ? X_LOADED : X_LOADED + W_BYTES);
             tma_load_im2col(shared + pipe.stage * X_BYTES, &launch.x, full, column.group * CHANNELS + c * TILE_K, w, h,
                             d, n, tw * DILATION_W, th * DILATION_H, td * DILATION_D);
             if (!RESIDENT)
@@ -1226,8 +1228,8 @@ DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, u
       : "memory");
 }
 
-// Waits until operands are neither written nor read any more. Threads of producers and consumers call it.
-DEVICE void operands_end() { asm volatile("bar.sync 2, %0;" ::"n"((PRODUCERS + COOPERATIVE) * 128) : "memory"); }
+// Waits until operands are neither written nor read any more. All threads of the block call it.
+DEVICE void operands_end() { asm volatile("bar.sync 0;" ::: "memory"); }
 
 DEVICE void leave_split() {
   __syncwarp();

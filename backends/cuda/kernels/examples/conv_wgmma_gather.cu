@@ -705,8 +705,9 @@ constexpr int COLUMNS = GROUPS * FILTER_TILES;
 // Pixels of a stage, and of a line of the tile.
 static_assert(LINES == 0 || TILE_P % LINES == 0, "lines are whole");
 constexpr int LINE = LINES == 0 ? TILE_P : TILE_P / LINES;
-// Swizzled rows repeat after 1024 bytes.
-constexpr unsigned X_BYTES = (LOADED_P * ROW + 1023) / 1024 * 1024, W_BYTES = TILE_F * ROW;
+// Bytes of pixels that come into a stage, those that the stage has for them, since swizzled rows repeat after 1024 bytes,
+// and those of a step's filters of a tap.
+constexpr unsigned X_LOADED = LOADED_P * ROW, X_BYTES = (X_LOADED + 1023) / 1024 * 1024, W_BYTES = TILE_F * ROW;
 // The persistent tile scheduler: a block's first tile is `tile_number()`, and its next one `tile_stride()` further.
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
@@ -900,7 +901,8 @@ DEVICE void make_plain(Args& args) {
 // Starts to bring the residuals of a tile into L2, by `count` threads.
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count);
 
-// The epilogue of a tile that is split over a cluster of blocks, all of which have arrived at the cluster's barrier.
+// The epilogue of a tile that is split over a cluster of blocks, each of which arrives at the cluster's barrier before its
+// main loop; it waits there for the others.
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
                            const Barriers& barriers, const Channel* channels);
 
@@ -1344,8 +1346,8 @@ DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, u
       : "memory");
 }
 
-// Waits until operands are neither written nor read any more. Threads of producers and consumers call it.
-DEVICE void operands_end() { asm volatile("bar.sync 2, %0;" ::"n"((PRODUCERS + COOPERATIVE) * 128) : "memory"); }
+// Waits until operands are neither written nor read any more. All threads of the block call it.
+DEVICE void operands_end() { asm volatile("bar.sync 0;" ::: "memory"); }
 
 DEVICE void leave_split() {
   __syncwarp();

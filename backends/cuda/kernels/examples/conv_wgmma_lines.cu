@@ -694,8 +694,9 @@ constexpr int COLUMNS = GROUPS * FILTER_TILES;
 // Pixels of a stage, and of a line of the tile.
 static_assert(LINES == 0 || TILE_P % LINES == 0, "lines are whole");
 constexpr int LINE = LINES == 0 ? TILE_P : TILE_P / LINES;
-// Swizzled rows repeat after 1024 bytes.
-constexpr unsigned X_BYTES = (LOADED_P * ROW + 1023) / 1024 * 1024, W_BYTES = TILE_F * ROW;
+// Bytes of pixels that come into a stage, those that the stage has for them, since swizzled rows repeat after 1024 bytes,
+// and those of a step's filters of a tap.
+constexpr unsigned X_LOADED = LOADED_P * ROW, X_BYTES = (X_LOADED + 1023) / 1024 * 1024, W_BYTES = TILE_F * ROW;
 // The persistent tile scheduler: a block's first tile is `tile_number()`, and its next one `tile_stride()` further.
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
@@ -889,7 +890,8 @@ DEVICE void make_plain(Args& args) {
 // Starts to bring the residuals of a tile into L2, by `count` threads.
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count);
 
-// The epilogue of a tile that is split over a cluster of blocks, all of which have arrived at the cluster's barrier.
+// The epilogue of a tile that is split over a cluster of blocks, each of which arrives at the cluster's barrier before its
+// main loop; it waits there for the others.
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
                            const Barriers& barriers, const Channel* channels);
 
@@ -1032,7 +1034,7 @@ DEVICE void rearrange_filters(const Args& args, char* memory, float* part) {
 //
 // needs macros: DEVICE
 // needs constants: CHANNELS, KEEP, LINE, LINES, LOADED_P, PAD_H, PRODUCERS, RESIDENT, ROW, STAGES, STEPS, TAPS_H,
-//   TAPS_W, TILE_K, X_BYTES
+//   TAPS_W, TILE_K, X_BYTES, X_LOADED
 // needs sizes: out_plane, out_w
 // needs types: Barriers, Launch, PipelineState, Shape
 // needs functions: column_of, mbarrier_expect_tx, mbarrier_wait, pixels_of, tile_number, tile_stride, tiles_of,
@@ -1058,7 +1060,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
     for (int step = 0; step < STEPS; step++) {
       const unsigned full = barriers.full(pipe.stage);
       mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
-      mbarrier_expect_tx(full, X_BYTES);
+      mbarrier_expect_tx(full, X_LOADED);
       tma_load_lines(shared + pipe.stage * X_BYTES, &launch.x, full, c + step % CHANNEL_STEPS * TILE_K, h, n);
       pipe.next();
     }
@@ -1324,8 +1326,8 @@ DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, u
       : "memory");
 }
 
-// Waits until operands are neither written nor read any more. Threads of producers and consumers call it.
-DEVICE void operands_end() { asm volatile("bar.sync 2, %0;" ::"n"((PRODUCERS + COOPERATIVE) * 128) : "memory"); }
+// Waits until operands are neither written nor read any more. All threads of the block call it.
+DEVICE void operands_end() { asm volatile("bar.sync 0;" ::: "memory"); }
 
 DEVICE void leave_split() {
   __syncwarp();

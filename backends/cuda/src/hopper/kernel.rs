@@ -127,7 +127,7 @@ constants! {
 
 constants! {
     /// How taps lie, where there are several.
-    struct WindowConstants {
+    struct TapConstants {
         pad: [usize; 3],
         dilation: [usize; 3],
     }
@@ -141,8 +141,9 @@ constants! {
 }
 
 /// The kernel of a problem that meets the solver's constraints, with a tile.
-pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &Tiling) -> WgmmaKernel {
+pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> WgmmaKernel {
     let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let load = tiling.load;
     let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
     let groups = conv.groups();
     let (filters, channels) = (w.lens[0] / groups, w.lens[1]);
@@ -209,7 +210,7 @@ pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &T
         LinesConstants { keep: lines.keep, behind, pad_h: before[1], pad_w: before[2] }.write(&mut text);
     }
     if matches!(load, Load::Tma | Load::Halo | Load::Gather) {
-        WindowConstants { pad: before, dilation: dilations }.write(&mut text);
+        TapConstants { pad: before, dilation: dilations }.write(&mut text);
     }
     if matches!(load, Load::Tma | Load::Gather) {
         StrideConstants { stride: strides }.write(&mut text);
@@ -285,28 +286,26 @@ pub(crate) fn wgmma_kernel(load: Load, problem: &Problem, arch: &str, tiling: &T
     };
     let (input, filters) = match load {
         Load::Tma | Load::Halo => {
-            let inner_first = || (0..3).rev().take(dims);
-            let pixels = Part::Pixels {
-                pixels: tiling.pixels() as u32,
-                strides: inner_first().map(|d| strides[d] as u32).collect(),
-                lower: inner_first().map(|d| -(before[d] as i32)).collect(),
-                upper: inner_first()
-                    .map(|d| after[d] as i32 - ((w.lens[2 + d] - 1) * dilations[d]) as i32)
-                    .collect(),
+            let tile = |lens: &[(usize, usize)]| {
+                let mut extents = vec![1; dims + 1];
+                lens.iter().for_each(|&(at, len)| extents[at] = len as u32);
+                Part::Tile { extents }
             };
-            let pixels = match tiling.window {
-                None => pixels,
-                Some(Window { columns, lines, halo, .. }) => {
-                    let mut extents = vec![1; dims + 1];
-                    extents[0] = (columns + halo[0]) as u32;
-                    extents[1] = (lines + halo[1]) as u32;
-                    Part::Tile { extents }
+            let pixels = if let Some(Window { columns, lines, halo, .. }) = tiling.window {
+                tile(&[(0, columns + halo[0]), (1, lines + halo[1])])
+            } else {
+                let inner_first = || (0..3).rev().take(dims);
+                let reach = |d: usize| ((w.lens[2 + d] - 1) * dilations[d]) as i32;
+                Part::Pixels {
+                    pixels: tiling.pixels() as u32,
+                    strides: inner_first().map(|d| strides[d] as u32).collect(),
+                    lower: inner_first().map(|d| -(before[d] as i32)).collect(),
+                    upper: inner_first().map(|d| after[d] as i32 - reach(d)).collect(),
                 }
             };
-            let input = tensor_map(&x, dims, tiling.depth, data_type, pixels);
-            let mut extents = vec![1; dims + 1];
-            extents[dims] = tiling.filters() as u32;
-            (Some(input), Some(tensor_map(&w, dims, tiling.depth, data_type, Part::Tile { extents })))
+            let filters = tile(&[(dims, tiling.filters())]);
+            let map = |of, part| Some(tensor_map(of, dims, tiling.depth, data_type, part));
+            (map(&x, pixels), map(&w, filters))
         }
         Load::Planes => (Some(planes(&x, tiling.depth, data_type)), filter_rows()),
         Load::Lines => (Some(lines(&x, tiling, data_type)), None),
@@ -470,7 +469,7 @@ mod tests {
                 continue;
             }
             let (tiling, _) = candidates::tilings(Load::Tma, &problem, 132).remove(0);
-            let planned = wgmma_kernel(Load::Tma, &problem, "sm_90a", &tiling);
+            let planned = wgmma_kernel(&problem, "sm_90a", &tiling);
             let Some(TensorMap { part: Part::Pixels { lower, upper, strides, .. }, .. }) = planned.input
             else {
                 panic!("TMA loads pixels")

@@ -138,7 +138,7 @@ impl Hopper {
     ) -> Result<WgmmaKernel, BuildError> {
         let tilings = candidates::tilings(self.load, problem, Cuda::units(arch));
         let tiling = named(tilings, configuration).ok_or_else(|| no_configuration(self.id, configuration))?;
-        Ok(kernel::wgmma_kernel(tiling.load, problem, arch, &tiling))
+        Ok(kernel::wgmma_kernel(problem, arch, &tiling))
     }
 
     fn ranked(&self, problem: &Problem, arch: &str) -> Vec<(Configuration, Estimate)> {

@@ -68,7 +68,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let planes: &[&str] = &["HGMMA", "UTMALDG.3D", "UTMALDG.2D", "USETMAXREG", "STG.E.128"];
     let lines: &[&str] = &["HGMMA", "UTMALDG.5D", "USETMAXREG", "SHFL.IDX", "STG.E.128"];
     let (few, cluster): (&[usize], &[&str]) = (&[1, 512, 7, 7], &["HGMMA", "UCGABAR_ARV"]);
-    let windows: &[&str] = &["HGMMA", "UTMALDG.4D", "USETMAXREG"];
+    let windows: &[&str] = &["HGMMA", "UTMALDG.4D", "!IM2COL", "USETMAXREG"];
     let wgmma: &[&str] = &["HGMMA", "UTMALDG.4D.IM2COL", "UTMALDG.4D", "USETMAXREG", "STG.E.128"];
     let tf32_gather: &[&str] = &["HGMMA", "TF32", "UTMALDG.2D", "USETMAXREG", "STG.E.128"];
     let deep = &[64, 256, 14, 14];
@@ -205,7 +205,7 @@ pub(crate) fn cases() -> Vec<Case> {
             "windows.bf16.96.ndhwc",
             WGMMA,
             conv(BFloat16, Ndhwc, &[1, 96, 6, 96, 96], 96, 3, 1, vec![]),
-            &["HGMMA", "UTMALDG.5D"],
+            &["HGMMA", "UTMALDG.5D", "!IM2COL"],
         ),
         ("windows.tf32", WGMMA, tf32(conv(Float, Nhwc, &[8, 32, 160, 160], 32, 3, 1, vec![])), windows),
         ("windows.f16.5x5.c24k20", WGMMA, conv(Half, Nhwc, &[8, 24, 35, 35], 20, 5, 1, vec![]), windows),
@@ -419,7 +419,13 @@ pub(crate) fn cases() -> Vec<Case> {
             "padded.wgmma.bf16.causal",
             WGMMA,
             padded(conv(BFloat16, Ndhwc, &[2, 32, 8, 20, 20], 64, 3, 1, vec![]), &[2, 1, 1], &[0, 1, 1], 1),
-            &["HGMMA", "UTMALDG.5D"],
+            &["HGMMA", "UTMALDG.5D", "!IM2COL"],
+        ),
+        (
+            "padded.wgmma.bf16.causal.strided",
+            WGMMA,
+            padded(conv(BFloat16, Ndhwc, &[2, 32, 8, 20, 20], 64, 3, 1, vec![]), &[2, 1, 1], &[0, 1, 1], 2),
+            &["HGMMA", "UTMALDG.5D.IM2COL"],
         ),
         (
             "padded.gather.f16.1x1",

@@ -151,9 +151,13 @@ fn check(solver: &str, problem: &Problem, of: &Arch, wanted: &[&str]) -> Result<
     let text = if unread { None } else { disassemble(&compiled.image)? };
     // Turing's accesses of shared memory have a modifier of their own before their width.
     let text = text.map(|text| text.replace("LDS.U.", "LDS."));
-    let lacks = text.and_then(|text| wanted.iter().find(|&instruction| !text.contains(instruction)));
-    lacks.map_or(Ok(()), |instruction| {
-        Err(format!("{} for {arch} has no {instruction}", kernel.detail).into())
+    let differs = |text: &str, instruction: &&&str| match instruction.strip_prefix('!') {
+        Some(absent) => text.contains(absent),
+        None => !text.contains(**instruction),
+    };
+    let wrong = text.and_then(|text| wanted.iter().find(|instruction| differs(&text, instruction)));
+    wrong.map_or(Ok(()), |instruction| {
+        Err(format!("{} for {arch}: {instruction} was wanted", kernel.detail).into())
     })
 }
 

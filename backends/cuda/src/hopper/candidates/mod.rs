@@ -21,6 +21,7 @@ const SPLITS: [usize; 3] = [2, 4, 8];
 const STAGES: usize = 12;
 /// The widest tile that one instruction makes.
 const FILTERS: usize = 256;
+
 /// The tiles of a problem that meets the solver's constraints, with about how many microseconds each takes on a device of
 /// about `units` multiprocessors.
 pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tiling, f64)> {
@@ -53,10 +54,8 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
         Load::Tma | Load::Halo => {
             let mut all = rows_are_pixels::im2col(&work);
             if conv.strides().iter().all(|&stride| stride == 1) {
-                all.extend(rows_are_pixels::windows(
-                    &work,
-                    [1, 0].map(|d| spatial(conv.dilations(), 1)[1 + d]),
-                ));
+                let [_, h, w] = spatial(conv.dilations(), 1);
+                all.extend(rows_are_pixels::windows(&work, [w, h]));
             }
             (all, Work::time)
         }

@@ -20,9 +20,9 @@ const SCHEDULES: [Schedule; 11] = [
 ];
 
 /// The most taps that a step has, as its products are unrolled.
-const STEP_TAPS: usize = 9;
+const MOST_TAPS: usize = 9;
 /// The most pixels of a box along a dimension.
-const BOX: usize = 256;
+const LONGEST_BOX: usize = 256;
 
 /// Every tile that there is room for where TMA walks over pixels.
 pub(super) fn im2col(work: &Work) -> Vec<Tiling> {
@@ -44,7 +44,7 @@ pub(super) fn windows(work: &Work, dilations: [usize; 2]) -> Vec<Tiling> {
     // Lines of taps of a step: all of them, or one.
     let mut steps = vec![1, taps_h];
     steps.dedup();
-    steps.retain(|lines| lines * taps_w <= STEP_TAPS && taps_h * taps_w > 1);
+    steps.retain(|lines| lines * taps_w <= MOST_TAPS && taps_h * taps_w > 1);
     let depths = [128, 64].map(|row| row / work.element).into_iter().filter(|&depth| {
         let whole = work.groups == 1 || work.channels.is_multiple_of(depth);
         whole && depth < work.channels.next_multiple_of(16) + 16
@@ -63,7 +63,10 @@ pub(super) fn windows(work: &Work, dilations: [usize; 2]) -> Vec<Tiling> {
                         taps: lines_of_taps * taps_w,
                     };
                     let is_small = columns < work.columns + 8 && lines < work.lines + 8;
-                    if !is_small || columns + window.halo[0] > BOX || lines + window.halo[1] > BOX {
+                    if !is_small
+                        || columns + window.halo[0] > LONGEST_BOX
+                        || lines + window.halo[1] > LONGEST_BOX
+                    {
                         continue;
                     }
                     let tile = Tiling::new(Load::Halo, work, schedule, width, depth);
