@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -118,8 +118,9 @@ class _Steps:
     def __init__(self, text: str) -> None:
         convolution, *rest = (self._step(part) for part in text.split(" -> "))
         name, numbers = convolution
-        self.math = numbers.pop("math", None)
-        known = self.math in (None, "strict") and numbers.keys() == {"stride", "padding", "dilation", "groups"}
+        math = numbers.pop("math", None)
+        self.math: Literal["strict"] | None = "strict" if math else None
+        known = math in (None, "strict") and numbers.keys() == {"stride", "padding", "dilation", "groups"}
         if name != "conv" or not known:
             raise ValueError(
                 f"the operators are {text!r}; accepted: conv with stride, padding, dilation and groups, and math=strict if that "
