@@ -190,7 +190,7 @@ fn the_documentation_has_these_very_tables() {
     let table =
         |text: String| text.lines().filter(|line| line.starts_with('|')).collect::<Vec<_>>().join("\n");
     let tables = [
-        on("cpu", "x86-64+avx512"),
+        on("cpu", "x86-64+amx"),
         on("cuda", "sm_90a"),
         table(on("cuda", "sm_86")),
         on("rocm", "gfx942:sramecc+:xnack-"),

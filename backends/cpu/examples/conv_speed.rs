@@ -1,7 +1,7 @@
-//! Times the direct convolution solvers on ResNet-like f32 shapes, as a fraction of the processor's
-//! fused-multiply-add peak measured in the same run, since clocks move.
+//! Times a convolution solver on ResNet-like shapes, as a fraction of the processor's
+//! fused-multiply-add peak in f32, measured in the same run, since clocks move.
 //!
-//! `cargo run --release -p fuseplan-cpu --example conv_speed -- [name part] [threads] [batch] [solver id]`
+//! `cargo run --release -p fuseplan-cpu --example conv_speed -- [name part] [threads] [batch] [solver id] [f32|f16|bf16]`
 
 use std::error::Error;
 use std::ffi::c_void;
@@ -37,6 +37,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let part = args.first().map_or("", String::as_str);
     let number = |i: usize| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(1);
     let (threads, batch) = (number(1), number(2));
+    let data_type = match args.get(4).map(String::as_str) {
+        Some("f16") => DataType::Half,
+        Some("bf16") => DataType::BFloat16,
+        _ => DataType::Float,
+    };
     let device = fuseplan_cpu::open_with_threads(threads)?;
     println!(
         "{}, {threads} threads, batch {batch}; fractions of the peak, best of rounds",
@@ -45,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for shape in SHAPES.iter().filter(|s| s.0.contains(part)) {
         print!("{:22}", shape.0);
         for layout in [TensorLayout::Nchw, TensorLayout::Nhwc] {
-            let problem = problem(shape, batch, layout)?;
+            let problem = problem(shape, data_type, batch, layout)?;
             let (rate, peak, detail) = measure(&problem, &device, args.get(3).map(String::as_str))?;
             print!("  {layout} {:6.1} GF/s {:5.2}", rate / 1e9, rate / peak);
             if !part.is_empty() {
@@ -57,17 +62,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn problem(shape: &Shape, batch: usize, layout: TensorLayout) -> Result<Problem, DescriptorError> {
+fn problem(
+    shape: &Shape,
+    data_type: DataType,
+    batch: usize,
+    layout: TensorLayout,
+) -> Result<Problem, DescriptorError> {
     let &(_, c, hw, k, filter, stride, pad, dilation, groups) = shape;
     let conv = ConvolutionDescriptor::d2()
         .with_pads([pad; 2])?
         .with_strides([stride; 2])?
         .with_dilations([dilation; 2])?
         .with_groups(groups)?;
-    let input = TensorDescriptor::with_layout(DataType::Float, layout, &[batch, c, hw, hw])?;
-    let weights = TensorDescriptor::nchw(DataType::Float, [k, c / groups, filter, filter])?;
+    let input = TensorDescriptor::with_layout(data_type, layout, &[batch, c, hw, hw])?;
+    let weights = TensorDescriptor::nchw(data_type, [k, c / groups, filter, filter])?;
     let output = conv.forward_output(&input, &weights)?;
-    let bias = TensorDescriptor::nchw(DataType::Float, [1, k, 1, 1])?;
+    let bias = TensorDescriptor::nchw(data_type, [1, k, 1, 1])?;
     let ops = vec![
         Op::ConvForward { conv, weights },
         Op::BiasForward { bias },
@@ -90,7 +100,8 @@ fn measure(
     let Some((_, weights)) = problem.conv() else { return Err("no convolution".into()) };
     // Tensors begin on a page: a vector that crosses cache lines costs two accesses.
     let filled = |t: &TensorDescriptor| {
-        let memory = vec![0.01f32; t.span() + 1024];
+        // As f32 0.01; as f16 and bf16 two small numbers in turns.
+        let memory = vec![f32::from_bits(0x3c23_3c24); t.span() + 1024];
         let start = memory.as_ptr().align_offset(4096);
         (memory, start)
     };

@@ -1,6 +1,8 @@
 //! fuseplan's CPU backend: SIMD kernels chosen at run time, and the reference that they are judged by.
 
 mod activation;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod arena;
 mod channels;
 mod constraint;
@@ -33,10 +35,12 @@ pub use device::CpuDevice;
 pub use pool::ParallelFor;
 
 /// Solvers, best first; the reference takes what the others do not.
-static SOLVERS: [&dyn Solver; 9] = [
+static SOLVERS: &[&dyn Solver] = &[
     &direct::DEPTHWISE,
     &planes::DEPTHWISE_PLANES,
     &direct::DIRECT_GROUPED,
+    #[cfg(target_arch = "x86_64")]
+    &amx::AMX,
     &winograd::WINOGRAD,
     &pointwise::POINTWISE,
     &direct::DIRECT,
@@ -49,8 +53,8 @@ static SOLVERS: [&dyn Solver; 9] = [
 ///
 /// It uses as many threads as the system offers to the process, or as the environment variable
 /// `FUSEPLAN_NUM_THREADS` says: a whole number from 1 to 1024. It uses the best vector instructions there
-/// are, or the weaker ones that `FUSEPLAN_ISA` names (`avx512`, `avx2`, `neon`, `portable`). Other values
-/// are ignored, and [`Backend::discover`] notes them. Results are bitwise the same for any number of
+/// are, or the weaker ones that `FUSEPLAN_ISA` names (`amx`, `avx512`, `avx2`, `neon`, `portable`). Other
+/// values are ignored, and [`Backend::discover`] notes them. Results are bitwise the same for any number of
 /// threads.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct CpuBackend;
@@ -89,7 +93,7 @@ impl Backend for CpuBackend {
     }
 
     fn solvers(&self) -> &'static [&'static dyn Solver] {
-        &SOLVERS
+        SOLVERS
     }
 }
 

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fuseplan_api::{BackendError, Patience, Peaks, RunError};
+use fuseplan_api::{BackendError, DataType, Patience, Peaks, RunError};
 
 use crate::arena::Buffer;
 use crate::isa::{Isa, Kernel, Simd};
@@ -14,9 +14,39 @@ use crate::system;
 /// How long arithmetic is measured. Other programs only ever make it slower, so the best round counts.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Measures f32 arithmetic, in which kernels compute whatever the data type, and memory.
-pub(crate) fn measure(pool: &Pool, isa: Isa) -> Result<Peaks, BackendError> {
-    Ok(Peaks { flops: flops(pool, isa)?, bytes: bytes(pool)? })
+/// What was measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Measured {
+    /// Multiply-adds in f32, which vectors compute in whatever the data type, and memory.
+    vectors: Peaks,
+    /// Operations of the matrix unit on bf16; none where there is no such unit.
+    unit: f64,
+}
+
+impl Measured {
+    /// The peaks of a data type.
+    pub(crate) fn of(&self, data_type: DataType) -> Peaks {
+        #[cfg(target_arch = "x86_64")]
+        let unit = self.unit / crate::amx::products(data_type) as f64;
+        #[cfg(not(target_arch = "x86_64"))]
+        let unit = {
+            let _ = data_type;
+            self.unit
+        };
+        Peaks { flops: self.vectors.flops.max(unit), ..self.vectors }
+    }
+}
+
+/// Measures the processor.
+pub(crate) fn measure(pool: &Pool, isa: Isa) -> Result<Measured, BackendError> {
+    let vectors = Peaks { flops: flops(pool, &|| isa.run(MultiplyAdd))?, bytes: bytes(pool)? };
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Amx {
+        // SAFETY: the processor has the instructions of the set.
+        let unit = flops(pool, &|| unsafe { crate::amx::multiply_tiles() })?;
+        return Ok(Measured { vectors, unit });
+    }
+    Ok(Measured { vectors, unit: 0.0 })
 }
 
 fn failed(error: RunError) -> BackendError {
@@ -81,12 +111,13 @@ impl Kernel for MultiplyAdd {
 /// not every thread has a part in, do not count.
 const SHARES: usize = 32;
 
-fn flops(pool: &Pool, isa: Isa) -> Result<f64, BackendError> {
+/// The rate of all threads at `work`, which returns the operations that it has done.
+fn flops(pool: &Pool, work: &(dyn Fn() -> f64 + Sync)) -> Result<f64, BackendError> {
     best_rate(|| {
         let each = Mutex::new(0.0);
         let items = SHARES * pool.threads();
         pool.for_each(items, &|_| {
-            let flops = isa.run(MultiplyAdd);
+            let flops = work();
             *each.lock().unwrap_or_else(PoisonError::into_inner) = flops;
         })?;
         Ok(items as f64 * each.into_inner().unwrap_or_else(PoisonError::into_inner))

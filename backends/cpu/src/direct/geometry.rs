@@ -10,18 +10,18 @@ use crate::epilogue::{Epilogue, Lanes};
 
 /// A convolution in the order depth, height, width.
 #[derive(Debug, Clone)]
-pub(super) struct Geometry {
-    pub(super) groups: usize,
+pub(crate) struct Geometry {
+    pub(crate) groups: usize,
     /// Input and output channels of a group.
-    pub(super) inputs: usize,
-    pub(super) outputs: usize,
-    pub(super) input: Volume,
-    pub(super) output: Volume,
-    pub(super) filters: Filters,
-    pub(super) pads_before: [usize; 3],
-    pub(super) pads_after: [usize; 3],
-    pub(super) strides: [usize; 3],
-    pub(super) dilations: [usize; 3],
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
+    pub(crate) input: Volume,
+    pub(crate) output: Volume,
+    pub(crate) filters: Filters,
+    pub(crate) pads_before: [usize; 3],
+    pub(crate) pads_after: [usize; 3],
+    pub(crate) strides: [usize; 3],
+    pub(crate) dilations: [usize; 3],
     /// Columns of the last line, where an image was cut into lines of another length than its own.
     last_width: usize,
 }
@@ -30,7 +30,7 @@ impl Geometry {
     /// The shape of a problem. Where a filter has one tap, no stride and no padding, pixels need not know
     /// their neighbours: the image, and the batch if it can be, becomes one line that is cut into lines of
     /// `line` pixels. The epilogue's tensors are reshaped likewise.
-    pub(super) fn new(problem: &Problem, epilogue: &mut Epilogue, line: usize) -> Self {
+    pub(crate) fn new(problem: &Problem, epilogue: &mut Epilogue, line: usize) -> Self {
         let Some((conv, weights)) = problem.conv() else { unreachable!("a solver accepted no convolution") };
         let weights = Volume::of(weights);
         let [filters, inputs, taps @ ..] = weights.lens;
@@ -79,27 +79,27 @@ impl Geometry {
     }
 
     /// Output columns of a line of a slice.
-    pub(super) fn width(&self, line: usize) -> usize {
+    pub(crate) fn width(&self, line: usize) -> usize {
         let [_, _, _, lines, width] = self.output.lens;
         if line + 1 == lines { self.last_width } else { width }
     }
 
     /// Input columns of an input line.
-    pub(super) fn input_width(&self, line: usize) -> usize {
+    pub(crate) fn input_width(&self, line: usize) -> usize {
         let [_, _, _, lines, width] = self.output.lens;
         // Only a cut image, whose input is cut likewise, has a shorter last line.
         if self.last_width < width && line + 1 == lines { self.last_width } else { self.input.lens[4] }
     }
 
     /// Input lines from the first to the last that output lines need.
-    pub(super) fn input_lines(&self, lines: Range<usize>) -> Range<usize> {
+    pub(crate) fn input_lines(&self, lines: Range<usize>) -> Range<usize> {
         let needed = lines.map(|line| self.taps_inside(1, line)).filter(|(taps, _)| !taps.is_empty());
         let needed = needed.map(|(taps, first)| first..first + (taps.len() - 1) * self.dilations[1] + 1);
         needed.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
     }
 
     /// Output columns of a line of `width` whose taps are all inside of the input.
-    pub(super) fn inner_columns(&self, width: usize) -> Range<usize> {
+    pub(crate) fn inner_columns(&self, width: usize) -> Range<usize> {
         let (stride, pad) = (self.strides[2], self.pads_before[2]);
         let reach = (self.filters.taps[2] - 1) * self.dilations[2];
         let end = (self.input.lens[4] + pad).checked_sub(reach).map_or(0, |room| room.div_ceil(stride));
@@ -109,7 +109,7 @@ impl Geometry {
 
     /// The taps, along dimension `d` (depth, height, width), that lie inside of the input for output `at`, and
     /// the input index of the first.
-    pub(super) fn taps_inside(&self, d: usize, at: usize) -> (Range<usize>, usize) {
+    pub(crate) fn taps_inside(&self, d: usize, at: usize) -> (Range<usize>, usize) {
         let (start, pad) = (at * self.strides[d], self.pads_before[d]);
         let (dilation, extent) = (self.dilations[d], self.input.lens[2 + d] + pad);
         let first = pad.saturating_sub(start).div_ceil(dilation).min(self.filters.taps[d]);
@@ -119,19 +119,19 @@ impl Geometry {
     }
 
     /// Whether padding to the left or right is so wide that all outputs of a tile may have a tap there.
-    pub(super) fn has_wide_pads(&self) -> bool {
+    pub(crate) fn has_wide_pads(&self) -> bool {
         self.filters.taps[2] > 1 && self.pads_before[2].max(self.pads_after[2]) >= 16
     }
 
     /// Width taps that lie inside of the input for some of these output columns; others may be among them.
-    pub(super) fn taps_near(&self, columns: Range<usize>) -> Range<usize> {
+    pub(crate) fn taps_near(&self, columns: Range<usize>) -> Range<usize> {
         let (first, _) = self.taps_inside(2, columns.end - 1);
         let (last, _) = self.taps_inside(2, columns.start);
         first.start.min(last.end)..last.end
     }
 
     /// Whether some output needs padding to the left or right.
-    pub(super) fn pads_columns(&self) -> bool {
+    pub(crate) fn pads_columns(&self) -> bool {
         let width = self.output.lens[4];
         let reach = (width - 1) * self.strides[2] + (self.filters.taps[2] - 1) * self.dilations[2];
         self.pads_before[2] > 0 || reach >= self.input.lens[4]

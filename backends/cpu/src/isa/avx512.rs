@@ -8,7 +8,18 @@ use super::{Kernel, MAX_LANES, Simd};
 
 /// Proof that the CPU has the set.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Avx512(());
+pub(crate) struct Avx512(());
+
+impl Avx512 {
+    /// The proof.
+    ///
+    /// # Safety
+    /// The CPU has the set.
+    #[inline(always)]
+    pub(crate) unsafe fn assume() -> Self {
+        Avx512(())
+    }
+}
 
 macro_rules! arithmetic {
     ($($name:ident($($arg:ident),*) = $intrinsic:ident;)*) => {$(

@@ -11,6 +11,8 @@ use fuseplan_api::Variable;
 use half::{bf16, f16};
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -19,6 +21,9 @@ mod neon;
 mod portable;
 #[cfg(test)]
 mod tests;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx512::Avx512;
 
 /// A vector instruction set that kernels are instantiated for, weakest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,6 +39,9 @@ pub(crate) enum Isa {
     /// AVX-512 F, BW, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// AVX-512 with BF16, and AMX with tiles of bf16. Vectors are AVX-512's.
+    #[cfg(target_arch = "x86_64")]
+    Amx,
 }
 
 impl Isa {
@@ -46,6 +54,8 @@ impl Isa {
         Isa::Avx2,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Amx,
     ];
 
     /// The environment variable that names a weaker set to be used instead of the best.
@@ -88,10 +98,12 @@ impl Isa {
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
             }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => Isa::Avx512.is_available() && amx::is_available(),
         }
     }
 
-    /// `avx512`, `avx2`, `neon`, `portable`.
+    /// `amx`, `avx512`, `avx2`, `neon`, `portable`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Isa::Portable => "portable",
@@ -101,6 +113,8 @@ impl Isa {
             Isa::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => "amx",
         }
     }
 
@@ -113,7 +127,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => avx2::Avx2::LANES,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => avx512::Avx512::LANES,
+            Isa::Avx512 | Isa::Amx => Avx512::LANES,
         }
     }
 
@@ -134,7 +148,7 @@ impl Isa {
             Isa::Avx2 => unsafe { avx2::Avx2::enter(kernel) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the only sources of this value have looked for the features.
-            Isa::Avx512 => unsafe { avx512::Avx512::enter(kernel) },
+            Isa::Avx512 | Isa::Amx => unsafe { Avx512::enter(kernel) },
         }
     }
 }

@@ -122,9 +122,14 @@ pub(super) const FEWER_PRODUCTS: Preference = Preference {
     property: "cost",
     prefers: "clearly less than direct convolution's by the model of tiles and transforms",
     check: |problem, device| {
-        let model = Model::of(problem, device)?;
-        let least = model.winograd(Size::Two).min(model.winograd(Size::Four));
-        let ratio = least / model.direct();
+        let ratio = cost_over_direct(problem, device)?;
         (ratio > CLEARLY).then(|| format!("{ratio:.2} of it, {CLEARLY} would do"))
     },
 };
+
+/// The cost of a convolution that the solver takes over direct convolution's.
+pub(super) fn cost_over_direct(problem: &Problem, device: &DeviceInfo) -> Option<f64> {
+    let model = Model::of(problem, device)?;
+    let least = model.winograd(Size::Two).min(model.winograd(Size::Four));
+    Some(least / model.direct())
+}

@@ -24,8 +24,8 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use fuseplan_api::{
-    Accuracy, Algorithm, Constraint, DataType, Executable, ExecutableInfo, Problem, RawStream, RunArgs,
-    RunError,
+    Accuracy, Algorithm, Constraint, DataType, DeviceInfo, Executable, ExecutableInfo, Problem, RawStream,
+    RunArgs, RunError,
 };
 
 use crate::arena::with_scratch;
@@ -86,6 +86,12 @@ const DILATIONS: Constraint = Constraint {
         conv.dilations().iter().find(|&&dilation| dilation != 1).map(ToString::to_string)
     },
 };
+
+/// What a model says of the cost of Winograd's convolution over direct convolution's, if the solver takes the problem.
+pub(crate) fn cost_over_direct(problem: &Problem, device: &DeviceInfo) -> Option<f64> {
+    let takes = WINOGRAD.constraints.iter().all(|constraint| (constraint.check)(problem, device).is_none());
+    takes.then(|| choice::cost_over_direct(problem, device)).flatten()
+}
 
 /// Input channels whose filters are transformed at a time, so that they stay in the first-level cache.
 const FILTERS: usize = 16;

@@ -26,9 +26,9 @@ pub(crate) fn devices(threads: usize) -> Vec<Arc<CpuDevice>> {
 }
 
 /// N, C, H, W; K, height, width; pads; strides; dilations; groups.
-type Shape = ([usize; 4], [usize; 3], [usize; 2], [usize; 2], [usize; 2], usize);
+pub(crate) type Shape = ([usize; 4], [usize; 3], [usize; 2], [usize; 2], [usize; 2], usize);
 
-const SHAPES: &[Shape] = &[
+pub(crate) const SHAPES: &[Shape] = &[
     // 1x1: lines cut from images and batches, tails, odd channels
     ([1, 5, 7, 7], [3, 1, 1], [0, 0], [1, 1], [1, 1], 1),
     ([3, 33, 5, 3], [35, 1, 1], [0, 0], [1, 1], [1, 1], 1),
@@ -90,7 +90,7 @@ const ONE_SIDED: &[(Shape, [usize; 2])] = &[
     (([1, 37, 9, 20], [37, 3, 3], [3, 0], [1, 2], [2, 2], 37), [1, 3]),
 ];
 
-fn case(shape: &Shape, data_type: DataType, layout: TensorLayout) -> Case {
+pub(crate) fn case(shape: &Shape, data_type: DataType, layout: TensorLayout) -> Case {
     one_sided(shape, shape.2, data_type, layout)
 }
 
@@ -108,16 +108,24 @@ fn one_sided(shape: &Shape, after: [usize; 2], data_type: DataType, layout: Tens
     Case::new(data_type, layout, &x, &[k, x[1] / groups, h, w], conv)
 }
 
-const TYPES: [DataType; 3] = [DataType::Float, DataType::Half, DataType::BFloat16];
-const LAYOUTS: [TensorLayout; 2] = [TensorLayout::Nchw, TensorLayout::Nhwc];
+pub(crate) const TYPES: [DataType; 3] = [DataType::Float, DataType::Half, DataType::BFloat16];
+pub(crate) const LAYOUTS: [TensorLayout; 2] = [TensorLayout::Nchw, TensorLayout::Nhwc];
+
+/// The solvers whose outputs are sums of their own products.
+const SOLVERS: &[&dyn Solver] = &[
+    &DIRECT,
+    &DIRECT_GROUPED,
+    &DEPTHWISE,
+    #[cfg(target_arch = "x86_64")]
+    &crate::amx::AMX,
+];
 
 /// On every device, with every solver that takes the case.
 fn check(case: Case, devices: &[Arc<CpuDevice>], exact: bool) {
     let ready = Ready::new(&case);
     for device in devices {
-        let solvers: [&dyn Solver; 3] = [&DIRECT, &DIRECT_GROUPED, &DEPTHWISE];
-        for solver in solvers.into_iter().filter(|s| case.is_taken(*s, device)) {
-            ready.check(solver, device, exact);
+        for solver in SOLVERS.iter().filter(|s| case.is_taken(**s, device)) {
+            ready.check(*solver, device, exact);
         }
     }
 }
@@ -200,10 +208,9 @@ fn padding_of_one_side_is_taken() {
             let case = one_sided(shape, *after, data_type, layout).link(Link::Residual).integers();
             let ready = Ready::new(&case);
             for device in &devices {
-                let solvers: [&dyn Solver; 5] =
-                    [&DIRECT, &DIRECT_GROUPED, &DEPTHWISE, &CUT_DIRECT, &CUT_GROUPED];
-                for solver in solvers.into_iter().filter(|solver| case.is_taken(*solver, device)) {
-                    ready.check(solver, device, true);
+                let cut: [&dyn Solver; 2] = [&CUT_DIRECT, &CUT_GROUPED];
+                for solver in SOLVERS.iter().chain(&cut).filter(|solver| case.is_taken(**solver, device)) {
+                    ready.check(*solver, device, true);
                 }
             }
         }
@@ -314,9 +321,8 @@ fn any_number_of_threads_gives_the_same_bits() {
             let case = case(shape, DataType::Float, layout).link(Link::Norm(BatchNormMode::Spatial));
             let ready = Ready::new(&case);
             for isa in 0..by_threads[0].len() {
-                let solvers: [&dyn Solver; 3] = [&DIRECT, &DIRECT_GROUPED, &DEPTHWISE];
-                for solver in solvers.into_iter().filter(|s| case.is_taken(*s, &by_threads[0][isa])) {
-                    let run = |devices: &Vec<_>| ready.run(&*case.load(solver, &devices[isa]), true);
+                for solver in SOLVERS.iter().filter(|s| case.is_taken(**s, &by_threads[0][isa])) {
+                    let run = |devices: &Vec<_>| ready.run(&*case.load(*solver, &devices[isa]), true);
                     let results: Vec<_> = by_threads.iter().map(run).collect();
                     assert!(results.iter().all(|r| *r == results[0]), "{}: {case:?}", solver.id());
                 }

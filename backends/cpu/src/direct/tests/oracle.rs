@@ -291,6 +291,19 @@ impl Ready {
         ready
     }
 
+    /// With another value in the input's memory, or the weights', which is not expected of results.
+    pub(crate) fn with(mut self, of_weights: bool, at: usize, value: f64) -> Self {
+        let memory = if of_weights { &mut self.operands[0][0] } else { &mut self.input };
+        memory.set(at, value, self.case.data_type());
+        self
+    }
+
+    /// The outputs, each as a number.
+    pub(crate) fn outputs(&self, executable: &dyn Executable, constant: bool) -> Vec<f64> {
+        let memory = self.run(executable, constant);
+        self.expected.iter().map(|&(at, ..)| memory.get(CANARY + at, self.case.data_type())).collect()
+    }
+
     /// The output's memory.
     pub(crate) fn run(&self, executable: &dyn Executable, constant: bool) -> Memory {
         let case = &self.case;

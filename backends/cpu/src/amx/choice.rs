@@ -1,0 +1,122 @@
+//! Where the matrix unit is preferred.
+
+use fuseplan_api::{Accuracy, DeviceInfo, Preference, Problem};
+
+use super::LINE;
+use super::plan::{Limits, Plan};
+use super::split::Split;
+use super::tiles::{DEPTH, SIDE};
+use crate::direct::geometry::Geometry;
+use crate::epilogue::{Epilogue, Lanes};
+use crate::isa::Isa;
+use crate::winograd;
+
+/// What a convolution costs, in cycles of one thread. The constants were fitted to times of both solvers, of bf16 and f32 in
+/// both layouts, on a processor of the generation that brought AMX.
+struct Model {
+    geometry: Geometry,
+    plan: Plan,
+    /// Whether channels of the input and of the output are neighbours.
+    input_last: bool,
+    output_last: bool,
+}
+
+/// Cycles of the unit for a tile's products with a pixel, with what loads of tiles take beyond that.
+const PRODUCT: f64 = 1.0 / 0.63;
+
+/// Cycles of direct convolution for a vector of multiply-adds.
+const MULTIPLY_ADD: f64 = 0.5 / 0.93;
+
+impl Model {
+    fn of(problem: &Problem) -> Self {
+        let mut epilogue = Epilogue::new(problem, Isa::Portable);
+        let geometry = Geometry::new(problem, &mut epilogue, LINE);
+        let plan = Plan::new(&geometry, Split::of(problem.output.data_type()), 1, Limits::USUAL);
+        let input_last = geometry.input.strides[1] == 1;
+        let output_last = plan.lanes == Lanes::Channels;
+        Model { geometry, plan, input_last, output_last }
+    }
+
+    /// Outputs' pixels.
+    fn pixels(&self) -> f64 {
+        let g = &self.geometry;
+        let [images, _, slices, lines, _] = g.output.lens;
+        let columns: usize = (0..lines).map(|line| g.width(line)).sum();
+        (images * slices * columns) as f64
+    }
+
+    /// Vectors of a group's output channels.
+    fn vectors(&self) -> f64 {
+        self.geometry.outputs.div_ceil(SIDE) as f64
+    }
+
+    /// Of a pixel's vector of output channels behind the sums.
+    fn finish(&self) -> f64 {
+        if self.output_last { 5.0 } else { 9.0 }
+    }
+
+    /// Of the matrix unit: products, packed pixels, outputs, filters from memory.
+    fn unit(&self) -> f64 {
+        let Model { geometry: g, plan, .. } = self;
+        let steps = (plan.depth / DEPTH) as f64;
+        let [images, _, slices, ..] = g.output.lens;
+        let runs = (images * slices * plan.bands * plan.spans) as f64;
+        let rows = ((plan.band - 1) * plan.columns + plan.span).next_multiple_of(SIDE) as f64;
+        // Bands, of which the last may be smaller, are cut from lines that may be, too.
+        let rows =
+            (runs * rows).min(self.pixels() * plan.columns as f64 / plan.span as f64 + runs * SIDE as f64);
+        let taps = (plan.taps.len() * g.filters.taps[0]) as f64;
+        let products = rows * taps * steps * self.vectors() * plan.split.products() as f64 * PRODUCT;
+        let packed = (runs * (plan.image_len() / plan.pitch) as f64).min(2.0 * rows.max(self.pixels()));
+        let step = match (plan.split.parts, self.input_last && !plan.merges) {
+            _ if plan.in_place => 0.0,
+            (1, true) => 4.0,
+            (1, false) => 28.0,
+            (_, true) => 22.0,
+            (_, false) => 44.0,
+        };
+        let filters = (plan.filters / g.groups) as f64 * 2.0 / 12.0;
+        let group =
+            products + packed * steps * step + self.pixels() * self.vectors() * self.finish() + filters;
+        g.groups as f64 * group
+    }
+
+    /// Of direct convolution, or its relative with pixels in the lanes: products, packed pixels, outputs.
+    fn direct(&self) -> f64 {
+        let g = &self.geometry;
+        let taps = g.filters.tap_count();
+        let is_point = taps == 1;
+        let products = (taps * g.inputs) as f64 * self.vectors() * MULTIPLY_ADD;
+        let pack = if self.input_last || is_point { 2.5 } else { 9.0 };
+        let finish = if is_point { 5.0 } else { self.finish() };
+        let pixel = products + pack * (g.inputs as f64 / SIDE as f64) + finish * self.vectors();
+        g.groups as f64 * self.pixels() * pixel
+    }
+}
+
+/// A cost is off by a tenth.
+const CLEARLY: f64 = 0.9;
+
+pub(super) const LESS: Preference = Preference {
+    property: "cost",
+    prefers: "clearly less than direct convolution's by the model of tiles, and no more than Winograd's",
+    check: |problem, device| {
+        let ratio = ratio(problem);
+        let others = winograd(problem, device).unwrap_or(CLEARLY);
+        (ratio > CLEARLY.min(others)).then(|| format!("{ratio:.2} of direct convolution's"))
+    },
+};
+
+/// The cost over direct convolution's.
+fn ratio(problem: &Problem) -> f64 {
+    let model = Model::of(problem);
+    model.unit() / model.direct()
+}
+
+/// The cost of Winograd's convolution over direct convolution's, where the plan allows it.
+fn winograd(problem: &Problem, device: &DeviceInfo) -> Option<f64> {
+    if problem.math.allows() < Accuracy::Transformed {
+        return None;
+    }
+    winograd::cost_over_direct(problem, device)
+}

@@ -1,0 +1,112 @@
+//! The front of the epilogue on sums that tiles have stored.
+
+use std::arch::x86_64::*;
+use std::ffi::c_void;
+
+use fuseplan_api::DataType;
+
+use super::split::with_features;
+use super::tiles::SIDE;
+use crate::epilogue::Steps;
+use crate::isa::{Avx512, Number, Simd};
+use crate::vectors::store;
+
+/// Sums of pixels of one line.
+pub(super) struct FinishPixels<'a> {
+    pub(super) steps: &'a Steps<'a>,
+    /// Whole vectors for each pixel.
+    pub(super) sums: *mut f32,
+    pub(super) vectors: usize,
+    /// Output channels, and the first of them.
+    pub(super) count: usize,
+    pub(super) channel: usize,
+    pub(super) pixels: usize,
+    /// Where the first pixel lies in the output, and elements from one to the next.
+    pub(super) output: *mut c_void,
+    pub(super) step: usize,
+}
+
+/// Pixels at a time: with two vectors each they leave room for the parameters of channels.
+const PIXELS: usize = 8;
+
+/// Where the front's results go.
+trait Target {
+    /// Writes a pixel's vector `v` of `count` channels.
+    ///
+    /// # Safety
+    /// The pixel has room for it.
+    unsafe fn write(s: Avx512, f: &FinishPixels<'_>, pixel: usize, v: usize, value: __m512);
+}
+
+/// Back to the sums.
+pub(super) struct Sums;
+
+impl Target for Sums {
+    #[inline(always)]
+    unsafe fn write(s: Avx512, f: &FinishPixels<'_>, pixel: usize, v: usize, value: __m512) {
+        // SAFETY: the sums have whole vectors for each pixel.
+        unsafe { s.store(f.sums.add((pixel * f.vectors + v) * SIDE), value) }
+    }
+}
+
+/// To the output, of type `T`, whose channels are neighbours.
+pub(super) struct Output<T>(std::marker::PhantomData<T>);
+
+impl<T: Number> Target for Output<T> {
+    #[inline(always)]
+    unsafe fn write(s: Avx512, f: &FinishPixels<'_>, pixel: usize, v: usize, value: __m512) {
+        let to = f.output.cast::<T>().wrapping_add(pixel * f.step + v * SIDE);
+        let n = (f.count - v * SIDE).min(SIDE);
+        // SAFETY: the caller says that the pixel's channels lie inside of the output.
+        unsafe {
+            if T::DATA_TYPE == DataType::BFloat16 && n == SIDE {
+                // The instruction takes denormal numbers for 0; it is the one that parts are made by.
+                let rounded: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(value));
+                _mm256_storeu_si256(to.cast(), rounded);
+            } else {
+                store(s, to, value, n);
+            }
+        }
+    }
+}
+
+with_features! {
+    /// Applies the front to a line of pixels.
+    ///
+    /// # Safety
+    /// The CPU has the instructions of `Isa::Amx`; the sums are complete; the pixels lie inside of the target, which nobody
+    /// else touches.
+    #[allow(private_bounds, reason = "the targets are this module's")]
+    pub(super) unsafe fn finish<T: Target>(f: &FinishPixels<'_>) {
+        let whole = f.pixels - f.pixels % PIXELS;
+        for at in (0..whole).step_by(PIXELS) {
+            // SAFETY: as the caller says.
+            unsafe {
+                if f.vectors == 2 { rows::<T, PIXELS, 2>(f, at) } else { rows::<T, PIXELS, 1>(f, at) }
+            }
+        }
+        for at in whole..f.pixels {
+            // SAFETY: as the caller says.
+            unsafe { if f.vectors == 2 { rows::<T, 1, 2>(f, at) } else { rows::<T, 1, 1>(f, at) } }
+        }
+    }
+}
+
+/// # Safety
+/// As [`finish`]; the line has R pixels from `at` on, with V vectors each.
+#[inline(always)]
+unsafe fn rows<T: Target, const R: usize, const V: usize>(f: &FinishPixels<'_>, at: usize) {
+    // SAFETY: the caller says that the CPU has the set, that the sums are complete, and that the target has the pixels.
+    // Tables have whole vectors behind every channel.
+    unsafe {
+        let s = Avx512::assume();
+        let mut sums: [[__m512; V]; R] =
+            std::array::from_fn(|r| std::array::from_fn(|v| s.load(f.sums.add(((at + r) * V + v) * SIDE))));
+        f.steps.front(s, &mut sums, |table| std::array::from_fn(|v| s.load(table.add(f.channel + v * SIDE))));
+        for (r, row) in sums.iter().enumerate() {
+            for (v, &value) in row.iter().enumerate() {
+                T::write(s, f, at + r, v, value);
+            }
+        }
+    }
+}

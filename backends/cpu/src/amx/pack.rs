@@ -1,0 +1,141 @@
+//! Packing: image and filters as parts in bf16, in the order in which the matrix unit reads them.
+
+use std::arch::x86_64::*;
+use std::ffi::c_void;
+
+use super::split::{Parts, Split, with_features};
+use super::tiles::{DEPTH, FILTERS, SIDE};
+use crate::isa::Avx512;
+
+/// Pixels of a line, whose elements follow one another.
+pub(super) struct PackPixels {
+    pub(super) source: *const c_void,
+    /// Elements from one pixel to the next.
+    pub(super) step: usize,
+    /// Elements of a pixel.
+    pub(super) count: usize,
+    /// Pixels of zeros, pixels from the source, pixels of zeros.
+    pub(super) columns: [usize; 3],
+    /// Where the first pixel goes, elements from one pixel to the next, and from one of its parts to the next.
+    pub(super) target: *mut u16,
+    pub(super) pitch: usize,
+    pub(super) part: usize,
+}
+
+pub(super) type PackPixelsFn = unsafe fn(&PackPixels);
+
+with_features! {
+    /// Packs P parts of pixels, with zeros behind each up to a whole step of the matrix unit.
+    ///
+    /// # Safety
+    /// The CPU has the instructions of `Isa::Amx`; the elements are readable, of type `T`, and there is room for the pixels.
+    pub(super) unsafe fn pixels<T: Parts, const P: usize>(pack: &PackPixels) {
+        let &PackPixels { step, count, columns: [before, inside, after], target, pitch, part, .. } = pack;
+        let source = pack.source.cast::<T>();
+        let at = |pixel: usize| target.wrapping_add(pixel * pitch);
+        for pixel in (0..before).chain(before + inside..before + inside + after) {
+            for first in (0..count).step_by(DEPTH) {
+                for n in 0..P {
+                    // SAFETY: the caller says that there is room for whole steps of each of the pixel's parts.
+                    unsafe { _mm512_storeu_si512(at(pixel).add(n * part + first).cast(), _mm512_setzero_si512()) }
+                }
+            }
+        }
+        for pixel in 0..inside {
+            for first in (0..count).step_by(DEPTH) {
+                // SAFETY: the caller says that the pixel's elements are readable, and that there is room for it.
+                unsafe {
+                    let s = Avx512::assume();
+                    let values: [__m512i; P] = T::parts(s, source.add(pixel * step + first), (count - first).min(DEPTH));
+                    let target = at(before + pixel).add(first);
+                    for (n, value) in values.iter().enumerate() {
+                        _mm512_storeu_si512(target.add(n * part).cast(), *value);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Filters of a panel: a vector of f32 output channels for each channel of each tap.
+pub(super) struct PackFilters<'a> {
+    pub(super) split: &'a Split,
+    /// Taps, and channels of each.
+    pub(super) taps: usize,
+    pub(super) channels: usize,
+    pub(super) vectors: usize,
+    pub(super) source: *const f32,
+    /// Where the panel's tiles go: taps, steps, parts, vectors.
+    pub(super) target: *mut u16,
+}
+
+with_features! {
+    /// Packs a panel's filters, with zeros for the channels that a last step lacks; whether all are sums of their parts.
+    ///
+    /// # Safety
+    /// The CPU has the instructions of `Isa::Amx`; the filters are readable, and there is room for their tiles.
+    pub(super) unsafe fn filters(pack: &PackFilters<'_>) -> bool {
+        let &PackFilters { split, taps, channels, vectors, source, target } = pack;
+        let mut target = target;
+        let mut complete = true;
+        for tap in 0..taps {
+            for first in (0..channels).step_by(DEPTH) {
+                for vector in 0..vectors {
+                    for pair in 0..SIDE {
+                        let row = |channel: usize| {
+                            let at = (tap * channels + channel) * vectors + vector;
+                            // SAFETY: the caller says that the vector of a channel is readable.
+                            unsafe { (channel < channels).then(|| _mm512_loadu_ps(source.add(at * SIDE))) }
+                        };
+                        // SAFETY: the caller says that the CPU has the instructions, and that there is room for the tiles.
+                        unsafe {
+                            let zero = _mm512_setzero_ps();
+                            let even = row(first + 2 * pair).unwrap_or(zero);
+                            let odd = row(first + 2 * pair + 1).unwrap_or(zero);
+                            complete &= !split.has_limits() || is_finite(even) && is_finite(odd);
+                            let mut rest = [even, odd];
+                            for part in 0..split.parts {
+                                let tile = target.add((part * vectors + vector) * FILTERS + pair * DEPTH);
+                                rest = split_pair(rest, tile);
+                            }
+                        }
+                    }
+                }
+                target = target.wrapping_add(split.parts * vectors * FILTERS);
+            }
+        }
+        complete
+    }
+}
+
+/// Whether all lanes are below what rounds to an infinite bf16.
+///
+/// # Safety
+/// The CPU has the instructions of `Isa::Amx`.
+#[inline(always)]
+unsafe fn is_finite(v: __m512) -> bool {
+    // SAFETY: as the caller says.
+    unsafe {
+        let magnitude = _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(i32::MAX));
+        _mm512_cmpge_epi32_mask(magnitude, _mm512_set1_epi32(super::split::INFINITE)) == 0
+    }
+}
+
+/// Rounds two vectors to bf16 and stores them lane by lane beside one another; what that leaves of them.
+///
+/// # Safety
+/// The CPU has the instructions of `Isa::Amx`; there is room for a row of a tile.
+#[inline(always)]
+unsafe fn split_pair([even, odd]: [__m512; 2], row: *mut u16) -> [__m512; 2] {
+    // SAFETY: as the caller says. Both types are 256 bits without invalid values.
+    unsafe {
+        let wide = |v: __m512| {
+            let rounded: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(v));
+            _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(rounded))
+        };
+        let (low, high) = (wide(even), wide(odd));
+        let pairs = _mm512_or_si512(_mm512_srli_epi32::<16>(low), high);
+        _mm512_storeu_si512(row.cast(), pairs);
+        [_mm512_sub_ps(even, _mm512_castsi512_ps(low)), _mm512_sub_ps(odd, _mm512_castsi512_ps(high))]
+    }
+}

@@ -1,0 +1,127 @@
+//! What only the matrix unit's solver does. Direct convolution's tests put it to their shapes as well.
+
+use std::sync::Arc;
+
+use fuseplan_api::{ActivationMode, DataType, Executable};
+
+use super::*;
+use crate::direct::tests::oracle::{Link, Ready};
+use crate::direct::tests::{LAYOUTS, SHAPES, Shape, TYPES, case, devices};
+
+/// The device with the unit, if this processor has it.
+fn device(threads: usize) -> Option<Arc<CpuDevice>> {
+    devices(threads).into_iter().find(|device| device.isa() == Isa::Amx)
+}
+
+/// Cuts where only huge problems are cut otherwise.
+const CUT: Limits = Limits { pack: 4000, waiting: 40, span: 9, least_span: 3 };
+
+/// Several images in an item.
+const BATCHES: Limits = Limits { waiting: 4096, ..Limits::USUAL };
+
+macro_rules! solver {
+    ($limits:expr) => {
+        CpuSolver {
+            load: |solver, problem, device, _| {
+                Arc::new(Convolution::new(solver, problem, device, $limits)) as Arc<dyn Executable>
+            },
+            ..AMX
+        }
+    };
+}
+
+static CUT_AMX: CpuSolver = solver!(CUT);
+static BATCHED_AMX: CpuSolver = solver!(BATCHES);
+
+#[test]
+fn bands_spans_and_batches_give_the_same_numbers() {
+    let more: [Shape; 4] = [
+        // In place, with a last line of fewer than two tiles; several tiles and panels.
+        ([1, 64, 13, 11], [70, 1, 1], [0, 0], [1, 1], [1, 1], 1),
+        ([5, 32, 3, 7], [48, 1, 1], [0, 0], [1, 1], [1, 1], 1),
+        // Width taps side by side, and too many channels for that.
+        ([2, 10, 9, 40], [33, 3, 3], [1, 1], [1, 1], [1, 1], 1),
+        ([1, 96, 5, 21], [40, 3, 3], [1, 1], [2, 2], [1, 1], 1),
+    ];
+    let Some(device) = device(2) else { return };
+    let (mut spans, mut batches) = (0, 0);
+    for shape in SHAPES.iter().chain(&more) {
+        for (data_type, layout) in TYPES.iter().flat_map(|&t| LAYOUTS.map(|l| (t, l))) {
+            let bare = case(shape, data_type, layout).integers();
+            let chain = [Link::Bias, Link::Residual, Link::Act(ActivationMode::Relu)];
+            for ready in
+                [Ready::new(&bare), Ready::new(&chain.into_iter().fold(bare.clone(), |c, l| c.link(l)))]
+            {
+                for solver in [&AMX, &CUT_AMX, &BATCHED_AMX] {
+                    ready.check(solver, &device, true);
+                    let detail = ready.case.load(solver, &device).info().detail.clone();
+                    spans += usize::from(detail.contains("spans"));
+                    batches += usize::from(!detail.contains("batches of 1 images"));
+                }
+            }
+        }
+    }
+    assert!(spans > 60 && batches > 60, "{spans} in spans, {batches} in batches");
+}
+
+#[test]
+fn what_is_no_sum_of_parts_is_what_direct_convolution_makes_of_it() {
+    let Some(device) = device(2) else { return };
+    let shape: Shape = ([2, 40, 6, 7], [35, 3, 3], [1, 1], [1, 1], [1, 1], 1);
+    for (data_type, layout) in TYPES.iter().flat_map(|&t| LAYOUTS.map(|l| (t, l))) {
+        for value in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, f64::from(f32::MAX)] {
+            for (of_weights, at) in [(false, 0), (false, 777), (true, 11)] {
+                let case = case(&shape, data_type, layout).integers();
+                let ready = Ready::new(&case.link(Link::Bias)).with(of_weights, at, value);
+                let direct = ready.outputs(&*ready.case.load(&DIRECT, &device), false);
+                assert!(direct.iter().any(|y| !y.is_finite() || y.abs() > 1e30), "{data_type} {value}");
+                let executable = ready.case.load(&AMX, &device);
+                for constant in [false, true] {
+                    let ours = ready.outputs(&*executable, constant);
+                    // Lines of padding are zeros here, of which such a weight makes NaN.
+                    let may_be_nan = of_weights && data_type == DataType::BFloat16;
+                    let same = |(a, b): (&f64, &f64)| a == b || b.is_nan() && (may_be_nan || a.is_nan());
+                    let different = direct.iter().zip(&ours).filter(|&pair| !same(pair)).count();
+                    assert!(different == 0, "{different} of {}; {data_type} {layout} {value}", ours.len());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn errors_of_f32_are_no_larger_than_direct_convolutions() {
+    let Some(device) = device(2) else { return };
+    let shapes: [Shape; 4] = [
+        ([1, 64, 14, 14], [64, 3, 3], [1, 1], [1, 1], [1, 1], 1),
+        ([1, 256, 9, 9], [48, 3, 3], [1, 1], [1, 1], [1, 1], 1),
+        ([1, 512, 6, 6], [64, 1, 1], [0, 0], [1, 1], [1, 1], 1),
+        ([1, 32, 16, 16], [64, 5, 5], [2, 2], [1, 1], [1, 1], 1),
+    ];
+    for shape in &shapes {
+        for layout in LAYOUTS {
+            let ready = Ready::new(&case(shape, DataType::Float, layout));
+            let [ours, direct] = [&AMX, &DIRECT].map(|solver| ready.largest_error(solver, &device));
+            assert!(ours <= direct, "{ours:e}, direct {direct:e}; {shape:?} {layout}");
+        }
+    }
+}
+
+#[test]
+fn tiny_values_are_lost_only_below_the_smallest_normal_number() {
+    let Some(device) = device(1) else { return };
+    let shape: Shape = ([1, 64, 2, 20], [8, 1, 1], [0, 0], [1, 1], [1, 1], 1);
+    for layout in LAYOUTS {
+        let mut ready = Ready::new(&case(&shape, DataType::Float, layout));
+        for at in 0..64 * 40 {
+            let value = f64::from(f32::MIN_POSITIVE) * (at % 97) as f64 / 24.0;
+            ready = ready.with(false, at, value);
+        }
+        let [ours, direct] =
+            [&AMX, &DIRECT].map(|solver| ready.outputs(&*ready.case.load(solver, &device), false));
+        for (a, b) in ours.iter().zip(&direct) {
+            // 64 products of factors below 1, of each of which less than that is lost.
+            assert!((a - b).abs() <= 64.0 * f64::from(f32::MIN_POSITIVE), "{a:e}, directly {b:e}");
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! A work item: a band of output lines of some images and one group, packed, multiplied and finished.
+
+use std::ffi::c_void;
+use std::ops::Range;
+
+use super::Convolution;
+use super::finish::FinishPixels;
+use super::pack::PackPixels;
+use super::tiles::{DEPTH, FILTERS, Product, SIDE, Tiles};
+use crate::direct::input::{Channels, PackLine};
+use crate::direct::output::Finish;
+use crate::direct::weights::Panel;
+use crate::epilogue::{Lanes, Steps};
+use crate::row::RowStart;
+
+/// Elements of a group's filters that stay in the second-level cache, beside what else is there.
+const RESIDENT: usize = 256 * 1024;
+
+/// One execution.
+pub(super) struct Work<'a> {
+    pub(super) conv: &'a Convolution,
+    pub(super) steps: Steps<'a>,
+    pub(super) input: *const c_void,
+    pub(super) output: *mut c_void,
+    pub(super) filters: *const u16,
+}
+
+// SAFETY: the pointers are to tensors, of which items write disjoint parts and nobody writes what others read.
+unsafe impl Sync for Work<'_> {}
+
+/// A thread's scratch, of the plan's sizes.
+pub(super) struct Scratch<'a> {
+    pub(super) packed: *mut u16,
+    /// The item, without its part, whose image is packed.
+    pub(super) holds: Option<usize>,
+    /// A line whose channels were brought together.
+    pub(super) line: &'a mut [f32],
+    pub(super) sums: &'a mut [f32],
+    pub(super) finish: &'a mut [f32],
+}
+
+/// What an item computes.
+struct Band {
+    images: Range<usize>,
+    group: usize,
+    slice: usize,
+    lines: Range<usize>,
+    columns: Range<usize>,
+    /// Lines of taps that some of these lines have inside of the input.
+    taps: Range<usize>,
+}
+
+/// The pixels of an image's band, in the order of the plan.
+struct Pixels {
+    first: *const u16,
+    /// Elements from one to the next.
+    pitch: usize,
+    /// Whether they are the tensor's, behind whose end nothing may be read.
+    stays: bool,
+}
+
+impl Work<'_> {
+    /// Computes an item.
+    ///
+    /// # Safety
+    /// The CPU has the instructions of `Isa::Amx`; the tensors are the problem's; scratch has the plan's sizes.
+    pub(super) unsafe fn item(&self, item: usize, tiles: &Tiles, scratch: &mut Scratch<'_>) {
+        let Convolution { geometry: g, plan, .. } = self.conv;
+        let (part, unit) = (item % plan.parts, item / plan.parts);
+        let (span, rest) = (unit % plan.spans, unit / plan.spans);
+        let (band, rest) = (rest % plan.bands, rest / plan.bands);
+        let (slice, rest) = (rest % g.output.lens[2], rest / g.output.lens[2]);
+        let (group, batch) = (rest % g.groups, rest / g.groups);
+        let lines = band * plan.band..((band + 1) * plan.band).min(g.output.lens[3]);
+        let taps = lines.clone().map(|line| g.taps_inside(1, line).0).filter(|taps| !taps.is_empty());
+        let band = Band {
+            images: batch * plan.images..((batch + 1) * plan.images).min(g.output.lens[0]),
+            group,
+            slice,
+            taps: taps.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0),
+            lines,
+            columns: span * plan.span..((span + 1) * plan.span).min(g.output.lens[4]),
+        };
+        let stays = plan.in_place && self.pixels(&band) >= 2 * SIDE;
+        if !stays && scratch.holds.replace(unit) != Some(unit) {
+            for (i, image) in band.images.clone().enumerate() {
+                let packed = scratch.packed.wrapping_add(i * plan.image_len());
+                // SAFETY: the caller says what this function asks for.
+                unsafe { self.pack(&band, image, packed, scratch.line) };
+            }
+        }
+        let panels = &plan.panels[group * plan.panels_per_group..][..plan.panels_per_group];
+        let dealt = |part: usize| panels.len() * part / plan.parts;
+        let panels = &panels[dealt(part)..dealt(part + 1)];
+        let count = self.pixels(&band);
+        // Filters that stay in the cache are read for some pixels after the other, so that these are written as a whole.
+        let run = if self.is_direct() && plan.filters / g.groups <= RESIDENT { 2 * SIDE } else { count };
+        for first in (0..count).step_by(run) {
+            for &panel in panels {
+                for (i, image) in band.images.clone().enumerate() {
+                    let pixels = if stays {
+                        self.in_place(&band, image)
+                    } else {
+                        let first = scratch.packed.wrapping_add(i * plan.image_len()).cast_const();
+                        Pixels { first, pitch: plan.pitch, stays }
+                    };
+                    let run = first..count.min(first + run);
+                    // SAFETY: the caller says what this function asks for; the pixels are packed, or in place.
+                    unsafe { self.multiply(&band, image, &pixels, run, panel, tiles, scratch) };
+                }
+            }
+        }
+    }
+
+    /// How many pixels a band has, those between its lines included.
+    fn pixels(&self, band: &Band) -> usize {
+        let Convolution { geometry: g, plan, .. } = self.conv;
+        // The last line, of which a cut image's may be shorter, has no columns behind it.
+        let last = band.columns.end.min(g.width(band.lines.end - 1)) - band.columns.start;
+        (band.lines.len() - 1) * plan.columns + last
+    }
+
+    /// The pixels of an image's band where they are.
+    fn in_place(&self, band: &Band, image: usize) -> Pixels {
+        let Convolution { geometry: g, .. } = self.conv;
+        let [image_stride, channel, slice, line, column] = g.input.strides;
+        let first = image * image_stride
+            + band.group * g.inputs * channel
+            + band.slice * slice
+            + band.lines.start * line
+            + band.columns.start * column;
+        Pixels { first: self.input.cast::<u16>().wrapping_add(first), pitch: column, stays: true }
+    }
+
+    /// Packs what a band needs of an image.
+    ///
+    /// # Safety
+    /// As [`Work::item`]; `packed` has room for an image.
+    unsafe fn pack(&self, band: &Band, image: usize, packed: *mut u16, line: &mut [f32]) {
+        let Convolution { geometry: g, plan, .. } = self.conv;
+        let strides = g.input.strides;
+        let (slices, first_slice) = g.taps_inside(0, band.slice);
+        for slice in 0..slices.len() {
+            let origin = image * strides[0]
+                + band.group * g.inputs * strides[1]
+                + (first_slice + slice * g.dilations[0]) * strides[2];
+            for (h, remainder) in plan.height.remainders.iter().enumerate() {
+                for l in plan.height.needed(h, band.taps.clone(), band.lines.len()) {
+                    let at = (band.lines.start + l) * plan.height.stride + remainder;
+                    let at = at.checked_sub(g.pads_before[1]).filter(|&line| line < g.input.lens[3]);
+                    let target =
+                        |w: usize| packed.wrapping_add(plan.pixel(slice, [h, w], [l, 0]) * plan.pitch);
+                    // SAFETY: the caller says what this function asks for; there is room for a line of each phase.
+                    unsafe { self.pack_line(band, origin, at, target, line) };
+                }
+            }
+        }
+    }
+
+    /// Packs a line of the input into the phases of columns, whose lines are where `to` says; one of zeros, if there is none.
+    ///
+    /// # Safety
+    /// As [`Work::pack`]; `origin` is the slice's first element, and `line` one of its lines.
+    unsafe fn pack_line(
+        &self,
+        band: &Band,
+        origin: usize,
+        line: Option<usize>,
+        to: impl Fn(usize) -> *mut u16,
+        scratch: &mut [f32],
+    ) {
+        let Convolution { geometry: g, plan, functions, data_type, .. } = self.conv;
+        let [_, channel_stride, _, line_stride, column_stride] = g.input.strides;
+        let (step, pad) = (plan.width.stride, g.pads_before[2]);
+        let whole = PackPixels {
+            source: self.input,
+            step: 0,
+            count: g.inputs * if plan.merges { g.filters.taps[2] } else { 1 },
+            columns: [plan.columns, 0, 0],
+            target: std::ptr::null_mut(),
+            pitch: plan.pitch,
+            part: plan.depth,
+        };
+        let Some(line) = line else {
+            for w in 0..plan.width.remainders.len() {
+                // SAFETY: the caller says that there is room for a line of each phase.
+                unsafe { (functions.pixels)(&PackPixels { target: to(w), ..whole }) };
+            }
+            return;
+        };
+        let width = g.input_width(line);
+        let at = |column: usize| {
+            let element = origin + line * line_stride + column * column_stride;
+            self.input.wrapping_byte_add(element * data_type.size())
+        };
+        // Column j of a phase is input column first + j * step + remainder - pad.
+        let first = band.columns.start * step;
+        if !plan.merges && (channel_stride == 1 || g.inputs == 1) {
+            for (w, remainder) in plan.width.remainders.iter().enumerate() {
+                let until = |column: usize| (column + pad).saturating_sub(first + remainder).div_ceil(step);
+                let before = until(0).min(plan.columns);
+                let end = until(width).clamp(before, plan.columns);
+                let column = (first + before * step + remainder).saturating_sub(pad);
+                let columns = [before, end - before, plan.columns - end];
+                let (source, step) = (at(column), step * column_stride);
+                // SAFETY: the columns from `before` to `end` are inside of the line, which the caller says is the input's.
+                unsafe {
+                    (functions.pixels)(&PackPixels { source, step, columns, target: to(w), ..whole });
+                }
+            }
+            return;
+        }
+        // Bring all columns together first, with those of the padding.
+        let all = plan.input_columns(g);
+        let before = pad.saturating_sub(first).min(all);
+        let end = (width + pad).saturating_sub(first).clamp(before, all);
+        let columns = [before, end - before, all - end];
+        let source = at((first + before).saturating_sub(pad));
+        if channel_stride == 1 && column_stride == g.inputs {
+            let size = g.inputs * data_type.size();
+            let target = scratch.as_mut_ptr().cast::<u8>();
+            let [before, inside, after] = columns.map(|columns| columns * size);
+            // SAFETY: the columns from `before` to `end` follow one another in the line, which the caller says is the
+            // input's; scratch has room for all columns.
+            unsafe {
+                target.write_bytes(0, before);
+                source.cast::<u8>().copy_to_nonoverlapping(target.add(before), inside);
+                target.add(before + inside).write_bytes(0, after);
+            }
+            for (w, remainder) in plan.width.remainders.iter().enumerate() {
+                let source = target.wrapping_add(remainder * size).cast_const().cast();
+                let columns = [0, plan.columns, 0];
+                let pixels = PackPixels { source, step: step * g.inputs, columns, target: to(w), ..whole };
+                // SAFETY: the line has all columns that a phase and the taps of a pixel reach.
+                unsafe { (functions.pixels)(&pixels) };
+            }
+            return;
+        }
+        let chunk = plan.chunk(g);
+        for channel in (0..g.inputs).step_by(chunk) {
+            let channels = (g.inputs - channel).min(chunk);
+            let together = PackLine {
+                channels: Channels::Dense(channels),
+                count: channels,
+                source: source.wrapping_byte_add(channel * channel_stride * data_type.size()),
+                channel_stride,
+                column_stride,
+                target: scratch.as_mut_ptr(),
+                pixel: channels,
+                columns,
+            };
+            // SAFETY: the columns from `before` to `end` are inside of the line, which the caller says is the input's; scratch
+            // has room for all columns of a chunk.
+            unsafe { (functions.pack_line)(&together) };
+            for (w, remainder) in plan.width.remainders.iter().enumerate() {
+                let pixels = PackPixels {
+                    source: scratch[remainder * channels..].as_ptr().cast(),
+                    step: step * channels,
+                    count: if plan.merges { whole.count } else { channels },
+                    columns: [0, plan.columns, 0],
+                    target: to(w).wrapping_add(channel),
+                    ..whole
+                };
+                // SAFETY: the line has all columns that a phase and the taps of a pixel reach.
+                unsafe { (functions.floats)(&pixels) };
+            }
+        }
+    }
+
+    /// Multiplies some of an image's pixels by a panel of filters, and finishes the sums.
+    ///
+    /// # Safety
+    /// As [`Work::item`]; the pixels are readable, with all taps and in whole tiles.
+    #[expect(clippy::too_many_arguments, reason = "a product has two operands, each with its place")]
+    unsafe fn multiply(
+        &self,
+        band: &Band,
+        image: usize,
+        pixels: &Pixels,
+        run: Range<usize>,
+        panel: Panel,
+        tiles: &Tiles,
+        scratch: &mut Scratch<'_>,
+    ) {
+        let Convolution { geometry: g, plan, .. } = self.conv;
+        let (slices, _) = g.taps_inside(0, band.slice);
+        let per_line = plan.taps_of_line();
+        let steps = plan.depth / DEPTH;
+        let tile = plan.split.parts * panel.vectors * FILTERS;
+        let filters_of_slice = plan.taps.len() * steps * tile;
+        let first_tap = band.taps.start * per_line * steps * tile;
+        let filters = self.filters.wrapping_add(panel.offset + slices.start * filters_of_slice + first_tap);
+        let direct = self.is_direct();
+        let width = panel.vectors * SIDE;
+        for first in run.clone().step_by(2 * SIDE) {
+            let end = run.end.min(first + 2 * SIDE);
+            let rows = (end - first).div_ceil(SIDE);
+            // What would end behind the tensor begins earlier, with pixels that are computed twice.
+            let begin = if pixels.stays { first.min(run.end - rows * SIDE) } else { first };
+            let at = if direct { 0 } else { begin * width };
+            let product = Product {
+                split: plan.split,
+                image: pixels.first.wrapping_add(begin * pixels.pitch),
+                pitch: pixels.pitch * size_of::<u16>(),
+                part: plan.depth * size_of::<u16>(),
+                slices: slices.len(),
+                slice: [plan.slice_len(), filters_of_slice].map(|elements| elements * size_of::<u16>()),
+                taps: &plan.taps[band.taps.start * per_line..band.taps.end * per_line],
+                steps,
+                filters,
+                sums: scratch.sums[at..].as_mut_ptr(),
+            };
+            // SAFETY: pixels and filters have whole tiles, and the sums room for them.
+            unsafe { tiles.multiply(rows, panel.vectors, &product) };
+            if direct {
+                let sums = (first - begin) * width;
+                // SAFETY: the sums are complete; as of this function.
+                unsafe {
+                    self.finish(band, image, first..end, panel, &mut scratch.sums[sums..], scratch.finish)
+                };
+            }
+        }
+        if !direct {
+            // SAFETY: the sums are complete; as of this function.
+            unsafe { self.finish(band, image, run, panel, scratch.sums, scratch.finish) };
+        }
+    }
+
+    /// Where a pixel of a band lies in the output.
+    fn start(&self, band: &Band, image: usize, panel: Panel, pixel: usize) -> RowStart {
+        let Convolution { geometry: g, plan, .. } = self.conv;
+        RowStart {
+            image,
+            channel: panel.first,
+            line: band.slice * g.output.lens[3] + band.lines.start + pixel / plan.columns,
+            column: band.columns.start + pixel % plan.columns,
+        }
+    }
+
+    /// Whether sums go straight to the output.
+    fn is_direct(&self) -> bool {
+        let Convolution { plan, epilogue, .. } = self.conv;
+        plan.lanes == Lanes::Channels && epilogue.output().strides[1] == 1 && self.steps.end_in_registers()
+    }
+
+    /// Finishes a range of packed pixels, whose sums begin with the first of them.
+    ///
+    /// # Safety
+    /// As [`Work::item`]; the sums are complete.
+    unsafe fn finish(
+        &self,
+        band: &Band,
+        image: usize,
+        pixels: Range<usize>,
+        panel: Panel,
+        sums: &mut [f32],
+        scratch: &mut [f32],
+    ) {
+        let Convolution { geometry: g, plan, functions, epilogue, flat, .. } = self.conv;
+        let surface = epilogue.output();
+        let width = panel.vectors * SIDE;
+        let mut at = pixels.start;
+        while at < pixels.end {
+            let (line, column) = (at / plan.columns, at % plan.columns);
+            let line_width = band.columns.end.min(g.width(band.lines.start + line)) - band.columns.start;
+            // Where lines follow one another without a gap a run goes on over their ends.
+            let end = if *flat { pixels.end } else { pixels.end.min(at - column + line_width) };
+            let next = if *flat { end } else { pixels.end.min(at - column + plan.columns) };
+            if at < end {
+                let start = self.start(band, image, panel, at);
+                let sums = sums[(at - pixels.start) * width..].as_mut_ptr();
+                let finish = FinishPixels {
+                    steps: &self.steps,
+                    sums,
+                    vectors: panel.vectors,
+                    count: panel.count,
+                    pixels: end - at,
+                    channel: panel.first,
+                    // The output's type is the functions'.
+                    output: self.output.wrapping_byte_add(start.offset(surface) * self.conv.data_type.size()),
+                    step: surface.strides[4],
+                };
+                // SAFETY: the CPU has the instructions; the run lies inside of the output, and its sums are complete.
+                unsafe {
+                    if self.is_direct() {
+                        (functions.finish)(&finish);
+                    } else {
+                        (functions.front)(&finish);
+                        (functions.output)(&Finish {
+                            steps: &self.steps,
+                            sums,
+                            pixel: width,
+                            count: panel.count,
+                            pixels: end - at,
+                            start,
+                            output: self.output,
+                            surface,
+                            lanes: plan.lanes,
+                            scratch: scratch.as_mut_ptr(),
+                        });
+                    }
+                }
+            }
+            at = next;
+        }
+    }
+}
