@@ -67,7 +67,7 @@ impl Model {
             (runs * rows).min(self.pixels() * plan.columns as f64 / plan.span as f64 + runs * SIDE as f64);
         let taps = (plan.taps.len() * g.filters.taps[0]) as f64;
         let products = rows * taps * steps * self.vectors() * plan.split.products() as f64 * PRODUCT;
-        let packed = (runs * (plan.image_len() / plan.pitch) as f64).min(2.0 * rows.max(self.pixels()));
+        let packed = runs * (plan.image_len() / plan.pitch) as f64;
         let step = match (plan.split.parts, self.input_last && !plan.merges) {
             _ if plan.in_place => 0.0,
             (1, true) => 4.0,

@@ -5,12 +5,12 @@ use std::ffi::c_void;
 
 use super::split::{Parts, Split, with_features};
 use super::tiles::{DEPTH, FILTERS, SIDE};
-use crate::isa::Avx512;
+use crate::isa::{Avx512, MAX_LANES, Simd};
 
 /// Pixels of a line, whose elements follow one another.
 pub(super) struct PackPixels {
     pub(super) source: *const c_void,
-    /// Elements from one pixel to the next.
+    /// Elements from one pixel to the next; where pixels are neighbours ([`planes`]), from one channel to the next.
     pub(super) step: usize,
     /// Elements of a pixel.
     pub(super) count: usize,
@@ -50,6 +50,48 @@ with_features! {
                     let target = at(before + pixel).add(first);
                     for (n, value) in values.iter().enumerate() {
                         _mm512_storeu_si512(target.add(n * part).cast(), *value);
+                    }
+                }
+            }
+        }
+    }
+}
+
+with_features! {
+    /// Packs pixels of bf16 that are neighbours in each of their channels, which are `step` elements apart: pairs of channels
+    /// are joined and transposed.
+    ///
+    /// # Safety
+    /// As [`pixels`].
+    pub(super) unsafe fn planes(pack: &PackPixels) {
+        let &PackPixels { step, count, columns: [before, inside, after], target, pitch, .. } = pack;
+        let source = pack.source.cast::<u16>();
+        let at = |pixel: usize| target.wrapping_add(pixel * pitch);
+        // SAFETY: the caller says that the CPU has the instructions, that these pixels are readable in each channel, and that
+        // there is room for whole steps of all pixels.
+        unsafe {
+            let s = Avx512::assume();
+            for first in (0..count).step_by(DEPTH) {
+                for pixel in (0..before).chain(before + inside..before + inside + after) {
+                    _mm512_storeu_si512(at(pixel).add(first).cast(), _mm512_setzero_si512());
+                }
+                for pixel in (0..inside).step_by(SIDE) {
+                    let n = (inside - pixel).min(SIDE);
+                    let mask = ((1u32 << n) - 1) as __mmask16;
+                    let line = |channel: usize| {
+                        let mask = if channel < count { mask } else { 0 };
+                        let line = source.wrapping_add(channel * step + pixel);
+                        _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, line.cast()))
+                    };
+                    let mut square = [_mm512_setzero_ps(); MAX_LANES];
+                    for (pair, row) in square.iter_mut().enumerate() {
+                        let channel = first + 2 * pair;
+                        let odd = _mm512_slli_epi32::<16>(line(channel + 1));
+                        *row = _mm512_castsi512_ps(_mm512_or_si512(line(channel), odd));
+                    }
+                    s.transpose(&mut square);
+                    for (i, row) in square[..n].iter().enumerate() {
+                        _mm512_storeu_ps(at(before + pixel + i).add(first).cast(), *row);
                     }
                 }
             }

@@ -149,10 +149,13 @@ impl Plan {
             let room = (limits.pack / bytes(lines, span)).min(limits.waiting / (lines * span));
             batch = room.clamp(1, images);
         }
+        // Batches of one size, as nearly as can be.
+        let even = |batch: usize| images.div_ceil(images.div_ceil(batch));
+        batch = even(batch);
         let items = |batch: usize, bands: usize| images.div_ceil(batch) * g.groups * slices * bands * spans;
         let uneven = |items: usize| threads > 1 && !items.is_multiple_of(threads) && items < 8 * threads;
         while batch > 1 && uneven(items(batch, bands)) {
-            batch -= 1;
+            batch = even(batch - 1);
         }
         let mut parts = 1;
         if uneven(items(batch, bands)) {

@@ -3,9 +3,11 @@
 use std::ffi::c_void;
 use std::ops::Range;
 
+use fuseplan_api::DataType;
+
 use super::Convolution;
 use super::finish::FinishPixels;
-use super::pack::PackPixels;
+use super::pack::{PackPixels, planes};
 use super::tiles::{DEPTH, FILTERS, Product, SIDE, Tiles};
 use crate::direct::input::{Channels, PackLine};
 use crate::direct::output::Finish;
@@ -208,6 +210,17 @@ impl Work<'_> {
                     (functions.pixels)(&PackPixels { source, step, columns, target: to(w), ..whole });
                 }
             }
+            return;
+        }
+        if !plan.merges && step == 1 && column_stride == 1 && *data_type == DataType::BFloat16 {
+            let before = pad.saturating_sub(first).min(plan.columns);
+            let end = (width + pad).saturating_sub(first).clamp(before, plan.columns);
+            let source = at((first + before).saturating_sub(pad));
+            let columns = [before, end - before, plan.columns - end];
+            // Without strides there is one phase.
+            let pixels = PackPixels { source, step: channel_stride, columns, target: to(0), ..whole };
+            // SAFETY: the columns from `before` to `end` are inside of the line, which the caller says is the input's.
+            unsafe { planes(&pixels) };
             return;
         }
         // Bring all columns together first, with those of the padding.
