@@ -222,13 +222,6 @@ class CompiledPlan:
         PyTorch are computed in PyTorch's current stream; see `Handle`.
         """
 
-    def call_at(self, input: int, out: int, operands: Sequence[int], stream: int | None = None) -> None:
-        """A call by the addresses of input, output and the operands that are not constant, in the order of `operands`.
-
-        Nothing is looked at: whoever calls this has made sure that the memory is as the plan's descriptors say, on the
-        plan's device, and stays until the execution has passed. With `stream` that is not waited for.
-        """
-
     def bind(self, **operands: Array) -> CompiledPlan:
         """The same kernel with these operands as constants, in place of those of the same names."""
 
@@ -300,16 +293,23 @@ _Tensor: TypeAlias = Any
 """A tensor of PyTorch, which the package does not need."""
 
 @final
-class HostCall:
-    """A call of a plan on the CPU that `Calls` makes again.
+class PlanCall:
+    """A call of a plan that `Calls` makes again.
 
     `given` are the places among image, weight and operands of those that are no constants, but for the image; `empty(*output)`
-    makes an output as the plan describes it. `kept` lives as long as this does.
+    makes an output as the plan describes it. `stream()` is the number of PyTorch's current stream on the plan's device, None where
+    that has no streams. `kept` lives as long as this does.
     """
 
     def __new__(
-        cls, plan: CompiledPlan, given: Sequence[int], empty: Callable[..., _Tensor], output: tuple[Any, ...], kept: object
-    ) -> HostCall: ...
+        cls,
+        plan: CompiledPlan,
+        given: Sequence[int],
+        empty: Callable[..., _Tensor],
+        output: tuple[Any, ...],
+        stream: Callable[[], int] | None,
+        kept: object,
+    ) -> PlanCall: ...
 
 @final
 class Calls:
@@ -317,8 +317,8 @@ class Calls:
     the same types, shapes, strides and devices, and where it has constants, with the same ones, unchanged by PyTorch's count.
 
     `first` makes a call that is like none before. Of its three values the first is the result, the second makes such a call
-    again, as a `HostCall` or a function of image, weight and operands, and the third has the places of constants among those.
-    `setting` is a number for what else says how an image on a GPU is computed. Tensors are looked at by the function in C
+    again, as a `PlanCall` or a function of image, weight and operands, and the third has the places of constants among those.
+    `setting()` is a number for what else says how an image on a GPU is computed. Tensors are looked at by the function in C
     that `tensor_class` has for DLPack, if it has one, else by their attributes.
     """
 
@@ -327,9 +327,9 @@ class Calls:
         tensor_class: type,
         first: Callable[
             [_Tensor, _Tensor, Sequence[_Tensor], str, bool],
-            tuple[_Tensor, HostCall | Callable[[_Tensor, _Tensor, Sequence[_Tensor]], _Tensor], Sequence[int]],
+            tuple[_Tensor, PlanCall | Callable[[_Tensor, _Tensor, Sequence[_Tensor]], _Tensor], Sequence[int]],
         ],
-        setting: Callable[[_Tensor], int],
+        setting: Callable[[], int],
     ) -> Calls: ...
     def __call__(
         self, x: _Tensor, weight: _Tensor, operands: list[_Tensor], operators: str, constant: bool = False

@@ -16,34 +16,37 @@ use crate::torch::{self, Layout, Tensors};
 const MOST_OF_A_WEIGHT: usize = 64;
 const MOST_OTHERS: usize = 1024;
 
-/// A plan on the CPU that is called by addresses, and how its output is made.
+/// A plan that is called by addresses, and how its output is made.
 #[pyclass(frozen, module = "fuseplan")]
-pub(crate) struct HostCall {
+pub(crate) struct PlanCall {
     plan: Py<CompiledPlan>,
     /// Which of image, weight and operands are no constants of the plan, but for the image.
     given: Vec<usize>,
     /// A function of PyTorch, and what it is called with.
     empty: Py<PyAny>,
     output: Py<PyTuple>,
+    /// A function that gives the current stream, where there are streams.
+    stream: Option<Py<PyAny>>,
     /// What has to live as long as the call may be made again.
     _kept: Py<PyAny>,
 }
 
 #[pymethods]
-impl HostCall {
+impl PlanCall {
     #[new]
     fn new(
         plan: Py<CompiledPlan>,
         given: Vec<usize>,
         empty: Py<PyAny>,
         output: Py<PyTuple>,
+        stream: Option<Py<PyAny>>,
         kept: Py<PyAny>,
     ) -> Self {
-        HostCall { plan, given, empty, output, _kept: kept }
+        PlanCall { plan, given, empty, output, stream, _kept: kept }
     }
 }
 
-impl HostCall {
+impl PlanCall {
     /// The call with such tensors as it was made for.
     ///
     /// # Safety
@@ -57,9 +60,11 @@ impl HostCall {
         let y = self.empty.bind(py).call1(self.output.bind(py))?;
         let operands = self.given.iter().map(|&at| now[at].identity.address);
         let (input, out) = (now[0].identity.address, tensors.address(&y)?);
+        let stream = self.stream.as_ref().map(|stream| stream.bind(py).call0()?.extract()).transpose()?;
         // SAFETY: with tensors of these layouts the plan has looked at each as an array, and what is made for the output is
-        // what the stub says. All are alive, and a plan on the CPU has computed when this returns.
-        unsafe { self.plan.get().compute_at(py, input, out, operands, None) }?;
+        // what the stub says. All are alive. A plan without a stream has computed when this returns, and memory of PyTorch's
+        // is kept until its current stream has passed.
+        unsafe { self.plan.get().compute_at(py, input, out, operands, stream) }?;
         Ok(y)
     }
 }
@@ -87,7 +92,7 @@ struct Call {
     /// Constants, by their places among the tensors.
     constants: Arc<[usize]>,
     identities: Vec<Identity>,
-    /// A `HostCall`, or a function of the operator's tensors.
+    /// A `PlanCall`, or a function of the operator's tensors.
     again: Py<PyAny>,
 }
 
@@ -172,7 +177,7 @@ pub(crate) struct Calls {
     tensors: Tensors,
     /// Makes a call that is like none before; the result, what makes such a call again, and the places of its constants.
     first: Py<PyAny>,
-    /// What besides tensors and operators says how an image on a GPU is computed.
+    /// Gives what besides tensors and operators says how an image on a GPU is computed.
     setting: Py<PyAny>,
     is_grad_enabled: Py<PyAny>,
     get_num_threads: Py<PyAny>,
@@ -220,7 +225,7 @@ impl Calls {
         };
         let Some(mut now) = self.see(&tensors)? else { return first().map(|(y, ..)| y) };
         let setting = if now[0].layout.is_on_gpu() {
-            self.setting.bind(py).call1((&tensors[0],))?
+            self.setting.bind(py).call0()?
         } else {
             self.get_num_threads.bind(py).call0()?
         };
@@ -233,7 +238,7 @@ impl Calls {
             }
         }
         if let Some(again) = self.find(py, place, text, setting, &now) {
-            return match again.cast::<HostCall>() {
+            return match again.cast::<PlanCall>() {
                 // SAFETY: the call was found to have been made with tensors of these layouts and constants, and those of now
                 // are arguments, which live.
                 Ok(call) => unsafe { call.get().run(py, &self.tensors, &now) },

@@ -141,7 +141,7 @@ impl CompiledPlan {
         }
         if !is_whole {
             return Err(PyValueError::new_err(format!(
-                "call_at takes the addresses of input, output and {expected} operands, none of them 0"
+                "a call takes the addresses of input, output and {expected} operands, none of them 0"
             )));
         }
         let waits = !device.has_given_stream && device.backend() != "cpu";
@@ -235,20 +235,6 @@ impl CompiledPlan {
         let executed = py.detach(|| unsafe { self.execute(handle, x.address, y.address, &args, waits) });
         executed.map_err(|error| error::execute(&error))?;
         Ok(output)
-    }
-
-    /// The call without looking at arrays, for a caller that has found them to be the plan's.
-    #[pyo3(signature = (input, out, operands, stream=None))]
-    fn call_at(
-        &self,
-        py: Python<'_>,
-        input: usize,
-        out: usize,
-        operands: Vec<usize>,
-        stream: Option<usize>,
-    ) -> PyResult<()> {
-        // SAFETY: the stub says of the memory what the function asks for.
-        unsafe { self.compute_at(py, input, out, operands.into_iter(), stream) }
     }
 
     /// The same kernel with more operands that do not change.

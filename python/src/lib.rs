@@ -23,7 +23,7 @@ mod _native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::calls::{Calls, HostCall};
+    use crate::calls::{Calls, PlanCall};
     #[pymodule_export]
     use crate::chains::find_chains;
     #[pymodule_export]

@@ -31,7 +31,7 @@ def calls():
 @pytest.fixture(params=["operator", "by attributes"])
 def chain(request):
     """The operator, and what it is where PyTorch has no functions of DLPack in C."""
-    return OP if request.param == "operator" else Calls(object, _operator._first, _operator.tf32)
+    return OP if request.param == "operator" else Calls(object, _operator._first, _operator._allows_tf32)
 
 
 def tensors(dims, channels=8, filters=16, groups=1, dtype=torch.float32, last=False):
@@ -345,7 +345,7 @@ class Recorded(torch.Tensor):
 @torch.no_grad()
 def test_tensors_are_looked_at_in_c_where_pytorch_can(tensor_class):
     x, w, b = tensors(2)
-    calls = Calls(tensor_class, _operator._first, _operator.tf32)
+    calls = Calls(tensor_class, _operator._first, _operator._allows_tf32)
     calls(x, w, [b], f"{conv_text()} -> bias")
     Recorded.called.clear()
     y = calls(x.as_subclass(Recorded), w, [b], f"{conv_text()} -> bias")
@@ -383,7 +383,7 @@ def test_calls_of_gpus_follow_the_setting_and_the_device():
         made.append((x.device.index, tf32[0]))
         return "first", lambda *tensors: ("again", tensors), []
 
-    calls = Calls(object, first, lambda _: tf32[0])
+    calls = Calls(object, first, lambda: tf32[0])
     x, w, b = tensors(2)
     for index, tf32[0] in [(0, False), (0, True), (1, True)]:
         given = OnGpu(x, index), OnGpu(w, index), [OnGpu(b, index)]

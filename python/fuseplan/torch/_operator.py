@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 
-from .._native import Calls, CompiledPlan, Handle, HostCall, Plan, TensorDescriptor
+from .._native import Calls, CompiledPlan, Handle, PlanCall, Plan, TensorDescriptor
 
 _LIBRARY = torch.library.Library("fuseplan", "DEF")
 _LIBRARY.define(
@@ -237,7 +237,7 @@ class _Call:
             weight = _kept_of(weight).laid(weight, self._format) if constant else self._laid(weight)
         plan = steps.plan(_descriptor(x), _descriptor(weight), operands, device)
         self._layer: CompiledPlan = plan.compile(device, math=steps.math, tf32=steps.math is None and tf32(x))
-        self._output = plan.output.shape, plan.output.strides, x.dtype
+        self._output = plan.output.shape, plan.output.strides
         # By their places among image, weight and operands.
         tensors = dict(enumerate((weight, *operands), 1))
         names = dict(enumerate(plan.operands, 1))
@@ -253,31 +253,22 @@ class _Call:
     def _laid(self, weight: torch.Tensor) -> torch.Tensor:
         return weight if self._format is None else weight.contiguous(memory_format=self._format)
 
-    def _tensors(
-        self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor]
-    ) -> tuple[torch.Tensor, ...]:
-        return (x, self._laid(weight) if 1 in self._names else weight, *operands)
-
     def checked(self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
         """The call, with each tensor looked at."""
-        tensors = self._tensors(x, weight, operands)
+        tensors = (x, self._laid(weight) if 1 in self._names else weight, *operands)
         return self._layer(x.detach(), **{name: tensors[at].detach() for at, name in self._names.items()})
 
-    def __call__(self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The call, with tensors of types, shapes, strides and devices that were looked at before."""
-        tensors = self._tensors(x, weight, operands)
-        addresses = [tensors[at].data_ptr() for at in self._given]
-        shape, stride, _ = self._output
-        y = x.new_empty_strided(shape, stride)
-        stream = torch._C._cuda_getCurrentRawStream(x.device.index) if x.is_cuda else None  # type: ignore[attr-defined]
-        self._layer.call_at(x.data_ptr(), y.data_ptr(), addresses, stream)
-        return y
-
-    def again(self, x: torch.Tensor) -> HostCall | _Again:
-        """What `__call__` computes, in the way that takes least time."""
-        if x.is_cuda or self._format is not None:
-            return self
-        return HostCall(self._layer, self._given, _empty, self._output, self._kept)
+    def again(self, x: torch.Tensor) -> PlanCall | _Again:
+        """What `checked` computes, in the way that takes least time."""
+        if self._format is not None and 1 in self._names:
+            return self.checked
+        shape, strides = self._output
+        if not x.is_cuda:
+            return PlanCall(self._layer, self._given, _empty, (shape, strides, x.dtype), None, self._kept)
+        # Functions of PyTorch with their arguments, so that a call runs no code of Python.
+        empty = functools.partial(torch.empty_strided, dtype=x.dtype, device=x.device)
+        stream = functools.partial(torch._C._cuda_getCurrentRawStream, x.device.index)  # type: ignore[attr-defined]
+        return PlanCall(self._layer, self._given, empty, (shape, strides), stream, self._kept)
 
 
 def _empty_strided(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -330,14 +321,18 @@ def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
     return id(tensor), tensor.data_ptr(), version, tensor.dtype, tensor.shape, tensor.stride()
 
 
+# PyTorch's switch for convolutions, as a function without code of Python.
+_allows_tf32: Callable[[], bool] = torch._C._get_cudnn_allow_tf32
+
+
 def tf32(x: torch.Tensor) -> bool:
     """Whether PyTorch computes the convolution of a tensor in TF32."""
-    return x.is_cuda and x.dtype == torch.float32 and torch.backends.cudnn.allow_tf32
+    return x.is_cuda and x.dtype == torch.float32 and _allows_tf32()
 
 
 def _first(
     x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor], operators: str, constant: bool
-) -> tuple[torch.Tensor, HostCall | _Again, list[int]]:
+) -> tuple[torch.Tensor, PlanCall | _Again, list[int]]:
     """A call that is like none before: its result, what makes such calls again, and the places of its constants."""
     if constant:
         _kept_of(weight)
@@ -345,7 +340,7 @@ def _first(
     return call.checked(x, weight, operands), call.again(x), call.constants
 
 
-_CALLS = Calls(torch.Tensor, _first, tf32)
+_CALLS = Calls(torch.Tensor, _first, _allows_tf32)
 _LIBRARY.impl("chain", _CALLS, "CPU")  # type: ignore[no-untyped-call]
 _LIBRARY.impl("chain", _CALLS, "CUDA")  # type: ignore[no-untyped-call]
 
