@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 import fuseplan.torch as ft  # noqa: E402
-from fuseplan.torch import _choice, _operator  # noqa: E402
+from fuseplan.torch import _backend, _choice, _operator  # noqa: E402
 from torch import nn  # noqa: E402
 
 
@@ -189,7 +189,8 @@ def test_what_is_slower_as_a_plan_stays(monkeypatch):
 
 @torch.no_grad()
 @pytest.mark.parametrize("graph_is_slower", [False, True])
-def test_beside_inductor_chains_and_graphs_are_timed(monkeypatch, compiled, graph_is_slower):
+@pytest.mark.parametrize("cuda_graphs", [False, True])
+def test_beside_inductor_chains_and_graphs_are_timed(monkeypatch, compiled, graph_is_slower, cuda_graphs):
     sides = []
 
     def times(plan, own, device):
@@ -198,12 +199,16 @@ def test_beside_inductor_chains_and_graphs_are_timed(monkeypatch, compiled, grap
 
     monkeypatch.setattr(_choice, "_times", times)
     model, x = Net().eval(), torch.randn(2, 3, 9, 9)
-    fast, reports = compiled(model, rest="inductor", choose="measure")
+    made, inductor = [], _backend._inductor
+    monkeypatch.setattr(_backend, "_inductor", lambda *given: made.append(given[2]) or inductor(*given))
+    fast, reports = compiled(model, rest="inductor", choose="measure", **{"triton.cudagraphs": cuda_graphs})
     check(fast, model, x)
     # What Inductor is taken to do is no more than the chain; a graph is the same with plans and without.
     *chains, (with_plans, without) = sides
     assert len(chains) == 3 and all(plan.shape == own.shape for plan, own in chains)
     torch.testing.assert_close(with_plans, without, rtol=1e-5, atol=1e-5)
+    # CUDA graphs are recorded of the one that is kept alone.
+    assert [options["triton.cudagraphs"] for options in made] == [False, False, *[True] * cuda_graphs]
     assert len(reports[0].fused) == (0 if graph_is_slower else 3)
     assert all("whole graph is slower with plans: 2" in of.reason for of in reports[0].unfused)
     assert len(reports[0].unfused) == (3 if graph_is_slower else 0)

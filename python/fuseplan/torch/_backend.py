@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -54,15 +55,18 @@ def backend(
         )
         return _rest(graph, inputs, rest, mode, patches)
     lowered, report = _lower(graph, inputs, choice, math)
-    compiled = _rest(lowered, inputs, rest, mode, patches)
-    if choice is not None and rest == "inductor" and report.fused and not _uses_cuda_graphs(mode, patches):
+    if choice is None or rest != "inductor" or not report.fused:
+        compiled = _rest(lowered, inputs, rest, mode, patches)
+    else:
         # Inductor computes a whole network in a layout of its choice, of which a chain by itself knows nothing.
-        whole = _rest(graph, inputs, rest, mode, patches)
-        times = _choice.of_graphs(compiled, whole, inputs)
+        options = _inductor_options(mode, patches)
+        with_plans, whole = (_timed(of, inputs, options) for of in (lowered, graph))
+        times = _choice.of_graphs(with_plans, whole, inputs)
         if times.slower:
-            compiled = whole
             reason = f"the whole graph is slower with plans: {times}"
             report = Report(unfused=[*(Unfused(of.name, reason) for of in report.fused), *report.unfused])
+        chosen = (graph, whole) if times.slower else (lowered, with_plans)
+        compiled = _inductor(chosen[0], inputs, options) if _uses_cuda_graphs(options) else chosen[1]
     _LOG.info("%s", report)
     if tell is not None:
         tell(report)
@@ -127,11 +131,17 @@ def _inductor_options(mode: str | None, patches: Mapping[str, Any]) -> dict[str,
     return {**(torch._inductor.list_mode_options(mode) if mode else {}), **patches}
 
 
-def _uses_cuda_graphs(mode: str | None, patches: Mapping[str, Any]) -> bool:
-    """Whether a first call is a recording, which says nothing of later ones."""
+def _uses_cuda_graphs(options: Mapping[str, Any]) -> bool:
     import torch._inductor.config
 
-    return bool(_inductor_options(mode, patches).get("triton.cudagraphs", torch._inductor.config.triton.cudagraphs))
+    return bool(options.get("triton.cudagraphs", torch._inductor.config.triton.cudagraphs))
+
+
+def _timed(graph: torch.fx.GraphModule, inputs: Sequence[Any], options: Mapping[str, Any]) -> Callable[..., Any]:
+    """The graph as Inductor compiles it without CUDA graphs, whose first calls are recordings; what it was stays for those."""
+    if _uses_cuda_graphs(options):
+        graph, options = copy.deepcopy(graph), {**options, "triton.cudagraphs": False}
+    return _inductor(graph, inputs, options)
 
 
 def _rest(
@@ -141,9 +151,10 @@ def _rest(
     mode: str | None,
     patches: Mapping[str, Any],
 ) -> Callable[..., Any]:
-    if rest == "eager":
-        return graph.forward
+    return graph.forward if rest == "eager" else _inductor(graph, inputs, _inductor_options(mode, patches))
+
+
+def _inductor(graph: torch.fx.GraphModule, inputs: Sequence[Any], options: Mapping[str, Any]) -> Callable[..., Any]:
     import torch._inductor
 
-    options = _inductor_options(mode, patches)
-    return torch._inductor.compile(graph, list(inputs), options=options)  # type: ignore[no-any-return]
+    return torch._inductor.compile(graph, list(inputs), options=dict(options))  # type: ignore[no-any-return]
