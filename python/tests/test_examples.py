@@ -10,8 +10,8 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
 
 
-def output_of(name, **environment):
-    command = [sys.executable, str(EXAMPLES / name)]
+def output_of(name, *options, launcher=(sys.executable,), **environment):
+    command = [*launcher, str(EXAMPLES / name), *options]
     environment = {**os.environ, "FUSEPLAN_BACKEND": "cpu", **environment}
     ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=300)
     assert ran.returncode == 0
@@ -36,3 +36,11 @@ def test_a_network():
     printed = output_of("network.py")
     assert "5 of 5 convolutions are plans" in printed and "conv -> bias -> residual -> relu" in printed
     assert "conv -> bias -> prelu" in printed and "times its speed" in printed
+
+
+@pytest.mark.torch
+def test_several_processes():
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    options = ["--network", "resnet18", "--batch", "1", "--size", "64", "--seconds", "0.1"]
+    printed = output_of("several_gpus.py", *options, launcher=launcher, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
+    assert "2 at once" in printed and "equal results" in printed
