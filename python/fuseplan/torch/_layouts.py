@@ -162,7 +162,8 @@ def _is_less(
     results = graph.graph.output_node().all_input_nodes
     if any(not _formats(seen[node]) and _strides(seen[node]) != _strides(node.meta.get("val")) for node in results):
         return False
-    copied = [node.args[0] for node in after if not set(formats(node.args[0])) & set(formats(node))]
+    images = {node: node.all_input_nodes[0] for node in after}
+    copied = [image for node, image in images.items() if not set(formats(image)) & set(formats(node))]
     copied += [node for node in results if not set(formats(node)) & set(_formats(seen[node]))]
     values = (seen[node] for node in copied)
     bytes = sum(2 * value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))

@@ -17,8 +17,8 @@ import torch
 
 from .._native import Calls, CompiledPlan, Handle, PlanCall, Plan, TensorDescriptor
 
-_LIBRARY = torch.library.Library("fuseplan", "DEF")
-_LIBRARY.define(
+_LIBRARY = torch.library.Library("fuseplan", "DEF")  # type: ignore[no-untyped-call]
+_LIBRARY.define(  # type: ignore[no-untyped-call]
     "chain(Tensor x, Tensor weight, Tensor[] operands, str operators, bool constant=False) -> Tensor",
     tags=(torch.Tag.needs_exact_strides,),
 )

@@ -1,0 +1,345 @@
+"""PyTorch on a GPU: what the operator, rewritten networks and the backend of `torch.compile` do there."""
+
+import concurrent.futures
+import contextlib
+import copy
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type=ImportError)
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
+
+import fuseplan.torch as ft  # noqa: E402
+from fuseplan.torch import _choice, _operator  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+OP = torch.ops.fuseplan.chain.default
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+TEXT = "conv stride=1,1 padding=1,1,1,1 dilation=1,1 groups=1"
+
+
+@pytest.fixture(autouse=True)
+def without_tf32():
+    """Tests run without TF32 and without gradients, and nothing that was compiled stays."""
+    torch._dynamo.reset()
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    with torch.no_grad():
+        yield
+    torch.backends.cudnn.allow_tf32 = before
+    torch._dynamo.reset()
+
+
+def tensors(dims=2, channels=16, filters=32, groups=1, dtype=torch.float16, last=True, device="cuda"):
+    torch.manual_seed(0)
+    x = torch.randn(2, channels, *(9, 10, 7)[:dims]).to(device, dtype)
+    w = torch.randn(filters, channels // groups, *(3,) * dims).to(device, dtype) / 8
+    if last:
+        x, w = (of.to(memory_format=LAST[of.dim()]) for of in (x, w))
+    return x, w, torch.randn(filters).to(device, dtype)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_beside_torch(dims, last, dtype):
+    x, w, b = tensors(dims, groups=2, dtype=dtype, last=last)
+    plain = (F.conv2d, F.conv3d)[dims - 2](x.double(), w.double(), b.double(), stride=2, padding=1, groups=2)
+    residual = torch.randn(plain.shape, device="cuda").to(dtype).contiguous(memory_format=LAST[x.dim()])
+    y = ft.conv(x, w, b, residual, stride=2, padding=1, groups=2, activation="silu")
+    expected = F.silu(plain + residual.double())
+    torch.testing.assert_close(y.double(), expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-5)
+    assert y.is_contiguous(memory_format=LAST[x.dim()] if last else torch.contiguous_format)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("operators, extra", [("bias -> residual -> relu", "br"), ("batch_norm eps=0.001 -> gelu", "bbbv")])
+def test_the_declaration_is_true(dtype, last, operators, extra):
+    x, w, b = tensors(dtype=dtype, last=last)
+    residual = torch.randn(2, 32, 9, 10, device="cuda").to(dtype)
+    given = {"b": b, "r": residual.contiguous(memory_format=LAST[4]) if last else residual, "v": b.abs() + 0.5}
+    torch.library.opcheck(OP, (x, w, [given[name] for name in extra], f"{TEXT} -> {operators}"))
+
+
+@contextlib.contextmanager
+def python_frames():
+    """The names of the functions of Python that run."""
+    names = []
+    sys.setprofile(lambda frame, event, _: names.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        yield names
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("constant, last_w", [(False, True), (True, True), (True, False)])
+def test_a_repeated_call_runs_no_python(constant, last_w):
+    _operator._CALLS.clear()
+    x, w, b = tensors()
+    w = w if last_w else w.contiguous()
+    residual = torch.randn(2, 32, 9, 10, device="cuda").half().contiguous(memory_format=LAST[4])
+    arguments = (w, [b, residual], f"{TEXT} -> bias -> residual", constant)
+    with python_frames() as first:
+        OP(x, *arguments)
+    x = x + 1
+    with python_frames() as again:
+        y = OP(x, *arguments)
+    assert "_first" in first and set(again) <= {"__call__", "__exit__", "python_frames"}
+    expected = F.conv2d(x.double(), w.double(), b.double(), padding=1) + residual.double()
+    torch.testing.assert_close(y.double(), expected, rtol=2e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("last_w", [False, True])
+def test_constant_weights_follow_changes_in_place(last_w):
+    x, w, b = tensors(dtype=torch.float32)
+    w = w if last_w else w.contiguous()
+    for change in (lambda: None, lambda: w.mul_(2), lambda: b.add_(1)):
+        change()
+        for _ in range(2):
+            y = OP(x, w, [b], f"{TEXT} -> bias -> relu", True)
+            torch.testing.assert_close(y, F.relu(F.conv2d(x, w, b, padding=1)), rtol=1e-5, atol=1e-5)
+
+
+def test_tf32_follows_pytorchs_switch():
+    x, w, _ = tensors(channels=64, filters=64, dtype=torch.float32)
+    exact = F.conv2d(x.double(), w.double(), padding=1)
+    errors = []
+    for torch.backends.cudnn.allow_tf32 in (False, True, False):
+        errors.append((OP(x, w, [], TEXT) - exact).abs().max().item())
+    assert errors[0] == errors[2] < errors[1] / 10
+
+
+def test_the_current_stream_is_used():
+    x, w, b = tensors()
+    given, expected = x.clone(), OP(x, w, [b], f"{TEXT} -> bias")
+    for constant in (False, True):
+        OP(x, w, [b], f"{TEXT} -> bias", constant)
+        stream = torch.cuda.Stream()
+        x.zero_()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(50_000_000)
+            x.copy_(given)
+            y = OP(x, w, [b], f"{TEXT} -> bias", constant)
+        stream.synchronize()
+        assert torch.equal(y, expected)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(16, 16, 3, 3) / 8)
+
+    def forward(self, x):
+        return ft.conv(torch.sin(x), self.weight, None, x, padding=1, activation="hardswish") * 2
+
+
+def graph_of(call):
+    """A call as a CUDA graph, and its result."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        y = call()
+    return graph, y
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_in_a_cuda_graph(last):
+    block, x = Block().eval().cuda().half(), tensors(last=last)[0]
+    graph, y = graph_of(lambda: block(x))
+    for _ in range(2):
+        x.normal_()
+        graph.replay()
+        torch.testing.assert_close(y, block(x))
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+def test_under_torch_compile(mode, last):
+    block, x = Block().eval().cuda(), tensors(dtype=torch.float32, last=last)[0]
+    compiled = torch.compile(block, fullgraph=True, mode=mode)
+    for _ in range(4):
+        x = torch.randn_like(x)
+        torch.testing.assert_close(compiled(x).clone(), block(x), rtol=1e-5, atol=1e-5)
+        assert compiled(x).stride() == block(x).stride()
+
+
+BATCHES = """
+import pathlib, sys
+import fuseplan.torch as ft, torch
+w = torch.randn(64, 64, 3, 3, device="cuda").half().to(memory_format=torch.channels_last)
+for batch in range(40, 104, 8):
+    x = torch.randn(batch, 64, 56, 56, device="cuda").half().to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        y = ft.conv(x, w, padding=1)
+    torch.testing.assert_close(y, torch.nn.functional.conv2d(x, w, padding=1), rtol=2e-3, atol=2e-2)
+    print(len(list(pathlib.Path(sys.argv[1]).rglob("*.bin"))))
+"""
+
+
+def test_batches_share_binaries(tmp_path):
+    """Another batch needs another binary only where it has other tiles."""
+    command, environment = [sys.executable, "-c", BATCHES, str(tmp_path)], {"MIOPEN_CUSTOM_CACHE_DIR": str(tmp_path)}
+    ran = subprocess.run(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True)
+    stored = [int(line) for line in ran.stdout.splitlines()]
+    assert len(stored) == 8 and 1 <= stored[-1] <= 4
+
+
+def test_exported_saved_and_loaded(tmp_path):
+    block, x = Block().eval().cuda(), tensors(dtype=torch.float32)[0]
+    exported = torch.export.export(block, (x,))
+    torch.export.save(exported, tmp_path / "block.pt2")
+    assert torch.equal(torch.export.load(tmp_path / "block.pt2").module()(x), block(x))
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem = nn.Conv2d(3, 32, 3, stride=2, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(32)
+        self.body = nn.ModuleList(nn.Conv2d(32, 32, 3, padding=1) for _ in range(2))
+        self.depthwise = nn.Conv2d(32, 32, 3, padding=1, groups=32)
+        self.norm.running_mean.normal_(0, 0.1)
+        self.norm.running_var.uniform_(0.5, 1.5)
+
+    def forward(self, x):
+        y = torch.relu(self.norm(self.stem(x)))
+        for conv in self.body:
+            y = torch.relu(conv(y) + y)
+        return F.hardswish(self.depthwise(y)).mean((2, 3))
+
+
+def network(dtype, last, batch=4):
+    model, x = Residual().eval().cuda().to(dtype), torch.randn(batch, 3, 32, 32, device="cuda", dtype=dtype)
+    return (model.to(memory_format=LAST[4]), x.to(memory_format=LAST[4])) if last else (model, x)
+
+
+def check(of, model, x):
+    """Whether a network's result is as near to the exact one as rounding allows."""
+    exact = copy.deepcopy(model).double()(x.double())
+    most = max(8 * torch.finfo(x.dtype).eps, 1e-5)
+    torch.testing.assert_close(of(x).double(), exact, rtol=most, atol=most)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_optimized_networks_and_their_errors(dtype, last):
+    model, x = network(dtype, last)
+    fused = ft.optimize(model, x, choose="all")
+    assert len(fused.fuseplan_report.fused) == 4
+    check(fused, model, x)
+    comparison = ft.compare(model, fused, x)
+    assert [of.operators for of in comparison.chains] == [
+        "conv -> bias -> relu", *["conv -> bias -> residual -> relu"] * 2, "conv -> bias -> hardswish"
+    ]
+    # Each chain rounds once, and PyTorch behind each operator.
+    assert all(of.rms <= 2 * of.own_rms for of in comparison)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_replaced_convolutions_and_their_errors(dtype, last):
+    model, x = network(dtype, last)
+    replaced = copy.deepcopy(model)
+    report = ft.replace_convs(replaced)
+    assert len(report.fused) == 4 and not report.unfused
+    check(replaced, model, x)
+    comparison = ft.compare(model, replaced, x)
+    assert len(comparison.chains) == 4 and all(of.rms <= 2 * of.own_rms for of in comparison)
+
+
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+@pytest.mark.parametrize("choose", ["all", "measure"])
+def test_the_backend_of_torch_compile(choose, mode):
+    model, x = network(torch.float16, True)
+    reports = []
+    kept = {"choose": choose, "report": reports.append}
+    # PyTorch takes either a mode or options; the backend takes both.
+    compiled = torch.compile(model, backend=lambda *given: ft.backend(*given, mode=mode, options=kept))
+    for batch in (4, 4, 4, 6, 5):
+        check(lambda x: compiled(x).clone(), model, torch.randn_like(torch.cat([x, x])[:batch]))
+    for report in reports:
+        assert len(report.fused) + len(report.unfused) == 4
+        assert choose == "measure" or not report.unfused
+        assert all(of.times is None if choose == "all" else not of.times.slower for of in report.fused)
+
+
+def test_what_is_timed_is_the_device():
+    x = torch.zeros(1 << 26, device="cuda")
+
+    def slow_host():
+        time.sleep(3e-4)
+        return x.add_(1)
+
+    def slow_device():
+        x.add_(1)
+        return x.add_(1)
+
+    times = _choice._times(slow_host, slow_device, x.device)
+    assert 0.4 < times.plan / times.torch < 0.6
+
+
+def kernels(call):
+    """The names of what a call has the GPU do, in its order."""
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        call()
+        torch.cuda.synchronize()
+    events = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    ordered = sorted(events, key=lambda event: event.time_range.start)
+    return [event.name for event in ordered if not event.is_user_annotation]
+
+
+@pytest.mark.parametrize("rest", ["eager", "inductor"])
+@pytest.mark.parametrize("batch", [1, 64])
+@pytest.mark.parametrize("name, plans, pools", [("resnet50", 53, 1), ("mobilenet_v2", 52, 0), ("vgg16_bn", 13, 4)])
+def test_nothing_but_plans_and_pools_from_the_first_convolution_to_the_last(name, plans, pools, batch, rest):
+    """No kernel for a bias, an activation, a residual, padding or a layout."""
+    models = pytest.importorskip("torchvision.models", reason="torchvision is not installed")
+    model = models.get_model(name).eval().cuda().half().to(memory_format=LAST[4])
+    x = torch.randn(batch, 3, 224, 224, device="cuda", dtype=torch.float16).to(memory_format=LAST[4])
+    fused = ft.optimize(model, x, choose="all")
+    call = torch.compile(fused) if rest == "inductor" else fused
+    names = kernels(lambda: call(x))
+    ours = [at for at, of in enumerate(names) if "fuseplan_kernel" in of]
+    between = [of for of in names[ours[0] : ours[-1]] if "fuseplan_kernel" not in of]
+    print(f"{name}, {batch} images, rest {rest}: {len(names)} kernels, {len(ours)} of plans, between them {between}")
+    assert len(ours) == plans and len(between) == pools and all("pool" in of for of in between)
+    # What stands before and behind is PyTorch's own: a mean and linear layers.
+    assert not any("relu" in of or "elementwise" in of for of in names[: ours[0]])
+    assert len(kernels(lambda: model(x))) > plans + pools + 20
+
+
+def test_several_gpus():
+    """Each tensor is computed on its own GPU, whichever is PyTorch's current one."""
+    count = torch.cuda.device_count()
+    if count < 2:
+        pytest.skip("there is one GPU")
+    model, x = Residual().eval(), torch.randn(2, 3, 32, 32)
+    exact = copy.deepcopy(model).double()(x.double())
+
+    def work(index):
+        device = torch.device("cuda", index)
+        own, given = copy.deepcopy(model).to(device), x.to(device)
+        with torch.no_grad(), torch.cuda.device((index + 1) % count):
+            fused = ft.optimize(own, given, choose="all")
+            return [fused(given), fused(given), ft.conv(given, own.stem.weight, stride=2, padding=1)]
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        for index, results in enumerate(pool.map(work, range(count))):
+            assert all(of.device.index == index for of in results)
+            for of in results[:2]:
+                torch.testing.assert_close(of.cpu().double(), exact, rtol=1e-4, atol=1e-5)
