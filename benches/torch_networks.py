@@ -24,7 +24,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent / "layers"))
-from networks import configurations, report, sides, timing  # noqa: E402
+from networks import chart, configurations, report, sides, timing  # noqa: E402
 
 DEFAULT_NETWORKS = ("resnet50,resnext50,regnety400mf,mobilenetv2,mobilenetv3,efficientnetb0,vgg16,densenet121,"
                     "detector,unet,imagevae,videovae")
@@ -53,7 +53,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=15, help="0: compile and call once, time nothing")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, help="of every side on a CPU")
-    parser.add_argument("--output", type=pathlib.Path, help="writes OUTPUT.md and OUTPUT.json after each configuration")
+    parser.add_argument("--output", type=pathlib.Path, help="writes OUTPUT.md, OUTPUT.json and charts after each configuration")
     parser.add_argument("--warm", action="store_true", help="only compile, in several processes at once")
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 1) // 2), help="of --warm")
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS",
@@ -166,13 +166,17 @@ def forget_tuning():
         file.unlink(missing_ok=True)
 
 
-def about(options):
+def machine(options):
     if options.device.startswith("cuda"):
-        machine = f"{torch.cuda.get_device_name(options.device)}, cuDNN {torch.backends.cudnn.version()}, CUDA graphs"
+        name = f"{torch.cuda.get_device_name(options.device)}, cuDNN {torch.backends.cudnn.version()}, CUDA graphs"
     else:
         names = [line.partition(":")[2].strip() for line in cpuinfo() if line.startswith("model name")]
-        machine = f"{names[0] if names else platform.processor()}, {torch.get_num_threads()} threads"
-    return (f"{machine}, PyTorch {torch.__version__}, {options.rounds} rounds. "
+        name = f"{names[0] if names else platform.processor()}, {torch.get_num_threads()} threads"
+    return f"{name}, PyTorch {torch.__version__}"
+
+
+def about(options):
+    return (f"{machine(options)}, {options.rounds} rounds. "
             f"Command: `benches/torch_networks.py {' '.join(sys.argv[1:])}`")
 
 
@@ -214,6 +218,8 @@ def main():
         if options.output:
             pathlib.Path(f"{options.output}.md").write_text(report.markdown(head, rows))
             pathlib.Path(f"{options.output}.json").write_text(report.as_json(head, rows))
+            for name, image in chart.of_all(machine(options), rows).items():
+                pathlib.Path(f"{options.output}-{name}.svg").write_text(image)
     if left_out:
         print(f"left out, the time is over: {', '.join(left_out)}", flush=True)
     if any(report.wrong(row) for row in rows):
