@@ -61,6 +61,8 @@ impl Array {
         if let Some(capsule) = object.getattr_opt(intern!(py, "__array_struct__"))? {
             return Self::of_struct(name, object, capsule.cast::<PyCapsule>()?).map(Some);
         }
+        // Memory of the host is in no stream, and PyTorch refuses to hear of one.
+        let stream = if stream.is_some() && is_on_host(object)? { None } else { stream };
         if stream.is_none()
             && let Some(managed) = dlpack::Managed::of(object)?
         {
@@ -390,6 +392,15 @@ pub(crate) fn empty_like<'py>(
             "out has to be given, as the input is an array of {other}; it is made for arrays of numpy and torch"
         ))),
     }
+}
+
+/// Whether an array says by DLPack that its memory is the host's.
+fn is_on_host(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Some(device) = object.getattr_opt(intern!(object.py(), "__dlpack_device__"))? else {
+        return Ok(false);
+    };
+    let (kind, _): (i32, i32) = device.call0()?.extract()?;
+    Ok(kind == dlpack::CPU)
 }
 
 /// Whether an object is a tensor of PyTorch.
