@@ -35,7 +35,9 @@ static BATCHED_AMX: CpuSolver = solver!(BATCHES);
 
 #[test]
 fn bands_spans_and_batches_give_the_same_numbers() {
-    let more: [Shape; 4] = [
+    let more: [Shape; 5] = [
+        // Cut into lines, of which the last is shorter than where some spans begin.
+        ([1, 40, 18, 17], [20, 1, 1], [0, 0], [1, 1], [1, 1], 1),
         // In place, with a last line of fewer than two tiles; several tiles and panels.
         ([1, 64, 13, 11], [70, 1, 1], [0, 0], [1, 1], [1, 1], 1),
         ([5, 32, 3, 7], [48, 1, 1], [0, 0], [1, 1], [1, 1], 1),

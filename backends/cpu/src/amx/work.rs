@@ -52,6 +52,13 @@ struct Band {
     taps: Range<usize>,
 }
 
+impl Band {
+    /// How many columns it has in a line of `width`; a cut image's last line may end in front of all of them.
+    fn columns(&self, width: usize) -> usize {
+        self.columns.end.min(width).saturating_sub(self.columns.start)
+    }
+}
+
 /// The pixels of an image's band, in the order of the plan.
 struct Pixels {
     first: *const u16,
@@ -97,7 +104,7 @@ impl Work<'_> {
         let count = self.pixels(&band);
         // Filters that stay in the cache are read for some pixels after the other, so that these are written as a whole.
         let run = if self.is_direct() && plan.filters / g.groups <= RESIDENT { 2 * SIDE } else { count };
-        for first in (0..count).step_by(run) {
+        for first in (0..count).step_by(run.max(1)) {
             for &panel in panels {
                 for (i, image) in band.images.clone().enumerate() {
                     let pixels = if stays {
@@ -117,9 +124,8 @@ impl Work<'_> {
     /// How many pixels a band has, those between its lines included.
     fn pixels(&self, band: &Band) -> usize {
         let Convolution { geometry: g, plan, .. } = self.conv;
-        // The last line, of which a cut image's may be shorter, has no columns behind it.
-        let last = band.columns.end.min(g.width(band.lines.end - 1)) - band.columns.start;
-        (band.lines.len() - 1) * plan.columns + last
+        // The last line has no columns behind it.
+        (band.lines.len() - 1) * plan.columns + band.columns(g.width(band.lines.end - 1))
     }
 
     /// The pixels of an image's band where they are.
@@ -375,7 +381,7 @@ impl Work<'_> {
         let mut at = pixels.start;
         while at < pixels.end {
             let (line, column) = (at / plan.columns, at % plan.columns);
-            let line_width = band.columns.end.min(g.width(band.lines.start + line)) - band.columns.start;
+            let line_width = band.columns(g.width(band.lines.start + line));
             // Where lines follow one another without a gap a run goes on over their ends.
             let end = if *flat { pixels.end } else { pixels.end.min(at - column + line_width) };
             let next = if *flat { end } else { pixels.end.min(at - column + plan.columns) };
