@@ -136,6 +136,7 @@ fn ask(solver: &'static dyn Solver, problem: &Problem, target: &Target) -> Resul
             property: "accuracy",
             accepts: match needed {
                 Accuracy::Exact => "every plan",
+                Accuracy::Tf32x3 => "plans that allow 3xTF32 products",
                 Accuracy::Transformed => "plans that allow transformed products",
                 Accuracy::Tf32 => "plans that allow TF32 products",
             },

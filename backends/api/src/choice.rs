@@ -93,6 +93,9 @@ impl fmt::Display for Estimate {
 pub enum Accuracy {
     /// Each output is the sum of its own products, of factors as the data type has them.
     Exact,
+    /// Factors in f32 are sums of two numbers of TensorFloat-32, of whose products the three largest are summed (3xTF32). What
+    /// is not finite reaches the outputs that it is a term of and no others. Factors lose bits below 2^-136.
+    Tf32x3,
     /// Factors are sums of neighbours in f32, as in Winograd's convolution at points whose largest error is of the order
     /// of a sum of f32 products. An output's error depends on its neighbourhood: on the largest elements there, and what
     /// is not finite makes NaN of outputs that it is no term of.
@@ -107,6 +110,8 @@ impl Accuracy {
         match self {
             // What is lost is lost in f32's roundings.
             Accuracy::Exact | Accuracy::Transformed => 0.0,
+            // Low parts are at most 2^-11 of a factor and lose a bit of f32 each, 2^-23; the product of both is left out.
+            Accuracy::Tf32x3 => 2.0 / f64::from(1 << 23) + 1.0 / f64::from(1 << 22),
             // Both factors are rounded to 11 bits: (1 + 2^-11)² - 1.
             Accuracy::Tf32 => 1.0 / 1024.0 + 1.0 / (2048.0 * 2048.0),
         }
@@ -117,6 +122,7 @@ impl fmt::Display for Accuracy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Accuracy::Exact => "exact products",
+            Accuracy::Tf32x3 => "3xTF32 products",
             Accuracy::Transformed => "transformed products",
             Accuracy::Tf32 => "TF32 products",
         })
@@ -195,8 +201,12 @@ mod tests {
         assert!(Accuracy::Exact <= MathMode::Strict.allows());
         assert!(Accuracy::Transformed > MathMode::Strict.allows());
         assert!(Accuracy::Transformed <= MathMode::Precise.allows());
+        assert!(
+            Accuracy::Tf32x3 > MathMode::Strict.allows() && Accuracy::Tf32x3 <= MathMode::Precise.allows()
+        );
         assert!(Accuracy::Tf32 > MathMode::Precise.allows());
         assert!(Accuracy::Tf32 <= MathMode::AllowTf32.allows());
-        assert!(Accuracy::Tf32.product_error() > Accuracy::Exact.product_error());
+        assert!(Accuracy::Tf32x3.product_error() > Accuracy::Exact.product_error());
+        assert!(Accuracy::Tf32.product_error() > Accuracy::Tf32x3.product_error());
     }
 }

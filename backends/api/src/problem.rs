@@ -11,8 +11,9 @@ pub enum MathMode {
     /// Each output is the sum of its own products, in the precision of the data type at least: what is not finite
     /// reaches the outputs that it is a term of and no others.
     Strict,
-    /// Errors of the order of a sum of f32 products at most. Winograd's convolution is allowed at points that keep to
-    /// that: it rounds where a sum of small integers would be exact, and what is not finite makes outputs beside it NaN.
+    /// Errors of the order of a sum of f32 products at most. Three products of TensorFloat-32 for one of f32 are allowed
+    /// (3xTF32), and Winograd's convolution at points that keep to that: it rounds where a sum of small integers would be
+    /// exact, and what is not finite makes outputs beside it NaN.
     #[default]
     Precise,
     /// f32 products may be rounded to TensorFloat-32 where that is faster.

@@ -12,7 +12,7 @@ use crate::hash;
 use crate::image::Alignment;
 use crate::library::{Library, Refusal};
 use crate::number::round;
-use crate::oracle::{self, F32_ROUNDOFF, Field, TF32_PRODUCT, five};
+use crate::oracle::{self, F32_ROUNDOFF, Field, TF32_PRODUCT, TF32X3_PRODUCT, five};
 
 /// MIOpen's limit of the root mean square error over the range, in units of the type's epsilon.
 const MIOPEN_TOLERANCE: f64 = 80.0;
@@ -37,7 +37,8 @@ pub(crate) struct Question {
     pub(crate) math: MathMode,
     /// The results, with their bounds.
     pub(crate) expected: Vec<Field>,
-    /// The same with the bounds of solvers that transform factors.
+    /// The same with the bounds of solvers whose products are 3xTF32, and of those that transform factors.
+    tf32x3: OnceLock<Vec<Field>>,
     transformed: OnceLock<Vec<Field>>,
     operands: oracle::Operands,
     seed: u64,
@@ -98,13 +99,31 @@ impl Question {
         let operands = data::operands(&case, tier, seed ^ hash(&case.id));
         let expected = oracle::expect(&case, &operands, roundoff, product)
             .map_err(|text| format!("{}: {text}", case.id))?;
-        Ok(Question { case, tier, math, expected, transformed: OnceLock::new(), operands, seed })
+        Ok(Question {
+            case,
+            tier,
+            math,
+            expected,
+            tf32x3: OnceLock::new(),
+            transformed: OnceLock::new(),
+            operands,
+            seed,
+        })
     }
 
     /// The results with the bounds of an error class; none of data that solvers of the class are not made for.
-    fn expected_of(&self, accuracy: Accuracy) -> Result<Option<&[Field]>, String> {
+    pub(crate) fn expected_of(&self, accuracy: Accuracy) -> Result<Option<&[Field]>, String> {
         match (accuracy, self.tier) {
-            (Accuracy::Exact | Accuracy::Tf32, _) => Ok(Some(&self.expected)),
+            (Accuracy::Exact | Accuracy::Tf32, _) | (Accuracy::Tf32x3, Tier::Exact | Tier::Special) => {
+                Ok(Some(&self.expected))
+            }
+            (Accuracy::Tf32x3, Tier::Bound) => {
+                if let Some(fields) = self.tf32x3.get() {
+                    return Ok(Some(fields));
+                }
+                let fields = oracle::expect(&self.case, &self.operands, F32_ROUNDOFF, TF32X3_PRODUCT)?;
+                Ok(Some(self.tf32x3.get_or_init(|| fields)))
+            }
             // What is exact, and what is not finite, is so in sums alone.
             (Accuracy::Transformed, Tier::Exact | Tier::Special) => Ok(None),
             (Accuracy::Transformed, Tier::Bound) => {

@@ -165,7 +165,9 @@ impl Pair {
 /// may differ.
 fn compare(question: &Question, a: &Answer, b: &Answer, distance: &mut Distance) -> Result<usize, String> {
     let mut signs = 0;
-    for (at, want) in question.expected.iter().enumerate() {
+    // The bounds of both are those of the less exact.
+    let expected = question.expected_of(a.accuracy.max(b.accuracy))?.unwrap_or(&question.expected);
+    for (at, want) in expected.iter().enumerate() {
         let ((data_type, left), (_, right)) = (&a.results[at], &b.results[at]);
         let compared = match question.tier {
             Tier::Exact => equal(left, right, want).map(|zeros| signs += zeros),

@@ -63,7 +63,14 @@ pub(super) fn forward(conv: &ConvSpec, x: &Field, weights: &[f64], u: f64, produ
     let grid = x.grid * super::grid(weights).min(f64::MAX);
     // Multiples of a power of two that are none of them too large for f32, nor too small.
     let least = f64::from(f32::MIN_POSITIVE);
-    let is_exact = |size: f64| product == 0.0 && grid >= least && size <= grid / super::F32_ROUNDOFF;
+    // Of factors that TF32 has room for, and of others twice as long, 3xTF32 loses nothing.
+    let longest = |values: &[f64], bits: i32| {
+        let largest = values.iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
+        largest <= super::grid(values) * 2f64.powi(bits)
+    };
+    let whole =
+        product == 0.0 || (product == super::TF32X3_PRODUCT && longest(weights, 11) && longest(&x.value, 22));
+    let is_exact = |size: f64| whole && grid >= least && size <= grid / super::F32_ROUNDOFF;
     let bound = |&size: &f64| if is_exact(size) { 0.0 } else { (gamma + product) * size + underflow };
     let error = reach.iter().map(bound).collect();
     Field { lens, value, error, reach, grid }

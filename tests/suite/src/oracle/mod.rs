@@ -38,6 +38,10 @@ pub const F32_ROUNDOFF: f64 = 1.0 / (1 << 24) as f64;
 /// How far products are off, relatively, whose factors are rounded to TF32, which has ten bits of fraction.
 pub const TF32_PRODUCT: f64 = 2.0 / (1 << 11) as f64 + 1.0 / (1 << 22) as f64;
 
+/// The same of products that are three of TF32: of each factor a bit of f32 may be cut off, 2^-23 of it, and the product of
+/// what TF32 has no room for in both is left out.
+pub const TF32X3_PRODUCT: f64 = 2.0 / (1 << 23) as f64 + 1.0 / (1 << 22) as f64;
+
 /// A result with its bounds.
 #[derive(Debug, Clone)]
 pub struct Field {
