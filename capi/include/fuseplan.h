@@ -294,7 +294,7 @@ typedef struct fuseplan_compiled* fuseplan_compiled_t;
 typedef enum {
     FUSEPLAN_FIND       = 1, /* time the solvers that can compute the plan and take the fastest; times are kept on disk */
     FUSEPLAN_ALLOW_TF32 = 2, /* f32 factors may be rounded to TF32 where that is faster */
-    FUSEPLAN_STRICT     = 4  /* each output is the sum of its own products, which Winograd's is not; not with TF32 */
+    FUSEPLAN_STRICT     = 4  /* each output is the sum of its own products, not Winograd's and 3xTF32's; not with TF32 */
 } fuseplan_compile_options_t;
 
 /* Compiles a plan for the handle's device, or finds the kernel that an equal plan has compiled before. */

@@ -2,11 +2,12 @@
 //
 // needs macros: DEVICE
 // needs constants: ATOMS, COLUMNS, COOPERATIVE, FILTERS, HALF, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH,
-//   PRODUCERS, ROWS, TILE_F, TILE_P, WIDTH, Y_VECTOR
+//   PRODUCERS, ROWS, TF32X3, TILE_F, TILE_P, WIDTH, Y_VECTOR
 // needs sizes: pixels
 // needs types: Args, Channel, Column, Coord, Rectangle, Residuals, T, Vector
-// needs functions: affine_columns, chain_vector, column_of, coord_of, each_residual, make_plain, part_address,
-//   part_at, prefetch_l2, rectangle_of, residuals_of, row_pixel, stage_accumulators, write_vector
+// needs functions: affine, affine_columns, are_finite, chain_vector, column_of, coord_of, each_residual, make_plain,
+//   part_address, part_at, prefetch_l2, rectangle_of, residuals_of, row_pixel, stage_accumulators, sum_of_products,
+//   write_vector
 
 // Whether a thread has the residuals of a part on their way while it finishes the part before.
 constexpr bool RESIDUALS_AHEAD = sizeof(Residuals<1>) > 1 && Y_VECTOR * sizeof(T) >= 8;
@@ -89,6 +90,15 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
         float v[8];
 #pragma unroll
         for (int e = 0; e < 4; e++) v[e] = low.at[e], v[4 + e] = high.at[e];
+        if (TF32X3 && !are_finite(v) && pixel < args.shape.pixels) {
+          float* const at = part + (from - part) + i * PIXELS_AT_ONCE * PITCH;
+#pragma unroll 1
+          for (int e = 0; e < 8 && f + e < TILE_F && column.filter + f + e < FILTERS; e++)
+            at[part_at(0, e)] =
+                affine(args, channels[f + e], sum_of_products(args, column.group, column.filter + f + e, pixel));
+#pragma unroll
+          for (int e = 0; e < 8; e++) v[e] = at[part_at(0, e)];
+        }
         if (pixel < args.shape.pixels) {
           const Coord at = coord_of(args.shape, pixel, column.group * FILTERS + column.filter + f);
 #pragma unroll

@@ -2,11 +2,11 @@
 //
 // needs macros: DEVICE, READS_ELEMENTS
 // needs constants: ATOMS, COOPERATIVE, FILTERS, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH, PRODUCERS, ROWS,
-//   TILE_F, WIDTH, Y_VECTOR
+//   TF32X3, TILE_F, WIDTH, Y_VECTOR
 // needs sizes: out_plane, y_c
 // needs types: Args, Channel, Column, Coord, Pixels, Shape, T, Vector, idx
-// needs functions: column_of, coord_of, each_residual, finish_to, make_plain, part_address, part_at, pixel_at,
-//   pixels_of, prefetch_l2, stage_accumulators, write_vector
+// needs functions: are_finite, column_of, coord_of, each_residual, finish_to, make_plain, part_address, part_at, pixel_at,
+//   pixels_of, prefetch_l2, stage_accumulators, sum_of_products, write_vector
 
 // One channel's pixels of the tile a thread, image by image.
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count) {
@@ -82,6 +82,16 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
             const Vector<float, SOME> some = *(const Vector<float, SOME>*)at_part;
 #pragma unroll
             for (int i = 0; i < SOME; i++) v[e + i] = some.at[i];
+          }
+          if (TF32X3 && writes[j] && !are_finite(v)) {
+            const int pixel = pixel_at(s, pixels, along * PART + (j * 32 + lane) % VECTORS * Y_VECTOR);
+            float* const at_part = part + (from - part) + top * PITCH;
+#pragma unroll 1
+            for (int e = 0; e < Y_VECTOR; e++)
+              at_part[part_at(row, column_of_row * Y_VECTOR + e)] =
+                  sum_of_products(args, column.group, column.filter + f, pixel + e);
+#pragma unroll
+            for (int e = 0; e < Y_VECTOR; e++) v[e] = at_part[part_at(row, column_of_row * Y_VECTOR + e)];
           }
           const Channel channel = channels[f];
           finish_to<Y_VECTOR, false>(args, &channel, v, at, out[j]);

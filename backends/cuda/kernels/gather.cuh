@@ -5,11 +5,11 @@
 // needs macros: DEVICE
 // needs constants: CHANNELS, CHANNELS_AT, CHANNEL_STAGES, COLUMNS, DILATION_D, DILATION_H, DILATION_W, FILTERS, PAD_D,
 //   PAD_H, PAD_W, PRODUCERS, RESIDENT, ROW, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TABLE_AT, TABLE_BYTES,
-//   TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K, TILE_P, W_AT, W_BYTES, X_BYTES
+//   TAPS, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_K, TILE_P, W_AT, W_BYTES, X_BYTES, X_PART
 // needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_w
 // needs types: Args, Barriers, Channel, Column, Launch, PipelineState, Shape, T, Vector, bf16, f16
-// needs functions: column_of, first_step, load_channels, mbarrier_arrive, mbarrier_expect_tx, mbarrier_wait, part,
-//   shared_address, step_count, tile_number, tile_stride, tiles_of, tma_load_rows
+// needs functions: column_of, first_step, load_channels, low_word_of, mbarrier_arrive, mbarrier_expect_tx, mbarrier_wait,
+//   part, shared_address, step_count, tile_number, tile_stride, tiles_of, tma_load_rows
 
 constexpr int DEPTH = CHANNELS * TAPS;
 static_assert(STEPS == (DEPTH + TILE_K - 1) / TILE_K && ROW == 128 && TAPS <= 32, "as the launch was planned");
@@ -59,7 +59,8 @@ DEVICE Source source_of(const Shape& s, int m, int group) {
   return source;
 }
 
-// The word of a stage that elements are stored as: two of 16 bits, or one of f32 rounded to TF32.
+// The word of a stage that elements are stored as: two of 16 bits, or one of f32 rounded to TF32. What that leaves has a
+// word of its own with 3xTF32, `low_word_of`.
 DEVICE unsigned word_of(const f16* v) { return v[0].bits | (unsigned)v[1].bits << 16; }
 DEVICE unsigned word_of(const bf16* v) { return v[0].bits | (unsigned)v[1].bits << 16; }
 DEVICE unsigned word_of(const float* v) {
@@ -168,6 +169,14 @@ struct StageWriter {
       for (int i = 0; i < 4; i++) w[i] = word_of(&unit.v[c][i * CHUNK / 4]);
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
                    : "memory");
+      if (TF32X3) {
+        unsigned low[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) low[i] = low_word_of(&unit.v[c][i * CHUNK / 4]);
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + X_PART), "r"(low[0]), "r"(low[1]),
+                     "r"(low[2]), "r"(low[3])
+                     : "memory");
+      }
     }
     if (++part < UNITS) return;
     part = 0;

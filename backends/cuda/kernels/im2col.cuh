@@ -5,7 +5,7 @@
 // needs macros: DEVICE
 // needs constants: CHANNELS, COLUMNS, DILATION_D, DILATION_H, DILATION_W, FILTERS, PAD_D, PAD_H, PAD_W, PRODUCERS,
 //   RESIDENT, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K, TILE_P, W_AT,
-//   W_BYTES, X_BYTES, X_LOADED
+//   W_BYTES, W_LOADED, X_BYTES, X_LOADED
 // needs sizes: out_h, out_plane, out_w
 // needs types: Barriers, Column, Launch, PipelineState, Shape
 // needs functions: column_of, first_step, mbarrier_expect_tx, mbarrier_wait, step_count, tile_number, tile_stride,
@@ -20,7 +20,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
   tma_prefetch_map(&launch.x);
   if (RESIDENT && tile_number() < tiles_of(s)) {
     const Column column = column_of(tile_number());
-    mbarrier_expect_tx(barriers.filters(), STEPS * W_BYTES);
+    mbarrier_expect_tx(barriers.filters(), STEPS * W_LOADED);
     unsigned to = shared + W_AT;
 #pragma unroll 1
     for (int c = 0; c < CHANNEL_STEPS; c++)
@@ -52,7 +52,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
             const unsigned full = barriers.full(pipe.stage);
             mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
             // The bytes that TMA fills with zeros count too.
-            mbarrier_expect_tx(full, RESIDENT ? X_LOADED : X_LOADED + W_BYTES);
+            mbarrier_expect_tx(full, RESIDENT ? X_LOADED : X_LOADED + W_LOADED);
             tma_load_im2col(shared + pipe.stage * X_BYTES, &launch.x, full, column.group * CHANNELS + c * TILE_K, w, h,
                             d, n, tw * DILATION_W, th * DILATION_H, td * DILATION_D);
             if (!RESIDENT)

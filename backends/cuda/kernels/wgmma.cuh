@@ -7,15 +7,16 @@
 // or the other way round. PIXELS_INNERMOST says that pixels lie in a stage as they do in an image's planes, BLOCK_P side
 // by side; a tile then stays within an image, and has LINES whole lines of it if that is not 0. RECTANGLE is how
 // many columns a tile has that is a rectangle of an output's plane, else 0. RESIDENT says that a block's filters never
-// change: they are loaded once, by the consumers if they are REARRANGED.
+// change: they are loaded once, by the consumers if they are REARRANGED. TF32X3 says that products of f32 are three of TF32,
+// for which columns of the product have two parts in shared memory; where these are filters, threads split what TMA loads.
 // The text behind this one says how operands come (`produce`), how they are multiplied (`mainloop`), and how accumulators
 // are written (`epilogue`).
 //
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
 // needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, FILTERS,
 //   FILTER_STEPS, FULL_ARRIVALS, GROUPS, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG, PIXELS_ARE_ROWS, PIXELS_INNERMOST,
-//   PRODUCERS, PRODUCER_REGISTERS, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED, SPLIT, STAGES, STEP_TAPS,
-//   TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TILE_F, TILE_P
+//   PRODUCERS, PRODUCER_REGISTERS, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED, SPLIT, STAGES, STEPS, STEP_TAPS,
+//   TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Shape, TensorMap
 // needs functions: affine, channel_of, cluster_arrive, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address,
@@ -35,9 +36,12 @@ constexpr int COLUMNS = GROUPS * FILTER_TILES;
 // Pixels of a stage, and of a line of the tile.
 static_assert(LINES == 0 || TILE_P % LINES == 0, "lines are whole");
 constexpr int LINE = LINES == 0 ? TILE_P : TILE_P / LINES;
-// Bytes of pixels that come into a stage, those that the stage has for them, since swizzled rows repeat after 1024 bytes,
-// and those of a step's filters of a tap.
-constexpr unsigned X_LOADED = LOADED_P * ROW, X_BYTES = (X_LOADED + 1023) / 1024 * 1024, W_BYTES = TILE_F * ROW;
+// Bytes of pixels that come into a stage, those of a part of them, since swizzled rows repeat after 1024 bytes, and those of
+// all parts. The same of a step's filters of a tap.
+constexpr bool FILTERS_IN_PARTS = TF32X3 && PIXELS_ARE_ROWS;
+constexpr unsigned X_LOADED = LOADED_P * ROW, X_PART = (X_LOADED + 1023) / 1024 * 1024;
+constexpr unsigned X_BYTES = X_PART * (TF32X3 && !PIXELS_ARE_ROWS ? 2 : 1);
+constexpr unsigned W_LOADED = TILE_F * ROW, W_BYTES = W_LOADED * (FILTERS_IN_PARTS ? 2 : 1);
 // The persistent tile scheduler: a block's first tile is `tile_number()`, and its next one `tile_stride()` further.
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
@@ -59,12 +63,14 @@ constexpr unsigned CHANNELS_AT =
 constexpr unsigned TABLE_AT = (CHANNELS_AT + CHANNEL_STAGES * TILE_F * CHANNEL_VALUES * 4 + 15) / 16 * 16;
 constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
 static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
-static_assert(BARRIERS_AT + (2 * STAGES + 2 * CHANNEL_STAGES + PINGPONG + 1) * 8 + 1024 <= SHARED,
+constexpr int PARTS_BARRIERS = !FILTERS_IN_PARTS ? 0 : RESIDENT ? 1 : STAGES;
+static_assert(BARRIERS_AT + (2 * STAGES + 2 * CHANNEL_STAGES + PINGPONG + 1 + PARTS_BARRIERS) * 8 + 1024 <= SHARED,
               "shared memory is large enough");
 
 // The block's mbarriers by their addresses: for each stage one that says that it is full and one that it is empty, the
-// same for the stages of channel parameters, one for each set of consumers that orders the sets' main loops, and one
-// for resident filters, or for the accumulators that the blocks of a cluster send.
+// same for the stages of channel parameters, one for each set of consumers that orders the sets' main loops, one
+// for resident filters, or for the accumulators that the blocks of a cluster send, and one for each stage that says that its
+// filters have been split, or the only one where all of them are resident.
 struct Barriers {
   unsigned first;
   DEVICE unsigned full(int stage) const { return first + stage * 8; }
@@ -74,6 +80,7 @@ struct Barriers {
   DEVICE unsigned order(int set) const { return first + (2 * STAGES + 2 * CHANNEL_STAGES + set) * 8; }
   DEVICE unsigned filters() const { return order(PINGPONG); }
   DEVICE unsigned sent() const { return order(PINGPONG); }
+  DEVICE unsigned parts(int stage) const { return order(PINGPONG + 1 + stage); }
 };
 
 // The state of a pipeline of N stages, `count` stages after its start: the stage, and the phase of its mbarriers.
@@ -255,6 +262,8 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
           mbarrier_init(barriers.channels_empty(i), COOPERATIVE * 128);
     for (int i = 0; i < PINGPONG; i++) mbarrier_init(barriers.order(i), COOPERATIVE * 4);
     mbarrier_init(barriers.filters(), 1);
+    // A warp arrives for each step that it has split.
+    for (int i = 0; i < PARTS_BARRIERS; i++) mbarrier_init(barriers.parts(i), RESIDENT ? 3 * STEPS : 3);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
@@ -270,7 +279,8 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     float* part = (float*)(aligned + ACC_AT) + (threadIdx.x / 32 - PRODUCERS * 4) * PART_FLOATS;
     float acc[ATOMS][WIDTH / 2];
     if (REARRANGED) rearrange_filters(args, aligned, part);
-    else if (RESIDENT && tile_number() < tiles_of(args.shape)) mbarrier_wait(barriers.filters(), 0);
+    else if (RESIDENT && tile_number() < tiles_of(args.shape))
+      mbarrier_wait(FILTERS_IN_PARTS ? barriers.parts(0) : barriers.filters(), 0);
     const bool plain = is_plain(args);
     unsigned count = (threadIdx.x / 128 - PRODUCERS) / COOPERATIVE;
 #pragma unroll 1

@@ -5,10 +5,10 @@
 //
 // needs macros: DEVICE
 // needs constants: ACC_AT, ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
-//   ROWS, SPLIT, WIDTH, Y_VECTOR
+//   ROWS, SPLIT, TF32X3, WIDTH, Y_VECTOR
 // needs types: Args, Barriers, Channel, Column, Coord, Pixels, Rows, Shape, Vector
-// needs functions: cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_vector, mbarrier_expect_tx,
-//   mbarrier_wait, pixels_of, share_of, shared_address, tile_number
+// needs functions: are_finite, cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_vector,
+//   mbarrier_expect_tx, mbarrier_wait, pixels_of, share_of, shared_address, sum_of_products, tile_number
 
 static_assert(SPLIT == 1 || (PINGPONG == 1 && !RESIDENT), "a block has one tile");
 static_assert(SPLIT == 1 || COOPERATIVE * ROWS * ACC_PITCH * 4 <= ACC_AT, "accumulators fit where the operands were");
@@ -89,6 +89,18 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
       for (int rank = 0; rank < SPLIT; rank++)
 #pragma unroll
         for (int e = 0; e < 4; e++) v[i + e] += parts[rank].at[e];
+    }
+    if (TF32X3 && !are_finite(v)) {
+      // No other thread reads these of the block's own accumulators.
+#pragma unroll 1
+      for (int e = 0; e < UNIT; e++) {
+        const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
+        if (pixels.first + pixel < pixels.end && column.filter + filter < FILTERS)
+          own[row * ACC_PITCH + from + e] =
+              sum_of_products(args, column.group, column.filter + filter, pixels.first + pixel);
+      }
+#pragma unroll
+      for (int e = 0; e < UNIT; e++) v[e] = own[row * ACC_PITCH + from + e];
     }
     Channel channel[UNIT];
 #pragma unroll

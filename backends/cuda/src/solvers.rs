@@ -89,7 +89,7 @@ fn target(arch: &str) -> Target {
     Target { units: Cuda::units(arch), cluster }
 }
 
-static FFMA: JitSolver<Cuda> = JitSolver::new(
+pub(crate) static FFMA: JitSolver<Cuda> = JitSolver::new(
     "cuda.conv_ffma.v1",
     Algorithm::ImplicitGemm,
     &[CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],

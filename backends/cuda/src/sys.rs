@@ -41,6 +41,7 @@ pub(crate) const CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: c_int = 8;
 pub(crate) const CU_STREAM_NON_BLOCKING: c_uint = 1;
 pub(crate) const CU_STREAM_CAPTURE_MODE_RELAXED: c_int = 2;
 pub(crate) const CU_TENSOR_MAP_DATA_TYPE_FLOAT16: c_int = 6;
+pub(crate) const CU_TENSOR_MAP_DATA_TYPE_FLOAT32: c_int = 7;
 pub(crate) const CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: c_int = 9;
 pub(crate) const CU_TENSOR_MAP_DATA_TYPE_TFLOAT32: c_int = 11;
 pub(crate) const CU_TENSOR_MAP_INTERLEAVE_NONE: c_int = 0;

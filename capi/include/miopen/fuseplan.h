@@ -115,7 +115,7 @@ MIOPEN_EXPORT miopenStatus_t fuseplanSetOpArgsPReluForward(miopenOperatorArgs_t 
 typedef enum {
     fuseplanMathPrecise   = 0, /* errors of the order of a sum of f32 products at most: the default */
     fuseplanMathAllowTf32 = 1, /* f32 factors may be rounded to TF32 where that is faster */
-    fuseplanMathStrict    = 2  /* each output is the sum of its own products, which Winograd's is not */
+    fuseplanMathStrict    = 2  /* each output is the sum of its own products, not Winograd's and 3xTF32's */
 } fuseplanMathMode_t;
 
 /*

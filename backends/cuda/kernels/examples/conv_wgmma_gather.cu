@@ -110,6 +110,7 @@ constexpr int STAGES{6};
 constexpr int OCCUPANCY{1};
 constexpr int RESIDENT{0};
 constexpr int REARRANGED{0};
+constexpr int TF32X3{0};
 constexpr int SHARED{221584};
 constexpr int PRODUCER_REGISTERS{128};
 constexpr int CONSUMER_REGISTERS{128};
@@ -662,7 +663,7 @@ template <int N> DEVICE void wgmma_fence_accumulators(float (&acc)[N]) {
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(acc[i])::"memory");
 }
 
-DEVICE void wgmma(float (&acc)[64], unsigned long long rows, unsigned long long columns, bool add, float) {
+DEVICE void wgmma(float (&acc)[64], unsigned long long rows, unsigned long long columns, bool add, float = float()) {
   asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
     "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, add, 1, 1;\n}"
     : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3]), "+f"(acc[4]), "+f"(acc[5]), "+f"(acc[6]), "+f"(acc[7]), "+f"(acc[8]), "+f"(acc[9]), "+f"(acc[10]), "+f"(acc[11]), "+f"(acc[12]), "+f"(acc[13]), "+f"(acc[14]), "+f"(acc[15]), "+f"(acc[16]), "+f"(acc[17]), "+f"(acc[18]), "+f"(acc[19]), "+f"(acc[20]), "+f"(acc[21]), "+f"(acc[22]), "+f"(acc[23]), "+f"(acc[24]), "+f"(acc[25]), "+f"(acc[26]), "+f"(acc[27]), "+f"(acc[28]), "+f"(acc[29]), "+f"(acc[30]), "+f"(acc[31]), "+f"(acc[32]), "+f"(acc[33]), "+f"(acc[34]), "+f"(acc[35]), "+f"(acc[36]), "+f"(acc[37]), "+f"(acc[38]), "+f"(acc[39]), "+f"(acc[40]), "+f"(acc[41]), "+f"(acc[42]), "+f"(acc[43]), "+f"(acc[44]), "+f"(acc[45]), "+f"(acc[46]), "+f"(acc[47]), "+f"(acc[48]), "+f"(acc[49]), "+f"(acc[50]), "+f"(acc[51]), "+f"(acc[52]), "+f"(acc[53]), "+f"(acc[54]), "+f"(acc[55]), "+f"(acc[56]), "+f"(acc[57]), "+f"(acc[58]), "+f"(acc[59]), "+f"(acc[60]), "+f"(acc[61]), "+f"(acc[62]), "+f"(acc[63]) : "l"(rows), "l"(columns), "r"((int)add));
@@ -677,15 +678,16 @@ DEVICE void wgmma(float (&acc)[64], unsigned long long rows, unsigned long long 
 // or the other way round. PIXELS_INNERMOST says that pixels lie in a stage as they do in an image's planes, BLOCK_P side
 // by side; a tile then stays within an image, and has LINES whole lines of it if that is not 0. RECTANGLE is how
 // many columns a tile has that is a rectangle of an output's plane, else 0. RESIDENT says that a block's filters never
-// change: they are loaded once, by the consumers if they are REARRANGED.
+// change: they are loaded once, by the consumers if they are REARRANGED. TF32X3 says that products of f32 are three of TF32,
+// for which columns of the product have two parts in shared memory; where these are filters, threads split what TMA loads.
 // The text behind this one says how operands come (`produce`), how they are multiplied (`mainloop`), and how accumulators
 // are written (`epilogue`).
 //
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
 // needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, FILTERS,
 //   FILTER_STEPS, FULL_ARRIVALS, GROUPS, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG, PIXELS_ARE_ROWS, PIXELS_INNERMOST,
-//   PRODUCERS, PRODUCER_REGISTERS, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED, SPLIT, STAGES, STEP_TAPS,
-//   TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TILE_F, TILE_P
+//   PRODUCERS, PRODUCER_REGISTERS, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED, SPLIT, STAGES, STEPS, STEP_TAPS,
+//   TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Shape, TensorMap
 // needs functions: affine, channel_of, cluster_arrive, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address,
@@ -705,9 +707,12 @@ constexpr int COLUMNS = GROUPS * FILTER_TILES;
 // Pixels of a stage, and of a line of the tile.
 static_assert(LINES == 0 || TILE_P % LINES == 0, "lines are whole");
 constexpr int LINE = LINES == 0 ? TILE_P : TILE_P / LINES;
-// Bytes of pixels that come into a stage, those that the stage has for them, since swizzled rows repeat after 1024 bytes,
-// and those of a step's filters of a tap.
-constexpr unsigned X_LOADED = LOADED_P * ROW, X_BYTES = (X_LOADED + 1023) / 1024 * 1024, W_BYTES = TILE_F * ROW;
+// Bytes of pixels that come into a stage, those of a part of them, since swizzled rows repeat after 1024 bytes, and those of
+// all parts. The same of a step's filters of a tap.
+constexpr bool FILTERS_IN_PARTS = TF32X3 && PIXELS_ARE_ROWS;
+constexpr unsigned X_LOADED = LOADED_P * ROW, X_PART = (X_LOADED + 1023) / 1024 * 1024;
+constexpr unsigned X_BYTES = X_PART * (TF32X3 && !PIXELS_ARE_ROWS ? 2 : 1);
+constexpr unsigned W_LOADED = TILE_F * ROW, W_BYTES = W_LOADED * (FILTERS_IN_PARTS ? 2 : 1);
 // The persistent tile scheduler: a block's first tile is `tile_number()`, and its next one `tile_stride()` further.
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
@@ -729,12 +734,14 @@ constexpr unsigned CHANNELS_AT =
 constexpr unsigned TABLE_AT = (CHANNELS_AT + CHANNEL_STAGES * TILE_F * CHANNEL_VALUES * 4 + 15) / 16 * 16;
 constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
 static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
-static_assert(BARRIERS_AT + (2 * STAGES + 2 * CHANNEL_STAGES + PINGPONG + 1) * 8 + 1024 <= SHARED,
+constexpr int PARTS_BARRIERS = !FILTERS_IN_PARTS ? 0 : RESIDENT ? 1 : STAGES;
+static_assert(BARRIERS_AT + (2 * STAGES + 2 * CHANNEL_STAGES + PINGPONG + 1 + PARTS_BARRIERS) * 8 + 1024 <= SHARED,
               "shared memory is large enough");
 
 // The block's mbarriers by their addresses: for each stage one that says that it is full and one that it is empty, the
-// same for the stages of channel parameters, one for each set of consumers that orders the sets' main loops, and one
-// for resident filters, or for the accumulators that the blocks of a cluster send.
+// same for the stages of channel parameters, one for each set of consumers that orders the sets' main loops, one
+// for resident filters, or for the accumulators that the blocks of a cluster send, and one for each stage that says that its
+// filters have been split, or the only one where all of them are resident.
 struct Barriers {
   unsigned first;
   DEVICE unsigned full(int stage) const { return first + stage * 8; }
@@ -744,6 +751,7 @@ struct Barriers {
   DEVICE unsigned order(int set) const { return first + (2 * STAGES + 2 * CHANNEL_STAGES + set) * 8; }
   DEVICE unsigned filters() const { return order(PINGPONG); }
   DEVICE unsigned sent() const { return order(PINGPONG); }
+  DEVICE unsigned parts(int stage) const { return order(PINGPONG + 1 + stage); }
 };
 
 // The state of a pipeline of N stages, `count` stages after its start: the stage, and the phase of its mbarriers.
@@ -925,6 +933,8 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
           mbarrier_init(barriers.channels_empty(i), COOPERATIVE * 128);
     for (int i = 0; i < PINGPONG; i++) mbarrier_init(barriers.order(i), COOPERATIVE * 4);
     mbarrier_init(barriers.filters(), 1);
+    // A warp arrives for each step that it has split.
+    for (int i = 0; i < PARTS_BARRIERS; i++) mbarrier_init(barriers.parts(i), RESIDENT ? 3 * STEPS : 3);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
@@ -940,7 +950,8 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     float* part = (float*)(aligned + ACC_AT) + (threadIdx.x / 32 - PRODUCERS * 4) * PART_FLOATS;
     float acc[ATOMS][WIDTH / 2];
     if (REARRANGED) rearrange_filters(args, aligned, part);
-    else if (RESIDENT && tile_number() < tiles_of(args.shape)) mbarrier_wait(barriers.filters(), 0);
+    else if (RESIDENT && tile_number() < tiles_of(args.shape))
+      mbarrier_wait(FILTERS_IN_PARTS ? barriers.parts(0) : barriers.filters(), 0);
     const bool plain = is_plain(args);
     unsigned count = (threadIdx.x / 128 - PRODUCERS) / COOPERATIVE;
 #pragma unroll 1
@@ -959,6 +970,10 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
   }
 }
 
+template <class E> DEVICE unsigned low_word_of(const E*) { return 0; }
+template <int N> DEVICE bool are_finite(const float (&)[N]) { return true; }
+DEVICE float sum_of_products(const Args&, int, int, int) { return 0.f; }
+
 DEVICE void rearrange_filters(const Args&, char*, float*) {}
 
 // Load::Gather, for images whose channels are not neighbours in memory: columns of the product are pixels, which all
@@ -968,11 +983,11 @@ DEVICE void rearrange_filters(const Args&, char*, float*) {}
 // needs macros: DEVICE
 // needs constants: CHANNELS, CHANNELS_AT, CHANNEL_STAGES, COLUMNS, DILATION_D, DILATION_H, DILATION_W, FILTERS, PAD_D,
 //   PAD_H, PAD_W, PRODUCERS, RESIDENT, ROW, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TABLE_AT, TABLE_BYTES,
-//   TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K, TILE_P, W_AT, W_BYTES, X_BYTES
+//   TAPS, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_K, TILE_P, W_AT, W_BYTES, X_BYTES, X_PART
 // needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_w
 // needs types: Args, Barriers, Channel, Column, Launch, PipelineState, Shape, T, Vector, bf16, f16
-// needs functions: column_of, first_step, load_channels, mbarrier_arrive, mbarrier_expect_tx, mbarrier_wait, part,
-//   shared_address, step_count, tile_number, tile_stride, tiles_of, tma_load_rows
+// needs functions: column_of, first_step, load_channels, low_word_of, mbarrier_arrive, mbarrier_expect_tx, mbarrier_wait,
+//   part, shared_address, step_count, tile_number, tile_stride, tiles_of, tma_load_rows
 
 constexpr int DEPTH = CHANNELS * TAPS;
 static_assert(STEPS == (DEPTH + TILE_K - 1) / TILE_K && ROW == 128 && TAPS <= 32, "as the launch was planned");
@@ -1022,7 +1037,8 @@ DEVICE Source source_of(const Shape& s, int m, int group) {
   return source;
 }
 
-// The word of a stage that elements are stored as: two of 16 bits, or one of f32 rounded to TF32.
+// The word of a stage that elements are stored as: two of 16 bits, or one of f32 rounded to TF32. What that leaves has a
+// word of its own with 3xTF32, `low_word_of`.
 DEVICE unsigned word_of(const f16* v) { return v[0].bits | (unsigned)v[1].bits << 16; }
 DEVICE unsigned word_of(const bf16* v) { return v[0].bits | (unsigned)v[1].bits << 16; }
 DEVICE unsigned word_of(const float* v) {
@@ -1131,6 +1147,14 @@ struct StageWriter {
       for (int i = 0; i < 4; i++) w[i] = word_of(&unit.v[c][i * CHUNK / 4]);
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
                    : "memory");
+      if (TF32X3) {
+        unsigned low[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) low[i] = low_word_of(&unit.v[c][i * CHUNK / 4]);
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + X_PART), "r"(low[0]), "r"(low[1]),
+                     "r"(low[2]), "r"(low[3])
+                     : "memory");
+      }
     }
     if (++part < UNITS) return;
     part = 0;
@@ -1228,11 +1252,11 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
 //
 // needs macros: DEVICE, READS_ELEMENTS
 // needs constants: ATOMS, COOPERATIVE, FILTERS, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH, PRODUCERS, ROWS,
-//   TILE_F, WIDTH, Y_VECTOR
+//   TF32X3, TILE_F, WIDTH, Y_VECTOR
 // needs sizes: out_plane, y_c
 // needs types: Args, Channel, Column, Coord, Pixels, Shape, T, Vector, idx
-// needs functions: column_of, coord_of, each_residual, finish_to, make_plain, part_address, part_at, pixel_at,
-//   pixels_of, prefetch_l2, stage_accumulators, write_vector
+// needs functions: are_finite, column_of, coord_of, each_residual, finish_to, make_plain, part_address, part_at, pixel_at,
+//   pixels_of, prefetch_l2, stage_accumulators, sum_of_products, write_vector
 
 // One channel's pixels of the tile a thread, image by image.
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count) {
@@ -1309,6 +1333,16 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
 #pragma unroll
             for (int i = 0; i < SOME; i++) v[e + i] = some.at[i];
           }
+          if (TF32X3 && writes[j] && !are_finite(v)) {
+            const int pixel = pixel_at(s, pixels, along * PART + (j * 32 + lane) % VECTORS * Y_VECTOR);
+            float* const at_part = part + (from - part) + top * PITCH;
+#pragma unroll 1
+            for (int e = 0; e < Y_VECTOR; e++)
+              at_part[part_at(row, column_of_row * Y_VECTOR + e)] =
+                  sum_of_products(args, column.group, column.filter + f, pixel + e);
+#pragma unroll
+            for (int e = 0; e < Y_VECTOR; e++) v[e] = at_part[part_at(row, column_of_row * Y_VECTOR + e)];
+          }
           const Channel channel = channels[f];
           finish_to<Y_VECTOR, false>(args, &channel, v, at, out[j]);
         }
@@ -1327,10 +1361,10 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
 //
 // needs macros: DEVICE
 // needs constants: ACC_AT, ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
-//   ROWS, SPLIT, WIDTH, Y_VECTOR
+//   ROWS, SPLIT, TF32X3, WIDTH, Y_VECTOR
 // needs types: Args, Barriers, Channel, Column, Coord, Pixels, Rows, Shape, Vector
-// needs functions: cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_vector, mbarrier_expect_tx,
-//   mbarrier_wait, pixels_of, share_of, shared_address, tile_number
+// needs functions: are_finite, cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_vector,
+//   mbarrier_expect_tx, mbarrier_wait, pixels_of, share_of, shared_address, sum_of_products, tile_number
 
 static_assert(SPLIT == 1 || (PINGPONG == 1 && !RESIDENT), "a block has one tile");
 static_assert(SPLIT == 1 || COOPERATIVE * ROWS * ACC_PITCH * 4 <= ACC_AT, "accumulators fit where the operands were");
@@ -1411,6 +1445,18 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
       for (int rank = 0; rank < SPLIT; rank++)
 #pragma unroll
         for (int e = 0; e < 4; e++) v[i + e] += parts[rank].at[e];
+    }
+    if (TF32X3 && !are_finite(v)) {
+      // No other thread reads these of the block's own accumulators.
+#pragma unroll 1
+      for (int e = 0; e < UNIT; e++) {
+        const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
+        if (pixels.first + pixel < pixels.end && column.filter + filter < FILTERS)
+          own[row * ACC_PITCH + from + e] =
+              sum_of_products(args, column.group, column.filter + filter, pixels.first + pixel);
+      }
+#pragma unroll
+      for (int e = 0; e < UNIT; e++) v[e] = own[row * ACC_PITCH + from + e];
     }
     Channel channel[UNIT];
 #pragma unroll

@@ -28,6 +28,8 @@ pub(super) struct Work {
     pub(super) vector: usize,
     /// Bytes of an element.
     pub(super) element: usize,
+    /// Whether products are three of TF32.
+    pub(super) tf32x3: bool,
     /// Bytes of input, filters and output.
     pub(super) bytes: usize,
     /// Multiprocessors.
@@ -63,6 +65,9 @@ struct Rates {
     row: f64,
     /// Of the sums of 64 pixels and 64 filters by a pixel.
     moved: f64,
+    /// Of an instruction of 3xTF32, for the rows in registers, whatever its width; of a promotion, from an interval that ends until the next begins.
+    instruction: f64,
+    promotion: f64,
     /// Resident filters are waited for.
     kept: f64,
     /// How far what a multiprocessor does and what the memory does overlap.
@@ -87,8 +92,23 @@ const CHANNELS: Rates = Rates {
     shared: 200e3,
     row: 0.001,
     moved: 0.0,
+    instruction: 0.0,
+    promotion: 0.0,
     kept: 4.1,
     overlap: 1.64,
+};
+
+/// 3xTF32, channels last. Fitted to 309 timings of 25 convolutions on an H100, of which the choice is 2.1 % slower than the
+/// fastest tile in the mean, 14 % at worst; of 22 others 3.3 and 15 %.
+const TF32X3: Rates = Rates {
+    memory: 5.4e6,
+    launch: 2.56,
+    part: 0.46,
+    shared: 161e3,
+    instruction: 0.004,
+    promotion: 0.13,
+    overlap: 1.0,
+    ..CHANNELS
 };
 
 /// Fitted to timings of 12 convolutions on an H200, of which the choice is 2.2 % slower than the fastest tile in the mean;
@@ -108,6 +128,8 @@ const PLANES: Rates = Rates {
     shared: f64::INFINITY,
     row: 0.0,
     moved: 0.0,
+    instruction: 0.0,
+    promotion: 0.0,
     kept: 0.94,
     overlap: 1.28,
 };
@@ -129,8 +151,59 @@ const LINES: Rates = Rates {
     shared: f64::INFINITY,
     row: 0.0,
     moved: 0.185,
+    instruction: 0.0,
+    promotion: 0.0,
     kept: 0.0,
     overlap: 2.24,
+};
+
+/// What bounds a kernel whose pixels are gathered, in microseconds.
+struct GatherRates {
+    /// Of a launch; of a step of a producer's thread, and of each of its loads; of a tile; of 64 filters times 64 pixels in the
+    /// epilogue, more where few results are written at once.
+    launch: f64,
+    step: f64,
+    load: f64,
+    tile: f64,
+    part: f64,
+    write: f64,
+    /// Of an instruction with rows in registers, whatever its width.
+    instruction: f64,
+    /// A step's resident filters are waited for.
+    kept: f64,
+    /// How far producers and consumers overlap.
+    overlap: f64,
+}
+
+/// As [`PRODUCTS`].
+const GATHERED_PRODUCTS: f64 = 6.6e6;
+
+/// Fitted to 165 timings of 33 convolutions, to 9 % in the mean square, with a choice that is 0.5 % slower than the fastest tile
+/// in the mean.
+const GATHERED: GatherRates = GatherRates {
+    launch: 3.25,
+    step: 0.169,
+    load: 0.0175,
+    tile: 0.677,
+    part: 0.585,
+    write: 0.663,
+    instruction: 0.0,
+    kept: 0.53,
+    overlap: 2.32,
+};
+
+/// 3xTF32: fitted to 226 timings of 25 convolutions on an H100, to 6 % in the mean square, with a choice that is 0.2 % slower than
+/// the fastest tile in the mean; of 22 others 0.5 %.
+const GATHERED_TF32X3: GatherRates = GatherRates {
+    launch: 2.2,
+    step: 0.28,
+    load: 0.0213,
+    tile: 0.92,
+    part: 0.65,
+    write: 1.76,
+    instruction: 0.0061,
+    kept: 0.11,
+    overlap: 1.98,
 };
 
 /// Microseconds in which blocks that share a tile send each other their accumulators, and add them up. Fitted to half of 49
@@ -168,6 +241,7 @@ impl Work {
     /// About how many microseconds the kernel takes where TMA loads pixels: what bounds it, at these rates.
     pub(super) fn time(&self, tiling: &Tiling) -> f64 {
         let rates = match tiling.load {
+            _ if tiling.tf32x3 => &TF32X3,
             Load::Planes => &PLANES,
             Load::Lines => &LINES,
             Load::Tma | Load::Halo | Load::Gather => &CHANNELS,
@@ -185,18 +259,31 @@ impl Work {
         let bytes = pixels
             + if tiling.resident { 0.0 } else { filters }
             + outputs * self.element as f64 / rates.bytes_out;
-        let products = filter_steps * (tiling.pixels() * tiling.filters() * tiling.row()) as f64 / PRODUCTS;
+        let times = tiling.products();
+        let instructions = filter_steps * (times * tiling.rows() / 64 * tiling.row() / 32) as f64;
+        let products = filter_steps * (times * tiling.pixels() * tiling.filters() * tiling.row()) as f64
+            / PRODUCTS
+            + rates.instruction * instructions;
         // Pixels and filters that loads bring, and what products read, with half of what loads write.
         let brought = steps * tiling.loaded_pixels() as f64
             + if tiling.resident { 0.0 } else { filter_steps * tiling.filters() as f64 };
-        let reads = filter_steps * (tiling.rows() / 64 * (64 + tiling.width)) as f64;
-        let shared_memory = (reads + brought / 2.0) * row / rates.shared;
+        let reads = filter_steps * (tiling.rows() / 64 * (64 + times * tiling.width)) as f64;
+        // Filters that are split are read and written in two parts.
+        let split = if tiling.tf32x3 && !tiling.resident {
+            3.0 * filter_steps * tiling.filters() as f64
+        } else {
+            0.0
+        };
+        let shared_memory = (reads + split + brought / 2.0) * row / rates.shared;
         let multiply = products.max(bytes).max(shared_memory).max(brought * rates.row);
         let finish = rates.part * (tiling.atoms * tiling.columns_of_parts()) as f64 / 64.0;
         // Sums move to the right, and back.
         let moves = if tiling.load == Load::Lines { 2 * (self.taps[2] - 1) - self.pad } else { 0 };
         let moved = rates.moved * (moves * tiling.atoms * tiling.width) as f64 / 64.0;
-        let alone = multiply + rates.step * steps;
+        // A set's warpgroups wait for their own promotions.
+        let promotions = filter_steps * tiling.row().div_ceil(64) as f64;
+        let waits = products / tiling.cooperative as f64 + rates.promotion * promotions;
+        let alone = if tiling.tf32x3 { multiply.max(waits) } else { multiply } + rates.step * steps;
 
         // What all consumers of a multiprocessor share, and what one set of them does one after the other.
         let blocks = tiling.occupancy.min(tiles.div_ceil(self.units)) as f64;
@@ -222,35 +309,24 @@ impl Work {
         rates.launch + rates.group * warpgroups + kept + work + added_up(tiling)
     }
 
-    /// The time of an execution where pixels are gathered, which is what bounds most; fitted to 165 timings of 33 convolutions, to
-    /// 9 % in the mean square, with a choice that is 0.5 % slower than the fastest tile in the mean.
+    /// The time of an execution where pixels are gathered, which is what bounds most.
     pub(super) fn gathering_time(&self, tiling: &Tiling) -> f64 {
-        const PRODUCTS: f64 = 6.6e6;
-        // Microseconds of a launch; of a step of a producer's thread, and of each of its loads; of a tile; of
-        // 64 filters times 64 pixels in the epilogue, more where few results are written at once.
-        const LAUNCH: f64 = 3.25;
-        const STEP: f64 = 0.169;
-        const LOAD: f64 = 0.0175;
-        const TILE: f64 = 0.677;
-        const PART: f64 = 0.585;
-        const WRITE: f64 = 0.663;
-        // A step's resident filters are waited for.
-        const KEPT: f64 = 0.53;
-        // How far producers and consumers overlap.
-        const OVERLAP: f64 = 2.32;
-
+        let rates = if tiling.tf32x3 { &GATHERED_TF32X3 } else { &GATHERED };
         let (steps, columns) = (self.steps(tiling).div_ceil(tiling.split) as f64, self.columns(tiling));
         let tiles = self.tiles(tiling) * tiling.split;
         let slots = if tiling.resident { self.units / columns * columns } else { self.units };
         let rounds = tiles.div_ceil(slots.max(1)) as f64;
         let loads = (tiling.width * tiling.depth) as f64 / (tiling.producers * 128) as f64;
-        let gather = TILE + steps * (STEP + LOAD * loads);
-        let multiply = steps * (tiling.pixels() * tiling.filters() * tiling.row()) as f64 / PRODUCTS;
+        let gather = rates.tile + steps * (rates.step + rates.load * loads);
+        let products = tiling.products();
+        let instructions = (products * tiling.rows() / 64 * tiling.row() / 32) as f64;
+        let multiplied = (products * tiling.pixels() * tiling.filters() * tiling.row()) as f64;
+        let multiply = steps * (multiplied / GATHERED_PRODUCTS + rates.instruction * instructions);
         let parts = (tiling.atoms * tiling.width) as f64 / 64.0;
-        let finish = parts * (PART + WRITE / self.vector as f64);
+        let finish = parts * (rates.part + rates.write / self.vector as f64);
         let one = (rounds / tiling.pingpong as f64).ceil() * (multiply + finish);
         let (producers, consumers) = (rounds * gather, one.max(rounds * multiply + finish));
-        let unit = (producers.powf(OVERLAP) + consumers.powf(OVERLAP)).powf(1.0 / OVERLAP);
-        LAUNCH + unit + added_up(tiling) + if tiling.resident { KEPT * steps } else { 0.0 }
+        let unit = (producers.powf(rates.overlap) + consumers.powf(rates.overlap)).powf(1.0 / rates.overlap);
+        rates.launch + unit + added_up(tiling) + if tiling.resident { rates.kept * steps } else { 0.0 }
     }
 }

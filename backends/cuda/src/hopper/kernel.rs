@@ -1,19 +1,27 @@
 //! The kernel's text, and the tensor maps that it is launched with.
 
-use std::fmt::Write;
-
 use fuseplan_api::{DataType, Problem};
 use fuseplan_gpu::{
     ALONE, COORD, Geometry, Kernel, Runtime, SHARE, Text, Volume, channel_values, constants, spatial,
 };
 
 use super::ALIGNMENT;
+use super::instruction::{Rows, wgmma};
 use super::tensor_map::{Part, TensorMap};
 use super::tiling::{self, BOX, Load, Tiling, Window};
 use crate::context::Cuda;
 use crate::solvers::CLUSTER;
 
 const TMA_PRODUCER: &str = include_str!("../../kernels/tma_producer.cuh");
+
+const TF32X3: &str = include_str!("../../kernels/tf32x3.cuh");
+
+/// What stands for `tf32x3.cuh` where factors have one part.
+const ONE_PART: &str = "\
+template <class E> DEVICE unsigned low_word_of(const E*) { return 0; }
+template <int N> DEVICE bool are_finite(const float (&)[N]) { return true; }
+DEVICE float sum_of_products(const Args&, int, int, int) { return 0.f; }
+";
 
 /// What stands for `filters.cuh` where TMA loads filters.
 const TMA_FILTERS: &str = "DEVICE void rearrange_filters(const Args&, char*, float*) {}\n";
@@ -97,6 +105,7 @@ constants! {
         occupancy: usize,
         resident: bool,
         rearranged: bool,
+        tf32x3: bool,
         /// Bytes of shared memory.
         shared: usize,
         producer_registers: usize,
@@ -198,6 +207,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         occupancy: tiling.occupancy,
         resident: tiling.resident,
         rearranged: tiling.rearranged,
+        tf32x3: tiling.tf32x3,
         shared,
         producer_registers: producer,
         consumer_registers: consumer,
@@ -216,8 +226,13 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         StrideConstants { stride: strides }.write(&mut text);
     }
     text.output(&y).coord(&y);
-    if load == Load::Gather {
+    if load == Load::Gather || tiling.tf32x3 {
         text.size("in_d", x.lens[2]).size("in_h", x.lens[3]).size("in_w", x.lens[4]).strides("x", &x.strides);
+    }
+    if tiling.tf32x3 {
+        for (name, stride) in ["w_k", "w_c", "w_d", "w_h", "w_w"].into_iter().zip(w.strides) {
+            text.size(name, stride);
+        }
     }
     if tiling.rearranged {
         FiltersConstants { w_vector: tiling::filters_at_once(&w, data_type.size()) }.write(&mut text);
@@ -225,8 +240,9 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     }
     let geometry = Geometry { grid: [1; 3], block: tiling.threads() as u32, shared: shared as u32 };
     let detail = format!(
-        "wgmma, pixels {}, tile {} pixels x {} filters x {}, {} ping-pong x {} cooperative warpgroups, {} stages, \
+        "wgmma{}, pixels {}, tile {} pixels x {} filters x {}, {} ping-pong x {} cooperative warpgroups, {} stages, \
          {y_vector} outputs at a time{}{}",
+        if tiling.tf32x3 { " of 3xTF32" } else { "" },
         match load {
             Load::Tma => "by TMA",
             Load::Halo => "by TMA with their halo",
@@ -244,9 +260,14 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         if tiling.split > 1 { format!(", shared by {} blocks", tiling.split) } else { String::new() },
     );
     let hopper = include_str!("../../kernels/hopper.cuh");
-    let wgmma = wgmma(tiling.width, data_type, matches!(load, Load::Planes | Load::Lines));
+    let rows = if tiling.tf32x3 { Rows::InRegisters } else { Rows::InMemory };
+    let wgmma = wgmma(tiling.width, data_type, rows, matches!(load, Load::Planes | Load::Lines));
+    let parts = if tiling.tf32x3 { TF32X3 } else { ONE_PART };
     let main = include_str!("../../kernels/wgmma.cuh");
     let (loads, producer) = match load {
+        Load::Tma if tiling.tf32x3 => {
+            (include_str!("../../kernels/im2col.cuh"), include_str!("../../kernels/tf32x3_producer.cuh"))
+        }
         Load::Tma => (include_str!("../../kernels/im2col.cuh"), TMA_PRODUCER),
         Load::Halo => (include_str!("../../kernels/window.cuh"), TMA_PRODUCER),
         Load::Planes => (include_str!("../../kernels/planes.cuh"), TMA_PRODUCER),
@@ -254,6 +275,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         Load::Gather => (include_str!("../../kernels/gather.cuh"), ""),
     };
     let mainloop = match load {
+        _ if tiling.tf32x3 => include_str!("../../kernels/tf32x3_mainloop.cuh"),
         Load::Tma | Load::Planes | Load::Gather => include_str!("../../kernels/mainloop.cuh"),
         Load::Halo => include_str!("../../kernels/window_mainloop.cuh"),
         Load::Lines => include_str!("../../kernels/lines_mainloop.cuh"),
@@ -265,8 +287,10 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     let filters = if tiling.rearranged { include_str!("../../kernels/filters.cuh") } else { TMA_FILTERS };
     let cluster = if tiling.split > 1 { CLUSTER } else { ALONE };
     let split = include_str!("../../kernels/wgmma_split.cuh");
-    let files =
-        [COORD, cluster, SHARE, hopper, &wgmma, main, filters, loads, producer, mainloop, epilogue, split];
+    let files = [
+        COORD, cluster, SHARE, hopper, &wgmma, main, parts, filters, loads, producer, mainloop, epilogue,
+        split,
+    ];
     let kernel = text.finish(Cuda::VENDOR, problem, &files, geometry, detail);
 
     // A filter's depth is one row.
@@ -278,6 +302,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         let pitch = if w.lens[0] > 1 { w.strides[0] } else { depth.next_multiple_of(8) };
         Some(TensorMap {
             data_type,
+            rounds: !tiling.tf32x3,
             lens: vec![depth as u64, w.lens[0] as u64],
             strides: vec![(pitch * data_type.size()) as u64],
             innermost: tiling.depth as u32,
@@ -304,7 +329,12 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
                 }
             };
             let filters = tile(&[(dims, tiling.filters())]);
-            let map = |of, part| Some(tensor_map(of, dims, tiling.depth, data_type, part));
+            let map = |of, part| {
+                Some(TensorMap {
+                    rounds: !tiling.tf32x3,
+                    ..tensor_map(of, dims, tiling.depth, data_type, part)
+                })
+            };
             (map(&x, pixels), map(&w, filters))
         }
         Load::Planes => (Some(planes(&x, tiling.depth, data_type)), filter_rows()),
@@ -343,7 +373,7 @@ fn tensor_map(volume: &Volume, dims: usize, channels: usize, data_type: DataType
         strides.push((stride * data_type.size()) as u64);
     }
     let lens = [1].into_iter().chain(order).map(|d| volume.lens[d] as u64).collect();
-    TensorMap { data_type, lens, strides, innermost: channels as u32, part }
+    TensorMap { data_type, rounds: true, lens, strides, innermost: channels as u32, part }
 }
 
 /// Images whose positions are neighbours, for loads of a box of positions of `channels` channels.
@@ -357,6 +387,7 @@ fn planes(volume: &Volume, channels: usize, data_type: DataType) -> TensorMap {
     });
     TensorMap {
         data_type,
+        rounds: true,
         lens: [volume.plane(), volume.lens[1], volume.lens[0]].map(|len| len as u64).into(),
         strides: strides.into(),
         innermost: BOX as u32,
@@ -378,6 +409,7 @@ fn lines(volume: &Volume, tiling: &Tiling, data_type: DataType) -> TensorMap {
     let bytes = |stride: usize| (stride * data_type.size()) as u64;
     TensorMap {
         data_type,
+        rounds: true,
         lens: [width.min(lines.block), channels, blocks, height, images].map(|len| len as u64).into(),
         strides: [channel, lines.block, line, image].map(bytes).into(),
         innermost: lines.block as u32,
@@ -385,34 +417,6 @@ fn lines(volume: &Volume, tiling: &Tiling, data_type: DataType) -> TensorMap {
             extents: [tiling.depth, blocks, lines.count + lines.halo, 1].map(|extent| extent as u32).into(),
         },
     }
-}
-
-/// The text's function `wgmma`: one instruction, which accumulates 64 rows times the tile's columns over 32 bytes of the
-/// depth, or with columns innermost. f32 factors are TF32's, whose operands have their depth innermost and no word to say otherwise.
-fn wgmma(width: usize, data_type: DataType, columns_innermost: bool) -> String {
-    let major = if columns_innermost { ", 0, 1" } else { ", 0, 0" };
-    let (element, name, depth, major) = match data_type {
-        DataType::Half => ("f16", "f16", 16, major),
-        DataType::BFloat16 => ("bf16", "bf16", 16, major),
-        DataType::Float => ("float", "tf32", 8, ""),
-        DataType::Double | DataType::Int8 => unreachable!("a constraint refuses {data_type}"),
-    };
-    let count = width / 2;
-    let (mut registers, mut operands) = (String::new(), String::new());
-    for i in 0..count {
-        let separator = if i == 0 { "" } else { ", " };
-        // Writing to a string cannot fail.
-        let _ = write!(registers, "{separator}%{i}");
-        let _ = write!(operands, "{separator}\"+f\"(acc[{i}])");
-    }
-    format!(
-        "DEVICE void wgmma(float (&acc)[{count}], unsigned long long rows, unsigned long long columns, bool add, {element}) {{\n  \
-         asm volatile(\"{{\\n.reg .pred add;\\nsetp.ne.b32 add, %{}, 0;\\n\"\n    \
-         \"wgmma.mma_async.sync.aligned.m64n{width}k{depth}.f32.{name}.{name} {{{registers}}}, %{count}, %{}, add, 1, 1{major};\\n}}\"\n    \
-         : {operands} : \"l\"(rows), \"l\"(columns), \"r\"((int)add));\n}}\n",
-        count + 2,
-        count + 1,
-    )
 }
 
 #[cfg(test)]
@@ -441,6 +445,28 @@ mod tests {
         let output = conv.forward_output(&input, &weights).ok()?;
         let ops = vec![Op::ConvForward { conv, weights }];
         Some(Problem { input, output, ops, math: MathMode::Precise })
+    }
+
+    /// What is cut off of a factor is its low part with 3xTF32, so TMA must not round.
+    #[test]
+    fn only_tf32_is_rounded_while_it_is_loaded() {
+        let half = problem(&[[9, 3, 1, 1, 1, 1]; 2]).unwrap();
+        let float = |tensor: &TensorDescriptor| {
+            TensorDescriptor::with_layout(DataType::Float, TensorLayout::Nhwc, tensor.lens()).unwrap()
+        };
+        let (conv, weights) = half.conv().unwrap();
+        let ops = vec![Op::ConvForward { conv: *conv, weights: float(weights) }];
+        for math in [MathMode::Precise, MathMode::AllowTf32] {
+            let (input, output) = (float(&half.input), float(&half.output));
+            let problem = Problem { input, output, ops: ops.clone(), math };
+            let (tiling, _) = candidates::tilings(Load::Tma, &problem, 132).remove(0);
+            let planned = wgmma_kernel(&problem, "sm_90a", &tiling);
+            let rounds = [planned.input, planned.filters].map(|map| map.unwrap().rounds);
+            assert_eq!(
+                (tiling.tf32x3, rounds),
+                (math == MathMode::Precise, [math == MathMode::AllowTf32; 2])
+            );
+        }
     }
 
     const PADS: [[usize; 2]; 11] =

@@ -2,11 +2,13 @@
 //!
 //! TMA reads tensors by maps that hold their addresses, so maps are encoded at every execution, on the host and from
 //! numbers alone. Addresses must be multiples of 16 bytes. For others the binary carries the kernel of
-//! [`MMA`](crate::solvers::MMA) too, which computes any of these problems, also those too small for it to be worth it.
+//! [`MMA`](crate::solvers::MMA) too, or of [`FFMA`](crate::solvers::FFMA) where TF32 is not exact enough. They compute any of
+//! these problems, also those too small for it to be worth it.
 
 mod candidates;
 mod constraints;
 mod cost;
+mod instruction;
 mod kernel;
 mod preferences;
 mod tensor_map;
@@ -25,18 +27,18 @@ use fuseplan_api::{
     Solver,
 };
 use fuseplan_gpu::{
-    ArgumentLayout, CONVOLUTION, DATA_TYPE, Function, GROUP_COUNT, Geometry, INFERENCE, Kernel, MAX_WORDS,
-    OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, binary, compile, load, named, no_configuration,
-    ranked,
+    ArgumentLayout, CONVOLUTION, DATA_TYPE, Function, GROUP_COUNT, Geometry, INFERENCE, JitSolver, Kernel,
+    MAX_WORDS, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, binary, compile, load, named,
+    no_configuration, ranked,
 };
 
 use crate::context::Cuda;
 use crate::mma::tensor_core_accuracy;
-use crate::solvers::MMA;
+use crate::solvers::{FFMA, MMA};
 
 use kernel::WgmmaKernel;
 use tensor_map::{MAP_WORDS, TensorMap};
-use tiling::Load;
+use tiling::{Load, is_tf32x3};
 
 /// A solver: pixels are loaded in one of the ways.
 #[derive(Debug)]
@@ -63,7 +65,7 @@ pub(crate) static WGMMA: Hopper = Hopper {
         GROUP_COUNT,
         SPAN,
     ],
-    preferences: &[preferences::FILTERS],
+    preferences: &[preferences::FILTERS, preferences::F32],
     load: Load::Tma,
 };
 
@@ -124,7 +126,7 @@ pub(crate) static WGMMA_GATHER: Hopper = Hopper {
         GROUP_COUNT,
         SPAN,
     ],
-    preferences: &[preferences::SIZE, preferences::RUNS],
+    preferences: &[preferences::SIZE, preferences::RUNS, preferences::F32],
     load: Load::Gather,
 };
 
@@ -151,6 +153,11 @@ impl Hopper {
         let tilings = candidates::tilings(self.load, problem, Cuda::units(arch));
         ranked(tilings, |cost| Estimate::Time { seconds: cost * 1e-6, model })
     }
+}
+
+/// The solver for pointers that TMA does not take: it computes any of these problems, as exactly.
+fn misaligned(problem: &Problem) -> &'static JitSolver<Cuda> {
+    if is_tf32x3(problem) { &FFMA } else { &MMA }
 }
 
 /// TMA reads addresses that are multiples of this.
@@ -186,7 +193,7 @@ impl Solver for Hopper {
     }
 
     fn accuracy(&self, problem: &Problem) -> Accuracy {
-        tensor_core_accuracy(problem)
+        if is_tf32x3(problem) { Accuracy::Tf32x3 } else { tensor_core_accuracy(problem) }
     }
 
     fn configurations(&self, problem: &Problem, target: &DeviceInfo) -> Vec<Candidate> {
@@ -201,7 +208,8 @@ impl Solver for Hopper {
         target: &DeviceInfo,
         configuration: &Configuration,
     ) -> Option<Vec<u8>> {
-        let other = MMA.cache_key(problem, target, &MMA.preferred(problem, target))?;
+        let other = misaligned(problem);
+        let other = other.cache_key(problem, target, &other.preferred(problem, target))?;
         let kernel = self.kernel_in(problem, &target.arch, configuration)?;
         Some([binary::cache_key(&kernel.source), other].concat())
     }
@@ -215,7 +223,7 @@ impl Solver for Hopper {
         let text = self.wgmma_kernel(problem, &target.arch, configuration)?.kernel.source;
         // NVRTC works in several threads at once.
         let (image, other) = thread::scope(|scope| {
-            let other = || MMA.compile_preferred(problem, target);
+            let other = || misaligned(problem).compile_preferred(problem, target);
             let thread = thread::Builder::new().spawn_scoped(scope, other);
             let image = compile::<Cuda>(self.id, &text, &target.arch);
             let join =
@@ -242,8 +250,9 @@ impl Solver for Hopper {
         let Some((image, other)) = split(images) else {
             return Err(BuildError::Binary { solver: self.id, reason: "it is cut off".into() });
         };
-        let other = Binary { solver: MMA.id().into(), arch: arch.clone(), bytes: other.into() };
-        let misaligned = MMA.load(problem, device, &other)?;
+        let solver = misaligned(problem);
+        let other = Binary { solver: solver.id().into(), arch: arch.clone(), bytes: other.into() };
+        let misaligned = solver.load(problem, device, &other)?;
         kernel.geometry.grid[0] = blocks;
         let (function, mut info) = load::<Cuda>(self.id, self.algorithm(), &**device, &kernel, image)?;
         let other = misaligned.info();

@@ -1,11 +1,12 @@
 //! What `wgmma` is preferred for.
 
-use fuseplan_api::{DeviceInfo, Preference, Problem};
+use fuseplan_api::{DeviceInfo, Preference, Problem, Solver};
 use fuseplan_gpu::{Runtime, Volume, image_run};
 
 use super::candidates;
-use super::tiling::Load;
+use super::tiling::{Load, is_tf32x3};
 use crate::context::Cuda;
+use crate::solvers::FFMA;
 
 /// Filters enough to be worth a matrix product.
 pub(crate) const FILTERS: Preference = Preference {
@@ -23,6 +24,29 @@ fn least(load: Load, problem: &Problem, device: &DeviceInfo) -> f64 {
     let tilings = candidates::tilings(load, problem, Cuda::units(&device.arch));
     tilings.into_iter().map(|(_, time)| time).fold(f64::INFINITY, f64::min)
 }
+
+/// f32 products that three of TF32 are faster than, and as exact as: sums of less depth have more error than FFMA's.
+pub(crate) const F32: Preference = Preference {
+    property: "convolution",
+    prefers: "of f32 products: a depth (channels of a group times taps) of at least 64, more than 32 filters a group where pixels \
+              are gathered, and less time by 3xTF32 than by FFMA, as the models of both have it",
+    check: |problem, device| {
+        if !is_tf32x3(problem) {
+            return None;
+        }
+        let (conv, weights) = problem.conv()?;
+        let w = Volume::of(weights);
+        let (filters, depth) = (w.lens[0] / conv.groups(), w.lens[1] * w.plane());
+        let x = Volume::of(&problem.input);
+        let load = if x.is_channels_last() { Load::Tma } else { Load::Gather };
+        if depth < 64 || (load == Load::Gather && filters <= 32) {
+            return Some(format!("{filters} filters a group, depth {depth}"));
+        }
+        let tf32x3 = least(load, problem, device);
+        let ffma = FFMA.configurations(problem, device).first()?.estimate.cost() * 1e6;
+        (tf32x3 >= ffma).then(|| format!("{tf32x3:.1} and {ffma:.1} us"))
+    },
+};
 
 /// Images large enough that filters are brought in a small part of the time.
 pub(crate) const LINES: Preference = Preference {

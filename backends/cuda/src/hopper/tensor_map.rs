@@ -17,6 +17,8 @@ pub(crate) const MAX_DIMS: usize = 5;
 #[derive(Debug, Clone)]
 pub(crate) struct TensorMap {
     pub(crate) data_type: DataType,
+    /// Whether f32 elements are rounded to TF32, to nearest, while they are loaded; `wgmma` would cut off.
+    pub(crate) rounds: bool,
     /// Lengths, innermost first.
     pub(crate) lens: Vec<u64>,
     /// Strides of every dimension but the innermost, in bytes.
@@ -61,7 +63,7 @@ impl TensorMap {
         let data_type = match self.data_type {
             DataType::BFloat16 => sys::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
             DataType::Half => sys::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-            // TMA rounds to nearest while it loads; `wgmma` would cut off.
+            DataType::Float if !self.rounds => sys::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
             DataType::Float => sys::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
             other @ (DataType::Double | DataType::Int8) => unreachable!("a constraint refuses {other}"),
         };

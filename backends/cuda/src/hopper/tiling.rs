@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fuseplan_api::Problem;
+use fuseplan_api::{DataType, MathMode, Problem};
 use fuseplan_gpu::{Volume, common_power};
 
 /// How pixels come into shared memory.
@@ -77,6 +77,8 @@ pub(crate) struct Tiling {
     pub(crate) rearranged: bool,
     /// Blocks that share a tile (split-K over a cluster).
     pub(crate) split: usize,
+    /// Whether a product of f32 is three of TF32, of factors in two parts.
+    pub(crate) tf32x3: bool,
     /// With [`Load::Lines`].
     pub(crate) lines: Option<Lines>,
     /// With [`Load::Halo`].
@@ -94,6 +96,9 @@ impl fmt::Display for Tiling {
         }
         if self.split > 1 {
             write!(f, ", split {}", self.split)?;
+        }
+        if self.tf32x3 {
+            f.write_str(", 3xTF32")?;
         }
         if let Some(Window { columns, lines, lines_of_taps, .. }) = self.window {
             write!(f, ", window of {columns}x{lines}, {lines_of_taps} lines of taps")?;
@@ -223,8 +228,23 @@ impl Tiling {
     pub(super) fn operands(&self, filter_steps: usize) -> usize {
         let row = self.row();
         let kept = if self.resident { filter_steps } else { self.stages * self.step_taps() };
+        let (pixel_parts, filter_parts) = match (self.tf32x3, self.pixels_are_rows()) {
+            (false, _) => (1, 1),
+            (true, true) => (1, 2),
+            (true, false) => (2, 1),
+        };
         // Swizzled rows repeat after 1024 bytes.
-        self.stages * (self.loaded_pixels() * row).next_multiple_of(1024) + kept * self.filters() * row
+        let pixels = pixel_parts * (self.loaded_pixels() * row).next_multiple_of(1024);
+        self.stages * pixels + kept * filter_parts * self.filters() * row
+    }
+
+    /// Mbarriers of filters that threads split.
+    fn parts_barriers(&self) -> usize {
+        match (self.tf32x3 && self.pixels_are_rows(), self.resident) {
+            (false, _) => 0,
+            (true, true) => 1,
+            (true, false) => self.stages,
+        }
     }
 
     /// Bytes that accumulators pass through: parts of all warps, or the accumulators of blocks that share a tile.
@@ -242,7 +262,8 @@ impl Tiling {
     pub(super) fn shared(&self, filter_steps: usize, taps: usize, channel_values: usize) -> usize {
         let channels =
             (self.channel_stages() * self.filters() * channel_values * size_of::<f32>()).next_multiple_of(16);
-        let barriers = (2 * self.stages + 2 * self.channel_stages() + self.pingpong + 1) * 8;
+        let stages = 2 * self.stages + 2 * self.channel_stages();
+        let barriers = (stages + self.pingpong + 1 + self.parts_barriers()) * 8;
         1024 + self.operands(filter_steps) + self.passed() + channels + self.table(taps) + barriers
     }
 
@@ -269,23 +290,48 @@ impl Tiling {
         self.atoms * self.width / 2
     }
 
+    /// Products that the tensor cores compute for one.
+    pub(super) fn products(&self) -> usize {
+        if self.tf32x3 { 3 } else { 1 }
+    }
+
+    /// Registers that a consumer's main loop needs besides where products are 3xTF32: an interval's sums, the rows' factors and
+    /// their parts, also those of the next interval, and what counts steps, of which a split tile has a share.
+    pub(super) fn promotion(&self) -> usize {
+        let gathers = self.load == Load::Gather;
+        let factors = if gathers { 24 } else { 40 };
+        let counters = 24 + if gathers { 24 } else { 0 } + if self.split > 1 { 16 } else { 0 };
+        if self.tf32x3 { self.accumulators() + factors + counters } else { 0 }
+    }
+
     /// Registers of a producer's thread and of a consumer's.
     pub(super) fn registers(&self) -> (usize, usize) {
         let consumers = self.pingpong * self.cooperative;
         let pool = self.registers_at_launch() * self.warpgroups();
         match self.load {
             Load::Tma | Load::Halo | Load::Planes | Load::Lines => {
-                let producer = if pool >= 400 || self.load != Load::Tma { 40 } else { 24 };
+                let producer = match pool {
+                    // Filters are split.
+                    _ if self.tf32x3 => 56,
+                    400.. => 40,
+                    _ if self.load != Load::Tma => 40,
+                    _ => 24,
+                };
                 (producer, ((pool - producer) / consumers / 8 * 8).min(240))
             }
             Load::Gather => {
-                let consumer =
-                    (self.accumulators() + 56).next_multiple_of(8).clamp(self.registers_at_launch(), 240);
+                let needed = self.accumulators() + 56.max(self.promotion());
+                let consumer = needed.next_multiple_of(8).clamp(self.registers_at_launch(), 240);
                 let producer = pool.saturating_sub(consumer * consumers) / self.producers / 8 * 8;
                 (producer.min(self.registers_at_launch()), consumer)
             }
         }
     }
+}
+
+/// Whether a problem's products are 3xTF32: those of f32 that its plan does not allow to be TF32.
+pub(super) fn is_tf32x3(problem: &Problem) -> bool {
+    problem.output.data_type() == DataType::Float && problem.math != MathMode::AllowTf32
 }
 
 /// Results that lie side by side in memory, at most 16 bytes of them: of channels, or of positions where rows of the

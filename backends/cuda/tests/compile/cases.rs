@@ -71,6 +71,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let windows: &[&str] = &["HGMMA", "UTMALDG.4D", "!IM2COL", "USETMAXREG"];
     let wgmma: &[&str] = &["HGMMA", "UTMALDG.4D.IM2COL", "UTMALDG.4D", "USETMAXREG", "STG.E.128"];
     let tf32_gather: &[&str] = &["HGMMA", "TF32", "UTMALDG.2D", "USETMAXREG", "STG.E.128"];
+    let wgmma_tf32x3: &[&str] = &["HGMMA", "TF32", "LDS.128", "UTMALDG.4D.IM2COL", "STG.E.128"];
     let deep = &[64, 256, 14, 14];
     vec![
         ("wgmma.tf32", WGMMA, tf32(conv(Float, Nhwc, x, 128, 3, 1, relu(y, Float, Nhwc))), wgmma),
@@ -84,6 +85,47 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         ("wgmma_gather.tf32.1x1", GATHER, tf32(conv(Float, Nchw, deep, 1024, 1, 1, vec![])), tf32_gather),
         ("split.gather.tf32", GATHER, tf32(conv(Float, Nchw, few, 512, 3, 1, vec![])), cluster),
+        ("wgmma.tf32x3", WGMMA, conv(Float, Nhwc, x, 128, 3, 1, relu(y, Float, Nhwc)), wgmma_tf32x3),
+        (
+            "wgmma.tf32x3.c256k1024",
+            WGMMA,
+            conv(Float, Nhwc, deep, 1024, 1, 1, residual(Float, Nhwc, 14)),
+            wgmma_tf32x3,
+        ),
+        ("wgmma.tf32x3.1x1", WGMMA, conv(Float, Nhwc, &[64, 64, 56, 56], 256, 1, 1, vec![]), wgmma_tf32x3),
+        ("wgmma.tf32x3.k64", WGMMA, conv(Float, Nhwc, x, 64, 3, 1, vec![]), wgmma_tf32x3),
+        ("wgmma.tf32x3.c16k48", WGMMA, conv(Float, Nhwc, &[8, 16, 30, 30], 48, 3, 1, vec![]), wgmma_tf32x3),
+        (
+            "wgmma.tf32x3.c8k24",
+            WGMMA,
+            conv(Float, Nhwc, &[8, 8, 30, 30], 24, 3, 1, vec![]),
+            &["HGMMA", "TF32"],
+        ),
+        ("wgmma.tf32x3.groups", WGMMA, conv(Float, Nhwc, &[8, 128, 28, 28], 512, 3, 4, vec![]), wgmma_tf32x3),
+        (
+            "wgmma.tf32x3.ndhwc",
+            WGMMA,
+            conv(Float, Ndhwc, &[2, 32, 8, 20, 20], 64, 3, 1, vec![]),
+            &["HGMMA", "TF32"],
+        ),
+        ("wgmma.tf32x3.parameters", WGMMA, conv(Float, Nhwc, x, 128, 3, 1, parameters(Float, y)), &["HGMMA"]),
+        ("wgmma_gather.tf32x3", GATHER, conv(Float, Nchw, x, 128, 3, 1, relu(y, Float, Nchw)), tf32_gather),
+        (
+            "wgmma_gather.tf32x3.1x1",
+            GATHER,
+            conv(Float, Nchw, deep, 1024, 1, 1, residual(Float, Nchw, 14)),
+            tf32_gather,
+        ),
+        ("wgmma_gather.tf32x3.k64", GATHER, conv(Float, Nchw, x, 64, 3, 1, vec![]), tf32_gather),
+        (
+            "wgmma_gather.tf32x3.parameters",
+            GATHER,
+            conv(Float, Nchw, x, 128, 3, 1, parameters(Float, y)),
+            &["HGMMA"],
+        ),
+        ("split.gather.tf32x3", GATHER, conv(Float, Nchw, few, 512, 3, 1, vec![]), cluster),
+        ("wgmma.tf32x3.k5", WGMMA, conv(Float, Nhwc, &[2, 24, 9, 11], 5, 3, 1, vec![]), &["HGMMA"]),
+        ("split.wgmma.tf32x3", WGMMA, conv(Float, Nhwc, few, 512, 3, 1, vec![]), cluster),
         ("wgmma.f16.residual", WGMMA, conv(Half, Nhwc, deep, 1024, 1, 1, residual(Half, Nhwc, 14)), wgmma),
         (
             "wgmma.tf32.residual",

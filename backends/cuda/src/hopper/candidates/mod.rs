@@ -6,7 +6,7 @@ use fuseplan_gpu::{
 };
 
 use super::cost::Work;
-use super::tiling::{Load, SHARED, SHARED_RESERVED, Tiling, outputs_at_once};
+use super::tiling::{Load, SHARED, SHARED_RESERVED, Tiling, is_tf32x3, outputs_at_once};
 
 mod rows_are_filters;
 mod rows_are_pixels;
@@ -46,6 +46,7 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
             + 4 * element * residuals(problem)
             + if has_exponentials(problem) { 8 } else { 0 },
         element,
+        tf32x3: is_tf32x3(problem),
         vector: outputs_at_once(load, problem),
         bytes: problem.input.bytes() + weights.bytes() + problem.output.bytes(),
         units,
@@ -53,7 +54,7 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
     let (all, time): (_, fn(&Work, &Tiling) -> f64) = match load {
         Load::Tma | Load::Halo => {
             let mut all = rows_are_pixels::im2col(&work);
-            if conv.strides().iter().all(|&stride| stride == 1) {
+            if !work.tf32x3 && conv.strides().iter().all(|&stride| stride == 1) {
                 let [_, h, w] = spatial(conv.dilations(), 1);
                 all.extend(rows_are_pixels::windows(&work, [w, h]));
             }
@@ -121,6 +122,7 @@ impl Tiling {
             resident: false,
             rearranged: false,
             split: 1,
+            tf32x3: work.tf32x3,
             lines: None,
             window: None,
         }
@@ -140,8 +142,11 @@ impl Tiling {
             Load::Lines => (80, 40 + work.channel_values, 0),
             Load::Gather => (26, 40 + work.channel_values, if self.producers == 1 { 96 } else { 72 }),
         };
+        // What the epilogue does not need any more, the main loop has.
+        let epilogue = epilogue.max(self.promotion());
         let (producer, consumer) = self.registers();
-        if self.registers_at_launch() < self.accumulators() + entry
+        if (self.tf32x3 && self.atoms > 1)
+            || self.registers_at_launch() < self.accumulators() + entry
             || consumer < self.accumulators() + epilogue
             || producer < gathering
         {
@@ -193,6 +198,7 @@ mod tests {
             channel_values: 1,
             epilogue: 0,
             element: 2,
+            tf32x3: false,
             vector: 8,
             bytes,
             units: 132,
@@ -229,6 +235,40 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    /// With 3xTF32 rows' factors and an interval's sums are in registers, and pixels or filters have two parts in memory.
+    #[test]
+    fn every_problem_has_a_tile_of_three_products() {
+        for (filters, channels, taps) in [(5, 4, 9), (16, 16, 1), (64, 64, 9), (200, 72, 25), (5000, 2048, 1)]
+        {
+            for channel_values in [0, 16] {
+                let of = |tf32x3| Work {
+                    element: 4,
+                    tf32x3,
+                    channel_values,
+                    epilogue: 8 * channel_values,
+                    ..work(5000, filters, channels, taps)
+                };
+                let (three, one) = (of(true), of(false));
+                for all in [im2col(&three), gathering(&three)] {
+                    assert!(!all.is_empty(), "{three:?}");
+                    for tiling in all {
+                        let (producer, consumer) = tiling.registers();
+                        let consumers = tiling.pingpong * tiling.cooperative;
+                        let registers = tiling.producers * producer + consumers * consumer;
+                        assert!(registers * tiling.occupancy <= REGISTERS && consumer <= 240, "{tiling:?}");
+                        assert!(tiling.atoms == 1 && consumer > 2 * tiling.accumulators() + 24, "{tiling:?}");
+                        let plain = Tiling { tf32x3: false, ..tiling };
+                        let (filter_steps, taps) = (three.filter_steps(&tiling), three.taps.iter().product());
+                        let bytes = |tiling: &Tiling| tiling.shared(filter_steps, taps, channel_values);
+                        assert!(bytes(&tiling) > bytes(&plain), "{tiling:?}");
+                    }
+                }
+                let time = |work: &Work| work.time(&best(work));
+                assert!(time(&three) >= time(&one), "{three:?}");
             }
         }
     }

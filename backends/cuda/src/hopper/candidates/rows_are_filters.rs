@@ -30,6 +30,16 @@ const GATHER_SCHEDULES: [(Schedule, usize, usize); 6] = [
     ((1, 1, 1, 1), 2, 64),
 ];
 
+/// The same where products are 3xTF32, whose consumers have more sums.
+const TF32X3_GATHER_SCHEDULES: [(Schedule, usize, usize); 6] = [
+    ((1, 2, 1, 1), 1, 128),
+    ((1, 3, 1, 1), 1, 64),
+    ((1, 2, 1, 1), 2, 64),
+    ((2, 1, 1, 1), 1, 128),
+    ((1, 1, 1, 1), 2, 128),
+    ((1, 1, 1, 1), 2, 64),
+];
+
 /// The narrowest tile of pixels: the epilogue along pixels has parts of 64, as a tile has that is wider than half of one.
 const NARROWEST: usize = 40;
 
@@ -119,7 +129,8 @@ fn line_tiles(work: &Work) -> impl Iterator<Item = Tiling> {
 /// Every tile that there is room for where pixels are gathered.
 pub(super) fn gathering(work: &Work) -> Vec<Tiling> {
     let mut all = Vec::new();
-    for (schedule, producers, width) in GATHER_SCHEDULES {
+    let schedules = if work.tf32x3 { TF32X3_GATHER_SCHEDULES } else { GATHER_SCHEDULES };
+    for (schedule, producers, width) in schedules {
         let tile =
             Tiling { producers, ..Tiling::new(Load::Gather, work, schedule, width, 128 / work.element) };
         for resident in [false, true] {
