@@ -138,7 +138,13 @@ impl Tiles {
                             let b = filters.wrapping_add(filter_part * V * tile);
                             // SAFETY: `self` proves that the registers are configured; the caller says that these tiles
                             // are readable.
-                            unsafe { step::<R, V>(a, p.pitch, b) };
+                            unsafe {
+                                if p.split.parts == 1 {
+                                    step::<R, V, true>(a, p.pitch, b);
+                                } else {
+                                    step::<R, V, false>(a, p.pitch, b);
+                                }
+                            }
                         }
                         image = image.wrapping_add(DEPTH * size_of::<u16>());
                         filters = filters.wrapping_add(p.split.parts * V * tile);
@@ -168,19 +174,21 @@ impl Tiles {
     }
 }
 
-/// Adds the products of R tiles of pixels, `pitch` bytes a row, by V tiles of filters.
+/// Adds the products of R tiles of pixels, `pitch` bytes a row, by V tiles of filters. ONCE says that these are not read again
+/// soon, so that they need not push pixels out of the first-level cache.
 ///
 /// # Safety
 /// The tile registers are configured, and the tiles readable.
 #[inline(always)]
-unsafe fn step<const R: usize, const V: usize>(a: *const u8, pitch: usize, b: *const u8) {
+unsafe fn step<const R: usize, const V: usize, const ONCE: bool>(a: *const u8, pitch: usize, b: *const u8) {
     let below = a.wrapping_add(SIDE * pitch);
     macro_rules! tiles {
-        ($($text:literal)*) => {
+        ($($text:expr;)*) => {
             // SAFETY: the caller says that the registers are configured and that the tiles are readable.
             unsafe {
                 asm!(
                     $($text,)*
+                    "/* {below} */",
                     a = in(reg) a, below = in(reg) below, pitch = in(reg) pitch,
                     b = in(reg) b, row = in(reg) 64usize,
                     out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
@@ -189,37 +197,44 @@ unsafe fn step<const R: usize, const V: usize>(a: *const u8, pitch: usize, b: *c
             }
         };
     }
-    match (R, V) {
-        (1, 1) => tiles!(
-            "tileloadd tmm4, [{a} + {pitch}]"
-            "tileloadd tmm6, [{b} + {row}]"
-            "tdpbf16ps tmm0, tmm4, tmm6"
-            "/* {below} */"
-        ),
-        (1, _) => tiles!(
-            "tileloadd tmm4, [{a} + {pitch}]"
-            "tileloadd tmm6, [{b} + {row}]"
-            "tileloadd tmm7, [{b} + {row} + 1024]"
-            "tdpbf16ps tmm0, tmm4, tmm6"
-            "tdpbf16ps tmm1, tmm4, tmm7"
-            "/* {below} */"
-        ),
-        (_, 1) => tiles!(
-            "tileloadd tmm6, [{b} + {row}]"
-            "tileloadd tmm4, [{a} + {pitch}]"
-            "tileloadd tmm5, [{below} + {pitch}]"
-            "tdpbf16ps tmm0, tmm4, tmm6"
-            "tdpbf16ps tmm2, tmm5, tmm6"
-        ),
-        _ => tiles!(
-            "tileloadd tmm4, [{a} + {pitch}]"
-            "tileloadd tmm6, [{b} + {row}]"
-            "tileloadd tmm5, [{below} + {pitch}]"
-            "tdpbf16ps tmm0, tmm4, tmm6"
-            "tileloadd tmm7, [{b} + {row} + 1024]"
-            "tdpbf16ps tmm2, tmm5, tmm6"
-            "tdpbf16ps tmm1, tmm4, tmm7"
-            "tdpbf16ps tmm3, tmm5, tmm7"
-        ),
+    macro_rules! with_filters_by {
+        ($load:literal) => {
+            match (R, V) {
+                (1, 1) => tiles!(
+                    "tileloadd tmm4, [{a} + {pitch}]";
+                    concat!($load, " tmm6, [{b} + {row}]");
+                    "tdpbf16ps tmm0, tmm4, tmm6";
+                ),
+                (1, _) => tiles!(
+                    "tileloadd tmm4, [{a} + {pitch}]";
+                    concat!($load, " tmm6, [{b} + {row}]");
+                    concat!($load, " tmm7, [{b} + {row} + 1024]");
+                    "tdpbf16ps tmm0, tmm4, tmm6";
+                    "tdpbf16ps tmm1, tmm4, tmm7";
+                ),
+                (_, 1) => tiles!(
+                    concat!($load, " tmm6, [{b} + {row}]");
+                    "tileloadd tmm4, [{a} + {pitch}]";
+                    "tileloadd tmm5, [{below} + {pitch}]";
+                    "tdpbf16ps tmm0, tmm4, tmm6";
+                    "tdpbf16ps tmm2, tmm5, tmm6";
+                ),
+                _ => tiles!(
+                    "tileloadd tmm4, [{a} + {pitch}]";
+                    concat!($load, " tmm6, [{b} + {row}]");
+                    "tileloadd tmm5, [{below} + {pitch}]";
+                    "tdpbf16ps tmm0, tmm4, tmm6";
+                    concat!($load, " tmm7, [{b} + {row} + 1024]");
+                    "tdpbf16ps tmm2, tmm5, tmm6";
+                    "tdpbf16ps tmm1, tmm4, tmm7";
+                    "tdpbf16ps tmm3, tmm5, tmm7";
+                ),
+            }
+        };
+    }
+    if ONCE {
+        with_filters_by!("tileloaddt1");
+    } else {
+        with_filters_by!("tileloadd");
     }
 }
