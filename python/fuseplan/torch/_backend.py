@@ -140,7 +140,9 @@ def _uses_cuda_graphs(options: Mapping[str, Any]) -> bool:
 def _timed(graph: torch.fx.GraphModule, inputs: Sequence[Any], options: Mapping[str, Any]) -> Callable[..., Any]:
     """The graph as Inductor compiles it without CUDA graphs, whose first calls are recordings; what it was stays for those."""
     if _uses_cuda_graphs(options):
-        graph, options = copy.deepcopy(graph), {**options, "triton.cudagraphs": False}
+        # Of the same tensors.
+        graph = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+        options = {**options, "triton.cudagraphs": False}
     return _inductor(graph, inputs, options)
 
 

@@ -19,14 +19,16 @@ Choice = Callable[[torch.fx.GraphModule, "Chain", Mapping[torch.fx.Node, Any]], 
 
 _Call = Callable[[], torch.Tensor]
 
-# How long a burst of calls lasts, how many calls it has at most, which a GPU's queue has room for, and how many bursts there are
-# of each side, in turns: the least and the most, between which they end once so much time has gone by.
+# How long a burst of calls lasts, how many calls it has at most, so that a GPU's queue has room for them, and how many bursts
+# there are of each side, in turns: the least and the most, between which they end once so much time has gone by.
 _BURST = 300e-6
 _MOST = 100
 _BURSTS = (5, 25)
 _ENOUGH = 0.2
-# Cycles of a GPU's clock for each second that its host is waited for: of any GPU's clock more than a second.
+# Cycles of a GPU's clock for each second that its host is waited for, of any GPU's clock more than a second, and how many seconds
+# that is at most: the host waits itself where more is queued than a GPU's queue has room for.
 _CYCLES = 4e9
+_LONGEST = 0.05
 
 
 def of_name(name: str, measure: Callable[[torch.fx.GraphModule, Chain, dict[torch.fx.Node, Any]], _Call]) -> Choice | None:
@@ -196,7 +198,7 @@ class _Bursts:
         with torch.cuda.device(self._device):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             # The device is busy until the host has queued what is timed.
-            torch.cuda._sleep(int(_CYCLES * self._of_host.get(call, 0) * count))  # type: ignore[no-untyped-call]
+            torch.cuda._sleep(int(_CYCLES * min(_LONGEST, self._of_host.get(call, 0) * count)))  # type: ignore[no-untyped-call]
             start.record()
             host = self._called(call, count)
             end.record()

@@ -59,10 +59,10 @@ impl<T: Number> Target for Output<T> {
         let n = (f.count - v * SIDE).min(SIDE);
         // SAFETY: the caller says that the pixel's channels lie inside of the output.
         unsafe {
-            if T::DATA_TYPE == DataType::BFloat16 && n == SIDE {
+            if T::DATA_TYPE == DataType::BFloat16 {
                 // The instruction takes denormal numbers for 0; it is the one that parts are made by.
                 let rounded: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(value));
-                _mm256_storeu_si256(to.cast(), rounded);
+                _mm256_mask_storeu_epi16(to.cast(), ((1u32 << n) - 1) as __mmask16, rounded);
             } else {
                 store(s, to, value, n);
             }

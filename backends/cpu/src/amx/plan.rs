@@ -42,40 +42,50 @@ const CHANNELS: usize = 64;
 /// Input channels below which the width taps of a pixel are packed side by side.
 const NARROW: usize = DEPTH;
 
-/// How one dimension is dealt out to phases.
+/// How one dimension is dealt out to phases: those that a tap is in, whose remainders come again after a period of taps.
 #[derive(Debug)]
 pub(super) struct Phases {
-    /// The remainders of those phases that a tap is in.
-    pub(super) remainders: Vec<usize>,
-    /// Of each tap its phase, as an index of `remainders`, and how many packed lines or columns it lies from the output.
-    taps: Vec<(usize, usize)>,
+    taps: usize,
+    dilation: usize,
     pub(super) stride: usize,
+    period: usize,
 }
 
 impl Phases {
     fn new(taps: usize, dilation: usize, stride: usize) -> Self {
-        let mut remainders = Vec::new();
-        let place = |tap: usize| {
-            let (at, remainder) = (tap * dilation / stride, tap * dilation % stride);
-            let phase = remainders.iter().position(|&r| r == remainder).unwrap_or_else(|| {
-                remainders.push(remainder);
-                remainders.len() - 1
-            });
-            (phase, at)
-        };
-        let taps = (0..taps).map(place).collect();
-        Phases { remainders, taps, stride }
+        let (mut gcd, mut rest) = (stride, dilation);
+        while rest > 0 {
+            (gcd, rest) = (rest, gcd % rest);
+        }
+        Phases { taps, dilation, stride, period: stride / gcd }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.taps.min(self.period)
+    }
+
+    /// The remainder of a phase.
+    pub(super) fn remainder(&self, phase: usize) -> usize {
+        phase * self.dilation % self.stride
+    }
+
+    /// A tap's phase, and how many packed lines or columns it lies from the output.
+    fn place(&self, tap: usize) -> (usize, usize) {
+        (tap % self.period, tap * self.dilation / self.stride)
     }
 
     /// The packed lines of a phase that `outputs` need for some taps.
     pub(super) fn needed(&self, phase: usize, taps: Range<usize>, outputs: usize) -> Range<usize> {
-        let places = self.taps[taps].iter().filter(|(of, _)| *of == phase).map(|&(_, at)| at..at + outputs);
-        places.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
+        let mut own = taps.filter(|tap| tap % self.period == phase);
+        let Some(first) = own.next() else { return 0..0 };
+        let last = own.next_back().unwrap_or(first);
+        self.place(first).1..self.place(last).1 + outputs
     }
 
     /// Packed lines or columns that `outputs` need.
     fn extent(&self, outputs: usize) -> usize {
-        outputs + self.taps.iter().map(|&(_, at)| at).max().unwrap_or(0)
+        outputs.saturating_add((self.taps - 1).saturating_mul(self.dilation) / self.stride)
     }
 }
 
@@ -118,16 +128,12 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn new(g: &Geometry, split: &'static Split, threads: usize, limits: Limits) -> Self {
-        let [taps_d, taps_h, taps_w] = g.filters.taps;
+        let [taps_d, taps_h, _] = g.filters.taps;
         let merges = merges(g);
         let depth = depth(g);
         let pitch = pitch(depth, split);
         let height = Phases::new(taps_h, g.dilations[1], g.strides[1]);
-        let width = if merges {
-            Phases::new(1, 1, g.strides[2])
-        } else {
-            Phases::new(taps_w, g.dilations[2], g.strides[2])
-        };
+        let width = width_phases(g);
         let [images, _, slices, lines, columns] = g.output.lens;
         let bytes = |band: usize, span: usize| bytes(g, &height, &width, pitch, [band, span]);
         let mut spans = columns.div_ceil(limits.span);
@@ -172,7 +178,8 @@ impl Plan {
             panels,
             panels_per_group,
             filters,
-            in_place: split.parts == 1 && can_stay(g),
+            // Lines of the tensor are as far apart as packed ones where they are whole.
+            in_place: split.parts == 1 && can_stay(g) && (spans == 1 || band == 1),
             merges,
             depth,
             pitch,
@@ -192,8 +199,8 @@ impl Plan {
             lanes: lanes_of(&g.output),
         };
         let bytes = plan.pitch * size_of::<u16>();
-        for &(phase_h, line) in &plan.height.taps {
-            for &(phase_w, column) in &plan.width.taps {
+        for (phase_h, line) in (0..taps_h).map(|tap| plan.height.place(tap)) {
+            for (phase_w, column) in (0..plan.width.taps).map(|tap| plan.width.place(tap)) {
                 plan.taps.push(bytes * plan.pixel(0, [phase_h, phase_w], [line, column]));
             }
         }
@@ -202,13 +209,13 @@ impl Plan {
 
     /// The number of a packed pixel of an image.
     pub(super) fn pixel(&self, slice: usize, [h, w]: [usize; 2], [line, column]: [usize; 2]) -> usize {
-        let phases = [self.height.remainders.len(), self.width.remainders.len()];
+        let phases = [self.height.count(), self.width.count()];
         (((slice * phases[0] + h) * phases[1] + w) * self.lines + line) * self.columns + column
     }
 
     /// Taps of a filter's line.
     pub(super) fn taps_of_line(&self) -> usize {
-        self.width.taps.len()
+        self.width.taps
     }
 
     /// Elements of a slice's packed pixels.
@@ -271,6 +278,15 @@ fn merges(g: &Geometry) -> bool {
         && (taps * g.inputs).div_ceil(DEPTH) < taps * g.inputs.div_ceil(DEPTH)
 }
 
+/// The phases of columns; where width taps are side by side a pixel has all of them.
+fn width_phases(g: &Geometry) -> Phases {
+    if merges(g) {
+        Phases::new(1, 1, g.strides[2])
+    } else {
+        Phases::new(g.filters.taps[2], g.dilations[2], g.strides[2])
+    }
+}
+
 /// Elements of a packed pixel's part.
 fn depth(g: &Geometry) -> usize {
     (g.inputs * if merges(g) { g.filters.taps[2] } else { 1 }).next_multiple_of(DEPTH)
@@ -285,8 +301,8 @@ fn pitch(depth: usize, split: &Split) -> usize {
 
 /// Bytes of an image's packed pixels for so many output lines and columns.
 fn bytes(g: &Geometry, height: &Phases, width: &Phases, pitch: usize, [band, span]: [usize; 2]) -> usize {
-    let lines = height.remainders.len() * height.extent(band);
-    let columns = width.remainders.len().saturating_mul(width.extent(span));
+    let lines = height.count().saturating_mul(height.extent(band));
+    let columns = width.count().saturating_mul(width.extent(span));
     let slices = g.filters.taps[0].min(g.input.lens[2]);
     [lines, columns, slices, 2 * pitch].into_iter().fold(1, usize::saturating_mul)
 }
@@ -324,7 +340,7 @@ fn line_len(g: &Geometry, span: usize) -> usize {
 pub(super) fn too_large(g: &Geometry, split: &Split) -> Option<String> {
     let pitch = pitch(depth(g), split);
     let height = Phases::new(g.filters.taps[1], g.dilations[1], g.strides[1]);
-    let width = Phases::new(g.filters.taps[2], g.dilations[2], g.strides[2]);
+    let width = width_phases(g);
     let span = g.output.lens[4].min(Limits::USUAL.least_span);
     let line = line_len(g, span).saturating_mul(size_of::<f32>());
     let least = bytes(g, &height, &width, pitch, [1, span]).saturating_add(line);

@@ -8,8 +8,8 @@
 //!
 //! Where a value is infinite, NaN or rounds to infinity, the sum of its parts is not the value, or a product with a part that
 //! is 0 is NaN. Such data is not for this solver ([`is_sum_of_parts`]). The unit takes denormal bf16 for 0, so that of values
-//! below 2^-102 the last part may be lost, and of those below 2^-126 all of them: an absolute error below the smallest
-//! normal f32 for each factor.
+//! below 2^-102 the last part may be lost, and of those below 2^-126 all of them: an absolute error of a factor below the
+//! smallest normal f32. A product within 2^-7 of the largest f32 may be infinite, since that of the largest parts is.
 
 use std::arch::x86_64::*;
 use std::ffi::c_void;

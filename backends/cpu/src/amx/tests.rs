@@ -35,7 +35,10 @@ static BATCHED_AMX: CpuSolver = solver!(BATCHES);
 
 #[test]
 fn bands_spans_and_batches_give_the_same_numbers() {
-    let more: [Shape; 5] = [
+    let more: [Shape; 7] = [
+        // Whole tiles deep, in spans of lines that may be read where they are, and strides with more phases than taps.
+        ([1, 32, 8, 12], [20, 1, 1], [0, 0], [1, 1], [1, 1], 1),
+        ([1, 33, 17, 19], [18, 3, 4], [2, 1], [4, 6], [3, 4], 1),
         // Cut into lines, of which the last is shorter than where some spans begin.
         ([1, 40, 18, 17], [20, 1, 1], [0, 0], [1, 1], [1, 1], 1),
         // In place, with a last line of fewer than two tiles; several tiles and panels.

@@ -3,6 +3,7 @@
 //! two of 16 pairs of input channels by output channels.
 
 use std::arch::asm;
+use std::marker::PhantomData;
 
 use super::split::Split;
 
@@ -38,7 +39,7 @@ static CONFIG: Config = {
 
 /// Proof that this thread's tile registers are configured. Dropped, it gives them up, so that switches between threads and
 /// signals do not have to save them.
-pub(super) struct Tiles(());
+pub(super) struct Tiles(PhantomData<*const ()>);
 
 impl Tiles {
     /// Configures the tile registers of this thread.
@@ -48,7 +49,7 @@ impl Tiles {
     pub(super) unsafe fn configure() -> Self {
         // SAFETY: the caller says that the instruction may be used; the configuration is one of palette 1.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const CONFIG, options(nostack, readonly)) };
-        Tiles(())
+        Tiles(PhantomData)
     }
 }
 
@@ -188,6 +189,7 @@ unsafe fn step<const R: usize, const V: usize, const ONCE: bool>(a: *const u8, p
             unsafe {
                 asm!(
                     $($text,)*
+                    // An operand has to be named, also where there is one tile of pixels.
                     "/* {below} */",
                     a = in(reg) a, below = in(reg) below, pitch = in(reg) pitch,
                     b = in(reg) b, row = in(reg) 64usize,

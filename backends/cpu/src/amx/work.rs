@@ -64,7 +64,7 @@ struct Pixels {
     first: *const u16,
     /// Elements from one to the next.
     pitch: usize,
-    /// Whether they are the tensor's, behind whose end nothing may be read.
+    /// Whether they are the tensor's, over whose end no tile may go.
     stays: bool,
 }
 
@@ -152,7 +152,8 @@ impl Work<'_> {
             let origin = image * strides[0]
                 + band.group * g.inputs * strides[1]
                 + (first_slice + slice * g.dilations[0]) * strides[2];
-            for (h, remainder) in plan.height.remainders.iter().enumerate() {
+            for h in 0..plan.height.count() {
+                let remainder = plan.height.remainder(h);
                 for l in plan.height.needed(h, band.taps.clone(), band.lines.len()) {
                     let at = (band.lines.start + l) * plan.height.stride + remainder;
                     let at = at.checked_sub(g.pads_before[1]).filter(|&line| line < g.input.lens[3]);
@@ -190,7 +191,7 @@ impl Work<'_> {
             part: plan.depth,
         };
         let Some(line) = line else {
-            for w in 0..plan.width.remainders.len() {
+            for w in 0..plan.width.count() {
                 // SAFETY: the caller says that there is room for a line of each phase.
                 unsafe { (functions.pixels)(&PackPixels { target: to(w), ..whole }) };
             }
@@ -204,7 +205,8 @@ impl Work<'_> {
         // Column j of a phase is input column first + j * step + remainder - pad.
         let first = band.columns.start * step;
         if !plan.merges && (channel_stride == 1 || g.inputs == 1) {
-            for (w, remainder) in plan.width.remainders.iter().enumerate() {
+            for w in 0..plan.width.count() {
+                let remainder = plan.width.remainder(w);
                 let until = |column: usize| (column + pad).saturating_sub(first + remainder).div_ceil(step);
                 let before = until(0).min(plan.columns);
                 let end = until(width).clamp(before, plan.columns);
@@ -246,7 +248,8 @@ impl Work<'_> {
                 source.cast::<u8>().copy_to_nonoverlapping(target.add(before), inside);
                 target.add(before + inside).write_bytes(0, after);
             }
-            for (w, remainder) in plan.width.remainders.iter().enumerate() {
+            for w in 0..plan.width.count() {
+                let remainder = plan.width.remainder(w);
                 let source = target.wrapping_add(remainder * size).cast_const().cast();
                 let columns = [0, plan.columns, 0];
                 let pixels = PackPixels { source, step: step * g.inputs, columns, target: to(w), ..whole };
@@ -271,7 +274,8 @@ impl Work<'_> {
             // SAFETY: the columns from `before` to `end` are inside of the line, which the caller says is the input's; scratch
             // has room for all columns of a chunk.
             unsafe { (functions.pack_line)(&together) };
-            for (w, remainder) in plan.width.remainders.iter().enumerate() {
+            for w in 0..plan.width.count() {
+                let remainder = plan.width.remainder(w);
                 let pixels = PackPixels {
                     source: scratch[remainder * channels..].as_ptr().cast(),
                     step: step * channels,

@@ -99,8 +99,15 @@ impl Isa {
                     && is_x86_feature_detected!("avx512vl")
             }
             #[cfg(target_arch = "x86_64")]
-            Isa::Amx => Isa::Avx512.is_available() && amx::is_available(),
+            Isa::Amx => !Isa::is_ruled_out(Isa::Amx) && Isa::Avx512.is_available() && amx::is_available(),
         }
+    }
+
+    /// Whether `FUSEPLAN_ISA` names another set, so that nothing is to be asked of the system for this one.
+    #[cfg(target_arch = "x86_64")]
+    fn is_ruled_out(isa: Isa) -> bool {
+        let wanted = Self::VARIABLE.text();
+        Isa::ALL.iter().any(|other| *other != isa && Some(other.name()) == wanted.as_deref())
     }
 
     /// `amx`, `avx512`, `avx2`, `neon`, `portable`.
