@@ -17,6 +17,18 @@ fn map(f: impl Fn(usize) -> f32) -> [f32; LANES] {
     std::array::from_fn(f)
 }
 
+/// Conversions of 16-bit elements are functions of their own: in software they take dozens of instructions a lane, which would be
+/// repeated wherever a kernel loads or stores.
+#[inline(never)]
+fn widen<T: Copy>(block: &[T; LANES], convert: impl Fn(T) -> f32) -> [f32; LANES] {
+    map(|i| convert(block[i]))
+}
+
+#[inline(never)]
+fn narrow<T>(v: &[f32; LANES], convert: impl Fn(f32) -> T) -> [T; LANES] {
+    std::array::from_fn(|i| convert(v[i]))
+}
+
 #[inline(always)]
 fn mask(f: impl Fn(usize) -> bool) -> [u32; LANES] {
     std::array::from_fn(|i| if f(i) { !0 } else { 0 })
@@ -146,23 +158,21 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn load_f16(self, p: *const f16) -> Self::V {
         // SAFETY: the caller says that a whole vector is readable at `p`.
-        let h = unsafe { p.cast::<[f16; LANES]>().read_unaligned() };
-        map(|i| h[i].to_f32())
+        widen(&unsafe { p.cast::<[f16; LANES]>().read_unaligned() }, f16::to_f32)
     }
     #[inline(always)]
     unsafe fn store_f16(self, p: *mut f16, v: Self::V) {
         // SAFETY: the caller says that a whole vector is writable at `p`.
-        unsafe { p.cast::<[f16; LANES]>().write_unaligned(v.map(f16::from_f32)) }
+        unsafe { p.cast::<[f16; LANES]>().write_unaligned(narrow(&v, f16::from_f32)) }
     }
     #[inline(always)]
     unsafe fn load_bf16(self, p: *const bf16) -> Self::V {
         // SAFETY: the caller says that a whole vector is readable at `p`.
-        let h = unsafe { p.cast::<[bf16; LANES]>().read_unaligned() };
-        map(|i| h[i].to_f32())
+        widen(&unsafe { p.cast::<[bf16; LANES]>().read_unaligned() }, bf16::to_f32)
     }
     #[inline(always)]
     unsafe fn store_bf16(self, p: *mut bf16, v: Self::V) {
         // SAFETY: the caller says that a whole vector is writable at `p`.
-        unsafe { p.cast::<[bf16; LANES]>().write_unaligned(v.map(bf16::from_f32)) }
+        unsafe { p.cast::<[bf16; LANES]>().write_unaligned(narrow(&v, bf16::from_f32)) }
     }
 }
