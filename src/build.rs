@@ -31,7 +31,7 @@ pub(crate) fn build(
     problem: &Problem,
     options: &CompileOptions,
 ) -> Result<Built, CompileError> {
-    let find = options.find.or_else(env::find_mode).unwrap_or(FindMode::Fast);
+    let find = find_mode(options);
     let options = CompileOptions { find: Some(find), ..options.clone() };
     let is_new = Cell::new(false);
     let built = context.built().get_or_build((problem.clone(), options.clone()), || {
@@ -48,6 +48,11 @@ pub(crate) fn build(
     })?;
     let source = if is_new.get() { built.source } else { Source::Memory };
     Ok(Built { source, ..built })
+}
+
+/// How kernels are found: as the options say, else the environment.
+pub(crate) fn find_mode(options: &CompileOptions) -> FindMode {
+    options.find.or_else(env::find_mode).unwrap_or(FindMode::Fast)
 }
 
 /// Chooses a solver and its configuration by estimates and order, and builds its executable on the device.

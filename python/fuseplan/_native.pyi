@@ -207,6 +207,20 @@ class Plan:
 
     def __copy__(self) -> Plan: ...
 
+def compile_all(
+    plans: Sequence[Plan],
+    device: Handle | None = None,
+    *,
+    find: bool | None = None,
+    math: Literal["precise", "tf32", "strict"] | None = None,
+    tf32: bool = False,
+    solver: str | None = None,
+) -> list[CompiledPlan]:
+    """What `Plan.compile` makes of each plan, several at a time: as many as there are processors, one where `find` times.
+
+    All are for one device: the one given, the first plan's, or the best. An error is that of the first plan that has one.
+    """
+
 @final
 class CompiledPlan:
     """A plan compiled for a device. May be called by several threads at once; they compute at the same time."""

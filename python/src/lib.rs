@@ -31,7 +31,7 @@ mod _native {
     #[pymodule_export]
     use crate::handle::{Handle, devices};
     #[pymodule_export]
-    use crate::plan::{FusionPlan, rebuild};
+    use crate::plan::{FusionPlan, compile_all, rebuild};
     #[pymodule_export]
     use crate::tensor::TensorDescriptor;
 

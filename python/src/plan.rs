@@ -274,9 +274,7 @@ impl FusionPlan {
     ) -> PyResult<CompiledPlan> {
         let chain = self.chain_with(names::math(math, tf32)?);
         let device = self.device_or(py, device)?;
-        let mut options = CompileOptions::default();
-        options.find = find.map(|find| if find { FindMode::Normal } else { FindMode::Fast });
-        options.solver = solver;
+        let options = options(find, solver);
         let handle = &device.get().inner;
         let built = py.detach(|| chain.plan.compile_with(handle, &options));
         let built = built.map_err(|error| error::compile(&error))?;
@@ -317,6 +315,39 @@ impl FusionPlan {
         let calls = PyList::new(py, self.calls.iter().map(|(method, call)| (*method, call)))?;
         Ok((rebuild, (self.input(), device, calls).into_pyobject(py)?))
     }
+}
+
+fn options(find: Option<bool>, solver: Option<String>) -> CompileOptions {
+    let mut options = CompileOptions::default();
+    options.find = find.map(|find| if find { FindMode::Normal } else { FindMode::Fast });
+    options.solver = solver;
+    options
+}
+
+/// Plans for one device, compiled several at a time.
+#[pyfunction]
+#[pyo3(signature = (plans, device=None, *, find=None, math=None, tf32=false, solver=None))]
+pub(crate) fn compile_all(
+    py: Python<'_>,
+    plans: Vec<PyRef<'_, FusionPlan>>,
+    device: Option<Py<Handle>>,
+    find: Option<bool>,
+    math: Option<&str>,
+    tf32: bool,
+    solver: Option<String>,
+) -> PyResult<Vec<CompiledPlan>> {
+    let (math, options) = (names::math(math, tf32)?, options(find, solver));
+    let Some(first) = plans.first() else { return Ok(Vec::new()) };
+    let device = first.device_or(py, device)?;
+    let chains: Vec<_> = plans.iter().map(|plan| plan.chain_with(math)).collect();
+    let of_chains: Vec<_> = chains.iter().map(|chain| chain.plan.clone()).collect();
+    let handle = &device.get().inner;
+    let built = py.detach(|| fuseplan::FusionPlan::compile_all(&of_chains, handle, &options));
+    let compiled = plans.iter().zip(chains).zip(built).map(|((plan, chain), built)| {
+        let built = built.map_err(|error| error::compile(&error))?;
+        CompiledPlan::new(py, plan.twin(py), chain, device.clone_ref(py), built)
+    });
+    compiled.collect()
 }
 
 /// A plan by the calls that made it, for pickle.

@@ -1,5 +1,9 @@
 """Networks whose chains are found and replaced."""
 
+import os
+import re
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -268,3 +272,21 @@ def test_networks_of_torchvision(name, dtype):
     # No farther from the sum in f64 than PyTorch is, which rounds between the operators.
     error, of_eager = ((y - expected).abs().max().item() for y in (fused(x).double(), eager))
     assert error <= max(1.5 * of_eager, 1e-5 * expected.abs().max().item()), (error, of_eager)
+
+
+def test_plans_are_compiled_before_they_are_called():
+    program = """if True:
+        import sys, torch, fuseplan.torch
+        from torch import nn
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, bias=False), nn.Conv2d(8, 4, 1))
+        x = torch.randn(2, 3, 12, 12)
+        with torch.no_grad():
+            fused = fuseplan.torch.optimize(net.eval(), x, choose="all")
+            print("called", file=sys.stderr, flush=True)
+            fused(x)
+    """
+    environment = {**os.environ, "MIOPEN_LOG_LEVEL": "5"}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    before, after = (re.findall(r"compile solver=\S+ cache=(\w+)", part) for part in run.stderr.split("called\n"))
+    assert before == ["solver"] * 3 and after == ["memory"] * 3, run.stderr

@@ -3,6 +3,7 @@
 #[allow(unsafe_code, reason = "taking bytes for machine code: the constructor states what is promised")]
 mod binary;
 mod compiled;
+mod many;
 mod reject;
 mod rules;
 mod text;
@@ -215,7 +216,7 @@ impl FusionPlan {
         self.compile_with(handle, &CompileOptions::default())
     }
 
-    /// Compiles with choices of the caller's.
+    /// Compiles with choices of the caller's. Many plans at once are [`compile_all`](Self::compile_all)'s.
     ///
     /// # Errors
     /// As [`FusionPlan::compile`]; a solver asked for by name that does not exist.

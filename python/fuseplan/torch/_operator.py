@@ -8,14 +8,16 @@ convolution.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 
-from .._native import Calls, CompiledPlan, Handle, PlanCall, Plan, TensorDescriptor
+from .._native import Calls, CompiledPlan, Handle, PlanCall, Plan, TensorDescriptor, compile_all
+from ..errors import Error
 
 _LIBRARY = torch.library.Library("fuseplan", "DEF")  # type: ignore[no-untyped-call]
 _LIBRARY.define(  # type: ignore[no-untyped-call]
@@ -214,9 +216,9 @@ def formats(tensor: torch.Tensor) -> list[torch.memory_format]:
 _ONE_LAYOUT = {"cuda"}
 
 
-def _weight_format(x: torch.Tensor, weight: torch.Tensor) -> torch.memory_format | None:
-    """The layout that a weight has to be brought into."""
-    if x.device.type not in _ONE_LAYOUT:
+def _weight_format(device: torch.device, x: torch.Tensor, weight: torch.Tensor) -> torch.memory_format | None:
+    """The layout that a weight has to be brought into on a device."""
+    if device.type not in _ONE_LAYOUT:
         return None
     wanted = formats(x)
     return wanted[0] if wanted and not set(wanted) & set(formats(weight)) else None
@@ -232,11 +234,11 @@ class _Call:
         self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor], operators: str, constant: bool
     ) -> None:
         steps, device = _steps(operators), handle_of(x.device)
-        self._format = _weight_format(x, weight)
+        self._format = _weight_format(x.device, x, weight)
         if self._format is not None:
             weight = _kept_of(weight).laid(weight, self._format) if constant else self._laid(weight)
         plan = steps.plan(_descriptor(x), _descriptor(weight), operands, device)
-        self._layer: CompiledPlan = plan.compile(device, math=steps.math, tf32=steps.math is None and tf32(x))
+        self._layer: CompiledPlan = plan.compile(device, math=steps.math, tf32=steps.math is None and tf32(x.device, x.dtype))
         self._output = plan.output.shape, plan.output.strides
         # By their places among image, weight and operands.
         tensors = dict(enumerate((weight, *operands), 1))
@@ -325,9 +327,31 @@ def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
 _allows_tf32: Callable[[], bool] = torch._C._get_cudnn_allow_tf32
 
 
-def tf32(x: torch.Tensor) -> bool:
-    """Whether PyTorch computes the convolution of a tensor in TF32."""
-    return x.is_cuda and x.dtype == torch.float32 and _allows_tf32()
+def tf32(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether PyTorch computes the convolution of such a tensor in TF32."""
+    return device.type == "cuda" and dtype == torch.float32 and _allows_tf32()
+
+
+def compile_ahead(
+    device: torch.device, calls: Iterable[tuple[torch.Tensor, torch.Tensor, Sequence[torch.Tensor], str]]
+) -> None:
+    """Compiles, several at a time, the plans that calls of the operator will need; tensors may be without memory.
+
+    What cannot be compiled is said by the call itself.
+    """
+    handle = handle_of(device)
+    plans: dict[tuple[Literal["strict"] | None, bool], list[Plan]] = {}
+    for x, weight, operands, operators in calls:
+        steps = _steps(operators)
+        laid = _weight_format(device, x, weight)
+        if laid is not None:
+            weight = weight.to(device="meta").contiguous(memory_format=laid)
+        math = steps.math, steps.math is None and tf32(device, x.dtype)
+        with contextlib.suppress(Error):
+            plans.setdefault(math, []).append(steps.plan(_descriptor(x), _descriptor(weight), operands, handle))
+    for (math, allowed), of in plans.items():
+        with contextlib.suppress(Error):
+            compile_all(of, handle, math=math, tf32=allowed)
 
 
 def _first(

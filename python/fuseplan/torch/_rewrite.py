@@ -111,8 +111,9 @@ def rewrite(
     nodes, chains, unfused = _find(module, values, math)
     report = Report(unfused=[Unfused(nodes[index].name, reason) for index, reason in unfused])
     tails = []
-    for number, found in enumerate(chains):
-        chain = _chain_of(found, nodes, values, folds, math)
+    of_graph = [_chain_of(found, nodes, values, folds, math) for found in chains]
+    _compile_ahead(of_graph, values)
+    for number, (found, chain) in enumerate(zip(chains, of_graph, strict=True)):
         times = choice(module, chain, values) if choice is not None else None
         if times is not None and times.slower:
             report.unfused.append(Unfused(chain.convolution.name, f"it is slower as a plan: {times}"))
@@ -128,6 +129,29 @@ def rewrite(
     return report
 
 
+def _compile_ahead(chains: Sequence[Chain], values: Mapping[torch.fx.Node, Any]) -> None:
+    """Compiles the plans of chains together, before each is called for the first time."""
+    calls: dict[torch.device, list[Any]] = {}
+    for chain in chains:
+        of = (chain.image, chain.weight, *chain.operands)
+        tensors = [values.get(given, given.meta.get("val")) if isinstance(given, torch.fx.Node) else given for given in of]
+        if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+            continue
+        image, weight, *operands = map(_without_memory, tensors)
+        if chain.image_format is not None:
+            image = image.contiguous(memory_format=chain.image_format)
+        operands = [operand.flatten() if at in chain.flat else operand for at, operand in enumerate(operands)]
+        calls.setdefault(tensors[0].device, []).append((image, weight, operands, chain.text))
+    for device, of_device in calls.items():
+        if device.type != "meta":
+            _operator.compile_ahead(device, of_device)
+
+
+def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
+    shape, stride = ([_operator.hint(number) for number in numbers] for numbers in (tensor.shape, tensor.stride()))
+    return torch.empty_strided(shape, stride, dtype=tensor.dtype, device="meta")
+
+
 def _find(
     module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any], math: str | None, *, times: bool = False
 ) -> tuple[list[torch.fx.Node], list[dict[str, Any]], list[tuple[int, str]]]:
@@ -140,7 +164,7 @@ def _find(
     described = [_describe(node, numbers, values) for node in nodes]
     if times:
         _describe_as_run(nodes, described)
-    tf32 = math is None and any(map(_operator.tf32, constants))
+    tf32 = math is None and any(_operator.tf32(tensor.device, tensor.dtype) for tensor in constants)
     chains, unfused = find_chains(described, device, times=times, tf32=tf32)
     return nodes, chains, unfused
 
