@@ -346,9 +346,9 @@ def compile_ahead(
         laid = _weight_format(device, x, weight)
         if laid is not None:
             weight = weight.to(device="meta").contiguous(memory_format=laid)
-        math = steps.math, steps.math is None and tf32(device, x.dtype)
+        products = steps.math, steps.math is None and tf32(device, x.dtype)
         with contextlib.suppress(Error):
-            plans.setdefault(math, []).append(steps.plan(_descriptor(x), _descriptor(weight), operands, handle))
+            plans.setdefault(products, []).append(steps.plan(_descriptor(x), _descriptor(weight), operands, handle))
     for (math, allowed), of in plans.items():
         with contextlib.suppress(Error):
             compile_all(of, handle, math=math, tf32=allowed)
