@@ -4,15 +4,17 @@
 //!
 //! ```sh
 //! cargo run --release -p fuseplan-cuda --example time -- [--json] [--types f16,bf16,f32] \
-//!     [--layouts nhwc,nchw] [--tf32] [--solver ID] [--every-solver] [--only PART_OF_A_NAME] \
+//!     [--layouts nhwc,nchw] [--tf32] [--solver ID] [--every-solver] [--tiles COUNT] [--only PART_OF_A_NAME] \
 //!     [--convolutions N-C-H-W-K-EXTENT-PAD-STRIDE-GROUPS,…]
 //! ```
 //!
-//! Every solver that takes a problem is timed with `--every-solver`, else the first.
+//! Every solver that takes a problem is timed with `--every-solver`, else the first; each in its best configuration, or with
+//! `--tiles COUNT` in as many as that, best by its model first.
 
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Arc, LazyLock};
+use std::thread;
 
 use fuseplan_api::operands::MAX_SCALARS;
 use fuseplan_api::*;
@@ -187,6 +189,7 @@ struct Options {
     tf32: bool,
     solver: Option<String>,
     every_solver: bool,
+    tiles: Option<usize>,
     only: Option<String>,
     convolutions: Option<String>,
 }
@@ -205,6 +208,7 @@ impl Options {
                 "--only" => options.only = value()?,
                 "--tf32" => options.tf32 = true,
                 "--every-solver" => options.every_solver = true,
+                "--tiles" => options.tiles = value()?.and_then(|count| count.parse().ok()),
                 "--convolutions" => options.convolutions = value()?,
                 _ => return Err(format!("unknown option {word}")),
             }
@@ -246,22 +250,41 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 };
                 let most = if options.every_solver { usize::MAX } else { 1 };
                 for solver in CudaBackend.solvers().iter().filter(takes).take(most) {
-                    let binary = solver.compile_preferred(&problem, device.info())?;
-                    let executable = solver.load(&problem, &device, &binary)?;
-                    let us = time(&device, &*executable, &problem)?;
-                    let (rate, bandwidth) = (problem.flops() / us / 1e6, problem.bytes() / us / 1e3);
-                    let info = executable.info();
-                    let resources =
-                        info.resources.map_or(String::new(), |resources| format!("; {resources}"));
-                    let detail = format!("{}{resources}", info.detail);
-                    if options.json {
-                        // Names and details have no characters that JSON would escape.
-                        println!(
-                            r#"{{"type":"{type_name}","layout":"{layout_name}","name":"{name}","us":{us:.3},"solver":"{}","detail":"{detail}"}}"#,
-                            solver.id()
-                        );
-                    } else {
-                        println!("{name:24} {us:8.1} {rate:7.1} {bandwidth:7.0}  {} {detail}", solver.id());
+                    let mut candidates = solver.configurations(&problem, device.info());
+                    candidates.truncate(options.tiles.unwrap_or(1));
+                    // NVRTC works in several threads at once.
+                    let binaries: Vec<_> = thread::scope(|scope| {
+                        let compile = |candidate: &Candidate| {
+                            solver.compile(&problem, device.info(), &candidate.configuration)
+                        };
+                        let threads: Vec<_> = candidates
+                            .iter()
+                            .map(|candidate| scope.spawn(move || compile(candidate)))
+                            .collect();
+                        threads.into_iter().map(|thread| thread.join().expect("a compiler panics")).collect()
+                    });
+                    for (Candidate { configuration, estimate, .. }, binary) in candidates.iter().zip(binaries)
+                    {
+                        let binary = binary?;
+                        let executable = solver.load(&problem, &device, &binary)?;
+                        let us = time(&device, &*executable, &problem)?;
+                        let (rate, bandwidth) = (problem.flops() / us / 1e6, problem.bytes() / us / 1e3);
+                        let (info, estimate) = (executable.info(), estimate.cost() * 1e6);
+                        let resources =
+                            info.resources.map_or(String::new(), |resources| format!("; {resources}"));
+                        let detail = format!("{}{resources}", info.detail);
+                        if options.json {
+                            // Names and details have no characters that JSON would escape.
+                            println!(
+                                r#"{{"type":"{type_name}","layout":"{layout_name}","name":"{name}","us":{us:.3},"solver":"{}","configuration":"{configuration}","estimate":{estimate:.3},"detail":"{detail}"}}"#,
+                                solver.id()
+                            );
+                        } else {
+                            println!(
+                                "{name:24} {us:8.1} {rate:7.1} {bandwidth:7.0}  {} {detail}",
+                                solver.id()
+                            );
+                        }
                     }
                 }
             }
