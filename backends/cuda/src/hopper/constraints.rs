@@ -4,7 +4,7 @@ use fuseplan_api::{Constraint, DeviceInfo, Problem};
 use fuseplan_gpu::{Runtime, Volume, channel_values, spatial};
 
 use super::candidates;
-use super::tiling::Load;
+use super::tiling::{Load, is_addressable, is_copyable};
 use crate::context::Cuda;
 
 /// The only architecture with these instructions.
@@ -116,29 +116,18 @@ pub(crate) const LINES: Constraint = Constraint {
     },
 };
 
-/// Whether TMA can address a tensor by boxes of these dimensions, given innermost first, the first of which has no gaps.
-fn addressable(volume: &Volume, first: usize, dims: &[usize]) -> bool {
-    const CHUNK: usize = 8;
-    let mut least = first;
-    dims.iter().filter(|&&d| volume.lens[d] > 1).all(|&d| {
-        let fits = volume.strides[d] >= least && volume.strides[d].is_multiple_of(CHUNK);
-        least = volume.strides[d] * volume.lens[d];
-        fits
-    })
-}
-
-/// Planes that TMA can address, results that lie side by side along pixels.
+/// Planes that TMA can address or threads copy, results that lie side by side along pixels.
 pub(crate) const PLANES_LAYOUT: Constraint = Constraint {
     property: "layout",
     accepts: "channels not innermost in input and output, places of a channel side by side; strides of the input's \
-              channels and images multiples of 16 bytes, and no smaller than what lies within; channels of a filter \
-              side by side",
+              channels and images multiples of 16 bytes, and no smaller than what lies within, or these strides and \
+              planes multiples of 8 bytes; channels of a filter side by side",
     check: |problem, _| {
         let (_, weights) = problem.conv()?;
         let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
         let planes = [&x, &y].map(|volume| !volume.is_channels_last() && volume.position_stride() == Some(1));
         let rows = w.lens[1] == 1 || w.strides[1] == 1;
-        let fits = planes == [true; 2] && rows && addressable(&x, x.plane(), &[1, 0]);
+        let fits = planes == [true; 2] && rows && (is_addressable(&x, x.plane(), &[1, 0]) || is_copyable(&x));
         (!fits).then(|| format!("{}, filters {weights}, {}", problem.input, problem.output))
     },
 };
@@ -155,7 +144,7 @@ pub(crate) const LINES_LAYOUT: Constraint = Constraint {
         let lines = x.lens[4] == 1 || x.strides[4] == 1;
         let packed = w.position_stride() == Some(1) && (w.lens[1] == 1 || w.strides[1] == w.plane());
         let along = !y.is_channels_last() && y.position_stride() == Some(1);
-        let fits = lines && packed && along && addressable(&x, x.lens[4], &[3, 1, 0]);
+        let fits = lines && packed && along && is_addressable(&x, x.lens[4], &[3, 1, 0]);
         (!fits).then(|| format!("{}, filters {weights}, {}", problem.input, problem.output))
     },
 };

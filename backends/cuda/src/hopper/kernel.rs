@@ -8,7 +8,7 @@ use fuseplan_gpu::{
 use super::ALIGNMENT;
 use super::instruction::{Rows, wgmma};
 use super::tensor_map::{Part, TensorMap};
-use super::tiling::{self, BOX, Load, Tiling, Window};
+use super::tiling::{self, BOX, COPIED, Load, Tiling, Window};
 use crate::context::Cuda;
 use crate::solvers::CLUSTER;
 
@@ -34,6 +34,8 @@ pub(crate) struct WgmmaKernel {
     pub(crate) input: Option<TensorMap>,
     /// Of the filters, where TMA loads them.
     pub(crate) filters: Option<TensorMap>,
+    /// What the input's address must be a multiple of.
+    pub(crate) input_alignment: usize,
     /// What the filters' address must be a multiple of.
     pub(crate) filter_alignment: usize,
     /// What the output's address must be a multiple of.
@@ -167,8 +169,8 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     let y_vector = tiling::outputs_at_once(load, problem);
     // Arrivals that complete a stage's full barrier, and threads that load the parameters of channels.
     let (arrivals, channel_producers) = match load {
-        Load::Tma | Load::Halo | Load::Planes | Load::Lines => (1, 96),
-        Load::Gather => (tiling.producers * 4 + usize::from(!tiling.resident), tiling.producers * 128),
+        Load::Tma | Load::Halo | Load::Planes | Load::Lines if !tiling.copied => (1, 96),
+        _ => (tiling.producers * 4 + usize::from(!tiling.resident), tiling.producers * 128),
     };
 
     let data_type = problem.output.data_type();
@@ -229,6 +231,9 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     if load == Load::Gather || tiling.tf32x3 {
         text.size("in_d", x.lens[2]).size("in_h", x.lens[3]).size("in_w", x.lens[4]).strides("x", &x.strides);
     }
+    if tiling.copied {
+        text.size("x_n", x.strides[0]).size("x_c", x.strides[1]);
+    }
     if tiling.tf32x3 {
         for (name, stride) in ["w_k", "w_c", "w_d", "w_h", "w_w"].into_iter().zip(w.strides) {
             text.size(name, stride);
@@ -246,6 +251,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         match load {
             Load::Tma => "by TMA",
             Load::Halo => "by TMA with their halo",
+            Load::Planes if tiling.copied => "copied from planes",
             Load::Planes => "by TMA from planes",
             Load::Lines => "by TMA by lines",
             Load::Gather => "gathered",
@@ -270,6 +276,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         }
         Load::Tma => (include_str!("../../kernels/im2col.cuh"), TMA_PRODUCER),
         Load::Halo => (include_str!("../../kernels/window.cuh"), TMA_PRODUCER),
+        Load::Planes if tiling.copied => (include_str!("../../kernels/copied_planes.cuh"), ""),
         Load::Planes => (include_str!("../../kernels/planes.cuh"), TMA_PRODUCER),
         Load::Lines => (include_str!("../../kernels/lines.cuh"), TMA_PRODUCER),
         Load::Gather => (include_str!("../../kernels/gather.cuh"), ""),
@@ -337,11 +344,17 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
             };
             (map(&x, pixels), map(&w, filters))
         }
+        Load::Planes if tiling.copied => (None, filter_rows()),
         Load::Planes => (Some(planes(&x, tiling.depth, data_type)), filter_rows()),
         Load::Lines => (Some(lines(&x, tiling, data_type)), None),
         Load::Gather => (None, filter_rows()),
     };
     let output_alignment = y_vector * data_type.size();
+    let input_alignment = match load {
+        Load::Planes if tiling.copied => COPIED,
+        Load::Gather => data_type.size(),
+        Load::Tma | Load::Halo | Load::Planes | Load::Lines => ALIGNMENT,
+    };
     let filter_alignment = if tiling.rearranged {
         tiling::filters_at_once(&w, data_type.size()) * data_type.size()
     } else {
@@ -351,6 +364,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         kernel,
         input,
         filters,
+        input_alignment,
         filter_alignment,
         output_alignment,
         tiling: *tiling,

@@ -69,7 +69,7 @@ pub(crate) static WGMMA: Hopper = Hopper {
     load: Load::Tma,
 };
 
-/// 1x1 on images whose positions are innermost: TMA loads planes.
+/// 1x1 on images whose positions are innermost: TMA loads planes, or threads copy those that it cannot address.
 pub(crate) static WGMMA_PLANES: Hopper = Hopper {
     id: "cuda.conv_wgmma_planes.v1",
     constraints: &[
@@ -86,7 +86,7 @@ pub(crate) static WGMMA_PLANES: Hopper = Hopper {
         SPAN,
         constraints::PLANES_ROOM,
     ],
-    preferences: &[preferences::FILTERS],
+    preferences: &[preferences::FILTERS, preferences::PLANES],
     load: Load::Planes,
 };
 
@@ -146,7 +146,7 @@ impl Hopper {
     fn ranked(&self, problem: &Problem, arch: &str) -> Vec<(Configuration, Estimate)> {
         let model = match self.load {
             Load::Tma | Load::Halo => "wgmma with TMA",
-            Load::Planes => "wgmma with TMA from planes",
+            Load::Planes => "wgmma from planes",
             Load::Lines => "wgmma with TMA by lines",
             Load::Gather => "wgmma with gathered pixels",
         };
@@ -245,7 +245,15 @@ impl Solver for Hopper {
         let configuration = binary::configuration(self.id, arch, binary)?;
         let planned = self.wgmma_kernel(problem, arch, &configuration)?;
         let blocks = planned.blocks(device.info().compute_units as usize);
-        let WgmmaKernel { mut kernel, input, filters, output_alignment, filter_alignment, .. } = planned;
+        let WgmmaKernel {
+            mut kernel,
+            input,
+            filters,
+            input_alignment,
+            output_alignment,
+            filter_alignment,
+            ..
+        } = planned;
         let images = binary::open(self.id, arch, &kernel.source, binary)?;
         let Some((image, other)) = split(images) else {
             return Err(BuildError::Binary { solver: self.id, reason: "it is cut off".into() });
@@ -272,6 +280,7 @@ impl Solver for Hopper {
             arguments: kernel.arguments,
             input,
             filters,
+            input_alignment,
             output_alignment,
             filter_alignment,
             misaligned,
@@ -293,6 +302,7 @@ struct HopperExecutable {
     arguments: ArgumentLayout,
     input: Option<TensorMap>,
     filters: Option<TensorMap>,
+    input_alignment: usize,
     output_alignment: usize,
     filter_alignment: usize,
     /// For pointers that TMA does not take.
@@ -312,13 +322,13 @@ impl HopperExecutable {
     ) -> Result<Option<usize>, BackendError> {
         let ConvForward { weights } = ConvForward::of(&args.ops[0]);
         let is_aligned = |pointer: *const c_void, alignment| pointer.addr().is_multiple_of(alignment);
-        if !is_aligned(args.output, self.output_alignment) || !is_aligned(weights, self.filter_alignment) {
+        let aligned = is_aligned(args.input, self.input_alignment)
+            && is_aligned(args.output, self.output_alignment)
+            && is_aligned(weights, self.filter_alignment);
+        if !aligned {
             return Ok(None);
         }
         if let Some(input) = &self.input {
-            if !is_aligned(args.input, ALIGNMENT) {
-                return Ok(None);
-            }
             words[..MAP_WORDS].copy_from_slice(&input.encode(args.input)?);
         }
         if let Some(filters) = &self.filters {

@@ -4,7 +4,8 @@ use fuseplan_api::{DeviceInfo, Preference, Problem, Solver};
 use fuseplan_gpu::{Runtime, Volume, image_run};
 
 use super::candidates;
-use super::tiling::{Load, is_tf32x3};
+use super::constraints::GATHERED_LAYOUT;
+use super::tiling::{Load, is_addressable, is_tf32x3};
 use crate::context::Cuda;
 use crate::solvers::FFMA;
 
@@ -55,6 +56,25 @@ pub(crate) const LINES: Preference = Preference {
     check: |problem, device| {
         let [lines, gathered] = [Load::Lines, Load::Gather].map(|load| least(load, problem, device));
         (lines >= gathered).then(|| format!("{lines:.1} and {gathered:.1} us"))
+    },
+};
+
+/// Planes that TMA can address, or that are sooner copied than gathered.
+pub(crate) const PLANES: Preference = Preference {
+    property: "convolution",
+    prefers: "of planes that TMA cannot address: what pixels would be gathered for, and less time by copying planes, as the \
+              models of both have it",
+    check: |problem, device| {
+        let x = Volume::of(&problem.input);
+        if is_addressable(&x, x.plane(), &[1, 0]) {
+            return None;
+        }
+        let checks = [GATHERED_LAYOUT.check, SIZE.check];
+        if let Some(reason) = checks.into_iter().find_map(|check| check(problem, device)) {
+            return Some(reason);
+        }
+        let [copied, gathered] = [Load::Planes, Load::Gather].map(|load| least(load, problem, device));
+        (copied >= gathered).then(|| format!("{copied:.1} and {gathered:.1} us"))
     },
 };
 

@@ -12,7 +12,7 @@ pub(crate) enum Load {
     Tma,
     /// The same, of a window of the image with its halo, once for several taps.
     Halo,
-    /// By TMA, positions innermost. Rows of the product are filters, and a tile stays within an image.
+    /// By TMA, positions innermost, or copied by threads. Rows of the product are filters, and a tile stays within an image.
     Planes,
     /// By TMA, whole lines of the image. Rows of the product are filters, and a tile has some lines of an image.
     Lines,
@@ -75,6 +75,8 @@ pub(crate) struct Tiling {
     pub(crate) resident: bool,
     /// Whether threads bring the resident filters, which TMA cannot load.
     pub(crate) rearranged: bool,
+    /// With [`Load::Planes`], whether threads copy the planes, which TMA cannot address.
+    pub(crate) copied: bool,
     /// Blocks that share a tile (split-K over a cluster).
     pub(crate) split: usize,
     /// Whether a product of f32 is three of TF32, of factors in two parts.
@@ -94,6 +96,9 @@ impl fmt::Display for Tiling {
         if self.resident {
             f.write_str(", resident filters")?;
         }
+        if self.copied {
+            f.write_str(", copied planes")?;
+        }
         if self.split > 1 {
             write!(f, ", split {}", self.split)?;
         }
@@ -112,6 +117,8 @@ impl fmt::Display for Tiling {
 
 /// Positions of a plane that TMA loads at once.
 pub(super) const BOX: usize = 64;
+/// Bytes of a plane that a thread copies at once.
+pub(super) const COPIED: usize = 8;
 
 /// Registers of a multiprocessor for each of 128 threads.
 pub(super) const REGISTERS: usize = 512;
@@ -311,8 +318,8 @@ impl Tiling {
         match self.load {
             Load::Tma | Load::Halo | Load::Planes | Load::Lines => {
                 let producer = match pool {
-                    // Filters are split.
-                    _ if self.tf32x3 => 56,
+                    // Filters are split, or planes copied.
+                    _ if self.tf32x3 || self.copied => 56,
                     400.. => 40,
                     _ if self.load != Load::Tma => 40,
                     _ => 24,
@@ -349,6 +356,24 @@ pub(super) fn outputs_at_once(load: Load, problem: &Problem) -> usize {
             y.strides[..2].iter().fold(common_power(most, run), |power, &stride| common_power(power, stride))
         }
     }
+}
+
+/// Whether TMA can address a tensor of 16 bits by boxes of these dimensions, given innermost first, the first of which has no
+/// gaps.
+pub(super) fn is_addressable(volume: &Volume, first: usize, dims: &[usize]) -> bool {
+    const CHUNK: usize = 8;
+    let mut least = first;
+    dims.iter().filter(|&&d| volume.lens[d] > 1).all(|&d| {
+        let fits = volume.strides[d] >= least && volume.strides[d].is_multiple_of(CHUNK);
+        least = volume.strides[d] * volume.lens[d];
+        fits
+    })
+}
+
+/// Whether planes of 16 bits begin and end at multiples of [`COPIED`] bytes.
+pub(super) fn is_copyable(x: &Volume) -> bool {
+    let strides = [0, 1].into_iter().filter(|&d| x.lens[d] > 1).map(|d| x.strides[d]);
+    strides.chain([x.plane()]).all(|count| (count * 2).is_multiple_of(COPIED))
 }
 
 /// Elements of packed filters that are read at once: 16 bytes of filters that are whole numbers of these, else one.

@@ -65,6 +65,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let (x, y) = (&[32, 64, 56, 56], &[32, 128, 56, 56]);
     let mma: &[&str] = &["HMMA", "LDSM", "LDGSTS"];
     let gather: &[&str] = &["HGMMA", "UTMALDG.2D", "LDG.E.U16", "USETMAXREG", "STG.E.128"];
+    let copied: &[&str] = &["HGMMA", "UTMALDG.2D", "USETMAXREG", "!UTMALDG.3D", "LDGSTS.E.64"];
     let planes: &[&str] = &["HGMMA", "UTMALDG.3D", "UTMALDG.2D", "USETMAXREG", "STG.E.128"];
     let lines: &[&str] = &["HGMMA", "UTMALDG.5D", "USETMAXREG", "SHFL.IDX", "STG.E.128"];
     let (few, cluster): (&[usize], &[&str]) = (&[1, 512, 7, 7], &["HGMMA", "UCGABAR_ARV"]);
@@ -234,6 +235,27 @@ pub(crate) fn cases() -> Vec<Case> {
             conv(Half, Nchw, &[8, 130, 40, 40], 96, 1, 1, vec![]),
             &["HGMMA", "UTMALDG.3D"],
         ),
+        ("planes.f16.copied", PLANES, conv(Half, Nchw, &[64, 1024, 14, 14], 256, 1, 1, vec![]), copied),
+        ("planes.bf16.copied.few", PLANES, conv(BFloat16, Nchw, &[4, 72, 6, 6], 40, 1, 1, vec![]), copied),
+        (
+            "planes.f16.copied.residual",
+            PLANES,
+            conv(Half, Nchw, &[64, 512, 14, 14], 1024, 1, 1, residual(Half, Nchw, 14)),
+            copied,
+        ),
+        (
+            "planes.bf16.copied.parameters",
+            PLANES,
+            conv(BFloat16, Nchw, &[8, 512, 14, 14], 256, 1, 1, parameters(BFloat16, &[8, 256, 14, 14])),
+            copied,
+        ),
+        (
+            "planes.f16.copied.c130",
+            PLANES,
+            conv(Half, Nchw, &[8, 130, 30, 30], 96, 1, 1, vec![]),
+            &["HGMMA", "USETMAXREG", "LDGSTS.E.64", "!UTMALDG"],
+        ),
+        ("planes.f16.copied.groups", PLANES, conv(Half, Nchw, &[8, 96, 18, 18], 200, 1, 2, vec![]), copied),
         ("lines.f16", LINES, conv(Half, Nchw, x, 128, 3, 1, relu(y, Half, Nchw)), lines),
         ("lines.bf16.160", LINES, conv(BFloat16, Nchw, &[16, 64, 160, 160], 64, 3, 1, vec![]), lines),
         ("lines.f16.c128", LINES, conv(Half, Nchw, &[16, 128, 80, 80], 128, 3, 1, vec![]), lines),
@@ -241,6 +263,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ("lines.f16.c20k20", LINES, conv(Half, Nchw, &[2, 20, 17, 24], 20, 3, 1, vec![]), lines),
         ("lines.bf16.parameters", LINES, conv(BFloat16, Nchw, x, 128, 3, 1, parameters(BFloat16, y)), lines),
         ("lines.f16.groups", LINES, conv(Half, Nchw, &[8, 128, 40, 40], 128, 3, 2, vec![]), lines),
+        ("split.planes.copied", PLANES, conv(Half, Nchw, &[1, 1024, 14, 14], 256, 1, 1, vec![]), cluster),
         ("split.planes", PLANES, conv(Half, Nchw, &[1, 2048, 8, 8], 512, 1, 1, vec![]), cluster),
         ("windows.f16.64", WGMMA, conv(Half, Nhwc, &[8, 64, 160, 160], 64, 3, 1, vec![]), windows),
         (

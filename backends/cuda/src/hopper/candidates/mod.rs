@@ -6,7 +6,7 @@ use fuseplan_gpu::{
 };
 
 use super::cost::Work;
-use super::tiling::{Load, SHARED, SHARED_RESERVED, Tiling, is_tf32x3, outputs_at_once};
+use super::tiling::{Load, SHARED, SHARED_RESERVED, Tiling, is_addressable, is_tf32x3, outputs_at_once};
 
 mod rows_are_filters;
 mod rows_are_pixels;
@@ -60,7 +60,9 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
             }
             (all, Work::time)
         }
-        Load::Planes => (rows_are_filters::planes(&work), Work::time),
+        Load::Planes => {
+            (rows_are_filters::planes(&work, !is_addressable(&x, x.plane(), &[1, 0])), Work::time)
+        }
         Load::Lines => (rows_are_filters::lines(&work), Work::time),
         Load::Gather => (rows_are_filters::gathering(&work), Work::gathering_time),
     };
@@ -121,6 +123,7 @@ impl Tiling {
             occupancy,
             resident: false,
             rearranged: false,
+            copied: false,
             split: 1,
             tf32x3: work.tf32x3,
             lines: None,
@@ -332,7 +335,11 @@ mod tests {
                         ..work(1, filters, channels, 1)
                     };
                     let work = Work { taps: [1, taps, taps], ..work };
-                    let all = if taps == 1 { planes(&work) } else { lines(&work) };
+                    let all = if taps == 1 {
+                        [planes(&work, false), planes(&work, true)].concat()
+                    } else {
+                        lines(&work)
+                    };
                     assert!(!all.is_empty(), "{work:?}");
                     for tiling in all {
                         let (producer, consumer) = tiling.registers();

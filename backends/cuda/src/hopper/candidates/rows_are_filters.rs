@@ -4,7 +4,7 @@ use super::super::cost::Work;
 use super::super::tiling::{BOX, Lines, Load, Tiling, columns_behind};
 use super::{FILTERS, Schedule, depth, with_splits};
 
-/// Schedules of tiles whose pixels TMA loads from planes.
+/// Schedules of tiles of planes.
 const PLANE_SCHEDULES: [Schedule; 9] = [
     (1, 2, 1, 1),
     (1, 2, 2, 1),
@@ -43,8 +43,8 @@ const TF32X3_GATHER_SCHEDULES: [(Schedule, usize, usize); 6] = [
 /// The narrowest tile of pixels: the epilogue along pixels has parts of 64, as a tile has that is wider than half of one.
 const NARROWEST: usize = 40;
 
-/// Every tile that there is room for where TMA loads planes.
-pub(super) fn planes(work: &Work) -> Vec<Tiling> {
+/// Every tile that there is room for where TMA loads planes, or threads copy them.
+pub(super) fn planes(work: &Work, copied: bool) -> Vec<Tiling> {
     // For every number of boxes the least width with which they cover an image in as many tiles.
     let plane = work.planes * work.lines * work.columns;
     let mut widths: Vec<_> = (1..=FILTERS / BOX)
@@ -57,6 +57,7 @@ pub(super) fn planes(work: &Work) -> Vec<Tiling> {
         for schedule in PLANE_SCHEDULES {
             let tile = Tiling {
                 rearranged: !work.is_aligned,
+                copied,
                 ..Tiling::new(Load::Planes, work, schedule, width, depth(work))
             };
             // Threads bring filters once. No warpgroup of a tile is without filters.
