@@ -19,8 +19,8 @@ mod tiles;
 mod work;
 
 use std::ffi::c_void;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use fuseplan_api::{
     Accuracy, Algorithm, Configuration, Constraint, DataType, Executable, ExecutableInfo, Problem, RawStream,
@@ -35,13 +35,13 @@ use crate::device::CpuDevice;
 use crate::direct::geometry::Geometry;
 use crate::direct::input::{self, PackLineFn};
 use crate::direct::output::{self, FinishFn};
-use crate::direct::prepared::{self, Locked, Owner};
+use crate::direct::prepared::{self, Owner};
 use crate::direct::weights::{self, PackWeights, PackWeightsFn};
 use crate::direct::{CONVOLUTION, DIRECT, Shared};
 use crate::element::with_value_type;
 use crate::epilogue::{self, Epilogue};
 use crate::isa::{Avx512, Isa};
-use crate::pool::{Pool, Split as Items};
+use crate::pool::{Items, Locked, Pool};
 use crate::solver::{self, CpuSolver};
 use finish::{FinishPixels, Output, Sums};
 use pack::{PackFilters, PackPixelsFn};
@@ -208,11 +208,12 @@ impl Convolution {
         let (Geometry { filters, inputs, .. }, plan) = (&self.geometry, &self.plan);
         let (target, flag) = target.split_at_mut(plan.filters / 2);
         let (source, target) = (Shared(source.cast_mut()), Shared(target.as_mut_ptr().cast::<u16>()));
-        let (complete, out_of_memory) = (AtomicBool::new(true), OnceLock::new());
-        let pack = |index: usize| {
-            let panel = plan.panels[index];
-            let products = filters.tap_count() * inputs;
-            let done = with_scratch(products * panel.vectors * SIDE, |floats| {
+        let complete = AtomicBool::new(true);
+        let products = filters.tap_count() * inputs;
+        let largest = plan.panels.iter().map(|panel| panel.vectors).max().unwrap_or(0);
+        let pack = |floats: &mut [f32], indices: Items<'_>| {
+            for index in indices {
+                let panel = plan.panels[index];
                 let (source, channels) = (source.get().cast_const(), 0..*inputs);
                 let together = PackWeights { filters, channels, panel, source, target: floats.as_mut_ptr() };
                 let merged = if plan.merges { filters.taps[2] } else { 1 };
@@ -232,17 +233,12 @@ impl Convolution {
                         complete.store(false, Ordering::Relaxed);
                     }
                 }
-            });
-            if let Err(error) = done {
-                let _ = out_of_memory.set(error);
             }
         };
-        match locked {
-            Locked::Yes => self.pool.for_each_under_lock(plan.panels.len(), &pack)?,
-            Locked::No => self.pool.for_each(plan.panels.len(), &pack)?,
-        }
+        let len = products * largest * SIDE;
+        self.pool.for_each_with_scratch(locked, plan.panels.len(), len, &pack)?;
         flag[0] = if complete.into_inner() { 1.0 } else { 0.0 };
-        out_of_memory.into_inner().map_or(Ok(()), Err)
+        Ok(())
     }
 
     /// Whether all elements of the image are sums of their parts.
@@ -294,32 +290,21 @@ impl Convolution {
                 output: args.output,
                 filters: filters.as_ptr().cast(),
             };
-            let items = Items::new(plan.items(g), self.pool.threads());
-            let out_of_memory = OnceLock::new();
-            self.pool.run(&|tid| {
-                // A thread for which there is no work needs no memory.
-                let Some(first) = items.next(tid) else { return };
-                let done = with_scratch(packed + line + plan.sums_len() + output::SCRATCH, |scratch| {
-                    let (packed, scratch) = scratch.split_at_mut(packed);
-                    let (line, scratch) = scratch.split_at_mut(line);
-                    let (sums, finish) = scratch.split_at_mut(plan.sums_len());
-                    let packed = packed.as_mut_ptr().cast();
-                    let mut scratch = Scratch { packed, holds: None, line, sums, finish };
-                    // SAFETY: the CPU has the instructions, as the solver asks for them.
-                    let tiles = unsafe { Tiles::configure() };
-                    let mut next = Some(first);
-                    while let Some(item) = next {
-                        // SAFETY: the CPU has the instructions, and the caller says that the tensors are the problem's.
-                        // Items have outputs of their own, and scratch has the plan's sizes.
-                        unsafe { work.item(item, &tiles, &mut scratch) };
-                        next = items.next(tid);
-                    }
-                });
-                if let Err(error) = done {
-                    let _ = out_of_memory.set(error);
+            let len = packed + line + plan.sums_len() + output::SCRATCH;
+            self.pool.for_each_with_scratch(Locked::No, plan.items(g), len, &|scratch, items| {
+                let (packed, scratch) = scratch.split_at_mut(packed);
+                let (line, scratch) = scratch.split_at_mut(line);
+                let (sums, finish) = scratch.split_at_mut(plan.sums_len());
+                let packed = packed.as_mut_ptr().cast();
+                let mut scratch = Scratch { packed, holds: None, line, sums, finish };
+                // SAFETY: the CPU has the instructions, as the solver asks for them.
+                let tiles = unsafe { Tiles::configure() };
+                for item in items {
+                    // SAFETY: the CPU has the instructions, and the caller says that the tensors are the problem's.
+                    // Items have outputs of their own, and scratch has the plan's sizes.
+                    unsafe { work.item(item, &tiles, &mut scratch) };
                 }
-            })?;
-            out_of_memory.into_inner().map_or(Ok(()), Err)
+            })
         })?
     }
 }

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 use std::ffi::c_void;
 
-use super::split::{Parts, Split, with_features};
+use super::split::{Parts, Split, are_sums_of_parts, magnitude_bits, with_features};
 use super::tiles::{DEPTH, FILTERS, SIDE};
 use crate::isa::{Avx512, MAX_LANES, Simd};
 
@@ -119,7 +119,7 @@ with_features! {
     pub(super) unsafe fn filters(pack: &PackFilters<'_>) -> bool {
         let &PackFilters { split, taps, channels, vectors, source, target } = pack;
         let mut target = target;
-        let mut complete = true;
+        let mut largest = _mm512_setzero_si512();
         for tap in 0..taps {
             for first in (0..channels).step_by(DEPTH) {
                 for vector in 0..vectors {
@@ -134,7 +134,8 @@ with_features! {
                             let zero = _mm512_setzero_ps();
                             let even = row(first + 2 * pair).unwrap_or(zero);
                             let odd = row(first + 2 * pair + 1).unwrap_or(zero);
-                            complete &= !split.has_limits() || is_finite(even) && is_finite(odd);
+                            largest = _mm512_max_epi32(largest, magnitude_bits(even));
+                            largest = _mm512_max_epi32(largest, magnitude_bits(odd));
                             let mut rest = [even, odd];
                             for part in 0..split.parts {
                                 let tile = target.add((part * vectors + vector) * FILTERS + pair * DEPTH);
@@ -146,20 +147,8 @@ with_features! {
                 target = target.wrapping_add(split.parts * vectors * FILTERS);
             }
         }
-        complete
-    }
-}
-
-/// Whether all lanes are below what rounds to an infinite bf16.
-///
-/// # Safety
-/// The CPU has the instructions of `Isa::Amx`.
-#[inline(always)]
-unsafe fn is_finite(v: __m512) -> bool {
-    // SAFETY: as the caller says.
-    unsafe {
-        let magnitude = _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(i32::MAX));
-        _mm512_cmpge_epi32_mask(magnitude, _mm512_set1_epi32(super::split::INFINITE)) == 0
+        // SAFETY: the caller says that the CPU has the instructions.
+        !split.has_limits() || unsafe { are_sums_of_parts(largest) }
     }
 }
 

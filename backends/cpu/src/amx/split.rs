@@ -55,7 +55,7 @@ impl Split {
 }
 
 /// The bits of the smallest f32 that rounds to an infinite bf16.
-pub(super) const INFINITE: i32 = 0x7f7f_8000;
+const INFINITE: i32 = 0x7f7f_8000;
 
 /// The features that functions on parts are compiled with; [`Isa::Amx`](crate::isa::Isa::Amx) stands for all of them.
 macro_rules! with_features {
@@ -129,6 +129,26 @@ unsafe fn round([low, high]: [__m512; 2]) -> (__m512i, [__m512; 2]) {
     }
 }
 
+/// The bits of lanes' magnitudes, which are in the order of these.
+///
+/// # Safety
+/// The CPU has the instructions of `Isa::Amx`.
+#[inline(always)]
+pub(super) unsafe fn magnitude_bits(v: __m512) -> __m512i {
+    // SAFETY: as the caller says.
+    unsafe { _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(i32::MAX)) }
+}
+
+/// Whether values are sums of their parts, of which these are the bits of the largest magnitudes.
+///
+/// # Safety
+/// The CPU has the instructions of `Isa::Amx`.
+#[inline(always)]
+pub(super) unsafe fn are_sums_of_parts(largest: __m512i) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { _mm512_reduce_max_epi32(largest) < INFINITE }
+}
+
 with_features! {
     /// Whether each of the `n` elements from `p` on, `stride` apart, is the sum of its parts.
     ///
@@ -140,10 +160,7 @@ with_features! {
         unsafe {
             let s = Avx512::assume();
             let mut largest = _mm512_setzero_si512();
-            let mut note = |v: __m512| {
-                let magnitude = _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(i32::MAX));
-                largest = _mm512_max_epi32(largest, magnitude);
-            };
+            let mut note = |v: __m512| largest = _mm512_max_epi32(largest, magnitude_bits(v));
             let whole = n - n % 16;
             for at in (0..whole).step_by(16) {
                 note(crate::vectors::load_strided(s, p.add(at * stride), stride, 16));
@@ -151,7 +168,7 @@ with_features! {
             if whole < n {
                 note(crate::vectors::load_strided(s, p.add(whole * stride), stride, n - whole));
             }
-            _mm512_reduce_max_epi32(largest) < INFINITE
+            are_sums_of_parts(largest)
         }
     }
 }

@@ -38,13 +38,13 @@ use crate::device::CpuDevice;
 use crate::element::with_value_type;
 use crate::epilogue::{self, Epilogue};
 use crate::isa::{Isa, Kernel, Number, Simd};
-use crate::pool::{Pool, Split};
+use crate::pool::{Locked, Pool};
 use crate::solver::{self, CpuSolver};
 use geometry::Geometry;
 use input::PackLineFn;
 use output::FinishFn;
 use plan::{Limits, Plan};
-use prepared::{Locked, Owner};
+use prepared::Owner;
 use tile::Tiles;
 use weights::{PackWeights, PackWeightsFn};
 use work::{Scratch, Work};
@@ -223,10 +223,7 @@ impl Convolution {
                 unsafe { (self.functions.pack_weights)(&args) }
             }
         };
-        match locked {
-            Locked::Yes => self.pool.for_each_under_lock(self.plan.panels.len(), &pack),
-            Locked::No => self.pool.for_each(self.plan.panels.len(), &pack),
-        }
+        self.pool.for_each_locked(locked, self.plan.panels.len(), &pack)
     }
 
     /// # Safety
@@ -238,28 +235,17 @@ impl Convolution {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
             let work = Work { conv: self, steps, input: args.input, output: args.output, weights };
-            let split = Split::new(plan.items(g), self.pool.threads());
-            let out_of_memory = std::sync::OnceLock::new();
-            self.pool.run(&|tid| {
-                // A thread for which there is no work needs no memory.
-                let Some(first) = split.next(tid) else { return };
-                let done = with_scratch(pack + sums + output::SCRATCH, |scratch| {
-                    let (packed, scratch) = scratch.split_at_mut(pack);
-                    let (sums, scratch) = scratch.split_at_mut(sums);
-                    let mut scratch = Scratch { packed, holds: None, sums, finish: scratch };
-                    let mut next = Some(first);
-                    while let Some(item) = next {
-                        // SAFETY: the functions are of an instruction set that the CPU has, and the caller says that the
-                        // tensors are the problem's. Items have outputs of their own, and scratch has the plan's sizes.
-                        unsafe { work.item(item, &mut scratch) };
-                        next = split.next(tid);
-                    }
-                });
-                if let Err(error) = done {
-                    let _ = out_of_memory.set(error);
+            let len = pack + sums + output::SCRATCH;
+            self.pool.for_each_with_scratch(Locked::No, plan.items(g), len, &|scratch, items| {
+                let (packed, scratch) = scratch.split_at_mut(pack);
+                let (sums, scratch) = scratch.split_at_mut(sums);
+                let mut scratch = Scratch { packed, holds: None, sums, finish: scratch };
+                for item in items {
+                    // SAFETY: the functions are of an instruction set that the CPU has, and the caller says that the
+                    // tensors are the problem's. Items have outputs of their own, and scratch has the plan's sizes.
+                    unsafe { work.item(item, &mut scratch) };
                 }
-            })?;
-            out_of_memory.into_inner().map_or(Ok(()), Err)
+            })
         })?
     }
 }

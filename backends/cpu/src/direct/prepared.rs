@@ -7,6 +7,7 @@ use fuseplan_api::operands::ConvForward;
 use fuseplan_api::{RunArgs, RunError};
 
 use crate::arena::{Buffer, with_scratch};
+use crate::pool::Locked;
 
 /// Under which an executable's packed weights are kept: a number that no other executable has.
 #[derive(Debug, Clone, Copy)]
@@ -17,13 +18,6 @@ impl Owner {
         static OWNERS: AtomicU64 = AtomicU64::new(0);
         Owner(OWNERS.fetch_add(1, Ordering::Relaxed))
     }
-}
-
-/// Whether a lock is held while weights are packed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Locked {
-    Yes,
-    No,
 }
 
 /// Calls `compute` with the convolution's weights in the `len` floats that `pack` makes of them: those kept beside the

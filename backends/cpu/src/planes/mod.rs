@@ -11,7 +11,7 @@ mod tests;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use fuseplan_api::operands::ConvForward;
 use fuseplan_api::volume::{Volume, spatial};
@@ -26,7 +26,7 @@ use crate::device::CpuDevice;
 use crate::direct::{CONVOLUTION, Shared};
 use crate::element::with_value_type;
 use crate::epilogue::{self, Epilogue, Steps};
-use crate::pool::{Pool, Split};
+use crate::pool::{Locked, Pool};
 use crate::solver::{self, CpuSolver};
 use kernel::{Band, BandFn, Collect};
 
@@ -311,25 +311,14 @@ impl Executable for Convolution {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
             let items = plan.input.lens[0] * plan.blocks * plan.bands;
-            let split = Split::new(items, self.pool.threads());
-            let out_of_memory = OnceLock::new();
-            self.pool.run(&|tid| {
-                // A thread for which there is no work needs no memory.
-                let Some(first) = split.next(tid) else { return };
-                let done = with_scratch(plan.scratch(self.lanes).iter().sum(), |scratch| {
-                    let mut next = Some(first);
-                    while let Some(item) = next {
-                        let tensors = (input.get().cast_const(), filters.get().cast_const(), output.get());
-                        // SAFETY: the caller keeps what `RunArgs` promises; items have lines of their own.
-                        unsafe { self.item(item, &steps, tensors, scratch) };
-                        next = split.next(tid);
-                    }
-                });
-                if let Err(error) = done {
-                    let _ = out_of_memory.set(error);
+            let len = plan.scratch(self.lanes).iter().sum();
+            self.pool.for_each_with_scratch(Locked::No, items, len, &|scratch, items| {
+                for item in items {
+                    let tensors = (input.get().cast_const(), filters.get().cast_const(), output.get());
+                    // SAFETY: the caller keeps what `RunArgs` promises; items have lines of their own.
+                    unsafe { self.item(item, &steps, tensors, scratch) };
                 }
-            })?;
-            out_of_memory.into_inner().map_or(Ok(()), Err)
+            })
         })?
     }
 }

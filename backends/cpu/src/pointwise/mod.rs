@@ -13,7 +13,7 @@ mod tests;
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use fuseplan_api::volume::Volume;
 use fuseplan_api::{
@@ -24,12 +24,12 @@ use fuseplan_api::{
 use crate::arena::with_scratch;
 use crate::constraint;
 use crate::device::CpuDevice;
-use crate::direct::prepared::{self, Locked, Owner};
+use crate::direct::prepared::{self, Owner};
 use crate::direct::tile::Tile;
 use crate::direct::{CONVOLUTION, Shared};
 use crate::element::with_value_type;
 use crate::epilogue::{self, Epilogue, Steps};
-use crate::pool::{Pool, Split};
+use crate::pool::{Locked, Pool};
 use crate::solver::{self, CpuSolver};
 use kernel::{Collect, Finish, Functions, PackFilters, PackPixels};
 use plan::Plan;
@@ -167,10 +167,7 @@ impl Convolution {
             // that the filters are readable, and that each has its line in the target, which is in one part.
             unsafe { (self.functions.pack_filters)(&PackFilters { plan, filters, source, target }) }
         };
-        match locked {
-            Locked::Yes => self.pool.for_each_under_lock(parts, &pack),
-            Locked::No => self.pool.for_each(parts, &pack),
-        }
+        self.pool.for_each_locked(locked, parts, &pack)
     }
 
     /// # Safety
@@ -181,38 +178,28 @@ impl Convolution {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
             let (input, output) = (Shared(args.input.cast_mut()), Shared(args.output));
-            let split = Split::new(plan.groups * plan.blocks * plan.parts, self.pool.threads());
-            let out_of_memory = OnceLock::new();
-            self.pool.run(&|tid| {
-                // A thread for which there is no work needs no memory.
-                let Some(first) = split.next(tid) else { return };
-                let done = with_scratch(plan.packed_len() + 2 * plan.sums_len(), |scratch| {
-                    let (packed, scratch) = scratch.split_at_mut(plan.packed_len());
-                    let (sums, lines) = scratch.split_at_mut(plan.sums_len());
-                    let mut holds = None;
-                    let mut next = Some(first);
-                    while let Some(item) = next {
-                        let (block, part) = (item / plan.parts, item % plan.parts);
-                        let (block, group) = (block / plan.groups, block % plan.groups);
-                        if holds != Some((block, group)) {
-                            let (source, target) = (input.get(), packed.as_mut_ptr());
-                            let pixels = PackPixels { plan, block, group, source, target };
-                            // SAFETY: the functions are of an instruction set that the CPU has, and of the input's type;
-                            // the caller says that the input is the problem's; scratch has room for a block.
-                            unsafe { (self.functions.pack_pixels)(&pixels) }
-                            holds = Some((block, group));
-                        }
-                        let place = (block, group, part);
-                        // SAFETY: as of the pixels; items have outputs of their own.
-                        unsafe { self.part(&steps, place, packed, weights, sums, lines, output.get()) };
-                        next = split.next(tid);
+            let items = plan.groups * plan.blocks * plan.parts;
+            let len = plan.packed_len() + 2 * plan.sums_len();
+            self.pool.for_each_with_scratch(Locked::No, items, len, &|scratch, items| {
+                let (packed, scratch) = scratch.split_at_mut(plan.packed_len());
+                let (sums, lines) = scratch.split_at_mut(plan.sums_len());
+                let mut holds = None;
+                for item in items {
+                    let (block, part) = (item / plan.parts, item % plan.parts);
+                    let (block, group) = (block / plan.groups, block % plan.groups);
+                    if holds != Some((block, group)) {
+                        let (source, target) = (input.get(), packed.as_mut_ptr());
+                        let pixels = PackPixels { plan, block, group, source, target };
+                        // SAFETY: the functions are of an instruction set that the CPU has, and of the input's type;
+                        // the caller says that the input is the problem's; scratch has room for a block.
+                        unsafe { (self.functions.pack_pixels)(&pixels) }
+                        holds = Some((block, group));
                     }
-                });
-                if let Err(error) = done {
-                    let _ = out_of_memory.set(error);
+                    let place = (block, group, part);
+                    // SAFETY: as of the pixels; items have outputs of their own.
+                    unsafe { self.part(&steps, place, packed, weights, sums, lines, output.get()) };
                 }
-            })?;
-            out_of_memory.into_inner().map_or(Ok(()), Err)
+            })
         })?
     }
 

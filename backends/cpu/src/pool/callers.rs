@@ -105,7 +105,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::thread;
 
-    use super::super::Pool;
+    use super::super::{Locked, Pool};
     use super::*;
 
     /// What a caller's pool may do with a loop.
@@ -161,7 +161,7 @@ mod tests {
                 let result = pool.for_each(items, &count);
                 assert_eq!(result.is_err(), way == Way::Panic && items > 1, "{way:?}");
                 assert!(taken.iter().all(|c| c.load(Ordering::Relaxed) == 1), "{way:?}");
-                pool.for_each_under_lock(items, &count).unwrap();
+                pool.for_each_locked(Locked::Yes, items, &count).unwrap();
                 assert!(taken.iter().all(|c| c.load(Ordering::Relaxed) == 2), "{way:?}");
             }
         }
@@ -170,16 +170,17 @@ mod tests {
     #[test]
     fn panics_are_errors_that_say_whose() {
         let text = |result: Result<(), RunError>| result.unwrap_err().to_string();
-        let loops = text(pool(Way::Panic).run(&|_| ()));
+        let loops = text(pool(Way::Panic).for_each(3, &|_| ()));
         assert!(loops.contains("the caller's parallel loop panicked"), "{loops}");
-        let works = text(pool(Way::Threads).run(&|_| panic!("on purpose")));
+        let works = text(pool(Way::Threads).for_each(3, &|_| panic!("on purpose")));
         assert!(works.contains(PANICKED), "{works}");
-        pool(Way::Threads).run(&|_| ()).unwrap();
+        pool(Way::Threads).for_each(3, &|_| ()).unwrap();
     }
 
     #[test]
     fn under_a_lock_no_other_thread_computes() {
         let own = thread::current().id();
-        pool(Way::Threads).for_each_under_lock(5, &|_| assert_eq!(thread::current().id(), own)).unwrap();
+        let check = |_| assert_eq!(thread::current().id(), own);
+        pool(Way::Threads).for_each_locked(Locked::Yes, 5, &check).unwrap();
     }
 }

@@ -5,18 +5,27 @@ mod split;
 mod team;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fuseplan_api::RunError;
 
 pub use callers::ParallelFor;
-pub(crate) use split::Split;
+pub(crate) use split::Items;
 
+use crate::arena::with_scratch;
 use callers::Callers;
+use split::Split;
 use team::Teams;
 
 /// What a region runs: called with a thread's number, on each thread that takes part.
 type Job<'a> = &'a (dyn Fn(usize) + Sync);
+
+/// Whether the calling thread holds a lock while it waits for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Locked {
+    Yes,
+    No,
+}
 
 /// The threads of a device.
 pub(crate) enum Pool {
@@ -46,51 +55,71 @@ impl Pool {
         }
     }
 
-    /// Calls `f(tid)` on this thread and on others, which come or do not, at the same time; waits for those that came.
-    /// `tid` is below [`Pool::threads`], and different on threads of the library's own. So `f` must take what it
-    /// computes from something shared, such as a [`Split`], until nothing is left. Does not allocate. All threads
-    /// compute in the default floating-point environment: this one since [calls](fuseplan_api::call) do.
+    /// Shares out `items` to this thread and to others, which come or do not: calls `f` on each thread that finds some
+    /// left, with those that it takes, of which `f` must leave none. Waits for the threads that came. Does not allocate.
+    /// All threads compute in the default floating-point environment: this one since [calls](fuseplan_api::call) do.
+    ///
+    /// A caller's thread that waits for others may run another of the caller's jobs, and that job may want a lock that
+    /// is held here. So such items are taken by this thread alone.
     ///
     /// # Errors
-    /// `f` panicked, or the caller's pool did, on whichever thread. All calls have returned all the same.
-    pub(crate) fn run(&self, f: Job<'_>) -> Result<(), RunError> {
-        match self {
-            Pool::Own(teams) => teams.run(f),
-            Pool::Callers(callers) => callers.run(callers.threads(), f),
+    /// `f` panicked, or the caller's pool did, on whichever thread. All calls have returned all the same; some items may be
+    /// left out.
+    fn share(&self, locked: Locked, items: usize, f: &(dyn Fn(Items<'_>) + Sync)) -> Result<(), RunError> {
+        let split = Split::new(items, self.threads());
+        let take = |tid| {
+            if let Some(items) = split.items(tid) {
+                f(items);
+            }
+        };
+        match (self, locked) {
+            (Pool::Own(teams), _) => teams.run(&take),
+            (Pool::Callers(callers), Locked::No) => callers.run(items, &take),
+            (Pool::Callers(callers), Locked::Yes) => callers.alone(&take),
         }
     }
 
     /// Calls `f` once for each of `items`, shared out to the threads, and waits. Does not allocate.
     ///
     /// # Errors
-    /// As [`Pool::run`]; some items may then be left out.
+    /// As [`Pool::for_each_locked`].
     pub(crate) fn for_each(&self, items: usize, f: &(dyn Fn(usize) + Sync)) -> Result<(), RunError> {
-        let split = Split::new(items, self.threads());
-        let take = |tid| {
-            while let Some(item) = split.next(tid) {
-                f(item);
-            }
-        };
-        match self {
-            Pool::Own(teams) => teams.run(&take),
-            Pool::Callers(callers) => callers.run(items, &take),
-        }
+        self.for_each_locked(Locked::No, items, f)
     }
 
-    /// As [`Pool::for_each`], for who holds a lock meanwhile: a caller's thread that waits for others may run another
-    /// of the caller's jobs, and that job may want the lock. So these items are computed by this thread alone.
+    /// As [`Pool::for_each`], for who may hold a lock meanwhile.
     ///
     /// # Errors
-    /// As [`Pool::for_each`].
-    pub(crate) fn for_each_under_lock(
+    /// `f` panicked, or the caller's pool did, on whichever thread; some items may then be left out.
+    pub(crate) fn for_each_locked(
         &self,
+        locked: Locked,
         items: usize,
         f: &(dyn Fn(usize) + Sync),
     ) -> Result<(), RunError> {
-        match self {
-            Pool::Own(_) => self.for_each(items, f),
-            Pool::Callers(callers) => callers.alone(&|_| (0..items).for_each(f)),
-        }
+        self.share(locked, items, &|items| items.for_each(f))
+    }
+
+    /// Shares out `items` to the threads: calls `f` on each that finds some left, with `len` floats of scratch of its own,
+    /// whose contents are unspecified, and with the items that it takes, of which `f` must leave none. Allocates nothing
+    /// that the thread has had before.
+    ///
+    /// # Errors
+    /// As [`Pool::for_each_locked`]; out of memory, on whichever thread.
+    pub(crate) fn for_each_with_scratch(
+        &self,
+        locked: Locked,
+        items: usize,
+        len: usize,
+        f: &(dyn Fn(&mut [f32], Items<'_>) + Sync),
+    ) -> Result<(), RunError> {
+        let out_of_memory = OnceLock::new();
+        self.share(locked, items, &|items| {
+            if let Err(error) = with_scratch(len, |scratch| f(scratch, items)) {
+                let _ = out_of_memory.set(error);
+            }
+        })?;
+        out_of_memory.into_inner().map_or(Ok(()), Err)
     }
 }
 
@@ -123,20 +152,29 @@ mod tests {
             let pool = Pool::new(threads);
             assert_eq!(pool.threads(), threads);
             for items in [0, 1, 7, 1000] {
-                let calls: Vec<_> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
+                let calls = AtomicUsize::new(0);
                 let taken: Vec<_> = (0..items).map(|_| AtomicUsize::new(0)).collect();
-                let split = Split::new(items, threads);
-                pool.run(&|tid| {
-                    calls[tid].fetch_add(1, Ordering::Relaxed);
-                    while let Some(item) = split.next(tid) {
+                let take = |scratch: &mut [f32], items: Items<'_>| {
+                    calls.fetch_add(1, Ordering::Relaxed);
+                    assert_eq!(scratch.len(), 3);
+                    items.for_each(|item| {
                         taken[item].fetch_add(1, Ordering::Relaxed);
-                    }
-                })
-                .unwrap();
-                assert_eq!(calls[0].load(Ordering::Relaxed), 1);
-                assert!(calls.iter().all(|c| c.load(Ordering::Relaxed) <= 1));
+                    });
+                };
+                pool.for_each_with_scratch(Locked::No, items, 3, &take).unwrap();
+                let calls = calls.into_inner();
+                assert!(calls <= threads.min(items) && (calls > 0 || items == 0), "{calls} of {threads}");
                 assert!(taken.iter().all(|c| c.load(Ordering::Relaxed) == 1));
             }
         }
+    }
+
+    #[test]
+    fn a_thread_without_memory_is_an_error_and_one_without_items_wants_none() {
+        let pool = Pool::new(2);
+        let none = |items| pool.for_each_with_scratch(Locked::No, items, usize::MAX / 8, &|_, _| ());
+        let error = none(3).unwrap_err();
+        assert!(error.to_string().contains("out of memory"), "{error}");
+        none(0).unwrap();
     }
 }

@@ -21,7 +21,7 @@ mod tests;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use fuseplan_api::{
     Accuracy, Algorithm, Constraint, DataType, DeviceInfo, Executable, ExecutableInfo, Problem, RawStream,
@@ -32,12 +32,12 @@ use crate::arena::with_scratch;
 use crate::constraint;
 use crate::device::CpuDevice;
 use crate::direct::geometry::lanes_of;
-use crate::direct::prepared::{self, Locked, Owner};
+use crate::direct::prepared::{self, Owner};
 use crate::direct::weights::PackWeights;
 use crate::direct::{CONVOLUTION, Shared, output};
 use crate::element::with_value_type;
 use crate::epilogue::{self, Epilogue, Lanes};
-use crate::pool::{Pool, Split};
+use crate::pool::{Items, Locked, Pool};
 use crate::solver::CpuSolver;
 use choice::Size;
 use kernel::{Collect, Functions, PanelFilters};
@@ -153,11 +153,11 @@ impl Convolution {
     ) -> Result<(), RunError> {
         let (target, source) = (Shared(target.as_mut_ptr()), Shared(source.cast_mut()));
         let (Plan { filters, inputs, panels, .. }, functions) = (&self.plan, &self.functions);
-        let out_of_memory = OnceLock::new();
-        let transform = |index: usize| {
-            let panel = panels[index];
-            let width = panel.vectors * functions.lanes;
-            let done = with_scratch(FILTERS * filters.tap_count() * width, |packed| {
+        let largest = panels.iter().map(|panel| panel.vectors).max().unwrap_or(0);
+        let transform = |packed: &mut [f32], indices: Items<'_>| {
+            for index in indices {
+                let panel = panels[index];
+                let width = panel.vectors * functions.lanes;
                 for first in (0..*inputs).step_by(FILTERS) {
                     let channels = (inputs - first).min(FILTERS);
                     let chunk = first * filters.strides[1] * self.data_type.size();
@@ -179,16 +179,10 @@ impl Convolution {
                         });
                     }
                 }
-            });
-            if let Err(error) = done {
-                let _ = out_of_memory.set(error);
             }
         };
-        match locked {
-            Locked::Yes => self.pool.for_each_under_lock(panels.len(), &transform)?,
-            Locked::No => self.pool.for_each(panels.len(), &transform)?,
-        }
-        out_of_memory.into_inner().map_or(Ok(()), Err)
+        let len = FILTERS * filters.tap_count() * largest * functions.lanes;
+        self.pool.for_each_with_scratch(locked, panels.len(), len, &transform)
     }
 
     /// # Safety
@@ -209,51 +203,40 @@ impl Convolution {
     /// As [`Convolution::compute`].
     unsafe fn apart(&self, work: &Work<'_>) -> Result<(), RunError> {
         let plan = &self.plan;
-        let split = Split::new(plan.blocks * plan.groups, self.pool.threads());
-        let out_of_memory = OnceLock::new();
-        self.pool.run(&|tid| {
-            // A thread for which there is no work needs no memory.
-            let Some(first) = split.next(tid) else { return };
-            let done = with_scratch(plan.input_len() + self.panel_len() + plan.lines_len(), |scratch| {
-                let (transformed, scratch) = scratch.split_at_mut(plan.input_len());
-                let (scratch, lines) = scratch.split_at_mut(self.panel_len());
-                let (transformed, mut scratch) = (transformed.as_mut_ptr(), self.panel_scratch(scratch));
-                let mut next = Some(first);
-                while let Some(item) = next {
-                    let (block, group) = (item / plan.groups, item % plan.groups);
-                    let units = plan.units(block);
-                    let origin = plan.tiles_of(&units).start;
-                    let mut transform = |chunk: &Range<usize>| {
-                        for channel in chunk.clone().step_by(self.functions.lanes) {
-                            let place = (group, chunk, channel);
-                            // SAFETY: the functions are of an instruction set that the CPU has; the caller says that the
-                            // tensors are the problem's; scratch has the plan's sizes, and is this thread's own.
-                            unsafe { work.transform(units.clone(), origin, place, transformed, lines) };
+        let len = plan.input_len() + self.panel_len() + plan.lines_len();
+        self.pool.for_each_with_scratch(Locked::No, plan.blocks * plan.groups, len, &|scratch, items| {
+            let (transformed, scratch) = scratch.split_at_mut(plan.input_len());
+            let (scratch, lines) = scratch.split_at_mut(self.panel_len());
+            let (transformed, mut scratch) = (transformed.as_mut_ptr(), self.panel_scratch(scratch));
+            for item in items {
+                let (block, group) = (item / plan.groups, item % plan.groups);
+                let units = plan.units(block);
+                let origin = plan.tiles_of(&units).start;
+                let mut transform = |chunk: &Range<usize>| {
+                    for channel in chunk.clone().step_by(self.functions.lanes) {
+                        let place = (group, chunk, channel);
+                        // SAFETY: the functions are of an instruction set that the CPU has; the caller says that the
+                        // tensors are the problem's; scratch has the plan's sizes, and is this thread's own.
+                        unsafe { work.transform(units.clone(), origin, place, transformed, lines) };
+                    }
+                };
+                let cut = plan.chunk < plan.inputs;
+                if !cut {
+                    transform(&(0..plan.inputs));
+                }
+                for &panel in plan.panels_of(group) {
+                    let chunk = |chunk: &Range<usize>| {
+                        if cut {
+                            transform(chunk);
                         }
                     };
-                    let cut = plan.chunk < plan.inputs;
-                    if !cut {
-                        transform(&(0..plan.inputs));
+                    // SAFETY: as of the transform; blocks and panels have outputs of their own.
+                    unsafe {
+                        work.panel(units.clone(), origin, panel, transformed, &mut scratch, chunk);
                     }
-                    for &panel in plan.panels_of(group) {
-                        let chunk = |chunk: &Range<usize>| {
-                            if cut {
-                                transform(chunk);
-                            }
-                        };
-                        // SAFETY: as of the transform; blocks and panels have outputs of their own.
-                        unsafe {
-                            work.panel(units.clone(), origin, panel, transformed, &mut scratch, chunk);
-                        }
-                    }
-                    next = split.next(tid);
                 }
-            });
-            if let Err(error) = done {
-                let _ = out_of_memory.set(error);
             }
-        })?;
-        out_of_memory.into_inner().map_or(Ok(()), Err)
+        })
     }
 
     /// Computes one block after the other with all threads.
@@ -262,17 +245,17 @@ impl Convolution {
     /// As [`Convolution::compute`].
     unsafe fn together(&self, work: &Work<'_>) -> Result<(), RunError> {
         let plan = &self.plan;
-        let out_of_memory = OnceLock::new();
         with_scratch(plan.input_len(), |transformed| {
             let transformed = Shared(transformed.as_mut_ptr());
             for (block, group) in (0..plan.blocks).flat_map(|b| (0..plan.groups).map(move |g| (b, g))) {
                 let units = plan.units(block);
                 let origin = plan.tiles_of(&units).start;
                 let vectors = plan.vectors();
-                self.pool.for_each(units.len() * vectors, &|item| {
-                    let unit = units.start + item / vectors;
-                    let channel = item % vectors * self.functions.lanes;
-                    let done = with_scratch(plan.lines_len(), |lines| {
+                let (items, len) = (units.len() * vectors, plan.lines_len());
+                self.pool.for_each_with_scratch(Locked::No, items, len, &|lines, items| {
+                    for item in items {
+                        let unit = units.start + item / vectors;
+                        let channel = item % vectors * self.functions.lanes;
                         let (units, target) = (unit..unit + 1, transformed.get());
                         // SAFETY: the functions are of an instruction set that the CPU has; the caller says that the
                         // tensors are the problem's; items have points of their own, and scratch has the plan's sizes.
@@ -280,37 +263,27 @@ impl Convolution {
                             let place = (group, &(0..plan.inputs), channel);
                             work.transform(units, origin, place, target, lines);
                         }
-                    });
-                    if let Err(error) = done {
-                        let _ = out_of_memory.set(error);
                     }
                 })?;
-                // Without input there is no output.
-                if out_of_memory.get().is_some() {
-                    break;
-                }
                 let panels = plan.panels_of(group);
                 // Where panels are few, their units are dealt out too.
                 let parts = self.pool.threads().div_ceil(panels.len()).min(units.len());
-                self.pool.for_each(panels.len() * parts, &|item| {
-                    let (panel, part) = (panels[item / parts], item % parts);
-                    let dealt = |part: usize| units.start + units.len() * part / parts;
-                    let done = with_scratch(self.panel_len(), |scratch| {
-                        let mut scratch = self.panel_scratch(scratch);
+                let (items, len) = (panels.len() * parts, self.panel_len());
+                self.pool.for_each_with_scratch(Locked::No, items, len, &|scratch, items| {
+                    let mut scratch = self.panel_scratch(scratch);
+                    for item in items {
+                        let (panel, part) = (panels[item / parts], item % parts);
+                        let dealt = |part: usize| units.start + units.len() * part / parts;
                         let units = dealt(part)..dealt(part + 1);
                         // SAFETY: as of the transform, which is complete; items have outputs of their own.
                         unsafe {
                             work.panel(units, origin, panel, transformed.get(), &mut scratch, |_| ());
                         }
-                    });
-                    if let Err(error) = done {
-                        let _ = out_of_memory.set(error);
                     }
                 })?;
             }
-            Ok::<_, RunError>(())
-        })??;
-        out_of_memory.into_inner().map_or(Ok(()), Err)
+            Ok(())
+        })?
     }
 
     /// Floats of scratch for the output of a panel.

@@ -27,7 +27,7 @@ use crate::device::CpuDevice;
 use crate::element::with_value_type;
 use crate::epilogue::{self, Epilogue, Lanes, Rows, Steps};
 use crate::isa::{Kernel, MAX_LANES, Number, Simd};
-use crate::pool::Pool;
+use crate::pool::{Locked, Pool};
 use crate::row::RowStart;
 use crate::solver::{self, CpuSolver};
 use crate::vectors::{load_strided, store_strided};
@@ -167,11 +167,11 @@ impl DepthwiseExecutable {
         with_scratch(self.epilogue.table_len(), |tables| {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
-            let out_of_memory = std::sync::OnceLock::new();
-            self.pool.for_each(images * depth * bands * chunks, &|item| {
-                let (item, chunk) = (item / chunks, item % chunks * CHUNK);
-                let start = item % bands * self.band;
-                let done = with_scratch(PIXELS * CHUNK, |scratch| {
+            let (items, len) = (images * depth * bands * chunks, PIXELS * CHUNK);
+            self.pool.for_each_with_scratch(Locked::No, items, len, &|scratch, items| {
+                for item in items {
+                    let (item, chunk) = (item / chunks, item % chunks * CHUNK);
+                    let start = item % bands * self.band;
                     // SAFETY: the function is of an instruction set that the CPU has and of the tensors' type, and the
                     // caller says that the tensors are the problem's. Items have lines and channels of their own.
                     unsafe {
@@ -190,12 +190,8 @@ impl DepthwiseExecutable {
                             channels: chunk..(chunk + CHUNK).min(channels),
                         });
                     }
-                });
-                if let Err(error) = done {
-                    let _ = out_of_memory.set(error);
                 }
-            })?;
-            out_of_memory.into_inner().map_or(Ok(()), Err)
+            })
         })?
     }
 }
