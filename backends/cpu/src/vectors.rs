@@ -39,6 +39,57 @@ pub(crate) unsafe fn store<S: Simd, T: Number>(s: S, p: *mut T, v: S::V, n: usiz
     unsafe { if n == S::LANES { T::store(s, p, v) } else { T::store_part(s, p, v, n) } }
 }
 
+/// The `n` elements at `p`, then zeros, in the order of [`Number::load_two`].
+///
+/// # Safety
+/// `p` is readable for `n` elements; `n` is at most twice [`Simd::LANES`].
+#[inline(always)]
+pub(crate) unsafe fn load_two<S: Simd, T: Number>(s: S, p: *const T, n: usize) -> [S::V; 2] {
+    if n == 2 * S::LANES {
+        // SAFETY: the caller says that `n` elements are readable, which are two whole vectors here.
+        return unsafe { T::load_two(s, p) };
+    }
+    let mut block = [T::ZERO; 2 * MAX_LANES];
+    // SAFETY: `n` is at most the block's length, which is two of the widest vectors', and the caller answers for `p`.
+    unsafe {
+        std::ptr::copy_nonoverlapping(p, block.as_mut_ptr(), n);
+        T::load_two(s, block.as_ptr())
+    }
+}
+
+/// Stores the first `n` elements at `p`, of vectors in the order of [`Number::load_two`].
+///
+/// # Safety
+/// `p` is writable for `n` elements; `n` is at most twice [`Simd::LANES`].
+#[inline(always)]
+pub(crate) unsafe fn store_two<S: Simd, T: Number>(s: S, p: *mut T, v: [S::V; 2], n: usize) {
+    if n == 2 * S::LANES {
+        // SAFETY: the caller says that `n` elements are writable, which are two whole vectors here.
+        return unsafe { T::store_two(s, p, v) };
+    }
+    let mut block = [T::ZERO; 2 * MAX_LANES];
+    // SAFETY: `n` is at most the block's length, which is two of the widest vectors', and the caller answers for `p`.
+    unsafe {
+        T::store_two(s, block.as_mut_ptr(), v);
+        std::ptr::copy_nonoverlapping(block.as_ptr(), p, n);
+    }
+}
+
+/// Puts floats, which are whole pairs of vectors, in the order of vectors of even and of odd elements.
+#[inline(always)]
+pub(crate) fn deal<S: Simd>(s: S, floats: &mut [f32]) {
+    for pair in floats.chunks_exact_mut(2 * S::LANES) {
+        let p = pair.as_mut_ptr();
+        // SAFETY: the pair has two whole vectors, of which the odd elements end with the last.
+        unsafe {
+            let (even, odd) =
+                (load_even(s, p.cast_const(), S::LANES), load_even(s, p.add(1).cast_const(), S::LANES));
+            s.store(p, even);
+            s.store(p.add(S::LANES), odd);
+        }
+    }
+}
+
 /// The `n` elements from `p` on that are `stride` apart, then zeros.
 ///
 /// # Safety

@@ -31,6 +31,8 @@ pub(super) struct Grid {
     per_row: bool,
     /// Whether the next parameter in memory order is that of the next channel, rather than position.
     channel_fastest: bool,
+    /// Whether parameters of columns come again after those of all channels.
+    repeats: bool,
     channels: usize,
     /// Elements of one channel of one image.
     plane: usize,
@@ -50,11 +52,12 @@ impl Grid {
         let per_position =
             |op: &Op| matches!(op, Op::BatchNormInference { mode: BatchNormMode::PerActivation, .. });
 
+        let is_per_position = problem.ops.iter().any(per_position);
         let leaves_rest = plane < UNEVEN && !plane.is_multiple_of(MAX_LANES) && tensor.lens()[0] >= 8;
 
         let (per_row, len) = if !problem.ops.iter().any(has_parameters) {
             (true, elements)
-        } else if problem.ops.iter().any(per_position) || !last && (plane < SHORT || leaves_rest) {
+        } else if is_per_position || !last && (plane < SHORT || leaves_rest) {
             (false, channels * plane)
         } else if last {
             // Some pixels in a row, a number that leaves no rest of a vector where there is room for it.
@@ -69,6 +72,7 @@ impl Grid {
             len,
             per_row,
             channel_fastest: last || per_row,
+            repeats: last && !per_row && !is_per_position,
             channels,
             plane,
             rows_per_item: (ITEM / columns_per_item).clamp(1, BLOCK),
@@ -106,9 +110,14 @@ impl Grid {
         self.per_row
     }
 
-    /// The parameters of an item's rows or columns.
-    pub(super) fn parameters(&self, rows: &Range<usize>, columns: &Range<usize>) -> Parameters<'_> {
-        Parameters { grid: self, left: if self.per_row { rows.clone() } else { columns.clone() } }
+    /// The parameters of an item's rows or columns, up to where they come again, and how many there are with all repetitions.
+    pub(super) fn parameters(&self, rows: &Range<usize>, columns: &Range<usize>) -> (Parameters<'_>, usize) {
+        let mut left = if self.per_row { rows.clone() } else { columns.clone() };
+        let entries = left.len();
+        if self.repeats {
+            left.end = left.end.min(left.start + self.channels);
+        }
+        (Parameters { grid: self, left }, entries)
     }
 }
 
@@ -124,6 +133,13 @@ impl fmt::Display for Grid {
 pub(super) struct Parameters<'a> {
     grid: &'a Grid,
     left: Range<usize>,
+}
+
+impl Parameters<'_> {
+    /// How many are left.
+    pub(super) fn len(&self) -> usize {
+        self.left.len()
+    }
 }
 
 impl Iterator for Parameters<'_> {
@@ -174,9 +190,11 @@ mod tests {
                             let indices = |(first, step)| (0..run.len).map(move |i| first + i * step);
                             indices(run.per_channel(1)).zip(indices(run.per_position()))
                         };
-                        let parameters: Vec<_> = grid.parameters(&rows, &columns).flat_map(list).collect();
+                        let (runs, entries) = grid.parameters(&rows, &columns);
+                        let period: Vec<_> = runs.flat_map(list).collect();
                         let expected = if grid.per_row() { rows.len() } else { columns.len() };
-                        assert_eq!(parameters.len(), expected);
+                        assert_eq!(entries, expected);
+                        let parameters: Vec<_> = period.iter().cycle().take(entries).collect();
                         for row in rows.clone() {
                             let elements = grid.elements(row, &columns);
                             for (i, at) in elements.enumerate() {

@@ -11,8 +11,8 @@ use super::Stage;
 use super::grid::{BLOCK, Grid};
 use crate::activation::{Activation, Simple, prelu};
 use crate::channels::{self, Affine, Factor, Fold, LISTS, Norm, TABLES};
-use crate::isa::{Kernel, Number, Simd};
-use crate::vectors::{load, store, vectors};
+use crate::isa::{Kernel, MAX_LANES, Number, Simd};
+use crate::vectors::{deal, load, load_two, store, store_two, vectors};
 
 /// Floats of a stage's folded parameters.
 const FOLDED: usize = TABLES * BLOCK;
@@ -41,22 +41,6 @@ enum Folded<'a> {
 }
 
 const IDENTITY: Folded<'static> = Folded::One(Fold { front: None, back: Affine::IDENTITY });
-
-/// What a pass does behind the activation: `y = alpha · activation + beta · y_prior`.
-#[derive(Clone, Copy)]
-struct Blend {
-    alpha: f32,
-    beta: f32,
-}
-
-impl Blend {
-    const NONE: Blend = Blend::alpha(1.0);
-
-    /// Without what `y` was before. Passes that are known for this have no look at beta in their loops.
-    const fn alpha(alpha: f32) -> Self {
-        Blend { alpha, beta: 0.0 }
-    }
-}
 
 impl<'a, T: Number> Item<'a, T> {
     /// Floats of scratch: a block, the lists that parameters are folded from, each stage's tables.
@@ -122,10 +106,19 @@ impl<'a, T: Number> Item<'a, T> {
     #[inline(always)]
     fn fold<S: Simd>(&self, s: S, ops: Range<usize>, tables: &mut [f32], lists: &mut [f32]) {
         let factors = ops.flat_map(|i| self.factors(i));
-        let runs = self.grid.parameters(&self.rows, &self.columns);
+        let (runs, entries) = self.grid.parameters(&self.rows, &self.columns);
+        let period = runs.len();
         // SAFETY: operators have a parameter of their type for each channel or for each position in each channel, which
         // is where the grid's runs are.
         unsafe { channels::fold(s, factors, runs, tables, lists) }
+        for table in tables.chunks_exact_mut(BLOCK) {
+            let mut known = period;
+            while known < entries {
+                let more = known.min(entries - known);
+                table.copy_within(..more, known);
+                known += more;
+            }
+        }
     }
 
     /// The factor of the front that `ops` fold into. It is the same for all rows, and should be asked for once.
@@ -151,7 +144,9 @@ impl<'a, T: Number> Item<'a, T> {
                 back: Affine { factor: table(0)[at], term: table(1)[at] },
             });
         }
-        let at = columns.start - self.columns.start..columns.end - self.columns.start;
+        // Whole pairs of vectors.
+        let whole = (columns.end - self.columns.start).next_multiple_of(2 * MAX_LANES).min(BLOCK);
+        let at = columns.start - self.columns.start..whole;
         let table = |i: usize| &table(i)[at.clone()];
         let back = Affine { factor: table(0), term: table(1) };
         match front {
@@ -178,6 +173,21 @@ impl<T: Number> Kernel for Item<'_, T> {
         let scratch = std::mem::take(&mut self.scratch);
         let (block, rest) = scratch.split_at_mut(BLOCK);
         let (lists, folded) = rest.split_at_mut(LISTS * BLOCK);
+        let first_ops = match self.stages.first() {
+            Some(Stage::Affine(ops)) => ops.clone(),
+            _ => 0..0,
+        };
+        // A simple activation at the end is applied on the way out.
+        let (mut last, mut between) = (Simple::Identity, &self.stages[1..]);
+        if let [rest @ .., Stage::Activation(op)] = between
+            && self.args.ops[*op].alpha == 1.0
+            && let Some(simple) = self.activation(*op).simple()
+        {
+            (last, between) = (simple, rest);
+        }
+        let beta = self.args.ops.last().map_or(0.0, |last| last.beta);
+        // What stays in registers needs no block, and goes through all columns at once.
+        let in_registers = between.is_empty() && beta == 0.0;
         for (stage, folded) in self.stages.iter().zip(folded.chunks_exact_mut(FOLDED)) {
             match stage {
                 Stage::Affine(ops) => self.fold(s, ops.clone(), folded, lists),
@@ -185,25 +195,14 @@ impl<T: Number> Kernel for Item<'_, T> {
                 Stage::Residual(_) | Stage::Activation(_) => {}
             }
         }
-        // A simple activation at the end is applied on the way out.
-        let beta = self.args.ops.last().map_or(0.0, |last| last.beta);
-        let first_ops = match self.stages.first() {
-            Some(Stage::Affine(ops)) => ops.clone(),
-            _ => 0..0,
-        };
-        let (mut last, mut blend) = (Simple::Identity, Blend { alpha: 1.0, beta });
-        let mut between = &self.stages[1..];
-        if let [rest @ .., Stage::Activation(op)] = between
-            && let Some(simple) = self.activation(*op).simple()
-        {
-            (last, blend.alpha, between) = (simple, self.args.ops[*op].alpha, rest);
+        if in_registers && T::deals::<S>() && !self.grid.per_row() {
+            deal(s, &mut folded[..FOLDED]);
         }
         let first_front = self.front(&first_ops);
         let (input, output) = (self.args.input.cast::<T>(), self.args.output.cast::<T>());
-        // What stays in registers needs no block, and goes through all columns at once.
-        let in_registers = between.is_empty() && beta == 0.0;
         let step = if in_registers { self.columns.len() } else { BLOCK };
-        for row in self.rows.clone() {
+        let mut rows = self.rows.clone();
+        while let Some(row) = rows.next() {
             for from in self.columns.clone().step_by(step) {
                 let columns = from..self.columns.end.min(from + step);
                 let elements = self.grid.elements(row, &columns);
@@ -212,20 +211,30 @@ impl<T: Number> Kernel for Item<'_, T> {
                 // SAFETY: the elements lie within input and output.
                 let (x, y) = unsafe { (input.add(elements.start), output.add(elements.start)) };
                 if in_registers {
-                    // SAFETY: both have the `n` elements of these columns, for which there are tables; they are one
-                    // tensor or do not overlap.
-                    unsafe { pass(s, x, y, n, first, last, Blend::alpha(blend.alpha)) };
+                    // Two rows share what is loaded of the parameters of columns.
+                    let next = rows.clone().next().map(|row| self.grid.elements(row, &columns));
+                    match next.filter(|next| !self.grid.per_row() && next.len() == n) {
+                        Some(next) => {
+                            let pitch = next.start - elements.start;
+                            rows.next();
+                            // SAFETY: both have the `n` elements of these columns in both rows, for which there are tables;
+                            // they are one tensor or do not overlap.
+                            unsafe { pass::<S, T, T, 2>(s, x, y, pitch, n, first, last, 0.0) };
+                        }
+                        // SAFETY: as for two rows.
+                        None => unsafe { pass::<S, T, T, 1>(s, x, y, 0, n, first, last, 0.0) },
+                    }
                     continue;
                 }
                 let block = block.as_mut_ptr();
                 // SAFETY: the input has these `n` elements, and the block at least as many.
-                unsafe { pass(s, x, block, n, first, Simple::Identity, Blend::NONE) };
+                unsafe { pass::<S, T, f32, 1>(s, x, block, 0, n, first, Simple::Identity, 0.0) };
                 for (i, stage) in between.iter().enumerate() {
                     // SAFETY: the block has BLOCK elements, and holds those of these columns.
                     unsafe { self.stage(s, stage, block, &folded[FOLDED * (i + 1)..], row, &columns) };
                 }
                 // SAFETY: the block holds the `n` elements, which the output has room for.
-                unsafe { pass(s, block, y, n, IDENTITY, last, blend) };
+                unsafe { pass::<S, f32, T, 1>(s, block, y, 0, n, IDENTITY, last, beta) };
             }
         }
     }
@@ -252,7 +261,9 @@ impl<T: Number> Item<'_, T> {
             Stage::Affine(ops) => {
                 let fold = self.folded(self.front(ops), folded, row, columns);
                 // SAFETY: the caller says that the block has these `n` elements, for which there are tables.
-                unsafe { pass(s, block.cast_const(), block, n, fold, Simple::Identity, Blend::NONE) }
+                unsafe {
+                    pass::<S, f32, f32, 1>(s, block.cast_const(), block, 0, n, fold, Simple::Identity, 0.0)
+                }
             }
             Stage::Residual(op) => {
                 let args = &self.args.ops[*op];
@@ -303,41 +314,95 @@ impl<T: Number> Item<'_, T> {
                     let back = Affine { factor: alpha, ..Affine::IDENTITY };
                     let fold = Folded::One(Fold { front: None, back });
                     // SAFETY: the caller says that the block has these `n` elements.
-                    unsafe { pass(s, block.cast_const(), block, n, fold, Simple::Identity, Blend::NONE) }
+                    unsafe {
+                        pass::<S, f32, f32, 1>(
+                            s,
+                            block.cast_const(),
+                            block,
+                            0,
+                            n,
+                            fold,
+                            Simple::Identity,
+                            0.0,
+                        )
+                    }
                 }
             }
         }
     }
 }
 
-/// `y = alpha · last(fold(x)) + beta · y` for `n` elements.
+/// `y = last(fold(x)) + beta · y` for `n` elements of each of R rows, which are `pitch` elements apart. Passes that are known for a
+/// beta of 0 have no look at it in their loops.
 ///
 /// # Safety
-/// `x` is readable and `y` writable for `n` elements, and `y` readable where beta is not 0; `x` is `y` or
-/// does not overlap it; the tables have `n` elements.
+/// `x` is readable and `y` writable for `n` elements of each row, and `y` readable where beta is not 0; `x` is `y` or
+/// does not overlap it; the tables have `n` elements, in the order of [`Number::load_two`] and whole pairs of vectors where
+/// both types deal out elements, and then beta is 0.
 #[inline(always)]
-unsafe fn pass<S: Simd, X: Number, Y: Number>(
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the tensors have two arguments each, and so have the operators"
+)]
+unsafe fn pass<S: Simd, X: Number, Y: Number, const R: usize>(
     s: S,
     x: *const X,
     y: *mut Y,
+    pitch: usize,
     n: usize,
     fold: Folded<'_>,
     last: Simple,
-    Blend { alpha, beta }: Blend,
+    beta: f32,
 ) {
-    let (alpha, zero_beta, beta) = (s.splat(alpha), beta == 0.0, s.splat(beta));
+    let (zero_beta, beta) = (beta == 0.0, s.splat(beta));
     macro_rules! each {
         (|$x:ident, $at:ident, $count:ident| $affine:expr, $last:expr) => {
+            if X::deals::<S>() && Y::deals::<S>() {
+                macro_rules! two {
+                    ($first:expr, $n:expr) => {
+                        // SAFETY: the caller says that `x` and `y` have these elements, and that tables have whole pairs
+                        // of vectors.
+                        unsafe {
+                            let mut values = [[s.splat(0.0); 2]; R];
+                            for (row, values) in values.iter_mut().enumerate() {
+                                *values = load_two(s, x.add(row * pitch + $first), $n);
+                                for (half, value) in values.iter_mut().enumerate() {
+                                    let ($at, $count, $x) = ($first + half * S::LANES, S::LANES, *value);
+                                    *value = $last.apply(s, $affine);
+                                }
+                            }
+                            for (row, &values) in values.iter().enumerate() {
+                                store_two(s, y.add(row * pitch + $first), values, $n);
+                            }
+                        }
+                    };
+                }
+                let (pair, rest) = (2 * S::LANES, n % (2 * S::LANES));
+                for first in (0..n - rest).step_by(pair) {
+                    two!(first, pair);
+                }
+                if rest > 0 {
+                    two!(n - rest, rest);
+                }
+                return;
+            }
             vectors!(S, n, |$at, $count| {
                 // SAFETY: the caller says that `x`, `y` and the tables have the `count` elements from `$at` on, and that
                 // `y` is readable where it is read.
                 unsafe {
-                    let $x = load(s, x.add($at), $count);
-                    let mut value = s.mul(alpha, $last.apply(s, $affine));
-                    if !zero_beta {
-                        value = s.fma(beta, load(s, y.add($at).cast_const(), $count), value);
+                    // All rows before the first is written, so that what is loaded of tables is known to be the same.
+                    let mut values = [s.splat(0.0); R];
+                    for (row, value) in values.iter_mut().enumerate() {
+                        let $x = load(s, x.add(row * pitch + $at), $count);
+                        *value = $last.apply(s, $affine);
                     }
-                    store(s, y.add($at), value, $count);
+                    for (row, &value) in values.iter().enumerate() {
+                        let (y, mut value) = (y.add(row * pitch + $at), value);
+                        if !zero_beta {
+                            value = s.fma(beta, load(s, y.cast_const(), $count), value);
+                        }
+                        store(s, y, value, $count);
+                    }
                 }
             })
         };
@@ -348,7 +413,7 @@ unsafe fn pass<S: Simd, X: Number, Y: Number>(
                 Folded::One(Fold { front, back }) => {
                     let front = Some(Affine::splat(s, front.unwrap_or(Affine::IDENTITY)));
                     let fold = Fold { front, back: Affine::splat(s, back) };
-                    each!(|x, at, count| fold.apply(s, x), $last);
+                    each!(|x, _at, _count| fold.apply(s, x), $last);
                 }
                 Folded::Each(Affine { factor, term }) => {
                     let (factor, term) = (factor.as_ptr(), term.as_ptr());

@@ -41,6 +41,7 @@ impl Simd for Avx512 {
     type M = __mmask16;
     const LANES: usize = 16;
     const ROWS: [usize; 2] = [14, 14];
+    const DEALS_BF16: bool = true;
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
     unsafe fn enter<K: Kernel>(kernel: K) -> K::Output {
@@ -206,6 +207,33 @@ impl Simd for Avx512 {
             let quiet = _mm512_or_epi32(upper, _mm512_set1_epi32(0x40));
             let result = _mm512_mask_blend_epi32(self.is_nan(v), rounded, quiet);
             _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(result));
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_two_bf16(self, p: *const bf16) -> [__m512; 2] {
+        // SAFETY: the caller says that two whole vectors are readable at `p`; `self` proves that the CPU has the set.
+        unsafe {
+            let both = _mm512_loadu_si512(p.cast());
+            let odd = _mm512_and_si512(both, _mm512_set1_epi32(0xffff_0000u32 as i32));
+            [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(both)), _mm512_castsi512_ps(odd)]
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_two_bf16(self, p: *mut bf16, [even, odd]: [__m512; 2]) {
+        // SAFETY: the caller says that two whole vectors are writable at `p`; `self` proves that the CPU has the set.
+        unsafe {
+            // NaN, quiet or not, becomes the one whose lower half is 0.
+            let nan = _mm512_set1_epi32(0x33);
+            let [even, odd] = [even, odd].map(|v| _mm512_castps_si512(_mm512_fixupimm_ps::<0>(v, v, nan)));
+            let top = _mm512_set1_epi32(0xffff_0000u32 as i32);
+            // a | b & c, and a | b & !c.
+            let upper = _mm512_ternarylogic_epi32::<0xf8>(_mm512_srli_epi32::<16>(even), odd, top);
+            let lower = _mm512_ternarylogic_epi32::<0xf4>(_mm512_slli_epi32::<16>(odd), even, top);
+            // Above a half, or a half above an odd number: lower | upper & 1 is above 0x8000.
+            let rest = _mm512_ternarylogic_epi32::<0xf8>(lower, upper, _mm512_set1_epi16(1));
+            let above = _mm512_subs_epu16(rest, _mm512_set1_epi16(i16::MIN));
+            let up = _mm512_min_epu16(above, _mm512_set1_epi16(1));
+            _mm512_storeu_si512(p.cast(), _mm512_add_epi16(upper, up));
         }
     }
 }

@@ -185,6 +185,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Lanes of a vector: 8 or 16, or 4.
     const LANES: usize;
 
+    /// Whether two vectors of bf16 have even elements in the first and odd elements in the second, rather than one behind
+    /// the other: no lane has to move then.
+    const DEALS_BF16: bool = false;
+
     /// Rows, BLIS's mr, of the largest register tile with one and with two vectors a row.
     const ROWS: [usize; 2];
 
@@ -271,6 +275,27 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is writable for a whole vector.
     unsafe fn store_bf16(self, p: *mut bf16, v: Self::V);
+    /// Two vectors of elements, in the order that [`Simd::DEALS_BF16`] tells.
+    ///
+    /// # Safety
+    /// `p` is readable for two whole vectors.
+    #[inline(always)]
+    unsafe fn load_two_bf16(self, p: *const bf16) -> [Self::V; 2] {
+        // SAFETY: as the caller says.
+        unsafe { [self.load_bf16(p), self.load_bf16(p.add(Self::LANES))] }
+    }
+    /// As [`Simd::store_bf16`], two vectors in the order of [`Simd::load_two_bf16`].
+    ///
+    /// # Safety
+    /// `p` is writable for two whole vectors.
+    #[inline(always)]
+    unsafe fn store_two_bf16(self, p: *mut bf16, [a, b]: [Self::V; 2]) {
+        // SAFETY: as the caller says.
+        unsafe {
+            self.store_bf16(p, a);
+            self.store_bf16(p.add(Self::LANES), b);
+        }
+    }
 }
 
 /// An element that kernels read and write; they compute in f32.
@@ -289,6 +314,35 @@ pub(crate) trait Number: fuseplan_api::Element {
     /// # Safety
     /// `p` is writable for a whole vector.
     unsafe fn store<S: Simd>(s: S, p: *mut Self, v: S::V);
+
+    /// Whether the vectors of [`Number::load_two`] are of even and of odd elements, rather than one behind the other.
+    #[inline(always)]
+    fn deals<S: Simd>() -> bool {
+        false
+    }
+
+    /// Two whole vectors.
+    ///
+    /// # Safety
+    /// `p` is readable for two whole vectors.
+    #[inline(always)]
+    unsafe fn load_two<S: Simd>(s: S, p: *const Self) -> [S::V; 2] {
+        // SAFETY: as the caller says.
+        unsafe { [Self::load(s, p), Self::load(s, p.add(S::LANES))] }
+    }
+
+    /// Two whole vectors, in the order of [`Number::load_two`].
+    ///
+    /// # Safety
+    /// `p` is writable for two whole vectors.
+    #[inline(always)]
+    unsafe fn store_two<S: Simd>(s: S, p: *mut Self, [a, b]: [S::V; 2]) {
+        // SAFETY: as the caller says.
+        unsafe {
+            Self::store(s, p, a);
+            Self::store(s, p.add(S::LANES), b);
+        }
+    }
 
     /// The first `n <= LANES` elements, then zeros.
     ///
@@ -391,6 +445,20 @@ impl Number for bf16 {
     unsafe fn store<S: Simd>(s: S, p: *mut Self, v: S::V) {
         // SAFETY: the caller says that a whole vector is writable at `p`.
         unsafe { s.store_bf16(p, v) }
+    }
+    #[inline(always)]
+    fn deals<S: Simd>() -> bool {
+        S::DEALS_BF16
+    }
+    #[inline(always)]
+    unsafe fn load_two<S: Simd>(s: S, p: *const Self) -> [S::V; 2] {
+        // SAFETY: the caller says that two whole vectors are readable at `p`.
+        unsafe { s.load_two_bf16(p) }
+    }
+    #[inline(always)]
+    unsafe fn store_two<S: Simd>(s: S, p: *mut Self, v: [S::V; 2]) {
+        // SAFETY: the caller says that two whole vectors are writable at `p`.
+        unsafe { s.store_two_bf16(p, v) }
     }
     #[inline(always)]
     fn widen(self) -> f32 {

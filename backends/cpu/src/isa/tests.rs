@@ -1,6 +1,7 @@
 //! Every operation of every set that this CPU has, lane by lane against plain Rust.
 
 use super::*;
+use crate::vectors::{load_two, store_two};
 
 const SPECIAL: [f32; 16] = [
     0.0,
@@ -175,12 +176,51 @@ impl Conversions {
             }
         }
     }
+
+    /// Of two vectors, and of parts of them.
+    #[inline(always)]
+    fn check_two<S: Simd, T: Number + PartialEq + std::fmt::Debug>(s: S, from_bits: fn(u16) -> T) {
+        let place = |element: usize| match T::deals::<S>() {
+            true => (element % 2, element / 2),
+            false => (element / S::LANES, element % S::LANES),
+        };
+        for base in (0..=u16::MAX).step_by(2 * MAX_LANES) {
+            let narrow: [T; 2 * MAX_LANES] = std::array::from_fn(|i| from_bits(base + i as u16));
+            for n in [2 * S::LANES, 2 * S::LANES - 3, S::LANES - 1] {
+                // SAFETY: the array is at least as long as two vectors.
+                let two = unsafe { load_two(s, narrow.as_ptr(), n) };
+                let wide = two.map(|v| lanes_of(s, v));
+                for (i, element) in narrow[..2 * S::LANES].iter().enumerate() {
+                    let (vector, lane) = place(i);
+                    let expected = if i < n { element.widen() } else { 0.0 };
+                    assert!(same(wide[vector][lane], expected), "{expected}");
+                }
+                for step in [0u32, 1, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001] {
+                    let wide_near = wide.map(|v| v.map(|x| f32::from_bits(x.to_bits().wrapping_add(step))));
+                    let mut out = [T::ZERO; 2 * MAX_LANES];
+                    // SAFETY: the arrays are at least as long as a vector, and as two.
+                    unsafe {
+                        let near = wide_near.map(|v| s.load(v.as_ptr()));
+                        store_two(s, out.as_mut_ptr(), near, n);
+                    }
+                    for (i, &element) in out[..2 * S::LANES].iter().enumerate() {
+                        let (vector, lane) = place(i);
+                        let expected = if i < n { T::narrow(wide_near[vector][lane]) } else { T::ZERO };
+                        let nan = element.widen().is_nan() && expected.widen().is_nan();
+                        assert!(nan || element == expected, "{element:?}, not {expected:?}");
+                    }
+                }
+            }
+        }
+    }
 }
 impl Checks for Conversions {
     #[inline(always)]
     fn check<S: Simd>(&self, s: S) {
         Self::check_type::<S, f16>(s, f16::from_bits);
         Self::check_type::<S, bf16>(s, bf16::from_bits);
+        Self::check_two::<S, f16>(s, f16::from_bits);
+        Self::check_two::<S, bf16>(s, bf16::from_bits);
     }
 }
 
