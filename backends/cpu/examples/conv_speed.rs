@@ -1,7 +1,9 @@
 //! Times a convolution solver on ResNet-like shapes, as a fraction of the processor's
 //! fused-multiply-add peak in f32, measured in the same run, since clocks move.
 //!
-//! `cargo run --release -p fuseplan-cpu --example conv_speed -- [name part] [threads] [batch] [solver id] [f32|f16|bf16]`
+//! `cargo run --release -p fuseplan-cpu --example conv_speed -- [names] [threads] [batch] [solver id] [f32|f16|bf16]`
+//!
+//! Names are parts of the names below, or shapes written as there, `g32_3x3s2_256-256@56`, with commas between them.
 
 use std::error::Error;
 use std::ffi::c_void;
@@ -11,10 +13,10 @@ use std::time::Instant;
 use fuseplan_api::operands::{ActivationForward, BiasForward, ConvForward};
 use fuseplan_api::*;
 
-type Shape = (&'static str, usize, usize, usize, usize, usize, usize, usize, usize);
+type Shape<'a> = (&'a str, usize, usize, usize, usize, usize, usize, usize, usize);
 
 /// Name, C, H = W, K, filter, stride, padding, dilation, groups.
-const SHAPES: &[Shape] = &[
+const SHAPES: &[Shape<'static>] = &[
     ("r7x7s2_3-64@224", 3, 224, 64, 7, 2, 3, 1, 1),
     ("1x1_64-256@56", 64, 56, 256, 1, 1, 0, 1, 1),
     ("3x3_64-64@56", 64, 56, 64, 3, 1, 1, 1, 1),
@@ -32,6 +34,22 @@ const SHAPES: &[Shape] = &[
     ("dil2_3x3_128-128@28", 128, 28, 128, 3, 1, 2, 2, 1),
 ];
 
+/// The shape that a name describes: `[g<groups>_]<filter>x<filter>[s<stride>]_<C>-<K>@<H>`, padded so that its extent stays.
+fn described(name: &str) -> Option<Shape<'_>> {
+    let number = |text: &str| text.parse::<usize>().ok();
+    let (groups, rest) = match name.strip_prefix('g').and_then(|rest| rest.split_once('_')) {
+        Some((groups, rest)) => (number(groups)?, rest),
+        None => (1, name),
+    };
+    let (filter, sizes) = rest.split_once('_')?;
+    let (filter, stride) = filter.split_once('s').unwrap_or((filter, "1"));
+    let filter = number(filter.split_once('x')?.0)?;
+    let (channels, extent) = sizes.split_once('@')?;
+    let (inputs, outputs) = channels.split_once('-')?;
+    let extent = number(extent)?;
+    Some((name, number(inputs)?, extent, number(outputs)?, filter, number(stride)?, filter / 2, 1, groups))
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let part = args.first().map_or("", String::as_str);
@@ -47,10 +65,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         "{}, {threads} threads, batch {batch}; fractions of the peak, best of rounds",
         device.info().arch
     );
-    for shape in SHAPES.iter().filter(|s| s.0.contains(part)) {
+    let shapes = part.split(',').flat_map(|part| {
+        let known: Vec<_> = SHAPES.iter().filter(|shape| shape.0.contains(part)).copied().collect();
+        if known.is_empty() { described(part).into_iter().collect() } else { known }
+    });
+    for shape in shapes {
         print!("{:22}", shape.0);
         for layout in [TensorLayout::Nchw, TensorLayout::Nhwc] {
-            let problem = problem(shape, data_type, batch, layout)?;
+            let problem = problem(&shape, data_type, batch, layout)?;
             let (rate, peak, detail) = measure(&problem, &device, args.get(3).map(String::as_str))?;
             print!("  {layout} {:6.1} GF/s {:5.2}", rate / 1e9, rate / peak);
             if !part.is_empty() {
@@ -63,7 +85,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn problem(
-    shape: &Shape,
+    shape: &Shape<'_>,
     data_type: DataType,
     batch: usize,
     layout: TensorLayout,
@@ -95,7 +117,12 @@ fn measure(
     let backend = fuseplan_cpu::CpuBackend;
     let takes =
         |s: &&&dyn Solver| wanted.is_none_or(|id| s.id() == id) && s.applies(problem, device.info()).is_ok();
-    let solver = backend.solvers().iter().find(takes).ok_or("no such solver")?;
+    // As plans choose: the first without reservations.
+    let has_reservations =
+        |s: &&&dyn Solver| s.preferences().iter().any(|p| (p.check)(problem, device.info()).is_some());
+    let mut solvers: Vec<_> = backend.solvers().iter().filter(takes).collect();
+    solvers.sort_by_key(has_reservations);
+    let solver = solvers.first().ok_or("no such solver")?;
     let executable = solver.load(problem, device, &solver.compile_preferred(problem, device.info())?)?;
     let Some((_, weights)) = problem.conv() else { return Err("no convolution".into()) };
     // Tensors begin on a page: a vector that crosses cache lines costs two accesses.
@@ -134,7 +161,7 @@ fn measure(
         best = best.max(flops * calls as f64 / start.elapsed().as_secs_f64());
         peak = peak.max(fma_rate() * device.info().compute_units as f64);
     }
-    Ok((best, peak, executable.info().detail.clone()))
+    Ok((best, peak, format!("{} {}", executable.info().solver, executable.info().detail)))
 }
 
 /// Operations a second of one thread that does nothing but fused multiply-adds.
