@@ -178,6 +178,23 @@ impl Simd for Avx512 {
         unsafe { _mm512_mask_storeu_ps(p, first(n), v) }
     }
     #[inline(always)]
+    unsafe fn load_part_16(self, p: *const u16, n: usize) -> [u16; MAX_LANES] {
+        let mut block = [0; MAX_LANES];
+        // SAFETY: the caller says that `n` elements are readable at `p`, and masked ones are not touched; `self` proves that
+        // the CPU has the set. The block has a vector.
+        unsafe {
+            let part = _mm256_maskz_loadu_epi16(first(n), p.cast());
+            _mm256_storeu_si256(block.as_mut_ptr().cast(), part);
+        }
+        block
+    }
+    #[inline(always)]
+    unsafe fn store_part_16(self, p: *mut u16, block: [u16; MAX_LANES], n: usize) {
+        // SAFETY: the caller says that `n` elements are writable at `p`, and masked ones are not touched; `self` proves that
+        // the CPU has the set. The block has a vector.
+        unsafe { _mm256_mask_storeu_epi16(p.cast(), first(n), _mm256_loadu_si256(block.as_ptr().cast())) }
+    }
+    #[inline(always)]
     unsafe fn load_f16(self, p: *const f16) -> __m512 {
         // SAFETY: the caller says that a whole vector is readable at `p`; `self` proves that the CPU has the set.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }

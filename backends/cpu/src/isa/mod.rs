@@ -261,6 +261,26 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is writable for `n` elements.
     unsafe fn store_part(self, p: *mut f32, v: Self::V, n: usize);
+    /// The first `n` elements of 16 bits at `p`, then zeros.
+    ///
+    /// # Safety
+    /// `p` is readable for `n` elements.
+    #[inline(always)]
+    unsafe fn load_part_16(self, p: *const u16, n: usize) -> [u16; MAX_LANES] {
+        let mut block = [0; MAX_LANES];
+        // SAFETY: `n` is at most the block's length, and the caller answers for `p`.
+        unsafe { std::ptr::copy_nonoverlapping(p, block.as_mut_ptr(), n) };
+        block
+    }
+    /// Stores the first `n` of these elements of 16 bits.
+    ///
+    /// # Safety
+    /// `p` is writable for `n` elements.
+    #[inline(always)]
+    unsafe fn store_part_16(self, p: *mut u16, block: [u16; MAX_LANES], n: usize) {
+        // SAFETY: `n` is at most the block's length, and the caller answers for `p`.
+        unsafe { std::ptr::copy_nonoverlapping(block.as_ptr(), p, n) };
+    }
     /// # Safety
     /// `p` is readable for a whole vector.
     unsafe fn load_f16(self, p: *const f16) -> Self::V;
@@ -348,29 +368,13 @@ pub(crate) trait Number: fuseplan_api::Element {
     ///
     /// # Safety
     /// `p` is readable for `n` elements.
-    #[inline(always)]
-    unsafe fn load_part<S: Simd>(s: S, p: *const Self, n: usize) -> S::V {
-        let mut block = [Self::ZERO; MAX_LANES];
-        // SAFETY: `n` is at most the block's length, and the caller answers for `p`.
-        unsafe {
-            std::ptr::copy_nonoverlapping(p, block.as_mut_ptr(), n);
-            Self::load(s, block.as_ptr())
-        }
-    }
+    unsafe fn load_part<S: Simd>(s: S, p: *const Self, n: usize) -> S::V;
 
     /// The first `n <= LANES` elements.
     ///
     /// # Safety
     /// `p` is writable for `n` elements.
-    #[inline(always)]
-    unsafe fn store_part<S: Simd>(s: S, p: *mut Self, v: S::V, n: usize) {
-        let mut block = [Self::ZERO; MAX_LANES];
-        // SAFETY: `n` is at most the block's length, and the caller answers for `p`.
-        unsafe {
-            Self::store(s, block.as_mut_ptr(), v);
-            std::ptr::copy_nonoverlapping(block.as_ptr(), p, n);
-        }
-    }
+    unsafe fn store_part<S: Simd>(s: S, p: *mut Self, v: S::V, n: usize);
 
     /// To f32, exactly.
     fn widen(self) -> f32;
@@ -425,6 +429,23 @@ impl Number for f16 {
         unsafe { s.store_f16(p, v) }
     }
     #[inline(always)]
+    unsafe fn load_part<S: Simd>(s: S, p: *const Self, n: usize) -> S::V {
+        // SAFETY: the caller says that `n` elements are readable at `p`; the block is as long as the widest vector.
+        unsafe {
+            let block = s.load_part_16(p.cast(), n);
+            Self::load(s, block.as_ptr().cast())
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_part<S: Simd>(s: S, p: *mut Self, v: S::V, n: usize) {
+        let mut block = [0; MAX_LANES];
+        // SAFETY: the block is as long as the widest vector; the caller says that `n` elements are writable at `p`.
+        unsafe {
+            Self::store(s, block.as_mut_ptr().cast(), v);
+            s.store_part_16(p.cast(), block, n);
+        }
+    }
+    #[inline(always)]
     fn widen(self) -> f32 {
         self.to_f32()
     }
@@ -459,6 +480,23 @@ impl Number for bf16 {
     unsafe fn store_two<S: Simd>(s: S, p: *mut Self, v: [S::V; 2]) {
         // SAFETY: the caller says that two whole vectors are writable at `p`.
         unsafe { s.store_two_bf16(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn load_part<S: Simd>(s: S, p: *const Self, n: usize) -> S::V {
+        // SAFETY: the caller says that `n` elements are readable at `p`; the block is as long as the widest vector.
+        unsafe {
+            let block = s.load_part_16(p.cast(), n);
+            Self::load(s, block.as_ptr().cast())
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_part<S: Simd>(s: S, p: *mut Self, v: S::V, n: usize) {
+        let mut block = [0; MAX_LANES];
+        // SAFETY: the block is as long as the widest vector; the caller says that `n` elements are writable at `p`.
+        unsafe {
+            Self::store(s, block.as_mut_ptr().cast(), v);
+            s.store_part_16(p.cast(), block, n);
+        }
     }
     #[inline(always)]
     fn widen(self) -> f32 {
