@@ -37,7 +37,7 @@ pub use pool::ParallelFor;
 /// Solvers, best first; the reference takes what the others do not.
 static SOLVERS: &[&dyn Solver] = &[
     &direct::DEPTHWISE,
-    &planes::DEPTHWISE_PLANES,
+    &planes::PLANES,
     &direct::DIRECT_GROUPED,
     #[cfg(target_arch = "x86_64")]
     &amx::AMX,

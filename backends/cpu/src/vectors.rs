@@ -1,5 +1,7 @@
 //! Vectors from and to memory: whole or in part, of elements side by side or apart.
 
+use std::ops::Range;
+
 use crate::isa::{MAX_LANES, Number, Simd};
 
 /// Runs a body for each whole vector of `n` elements, then for the rest; `count` is how many elements it has.
@@ -27,6 +29,29 @@ pub(crate) use vectors;
 pub(crate) unsafe fn load<S: Simd, T: Number>(s: S, p: *const T, n: usize) -> S::V {
     // SAFETY: the caller says that `n` elements are readable, which are a whole vector in the first case.
     unsafe { if n == S::LANES { T::load(s, p) } else { T::load_part(s, p, n) } }
+}
+
+/// The transpose of the square whose rows in `inside`, at most as many as there are lanes, `row` gives; the others are 0.
+#[inline(always)]
+pub(crate) fn transposed<S: Simd>(
+    s: S,
+    inside: Range<usize>,
+    row: impl Fn(usize) -> S::V,
+) -> [S::V; MAX_LANES] {
+    let mut square = [s.splat(0.0); MAX_LANES];
+    if inside == (0..S::LANES) {
+        // A loop of known length, so that the square stays in registers.
+        for (i, to) in square[..S::LANES].iter_mut().enumerate() {
+            *to = row(i);
+        }
+    } else {
+        // A short loop, since this is in many kernels.
+        for i in inside {
+            square[i] = row(i);
+        }
+    }
+    s.transpose(&mut square);
+    square
 }
 
 /// Stores the first `n` lanes at `p`.

@@ -36,67 +36,77 @@ impl Lines<'_> {
         let surface = steps.epilogue.output();
         let [_, channel_stride, _, _, step] = surface.strides;
         let output = output.wrapping_add(start.offset(surface));
-        let whole = len - len % (AT_ONCE * S::LANES);
-        for row in 0..count {
-            let to = output.wrapping_add(row * channel_stride);
-            for at in (0..whole).step_by(AT_ONCE * S::LANES) {
-                // SAFETY: the caller says what this function asks for.
-                unsafe { self.front::<S, T, AT_ONCE>(s, row, at, S::LANES, to) };
-            }
-            vectors!(S, len - whole, |at, count| {
-                // SAFETY: as of the other vectors.
-                unsafe { self.front::<S, T, 1>(s, row, whole + at, count, to) };
-            });
-        }
+        let rows = 0..count;
+        let sums = |row: usize| self.sums.wrapping_add(row * pitch);
+        let line = |row: usize| scratch.wrapping_add(row * pitch);
+        let to = |row: usize| output.wrapping_add(row * channel_stride);
         if steps.end_in_registers() {
+            for row in rows {
+                // SAFETY: the caller says that the sums are complete, and that the line lies inside of the output.
+                unsafe { steps.line(s, start.channel + row, sums(row), to(row), step, len) };
+            }
             return;
         }
-        let rows = Rows { first: scratch, pitch, count, len };
+        for row in rows.clone() {
+            // SAFETY: as of the output, but that scratch has room for the line.
+            unsafe { steps.line(s, start.channel + row, sums(row), line(row), 1, len) };
+        }
+        let all = Rows { first: scratch, pitch, count, len };
         // SAFETY: scratch has the lines' values, in whole vectors; the caller says that they lie inside of the output.
-        unsafe { steps.rest(s, rows, Lanes::Width, start, output.cast_const()) };
-        for row in 0..count {
-            let (line, to) = (scratch.wrapping_add(row * pitch), output.wrapping_add(row * channel_stride));
+        unsafe { steps.rest(s, all, Lanes::Width, start, output.cast_const()) };
+        for row in rows {
             vectors!(S, len, |at, count| {
                 // SAFETY: as of the rest.
-                unsafe { store_strided(s, to.add(at * step), s.load(line.add(at)), step, count) };
+                unsafe { store_strided(s, to(row).add(at * step), s.load(line(row).add(at)), step, count) };
             });
         }
     }
+}
 
-    /// Applies the front to V vectors of a line, from pixel `at` on and with `count` pixels each. They go to the output, in
-    /// which the line begins at `to`, if that is all, else to scratch.
+impl Steps<'_> {
+    /// Applies the front to `len` sums of pixels of a channel, and writes them from `to` on, `step` elements apart.
     ///
     /// # Safety
-    /// As [`Lines::finish`].
+    /// The sums are readable, and these elements writable; tables have a value for the channel.
     #[inline(always)]
-    unsafe fn front<S: Simd, T: Number, const V: usize>(
+    pub(crate) unsafe fn line<S: Simd, T: Number>(
         &self,
         s: S,
-        row: usize,
-        at: usize,
-        count: usize,
+        channel: usize,
+        sums: *const f32,
         to: *mut T,
+        step: usize,
+        len: usize,
     ) {
-        let (steps, channel, step) =
-            (self.steps, self.start.channel + row, self.steps.epilogue.output().strides[4]);
-        let (sums, line) =
-            (self.sums.wrapping_add(row * self.pitch), self.scratch.wrapping_add(row * self.pitch));
-        let mut values = [[s.splat(0.0)]; V];
-        for (v, [value]) in values.iter_mut().enumerate() {
-            // SAFETY: the caller says that the line has these sums.
-            *value = unsafe { load(s, sums.add(at + v * S::LANES), count) };
-        }
-        // SAFETY: tables have a value for each channel.
-        steps.front(s, &mut values, |table| [s.splat(unsafe { *table.add(channel) })]);
-        for (v, &[value]) in values.iter().enumerate() {
-            let at = at + v * S::LANES;
-            // SAFETY: the caller says that scratch has whole vectors, and that the line lies inside of the output.
-            unsafe {
-                if steps.end_in_registers() {
-                    store_strided(s, to.add(at * step), value, step, count);
-                } else {
-                    s.store(line.add(at), value);
+        // Vectors from element `at` on, of which the first `left` elements are the line's.
+        macro_rules! front {
+            ($vectors:literal, $at:expr, $left:expr) => {{
+                let (at, left) = ($at, $left);
+                let count = |v: usize| left.saturating_sub(v * S::LANES).min(S::LANES);
+                let mut values = [[s.splat(0.0)]; $vectors];
+                for (v, [value]) in values.iter_mut().enumerate() {
+                    // SAFETY: the caller says that the sums are readable.
+                    *value = unsafe { load(s, sums.wrapping_add(at + v * S::LANES), count(v)) };
                 }
+                // SAFETY: the caller says that tables have a value for the channel.
+                self.front(s, &mut values, |table| [s.splat(unsafe { *table.add(channel) })]);
+                for (v, &[value]) in values.iter().enumerate() {
+                    // SAFETY: the caller says that the elements are writable.
+                    unsafe {
+                        let to = to.wrapping_add((at + v * S::LANES) * step);
+                        store_strided(s, to, value, step, count(v));
+                    }
+                }
+            }};
+        }
+        for at in (0..len).step_by(AT_ONCE * S::LANES) {
+            let left = len - at;
+            if left >= AT_ONCE * S::LANES {
+                front!(4, at, AT_ONCE * S::LANES);
+            } else if left > S::LANES {
+                front!(4, at, left);
+            } else {
+                front!(1, at, left);
             }
         }
     }
