@@ -56,9 +56,14 @@ def test_a_named_layout_is_that_of_all_between_the_image_and_the_results(network
     check(compiled, model, x)
 
 
-def test_without_a_model_of_time_the_layout_is_pytorchs(network):
+def test_on_a_cpu_the_layout_is_channels_last(network):
     model, x = network
-    assert formats_of_chains(ft.optimize(model, x, choose="all")) == ["first", "first"]
+    fused = ft.optimize(model, x, choose="all")
+    assert formats_of_chains(fused) == ["last", "last"]
+    check(fused, model, x)
+    fused = ft.optimize(model, x, choose="all", memory_format=torch.preserve_format)
+    assert formats_of_chains(fused) == ["first", "first"]
+    check(fused, model, x)
     fused = ft.optimize(model, x.contiguous(memory_format=LAST), choose="all")
     assert formats_of_chains(fused) == ["last", "last"]
     check(fused, model, x.contiguous(memory_format=LAST))
@@ -75,6 +80,7 @@ def test_by_default_the_expected_times_decide(network, monkeypatch, last, chosen
         return dict.fromkeys(nodes, last if is_last[0] else 1.0)
 
     monkeypatch.setattr(_rewrite, "_expected", expected)
+    monkeypatch.setattr(_layouts, "_is_on_cpu", lambda values: False)
     fused = ft.optimize(model, x, choose="all")
     assert formats_of_chains(fused) == [chosen] * 2
     check(fused, model, x)
@@ -98,7 +104,8 @@ class Wrapped(Network):
     [lambda y: y.permute(0, 2, 3, 1), lambda y: y[:, 2:6], lambda y: y.as_strided((2, 5), (240, 7)) + 0],
     ids=["a permuted result", "a sliced result", "an operator that reads by strides"],
 )
-def test_what_depends_on_strides_keeps_the_layout(behind, monkeypatch):
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_what_depends_on_strides_keeps_the_layout(behind, on_cpu, monkeypatch):
     model, x = Wrapped(behind), torch.randn(2, 3, 10, 12)
 
     def expected(graph, values, math):
@@ -106,6 +113,7 @@ def test_what_depends_on_strides_keeps_the_layout(behind, monkeypatch):
         return dict.fromkeys(nodes, 0.1 if nodes[0].meta["val"].is_contiguous(memory_format=LAST) else 1.0)
 
     monkeypatch.setattr(_rewrite, "_expected", expected)
+    monkeypatch.setattr(_layouts, "_is_on_cpu", lambda values: on_cpu)
     fused = ft.optimize(model, x, choose="all")
     assert formats_of_chains(fused) == ["first", "first"]
     check(fused, model, x)
@@ -139,6 +147,7 @@ def test_a_convolution_without_an_expected_time_keeps_the_layout(network, monkey
         return dict.fromkeys(nodes[:1] if is_last else nodes, 0.1 if is_last else 1.0)
 
     monkeypatch.setattr(_rewrite, "_expected", expected)
+    monkeypatch.setattr(_layouts, "_is_on_cpu", lambda values: False)
     assert formats_of_chains(ft.optimize(model, x, choose="all")) == ["first", "first"]
 
 

@@ -11,8 +11,9 @@ use crate::epilogue::{Epilogue, Lanes};
 use crate::isa::Isa;
 use crate::winograd;
 
-/// What a convolution costs, in cycles of one thread. The constants were fitted by hand to times of both solvers over the
-/// layers of the comparison with oneDNN, f32 in both layouts and bf16, on one processor with AMX.
+/// What a convolution costs, in cycles of one thread. The constants were fitted by hand to times of both solvers on one processor
+/// with AMX: of bf16 over the layers of the comparison with oneDNN, of sums of parts over ResNet-50's and others of the field
+/// list's half that choices are fitted to, with filters that come from memory, where a network's layers find theirs.
 struct Model {
     geometry: Geometry,
     plan: Plan,
@@ -21,11 +22,24 @@ struct Model {
     output_last: bool,
 }
 
-/// Cycles of the unit for a tile's products with a pixel, with what loads of tiles take beyond that.
+/// Cycles of the unit for a tile's products with a pixel, with what loads of tiles take beyond that: of bf16, and of parts, which
+/// with one tap are read from the second-level cache each time.
 const PRODUCT: f64 = 1.0 / 0.63;
+const PRODUCT_OF_PARTS: f64 = 1.0 / 0.47;
+const PRODUCT_OF_POINTS: f64 = 1.0 / 0.37;
 
-/// Cycles of direct convolution for a vector of multiply-adds.
-const MULTIPLY_ADD: f64 = 0.5 / 0.93;
+/// Bytes of a panel of filters that does not stay in the second-level cache, and how many times the others' time its filters take.
+const LARGE_PANEL: usize = 700 * 1024;
+const READ_AGAIN: f64 = 4.0;
+
+/// Bytes of filters that come from memory in a cycle: for the unit they are asked for in time.
+const FILTERS_OF_UNIT: f64 = 12.0;
+const FILTERS_OF_DIRECT: f64 = 6.0;
+
+/// Cycles of direct convolution for a vector of multiply-adds, pixels of its largest tile, and how many pixels a tile's loads cost.
+const MULTIPLY_ADD: f64 = 0.5;
+const TILE: usize = 14;
+const LOADS: f64 = 4.0;
 
 impl Model {
     fn of(problem: &Problem) -> Self {
@@ -66,7 +80,12 @@ impl Model {
         let rows =
             (runs * rows).min(self.pixels() * plan.columns as f64 / plan.span as f64 + runs * SIDE as f64);
         let taps = (plan.taps.len() * g.filters.taps[0]) as f64;
-        let products = rows * taps * steps * self.vectors() * plan.split.products() as f64 * PRODUCT;
+        let product = match (plan.split.parts, plan.taps.len()) {
+            (1, _) => PRODUCT,
+            (_, 1) => PRODUCT_OF_POINTS,
+            _ => PRODUCT_OF_PARTS,
+        };
+        let products = rows * taps * steps * self.vectors() * plan.split.products() as f64 * product;
         let packed = runs * (plan.image_len() / plan.pitch) as f64;
         let step = match (plan.split.parts, self.input_last && !plan.merges) {
             _ if plan.in_place => 0.0,
@@ -75,35 +94,41 @@ impl Model {
             (_, true) => 22.0,
             (_, false) => 44.0,
         };
-        let filters = (plan.filters / g.groups) as f64 * 2.0 / 12.0;
+        let panel = plan.filters / g.groups / plan.panels_per_group * size_of::<u16>();
+        let again = if panel > LARGE_PANEL { READ_AGAIN } else { 1.0 };
+        let filters = (panel * plan.panels_per_group) as f64 * again / FILTERS_OF_UNIT;
         let group =
             products + packed * steps * step + self.pixels() * self.vectors() * self.finish() + filters;
         g.groups as f64 * group
     }
 
-    /// Of direct convolution, or its relative with pixels in the lanes: products, packed pixels, outputs.
+    /// Of direct convolution, or its relative with pixels in the lanes: products, packed pixels, outputs, filters.
     fn direct(&self) -> f64 {
         let g = &self.geometry;
         let taps = g.filters.tap_count();
         let is_point = taps == 1;
-        let products = (taps * g.inputs) as f64 * self.vectors() * MULTIPLY_ADD;
+        let columns = g.output.lens[4];
+        let tile = if is_point { TILE as f64 } else { columns as f64 / columns.div_ceil(TILE) as f64 };
+        let loads = (tile + LOADS) / tile;
+        let products = (taps * g.inputs) as f64 * self.vectors() * MULTIPLY_ADD * loads;
         let pack = if self.input_last || is_point { 2.5 } else { 9.0 };
         let finish = if is_point { 5.0 } else { self.finish() };
         let pixel = products + pack * (g.inputs as f64 / SIDE as f64) + finish * self.vectors();
-        g.groups as f64 * self.pixels() * pixel
+        let filters = (taps * g.inputs * g.outputs * size_of::<f32>()) as f64 / FILTERS_OF_DIRECT;
+        g.groups as f64 * (self.pixels() * pixel + filters)
     }
 }
 
-/// A cost is off by a tenth.
-const CLEARLY: f64 = 0.9;
+/// The part of direct convolution's cost below which the unit is preferred.
+const LESS_THAN_DIRECT: f64 = 0.97;
 
 pub(super) const LESS: Preference = Preference {
     property: "cost",
-    prefers: "clearly less than direct convolution's by the model of tiles, and no more than Winograd's",
+    prefers: "less than direct convolution's by the model of tiles, and no more than Winograd's",
     check: |problem, device| {
         let ratio = ratio(problem);
-        let others = winograd(problem, device).unwrap_or(CLEARLY);
-        (ratio > CLEARLY.min(others)).then(|| format!("{ratio:.2} of direct convolution's"))
+        let others = winograd(problem, device).unwrap_or(LESS_THAN_DIRECT);
+        (ratio > LESS_THAN_DIRECT.min(others)).then(|| format!("{ratio:.2} of direct convolution's"))
     },
 };
 

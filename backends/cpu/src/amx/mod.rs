@@ -274,9 +274,11 @@ impl Convolution {
         Ok(complete.into_inner())
     }
 
+    /// Whether the image was the sum of its parts; where it was not, the outputs are not the convolution's.
+    ///
     /// # Safety
     /// As [`Executable::run`]; `filters` are packed.
-    unsafe fn compute(&self, args: &RunArgs<'_>, filters: &[f32]) -> Result<(), RunError> {
+    unsafe fn compute(&self, args: &RunArgs<'_>, filters: &[f32]) -> Result<bool, RunError> {
         let (g, plan) = (&self.geometry, &self.plan);
         let packed = plan.packed_len().div_ceil(2);
         let line = plan.line_len(g);
@@ -289,6 +291,7 @@ impl Convolution {
                 input: args.input,
                 output: args.output,
                 filters: filters.as_ptr().cast(),
+                complete: AtomicBool::new(true),
             };
             let len = packed + line + plan.sums_len() + output::SCRATCH;
             self.pool.for_each_with_scratch(Locked::No, plan.items(g), len, &|scratch, items| {
@@ -304,7 +307,8 @@ impl Convolution {
                     // Items have outputs of their own, and scratch has the plan's sizes.
                     unsafe { work.item(item, &tiles, &mut scratch) };
                 }
-            })
+            })?;
+            Ok(work.complete.into_inner())
         })?
     }
 }
@@ -320,15 +324,18 @@ impl Executable for Convolution {
             unsafe { self.pack_filters(weights, packed, locked) }
         };
         prepared::with_packed(args, self.owner, self.filters_len(), pack, |filters| {
+            // An output that is added to cannot be computed anew.
+            let is_added_to = args.ops.last().is_some_and(|last| last.beta != 0.0);
             // SAFETY: the caller keeps what `RunArgs` promises for this problem.
             unsafe {
+                let computed = match &self.beyond {
+                    Some(_) if filters[self.plan.filters / 2] == 0.0 => false,
+                    Some(_) if is_added_to && !self.is_sum_of_parts(args.input)? => false,
+                    _ => self.compute(args, filters)?,
+                };
                 match &self.beyond {
-                    Some(beyond)
-                        if filters[self.plan.filters / 2] == 0.0 || !self.is_sum_of_parts(args.input)? =>
-                    {
-                        beyond.run(stream, args)
-                    }
-                    _ => self.compute(args, filters),
+                    Some(beyond) if !computed => beyond.run(stream, args),
+                    _ => Ok(()),
                 }
             }
         })

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 use std::ffi::c_void;
 
-use super::split::{Parts, Split, are_sums_of_parts, magnitude_bits, with_features};
+use super::split::{INFINITE_PART, Parts, Split, are_sums_of_parts, magnitude_bits, with_features};
 use super::tiles::{DEPTH, FILTERS, SIDE};
 use crate::isa::{Avx512, MAX_LANES, Simd};
 
@@ -22,14 +22,18 @@ pub(super) struct PackPixels {
     pub(super) part: usize,
 }
 
-pub(super) type PackPixelsFn = unsafe fn(&PackPixels);
+/// How many bytes of elements ahead of their use pixels are prefetched, at least.
+const AHEAD: usize = 4096;
+
+pub(super) type PackPixelsFn = unsafe fn(&PackPixels) -> bool;
 
 with_features! {
-    /// Packs P parts of pixels, with zeros behind each up to a whole step of the matrix unit.
+    /// Packs P parts of pixels, with zeros behind each up to a whole step of the matrix unit. Whether all elements are the sums
+    /// of their parts is the result where there are several.
     ///
     /// # Safety
     /// The CPU has the instructions of `Isa::Amx`; the elements are readable, of type `T`, and there is room for the pixels.
-    pub(super) unsafe fn pixels<T: Parts, const P: usize>(pack: &PackPixels) {
+    pub(super) unsafe fn pixels<T: Parts, const P: usize>(pack: &PackPixels) -> bool {
         let &PackPixels { step, count, columns: [before, inside, after], target, pitch, part, .. } = pack;
         let source = pack.source.cast::<T>();
         let at = |pixel: usize| target.wrapping_add(pixel * pitch);
@@ -41,19 +45,28 @@ with_features! {
                 }
             }
         }
+        let ahead = AHEAD.div_ceil(count * size_of::<T>()) * step;
+        let (mut largest, magnitude) = (_mm512_setzero_si512(), _mm512_set1_epi16(i16::MAX));
         for pixel in 0..inside {
             for first in (0..count).step_by(DEPTH) {
-                // SAFETY: the caller says that the pixel's elements are readable, and that there is room for it.
+                // SAFETY: the caller says that the pixel's elements are readable, and that there is room for it; prefetching
+                // never faults.
                 unsafe {
                     let s = Avx512::assume();
+                    for line in (0..DEPTH * size_of::<T>()).step_by(64) {
+                        let soon = source.wrapping_add(ahead + pixel * step + first).wrapping_byte_add(line);
+                        _mm_prefetch::<_MM_HINT_T0>(soon.cast());
+                    }
                     let values: [__m512i; P] = T::parts(s, source.add(pixel * step + first), (count - first).min(DEPTH));
                     let target = at(before + pixel).add(first);
                     for (n, value) in values.iter().enumerate() {
                         _mm512_storeu_si512(target.add(n * part).cast(), *value);
                     }
+                    largest = _mm512_max_epu16(largest, _mm512_and_si512(values[0], magnitude));
                 }
             }
         }
+        P == 1 || _mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16(INFINITE_PART)) == 0
     }
 }
 

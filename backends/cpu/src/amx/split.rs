@@ -57,6 +57,9 @@ impl Split {
 /// The bits of the smallest f32 that rounds to an infinite bf16.
 const INFINITE: i32 = 0x7f7f_8000;
 
+/// The bits of an infinite bf16, which those of NaN are above.
+pub(super) const INFINITE_PART: i16 = 0x7f80;
+
 /// The features that functions on parts are compiled with; [`Isa::Amx`](crate::isa::Isa::Amx) stands for all of them.
 macro_rules! with_features {
     ($(#[$attribute:meta])* $visibility:vis unsafe fn $($rest:tt)*) => {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fuseplan_api::{ActivationMode, DataType, Executable};
 
+use super::tiles::Ahead;
 use super::*;
 use crate::direct::tests::oracle::{Link, Ready};
 use crate::direct::tests::{LAYOUTS, SHAPES, Shape, TYPES, case, devices};
@@ -128,5 +129,23 @@ fn tiny_values_are_lost_only_below_the_smallest_normal_number() {
             // 64 products of factors below 1, of each of which less than that is lost.
             assert!((a - b).abs() <= 64.0 * f64::from(f32::MIN_POSITIVE), "{a:e}, directly {b:e}");
         }
+    }
+}
+
+/// Products ask for all filters of the next panel among them, each line once.
+#[test]
+fn products_share_what_is_asked_for() {
+    for (bytes, count, steps) in
+        [(64, 1, 1), (6 << 10, 1, 6), (196_608, 7, 192), (884_736, 2, 864), (4096, 3, 432)]
+    {
+        let mut asked = 0;
+        for product in 0..count {
+            let Ahead { from, bytes: left, lines } =
+                Ahead::part(std::ptr::null(), bytes, [product, count], steps);
+            assert_eq!(from.addr(), asked, "{bytes} bytes, product {product}");
+            assert_eq!(left, bytes - asked);
+            asked += left.min(lines * steps * 64);
+        }
+        assert_eq!(asked, bytes, "in {count} products of {steps} steps");
     }
 }

@@ -3,6 +3,7 @@
 //! two of 16 pairs of input channels by output channels.
 
 use std::arch::asm;
+use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::marker::PhantomData;
 
 use super::split::Split;
@@ -79,7 +80,43 @@ pub(super) struct Product<'a> {
     pub(super) filters: *const u16,
     /// Where the sums are stored, whole vectors of output channels for each pixel.
     pub(super) sums: *mut f32,
+    /// What is multiplied later, and asked for meanwhile.
+    pub(super) ahead: Ahead,
 }
+
+/// Filters that the second-level cache is to have soon: where they lie, their bytes, and how many cache lines are asked for at
+/// each step. Loads of tiles wait for memory longer than steps take, and processors do not look as far ahead by themselves.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead {
+    pub(super) from: *const u16,
+    pub(super) bytes: usize,
+    pub(super) lines: usize,
+}
+
+impl Ahead {
+    pub(super) const NOTHING: Ahead = Ahead { from: std::ptr::null(), bytes: 0, lines: 0 };
+
+    /// Part `index` of what is asked for in `count` products of so many steps.
+    pub(super) fn part(from: *const u16, bytes: usize, [index, count]: [usize; 2], steps: usize) -> Self {
+        let lines = bytes.div_ceil((LINE * steps * count).max(1));
+        let start = (index * steps * lines * LINE).min(bytes);
+        Ahead { from: from.wrapping_byte_add(start), bytes: bytes - start, lines }
+    }
+
+    /// Asks for the lines of a step.
+    #[inline(always)]
+    fn step(&mut self) {
+        for _ in 0..self.lines.min(self.bytes.div_ceil(LINE)) {
+            // SAFETY: prefetching never faults.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(self.from.cast()) }
+            self.from = self.from.wrapping_byte_add(LINE);
+            self.bytes = self.bytes.saturating_sub(LINE);
+        }
+    }
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 impl Tiles {
     /// Multiplies `rows` tiles of pixels by `vectors` tiles of output channels, each 1 or 2, and stores the sums.
@@ -120,6 +157,7 @@ impl Tiles {
     #[inline(always)]
     unsafe fn sum<const R: usize, const V: usize>(&self, p: &Product<'_>) {
         let tile = FILTERS * size_of::<u16>();
+        let mut ahead = p.ahead;
         // SAFETY: `self` proves that the registers are configured.
         unsafe {
             asm!(
@@ -146,6 +184,7 @@ impl Tiles {
                                     step::<R, V, false>(a, p.pitch, b);
                                 }
                             }
+                            ahead.step();
                         }
                         image = image.wrapping_add(DEPTH * size_of::<u16>());
                         filters = filters.wrapping_add(p.split.parts * V * tile);

@@ -2,13 +2,14 @@
 
 use std::ffi::c_void;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuseplan_api::DataType;
 
 use super::Convolution;
 use super::finish::FinishPixels;
 use super::pack::{PackPixels, planes};
-use super::tiles::{DEPTH, FILTERS, Product, SIDE, Tiles};
+use super::tiles::{Ahead, DEPTH, FILTERS, Product, SIDE, Tiles};
 use crate::direct::input::{Channels, PackLine};
 use crate::direct::output::Finish;
 use crate::direct::weights::Panel;
@@ -25,6 +26,8 @@ pub(super) struct Work<'a> {
     pub(super) input: *const c_void,
     pub(super) output: *mut c_void,
     pub(super) filters: *const u16,
+    /// Whether all elements of the image so far were the sums of their parts.
+    pub(super) complete: AtomicBool,
 }
 
 // SAFETY: the pointers are to tensors, of which items write disjoint parts and nobody writes what others read.
@@ -68,6 +71,12 @@ struct Pixels {
     stays: bool,
 }
 
+/// The panel that is multiplied next, and the image of the item that is multiplied now.
+struct Next {
+    panel: Panel,
+    image: usize,
+}
+
 impl Work<'_> {
     /// Computes an item.
     ///
@@ -105,7 +114,9 @@ impl Work<'_> {
         // Filters that stay in the cache are read for some pixels after the other, so that these are written as a whole.
         let run = if self.is_direct() && plan.filters / g.groups <= RESIDENT { 2 * SIDE } else { count };
         for first in (0..count).step_by(run.max(1)) {
-            for &panel in panels {
+            for (at, &panel) in panels.iter().enumerate() {
+                // Behind the first pixels, filters that are read again for the next ones are in the cache.
+                let next = panels.get(at + 1).filter(|_| first == 0);
                 for (i, image) in band.images.clone().enumerate() {
                     let pixels = if stays {
                         self.in_place(&band, image)
@@ -114,8 +125,9 @@ impl Work<'_> {
                         Pixels { first, pitch: plan.pitch, stays }
                     };
                     let run = first..count.min(first + run);
+                    let next = next.map(|&panel| Next { panel, image: i });
                     // SAFETY: the caller says what this function asks for; the pixels are packed, or in place.
-                    unsafe { self.multiply(&band, image, &pixels, run, panel, tiles, scratch) };
+                    unsafe { self.multiply(&band, image, &pixels, run, panel, next, tiles, scratch) };
                 }
             }
         }
@@ -193,7 +205,7 @@ impl Work<'_> {
         let Some(line) = line else {
             for w in 0..plan.width.count() {
                 // SAFETY: the caller says that there is room for a line of each phase.
-                unsafe { (functions.pixels)(&PackPixels { target: to(w), ..whole }) };
+                self.note(unsafe { (functions.pixels)(&PackPixels { target: to(w), ..whole }) });
             }
             return;
         };
@@ -214,9 +226,9 @@ impl Work<'_> {
                 let columns = [before, end - before, plan.columns - end];
                 let (source, step) = (at(column), step * column_stride);
                 // SAFETY: the columns from `before` to `end` are inside of the line, which the caller says is the input's.
-                unsafe {
-                    (functions.pixels)(&PackPixels { source, step, columns, target: to(w), ..whole });
-                }
+                self.note(unsafe {
+                    (functions.pixels)(&PackPixels { source, step, columns, target: to(w), ..whole })
+                });
             }
             return;
         }
@@ -254,7 +266,7 @@ impl Work<'_> {
                 let columns = [0, plan.columns, 0];
                 let pixels = PackPixels { source, step: step * g.inputs, columns, target: to(w), ..whole };
                 // SAFETY: the line has all columns that a phase and the taps of a pixel reach.
-                unsafe { (functions.pixels)(&pixels) };
+                self.note(unsafe { (functions.pixels)(&pixels) });
             }
             return;
         }
@@ -285,8 +297,15 @@ impl Work<'_> {
                     ..whole
                 };
                 // SAFETY: the line has all columns that a phase and the taps of a pixel reach.
-                unsafe { (functions.floats)(&pixels) };
+                self.note(unsafe { (functions.floats)(&pixels) });
             }
+        }
+    }
+
+    /// Notes whether some elements of the image are the sums of their parts.
+    fn note(&self, complete: bool) {
+        if !complete {
+            self.complete.store(false, Ordering::Relaxed);
         }
     }
 
@@ -302,6 +321,7 @@ impl Work<'_> {
         pixels: &Pixels,
         run: Range<usize>,
         panel: Panel,
+        next: Option<Next>,
         tiles: &Tiles,
         scratch: &mut Scratch<'_>,
     ) {
@@ -309,29 +329,44 @@ impl Work<'_> {
         let (slices, _) = g.taps_inside(0, band.slice);
         let per_line = plan.taps_of_line();
         let steps = plan.depth / DEPTH;
-        let tile = plan.split.parts * panel.vectors * FILTERS;
-        let filters_of_slice = plan.taps.len() * steps * tile;
-        let first_tap = band.taps.start * per_line * steps * tile;
-        let filters = self.filters.wrapping_add(panel.offset + slices.start * filters_of_slice + first_tap);
+        let tile = |panel: Panel| plan.split.parts * panel.vectors * FILTERS;
+        let of_slice = |panel: Panel| plan.taps.len() * steps * tile(panel);
+        let of_taps = |panel: Panel, taps: usize| taps * per_line * steps * tile(panel);
+        let filters = |panel: Panel| {
+            let first = slices.start * of_slice(panel) + of_taps(panel, band.taps.start);
+            self.filters.wrapping_add(panel.offset + first)
+        };
+        let products = run.len().div_ceil(2 * SIDE);
+        let ahead = |product: usize| {
+            let Some(Next { panel, image }) = next.as_ref().filter(|_| !slices.is_empty()) else {
+                return Ahead::NOTHING;
+            };
+            let elements = (slices.len() - 1) * of_slice(*panel) + of_taps(*panel, band.taps.len());
+            let part = [image * products + product, band.images.len() * products];
+            let steps = plan.split.products() * slices.len() * band.taps.len() * per_line * steps;
+            Ahead::part(filters(*panel), elements * size_of::<u16>(), part, steps)
+        };
         let direct = self.is_direct();
         let width = panel.vectors * SIDE;
-        for first in run.clone().step_by(2 * SIDE) {
+        for (at, first) in run.clone().step_by(2 * SIDE).enumerate() {
+            let ahead = ahead(at);
             let end = run.end.min(first + 2 * SIDE);
             let rows = (end - first).div_ceil(SIDE);
             // What would end behind the tensor begins earlier, with pixels that are computed twice.
             let begin = if pixels.stays { first.min(run.end - rows * SIDE) } else { first };
-            let at = if direct { 0 } else { begin * width };
+            let to = if direct { 0 } else { begin * width };
             let product = Product {
                 split: plan.split,
                 image: pixels.first.wrapping_add(begin * pixels.pitch),
                 pitch: pixels.pitch * size_of::<u16>(),
                 part: plan.depth * size_of::<u16>(),
                 slices: slices.len(),
-                slice: [plan.slice_len(), filters_of_slice].map(|elements| elements * size_of::<u16>()),
+                slice: [plan.slice_len(), of_slice(panel)].map(|elements| elements * size_of::<u16>()),
                 taps: &plan.taps[band.taps.start * per_line..band.taps.end * per_line],
                 steps,
-                filters,
-                sums: scratch.sums[at..].as_mut_ptr(),
+                filters: filters(panel),
+                sums: scratch.sums[to..].as_mut_ptr(),
+                ahead,
             };
             // SAFETY: pixels and filters have whole tiles, and the sums room for them.
             unsafe { tiles.multiply(rows, panel.vectors, &product) };

@@ -35,6 +35,9 @@ pub(crate) struct Tile<'a> {
     pub(crate) x_tap: [usize; 3],
     /// The distance from one depth tap to the next in `w`, and from one height tap to the next.
     pub(crate) w_tap: [usize; 2],
+    /// What the second-level cache is asked for meanwhile, and the distance from what it is asked for at one product to the next.
+    pub(crate) ahead: *const f32,
+    pub(crate) ahead_step: usize,
     /// How many products each tap has. Their weights follow one another, and so do their inputs.
     pub(crate) depth: usize,
     /// The steps whose front is applied to complete sums, with the parameters of the channels from `channel` on.
@@ -120,7 +123,7 @@ impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R,
                 s.prefetch_write(t.y.wrapping_add(r * t.y_pixel + v * S::LANES));
             }
         }
-        let (mut x2, mut w2) = (t.x, t.w);
+        let (mut x2, mut w2, mut ahead) = (t.x, t.w, t.ahead);
         for _ in 0..t.taps[0] {
             let (mut x1, mut w1) = (x2, w2);
             for _ in 0..t.taps[1] {
@@ -134,6 +137,8 @@ impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R,
                         for v in 0..V {
                             s.prefetch(w.wrapping_add(AHEAD + v * S::LANES));
                         }
+                        s.prefetch_far(ahead);
+                        ahead = ahead.wrapping_add(t.ahead_step);
                         for (r, acc) in acc.iter_mut().enumerate() {
                             // SAFETY: `tile`'s caller says that the inputs of every product are readable.
                             let input = unsafe {

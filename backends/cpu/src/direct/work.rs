@@ -351,9 +351,13 @@ impl Work<'_> {
         let offset = panel.offset + chunk + slices.start * w_tap[0] + lines.start * w_tap[1];
         // A line without taps, all padding, names no input line.
         let from_first = first_line.saturating_sub(source.first_line) / source.line_step;
+        let w = self.weights.as_ptr().wrapping_add(offset);
         Tile {
             x: source.base.wrapping_add(from_first * source.line),
-            w: self.weights.as_ptr().wrapping_add(offset),
+            w,
+            // Weights are used again and again.
+            ahead: w,
+            ahead_step: 0,
             y: std::ptr::null_mut(),
             x_pixel: source.pixel,
             y_pixel: 0,

@@ -146,6 +146,11 @@ impl Simd for Avx512 {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
     #[inline(always)]
+    fn prefetch_far(self, p: *const f32) {
+        // SAFETY: prefetching never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+    #[inline(always)]
     fn prefetch_write(self, p: *mut f32) {
         // SAFETY: prefetching never faults.
         unsafe { _mm_prefetch::<_MM_HINT_ET0>(p.cast_const().cast()) }

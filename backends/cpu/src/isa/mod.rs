@@ -239,6 +239,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn prefetch(self, p: *const f32) {
         let _ = p;
     }
+    /// Asks for the cache line of `p`, which need not be valid, to be read later, from the second-level cache.
+    fn prefetch_far(self, p: *const f32) {
+        let _ = p;
+    }
     /// Asks for the cache line of `p`, which need not be valid, to be written soon.
     fn prefetch_write(self, p: *mut f32) {
         let _ = p;

@@ -14,6 +14,9 @@ use crate::direct::weights::Panel;
 use crate::epilogue::{Lanes, Steps};
 use crate::row::RowStart;
 
+/// Floats of a cache line.
+const LINE: usize = 16;
+
 /// One execution: what all of its blocks share.
 pub(super) struct Work<'a> {
     pub(super) conv: &'a Convolution,
@@ -126,15 +129,22 @@ impl Work<'_> {
         let [y_tile, y_point] = plan.sum_strides();
         let most = functions.tiles.rows[panel.vectors - 1];
         let calls = tiles.len().div_ceil(most);
+        // Filters of the next point, to be asked for while this one's products are summed: cache lines for each product.
+        let lines = width.div_ceil(LINE * calls);
         for point in 0..plan.points() {
             let x = transformed.wrapping_add(point * x_point + (tiles.start - origin) * x_tile);
             let w = panel.offset + (point * plan.inputs + chunk.start) * width;
             let mut row = 0;
             for call in 0..calls {
                 let rows = tiles.len() / calls + usize::from(call < tiles.len() % calls);
+                let w = self.weights.as_ptr().wrapping_add(w);
+                let asked = call * chunk.len() * lines * LINE;
+                let is_left = asked < chunk.len() * width;
                 let tile = Tile {
                     x: x.wrapping_add(row * x_tile),
-                    w: self.weights.as_ptr().wrapping_add(w),
+                    w,
+                    ahead: if is_left { w.wrapping_add(plan.inputs * width + asked) } else { w },
+                    ahead_step: if is_left { lines * LINE } else { 0 },
                     y: sums[point * y_point + row * y_tile..].as_mut_ptr(),
                     x_pixel: x_tile,
                     y_pixel: y_tile,
