@@ -426,9 +426,16 @@ fn the_callers_loop_computes() {
     let calls: &'static _ = Box::leak(Box::new(std::sync::atomic::AtomicUsize::new(0)));
     let context = std::ptr::from_ref(calls).cast_mut().cast();
     let handle = create!(fuseplan_handle_create_parallel_for(; 3, Some(one_after_another), context));
-    let mut layer = Layer::new(handle);
-    layer.set_weights();
-    assert_eq!(layer.output(), 32.0);
+    // Large enough to be shared out.
+    let x = tensor(F32, [1, 64, 64, 64]);
+    let plan = create!(fuseplan_plan_create(; handle, x));
+    call!(fuseplan_plan_append_activation(plan, RELU, 0.0, 0.0, 0.0, nowhere()));
+    let compiled = create!(fuseplan_plan_compile(plan, handle, 0;));
+    let args = create!(fuseplan_args_create(; plan));
+    let (ones, mut y) = (vec![1.0f32; 64 * 64 * 64], vec![f32::NAN; 64 * 64 * 64]);
+    let (input, output) = (ones.as_ptr().cast(), y.as_mut_ptr().cast());
+    call!(fuseplan_execute(handle, compiled, args, input, output, null_mut(), 0));
+    assert_eq!(y, ones);
     assert!(calls.load(std::sync::atomic::Ordering::SeqCst) > 0);
 }
 
