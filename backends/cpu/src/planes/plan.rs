@@ -159,12 +159,12 @@ impl Plan {
             if threads == 1 { block } else { block.min((images * groups * bands).div_ceil(4 * threads)) };
         // Equal blocks.
         let block = groups.div_ceil(groups.div_ceil(block));
-        let offsets = taps_of(taps, dilations).flat_map(|tap| {
+        let mut offsets = Vec::new();
+        for tap in taps_of(taps, dilations) {
             let of_tap = phases.iter().position(|phase| phase.has(tap, strides)).unwrap_or(0);
             let first = of_tap * phase + tap[1] / strides[1] * line + tap[2] / step;
-            (0..inputs).map(move |channel| channel * plane + first)
-        });
-        let offsets = offsets.collect();
+            offsets.extend((0..inputs).map(|channel| channel * plane + first));
+        }
         let sums_line = if is_flat { line } else { width };
         let (stage, floats) =
             if writes == Lanes::Channels { (block * outputs, BLOCK / 4) } else { (CHANNELS, SUMS) };
@@ -306,9 +306,10 @@ pub(super) fn least_input(problem: &Problem, lanes: usize) -> Option<usize> {
 
 /// How far each tap is from the first.
 fn taps_of([slices, lines, columns]: [usize; 3], by: [usize; 3]) -> impl Iterator<Item = [usize; 3]> {
-    let all =
-        (0..slices).flat_map(move |d| (0..lines).flat_map(move |i| (0..columns).map(move |j| [d, i, j])));
-    all.map(move |[d, i, j]| [d * by[0], i * by[1], j * by[2]])
+    (0..slices * lines * columns).map(move |n| {
+        let [slice, line, column] = [n / (lines * columns), n / columns % lines, n % columns];
+        [slice * by[0], line * by[1], column * by[2]]
+    })
 }
 
 /// The phases that some tap needs.
