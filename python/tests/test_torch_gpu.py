@@ -335,11 +335,17 @@ def test_several_gpus():
         device = torch.device("cuda", index)
         own, given = copy.deepcopy(model).to(device), x.to(device)
         with torch.no_grad(), torch.cuda.device((index + 1) % count):
-            fused = ft.optimize(own, given, choose="all")
+            return own, given, ft.optimize(own, given, choose="all")
+
+    def call(made):
+        own, given, fused = made
+        with torch.no_grad(), torch.cuda.device((given.device.index + 1) % count):
             return [fused(given), fused(given), ft.conv(given, own.stem.weight, stride=2, padding=1)]
 
     with concurrent.futures.ThreadPoolExecutor(count) as pool:
-        for index, results in enumerate(pool.map(work, range(count))):
+        # While one thread exports, PyTorch traces calls of other threads as well, so that nobody calls before all have.
+        networks = list(pool.map(work, range(count)))
+        for index, results in enumerate(pool.map(call, networks)):
             assert all(of.device.index == index for of in results)
             for of in results[:2]:
                 torch.testing.assert_close(of.cpu().double(), exact, rtol=1e-4, atol=1e-5)

@@ -1,5 +1,7 @@
 """Networks whose chains are found and replaced."""
 
+import concurrent.futures
+import copy
 import os
 import re
 import subprocess
@@ -56,6 +58,20 @@ def test_a_residual_block():
     assert not [n for n in fused.graph.nodes if "conv" in str(n.target) or "norm" in str(n.target)]
     # What was folded is gone.
     assert sorted(name for name, _ in fused.named_parameters()) == ["second.bias", "second.weight"]
+
+
+@torch.no_grad()
+def test_threads_optimize_at_once():
+    model = settle(Residual())
+    x = torch.randn(2, 8, 6, 6)
+    expected = ft.optimize(model, x, choose="all")(x)
+
+    def work(own):
+        return [ft.optimize(own, x, choose="all") for _ in range(3)]
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        networks = [of for made in pool.map(work, [copy.deepcopy(model) for _ in range(4)]) for of in made]
+    assert all(torch.equal(of(x), expected) for of in networks)
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,9 @@ from torch.utils import _pytree as pytree
 from .._native import TensorDescriptor, find_chains
 from . import _choice, _layouts, _operator
 from ._report import Fused, Report, Unfused
+
+# PyTorch traces with modes that all threads of a process share, so that only one of them may export at a time.
+_EXPORTING = threading.RLock()
 
 
 def optimize(
@@ -70,7 +74,7 @@ def export(
     """The graph of a network, without operators that write to what they read; parameters are attributes."""
     if model.training:
         raise ValueError("the model is in training mode; plans are for inference, call model.eval() first")
-    with torch.no_grad():
+    with _EXPORTING, torch.no_grad():
         exported = torch.export.export(model, _tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
         graph = exported.run_decompositions({}).module()
     if not isinstance(graph, torch.fx.GraphModule):
