@@ -11,8 +11,8 @@
 // needs constants: ACC_AT, CHUNK, CHUNKS, FILTERS, FILTER_TILES, OCCUPANCY, SLICE, SLICES, STAGES, STEPS, THREADS,
 //   TILE_F, TILE_K, TILE_P, WARPS_F, WARPS_P, W_K, W_LINEAR, W_LOADS, W_VECTOR, X_RUN, X_VECTOR, Y_ALONG_K
 // needs types: DepthEntry, Row, Shape, T, Vector, bf16, f16
-// needs functions: cluster_sync, depth_end, depth_entry, filter_at, first_step, gather_filter, is_aligned, missing,
-//   row_of, step_count, tile_at, tile_number, write_tile
+// needs functions: begin_grid, cluster_sync, depth_end, depth_entry, filter_at, first_step, gather_filter, is_aligned,
+//   missing, row_of, step_count, tile_at, tile_number, write_tile
 
 constexpr int BYTES = (int)sizeof(T);
 DEVICE unsigned bits(f16 v) { return v.bits; }
@@ -121,6 +121,7 @@ DEVICE void mma(float* c, const unsigned* a, const unsigned* b, bf16) { MMA("m16
 DEVICE void mma(float* c, const unsigned* a, const unsigned* b, float) { MMA("m16n8k8", "tf32"); }
 
 KERNEL(THREADS, OCCUPANCY) {
+  begin_grid();
   DYNAMIC_SHARED(char, shared);
   const unsigned base = (unsigned)__cvta_generic_to_shared(shared);
   DepthEntry* const table = (DepthEntry*)(shared + STAGES * STAGE);

@@ -4,6 +4,7 @@
 // Sums of a warp that do not wait for one another.
 constexpr int SUMS = 8;
 KERNEL(THREADS) {
+  begin_grid();
   unsigned a[2][4], b[SUMS][2];
   float d[2][SUMS][4] = {};
 #pragma unroll
@@ -43,6 +44,7 @@ DEVICE unsigned long long descriptor(const void* rows) {
   SUMS8(i), SUMS8(i + 8), SUMS8(i + 16), SUMS8(i + 24), SUMS8(i + 32), SUMS8(i + 40), SUMS8(i + 48), SUMS8(i + 56)
 
 KERNEL(THREADS, 1) {
+  begin_grid();
   __shared__ __align__(1024) unsigned rows[ROWS][32];
   for (int i = threadIdx.x; i < ROWS * 32; i += THREADS) rows[i / 32][i % 32] = operand(i);
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

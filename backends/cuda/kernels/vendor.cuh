@@ -4,6 +4,14 @@
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+// Each kernel's first call, before it reads or writes memory. It may have been launched while the grid before it in the
+// stream still ran (programmatic dependent launch), whose results it sees from here on, and lets the next one be launched.
+DEVICE void begin_grid() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 // How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
 // What KERNEL is told of blocks that are to be on a multiprocessor at once.

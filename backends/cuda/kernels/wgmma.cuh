@@ -19,8 +19,8 @@
 //   TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Shape, TensorMap
-// needs functions: affine, channel_of, cluster_arrive, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address,
-//   tile_number, tma_prefetch_map
+// needs functions: affine, begin_grid, channel_of, cluster_arrive, mbarrier_arrive, mbarrier_init, mbarrier_wait,
+//   shared_address, tile_number, tma_prefetch_map
 
 struct Launch {
   TensorMap x, w;
@@ -267,6 +267,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
+  begin_grid();
   if (SPLIT > 1) cluster_arrive();
   // The first warp is about to load pixels.
   if (threadIdx.x < PRODUCERS * 128) {

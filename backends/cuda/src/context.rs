@@ -18,6 +18,8 @@ pub(crate) struct Cuda {
     device: CUdevice,
     /// Whether it is the device's primary context, which counts its users.
     retained: bool,
+    /// Whether a kernel is launched while the grid before it in the stream still runs.
+    overlaps: bool,
 }
 
 impl Cuda {
@@ -36,13 +38,15 @@ impl Cuda {
                 reason: "the thread has no current context".into(),
             });
         }
-        let mut context = Cuda { context: Object(raw), device: 0, retained: false };
+        let mut context = Cuda { context: Object(raw), device: 0, retained: false, overlaps: false };
         context.enter()?;
         // SAFETY: the driver writes the device of the current context.
         let found = unsafe { call!(cuCtxGetDevice(&mut context.device)) };
         // SAFETY: it was entered above.
         unsafe { context.leave(&()) };
-        found.map(|()| context)
+        found?;
+        context.overlaps = device::overlaps(context.device)?;
+        Ok(context)
     }
 
     /// `CUcontext`.
@@ -80,10 +84,11 @@ impl Driver for Cuda {
 
     fn open(ordinal: u32) -> Result<Self, BackendError> {
         let device = device::handle(ordinal)?;
+        let overlaps = device::overlaps(device)?;
         let mut raw = ptr::null_mut();
         // SAFETY: the driver writes the context.
         unsafe { call!(cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
-        Ok(Cuda { context: Object(raw), device, retained: true })
+        Ok(Cuda { context: Object(raw), device, retained: true, overlaps })
     }
 
     fn enter(&self) -> Result<(), BackendError> {
@@ -119,11 +124,25 @@ impl Driver for Cuda {
         let ([x, y, z], block, shared) = (geometry.grid, geometry.block, geometry.shared);
         let mut parameters: [*mut c_void; 1] = [arguments.as_ptr().cast_mut().cast()];
         let parameters = parameters.as_mut_ptr();
-        // SAFETY: the kernel's one parameter is a structure of these words, which the driver copies and does not write;
-        // the rest is as promised by the caller.
-        unsafe {
-            call!(cuLaunchKernel(function, x, y, z, block, 1, 1, shared, stream, parameters, NULL.cast()))
+        if !self.overlaps {
+            // SAFETY: the kernel's one parameter is a structure of these words, which the driver copies and does not write;
+            // the rest is as promised by the caller.
+            return unsafe {
+                call!(cuLaunchKernel(function, x, y, z, block, 1, 1, shared, stream, parameters, NULL.cast()))
+            };
         }
+        let mut value = [0; 16];
+        value[0] = 1;
+        let overlap = sys::LaunchAttribute {
+            id: sys::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            unused: 0,
+            value,
+        };
+        let (grid, block) = (geometry.grid, [block, 1, 1]);
+        let config = sys::LaunchConfig { grid, block, shared, stream, attributes: &overlap, count: 1 };
+        // SAFETY: as above. The driver reads the launch's description during the call. Every text of this backend begins
+        // with `begin_grid`, so that for these devices the kernel waits for the grids before it.
+        unsafe { call!(cuLaunchKernelEx(&config, function, parameters, NULL.cast())) }
     }
 
     calls! { call:

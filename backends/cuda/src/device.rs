@@ -8,7 +8,7 @@ use fuseplan_api::{BackendError, DeviceInfo};
 use crate::context::Cuda;
 use crate::driver::{self, call};
 use crate::sys::{self, CUdevice};
-use crate::{BACKEND, arch, compiler};
+use crate::{BACKEND, arch, compiler, library};
 
 /// How many devices the driver has, which is initialised then.
 pub(crate) fn count() -> Result<u32, BackendError> {
@@ -45,15 +45,25 @@ pub(crate) fn current_device() -> Option<u32> {
     ordinal_of(&context).ok()?
 }
 
+/// A number of a device.
+fn attribute(device: CUdevice, which: c_int) -> Result<u32, BackendError> {
+    let mut value = 0;
+    // SAFETY: the driver writes the number.
+    unsafe { call!(cuDeviceGetAttribute(&mut value, which, device)) }?;
+    Ok(value.max(0) as u32)
+}
+
+/// Whether kernels are launched while the grid before them in the stream still runs (programmatic dependent launch): the
+/// device can from compute capability 9.0 on, and drivers for CUDA 12.3 and later do so in graphs, too.
+pub(crate) fn overlaps(device: CUdevice) -> Result<bool, BackendError> {
+    let able = attribute(device, sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? >= 9;
+    Ok(able && library::driver()?.cuLaunchKernelEx.is_some() && driver::version()? >= (12, 3))
+}
+
 /// A device of the initialised driver.
 pub(crate) fn describe(ordinal: u32) -> Result<DeviceInfo, BackendError> {
     let device = handle(ordinal)?;
-    let attribute = |which| -> Result<u32, BackendError> {
-        let mut value = 0;
-        // SAFETY: the driver writes the number.
-        unsafe { call!(cuDeviceGetAttribute(&mut value, which, device)) }?;
-        Ok(value.max(0) as u32)
-    };
+    let attribute = |which| attribute(device, which);
     let mut name = [0; 256];
     let mut memory = 0;
     // SAFETY: the driver writes at most as many bytes as it is told, with a final zero, and the numbers.

@@ -38,6 +38,7 @@ pub(crate) const CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: c_int = 1;
 pub(crate) const CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: c_int = 3;
 pub(crate) const CU_FUNC_ATTRIBUTE_NUM_REGS: c_int = 4;
 pub(crate) const CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: c_int = 8;
+pub(crate) const CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: c_int = 6;
 pub(crate) const CU_STREAM_NON_BLOCKING: c_uint = 1;
 pub(crate) const CU_STREAM_CAPTURE_MODE_RELAXED: c_int = 2;
 pub(crate) const CU_TENSOR_MAP_DATA_TYPE_FLOAT16: c_int = 6;
@@ -51,6 +52,25 @@ pub(crate) const CU_TENSOR_MAP_SWIZZLE_128B: c_int = 3;
 pub(crate) const CU_TENSOR_MAP_L2_PROMOTION_L2_256B: c_int = 3;
 pub(crate) const CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE: c_int = 0;
 pub(crate) const CU_EVENT_DEFAULT: c_uint = 0;
+
+/// `CUlaunchAttribute`: its number, and the value's first words of sixteen.
+#[repr(C, align(8))]
+pub(crate) struct LaunchAttribute {
+    pub(crate) id: c_int,
+    pub(crate) unused: c_int,
+    pub(crate) value: [c_int; 16],
+}
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+pub(crate) struct LaunchConfig {
+    pub(crate) grid: [c_uint; 3],
+    pub(crate) block: [c_uint; 3],
+    pub(crate) shared: c_uint,
+    pub(crate) stream: Opaque,
+    pub(crate) attributes: *const LaunchAttribute,
+    pub(crate) count: c_uint,
+}
 
 /// A library's functions by their names. One that the library does not have is `None`.
 macro_rules! table {
@@ -111,6 +131,7 @@ table! {
             Opaque, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Opaque, *mut *mut c_void,
             *mut *mut c_void,
         );
+        cuLaunchKernelEx(*const LaunchConfig, Opaque, *mut *mut c_void, *mut *mut c_void);
         cuMemAlloc_v2(*mut CUdeviceptr, usize);
         cuMemFree_v2(CUdeviceptr);
         cuMemcpyDtoHAsync_v2(*mut c_void, CUdeviceptr, usize, Opaque);

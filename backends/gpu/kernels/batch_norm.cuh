@@ -8,7 +8,7 @@
 // needs sizes: channels, count, groups, images, out_h, out_w, plane, plane_vectors, x_c, x_d, x_h, x_n, x_step, x_w,
 //   y_c, y_d, y_h, y_n, y_step, y_w
 // needs types: ActivationBackward, Args, BatchNormBackward, BatchNormForward, Op, Packed, Shape, T, idx
-// needs functions: batch_norm, is_aligned, to_float, write_vector
+// needs functions: batch_norm, begin_grid, is_aligned, to_float, write_vector
 
 constexpr int LANES = THREADS / COLUMNS;
 // Groups of a block.
@@ -315,6 +315,7 @@ template <int V> DEVICE void all(const Args& args) {
 }
 
 KERNEL(THREADS, 1) {
+  begin_grid();
   constexpr int BYTES = V_MAX * (int)sizeof(T);
   bool aligned = is_aligned(args.x, BYTES) && is_aligned(args.y, BYTES);
   if (BACKWARD) {

@@ -12,7 +12,7 @@
 // needs sizes: block_columns, block_rows, block_strips, image_step, images, in_h, in_w, out_h, out_k, out_w, w_h, w_k,
 //   w_w, x_h, x_n, y_h, y_n
 // needs types: Args, Channel, Coord, Packed, Shape, T, Unsigned, Vector, idx
-// needs functions: channel_of, finish_vector, is_aligned, to_float
+// needs functions: begin_grid, channel_of, finish_vector, is_aligned, to_float
 
 // Filters of a block.
 constexpr int FILTERS = CHANNELS_LAST ? CHANNEL_THREADS * V_MAX : PLANES;
@@ -139,6 +139,7 @@ DEVICE void tile(const Args& args, const Spot& spot, const float* weights, const
 #define SHARED ((TAPS * FILTERS + 3) / 4 * 16 + FILTERS * (int)sizeof(Channel))
 
 KERNEL(THREADS, AT_ONCE(BLOCKS, SHARED)) {
+  begin_grid();
   __shared__ Vector<float, 4> storage[(TAPS * FILTERS + 3) / 4];
   float* weights = (float*)storage;
   __shared__ Channel table[FILTERS];

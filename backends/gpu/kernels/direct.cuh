@@ -8,12 +8,13 @@
 //   out_plane, out_w, outputs, pad_d, pad_h, pad_w, stride_d, stride_h, stride_w, taps_d, taps_h, taps_w, threads, w_c,
 //   w_d, w_h, w_k, w_w, x_c, x_d, x_h, x_n, x_w, y_c, y_d, y_h, y_n, y_w
 // needs types: Args, Coord, Shape, T, idx
-// needs functions: channel_of, finish, reread, to_float
+// needs functions: begin_grid, channel_of, finish, reread, to_float
 
 // Channels of a tap that are read ahead.
 constexpr int ROUNDS = sizeof(idx) == 4 ? 4 : WIDE_ROUNDS;
 
 KERNEL(256) {
+  begin_grid();
   for (idx i = (idx)blockIdx.x * 256 + threadIdx.x; i < args.shape.outputs; i += args.shape.threads) {
     const Shape& s = reread(args).shape;
     Coord at;

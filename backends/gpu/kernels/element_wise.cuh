@@ -7,7 +7,8 @@
 //   WHOLE_VECTORS
 // needs sizes: channels, outputs, pixels, plane
 // needs types: Args, Channel, Coord, Packed, Residuals, Shape, T, idx
-// needs functions: affine, chain, channel_of, finish, finish_vector, is_aligned, one_of, residuals_of, to_float, write_vector
+// needs functions: affine, begin_grid, chain, channel_of, finish, finish_vector, is_aligned, one_of, residuals_of,
+//   to_float, write_vector
 
 template <int V> DEVICE void widen(const Packed<V>& from, float* v) {
 #pragma unroll
@@ -147,6 +148,7 @@ template <int V> DEVICE void all(const Args& args, Channel* table) {
 }
 
 KERNEL(THREADS, 4) {
+  begin_grid();
   DYNAMIC_SHARED(char, shared);
   Channel* table = (Channel*)shared;
   constexpr int BYTES = V_MAX * (int)sizeof(T);

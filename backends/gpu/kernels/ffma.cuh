@@ -5,8 +5,8 @@
 // needs constants: ACC_AT, CHUNK, CHUNKS, FILTER_TILES, OCCUPANCY, PART_P, SLICE, SLICES, STEPS, THREADS, TILE_F,
 //   TILE_K, TILE_P, UNROLL, W_LOADS, W_VECTOR, X_RUN, X_VECTOR
 // needs types: DepthEntry, Row, Shape, T, Vector
-// needs functions: cluster_sync, depth_end, depth_entry, filter_at, first_step, gather_filter, is_aligned, load_vector,
-//   missing, row_of, step_count, tile_at, tile_number, to_float, write_tile, zero
+// needs functions: begin_grid, cluster_sync, depth_end, depth_entry, filter_at, first_step, gather_filter, is_aligned,
+//   load_vector, missing, row_of, step_count, tile_at, tile_number, to_float, write_tile, zero
 
 constexpr int X_PITCH = TILE_P + 4, W_PITCH = TILE_F + 4;
 constexpr int BUFFER = TILE_K * (X_PITCH + W_PITCH);
@@ -26,6 +26,7 @@ static_assert(X_DOWN > 0 && X_PARTS > 0 && X_DOWN * X_PARTS * X_ACROSS * X_PART 
 constexpr int W_DOWN = THREADS / CHUNKS;
 
 KERNEL(THREADS, OCCUPANCY) {
+  begin_grid();
   DYNAMIC_SHARED(float, shared);
   DepthEntry* const table = (DepthEntry*)(shared + 2 * BUFFER);
   const int first_filter = tile_number() % FILTER_TILES * TILE_F, first_pixel = tile_number() / FILTER_TILES * TILE_P;

@@ -5,9 +5,11 @@
 //   THREADS, TILE_F, TILE_G, WINDOW_P, X_VECTOR, Y_VECTOR
 // needs sizes: tiles
 // needs types: Channel, Column, Corner, Loader, Multiplier, Shape, Spot, T
-// needs functions: channel_of, corner_of, is_aligned, is_plain, load_filters, spot_of, wait_for_copies, write_tile
+// needs functions: begin_grid, channel_of, corner_of, is_aligned, is_plain, load_filters, spot_of, wait_for_copies,
+//   write_tile
 
 KERNEL(THREADS, AT_ONCE(OCCUPANCY, SHARED)) {
+  begin_grid();
   DYNAMIC_SHARED(char, shared);
   float* const acc = (float*)(shared + ACC_AT);
   Channel* const channels = (Channel*)(shared + CHANNELS_AT);

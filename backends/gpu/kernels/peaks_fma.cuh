@@ -1,6 +1,7 @@
 // Chains that do not wait for one another.
 constexpr int CHAINS = 16;
 KERNEL(THREADS) {
+  begin_grid();
   float sums[CHAINS];
 #pragma unroll
   for (int i = 0; i < CHAINS; ++i) sums[i] = threadIdx.x * 0.37f + i;

@@ -8,8 +8,8 @@
 // needs constants: ACCUMULATORS, ACC_AT, AHEAD, BLOCK, CHUNK, CHUNKS, FILTER_TILES, OCCUPANCY, PART_P, STEPS, THREADS,
 //   TILE_F, TILE_K, TILE_P, WAVES_F, WAVES_P, W_LOADS, W_VECTOR, XCDS, X_RUN, X_VECTOR, Y_ALONG_K
 // needs types: Accumulators, DepthEntry, Fragment, Row, Shape, T, Vector, Words
-// needs functions: acc_row, depth_entry, filter_at, fragment, load_chunk, load_row, missing, mma, row_of, tile_at,
-//   write_tile, zero
+// needs functions: acc_row, begin_grid, depth_entry, filter_at, fragment, load_chunk, load_row, missing, mma, row_of,
+//   tile_at, write_tile, zero
 
 static_assert(TILE_K * sizeof(T) == 64, "a row of a tile is 64 bytes");
 constexpr int WAVE_P = TILE_P / WAVES_P, WAVE_F = TILE_F / WAVES_F;
@@ -87,6 +87,7 @@ DEVICE Work work() {
 }
 
 KERNEL(THREADS, OCCUPANCY) {
+  begin_grid();
   DYNAMIC_SHARED(char, shared);
   char* const x_rows = shared;
   char* const w_rows = shared + TILE_P * 64;

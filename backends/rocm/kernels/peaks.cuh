@@ -4,6 +4,7 @@ DEVICE Words* swizzled(char* rows, int row, int chunk) { return (Words*)rows + r
 // Accumulators of a wave that do not wait for one another.
 constexpr int CHAINS = 4;
 KERNEL(THREADS) {
+  begin_grid();
   __shared__ Words rows[2 * BLOCK * 4];
   for (int i = threadIdx.x; i < 2 * BLOCK * 16; i += THREADS) ((unsigned*)rows)[i] = operand(i);
   __syncthreads();

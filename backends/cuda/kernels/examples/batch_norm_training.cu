@@ -8,6 +8,14 @@
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+// Each kernel's first call, before it reads or writes memory. It may have been launched while the grid before it in the
+// stream still ran (programmatic dependent launch), whose results it sees from here on, and lets the next one be launched.
+DEVICE void begin_grid() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 // How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
 // What KERNEL is told of blocks that are to be on a multiprocessor at once.
@@ -339,7 +347,7 @@ DEVICE float grad_mish(float x, float, float dy, const Op& o) {
 // needs sizes: channels, count, groups, images, out_h, out_w, plane, plane_vectors, x_c, x_d, x_h, x_n, x_step, x_w,
 //   y_c, y_d, y_h, y_n, y_step, y_w
 // needs types: ActivationBackward, Args, BatchNormBackward, BatchNormForward, Op, Packed, Shape, T, idx
-// needs functions: batch_norm, is_aligned, to_float, write_vector
+// needs functions: batch_norm, begin_grid, is_aligned, to_float, write_vector
 
 constexpr int LANES = THREADS / COLUMNS;
 // Groups of a block.
@@ -646,6 +654,7 @@ template <int V> DEVICE void all(const Args& args) {
 }
 
 KERNEL(THREADS, 1) {
+  begin_grid();
   constexpr int BYTES = V_MAX * (int)sizeof(T);
   bool aligned = is_aligned(args.x, BYTES) && is_aligned(args.y, BYTES);
   if (BACKWARD) {

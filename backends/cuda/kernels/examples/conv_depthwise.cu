@@ -8,6 +8,14 @@
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+// Each kernel's first call, before it reads or writes memory. It may have been launched while the grid before it in the
+// stream still ran (programmatic dependent launch), whose results it sees from here on, and lets the next one be launched.
+DEVICE void begin_grid() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 // How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
 // What KERNEL is told of blocks that are to be on a multiprocessor at once.
@@ -435,7 +443,7 @@ DEVICE void finish_vector(const Args& args, const Channel* channel, const float*
 // needs sizes: block_columns, block_rows, block_strips, image_step, images, in_h, in_w, out_h, out_k, out_w, w_h, w_k,
 //   w_w, x_h, x_n, y_h, y_n
 // needs types: Args, Channel, Coord, Packed, Shape, T, Unsigned, Vector, idx
-// needs functions: channel_of, finish_vector, is_aligned, to_float
+// needs functions: begin_grid, channel_of, finish_vector, is_aligned, to_float
 
 // Filters of a block.
 constexpr int FILTERS = CHANNELS_LAST ? CHANNEL_THREADS * V_MAX : PLANES;
@@ -562,6 +570,7 @@ DEVICE void tile(const Args& args, const Spot& spot, const float* weights, const
 #define SHARED ((TAPS * FILTERS + 3) / 4 * 16 + FILTERS * (int)sizeof(Channel))
 
 KERNEL(THREADS, AT_ONCE(BLOCKS, SHARED)) {
+  begin_grid();
   __shared__ Vector<float, 4> storage[(TAPS * FILTERS + 3) / 4];
   float* weights = (float*)storage;
   __shared__ Channel table[FILTERS];

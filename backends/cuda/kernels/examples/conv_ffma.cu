@@ -8,6 +8,14 @@
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+// Each kernel's first call, before it reads or writes memory. It may have been launched while the grid before it in the
+// stream still ran (programmatic dependent launch), whose results it sees from here on, and lets the next one be launched.
+DEVICE void begin_grid() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 // How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
 // What KERNEL is told of blocks that are to be on a multiprocessor at once.
@@ -788,8 +796,8 @@ DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first
 // needs constants: ACC_AT, CHUNK, CHUNKS, FILTER_TILES, OCCUPANCY, PART_P, SLICE, SLICES, STEPS, THREADS, TILE_F,
 //   TILE_K, TILE_P, UNROLL, W_LOADS, W_VECTOR, X_RUN, X_VECTOR
 // needs types: DepthEntry, Row, Shape, T, Vector
-// needs functions: cluster_sync, depth_end, depth_entry, filter_at, first_step, gather_filter, is_aligned, load_vector,
-//   missing, row_of, step_count, tile_at, tile_number, to_float, write_tile, zero
+// needs functions: begin_grid, cluster_sync, depth_end, depth_entry, filter_at, first_step, gather_filter, is_aligned,
+//   load_vector, missing, row_of, step_count, tile_at, tile_number, to_float, write_tile, zero
 
 constexpr int X_PITCH = TILE_P + 4, W_PITCH = TILE_F + 4;
 constexpr int BUFFER = TILE_K * (X_PITCH + W_PITCH);
@@ -809,6 +817,7 @@ static_assert(X_DOWN > 0 && X_PARTS > 0 && X_DOWN * X_PARTS * X_ACROSS * X_PART 
 constexpr int W_DOWN = THREADS / CHUNKS;
 
 KERNEL(THREADS, OCCUPANCY) {
+  begin_grid();
   DYNAMIC_SHARED(float, shared);
   DepthEntry* const table = (DepthEntry*)(shared + 2 * BUFFER);
   const int first_filter = tile_number() % FILTER_TILES * TILE_F, first_pixel = tile_number() / FILTER_TILES * TILE_P;

@@ -8,6 +8,14 @@
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+// Each kernel's first call, before it reads or writes memory. It may have been launched while the grid before it in the
+// stream still ran (programmatic dependent launch), whose results it sees from here on, and lets the next one be launched.
+DEVICE void begin_grid() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 // How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
 // What KERNEL is told of blocks that are to be on a multiprocessor at once.
@@ -813,9 +821,11 @@ struct Multiplier {
 //   THREADS, TILE_F, TILE_G, WINDOW_P, X_VECTOR, Y_VECTOR
 // needs sizes: tiles
 // needs types: Channel, Column, Corner, Loader, Multiplier, Shape, Spot, T
-// needs functions: channel_of, corner_of, is_aligned, is_plain, load_filters, spot_of, wait_for_copies, write_tile
+// needs functions: begin_grid, channel_of, corner_of, is_aligned, is_plain, load_filters, spot_of, wait_for_copies,
+//   write_tile
 
 KERNEL(THREADS, AT_ONCE(OCCUPANCY, SHARED)) {
+  begin_grid();
   DYNAMIC_SHARED(char, shared);
   float* const acc = (float*)(shared + ACC_AT);
   Channel* const channels = (Channel*)(shared + CHANNELS_AT);

@@ -8,6 +8,14 @@
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+// Each kernel's first call, before it reads or writes memory. It may have been launched while the grid before it in the
+// stream still ran (programmatic dependent launch), whose results it sees from here on, and lets the next one be launched.
+DEVICE void begin_grid() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 // How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
 // What KERNEL is told of blocks that are to be on a multiprocessor at once.
@@ -825,8 +833,8 @@ DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first
 // needs constants: ACC_AT, CHUNK, CHUNKS, FILTERS, FILTER_TILES, OCCUPANCY, SLICE, SLICES, STAGES, STEPS, THREADS,
 //   TILE_F, TILE_K, TILE_P, WARPS_F, WARPS_P, W_K, W_LINEAR, W_LOADS, W_VECTOR, X_RUN, X_VECTOR, Y_ALONG_K
 // needs types: DepthEntry, Row, Shape, T, Vector, bf16, f16
-// needs functions: cluster_sync, depth_end, depth_entry, filter_at, first_step, gather_filter, is_aligned, missing,
-//   row_of, step_count, tile_at, tile_number, write_tile
+// needs functions: begin_grid, cluster_sync, depth_end, depth_entry, filter_at, first_step, gather_filter, is_aligned,
+//   missing, row_of, step_count, tile_at, tile_number, write_tile
 
 constexpr int BYTES = (int)sizeof(T);
 DEVICE unsigned bits(f16 v) { return v.bits; }
@@ -935,6 +943,7 @@ DEVICE void mma(float* c, const unsigned* a, const unsigned* b, bf16) { MMA("m16
 DEVICE void mma(float* c, const unsigned* a, const unsigned* b, float) { MMA("m16n8k8", "tf32"); }
 
 KERNEL(THREADS, OCCUPANCY) {
+  begin_grid();
   DYNAMIC_SHARED(char, shared);
   const unsigned base = (unsigned)__cvta_generic_to_shared(shared);
   DepthEntry* const table = (DepthEntry*)(shared + STAGES * STAGE);

@@ -8,6 +8,14 @@
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+// Each kernel's first call, before it reads or writes memory. It may have been launched while the grid before it in the
+// stream still ran (programmatic dependent launch), whose results it sees from here on, and lets the next one be launched.
+DEVICE void begin_grid() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 // How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
 // What KERNEL is told of blocks that are to be on a multiprocessor at once.
@@ -673,8 +681,8 @@ DEVICE void wgmma(float (&acc)[32], unsigned long long rows, unsigned long long 
 //   TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Shape, TensorMap
-// needs functions: affine, channel_of, cluster_arrive, mbarrier_arrive, mbarrier_init, mbarrier_wait, shared_address,
-//   tile_number, tma_prefetch_map
+// needs functions: affine, begin_grid, channel_of, cluster_arrive, mbarrier_arrive, mbarrier_init, mbarrier_wait,
+//   shared_address, tile_number, tma_prefetch_map
 
 struct Launch {
   TensorMap x, w;
@@ -921,6 +929,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
+  begin_grid();
   if (SPLIT > 1) cluster_arrive();
   // The first warp is about to load pixels.
   if (threadIdx.x < PRODUCERS * 128) {

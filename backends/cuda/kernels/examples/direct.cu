@@ -8,6 +8,14 @@
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+// Each kernel's first call, before it reads or writes memory. It may have been launched while the grid before it in the
+// stream still ran (programmatic dependent launch), whose results it sees from here on, and lets the next one be launched.
+DEVICE void begin_grid() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 // How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
 // What KERNEL is told of blocks that are to be on a multiprocessor at once.
@@ -449,12 +457,13 @@ DEVICE void finish_vector(const Args& args, const Channel* channel, const float*
 //   out_plane, out_w, outputs, pad_d, pad_h, pad_w, stride_d, stride_h, stride_w, taps_d, taps_h, taps_w, threads, w_c,
 //   w_d, w_h, w_k, w_w, x_c, x_d, x_h, x_n, x_w, y_c, y_d, y_h, y_n, y_w
 // needs types: Args, Coord, Shape, T, idx
-// needs functions: channel_of, finish, reread, to_float
+// needs functions: begin_grid, channel_of, finish, reread, to_float
 
 // Channels of a tap that are read ahead.
 constexpr int ROUNDS = sizeof(idx) == 4 ? 4 : WIDE_ROUNDS;
 
 KERNEL(256) {
+  begin_grid();
   for (idx i = (idx)blockIdx.x * 256 + threadIdx.x; i < args.shape.outputs; i += args.shape.threads) {
     const Shape& s = reread(args).shape;
     Coord at;

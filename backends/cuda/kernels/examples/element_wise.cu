@@ -8,6 +8,14 @@
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+// Each kernel's first call, before it reads or writes memory. It may have been launched while the grid before it in the
+// stream still ran (programmatic dependent launch), whose results it sees from here on, and lets the next one be launched.
+DEVICE void begin_grid() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 // How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
 // What KERNEL is told of blocks that are to be on a multiprocessor at once.
@@ -428,7 +436,8 @@ DEVICE void finish_vector(const Args& args, const Channel* channel, const float*
 //   WHOLE_VECTORS
 // needs sizes: channels, outputs, pixels, plane
 // needs types: Args, Channel, Coord, Packed, Residuals, Shape, T, idx
-// needs functions: affine, chain, channel_of, finish, finish_vector, is_aligned, one_of, residuals_of, to_float, write_vector
+// needs functions: affine, begin_grid, chain, channel_of, finish, finish_vector, is_aligned, one_of, residuals_of,
+//   to_float, write_vector
 
 template <int V> DEVICE void widen(const Packed<V>& from, float* v) {
 #pragma unroll
@@ -568,6 +577,7 @@ template <int V> DEVICE void all(const Args& args, Channel* table) {
 }
 
 KERNEL(THREADS, 4) {
+  begin_grid();
   DYNAMIC_SHARED(char, shared);
   Channel* table = (Channel*)shared;
   constexpr int BYTES = V_MAX * (int)sizeof(T);

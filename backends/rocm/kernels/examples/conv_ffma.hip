@@ -13,6 +13,8 @@
 #define DEVICE __device__ inline __attribute__((always_inline))
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least waves of a SIMD.
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) fuseplan_kernel(const Args args)
+// Each kernel's first call. A grid begins when the one before it in the stream has ended.
+DEVICE void begin_grid() {}
 // What KERNEL is told of blocks that are to be on a compute unit at once, which has four SIMDs and 64 KiB.
 #define AT_ONCE(blocks, shared) (((blocks) < 65536 / (shared) ? (blocks) : 65536 / (shared)) * THREADS / WAVE + 3) / 4
 // How many of a loop's rounds are unrolled, which have so many products for each result: the compiler computes ahead
@@ -802,8 +804,8 @@ DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first
 // needs constants: ACC_AT, CHUNK, CHUNKS, FILTER_TILES, OCCUPANCY, PART_P, SLICE, SLICES, STEPS, THREADS, TILE_F,
 //   TILE_K, TILE_P, UNROLL, W_LOADS, W_VECTOR, X_RUN, X_VECTOR
 // needs types: DepthEntry, Row, Shape, T, Vector
-// needs functions: cluster_sync, depth_end, depth_entry, filter_at, first_step, gather_filter, is_aligned, load_vector,
-//   missing, row_of, step_count, tile_at, tile_number, to_float, write_tile, zero
+// needs functions: begin_grid, cluster_sync, depth_end, depth_entry, filter_at, first_step, gather_filter, is_aligned,
+//   load_vector, missing, row_of, step_count, tile_at, tile_number, to_float, write_tile, zero
 
 constexpr int X_PITCH = TILE_P + 4, W_PITCH = TILE_F + 4;
 constexpr int BUFFER = TILE_K * (X_PITCH + W_PITCH);
@@ -823,6 +825,7 @@ static_assert(X_DOWN > 0 && X_PARTS > 0 && X_DOWN * X_PARTS * X_ACROSS * X_PART 
 constexpr int W_DOWN = THREADS / CHUNKS;
 
 KERNEL(THREADS, OCCUPANCY) {
+  begin_grid();
   DYNAMIC_SHARED(float, shared);
   DepthEntry* const table = (DepthEntry*)(shared + 2 * BUFFER);
   const int first_filter = tile_number() % FILTER_TILES * TILE_F, first_pixel = tile_number() / FILTER_TILES * TILE_P;

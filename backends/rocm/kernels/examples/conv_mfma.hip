@@ -13,6 +13,8 @@
 #define DEVICE __device__ inline __attribute__((always_inline))
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least waves of a SIMD.
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) fuseplan_kernel(const Args args)
+// Each kernel's first call. A grid begins when the one before it in the stream has ended.
+DEVICE void begin_grid() {}
 // What KERNEL is told of blocks that are to be on a compute unit at once, which has four SIMDs and 64 KiB.
 #define AT_ONCE(blocks, shared) (((blocks) < 65536 / (shared) ? (blocks) : 65536 / (shared)) * THREADS / WAVE + 3) / 4
 // How many of a loop's rounds are unrolled, which have so many products for each result: the compiler computes ahead
@@ -863,8 +865,8 @@ DEVICE Accumulators mma(Fragment a, Fragment b, Accumulators c, float) {
 // needs constants: ACCUMULATORS, ACC_AT, AHEAD, BLOCK, CHUNK, CHUNKS, FILTER_TILES, OCCUPANCY, PART_P, STEPS, THREADS,
 //   TILE_F, TILE_K, TILE_P, WAVES_F, WAVES_P, W_LOADS, W_VECTOR, XCDS, X_RUN, X_VECTOR, Y_ALONG_K
 // needs types: Accumulators, DepthEntry, Fragment, Row, Shape, T, Vector, Words
-// needs functions: acc_row, depth_entry, filter_at, fragment, load_chunk, load_row, missing, mma, row_of, tile_at,
-//   write_tile, zero
+// needs functions: acc_row, begin_grid, depth_entry, filter_at, fragment, load_chunk, load_row, missing, mma, row_of,
+//   tile_at, write_tile, zero
 
 static_assert(TILE_K * sizeof(T) == 64, "a row of a tile is 64 bytes");
 constexpr int WAVE_P = TILE_P / WAVES_P, WAVE_F = TILE_F / WAVES_F;
@@ -942,6 +944,7 @@ DEVICE Work work() {
 }
 
 KERNEL(THREADS, OCCUPANCY) {
+  begin_grid();
   DYNAMIC_SHARED(char, shared);
   char* const x_rows = shared;
   char* const w_rows = shared + TILE_P * 64;

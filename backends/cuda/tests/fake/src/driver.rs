@@ -70,6 +70,46 @@ fn stream(state: &mut State, stream: Handle) -> Result<()> {
     if stream.is_null() { state.current().map(drop) } else { state.own(stream as usize, "stream").map(drop) }
 }
 
+/// `CUlaunchAttribute` and `CUlaunchConfig`.
+#[repr(C, align(8))]
+struct LaunchAttribute {
+    id: c_int,
+    _unused: c_int,
+    value: [c_int; 16],
+}
+#[repr(C)]
+struct LaunchConfig {
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    _shared: c_uint,
+    stream: Handle,
+    attributes: *const LaunchAttribute,
+    count: c_uint,
+}
+
+fn launch(
+    state: &mut State,
+    function: Handle,
+    grid: [c_uint; 3],
+    block: c_uint,
+    queue: Handle,
+    parameters: *mut *mut c_void,
+) -> Result<()> {
+    state.own(function as usize, "module")?;
+    stream(state, queue)?;
+    if grid.contains(&0) || block == 0 || block > 1024 || parameters.is_null() {
+        return Err(INVALID_VALUE);
+    }
+    let graph = if queue.is_null() { 0 } else { state.own(queue as usize, "stream")?.value };
+    if graph != 0 {
+        state.object(graph, "graph")?.value += 1;
+    } else {
+        let device = state.device()?;
+        state.launches[device] += 1;
+    }
+    Ok(())
+}
+
 fn device(device: c_int) -> Result<usize> {
     usize::try_from(device).ok().filter(|&device| device < DEVICES.len()).ok_or(INVALID_DEVICE)
 }
@@ -457,18 +497,21 @@ functions! {
         state, function: Handle, x: c_uint, y: c_uint, z: c_uint, block: c_uint, _block_y: c_uint, _block_block_z: c_uint,
         _shared: c_uint, queue: Handle, parameters: *mut *mut c_void, _extra: *mut *mut c_void,
     ) {
-        state.own(function as usize, "module")?;
-        stream(state, queue)?;
-        if [x, y, z, block].contains(&0) || block > 1024 || parameters.is_null() {
+        launch(state, function, [x, y, z], block, queue, parameters)
+    }
+
+    fn cuLaunchKernelEx(
+        state, config: *const LaunchConfig, function: Handle, parameters: *mut *mut c_void, _extra: *mut *mut c_void,
+    ) {
+        // SAFETY: a caller's description of a launch, or null.
+        let config = unsafe { config.as_ref() }.ok_or(INVALID_VALUE)?;
+        // SAFETY: as many attributes as the description says.
+        let attributes = unsafe { std::slice::from_raw_parts(config.attributes, config.count as usize) };
+        // Programmatic stream serialization, of devices that have it.
+        let able = DEVICES[state.device()?].0 >= 9;
+        if !able || attributes.iter().any(|of| of.id != 6 || of.value[0] != 1) {
             return Err(INVALID_VALUE);
         }
-        let graph = if queue.is_null() { 0 } else { state.own(queue as usize, "stream")?.value };
-        if graph != 0 {
-            state.object(graph, "graph")?.value += 1;
-        } else {
-            let device = state.device()?;
-            state.launches[device] += 1;
-        }
-        Ok(())
+        launch(state, function, config.grid, config.block[0], config.stream, parameters)
     }
 }
