@@ -304,6 +304,16 @@ FUSEPLAN_EXPORT fuseplan_status_t fuseplan_plan_compile(fuseplan_plan_t plan,
                                                         fuseplan_compiled_t* compiled);
 
 /*
+ * Compiles `count` plans for the handle's device, as many at a time as there are processors, and equal ones once; `compiled`
+ * has room for as many. If one cannot be compiled nothing is written, and the error says which of them, counted from 0, and why.
+ */
+FUSEPLAN_EXPORT fuseplan_status_t fuseplan_plans_compile(const fuseplan_plan_t* plans,
+                                                         size_t count,
+                                                         fuseplan_handle_t handle,
+                                                         unsigned options,
+                                                         fuseplan_compiled_t* compiled);
+
+/*
  * The plan's operators and tensors and, for the handle's device, the solver that takes it, its choices, and the reasons of
  * those that do not; the reason where none does.
  */

@@ -297,6 +297,22 @@ public:
         return Compiled(raw);
     }
 
+    /* Compiles plans several at a time; what they give is in their order. */
+    static std::vector<Compiled> compile_all(const std::vector<const Plan*>& plans,
+                                             const Handle& handle,
+                                             unsigned options = 0) {
+        if (plans.empty()) return {};
+        std::vector<fuseplan_plan_t> of;
+        for (const Plan* plan : plans) of.push_back(plan->get());
+        // Room for all before there is anything to lose.
+        std::vector<fuseplan_compiled_t> raw(of.size());
+        std::vector<Compiled> compiled;
+        compiled.reserve(of.size());
+        check(fuseplan_plans_compile(of.data(), of.size(), handle.get(), options, raw.data()));
+        for (fuseplan_compiled_t one : raw) compiled.push_back(Compiled(one));
+        return compiled;
+    }
+
     std::string explain(const Handle& handle, unsigned options = 0) const {
         return detail::text([&](char* text, std::size_t* size) {
             return fuseplan_plan_explain(raw_, handle.get(), options, text, size);

@@ -234,7 +234,8 @@ fn every_call_fails(fake: &Fake, status: c_int) -> Result<(), Failed> {
     }
     fake.destroy_context(context);
     // The list of what is called must not have shrunk.
-    for name in ["cuInit", "cuModuleLoadData", "cuLaunchKernelEx", "cuStreamEndCapture", "cuMemcpyDtoHAsync_v2"]
+    for name in
+        ["cuInit", "cuModuleLoadData", "cuLaunchKernelEx", "cuStreamEndCapture", "cuMemcpyDtoHAsync_v2"]
     {
         if !seen.contains(name) {
             return Err(format!("{name} never failed").into());

@@ -102,6 +102,41 @@ export! {
         out.set(create(CompiledObject { compiled: job.compile()? })?);
     }
 
+    fn fuseplan_plans_compile(
+        plans: In<fuseplan_plan_t>,
+        count: usize,
+        handle: fuseplan_handle_t,
+        options: c_uint,
+        compiled: Out<fuseplan_compiled_t>,
+    ) {
+        let plans = plans.list(count).ok_or_else(|| bad_parm("`plans` is NULL"))?;
+        let out = compiled.required("compiled")?;
+        let of = |at: usize| move |failure: Failure| Failure { text: format!("plan {at}: {}", failure.text), ..failure };
+        let jobs = plans.into_iter().map(|plan| Job::new(plan, handle, options));
+        let jobs = jobs.enumerate().map(|(at, job)| job.map_err(of(at))).collect::<Result<Vec<_>, _>>()?;
+        let Some(Job { handle, options, .. }) = jobs.first() else {
+            return Ok(());
+        };
+        let (handle, options) = (handle.clone(), options.clone());
+        let plans: Vec<_> = jobs.into_iter().map(|job| job.plan).collect();
+        let made = FusionPlan::compile_all(&plans, &handle, &options).into_iter().enumerate();
+        let made = made.map(|(at, made)| made.map_err(|error| of(at)(error.into())));
+        let mut objects = Vec::with_capacity(count);
+        for compiled in made.collect::<Result<Vec<_>, _>>()? {
+            match create(CompiledObject { compiled }) {
+                Ok(object) => objects.push(object),
+                Err(failure) => {
+                    // What was made for the others has no owner.
+                    for object in objects {
+                        object.remove()?;
+                    }
+                    return Err(failure);
+                }
+            }
+        }
+        out.set_all(&objects);
+    }
+
     fn fuseplan_plan_explain(
         plan: fuseplan_plan_t,
         handle: fuseplan_handle_t,

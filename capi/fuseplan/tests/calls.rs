@@ -6,7 +6,9 @@ mod common;
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
 
-use common::{CHANNELS, F16, F32, Layer, RELU, cpu, from, last_error, none, nowhere, out, tensor, text};
+use common::{
+    CHANNELS, F16, F32, Layer, RELU, cpu, from, last_error, none, nowhere, out, out_all, tensor, text,
+};
 use fuseplan_c::abi::{In, Out};
 use fuseplan_c::*;
 
@@ -101,6 +103,46 @@ fn padding_strides_and_dilations_are_those_of_each_side_and_dimension() {
         call!(fuseplan_tensor_bytes(y, out(&mut bytes)));
         assert_eq!(bytes, size_of_val(expected));
     }
+}
+
+#[test]
+fn many_plans_are_compiled_at_once() {
+    let handle = cpu();
+    let plans: Vec<_> = [2usize, 3, 2]
+        .map(|width| {
+            let plan = create!(fuseplan_plan_create(; handle, tensor(F32, [1, 1, 1, width])));
+            call!(fuseplan_plan_append_activation(plan, RELU, 0.0, 0.0, 0.0, nowhere()));
+            plan
+        })
+        .into();
+    let mut compiled = [Ref::NULL; 3];
+    call!(fuseplan_plans_compile(from(&plans), 3, handle, 0, out_all(&mut compiled)));
+    for (plan, compiled) in plans.iter().zip(compiled) {
+        let args = create!(fuseplan_args_create(; *plan));
+        let (x, mut y) = ([-1.0f32, 2.0, 3.0], [f32::NAN; 3]);
+        let (input, output) = (x.as_ptr().cast(), y.as_mut_ptr().cast());
+        call!(fuseplan_execute(handle, compiled, args, input, output, null_mut(), 0));
+        assert_eq!(y[..2], [0.0, 2.0]);
+        call!(fuseplan_compiled_destroy(compiled));
+    }
+    call!(fuseplan_plans_compile(from(&plans), 0, handle, 0, out_all(&mut compiled)));
+    refused!(
+        INVALID_ARGUMENT,
+        "`plans` is NULL",
+        fuseplan_plans_compile(none(), 1, handle, 0, out_all(&mut compiled))
+    );
+    refused!(
+        INVALID_ARGUMENT,
+        "`compiled` is NULL",
+        fuseplan_plans_compile(from(&plans), 3, handle, 0, nowhere())
+    );
+    // An empty plan among them; nothing is written.
+    let empty = create!(fuseplan_plan_create(; handle, tensor(F32, [1, 1, 1, 2])));
+    let plans = [plans[0], empty, plans[1]];
+    let mut compiled = [Ref::NULL; 3];
+    let status = status!(fuseplan_plans_compile(from(&plans), 3, handle, 0, out_all(&mut compiled)));
+    assert!(status != 0 && last_error().contains("plan 1: "), "{}", last_error());
+    assert!(compiled.iter().all(|one| *one == Ref::NULL));
 }
 
 #[test]

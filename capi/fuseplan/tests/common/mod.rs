@@ -42,6 +42,13 @@ pub(crate) fn out<T: Copy>(place: &mut T) -> Out<T> {
     unsafe { Out::new(place) }
 }
 
+/// Places that a call writes to; as many as it writes.
+#[allow(dead_code, reason = "not every test's program has such a call")]
+pub(crate) fn out_all<T: Copy>(places: &mut [T]) -> Out<T> {
+    // SAFETY: as above.
+    unsafe { Out::new(places.as_mut_ptr()) }
+}
+
 /// C's NULL where something could be written.
 pub(crate) fn nowhere<T: Copy>() -> Out<T> {
     // SAFETY: NULL promises nothing.

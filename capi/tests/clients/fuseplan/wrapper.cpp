@@ -90,7 +90,9 @@ static void executes(const fuseplan::Handle& handle) {
     const fuseplan::Compiled compiled = plan.compile(handle, FUSEPLAN_ALLOW_TF32);
     const fuseplan::Binary binary     = plan.compile_binary(handle);
     const fuseplan::Compiled loaded   = plan.load(handle, binary.data(), binary.size());
-    for (const fuseplan::Compiled* one : {&compiled, &loaded}) {
+    const std::vector<fuseplan::Compiled> both = fuseplan::Plan::compile_all({&plan, &plan}, handle);
+    CHECK(both.size() == 2 && fuseplan::Plan::compile_all({}, handle).empty());
+    for (const fuseplan::Compiled* one : {&compiled, &loaded, &both[0], &both[1]}) {
         CHECK(one->workspace() == 0);
         one->execute(handle, args, input.data(), output.data());
         for (std::size_t i = 0; i < output.size(); i++) {
