@@ -69,6 +69,17 @@ def test_on_a_cpu_the_layout_is_channels_last(network):
     check(fused, model, x.contiguous(memory_format=LAST))
 
 
+def test_calls_in_another_layout_have_the_same_values(network):
+    model, x = network
+    last = x.contiguous(memory_format=LAST)
+    for example, other in ((x, last), (last, x)):
+        fused = ft.optimize(model, example, choose="all")
+        with torch.no_grad():
+            for found, expected in zip(fused(other), model(other), strict=True):
+                torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        check(fused, model, example)
+
+
 @pytest.mark.parametrize("last, chosen", [(0.79, "last"), (0.81, "first"), (2.0, "first")])
 def test_by_default_the_expected_times_decide(network, monkeypatch, last, chosen):
     model, x = network
