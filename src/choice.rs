@@ -13,6 +13,8 @@ pub use fuseplan_api::{
 };
 use fuseplan_api::{BuildError, Executable, Problem, Solver};
 
+pub use crate::plan::LayoutTime;
+
 use crate::observe::{Outcome, Source};
 use crate::target::Target;
 

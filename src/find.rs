@@ -114,6 +114,12 @@ pub(crate) fn fastest(handle: &Handle, problem: &Problem, disk: Option<&Disk>) -
     }
 }
 
+/// The fastest solver's time of a problem; `None` where no solver takes it, or none can be timed.
+pub(crate) fn least_time(handle: &Handle, problem: &Problem) -> Option<Measured> {
+    let (trials, _) = trials(handle, problem);
+    time_all(handle, problem, &load_all(handle, problem, &trials)).ok()?.into_iter().next()
+}
+
 /// What is timed: of the first solvers in the ranking some configurations, of every other solver that can compute the
 /// problem one, those of the smallest estimates. A reference counts where it is the only one.
 fn trials(handle: &Handle, problem: &Problem) -> (Vec<Trial>, Vec<Refusal>) {

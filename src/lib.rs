@@ -125,7 +125,7 @@ pub mod memory {
 
 /// A plan as solvers see it, in canonical form.
 pub mod problem {
-    pub use fuseplan_api::{Op, OpKind, Problem};
+    pub use fuseplan_api::{Blocks, Op, OpKind, Problem};
 }
 
 /// What operators, their arguments and elements of tensors have in common, for code that is generic over them.

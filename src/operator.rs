@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use fuseplan_api::{
     ActivationMode, BatchNormMode, ConvolutionDescriptor, ConvolutionMode, DataType, Op, OpKind,
-    TensorDescriptor, operands,
+    TensorDescriptor, TensorLayout, operands,
 };
 
 use crate::args;
@@ -108,12 +108,19 @@ macro_rules! operator {
 pub struct ConvForward {
     conv: ConvolutionDescriptor,
     weights: TensorDescriptor,
+    output: Option<TensorLayout>,
 }
 
 impl ConvForward {
-    /// A convolution with filters of shape K, C/groups, (D,) H, W and any strides.
+    /// A convolution with filters of shape K, C/groups, (D,) H, W and any strides. Its output is packed in the memory order
+    /// of the input.
     pub fn new(conv: ConvolutionDescriptor, weights: TensorDescriptor) -> Self {
-        ConvForward { conv, weights }
+        ConvForward { conv, weights, output: None }
+    }
+
+    /// This convolution with an output in a layout of its own, whatever the input's is.
+    pub fn with_output_layout(self, layout: TensorLayout) -> Self {
+        ConvForward { output: Some(layout), ..self }
     }
 }
 
@@ -140,6 +147,10 @@ impl ConvForward {
             let padded = running.spatial()[d] + self.conv.pads_before()[d] + self.conv.pads_after()[d];
             lens[2 + d] = lens[2 + d].min((padded - 1) / self.conv.dilations()[d] + 1);
         }
+        if lens == self.weights.lens() {
+            // They fit, so it is the output that cannot be made of them.
+            return "an output layout that has as many channels as there are filters".into();
+        }
         format!("weights with lengths {lens:?}")
     }
 }
@@ -147,13 +158,15 @@ impl ConvForward {
 impl sealed::Lower for ConvForward {
     fn lower(self, running: &TensorDescriptor) -> Result<(Op, TensorDescriptor), Reason> {
         same_type("weights", &self.weights, running)?;
+        strided("the weights are", &self.weights)?;
         if self.conv.mode() == ConvolutionMode::Transpose {
             return Err(Reason::Transpose);
         }
-        let output = self
-            .conv
-            .forward_output(running, &self.weights)
-            .map_err(|error| Reason::shape(error, self.nearest(running)))?;
+        let output = match self.output {
+            Some(layout) => self.conv.forward_output_in(layout, running, &self.weights),
+            None => self.conv.forward_output(running, &self.weights),
+        };
+        let output = output.map_err(|error| Reason::shape(error, self.nearest(running)))?;
         Ok((Op::ConvForward { conv: self.conv, weights: self.weights }, output))
     }
 }
@@ -350,6 +363,17 @@ fn same_type(
         return Ok(());
     }
     Err(Reason::DataType { operand, found: found.data_type(), expected: running.data_type() })
+}
+
+/// Filters have a stride for each dimension.
+fn strided(operand: &'static str, found: &TensorDescriptor) -> Result<(), Reason> {
+    match found.blocks() {
+        None => Ok(()),
+        Some(_) => Err(Reason::Shape {
+            text: format!("{operand} {found}, whose channels lie in blocks"),
+            fits: "filters with strides, which plans pack as they need them".into(),
+        }),
+    }
 }
 
 /// One value for each channel of the running tensor, of its type.

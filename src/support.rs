@@ -142,7 +142,7 @@ fn samples() -> Result<Vec<(Sample, Problem)>, Error> {
 /// One input for each layout, with its number of spatial dimensions.
 fn inputs(data_type: DataType) -> Result<Vec<(String, TensorDescriptor, usize)>, DescriptorError> {
     let mut inputs = Vec::new();
-    for layout in [TensorLayout::Nchw, TensorLayout::Nhwc, TensorLayout::Ncdhw, TensorLayout::Ndhwc] {
+    for layout in TensorLayout::ALL {
         let lens = &[2, CHANNELS, 8, 8, 8][..layout.rank()];
         let input = TensorDescriptor::with_layout(data_type, layout, lens)?;
         inputs.push((layout.to_string(), input, layout.rank() - 2));
@@ -169,7 +169,7 @@ fn plan(
                 let lens = [&[CHANNELS, CHANNELS / groups][..], &of(extent)[..]].concat();
                 // Filters are laid out as tensors are; where these are strided, they are packed.
                 let weights = match input.layout() {
-                    Some(layout) => TensorDescriptor::with_layout(input.data_type(), layout, &lens)?,
+                    Some(_) => input.filters_like(&lens)?,
                     None => TensorDescriptor::packed(input.data_type(), &lens)?,
                 };
                 plan.append(ConvForward::new(conv.with_groups(groups)?, weights)).map(drop)
@@ -197,7 +197,7 @@ fn row(solver: &dyn Solver, target: &Target, samples: &[(Sample, Problem)]) -> R
         tf32: Vec::new(),
         layouts: Vec::new(),
         convolutions: Vec::new(),
-        constraints: solver.constraints().iter().map(|c| (c.property, c.accepts)).collect(),
+        constraints: solver.all_constraints().iter().map(|c| (c.property, c.accepts)).collect(),
         samples: Vec::new(),
     };
     for (sample, problem) in

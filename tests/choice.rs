@@ -99,3 +99,44 @@ fn the_expected_time_is_that_of_the_preferred_solver() {
 fn family() -> &'static str {
     if cfg!(target_arch = "x86_64") { "x86-64" } else { std::env::consts::ARCH }
 }
+
+#[test]
+fn gpus_refuse_blocks_of_channels_and_outputs_in_another_order() {
+    const ACCEPTS: &str = "tensors with strides (not NCHWc), the output in the order of the input";
+    for (backend, arch) in &TARGETS[1..] {
+        let target = Target::new(backend, arch).unwrap();
+        for (text, found) in [
+            ("f16 2x32x9x9 NCHWc16 -> conv 32 3x3 pad 1 -> bias -> relu", "NCHWc16, NCHWc16"),
+            ("f32 2x32x9x9 NCHWc8 -> conv 64 3x3 output NHWC -> residual", "NCHWc8, NHWC, NHWC"),
+            ("f16 2x8x9x9 NHWC -> conv 32 1x1 output NCHWc16 -> relu", "NHWC, NCHWc16"),
+            ("f16 2x32x9x9 NHWC -> conv 32 1x1 groups 32 -> residual NCHWc4", "NHWC, NHWC, NCHWc4"),
+            ("f16 2x32x9x9 NHWC -> conv 32 1x1 output NCHW", "NHWC, NCHW"),
+            ("f32 2x32x9x9 NCHW -> conv 32 3x3 output NHWC -> relu", "NCHW, NHWC"),
+            ("f32 2x32x9x9 NCHWc4 -> bias -> relu", "NCHWc4, NCHWc4"),
+            ("f32 2x32x9x9 NCHWc4 -> batch-norm-forward spatial", "NCHWc4, NCHWc4"),
+        ] {
+            let plan: FusionPlan = text.parse().unwrap();
+            let answers = plan.answers(&target).unwrap();
+            assert!(!answers.is_empty());
+            for answer in answers {
+                let refusal = answer.candidates.unwrap_err();
+                assert_eq!(
+                    (refusal.property, refusal.found.as_str()),
+                    ("layout", found),
+                    "{text}: {refusal}"
+                );
+                assert_eq!(refusal.accepts, ACCEPTS);
+            }
+        }
+        // One block is a tensor with channels innermost, one pixel lies in every order, and so does one channel.
+        for text in [
+            "f16 2x16x9x9 NCHWc16 -> conv 16 3x3 pad 1 -> bias -> relu",
+            "f16 2x64x1x1 NCHWc16 -> conv 32 1x1 output NHWC",
+            "f32 2x1x9x9 NCHW -> conv 32 3x3 output NHWC -> relu",
+        ] {
+            let plan: FusionPlan = text.parse().unwrap();
+            let answers = plan.answers(&target).unwrap();
+            assert!(answers.iter().any(|answer| answer.candidates.is_ok()), "{text} on {target}");
+        }
+    }
+}

@@ -69,6 +69,7 @@ prop_compose! {
             dilation: dilation.to_vec(),
             groups,
             weights: None,
+            output: None,
             channels: None,
             data_type: None,
             transpose: false,

@@ -11,8 +11,16 @@ use fuseplan_suite::layout::Layout;
 use fuseplan_suite::library::Library;
 
 /// The table's names of layouts, with one of the suite's.
-const LAYOUTS: [(&str, &str); 5] =
-    [("NCHW", "nchw"), ("NHWC", "nhwc"), ("NCDHW", "ncdhw"), ("NDHWC", "ndhwc"), ("strided", "nchw-gap2")];
+const LAYOUTS: [(&str, &str); 8] = [
+    ("NCHW", "nchw"),
+    ("NHWC", "nhwc"),
+    ("NCHWc4", "nchwc4"),
+    ("NCHWc8", "nchwc8"),
+    ("NCHWc16", "nchwc16"),
+    ("NCDHW", "ncdhw"),
+    ("NDHWC", "ndhwc"),
+    ("strided", "nchw-gap2"),
+];
 
 /// The table's names of convolutions: extent, padding, stride, dilation, groups of 32 channels.
 const CONVOLUTIONS: [(&str, [usize; 5]); 8] = [
@@ -27,7 +35,7 @@ const CONVOLUTIONS: [(&str, [usize; 5]); 8] = [
 ];
 
 fn operator(letter: char, [extent, pad, stride, dilation, groups]: [usize; 5], layout: &Layout) -> OpSpec {
-    let dims = layout.name().len() - 2;
+    let dims = layout.filters().name().len() - 2;
     let mode = BatchNormMode::Spatial;
     let relu = ActivationSpec { mode: ActivationMode::Relu, params: [0.0; 3] };
     match letter {
@@ -39,7 +47,8 @@ fn operator(letter: char, [extent, pad, stride, dilation, groups]: [usize; 5], l
             stride: vec![stride; dims],
             dilation: vec![dilation; dims],
             groups,
-            weights: Some(layout.clone()),
+            weights: Some(layout.filters()),
+            output: None,
             channels: None,
             data_type: None,
             transpose: false,
@@ -78,7 +87,7 @@ fn every_claim_compiles_and_what_is_not_claimed_does_not() {
         for data_type in DataType::ALL {
             for (layout, name) in LAYOUTS {
                 let packed = Layout::named(name).packed();
-                let dims = packed.name().len() - 2;
+                let dims = packed.filters().name().len() - 2;
                 let fitting = |kind: &str| (kind == "3-D") == (dims == 3);
                 let kinds = CONVOLUTIONS.iter().filter(|(kind, _)| fitting(kind));
                 for (kind, numbers) in kinds.take(if sequence.starts_with('C') { 8 } else { 1 }) {

@@ -112,13 +112,12 @@ fn read(file: &Path) -> Result<Vec<f32>, Failure> {
 
 /// Where the elements of a packed 4-D tensor lie, in the order N, C, H, W.
 fn places(desc: &TensorDescriptor) -> Vec<usize> {
-    let (lens, strides) = (desc.lens(), desc.strides());
+    let lens = desc.lens();
     let mut places = Vec::with_capacity(lens.iter().product());
     for n in 0..lens[0] {
         for c in 0..lens[1] {
             for h in 0..lens[2] {
-                let row = n * strides[0] + c * strides[1] + h * strides[2];
-                places.extend((0..lens[3]).map(|w| row + w * strides[3]));
+                places.extend((0..lens[3]).map(|w| desc.offset(&[n, c, h, w])));
             }
         }
     }

@@ -130,10 +130,14 @@ typedef enum {
     FUSEPLAN_BF16 = 2
 } fuseplan_data_type_t;
 
-/* The order in which packed elements lie in memory. Lengths are N, C, (D,) H, W in both. */
+/* The order in which packed elements lie in memory. Lengths are N, C, (D,) H, W in all of them. With blocks, C is a multiple of
+ * the block's channels, and the tensor has no strides: fuseplan_tensor_get takes NULL in their place. */
 typedef enum {
     FUSEPLAN_CHANNELS_FIRST = 0, /* NCHW, NCDHW */
-    FUSEPLAN_CHANNELS_LAST  = 1  /* NHWC, NDHWC */
+    FUSEPLAN_CHANNELS_LAST  = 1, /* NHWC, NDHWC */
+    FUSEPLAN_BLOCKS_OF_4    = 2, /* NCHWc: blocks of channels, each an image with these innermost; on the CPU */
+    FUSEPLAN_BLOCKS_OF_8    = 3,
+    FUSEPLAN_BLOCKS_OF_16   = 4
 } fuseplan_layout_t;
 
 /* A packed tensor of 4 or 5 dimensions; `lens` has `rank` lengths. */

@@ -19,7 +19,7 @@ use crate::operators::bias;
 use crate::plan::{PlanState, miopenFusionPlanDescriptor_t};
 use crate::primitives::scratch::Scratch;
 use crate::status::{Failure, bad_parm};
-use crate::tensor::miopenTensorDescriptor_t;
+use crate::tensor::{in_full, miopenTensorDescriptor_t};
 
 /// Memory with its descriptor.
 #[derive(Debug, Clone, Copy)]
@@ -182,9 +182,9 @@ fn compiled_for<'a>(
 ) -> Result<&'a CompiledPlan, Failure> {
     let differ = |what: &str, found: &TensorDescriptor, expected: &TensorDescriptor| {
         Err(bad_parm(format!(
-            "the {what} descriptor is {found} with strides {:?}, the plan's is {expected} with strides {:?}",
-            found.strides(),
-            expected.strides()
+            "the {what} descriptor is {}, the plan's is {}",
+            in_full(found),
+            in_full(expected)
         )))
     };
     if y.descriptor != *state.plan.output() {

@@ -99,11 +99,14 @@ fn layout(number: miopenTensorLayout_t) -> Result<TensorLayout, Failure> {
     Ok(match number {
         0 => TensorLayout::Nchw,
         1 => TensorLayout::Nhwc,
+        3 => TensorLayout::Nchwc4,
+        4 => TensorLayout::Nchwc8,
         7 => TensorLayout::Ncdhw,
         8 => TensorLayout::Ndhwc,
-        2..=6 => {
+        2 | 5 | 6 => {
             return Err(not_implemented(format!(
-                "tensor layout {number} is not supported; accepted: NCHW (0), NHWC (1), NCDHW (7), NDHWC (8)"
+                "tensor layout {number} is not supported; accepted: NCHW (0), NHWC (1), NCHWc4 (3), NCHWc8 (4), NCDHW (7), \
+                 NDHWC (8)"
             )));
         }
         _ => return Err(bad_parm(format!("{number} is no tensor layout"))),
@@ -116,6 +119,14 @@ pub(crate) fn batch_norm_mode(number: miopenBatchNormMode_t) -> Result<BatchNorm
     mode.ok_or_else(|| {
         bad_parm(format!("{number} is no batch-norm mode; accepted: 0 (per activation), 1 (spatial)"))
     })
+}
+
+/// A descriptor in words, with its strides where it has some.
+pub(crate) fn in_full(descriptor: &TensorDescriptor) -> String {
+    match descriptor.strides() {
+        Some(strides) => format!("{descriptor} with strides {strides:?}"),
+        None => descriptor.to_string(),
+    }
 }
 
 /// Where a tensor's strides come from.
@@ -298,9 +309,10 @@ export! {
         if described.descriptor.rank() != 4 {
             return Err(bad_parm(format!("the tensor has {} dimensions, not 4", described.descriptor.rank())));
         }
-        let (lens, strides) = ints(&described)?;
+        let strides = [nStride, cStride, hStride, wStride];
+        let (lens, numbers) = ints(&described, strides.iter().any(|stride| !stride.is_null()))?;
         dataType.set(described.code);
-        for (out, value) in [n, c, h, w, nStride, cStride, hStride, wStride].iter().zip([lens, strides].concat()) {
+        for (out, value) in [n, c, h, w].iter().chain(&strides).zip([lens, numbers].concat()) {
             out.set(value);
         }
     }
@@ -317,7 +329,7 @@ export! {
         stridesA: Out<c_int>,
     ) {
         let described = tensorDesc.described()?;
-        let (lens, strides) = ints(&described)?;
+        let (lens, strides) = ints(&described, !stridesA.is_null())?;
         dataType.set(described.code);
         dimsA.set_all(&lens);
         stridesA.set_all(&strides);
@@ -345,13 +357,19 @@ export! {
     }
 }
 
-/// Lengths and strides as C has them.
-fn ints(described: &Described) -> Result<(Vec<c_int>, Vec<c_int>), Failure> {
+/// Lengths as C has them, and strides where they are asked for. A tensor whose channels lie in blocks has none: numbers from
+/// which a caller described it again would name other elements, and more of them.
+fn ints(described: &Described, with_strides: bool) -> Result<(Vec<c_int>, Vec<c_int>), Failure> {
+    let strides = match described.descriptor.strides() {
+        Some(strides) => strides,
+        None if with_strides => {
+            let tensor = described.descriptor;
+            return Err(not_implemented(format!("strides of {tensor}; accepted: NULL in place of them")));
+        }
+        None => &[],
+    };
     let list = |values: &[usize], what: &str| -> Result<Vec<c_int>, Failure> {
         values.iter().map(|&value| to_int(value, what)).collect()
     };
-    Ok((
-        list(&described.lens(), "a tensor length")?,
-        list(described.descriptor.strides(), "a tensor stride")?,
-    ))
+    Ok((list(&described.lens(), "a tensor length")?, list(strides, "a tensor stride")?))
 }

@@ -153,7 +153,8 @@ fn elements<T: Copy>(of: &TensorDescriptor, data: Vec<T>) -> Vec<T> {
         return data;
     }
     let mut offsets = vec![0];
-    for (&len, &stride) in of.lens().iter().zip(of.strides()) {
+    // Only strides leave gaps.
+    for (&len, &stride) in of.lens().iter().zip(of.strides().unwrap_or_default()) {
         offsets = offsets.iter().flat_map(|offset| (0..len).map(move |i| offset + i * stride)).collect();
     }
     offsets.into_iter().map(|offset| data[offset]).collect()

@@ -57,7 +57,7 @@ impl HostTensor {
     }
 
     fn offset(&self, place: [usize; 4]) -> usize {
-        place.iter().zip(self.descriptor.strides()).map(|(i, stride)| i * stride).sum()
+        self.descriptor.offset(&place)
     }
 
     /// `x · min(max(x + 3, 0), 6) / 6`

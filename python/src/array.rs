@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 
+use crate::tensor::strides;
 use crate::{dlpack, error, names};
 
 /// The most dimensions that a descriptor has.
@@ -278,10 +279,10 @@ impl Array {
             if found.is_packed() {
                 return Ok(());
             }
-            return Err(error::operand(name, "strides", list(found.strides()), "(1,)".into()));
+            return Err(error::operand(name, "strides", list(strides(name, found)?), "(1,)".into()));
         }
         let (property, found, accepted) = if found.lens() == expected.lens() {
-            ("strides", found.strides(), list(expected.strides()))
+            ("strides", strides(name, found)?, list(strides(name, expected)?))
         } else if is_per_channel {
             let vector = list(&expected.lens()[1..2]);
             ("shape", found.lens(), format!("{} or {vector}", list(expected.lens())))
@@ -370,22 +371,22 @@ pub(crate) fn empty_like<'py>(
     static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static NDARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = like.py();
-    let lens = PyTuple::new(py, descriptor.lens())?;
+    let (lens, strides) = (PyTuple::new(py, descriptor.lens())?, strides("the output", descriptor)?);
     match like.get_type().module()?.to_cow()?.as_ref() {
         "numpy" => {
             let dtype = like.getattr(intern!(py, "dtype"))?;
             let empty = EMPTY.import(py, "numpy", "empty")?;
             let packed = fuseplan::TensorDescriptor::packed(descriptor.data_type(), descriptor.lens());
-            if packed.is_ok_and(|packed| packed.strides() == descriptor.strides()) {
+            if packed.is_ok_and(|packed| packed.strides() == Some(strides)) {
                 return empty.call1((lens, dtype));
             }
             let memory = empty.call1((descriptor.span(), &dtype))?;
             let size = descriptor.data_type().size();
-            let strides = PyTuple::new(py, descriptor.strides().iter().map(|stride| stride * size))?;
+            let strides = PyTuple::new(py, strides.iter().map(|stride| stride * size))?;
             NDARRAY.import(py, "numpy", "ndarray")?.call1((lens, dtype, memory, 0, strides))
         }
         name if name == "torch" || name.starts_with("torch.") => {
-            let strides = PyTuple::new(py, descriptor.strides())?;
+            let strides = PyTuple::new(py, strides)?;
             like.call_method1(intern!(py, "new_empty_strided"), (lens, strides))
         }
         other => Err(PyTypeError::new_err(format!(

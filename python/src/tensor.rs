@@ -47,7 +47,7 @@ impl TensorDescriptor {
 
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.0.strides())
+        PyTuple::new(py, strides("the tensor", &self.0)?)
     }
 
     fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: CompareOp, py: Python<'_>) -> PyResult<Py<PyAny>> {
@@ -71,16 +71,21 @@ impl TensorDescriptor {
             "TensorDescriptor({}, {:?}, strides={})",
             list(self.0.lens()),
             self.dtype(),
-            list(self.0.strides())
+            list(self.0.strides().unwrap_or_default())
         )
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         let this = slf.get();
-        let arguments = (this.0.lens(), this.dtype(), this.0.strides());
+        let arguments = (this.0.lens(), this.dtype(), strides("the tensor", &this.0)?);
         let make = slf.py().import("fuseplan._libraries")?.getattr("tensor_descriptor")?;
         Ok((make, arguments.into_pyobject(slf.py())?))
     }
+}
+
+/// The strides of a tensor that is an array: no array has its channels in blocks.
+pub(crate) fn strides<'a>(name: &str, tensor: &'a fuseplan::TensorDescriptor) -> PyResult<&'a [usize]> {
+    tensor.strides().ok_or_else(|| error::operand(name, "layout", tensor.order(), "strides".into()))
 }
 
 /// `(1, 64, 56, 56)`, as Python prints it.

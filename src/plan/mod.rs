@@ -3,6 +3,7 @@
 #[allow(unsafe_code, reason = "taking bytes for machine code: the constructor states what is promised")]
 mod binary;
 mod compiled;
+mod layouts;
 mod many;
 mod reject;
 mod rules;
@@ -15,6 +16,7 @@ use fuseplan_api::{BuildError, Estimate, MathMode, Op, Problem, TensorDescriptor
 
 pub use binary::CompiledBinary;
 pub use compiled::CompiledPlan;
+pub use layouts::LayoutTime;
 pub use reject::{AppendError, PlanError, Reason};
 pub use text::{PlanText, PlanTextError};
 
@@ -65,9 +67,9 @@ use crate::target::Target;
 ///
 /// | written | meaning |
 /// |---|---|
-/// | `f32 2x3x224x224 NCHW` | type, lengths, layout; any other order in memory is `strides 150528x50176x224x1` |
+/// | `f32 2x3x224x224 NCHW` | type, lengths, layout (`NCHWc16` has blocks of 16 channels); any other order in memory is `strides 150528x50176x224x1` |
 /// | `math strict`, `math tf32`, behind the input | [`MathMode::Strict`], [`MathMode::AllowTf32`] |
-/// | `conv 64 3x3` | 64 filters of 3x3; behind it `pad`, `stride`, `dilation`, `groups`, each with a number for all dimensions or one for each, and `weights` with a layout or strides, if they do not lie as the input does |
+/// | `conv 64 3x3` | 64 filters of 3x3; behind it `pad`, `stride`, `dilation`, `groups`, each with a number for all dimensions or one for each, `weights` with a layout or strides, if they do not lie as the input does (as NCHW, where that has blocks), and `output` with a layout, if that is not the input's |
 /// | `bias`, `residual` | the residual may have a layout or strides of its own |
 /// | `batch-norm spatial`, `batch-norm per-activation` | batch-norm with given statistics |
 /// | `relu`, `leakyrelu slope 0.1`, … | activations by their names; parameters are arguments, which [`PlanText`] has |
@@ -157,7 +159,7 @@ impl FusionPlan {
     }
 
     /// What the operators so far make of the input. After a convolution: packed, in the memory order of the
-    /// input; otherwise the input's own descriptor.
+    /// input unless [another layout](crate::ConvForward::with_output_layout) was chosen; otherwise the input's own descriptor.
     pub fn output(&self) -> &TensorDescriptor {
         &self.output
     }

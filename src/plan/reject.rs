@@ -109,7 +109,7 @@ pub enum Reason {
         derived: Box<TensorDescriptor>,
     },
     /// The plan's output would write some elements more than once.
-    #[error("the output has strides {:?}, with which elements overlap", output.strides())]
+    #[error("the output has {}, with which elements overlap", output.order())]
     OverlappingOutput {
         /// The output's descriptor.
         output: Box<TensorDescriptor>,
@@ -153,7 +153,7 @@ impl AppendError {
             Reason::DataType { found, .. } | Reason::ParameterType { found, .. } => found.to_string(),
             Reason::BiasShape { bias, .. } => format!("{:?}", bias.lens()),
             Reason::BatchNormShape { params, .. } => params.to_string(),
-            Reason::OverlappingOutput { output } => format!("{:?}", output.strides()),
+            Reason::OverlappingOutput { output } => output.order(),
             Reason::NoSolver { refusals, .. } if !refusals.is_empty() => {
                 refusals.last().map_or_else(String::new, |refusal| refusal.found.clone())
             }

@@ -164,8 +164,11 @@ fn write_operator(f: &mut fmt::Formatter<'_>, plan: &FusionPlan, op: &Op) -> fmt
                     write!(f, " {name} {}", shortened(list))?;
                 }
             }
-            if plan.input.like(weights.lens()).as_ref() != Ok(weights) {
+            if plan.input.filters_like(weights.lens()).as_ref() != Ok(weights) {
                 write!(f, " weights{}", Strides(weights))?;
+            }
+            if plan.input.like(running.lens()).as_ref() != Ok(running) {
+                write!(f, " output{}", Strides(running))?;
             }
             Ok(())
         }
@@ -243,7 +246,7 @@ impl fmt::Display for Strides<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.layout() {
             Some(layout) => write!(f, " {layout}"),
-            None => write!(f, " strides {}", joined(self.0.strides())),
+            None => write!(f, " strides {}", joined(self.0.strides().unwrap_or_default())),
         }
     }
 }

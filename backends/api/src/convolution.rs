@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{DescriptorError, TensorDescriptor};
+use crate::{DescriptorError, TensorDescriptor, TensorLayout};
 
 /// The direction of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -247,6 +247,29 @@ impl ConvolutionDescriptor {
         input: &TensorDescriptor,
         weights: &TensorDescriptor,
     ) -> Result<TensorDescriptor, DescriptorError> {
+        input.like(&self.forward_lens(input, weights)?[..input.rank()])
+    }
+
+    /// The output of this convolution, packed in a layout of its own.
+    ///
+    /// # Errors
+    /// As [`forward_output`](Self::forward_output), and lengths that the layout does not have.
+    pub fn forward_output_in(
+        &self,
+        layout: TensorLayout,
+        input: &TensorDescriptor,
+        weights: &TensorDescriptor,
+    ) -> Result<TensorDescriptor, DescriptorError> {
+        let lens = self.forward_lens(input, weights)?;
+        TensorDescriptor::with_layout(input.data_type(), layout, &lens[..input.rank()])
+    }
+
+    /// The lengths of the output.
+    fn forward_lens(
+        &self,
+        input: &TensorDescriptor,
+        weights: &TensorDescriptor,
+    ) -> Result<[usize; crate::MAX_RANK], DescriptorError> {
         let mismatch = |text: String| Err(DescriptorError::Mismatch(text));
         let rank = self.spatial_dims() + 2;
         if input.rank() != rank {
@@ -307,7 +330,7 @@ impl ConvolutionDescriptor {
             }
             lens[2 + d] = (padded - reach) / self.strides[d] + 1;
         }
-        input.like(&lens[..rank])
+        Ok(lens)
     }
 }
 
@@ -351,7 +374,7 @@ impl fmt::Display for ConvolutionDescriptor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DataType, TensorLayout};
+    use crate::DataType;
 
     fn tensor(lens: [usize; 4]) -> TensorDescriptor {
         TensorDescriptor::nchw(DataType::Float, lens).unwrap()

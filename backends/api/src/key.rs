@@ -117,8 +117,17 @@ fn tensor(text: &mut String, tensor: &TensorDescriptor) {
     *text += element(tensor.data_type());
     *text += " ";
     numbers(text, tensor.lens());
-    *text += " strides ";
-    numbers(text, tensor.strides());
+    match tensor.strides() {
+        Some(strides) => {
+            *text += " strides ";
+            numbers(text, strides);
+        }
+        // A tensor with blocks of channels is packed, and the problem's is canonical: the blocks say the rest.
+        None => {
+            *text += " blocks of ";
+            numbers(text, &[tensor.blocks().map_or(0, |blocks| blocks.channels)]);
+        }
+    }
 }
 
 /// The numbers with an `x` between them.
@@ -174,6 +183,12 @@ mod tests {
             "input f16 2x8x9x9 strides 648x1x72x8; convolution pads before 0x1 after 1x2 strides 1x1 dilations 1x1 \
              output pads 0x0 groups 1 weights f16 2x8x9x9 strides 648x1x72x8; output f16 2x2x2x4 strides 16x1x8x2; \
              math precise"
+        );
+        let x = TensorDescriptor::nchwc(DataType::Half, [2, 8, 9, 9], 4).unwrap();
+        let ops = vec![Op::BiasForward { bias: x }];
+        assert_eq!(
+            Problem { input: x, output: x, ops, math: MathMode::Precise }.key(),
+            "input f16 2x8x9x9 blocks of 4; bias f16 2x8x9x9 blocks of 4; output f16 2x8x9x9 blocks of 4; math precise"
         );
         let x = TensorDescriptor::nchw(DataType::Float, [2, 3, 4, 5]).unwrap();
         let training = |ops| Problem { input: x, output: x, ops, math: MathMode::Precise }.key();

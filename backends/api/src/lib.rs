@@ -45,5 +45,7 @@ pub use graph::{Graph, GraphDriver, GraphExec, RawGraph, RawGraphExec, RawNode};
 pub use hash::fnv1a;
 pub use patience::Patience;
 pub use problem::{MathMode, Op, OpGroup, OpKind, Problem, Training};
-pub use solver::{Algorithm, Binary, Constraint, Executable, ExecutableInfo, Refusal, Resources, Solver};
-pub use tensor::{DataType, Element, MAX_RANK, TensorDescriptor, TensorLayout};
+pub use solver::{
+    Algorithm, Binary, Constraint, Executable, ExecutableInfo, LAYOUT, Refusal, Resources, Solver,
+};
+pub use tensor::{Blocks, DataType, Element, MAX_RANK, TensorDescriptor, TensorLayout};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::operands::{Access, DescribedOperand};
-use crate::{ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, TensorDescriptor};
+use crate::{ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, TensorDescriptor, TensorLayout};
 
 /// How exactly convolutions may be computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -244,7 +244,10 @@ pub struct Training {
 /// What a backend may rely on: there is at least one operator; a convolution is the first operator or
 /// there is none; every descriptor fits its neighbours; input, output, weights and residuals have the same
 /// data type, which other operands have too or are f32; the output does not overlap itself. Only the convolution changes the shape, so every
-/// operator but the first sees tensors of the output's shape. Operators are applied in order.
+/// operator but the first sees tensors of the output's shape. Operators are applied in order. Filters and parameters have
+/// strides; input, output and residuals may have their channels in blocks, and a convolution's output may lie in another
+/// order than its input, which a solver gets only where it says that it
+/// [addresses any layout](crate::Solver::addresses_any_layout).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Problem {
     /// The plan's input.
@@ -272,6 +275,25 @@ impl Problem {
             Some(_) => &self.ops[1..],
             None => &self.ops,
         }
+    }
+
+    /// What is added element by element.
+    pub fn residuals(&self) -> impl Iterator<Item = &TensorDescriptor> {
+        self.ops.iter().filter_map(Op::residual)
+    }
+
+    /// Whether the dimensions of the output lie in the order of the input's, with whatever gaps. An input that fits several
+    /// orders, such as one of single channels, fits the output's.
+    pub fn keeps_order(&self) -> bool {
+        let lens = self.output.lens();
+        let is_of = |tensor: &TensorDescriptor, layout: TensorLayout| {
+            TensorDescriptor::with_layout(tensor.data_type(), layout, tensor.lens()).as_ref() == Ok(tensor)
+        };
+        self.conv().is_none()
+            || self.input.like(lens) == self.output.like(lens)
+            || TensorLayout::of_rank(lens.len())
+                .iter()
+                .any(|&layout| is_of(&self.input, layout) && is_of(&self.output, layout))
     }
 
     /// Whether every output element depends on the input element at the same place only.

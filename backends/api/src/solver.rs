@@ -53,6 +53,18 @@ impl Debug for Constraint {
     }
 }
 
+/// Tensors whose elements lie where strides say, and an output that lies as the input does.
+pub const LAYOUT: Constraint = Constraint {
+    property: "layout",
+    accepts: "tensors with strides (not NCHWc), the output in the order of the input",
+    check: |problem, _| {
+        let tensors = || [&problem.input, &problem.output].into_iter().chain(problem.residuals());
+        let is_strided = tensors().all(|tensor| tensor.blocks().is_none());
+        (!is_strided || !problem.keeps_order())
+            .then(|| tensors().map(|tensor| tensor.order()).collect::<Vec<_>>().join(", "))
+    },
+};
+
 /// Why a solver does not take a problem.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Refusal {
@@ -84,6 +96,19 @@ pub trait Solver: Debug + Send + Sync {
     /// [`preferences`](Self::preferences) and [`configurations`](Self::configurations). This list *is* the rule: it
     /// decides, it explains refusals, and the table of what is supported is made from it.
     fn constraints(&self) -> &'static [Constraint];
+
+    /// Whether kernels of this solver find the channels of a tensor in blocks, and write an output in another order than the
+    /// input's. Others have the constraint [`LAYOUT`] in front of their own, so that a solver that says nothing never gets
+    /// tensors that it would take for strided ones.
+    fn addresses_any_layout(&self) -> bool {
+        false
+    }
+
+    /// The constraints, with the one on layouts where the solver has it.
+    fn all_constraints(&self) -> Vec<&'static Constraint> {
+        let layout = (!self.addresses_any_layout()).then_some(&LAYOUT);
+        layout.into_iter().chain(self.constraints()).collect()
+    }
 
     /// The conditions under which the solver's place in the backend's order is meant. A problem that does not meet
     /// them all is left to the solvers behind it, unless there is none.
@@ -122,7 +147,8 @@ pub trait Solver: Debug + Send + Sync {
     /// # Errors
     /// The first constraint that the problem does not meet.
     fn applies(&self, problem: &Problem, device: &DeviceInfo) -> Result<(), Refusal> {
-        for constraint in self.constraints() {
+        let layout = (!self.addresses_any_layout()).then_some(&LAYOUT);
+        for constraint in layout.into_iter().chain(self.constraints()) {
             if let Some(found) = (constraint.check)(problem, device) {
                 let Constraint { property, accepts, .. } = *constraint;
                 return Err(Refusal { solver: self.id(), property, accepts, found });

@@ -84,7 +84,9 @@ element!(f32 => Float, half::f16 => Half, half::bf16 => BFloat16, f64 => Double,
 
 /// The order in which a packed tensor's dimensions lie in memory, slowest first.
 ///
-/// Lengths are always given as N, C, (D,) H, W; the layout is only a rule for the strides.
+/// Lengths are always given as N, C, (D,) H, W; the layout is only a rule for where elements lie. Behind MIOpen's letters
+/// NCHWc is how many channels a block has: blocks of channels lie as NCHW's channels do, and each is an image of so many
+/// channels, innermost. A tensor in such a layout has whole blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TensorLayout {
     /// 4-D, channels before the image.
@@ -95,14 +97,45 @@ pub enum TensorLayout {
     Ncdhw,
     /// 5-D, channels innermost.
     Ndhwc,
+    /// 4-D, blocks of 4 channels before the image, the channels of a block innermost.
+    Nchwc4,
+    /// 4-D, blocks of 8 channels before the image, the channels of a block innermost.
+    Nchwc8,
+    /// 4-D, blocks of 16 channels before the image, the channels of a block innermost.
+    Nchwc16,
 }
 
 impl TensorLayout {
+    /// Every layout.
+    pub const ALL: [TensorLayout; 7] = [
+        TensorLayout::Nchw,
+        TensorLayout::Nhwc,
+        TensorLayout::Nchwc4,
+        TensorLayout::Nchwc8,
+        TensorLayout::Nchwc16,
+        TensorLayout::Ncdhw,
+        TensorLayout::Ndhwc,
+    ];
+
     /// Number of dimensions.
     pub const fn rank(self) -> usize {
         match self {
-            TensorLayout::Nchw | TensorLayout::Nhwc => 4,
+            TensorLayout::Nchw
+            | TensorLayout::Nhwc
+            | TensorLayout::Nchwc4
+            | TensorLayout::Nchwc8
+            | TensorLayout::Nchwc16 => 4,
             TensorLayout::Ncdhw | TensorLayout::Ndhwc => 5,
+        }
+    }
+
+    /// Channels of a block, in layouts with blocks of channels.
+    pub const fn block(self) -> Option<usize> {
+        match self {
+            TensorLayout::Nchw | TensorLayout::Nhwc | TensorLayout::Ncdhw | TensorLayout::Ndhwc => None,
+            TensorLayout::Nchwc4 => Some(4),
+            TensorLayout::Nchwc8 => Some(8),
+            TensorLayout::Nchwc16 => Some(16),
         }
     }
 
@@ -111,7 +144,7 @@ impl TensorLayout {
         matches!(self, TensorLayout::Nhwc | TensorLayout::Ndhwc)
     }
 
-    /// The layouts of tensors with `rank` dimensions, channels first before channels last.
+    /// The layouts of tensors with `rank` dimensions in which every dimension has a stride: channels first, then channels last.
     pub const fn of_rank(rank: usize) -> &'static [TensorLayout] {
         match rank {
             4 => &[TensorLayout::Nchw, TensorLayout::Nhwc],
@@ -120,11 +153,22 @@ impl TensorLayout {
         }
     }
 
-    /// Dimensions from slowest to fastest.
+    /// All layouts of tensors with `rank` dimensions: those of [`of_rank`](Self::of_rank), then those with blocks of channels.
+    pub const fn all_of_rank(rank: usize) -> &'static [TensorLayout] {
+        match rank {
+            4 => Self::ALL.split_at(5).0,
+            5 => Self::ALL.split_at(5).1,
+            _ => &[],
+        }
+    }
+
+    /// Dimensions from slowest to fastest; with blocks of channels, of one block.
     const fn order(self) -> &'static [usize] {
         match self {
             TensorLayout::Nchw => &[0, 1, 2, 3],
-            TensorLayout::Nhwc => &[0, 2, 3, 1],
+            TensorLayout::Nhwc | TensorLayout::Nchwc4 | TensorLayout::Nchwc8 | TensorLayout::Nchwc16 => {
+                &[0, 2, 3, 1]
+            }
             TensorLayout::Ncdhw => &[0, 1, 2, 3, 4],
             TensorLayout::Ndhwc => &[0, 2, 3, 4, 1],
         }
@@ -138,14 +182,29 @@ impl fmt::Display for TensorLayout {
             TensorLayout::Nhwc => "NHWC",
             TensorLayout::Ncdhw => "NCDHW",
             TensorLayout::Ndhwc => "NDHWC",
+            TensorLayout::Nchwc4 => "NCHWc4",
+            TensorLayout::Nchwc8 => "NCHWc8",
+            TensorLayout::Nchwc16 => "NCHWc16",
         })
     }
 }
 
-/// Data type, lengths and strides of a tensor.
+/// How the channels of a tensor lie in blocks: each block is an image of some channels, innermost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Blocks {
+    /// Channels of a block.
+    pub channels: usize,
+    /// The distance from a block to the next, in elements.
+    pub stride: usize,
+}
+
+/// Data type, lengths and strides of a tensor, or its lengths and [layout](TensorLayout) where its channels lie in blocks.
 ///
 /// Lengths are in the order N, C, (D,) H, W and strides count elements. Filters have lengths
 /// K, C/groups, (D,) H, W. One to five dimensions can be described; fusion plans take four or five.
+///
+/// A tensor with blocks of channels is packed and has no strides. Where it has one block, or images of one pixel,
+/// strides say the same, and it equals the tensor that has these.
 ///
 /// No index ever takes a step along a dimension of length 1, so its stride means nothing: two descriptors are
 /// equal, and hash alike, when type, lengths and the strides of all longer dimensions are. A tensor of
@@ -154,7 +213,10 @@ impl fmt::Display for TensorLayout {
 pub struct TensorDescriptor {
     data_type: DataType,
     rank: u8,
+    /// The layout that it was described by, if that has blocks of channels.
+    blocked: Option<TensorLayout>,
     lens: [usize; MAX_RANK],
+    /// With blocks, those of elements of one block.
     strides: [usize; MAX_RANK],
 }
 
@@ -196,10 +258,10 @@ impl TensorDescriptor {
         if !matches!((bytes, count), (Some(b), Some(c)) if b <= limit && c <= limit) {
             return Err(overflow());
         }
-        let mut desc =
-            TensorDescriptor { data_type, rank: rank as u8, lens: [1; MAX_RANK], strides: [1; MAX_RANK] };
-        desc.lens[..rank].copy_from_slice(lens);
-        desc.strides[..rank].copy_from_slice(strides);
+        let (rank, ones) = (rank as u8, [1; MAX_RANK]);
+        let mut desc = TensorDescriptor { data_type, rank, blocked: None, lens: ones, strides: ones };
+        desc.lens[..lens.len()].copy_from_slice(lens);
+        desc.strides[..lens.len()].copy_from_slice(strides);
         Ok(desc)
     }
 
@@ -215,7 +277,7 @@ impl TensorDescriptor {
     /// A packed tensor in `layout`; `lens` stay in the order N, C, (D,) H, W.
     ///
     /// # Errors
-    /// As [`TensorDescriptor::new`], and a rank that is not the layout's.
+    /// As [`TensorDescriptor::new`], a rank that is not the layout's, and channels that are no whole blocks.
     pub fn with_layout(
         data_type: DataType,
         layout: TensorLayout,
@@ -225,7 +287,17 @@ impl TensorDescriptor {
             let expected = if layout.rank() == 4 { "4 for this layout" } else { "5 for this layout" };
             return Err(DescriptorError::Rank { what: "tensor", found: lens.len(), expected });
         }
-        Self::ordered(data_type, lens, layout.order())
+        let Some(block) = layout.block() else { return Self::ordered(data_type, lens, layout.order()) };
+        if !lens[1].is_multiple_of(block) {
+            return Err(DescriptorError::Mismatch(format!(
+                "{layout} has blocks of {block} channels, the tensor has {} channels, which are no multiple of that",
+                lens[1]
+            )));
+        }
+        let one = Self::ordered(data_type, &[lens[0], block, lens[2], lens[3]], layout.order())?;
+        let image = lens[1..].iter().fold(1usize, |image, &len| image.saturating_mul(len));
+        let strides = [image.max(1), 1, one.strides[2], one.strides[3]];
+        Ok(TensorDescriptor { blocked: Some(layout), ..Self::new(data_type, lens, &strides)? })
     }
 
     /// A packed 4-D tensor, NCHW.
@@ -242,6 +314,22 @@ impl TensorDescriptor {
     /// As [`TensorDescriptor::new`].
     pub fn nhwc(data_type: DataType, lens: [usize; 4]) -> Result<Self, DescriptorError> {
         Self::with_layout(data_type, TensorLayout::Nhwc, &lens)
+    }
+
+    /// A packed 4-D tensor, its channels in blocks of 4, 8 or 16: NCHWc. `lens` stay in the order N, C, H, W, and C counts all
+    /// channels.
+    ///
+    /// # Errors
+    /// As [`TensorDescriptor::new`], blocks of another length, and channels that are no whole blocks.
+    pub fn nchwc(data_type: DataType, lens: [usize; 4], block: usize) -> Result<Self, DescriptorError> {
+        match TensorLayout::ALL.into_iter().find(|layout| layout.block() == Some(block)) {
+            Some(layout) => Self::with_layout(data_type, layout, &lens),
+            None => Err(DescriptorError::Range {
+                what: "channels of a block",
+                found: block.to_string(),
+                expected: "4, 8 and 16 are accepted",
+            }),
+        }
     }
 
     fn ordered(data_type: DataType, lens: &[usize], order: &[usize]) -> Result<Self, DescriptorError> {
@@ -272,6 +360,18 @@ impl TensorDescriptor {
             return Self::with_layout(self.data_type, layout, lens);
         }
         Self::ordered(self.data_type, lens, &self.memory_order())
+    }
+
+    /// Filters with these lengths that go with this tensor: as [`like`](Self::like), but packed with the last dimension
+    /// innermost where the tensor was described by blocks of channels, which filters do not have.
+    ///
+    /// # Errors
+    /// As [`TensorDescriptor::like`].
+    pub fn filters_like(&self, lens: &[usize]) -> Result<Self, DescriptorError> {
+        if self.blocked.is_some() && lens.len() == self.rank() {
+            return Self::packed(self.data_type, lens);
+        }
+        self.like(lens)
     }
 
     /// The dimensions from slowest to fastest. One of length 1 lies where it would in a tensor of the nearest
@@ -311,9 +411,30 @@ impl TensorDescriptor {
         &self.lens[..self.rank()]
     }
 
-    /// Strides in elements, in the order N, C, (D,) H, W.
-    pub fn strides(&self) -> &[usize] {
+    /// Strides in elements, in the order N, C, (D,) H, W; `None` where the channels lie in several blocks, so that no one
+    /// distance leads from a channel to the next.
+    pub fn strides(&self) -> Option<&[usize]> {
+        self.blocks().is_none().then(|| self.strides_of_block())
+    }
+
+    /// The strides of elements of one block of channels, or of all elements where there are no blocks.
+    pub(crate) fn strides_of_block(&self) -> &[usize] {
         &self.strides[..self.rank()]
+    }
+
+    /// The blocks in which the channels lie; `None` where strides say where all elements lie.
+    pub fn blocks(&self) -> Option<Blocks> {
+        let (channels, plane) = (self.blocked?.block()?, self.spatial().iter().product::<usize>());
+        (self.lens[1] > channels && plane > 1).then(|| Blocks { channels, stride: channels * plane })
+    }
+
+    /// The distance in elements from the first to the one at an index, which is within the lengths.
+    pub fn offset(&self, index: &[usize]) -> usize {
+        let mut offset = index.iter().zip(self.strides).map(|(i, stride)| i * stride).sum();
+        if let (Some(blocks), Some(&channel)) = (self.blocks(), index.get(1)) {
+            offset += channel / blocks.channels * (blocks.stride - blocks.channels);
+        }
+        offset
     }
 
     /// Lengths of the spatial dimensions, (D,) H, W.
@@ -328,7 +449,10 @@ impl TensorDescriptor {
 
     /// Number of elements from the first to the last in memory, gaps included.
     pub fn span(&self) -> usize {
-        1 + self.lens().iter().zip(self.strides()).map(|(l, s)| (l - 1) * s).sum::<usize>()
+        match self.strides() {
+            Some(strides) => 1 + self.lens().iter().zip(strides).map(|(l, s)| (l - 1) * s).sum::<usize>(),
+            None => self.element_count(),
+        }
     }
 
     /// Bytes from the first to the last element in memory, gaps included.
@@ -343,6 +467,9 @@ impl TensorDescriptor {
 
     /// Whether two different indices may name the same element.
     pub fn overlaps_itself(&self) -> bool {
+        if self.blocks().is_some() {
+            return false;
+        }
         let mut order: [usize; MAX_RANK] = std::array::from_fn(|i| i);
         let order = &mut order[..self.rank()];
         order.sort_by_key(|&d| self.strides[d]);
@@ -357,12 +484,20 @@ impl TensorDescriptor {
     /// The layout of a packed tensor, or `None` for other strides. Strides of dimensions of length 1 do
     /// not matter; a tensor that fits both layouts is channels first.
     pub fn layout(&self) -> Option<TensorLayout> {
-        self.fitting_layout(|d| self.lens[d] == 1)
+        if self.blocks().is_some() { self.blocked } else { self.fitting_layout(|d| self.lens[d] == 1) }
     }
 
-    /// The layout whose strides these are literally, else the one that they fit.
+    /// The order in which the elements lie, in words: the layout of a packed tensor, or strides.
+    pub fn order(&self) -> String {
+        match self.layout() {
+            Some(layout) => layout.to_string(),
+            None => format!("strides {:?}", self.strides_of_block()),
+        }
+    }
+
+    /// The layout that it was described by, or whose strides these are literally, else the one that they fit.
     fn literal_layout(&self) -> Option<TensorLayout> {
-        self.fitting_layout(|_| false).or_else(|| self.layout())
+        self.blocked.or_else(|| self.fitting_layout(|_| false)).or_else(|| self.layout())
     }
 
     fn fitting_layout(&self, ignore: impl Fn(usize) -> bool) -> Option<TensorLayout> {
@@ -374,13 +509,17 @@ impl TensorDescriptor {
     }
 
     /// This tensor with the one choice of strides for dimensions of length 1 that all equal tensors share:
-    /// those of a packed tensor. A tensor that fits both layouts is channels first.
+    /// those of a packed tensor. A tensor that fits both layouts is channels first, and one that strides describe has no
+    /// blocks of channels.
     pub fn canonical(&self) -> Self {
+        if self.blocks().is_some() {
+            return *self;
+        }
         let order = self.memory_order();
         let used = order.iter().find(|&&d| self.lens[d] > 1);
         // Outside of all dimensions that are used: as far apart as they reach.
         let mut stride = used.map_or(1, |&d| self.lens[d].saturating_mul(self.strides[d]));
-        let mut canonical = *self;
+        let mut canonical = TensorDescriptor { blocked: None, ..*self };
         for d in order {
             if self.lens[d] > 1 {
                 stride = self.strides[d];
@@ -401,13 +540,14 @@ impl TensorDescriptor {
     /// # Errors
     /// As [`TensorDescriptor::new`], when a larger type overflows.
     pub fn with_data_type(&self, data_type: DataType) -> Result<Self, DescriptorError> {
-        Self::new(data_type, self.lens(), self.strides())
+        let blocked = self.blocked;
+        Ok(TensorDescriptor { blocked, ..Self::new(data_type, self.lens(), self.strides_of_block())? })
     }
 }
 
 impl PartialEq for TensorDescriptor {
     fn eq(&self, other: &Self) -> bool {
-        (self.data_type, self.lens()) == (other.data_type, other.lens())
+        (self.data_type, self.lens(), self.blocks()) == (other.data_type, other.lens(), other.blocks())
             && self.used_strides().eq(other.used_strides())
     }
 }
@@ -416,14 +556,18 @@ impl Eq for TensorDescriptor {}
 
 impl Hash for TensorDescriptor {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.data_type, self.lens()).hash(state);
+        (self.data_type, self.lens(), self.blocks()).hash(state);
         self.used_strides().for_each(|stride| stride.hash(state));
     }
 }
 
 impl fmt::Debug for TensorDescriptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TensorDescriptor({} {:?} strides {:?})", self.data_type, self.lens(), self.strides())
+        let (data_type, lens) = (self.data_type, self.lens());
+        match self.blocked {
+            Some(layout) => write!(f, "TensorDescriptor({data_type} {lens:?} {layout})"),
+            None => write!(f, "TensorDescriptor({data_type} {lens:?} strides {:?})", self.strides_of_block()),
+        }
     }
 }
 
@@ -435,7 +579,7 @@ impl fmt::Display for TensorDescriptor {
         write!(f, "{} {}", self.data_type, joined(self.lens()))?;
         match self.literal_layout() {
             Some(layout) => write!(f, " {layout}"),
-            None => write!(f, " strides {}", joined(self.strides())),
+            None => write!(f, " strides {}", joined(self.strides_of_block())),
         }
     }
 }
@@ -447,13 +591,13 @@ mod tests {
     #[test]
     fn layouts_give_the_strides_miopen_gives() {
         let nchw = TensorDescriptor::nchw(DataType::Float, [2, 3, 4, 5]).unwrap();
-        assert_eq!(nchw.strides(), [60, 20, 5, 1]);
+        assert_eq!(nchw.strides().unwrap(), [60, 20, 5, 1]);
         let nhwc = TensorDescriptor::nhwc(DataType::Float, [2, 3, 4, 5]).unwrap();
-        assert_eq!(nhwc.strides(), [60, 1, 15, 3]);
+        assert_eq!(nhwc.strides().unwrap(), [60, 1, 15, 3]);
         assert_eq!(nhwc.layout(), Some(TensorLayout::Nhwc));
         let ndhwc =
             TensorDescriptor::with_layout(DataType::Half, TensorLayout::Ndhwc, &[2, 3, 4, 5, 6]).unwrap();
-        assert_eq!(ndhwc.strides(), [360, 1, 90, 18, 3]);
+        assert_eq!(ndhwc.strides().unwrap(), [360, 1, 90, 18, 3]);
     }
 
     #[test]
@@ -491,7 +635,7 @@ mod tests {
         let rows = TensorDescriptor::new(DataType::Float, &[1, 2, 3, 4], &[48, 24, 8, 1]).unwrap();
         assert_eq!(rows.like(&[1, 7, 3, 4]).unwrap().layout(), Some(TensorLayout::Nchw));
         let chwn = TensorDescriptor::new(DataType::Float, &[6, 2, 3, 4], &[1, 72, 24, 6]).unwrap();
-        assert_eq!(chwn.like(&[6, 5, 3, 4]).unwrap().strides(), [1, 72, 24, 6]);
+        assert_eq!(chwn.like(&[6, 5, 3, 4]).unwrap().strides().unwrap(), [1, 72, 24, 6]);
     }
 
     #[test]
@@ -508,7 +652,7 @@ mod tests {
             // Packed, and with a gap behind every used dimension.
             for gap in [1, 3] {
                 let packed = TensorDescriptor::with_layout(DataType::Half, *layout, lens).unwrap();
-                let strides: [usize; 4] = std::array::from_fn(|d| packed.strides()[d] * gap);
+                let strides: [usize; 4] = std::array::from_fn(|d| packed.strides().unwrap()[d] * gap);
                 let first = TensorDescriptor::new(DataType::Half, lens, &strides).unwrap();
                 for junk in [0, 1, 2, 88, 12_345, usize::MAX] {
                     let junk =
@@ -537,7 +681,12 @@ mod tests {
     #[test]
     fn canonical_strides_are_where_a_packed_tensor_has_them() {
         let canonical = |lens: [usize; 4], strides: [usize; 4]| {
-            TensorDescriptor::new(DataType::Float, &lens, &strides).unwrap().canonical().strides().to_vec()
+            TensorDescriptor::new(DataType::Float, &lens, &strides)
+                .unwrap()
+                .canonical()
+                .strides()
+                .unwrap()
+                .to_vec()
         };
         // Rows with gaps are kept; an only image, channel or column lies right outside of what is within.
         assert_eq!(canonical([1, 2, 3, 4], [9, 24, 8, 1]), [48, 24, 8, 1]);
@@ -545,6 +694,78 @@ mod tests {
         assert_eq!(canonical([1, 6, 3, 1], [0, 1, 8, 0]), [24, 1, 8, 8]);
         // Images innermost.
         assert_eq!(canonical([6, 1, 3, 4], [1, 0, 24, 6]), [1, 72, 24, 6]);
+    }
+
+    #[test]
+    fn blocks_of_channels_have_their_own_place() {
+        let blocked = TensorDescriptor::nchwc(DataType::Half, [2, 24, 3, 5], 8).unwrap();
+        assert_eq!((blocked.strides(), blocked.layout()), (None, Some(TensorLayout::Nchwc8)));
+        assert_eq!(blocked.blocks(), Some(Blocks { channels: 8, stride: 8 * 15 }));
+        assert_eq!((blocked.span(), blocked.bytes()), (2 * 24 * 15, 2 * 2 * 24 * 15));
+        assert!(blocked.is_packed() && !blocked.overlaps_itself());
+        assert_eq!(blocked.to_string(), "f16 2x24x3x5 NCHWc8");
+        assert_eq!(format!("{blocked:?}"), "TensorDescriptor(f16 [2, 24, 3, 5] NCHWc8)");
+        // N, blocks, H, W, channels of a block, each element once and in order.
+        let (mut next, mut of_volume) = (0, crate::volume::Volume::of(&blocked));
+        for (n, block, h, w, c) in (0..2).flat_map(|n| {
+            (0..3).flat_map(move |block| {
+                let places = (0..3).flat_map(|h| (0..5).map(move |w| (h, w)));
+                places.flat_map(move |(h, w)| (0..8).map(move |c| (n, block, h, w, c)))
+            })
+        }) {
+            assert_eq!(blocked.offset(&[n, 8 * block + c, h, w]), next);
+            assert_eq!(of_volume.offset([n, 8 * block + c, 0, h, w]), next);
+            next += 1;
+        }
+        assert_eq!(of_volume.parts(5..21).collect::<Vec<_>>(), [5..8, 8..16, 16..21]);
+        of_volume =
+            crate::volume::Volume::of(&TensorDescriptor::nhwc(DataType::Half, [2, 24, 3, 5]).unwrap());
+        assert!(of_volume.parts(5..21).eq(std::iter::once(5..21)));
+        // What is made like it has blocks, of as many channels.
+        assert_eq!(blocked.like(&[2, 16, 2, 2]).unwrap().to_string(), "f16 2x16x2x2 NCHWc8");
+        assert_eq!(blocked.filters_like(&[16, 24, 3, 3]).unwrap().layout(), Some(TensorLayout::Nchw));
+        assert_eq!(blocked.with_data_type(DataType::Float).unwrap().blocks(), blocked.blocks());
+        let error = blocked.like(&[2, 12, 2, 2]).unwrap_err().to_string();
+        assert!(error.contains("NCHWc8 has blocks of 8 channels, the tensor has 12 channels"), "{error}");
+        assert!(TensorDescriptor::nchwc(DataType::Half, [2, 24, 3, 5], 6).is_err());
+        assert!(TensorDescriptor::nchwc(DataType::Half, [2, 0, 3, 5], 4).is_err());
+        assert!(
+            TensorDescriptor::with_layout(DataType::Half, TensorLayout::Nchwc4, &[1, 4, 2, 2, 2]).is_err()
+        );
+        assert!(TensorDescriptor::nchwc(DataType::Double, [1 << 30, 1 << 30, 4, 4], 16).is_err());
+    }
+
+    #[test]
+    fn blocks_mean_something_where_there_are_several_of_several_pixels() {
+        let hash = |tensor: TensorDescriptor| {
+            let mut hasher = std::hash::DefaultHasher::new();
+            tensor.hash(&mut hasher);
+            hasher.finish()
+        };
+        let of = |layout, lens: [usize; 4]| TensorDescriptor::with_layout(DataType::Float, layout, &lens);
+        for (lens, equal) in [
+            ([2, 16, 3, 5], vec![TensorLayout::Nhwc]),
+            ([2, 48, 1, 1], vec![TensorLayout::Nchw, TensorLayout::Nhwc]),
+            ([1, 48, 1, 1], vec![TensorLayout::Nchw, TensorLayout::Nhwc]),
+            ([1, 48, 1, 2], vec![]),
+        ] {
+            let blocked = of(TensorLayout::Nchwc16, lens).unwrap();
+            for layout in [TensorLayout::Nchw, TensorLayout::Nhwc, TensorLayout::Nchwc8] {
+                let other = of(layout, lens).unwrap();
+                let is_one = lens[2..] == [1, 1];
+                let is_equal = equal.contains(&layout) || is_one;
+                assert_eq!(blocked == other, is_equal, "{blocked} {other}");
+                if is_equal {
+                    assert_eq!(hash(blocked), hash(other));
+                    assert_eq!(blocked.canonical().strides(), other.canonical().strides());
+                    assert_eq!(format!("{:?}", blocked.canonical()), format!("{:?}", other.canonical()));
+                }
+            }
+            assert_eq!(blocked.canonical(), blocked);
+            // What it was described by goes on to what is made like it.
+            assert!(blocked.like(&[1, 32, 4, 4]).unwrap().blocks().is_some());
+            assert!(blocked.to_string().ends_with("NCHWc16"));
+        }
     }
 
     #[test]

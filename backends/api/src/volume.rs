@@ -1,6 +1,8 @@
 //! Tensors of four or five dimensions seen as N, C, D, H, W: what kernels of all backends index by.
 
-use crate::TensorDescriptor;
+use std::ops::Range;
+
+use crate::{Blocks, TensorDescriptor};
 
 /// An index N, C, D, H, W.
 pub type Index = [usize; 5];
@@ -10,11 +12,21 @@ pub type Index = [usize; 5];
 pub struct Volume {
     /// Lengths.
     pub lens: [usize; 5],
-    /// Distances between neighbours in memory.
+    /// Distances between neighbours in memory, which are channels of one block.
     pub strides: [usize; 5],
+    /// Channels of a block, of which each is a volume with these strides; a number larger than any of channels where there
+    /// are no blocks.
+    pub block: usize,
+    /// The distance from a block to the next.
+    pub block_stride: usize,
 }
 
 impl Volume {
+    /// A volume whose channels are not in blocks.
+    pub const fn new(lens: [usize; 5], strides: [usize; 5]) -> Self {
+        Volume { lens, strides, block: usize::MAX, block_stride: 0 }
+    }
+
     /// The volume of a tensor. Strides of dimensions of length 1, which no index reaches, are 0: their only element serves
     /// every index.
     pub fn of(tensor: &TensorDescriptor) -> Self {
@@ -32,8 +44,11 @@ impl Volume {
     /// line of one pixel gets to the next line.
     pub fn with_all_strides(tensor: &TensorDescriptor) -> Self {
         let depth = 5 - tensor.rank();
-        let mut volume = Volume { lens: [1; 5], strides: [0; 5] };
-        for (d, (&len, &stride)) in tensor.lens().iter().zip(tensor.strides()).enumerate() {
+        let mut volume = Volume::new([1; 5], [0; 5]);
+        if let Some(Blocks { channels, stride }) = tensor.blocks() {
+            (volume.block, volume.block_stride) = (channels, stride);
+        }
+        for (d, (&len, &stride)) in tensor.lens().iter().zip(tensor.strides_of_block()).enumerate() {
             let dim = if d < 2 { d } else { d + depth };
             (volume.lens[dim], volume.strides[dim]) = (len, stride);
         }
@@ -43,7 +58,28 @@ impl Volume {
     /// The offset of an index, in elements.
     #[inline]
     pub fn offset(&self, index: Index) -> usize {
-        self.strides.iter().zip(index).map(|(stride, i)| i * stride).sum()
+        let [n, channel, d, h, w] = index;
+        let strides = &self.strides;
+        n * strides[0] + self.channel_offset(channel) + d * strides[2] + h * strides[3] + w * strides[4]
+    }
+
+    /// The offset of a channel from the first, in elements.
+    #[inline]
+    pub fn channel_offset(&self, channel: usize) -> usize {
+        if channel < self.block {
+            return channel * self.strides[1];
+        }
+        channel / self.block * self.block_stride + channel % self.block * self.strides[1]
+    }
+
+    /// These channels in parts that each lie in one block: all of them at once where there are no blocks.
+    pub fn parts(&self, channels: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (mut first, block) = (channels.start, self.block);
+        std::iter::from_fn(move || {
+            let part = first..channels.end.min((first / block + 1).saturating_mul(block));
+            first = part.end;
+            (!part.is_empty()).then_some(part)
+        })
     }
 
     /// The index in the first image of its element `element`, counted in the order C, D, H, W.
@@ -73,7 +109,8 @@ impl Volume {
         self.lens[0] * self.plane()
     }
 
-    /// Whether the channel is the dimension whose elements are neighbours in memory. A single position counts.
+    /// Whether the channel is the dimension whose elements are neighbours in memory, within a block where there are blocks.
+    /// A single position counts.
     pub fn is_channels_last(&self) -> bool {
         self.lens[1] > 1 && self.strides[1] == 1
     }

@@ -71,7 +71,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     for shape in shapes {
         print!("{:22}", shape.0);
-        for layout in [TensorLayout::Nchw, TensorLayout::Nhwc] {
+        for layout in [TensorLayout::Nchw, TensorLayout::Nhwc, TensorLayout::Nchwc16] {
+            if layout
+                .block()
+                .is_some_and(|block| !(shape.1.is_multiple_of(block) && shape.3.is_multiple_of(block)))
+            {
+                continue;
+            }
             let problem = problem(&shape, data_type, batch, layout)?;
             let (rate, peak, detail) = measure(&problem, &device, args.get(3).map(String::as_str))?;
             print!("  {layout} {:6.1} GF/s {:5.2}", rate / 1e9, rate / peak);

@@ -1,6 +1,6 @@
 //! Conditions that several solvers put on problems.
 
-use fuseplan_api::{Constraint, Op, OpKind, Problem, TensorDescriptor};
+use fuseplan_api::{Constraint, OpKind, Problem};
 
 use crate::element::DATA_TYPES;
 
@@ -51,19 +51,12 @@ pub(crate) const ELEMENT_WISE: Constraint = Constraint {
 /// Tensors that one walk through memory visits element by element.
 pub(crate) const ONE_LAYOUT: Constraint = Constraint {
     property: "layout",
-    accepts: "packed NCHW, NHWC, NCDHW, NDHWC, the same for input, output and residuals",
+    accepts: "packed NCHW, NHWC, NCHWc, NCDHW, NDHWC, the same for input, output and residuals",
     check: |problem, _| {
-        let residuals = problem.ops.iter().filter_map(Op::residual);
-        let tensors = || [&problem.input, &problem.output].into_iter().chain(residuals.clone());
+        let tensors = || [&problem.input, &problem.output].into_iter().chain(problem.residuals());
         let is_packed = tensors().all(|tensor| tensor.layout().is_some());
         let is_one = tensors().all(|tensor| *tensor == problem.output);
-        (!is_packed || !is_one).then(|| {
-            let text = |tensor: &TensorDescriptor| match tensor.layout() {
-                Some(layout) => layout.to_string(),
-                None => format!("strides {:?}", tensor.strides()),
-            };
-            tensors().map(text).collect::<Vec<_>>().join(", ")
-        })
+        (!is_packed || !is_one).then(|| tensors().map(|tensor| tensor.order()).collect::<Vec<_>>().join(", "))
     },
 };
 

@@ -24,6 +24,7 @@ pub(crate) static REFERENCE: CpuSolver = CpuSolver {
     algorithm: Algorithm::Direct,
     constraints: &[constraint::DATA_TYPE, constraint::INFERENCE],
     preferences: &[],
+    any_layout: true,
     is_reference: true,
     accuracy: Accuracy::Exact,
     configurations: solver::one,

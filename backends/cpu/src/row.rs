@@ -16,7 +16,7 @@ impl RowStart {
     pub(crate) fn offset(&self, tensor: &Volume) -> usize {
         let (height, strides) = (tensor.lens[3], &tensor.strides);
         self.image * strides[0]
-            + self.channel * strides[1]
+            + tensor.channel_offset(self.channel)
             + self.line / height * strides[2]
             + self.line % height * strides[3]
             + self.column * strides[4]

@@ -15,6 +15,8 @@ pub(crate) struct CpuSolver {
     pub(crate) id: &'static str,
     pub(crate) algorithm: Algorithm,
     pub(crate) constraints: &'static [Constraint],
+    /// Whether it finds channels in blocks, and writes an output in another order than the input's.
+    pub(crate) any_layout: bool,
     pub(crate) preferences: &'static [Preference],
     pub(crate) is_reference: bool,
     /// The error class of all configurations.
@@ -54,6 +56,10 @@ impl Solver for CpuSolver {
 
     fn constraints(&self) -> &'static [Constraint] {
         self.constraints
+    }
+
+    fn addresses_any_layout(&self) -> bool {
+        self.any_layout
     }
 
     fn preferences(&self) -> &'static [Preference] {

@@ -31,6 +31,7 @@ pub(crate) static BATCH_NORM_TRAINING: CpuSolver = CpuSolver {
     algorithm: Algorithm::BatchNorm,
     constraints: &[constraint::DATA_TYPE, constraint::TRAINING],
     preferences: &[],
+    any_layout: false,
     is_reference: false,
     accuracy: Accuracy::Exact,
     configurations: solver::one,

@@ -253,7 +253,7 @@ fn what_is_not_one_packed_layout_is_refused() {
     let relu = || Op::ActivationForward { mode: ActivationMode::Relu };
     let expected = |found: &str| {
         Err(format!(
-            "cpu.element_wise.v1: layout is {found}, accepted: packed NCHW, NHWC, NCDHW, NDHWC, the same for \
+            "cpu.element_wise.v1: layout is {found}, accepted: packed NCHW, NHWC, NCHWc, NCDHW, NDHWC, the same for \
              input, output and residuals"
         ))
     };

@@ -161,11 +161,11 @@ fn main() -> Result<(), Box<dyn Error>> {
                         ((row * stride + th).wrapping_sub(pad), (column * stride + tw).wrapping_sub(pad));
                     if ih < h && iw < w {
                         let of_group = filter / (k / groups) * (c / groups) + channel;
-                        sum += f64::from(x[at(input.strides(), [image, of_group, ih, iw])])
-                            * f64::from(f[at(weights.strides(), [filter, channel, th, tw])]);
+                        sum += f64::from(x[at(input.strides().unwrap(), [image, of_group, ih, iw])])
+                            * f64::from(f[at(weights.strides().unwrap(), [filter, channel, th, tw])]);
                     }
                 }
-                (at(output.strides(), place), sum)
+                (at(output.strides().unwrap(), place), sum)
             };
             let exact: Vec<_> = (0..SAMPLES).map(|_| sample(&mut random)).collect();
             let of = |id| Ok::<_, Box<dyn Error>>(errors(&outputs(&device, id, &problem, &x, &f)?, &exact));

@@ -35,7 +35,7 @@ pub(crate) fn direct(vendor: &str, problem: &Problem) -> Kernel {
                 [spatial(conv.pads_before(), 0), spatial(conv.strides(), 1), spatial(conv.dilations(), 1)];
             (Volume::of(weights), numbers, conv.groups())
         }
-        None => (Volume { lens: [1; 5], strides: [0; 5] }, [[0; 3], [1; 3], [1; 3]], 1),
+        None => (Volume::new([1; 5], [0; 5]), [[0; 3], [1; 3], [1; 3]], 1),
     };
     text.size("filters_per_group", weights.lens[0] / groups).size("channels", weights.lens[1]);
     for (d, dim) in ["d", "h", "w"].into_iter().enumerate() {

@@ -57,14 +57,17 @@ fn list(numbers: In<usize>, rank: usize, name: &str) -> Result<Vec<usize>, Failu
     numbers.list(rank).ok_or_else(|| bad_parm(format!("`{name}` is NULL")))
 }
 
-fn layout(number: fuseplan_layout_t, rank: usize) -> Result<TensorLayout, Failure> {
-    let layouts = TensorLayout::of_rank(rank);
+/// The layout that C names, of a tensor with so many dimensions.
+pub(crate) fn layout(number: fuseplan_layout_t, rank: usize) -> Result<TensorLayout, Failure> {
+    let layouts = TensorLayout::all_of_rank(rank);
     if layouts.is_empty() {
         return Err(bad_parm(format!("{rank} dimensions have no layout; accepted: 4, 5")));
     }
     layouts.get(number as usize).copied().ok_or_else(|| {
+        let blocks = ", 2 (FUSEPLAN_BLOCKS_OF_4), 3 (FUSEPLAN_BLOCKS_OF_8), 4 (FUSEPLAN_BLOCKS_OF_16)";
         bad_parm(format!(
-            "{number} is no layout; accepted: 0 (FUSEPLAN_CHANNELS_FIRST), 1 (FUSEPLAN_CHANNELS_LAST)"
+            "{number} is no layout of {rank} dimensions; accepted: 0 (FUSEPLAN_CHANNELS_FIRST), 1 (FUSEPLAN_CHANNELS_LAST){}",
+            if layouts.len() > 2 { blocks } else { "" }
         ))
     })
 }
@@ -104,10 +107,16 @@ export! {
         strides: Out<usize>,
     ) {
         let descriptor = tensor.descriptor()?;
+        let numbers = match descriptor.strides() {
+            None if !strides.is_null() => {
+                return Err(bad_parm(format!("strides of {descriptor}; accepted: NULL in place of them")));
+            }
+            numbers => numbers.unwrap_or_default(),
+        };
         data_type.set(number(descriptor.data_type())?);
         rank.set(descriptor.rank());
         lens.set_all(descriptor.lens());
-        strides.set_all(descriptor.strides());
+        strides.set_all(numbers);
     }
 
     fn fuseplan_tensor_bytes(tensor: fuseplan_tensor_t, bytes: Out<usize>) {

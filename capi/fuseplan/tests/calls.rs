@@ -419,6 +419,24 @@ fn tensors_are_what_was_said() {
         fuseplan_tensor_create(place(), F32, 0, 3, from(&lens))
     );
     refused!(INVALID_ARGUMENT, "7 is no layout", fuseplan_tensor_create(place(), F32, 7, 4, from(&lens)));
+    // Blocks of 4 channels, which have no strides.
+    let blocked = create!(fuseplan_tensor_create(; F32, 2, 4, from(&[1, 8, 2, 3])));
+    let mut bytes = 0;
+    call!(fuseplan_tensor_bytes(blocked, out(&mut bytes)));
+    assert_eq!(bytes, 4 * 48);
+    // SAFETY: there is room for as many numbers as a tensor has dimensions.
+    let strides_out = unsafe { Out::new(found[1].as_mut_ptr()) };
+    refused!(
+        INVALID_ARGUMENT,
+        "strides of f32 1x8x2x3 NCHWc4",
+        fuseplan_tensor_get(blocked, nowhere(), nowhere(), nowhere(), strides_out)
+    );
+    refused!(
+        INVALID_ARGUMENT,
+        "blocks of 16 channels, the tensor has 8",
+        fuseplan_tensor_create(place(), F32, 4, 4, from(&[1, 8, 2, 3]))
+    );
+    refused!(INVALID_ARGUMENT, "2 is no layout", fuseplan_tensor_create(place(), F32, 2, 5, from(&[1; 5])));
     refused!(INVALID_ARGUMENT, "`lens` is NULL", fuseplan_tensor_create(place(), F32, 0, 4, none()));
     refused!(
         INVALID_ARGUMENT,

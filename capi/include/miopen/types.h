@@ -94,7 +94,8 @@ typedef enum {
     miopenInt64 = 9
 } miopenDataType_t;
 
-/* Memory order of a packed tensor. NCHW, NHWC, NCDHW and NDHWC can be described. */
+/* Memory order of a packed tensor. NCHW, NHWC, NCHWc4, NCHWc8, NCDHW and NDHWC can be described. Of NCHWc4 and NCHWc8 lengths
+   count all channels, which are whole blocks; such a tensor has no strides that could be read back. */
 typedef enum {
     miopenTensorNCHW = 0,
     miopenTensorNHWC = 1,

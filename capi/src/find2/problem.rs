@@ -20,7 +20,7 @@ use crate::execute::Chain;
 use crate::operators::bias;
 use crate::status::{Failure, Status, bad_parm, not_implemented};
 use crate::table::{Ref, create, object};
-use crate::tensor::{batch_norm_mode, miopenTensorDescriptor_t};
+use crate::tensor::{batch_norm_mode, in_full, miopenTensorDescriptor_t};
 
 /// What a `miopenProblem_t` names.
 #[derive(Debug)]
@@ -143,10 +143,10 @@ impl Part {
     fn check(&self, id: miopenTensorArgumentId_t, running: &TensorDescriptor) -> Result<(), Failure> {
         match self.tensors.get(&id) {
             Some(found) if found != running => Err(bad_parm(format!(
-                "{} is {found} with strides {:?}, the problem makes it {running} with strides {:?}",
+                "{} is {}, the problem makes it {}",
                 name(id),
-                found.strides(),
-                running.strides()
+                in_full(found),
+                in_full(running)
             ))),
             _ => Ok(()),
         }

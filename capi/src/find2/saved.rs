@@ -38,7 +38,11 @@ impl Writer {
     fn tensor(&mut self, tensor: &TensorDescriptor) -> Result<(), Failure> {
         self.number(code(tensor.data_type())?.into());
         self.list(tensor.lens());
-        self.list(tensor.strides());
+        // In place of strides, the channels of a block.
+        match tensor.strides() {
+            Some(strides) => self.list(strides),
+            None => self.list(&tensor.blocks().map(|blocks| blocks.channels).into_iter().collect::<Vec<_>>()),
+        }
         Ok(())
     }
 
@@ -139,7 +143,10 @@ impl Reader<'_> {
         if !computable {
             return Err(damaged());
         }
-        Ok(TensorDescriptor::new(data_type, &lens, &strides)?)
+        match (lens.as_slice(), strides.as_slice()) {
+            (&[n, c, h, w], &[block]) => Ok(TensorDescriptor::nchwc(data_type, [n, c, h, w], block)?),
+            _ => Ok(TensorDescriptor::new(data_type, &lens, &strides)?),
+        }
     }
 
     fn batch_norm(&mut self) -> Result<BatchNormMode, Failure> {

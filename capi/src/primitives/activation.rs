@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use fuseplan::{ActivationForward, TensorDescriptor};
 
-use super::elements::{Elements, visit};
+use super::elements::{Elements, strides, visit};
 use super::scratch::Scratch;
 use super::tensor::{blend, same_lens, transform};
 use crate::abi::{In, export};
@@ -18,9 +18,11 @@ use crate::tensor::miopenTensorDescriptor_t;
 /// The same tensor with at least the four dimensions that plans take.
 fn with_plan_rank(memory: Memory) -> Result<Memory, Failure> {
     let descriptor = memory.descriptor;
-    let fill = vec![1; 4usize.saturating_sub(descriptor.rank())];
+    // Of lower ranks, none of which has channels in blocks.
+    let Some(strides) = descriptor.strides().filter(|_| descriptor.rank() < 4) else { return Ok(memory) };
+    let fill = vec![1; 4 - descriptor.rank()];
     let lens = [descriptor.lens(), &fill].concat();
-    let strides = [descriptor.strides(), &fill].concat();
+    let strides = [strides, &fill].concat();
     let descriptor = TensorDescriptor::new(descriptor.data_type(), &lens, &strides)?;
     Ok(Memory { descriptor, ..memory })
 }
@@ -88,7 +90,7 @@ export! {
         let [xd, yd, dyd, dxd] = [x, y, dy, dx].map(|elements| *elements.descriptor());
         visit(
             dxd.lens(),
-            [xd.strides(), yd.strides(), dyd.strides(), dxd.strides()],
+            [strides(&xd)?, strides(&yd)?, strides(&dyd)?, strides(&dxd)?],
             |[xo, yo, dyo, dxo]| {
                 let gradient = activation.backward(data_type, x.get(xo), y.get(yo), dy.get(dyo));
                 dx.set(dxo, blend(gradient, scales, || dx.get(dxo)));

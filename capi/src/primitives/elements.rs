@@ -4,6 +4,7 @@ use fuseplan::{DataType, TensorDescriptor};
 use half::{bf16, f16};
 
 use crate::execute::Memory;
+use crate::status::{Failure, not_implemented};
 
 /// A tensor of which single elements are read and written as f64, which holds every data type exactly.
 #[derive(Clone, Copy)]
@@ -57,6 +58,15 @@ impl Elements {
             DataType::Float => write!(f32, value as f32),
         }
     }
+}
+
+/// The strides of a tensor that is visited.
+///
+/// # Errors
+/// A tensor whose channels lie in blocks.
+pub(crate) fn strides(descriptor: &TensorDescriptor) -> Result<&[usize], Failure> {
+    let refuse = || not_implemented(format!("{descriptor}; accepted outside of plans: tensors with strides"));
+    descriptor.strides().ok_or_else(refuse)
 }
 
 /// Calls `work` for each index of `lens` with the offsets of that index by each list of strides.

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use fuseplan::{DataType, TensorDescriptor};
 
-use super::elements::{Elements, visit};
+use super::elements::{Elements, strides, visit};
 use crate::abi::{In, export, miopenTensorOp_t};
 use crate::args::Scales;
 use crate::execute::Memory;
@@ -21,7 +21,7 @@ pub(crate) unsafe fn transform(x: Memory, y: Memory, scales: Scales) -> Result<(
     // SAFETY: as promised by the caller.
     let (x, y) = unsafe { (Elements::new(x), Elements::new(y)) };
     let (from, to) = (*x.descriptor(), *y.descriptor());
-    visit(from.lens(), [from.strides(), to.strides()], |[source, target]| {
+    visit(from.lens(), [strides(&from)?, strides(&to)?], |[source, target]| {
         y.set(target, blend(x.get(source), scales, || y.get(target)));
     });
     Ok(())
@@ -54,7 +54,7 @@ fn repeated(small: &TensorDescriptor, large: &TensorDescriptor) -> Result<Vec<us
             "`B` is {small}, `C` is {large}; each length of B must be that of C, or 1, and the data types equal"
         )));
     }
-    let lens = small.lens().iter().zip(small.strides());
+    let lens = small.lens().iter().zip(strides(small)?);
     Ok(lens.map(|(&length, &stride)| if length == 1 { 0 } else { stride }).collect())
 }
 
@@ -107,7 +107,7 @@ export! {
         // SAFETY: the header says that the pointers are memory of their descriptors, and it is the host's.
         let (a, b, c) = unsafe { (Elements::new(a), Elements::new(b), Elements::new(c)) };
         let (ad, cd) = (*a.descriptor(), *c.descriptor());
-        visit(cd.lens(), [ad.strides(), &b_strides, cd.strides()], |[ao, bo, co]| {
+        visit(cd.lens(), [strides(&ad)?, &b_strides, strides(&cd)?], |[ao, bo, co]| {
             let result = op(a_scale * a.get(ao), f64::from(b_scale) * b.get(bo));
             c.set(co, blend(result, Scales { alpha: 1.0, beta }, || c.get(co)));
         });
@@ -125,7 +125,7 @@ export! {
         // SAFETY: the header says that `y` is memory of its descriptor, and it is the host's.
         let y = unsafe { Elements::new(y) };
         let descriptor = *y.descriptor();
-        visit(descriptor.lens(), [descriptor.strides()], |[offset]| y.set(offset, value));
+        visit(descriptor.lens(), [strides(&descriptor)?], |[offset]| y.set(offset, value));
     }
 
     fn miopenScaleTensor(
@@ -140,7 +140,7 @@ export! {
         // SAFETY: the header says that `y` is memory of its descriptor, and it is the host's.
         let y = unsafe { Elements::new(y) };
         let descriptor = *y.descriptor();
-        visit(descriptor.lens(), [descriptor.strides()], |[offset]| y.set(offset, value * y.get(offset)));
+        visit(descriptor.lens(), [strides(&descriptor)?], |[offset]| y.set(offset, value * y.get(offset)));
     }
 
     fn miopenTransformTensor(

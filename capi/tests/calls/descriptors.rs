@@ -199,6 +199,69 @@ fn a_batch_norm_descriptor_derived_from_the_input_is_taken_where_its_meaning_is_
     assert_eq!(output, *expected);
 }
 
+/// NCHWc4: two blocks of four channels, each an image with these innermost.
+#[test]
+fn channels_may_lie_in_blocks() {
+    const NOT_IMPLEMENTED: u32 = 6;
+    let blocked = |lens: [c_int; 4]| {
+        let tensor = create!(miopenCreateTensorDescriptor());
+        call!(miopenSetNdTensorDescriptorWithLayout(tensor, 1, 3, from(&lens), 4));
+        tensor
+    };
+    let x = blocked([1, 8, 2, 3]);
+    // SAFETY: NULL is allowed.
+    let no_type = || unsafe { Out::new(std::ptr::null_mut()) };
+    let (mut lens, mut strides, mut bytes) = ([7; 4], [7; 4], 7);
+    // SAFETY: room for four numbers each; NULL is allowed.
+    let (all, nowhere, some) = unsafe {
+        (Out::new(lens.as_mut_ptr()), Out::new(std::ptr::null_mut()), Out::new(strides.as_mut_ptr()))
+    };
+    call!(miopenGetTensorDescriptor(x, no_type(), all, nowhere));
+    call!(miopenGetTensorNumBytes(x, out(&mut bytes)));
+    assert_eq!((lens, bytes), ([1, 8, 2, 3], 4 * 8 * 6));
+    assert_eq!(status!(miopenGetTensorDescriptor(x, no_type(), nowhere, some)), NOT_IMPLEMENTED);
+    assert!(last_error().contains("strides of f32 1x8x2x3 NCHWc4"), "{}", last_error());
+    assert_eq!(strides, [7; 4]);
+
+    // Channel c of pixel p is 10·p + c; the filters are ones, but for the second, which takes channel 5.
+    let handle = cpu();
+    let input: Vec<f32> = (0..48).map(|i| (10 * (i % 24 / 4) + i / 24 * 4 + i % 4) as f32).collect();
+    let weights: Vec<f32> = (0..8 * 8).map(|i| if i / 8 != 1 || i % 8 == 5 { 1.0 } else { 0.0 }).collect();
+    let plan = create!(miopenCreateFusionPlan(0, x));
+    let mut conv = Ref::NULL;
+    call!(miopenCreateOpConvForward(plan, out(&mut conv), convolution(0), tensor([8, 8, 1, 1])));
+    call!(miopenCompileFusionPlan(handle, plan));
+    let args = create!(miopenCreateOperatorArgs());
+    let pointer = |data: &[f32]| data.as_ptr().cast::<c_void>();
+    call!(miopenSetOpArgsConvForward(args, conv, none(), none(), pointer(&weights)));
+    let mut output = [f32::NAN; 48];
+    let to: *mut c_void = output.as_mut_ptr().cast();
+    let y = blocked([1, 8, 2, 3]);
+    call!(miopenExecuteFusionPlan(handle, plan, x, pointer(&input), y, to, args));
+    let expected = |i: usize| match (i % 24 / 4, i / 24 * 4 + i % 4) {
+        (pixel, 1) => 10 * pixel + 5,
+        (pixel, _) => 80 * pixel + 28,
+    };
+    assert!(output.iter().enumerate().all(|(i, &y)| y == expected(i) as f32), "{output:?}");
+    // The same lengths in another order are another tensor.
+    let y = tensor([1, 8, 2, 3]);
+    assert_eq!(status!(miopenExecuteFusionPlan(handle, plan, x, pointer(&input), y, to, args)), BAD_PARM);
+    assert!(last_error().contains("the plan's is f32 1x8x2x3 NCHWc4"), "{}", last_error());
+    // Half a block, a layout of MIOpen's that is none here, and what takes strides alone.
+    let odd = create!(miopenCreateTensorDescriptor());
+    let set = |layout, lens: [c_int; 4]| {
+        status!(miopenSetNdTensorDescriptorWithLayout(odd, 1, layout, from(&lens), 4))
+    };
+    assert_eq!(set(4, [1, 12, 2, 3]), BAD_PARM);
+    assert!(last_error().contains("blocks of 8 channels, the tensor has 12"), "{}", last_error());
+    assert_eq!(set(5, [1, 12, 2, 3]), NOT_IMPLEMENTED);
+    let one = 1.0f32;
+    // SAFETY: a number that lives over the call.
+    let one = unsafe { abi::In::new(std::ptr::from_ref(&one).cast::<c_void>()) };
+    assert_eq!(status!(miopenSetTensor(handle, x, to, one)), NOT_IMPLEMENTED);
+    assert!(last_error().contains("tensors with strides"), "{}", last_error());
+}
+
 /// Placeholders: described, read back, of no bytes, and refused where they would be used.
 #[test]
 fn tensors_without_elements_can_be_described_and_not_used() {

@@ -179,7 +179,8 @@ static void numbers_without_bounds(void) {
     EXPECT(miopenStatusBadParm, miopenSetTensorDescriptor(f->fresh, miopenFloat, INT_MAX, big, NULL));
     EXPECT(miopenStatusBadParm, miopenSetTensorDescriptorV2(f->fresh, miopenFloat, 2, huge, NULL));
     EXPECT(miopenStatusBadParm, miopenSetNdTensorDescriptorWithLayout(f->fresh, miopenFloat, miopenTensorNCDHW, one, 4));
-    EXPECT(miopenStatusNotImplemented, miopenSetNdTensorDescriptorWithLayout(f->fresh, miopenFloat, miopenTensorNCHWc4, one, 4));
+    EXPECT(miopenStatusBadParm, miopenSetNdTensorDescriptorWithLayout(f->fresh, miopenFloat, miopenTensorNCHWc4, one, 4));
+    EXPECT(miopenStatusNotImplemented, miopenSetNdTensorDescriptorWithLayout(f->fresh, miopenFloat, miopenTensorCHWNc4, one, 4));
     EXPECT(miopenStatusBadParm, miopenSetNdTensorDescriptorWithLayout(f->fresh, miopenFloat, (miopenTensorLayout_t)99, one, 4));
     EXPECT(miopenStatusBadParm, miopenSet4dTensorDescriptor(f->fresh, (miopenDataType_t)4, 1, 1, 1, 1));
     EXPECT(miopenStatusBadParm, miopenSet4dTensorDescriptor(f->fresh, (miopenDataType_t)-1, 1, 1, 1, 1));

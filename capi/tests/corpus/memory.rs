@@ -46,13 +46,13 @@ impl Memory {
 
     /// Of the element at an index, in elements.
     fn offset(&self, mut index: usize) -> usize {
-        let dims = self.descriptor.lens().iter().zip(self.descriptor.strides()).rev();
-        let mut offset = 0;
-        for (&length, &stride) in dims {
-            offset += index % length * stride;
+        let lens = self.descriptor.lens();
+        let mut place = vec![0; lens.len()];
+        for (at, &length) in place.iter_mut().zip(lens).rev() {
+            *at = index % length;
             index /= length;
         }
-        offset
+        self.descriptor.offset(&place)
     }
 
     pub(crate) fn values(&mut self) -> Vec<f64> {

@@ -286,7 +286,7 @@ impl World {
                         true => vec![1, plan.output().lens()[1], 1, 1],
                         false => bias.lens().to_vec(),
                     };
-                    let strides = (!channels).then_some(bias.strides());
+                    let strides = bias.strides().filter(|_| !channels);
                     let bias = match strides {
                         Some(strides) => TensorDescriptor::new(bias.data_type(), &lens, strides),
                         None => TensorDescriptor::packed(bias.data_type(), &lens),

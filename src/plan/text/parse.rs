@@ -124,7 +124,7 @@ impl<'t> Parser<'t> {
         if !plan.ops().is_empty() {
             return "`->`, the end, or a property of the operator before it".into();
         }
-        let layouts = TensorLayout::of_rank(plan.input().rank()).iter().map(ToString::to_string);
+        let layouts = TensorLayout::all_of_rank(plan.input().rank()).iter().map(ToString::to_string);
         format!("`->`, {}, strides, math", layouts.collect::<Vec<_>>().join(", "))
     }
 
@@ -281,7 +281,7 @@ impl<'t> Parser<'t> {
         let (taps_word, taps) = self.list(dims)?;
         let conv = ConvolutionDescriptor::of_dims(dims);
         let mut conv = conv.map_err(|error| self.wrong(taps_word, error, ""))?;
-        let mut weights = None;
+        let (mut weights, mut output) = (None, None);
         loop {
             let before = self.at;
             let option = self.next();
@@ -315,6 +315,15 @@ impl<'t> Parser<'t> {
                     weights = Some(order);
                     continue;
                 }
+                "output" => {
+                    let word = self.peek();
+                    output = self.takes_any(layout);
+                    if output.is_none() {
+                        let layouts = names(TensorLayout::all_of_rank(running.rank()));
+                        return Err(self.wrong(word, "no layout has this name", layouts));
+                    }
+                    continue;
+                }
                 _ => {
                     self.at = before;
                     break;
@@ -327,9 +336,13 @@ impl<'t> Parser<'t> {
         let lens = [&[filters, per_group], &taps[..]].concat();
         let weights = match weights {
             Some(order) => self.described(running.data_type(), &lens, &order)?,
-            None => running.like(&lens).map_err(|error| self.wrong(word, error, ""))?,
+            None => running.filters_like(&lens).map_err(|error| self.wrong(word, error, ""))?,
         };
-        Ok(ConvForward::new(conv, weights))
+        let conv = ConvForward::new(conv, weights);
+        Ok(match output {
+            Some(layout) => conv.with_output_layout(layout),
+            None => conv,
+        })
     }
 
     fn bias(&mut self, running: &TensorDescriptor) -> Result<BiasForward, PlanTextError> {
@@ -420,7 +433,7 @@ enum Strides {
 
 /// What is accepted where the order of a tensor's dimensions in memory is written.
 fn orders(rank: usize) -> String {
-    format!("{}, or strides and {rank} numbers with x between them", names(TensorLayout::of_rank(rank)))
+    format!("{}, or strides and {rank} numbers with x between them", names(TensorLayout::all_of_rank(rank)))
 }
 
 fn names<T: ToString>(all: &[T]) -> String {
@@ -437,5 +450,5 @@ fn data_type(word: Word<'_>) -> Option<DataType> {
 }
 
 fn layout(word: Word<'_>) -> Option<TensorLayout> {
-    named(word, TensorLayout::of_rank(4)).or_else(|| named(word, TensorLayout::of_rank(5)))
+    named(word, &TensorLayout::ALL)
 }

@@ -26,6 +26,10 @@ fn every_property_prints_as_it_is_written() {
         "f16 1x4x5x8x8 NDHWC -> conv 4 1x3x3 pad 0x0:2x2:0",
         "f32 2x3x8x9 NCHW -> bias strides 6x2x1x1 -> residual -> residual NHWC -> residual strides 300x100x12x1",
         "f32 2x3x8x9 NCHW -> batch-norm spatial -> batch-norm per-activation -> gelutanh",
+        "f32 2x3x8x9 NCHW -> conv 32 3x3 pad 1 stride 2 output NCHWc16 -> bias -> relu",
+        "f32 2x32x8x9 NCHWc16 -> conv 64 3x3 -> residual -> residual NHWC",
+        "bf16 2x32x8x9 NCHWc8 -> conv 20 3x3 weights NHWC output NHWC -> bias",
+        "f16 2x32x8x9 NCHWc4 -> bias -> residual",
         "f16 2x3x8x9 NCHW -> bias f32 -> batch-norm spatial f16 -> batch-norm per-activation",
         "f16 2x3x8x9 NHWC -> prelu -> prelu f32 -> prelu one -> prelu one f32 -> prelu strides 6x2x1x1",
         "f32 2x3x8x9 NCHW -> batch-norm-forward spatial running -> relu",
@@ -86,12 +90,12 @@ fn errors_name_the_place_and_what_is_accepted() {
         ),
         (
             "f32 1x8x4x4 NCDHW",
-            "`NCDHW` at 12: tensor: 4 dimensions, expected 5 for this layout; accepted: NCHW, NHWC, or strides and 4 \
+            "`NCDHW` at 12: tensor: 4 dimensions, expected 5 for this layout; accepted: NCHW, NHWC, NCHWc4, NCHWc8, NCHWc16, or strides and 4 \
              numbers with x between them",
         ),
         (
             "f32 1x8x4x4 NWHC",
-            "`NWHC` at 12: this is not expected here; accepted: `->`, NCHW, NHWC, strides, math",
+            "`NWHC` at 12: this is not expected here; accepted: `->`, NCHW, NHWC, NCHWc4, NCHWc8, NCHWc16, strides, math",
         ),
         ("f32 1x8x4x4 math fast", "`fast` at 17: no mode of products has this name; accepted: strict, tf32"),
         (
@@ -126,6 +130,20 @@ fn errors_name_the_place_and_what_is_accepted() {
             "`conv` at 23: a convolution can only be the first operator of a plan, here ActivationForward is; accepted: a \
              plan that starts with it",
         ),
+        (
+            "f32 1x24x4x4 NCHWc16 -> relu",
+            "`NCHWc16` at 13: NCHWc16 has blocks of 16 channels, the tensor has 24 channels, which are no multiple of \
+             that; accepted: NCHW, NHWC, NCHWc4, NCHWc8, NCHWc16, or strides and 4 numbers with x between them",
+        ),
+        (
+            "f32 1x8x4x4 NCHWc8 -> conv 12 1x1",
+            "`conv` at 22: NCHWc8 has blocks of 8 channels, the tensor has 12 channels, which are no multiple of that; \
+             accepted: an output layout that has as many channels as there are filters",
+        ),
+        (
+            "f32 1x8x4x4 -> conv 8 1x1 output strides",
+            "`strides` at 33: no layout has this name; accepted: NCHW, NHWC, NCHWc4, NCHWc8, NCHWc16",
+        ),
         ("f32 1x8x4x4 -> elu alpha", "at the end: this is no number; accepted: a number"),
         (
             "f32 1x8x4x4 -> relu slope 1",
@@ -133,7 +151,7 @@ fn errors_name_the_place_and_what_is_accepted() {
         ),
         (
             "f32 1x8x4x4 relu",
-            "`relu` at 12: this is not expected here; accepted: `->`, NCHW, NHWC, strides, math",
+            "`relu` at 12: this is not expected here; accepted: `->`, NCHW, NHWC, NCHWc4, NCHWc8, NCHWc16, strides, math",
         ),
     ] {
         assert_eq!(error(text), expected, "{text}");

@@ -291,6 +291,10 @@ impl Solver for OwnMemorySolver {
         self.0.constraints()
     }
 
+    fn addresses_any_layout(&self) -> bool {
+        self.0.addresses_any_layout()
+    }
+
     fn preferences(&self) -> &'static [Preference] {
         self.0.preferences()
     }

@@ -94,8 +94,10 @@ pub struct ConvSpec {
     /// Number of groups.
     #[serde(default = "one")]
     pub groups: usize,
-    /// Layout of the weights; that of the input, packed, where left out.
+    /// Layout of the weights; that of the input, packed, where left out, and NCHW where the input's channels lie in blocks.
     pub weights: Option<Layout>,
+    /// Layout of the output; that of the input, packed, where left out.
+    pub output: Option<Box<Layout>>,
     /// Channels of a filter, to be wrong on purpose; those of the input over the groups where left out.
     pub channels: Option<usize>,
     /// The weights' data type, to be wrong on purpose.
@@ -263,9 +265,30 @@ impl Case {
         (0..output.len()).map(|d| if d == 1 { output[1] } else { 1 }).collect()
     }
 
-    /// The layout of the output: packed behind a convolution, else the input's.
+    /// The layout of the output: packed behind a convolution, which may choose another, else the input's.
     pub fn output_layout(&self) -> Layout {
-        if self.conv().is_some() { self.layout.packed() } else { self.layout.clone() }
+        match self.conv() {
+            Some(conv) => conv.output.as_deref().cloned().unwrap_or_else(|| self.layout.packed()),
+            None => self.layout.clone(),
+        }
+    }
+
+    /// Whether a tensor has its channels in blocks, or the output lies in another order than the input.
+    pub fn needs_any_layout(&self) -> bool {
+        let residual = |op: &OpSpec| match op {
+            OpSpec::Residual(spec) => spec.layout.clone(),
+            _ => None,
+        };
+        let mut layouts = [self.layout.clone(), self.output_layout()]
+            .into_iter()
+            .chain(self.ops.iter().filter_map(residual));
+        layouts.any(|layout| layout.block().is_some())
+            || self.output_layout() != self.output_of(self.layout.clone())
+    }
+
+    /// The layout of the output where the convolution chooses none and the input has this one.
+    fn output_of(&self, layout: Layout) -> Layout {
+        if self.conv().is_some() { layout.packed() } else { layout }
     }
 
     /// The convolution, if it begins with one.
@@ -310,7 +333,7 @@ impl Case {
                 vec![OperandSpec {
                     role: Role::Weights,
                     lens: conv.weight_lens(self.input[1]),
-                    layout: Some(conv.weights.clone().unwrap_or_else(|| self.layout.packed())),
+                    layout: Some(conv.weights.clone().unwrap_or_else(|| self.layout.filters())),
                     data_type,
                 }]
             }

@@ -1,6 +1,6 @@
 //! Tensors as bytes, with poison around and between the elements.
 
-use fuseplan::TensorDescriptor;
+use fuseplan::{TensorDescriptor, TensorLayout};
 
 use crate::number;
 
@@ -101,14 +101,23 @@ impl Image {
 
 /// Offsets of the elements from the first, in elements, in the order N, C, (D,) H, W.
 fn offsets(descriptor: &TensorDescriptor) -> impl Iterator<Item = usize> + '_ {
-    let (lens, strides) = (descriptor.lens(), descriptor.strides());
-    (0..descriptor.element_count()).map(|mut index| {
-        let mut offset = 0;
+    let (lens, strides) = (descriptor.lens(), descriptor.strides().map(<[usize]>::to_vec));
+    let block = descriptor.layout().and_then(TensorLayout::block).unwrap_or(1);
+    (0..descriptor.element_count()).map(move |mut number| {
+        let mut index = vec![0; lens.len()];
         for d in (0..lens.len()).rev() {
-            offset += index % lens[d] * strides[d];
-            index /= lens[d];
+            index[d] = number % lens[d];
+            number /= lens[d];
         }
-        offset
+        match &strides {
+            Some(strides) => index.iter().zip(strides).map(|(i, stride)| i * stride).sum(),
+            // N, blocks, H, W, channels of a block.
+            None => {
+                let [n, c, h, w] = [index[0], index[1], index[2], index[3]];
+                let line = (n * (lens[1] / block) + c / block) * lens[2] + h;
+                (line * lens[3] + w) * block + c % block
+            }
+        }
     })
 }
 

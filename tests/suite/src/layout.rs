@@ -1,17 +1,19 @@
 //! Where the elements of a tensor lie: layouts by name.
 
-use fuseplan::{DataType, TensorDescriptor, error::DescriptorError};
+use fuseplan::{DataType, TensorDescriptor, TensorLayout, error::DescriptorError};
 use serde::Deserialize;
 
 /// A memory order with its gaps.
 ///
 /// Written as the dimensions' letters, slowest first (`nchw`, `ndhwc`, `chwn`), then, if wanted, `-gap3`
 /// (every dimension but the innermost has three elements more of pitch than it needs) and `-step2` (the
-/// innermost dimension has a stride of two).
+/// innermost dimension has a stride of two). `nchwc16` and its like have their channels in blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Layout {
     name: String,
+    /// The library's own, of which this has the name, where channels lie in blocks.
+    blocked: Option<TensorLayout>,
     order: Vec<usize>,
     gap: usize,
     step: usize,
@@ -21,6 +23,10 @@ impl TryFrom<String> for Layout {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
+        let of_name = |layout: &TensorLayout| layout.to_string().eq_ignore_ascii_case(&name);
+        if let Some(layout) = TensorLayout::ALL.into_iter().filter(|l| l.block().is_some()).find(of_name) {
+            return Ok(Layout { name, blocked: Some(layout), order: Vec::new(), gap: 0, step: 1 });
+        }
         let mut parts = name.split('-');
         let letters = parts.next().unwrap_or_default();
         let dimensions = if letters.len() == 5 { "ncdhw" } else { "nchw" };
@@ -39,7 +45,7 @@ impl TryFrom<String> for Layout {
                 _ => return Err(format!("`{part}` of `{name}` is neither gap… nor step…")),
             }
         }
-        Ok(Layout { name, order, gap, step })
+        Ok(Layout { name, blocked: None, order, gap, step })
     }
 }
 
@@ -62,11 +68,29 @@ impl Layout {
         Layout::named(self.name.split('-').next().unwrap_or_default())
     }
 
+    /// The library's layout, if this is one of its names.
+    pub fn library(&self) -> Option<TensorLayout> {
+        TensorLayout::ALL.into_iter().find(|layout| layout.to_string().eq_ignore_ascii_case(&self.name))
+    }
+
+    /// Channels of a block, where channels lie in blocks.
+    pub fn block(&self) -> Option<usize> {
+        self.blocked?.block()
+    }
+
+    /// The layout of filters of a tensor in this one: the same order without gaps or blocks.
+    pub fn filters(&self) -> Self {
+        if self.blocked.is_some() { Layout::named("nchw") } else { self.packed() }
+    }
+
     /// A tensor in this layout; `lens` are in the order N, C, (D,) H, W.
     ///
     /// # Errors
     /// As [`TensorDescriptor::new`].
     pub fn describe(&self, data_type: DataType, lens: &[usize]) -> Result<TensorDescriptor, DescriptorError> {
+        if let Some(layout) = self.blocked {
+            return TensorDescriptor::with_layout(data_type, layout, lens);
+        }
         let mut strides = vec![1; lens.len()];
         let mut pitch = self.step;
         for &d in self.order.iter().rev() {
@@ -85,14 +109,15 @@ mod tests {
 
     #[test]
     fn names_give_strides() {
-        let strides =
-            |name| Layout::named(name).describe(DataType::Float, &[2, 3, 4, 5]).unwrap().strides().to_vec();
+        let strides = |name| {
+            Layout::named(name).describe(DataType::Float, &[2, 3, 4, 5]).unwrap().strides().unwrap().to_vec()
+        };
         assert_eq!(strides("nchw"), [60, 20, 5, 1]);
         assert_eq!(strides("nhwc"), [60, 1, 15, 3]);
         assert_eq!(strides("chwn"), [1, 40, 10, 2]);
         assert_eq!(strides("nchw-gap3"), [108, 35, 8, 1]);
         assert_eq!(strides("nchw-step2"), [120, 40, 10, 2]);
-        for name in ["nchx", "nch", "nchwc", "nchw-hole3", "nncw", "nchw-gap"] {
+        for name in ["nchx", "nch", "nchwc", "nchwc5", "nchw-hole3", "nncw", "nchw-gap"] {
             assert!(Layout::try_from(name.to_owned()).is_err(), "{name}");
         }
     }

@@ -20,6 +20,7 @@ use crate::case::{Case, OpSpec, OperandSpec, Stage};
 #[cfg(unix)]
 use crate::guard_pages::{Edge, GuardPages};
 use crate::image::{Alignment, Image};
+use crate::layout::Layout;
 use crate::oracle::{EXP_AVG_FACTOR, Operands};
 
 /// fuseplan on one device.
@@ -184,6 +185,11 @@ impl Library {
     /// Every solver of the backend, in its order.
     pub fn solvers(&self) -> &[&'static str] {
         &self.solvers
+    }
+
+    /// Whether the backend has solvers for channels in blocks, and for outputs in another order than the input's.
+    pub fn has_any_layout(&self) -> bool {
+        !["cuda", "rocm"].contains(&self.handle.device_info().backend)
     }
 
     /// The handle.
@@ -437,7 +443,7 @@ fn try_append(plan: &mut FusionPlan, case: &Case, op: &OpSpec, at: usize) -> Res
                 .and_then(|conv| conv.with_groups(spec.groups))
                 .map_err(describing)?;
             let mode = if spec.transpose { ConvolutionMode::Transpose } else { ConvolutionMode::Convolution };
-            let layout = spec.weights.clone().unwrap_or_else(|| case.layout.packed());
+            let layout = spec.weights.clone().unwrap_or_else(|| case.layout.filters());
             let lens = spec.weight_lens(case.input[1]);
             let data_type = spec.data_type.unwrap_or(case.data_type);
             let weights = if lens.len() == case.input.len() {
@@ -445,10 +451,11 @@ fn try_append(plan: &mut FusionPlan, case: &Case, op: &OpSpec, at: usize) -> Res
             } else {
                 TensorDescriptor::packed(data_type, &lens)
             };
-            Id::Conv(
-                plan.append(ConvForward::new(conv.with_mode(mode), weights.map_err(describing)?))
-                    .map_err(rejected)?,
-            )
+            let mut conv = ConvForward::new(conv.with_mode(mode), weights.map_err(describing)?);
+            if let Some(layout) = spec.output.as_deref().and_then(Layout::library) {
+                conv = conv.with_output_layout(layout);
+            }
+            Id::Conv(plan.append(conv).map_err(rejected)?)
         }
         OpSpec::Bias(spec) => {
             let bias = match (&spec.lens, spec.data_type) {

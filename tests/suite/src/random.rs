@@ -51,7 +51,7 @@ pub fn case(seed: u64, number: usize) -> Case {
         let input = [&[batch, channels][..], &spatial].concat();
         let alpha =
             ops.iter().map(|_| if random.u8(..8) == 0 { pick(random, &[2.0, 0.5, -1.0]) } else { 1.0 });
-        let case = Case {
+        let mut case = Case {
             id: format!("random.{number}.{data_type}.{}", layout.name()),
             data_type,
             input,
@@ -67,9 +67,31 @@ pub fn case(seed: u64, number: usize) -> Case {
             ops,
         };
         if fits(&case) && products(&case) <= PRODUCTS {
+            if random.u8(..6) == 0 {
+                rearrange(random, &mut case);
+            }
             return case;
         }
     }
+}
+
+/// Puts channels in blocks, or an output in another order than the input's, where the case can have that.
+fn rearrange(random: &mut Rng, case: &mut Case) {
+    if case.is_training() || !["nchw", "nhwc"].contains(&case.layout.name()) {
+        return;
+    }
+    let mut draw = |channels: usize| {
+        let names = ["nchwc4", "nchwc8", "nchwc16", "nchw", "nhwc"].map(Layout::named);
+        let fits = |layout: &&Layout| layout.block().is_none_or(|block| channels.is_multiple_of(block));
+        let fitting: Vec<&Layout> = names.iter().filter(fits).collect();
+        fitting[random.usize(..fitting.len())].clone()
+    };
+    case.layout = draw(case.input[1]);
+    if let Some(OpSpec::Conv(conv)) = case.ops.first_mut() {
+        conv.output = Some(Box::new(draw(conv.filters)));
+    }
+    let (id, _) = case.id.rsplit_once('.').unwrap_or_default();
+    case.id = format!("{id}.{}", case.layout.name());
 }
 
 fn pick<T: Copy>(random: &mut Rng, from: &[T]) -> T {
@@ -117,6 +139,7 @@ fn convolution(random: &mut Rng, spatial: &[usize], layout: &Layout) -> (usize, 
             dilation,
             groups,
             weights,
+            output: None,
             channels: None,
             data_type: None,
             transpose: false,

@@ -62,6 +62,7 @@ pub(crate) static AMX: CpuSolver = CpuSolver {
         PACKED_LINE,
     ],
     preferences: &[choice::LESS],
+    any_layout: false,
     is_reference: false,
     accuracy: Accuracy::Exact,
     configurations: solver::one,

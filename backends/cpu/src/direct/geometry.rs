@@ -71,11 +71,28 @@ impl Geometry {
             *v = Volume {
                 lens: [images, v.lens[1], 1, lines, width],
                 strides: [image, channel, 0, width * column, column],
+                ..*v
             };
         };
         epilogue.surfaces_mut().iter_mut().for_each(reshape);
         reshape(&mut self.input);
         self.output = *epilogue.output();
+    }
+
+    /// Whether the channels that a tile reads lie side by side wherever it begins, or in whole blocks that a filter of one tap
+    /// takes for taps.
+    pub(crate) fn reads_whole_blocks(&self) -> bool {
+        let (block, inputs) = (self.input.block, self.inputs);
+        self.groups * inputs <= block
+            || block.is_multiple_of(inputs)
+            || inputs.is_multiple_of(block) && self.filters.taps == [1; 3]
+    }
+
+    /// Whether vectors of output channels, which begin with their group, each lie in one block of the output.
+    pub(crate) fn keeps_vectors(&self, lanes: usize) -> bool {
+        let block = self.output.block;
+        self.groups * self.outputs <= block
+            || block.is_multiple_of(lanes) && (self.groups == 1 || self.outputs.is_multiple_of(lanes))
     }
 
     /// Output columns of a line of a slice.

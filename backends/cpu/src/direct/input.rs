@@ -2,6 +2,10 @@
 //! of channels) innermost, columns of zeros for the padding at both ends. The pack stays in the cache
 //! while the band is computed; no tensor is ever reordered through memory.
 
+use std::ops::Range;
+
+use fuseplan_api::volume::Volume;
+
 use crate::isa::{Kernel, MAX_LANES, Number, Simd};
 use crate::vectors::{load, load_strided, store};
 
@@ -33,6 +37,35 @@ pub(crate) struct PackLine {
 }
 
 pub(crate) type PackLineFn = unsafe fn(&PackLine);
+
+/// Packs these channels of a line of `input`, whose elements are of `size` bytes, block by block. `line.source` is the first
+/// column's channel 0.
+///
+/// # Safety
+/// As of [`PackLineFn`]s, for all channels together.
+pub(crate) unsafe fn pack_channels(
+    pack: PackLineFn,
+    line: PackLine,
+    input: &Volume,
+    channels: Range<usize>,
+    size: usize,
+) {
+    let mut columns = line.columns;
+    let mut target = line.target;
+    for part in input.parts(channels) {
+        let kind = match line.channels {
+            Channels::Dense(_) => Channels::Dense(part.len()),
+            lanewise => lanewise,
+        };
+        let source = line.source.wrapping_byte_add(input.channel_offset(part.start) * size);
+        // SAFETY: the part's channels are neighbours from `source` on, and have their places from `target` on in the pixels
+        // that the caller says there is room for.
+        unsafe { pack(&PackLine { channels: kind, source, target, columns, ..line }) };
+        // The zeros are those of all channels.
+        target = target.wrapping_add(columns[0] * line.pixel + part.len());
+        columns = [0, columns[1], 0];
+    }
+}
 
 /// Packs a line.
 ///

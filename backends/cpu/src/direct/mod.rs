@@ -57,6 +57,7 @@ pub(crate) static DIRECT: CpuSolver = CpuSolver {
     algorithm: Algorithm::Direct,
     constraints: &[CONVOLUTION, constraint::DATA_TYPE, constraint::INFERENCE, epilogue::LENGTH],
     preferences: &[],
+    any_layout: true,
     is_reference: false,
     accuracy: Accuracy::Exact,
     configurations: solver::one,
@@ -77,6 +78,7 @@ pub(crate) static DIRECT_GROUPED: CpuSolver = CpuSolver {
         NARROW_GROUPS,
     ],
     preferences: &[SEVERAL_IN_A_VECTOR],
+    any_layout: false,
     is_reference: false,
     accuracy: Accuracy::Exact,
     configurations: solver::one,
@@ -230,7 +232,8 @@ impl Convolution {
     /// As [`Executable::run`]; `weights` are packed.
     unsafe fn compute(&self, args: &RunArgs<'_>, weights: &[f32]) -> Result<(), RunError> {
         let (g, plan) = (&self.geometry, &self.plan);
-        let (pack, sums) = (plan.pack_len(), plan.pixels() * 2 * self.functions.lanes);
+        // A vector from the last block of the last pixel may go on behind all sums.
+        let (pack, sums) = (plan.pack_len(), (plan.pixels() * 2 + 1) * self.functions.lanes);
         with_scratch(self.epilogue.table_len(), |tables| {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use fuseplan_api::volume::Volume;
 
-use crate::epilogue::{AHEAD, Lanes, Rows, Steps};
+use crate::epilogue::{AHEAD, Epilogue, Lanes, Rows, Steps};
 use crate::isa::{Kernel, MAX_LANES, Number, Simd};
 use crate::row::RowStart;
 use crate::vectors::store_strided;
@@ -33,6 +33,28 @@ pub(crate) struct Finish<'a> {
 }
 
 pub(crate) type FinishFn = unsafe fn(&Finish<'_>);
+
+/// Finishes a run of pixels by channels that each lie in one block of the output and of every operand of `epilogue`.
+///
+/// # Safety
+/// As of [`FinishFn`]s, for vectors of `lanes` floats; behind the sums a vector is readable.
+pub(crate) unsafe fn finish_channels(finish: FinishFn, run: Finish<'_>, epilogue: &Epilogue, lanes: usize) {
+    let first = run.start.channel;
+    for part in epilogue.parts(first..first + run.count) {
+        // Vectors of channels that end within others' sums would finish these, too, so those are only read.
+        let is_whole = part.len() == run.count || part.len().is_multiple_of(lanes);
+        // SAFETY: these are some of the channels that the caller speaks of.
+        unsafe {
+            finish(&Finish {
+                sums: run.sums.add(part.start - first),
+                count: part.len(),
+                start: RowStart { channel: part.start, ..run.start },
+                lanes: if is_whole { run.lanes } else { Lanes::Width },
+                ..run
+            });
+        }
+    }
+}
 
 /// Finishes a run of pixels.
 ///

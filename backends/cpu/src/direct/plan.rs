@@ -225,6 +225,7 @@ fn can_stay(g: &Geometry) -> bool {
     // Pixels at a multiple of this distance share the few lines of a cache set.
     const ALIAS: usize = 512;
     (g.input.strides[1] == 1 || g.inputs == 1)
+        && g.reads_whole_blocks()
         && !g.pads_columns()
         && !(g.input.strides[4] * g.strides[2]).is_multiple_of(ALIAS)
 }

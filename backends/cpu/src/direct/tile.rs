@@ -29,6 +29,8 @@ pub(crate) struct Tile<'a> {
     /// The distance from one pixel to the next in `x`, and in `y`.
     pub(crate) x_pixel: usize,
     pub(crate) y_pixel: usize,
+    /// The distance in `y` from a pixel's first vector to its second.
+    pub(crate) y_vector: usize,
     /// How many taps there are in depth, height and width.
     pub(crate) taps: [usize; 3],
     /// The distance from one tap to the next in `x`, in each dimension.
@@ -120,7 +122,7 @@ impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R,
         let step = if LANEWISE { S::LANES } else { 1 };
         for r in 0..R {
             for v in 0..V {
-                s.prefetch_write(t.y.wrapping_add(r * t.y_pixel + v * S::LANES));
+                s.prefetch_write(t.y.wrapping_add(r * t.y_pixel + v * t.y_vector));
             }
         }
         let (mut x2, mut w2, mut ahead) = (t.x, t.w, t.ahead);
@@ -176,7 +178,7 @@ unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>, mut
         for (r, row) in acc.iter_mut().enumerate() {
             for (v, sum) in row.iter_mut().enumerate() {
                 // SAFETY: the caller says that the outputs, whole vectors here, are readable.
-                *sum = s.add(*sum, unsafe { s.load(t.y.add(r * t.y_pixel + v * S::LANES)) });
+                *sum = s.add(*sum, unsafe { s.load(t.y.add(r * t.y_pixel + v * t.y_vector)) });
             }
         }
     }
@@ -190,7 +192,7 @@ unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>, mut
         for (v, &value) in acc.iter().enumerate() {
             // SAFETY: the caller says that the pixel's outputs are writable, `tail` of them in the last vector.
             unsafe {
-                let y = t.y.add(r * t.y_pixel + v * S::LANES);
+                let y = t.y.add(r * t.y_pixel + v * t.y_vector);
                 if v + 1 < V || t.tail == S::LANES {
                     s.store(y, value);
                 } else {

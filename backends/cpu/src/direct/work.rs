@@ -4,8 +4,8 @@ use std::ffi::c_void;
 use std::ops::Range;
 
 use super::Convolution;
-use super::input::{Channels, PackLine};
-use super::output::Finish;
+use super::input::{PackLine, pack_channels};
+use super::output::{Finish, finish_channels};
 use super::tile::Tile;
 use super::weights::Panel;
 use crate::epilogue::{Lanes, Steps};
@@ -60,6 +60,9 @@ struct Source {
     /// The distance from one width tap to the next, and from one output's first tap to the next one's.
     tap: usize,
     pixel: usize,
+    /// Channels that lie side by side: all of a chunk, or those of a block of an image that is read in place by filters of
+    /// one tap, where the distance of taps is that of blocks.
+    side_by_side: usize,
     /// The input line that lies at `base`, and how many input lines further the next one is.
     first_line: usize,
     line_step: usize,
@@ -127,15 +130,22 @@ impl Work<'_> {
         let strides = g.input.strides;
         let channel = panel.first / g.outputs * g.inputs + channels.start;
         let (slices, first_slice) = g.taps_inside(0, band.slice);
-        let origin = band.image * strides[0] + channel * strides[1] + first_slice * strides[2];
+        let origin = band.image * strides[0] + first_slice * strides[2];
         let Some(pack) = &plan.pack else {
+            let first = origin + g.input.channel_offset(channel);
+            let (side_by_side, tap) = if channels.len() > g.input.block {
+                (g.input.block, g.input.block_stride)
+            } else {
+                (channels.len(), strides[4] * g.dilations[2])
+            };
             return Source {
                 base: (self.input.cast::<f32>())
-                    .wrapping_add(origin + band.columns.start * g.strides[2] * strides[4]),
+                    .wrapping_add(first + band.columns.start * g.strides[2] * strides[4]),
                 slice: strides[2] * g.dilations[0],
                 line: strides[3],
-                tap: strides[4] * g.dilations[2],
+                tap,
                 pixel: strides[4] * g.strides[2],
+                side_by_side,
                 first_line: 0,
                 line_step: 1,
             };
@@ -151,8 +161,9 @@ impl Work<'_> {
                     for tap in 0..pack.runs {
                         let first = band.columns.start * g.strides[2] + tap * g.dilations[2];
                         let (target, count) = (&mut target[tap * run..][..run], panel.count);
+                        let channels = channel..channel + channels.len();
                         // SAFETY: the caller says that the tensors are the problem's; the line is one of the input's.
-                        unsafe { self.pack_run(at, line, first, channels.len(), count, target) };
+                        unsafe { self.pack_run(at, line, first, channels, count, target) };
                     }
                 }
             }
@@ -163,11 +174,12 @@ impl Work<'_> {
             (pack.pixel * g.dilations[2], pack.pixel * g.strides[2] / pack.column_step)
         };
         let (line, line_step) = (pack.line, pack.line_step);
-        Source { base: packed.as_ptr(), slice, line, tap, pixel, first_line: needed.start, line_step }
+        let (base, first_line, side_by_side) = (packed.as_ptr(), needed.start, channels.len());
+        Source { base, slice, line, tap, pixel, side_by_side, first_line, line_step }
     }
 
-    /// Packs columns, from `first` on as counted with the padding, of the input line whose first element is `at`:
-    /// `channels` channels, or for `count` outputs their vectors of them.
+    /// Packs columns, from `first` on as counted with the padding, of the input line whose first element, of channel 0, is `at`:
+    /// these channels, or for `count` outputs their vectors of them.
     ///
     /// # Safety
     /// As [`Work::item`]; it is a line of the input.
@@ -176,7 +188,7 @@ impl Work<'_> {
         at: usize,
         line: usize,
         first: usize,
-        channels: usize,
+        channels: Range<usize>,
         count: usize,
         target: &mut [f32],
     ) {
@@ -190,24 +202,20 @@ impl Work<'_> {
         let column = (first + before * step).saturating_sub(pad);
         let [_, channel_stride, _, _, column_stride] = g.input.strides;
         let at = at + column * column_stride;
+        let line = PackLine {
+            channels: pack.channels,
+            count,
+            source: self.input.wrapping_byte_add(at * data_type.size()),
+            channel_stride,
+            column_stride: step * column_stride,
+            target: target.as_mut_ptr(),
+            pixel: pack.pixel,
+            columns: [before, end - before, pack.columns - end],
+        };
         // SAFETY: the functions are of an instruction set that the CPU has, and of the tensors' type. The columns from
         // `before` to `end` are inside of the line, which the caller says is one of the input's; the target has the
         // length of a run.
-        unsafe {
-            (functions.pack_line)(&PackLine {
-                channels: match pack.channels {
-                    Channels::Dense(_) => Channels::Dense(channels),
-                    lanewise => lanewise,
-                },
-                count,
-                source: self.input.wrapping_byte_add(at * data_type.size()),
-                channel_stride,
-                column_stride: step * column_stride,
-                target: target.as_mut_ptr(),
-                pixel: pack.pixel,
-                columns: [before, end - before, pack.columns - end],
-            });
-        }
+        unsafe { pack_channels(functions.pack_line, line, &g.input, channels, data_type.size()) }
     }
 
     /// Whether micro-kernels finish their sums in registers and write them straight to the output.
@@ -215,6 +223,7 @@ impl Work<'_> {
         let Convolution { geometry: g, plan, epilogue, data_type, .. } = self.conv;
         plan.lanes == Lanes::Channels
             && epilogue.output().strides[1] == 1
+            && g.keeps_vectors(self.conv.functions.lanes)
             && *data_type == DataType::Float
             && self.steps.end_in_registers()
             && plan.chunk == g.inputs
@@ -249,17 +258,19 @@ impl Work<'_> {
         let (direct, wide_pads) = (self.is_direct(), g.has_wide_pads());
         let vector = panel.vectors * lanes;
         let tail = if direct { panel.count - (panel.vectors - 1) * lanes } else { lanes };
+        let second_vector = surface.channel_offset(panel.first + lanes) - surface.channel_offset(panel.first);
         let mut pixels = 0;
         for line in band.lines.clone() {
             // SAFETY: the line lies inside of the output, and of the sums.
-            let (y, y_pixel) = unsafe {
+            let (y, y_pixel, y_vector) = unsafe {
                 if direct {
                     (
                         self.output.cast::<f32>().add(self.row(band, panel, line).offset(surface)),
                         surface.strides[4],
+                        second_vector,
                     )
                 } else {
-                    (scratch.sums.as_mut_ptr().add(pixels * vector), vector)
+                    (scratch.sums.as_mut_ptr().add(pixels * vector), vector, lanes)
                 }
             };
             let width = band.columns(g.width(line)).len();
@@ -271,7 +282,7 @@ impl Work<'_> {
                 let kernel = functions.tiles.get(plan.lanewise, panel.vectors, rows);
                 let x = first.x.wrapping_add(column * first.x_pixel);
                 let y = y.wrapping_add(column * y_pixel);
-                let mut tile = Tile { x, y, y_pixel, tail, ..first };
+                let mut tile = Tile { x, y, y_pixel, y_vector, tail, ..first };
                 if wide_pads {
                     let start = band.columns.start + column;
                     tile.keep(g.taps_near(start..start + rows), channels.len(), vector);
@@ -297,22 +308,21 @@ impl Work<'_> {
         let vector = panel.vectors * functions.lanes;
         let width = |line: usize| band.columns(g.width(line)).len();
         let run = |line: usize, start: usize, pixels: usize, scratch: &mut Scratch<'_>| {
+            let finish = Finish {
+                steps: &self.steps,
+                sums: scratch.sums.as_mut_ptr().wrapping_add(start * vector),
+                pixel: vector,
+                count: panel.count,
+                pixels,
+                start: self.row(band, panel, line),
+                output: self.output,
+                surface: epilogue.output(),
+                lanes: plan.lanes,
+                scratch: scratch.finish.as_mut_ptr(),
+            };
             // SAFETY: the functions are of an instruction set that the CPU has, and of the output's type. The band lies
-            // inside of the output, and scratch has its sums, which are complete, and room for `finish`.
-            unsafe {
-                (functions.finish)(&Finish {
-                    steps: &self.steps,
-                    sums: scratch.sums.as_mut_ptr().add(start * vector),
-                    pixel: vector,
-                    count: panel.count,
-                    pixels,
-                    start: self.row(band, panel, line),
-                    output: self.output,
-                    surface: epilogue.output(),
-                    lanes: plan.lanes,
-                    scratch: scratch.finish.as_mut_ptr(),
-                });
-            }
+            // inside of the output, and scratch has its sums, which are complete, a vector behind them, and room for `finish`.
+            unsafe { finish_channels(functions.finish, finish, epilogue, functions.lanes) }
         };
         if *flat {
             let pixels = band.lines.clone().map(width).sum();
@@ -345,8 +355,14 @@ impl Work<'_> {
         let w_tap = [taps_h * w_line, w_line];
         let step = if plan.lanewise { functions.lanes } else { 1 };
         let x_tap = [source.slice, source.line * (g.dilations[1] / source.line_step).max(1), source.tap];
-        // Width taps whose inputs follow one another are one long tap.
-        let (taps_w, depth) = if x_tap[2] == inputs * step { (1, taps_w * inputs) } else { (taps_w, inputs) };
+        let (taps_w, depth) = if source.side_by_side < inputs {
+            (inputs / source.side_by_side, source.side_by_side)
+        } else if x_tap[2] == inputs * step {
+            // Width taps whose inputs follow one another are one long tap.
+            (1, taps_w * inputs)
+        } else {
+            (taps_w, inputs)
+        };
         let chunk = channels.start * g.filters.tap_count() * product;
         let offset = panel.offset + chunk + slices.start * w_tap[0] + lines.start * w_tap[1];
         // A line without taps, all padding, names no input line.
@@ -361,6 +377,7 @@ impl Work<'_> {
             y: std::ptr::null_mut(),
             x_pixel: source.pixel,
             y_pixel: 0,
+            y_vector: 0,
             taps: [slices.len(), lines.len(), taps_w],
             x_tap,
             w_tap,

@@ -21,10 +21,15 @@ const SHORT: usize = 16;
 /// cost.
 const UNEVEN: usize = 256;
 
-/// All elements in memory order, in rows of equal length; the last row may be shorter.
+/// All elements in memory order, in rows of equal length; the last row may be shorter. Where channels lie in blocks, each
+/// block of each image has rows of its own, as an image of so many channels has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Grid {
+    /// Elements of a part: a block of an image, or all of them. Parts have the same rows.
     elements: usize,
+    parts: usize,
+    /// Blocks of an image; 1 where there are none.
+    blocks: usize,
     /// Length of a row.
     len: usize,
     /// Whether parameters belong to rows. If not, they belong to columns, the same in each row.
@@ -33,6 +38,7 @@ pub(super) struct Grid {
     channel_fastest: bool,
     /// Whether parameters of columns come again after those of all channels.
     repeats: bool,
+    /// Channels of a part.
     channels: usize,
     /// Elements of one channel of one image.
     plane: usize,
@@ -44,11 +50,13 @@ impl Grid {
     /// For a packed problem.
     pub(super) fn of(problem: &Problem) -> Self {
         let tensor = &problem.output;
-        let elements = tensor.element_count();
-        let channels = tensor.lens()[1];
         let plane: usize = tensor.spatial().iter().product();
-        let last = plane == 1 || tensor.layout().is_some_and(|layout| layout.is_channels_last());
         let has_parameters = |op: &Op| !matches!(op, Op::ActivationForward { .. }) && !op.is_residual();
+        let blocks = tensor.blocks().filter(|_| problem.ops.iter().any(has_parameters));
+        let channels = blocks.map_or(tensor.lens()[1], |blocks| blocks.channels);
+        let elements = blocks.map_or(tensor.element_count(), |blocks| blocks.stride);
+        let last =
+            blocks.is_some() || plane == 1 || tensor.layout().is_some_and(|layout| layout.is_channels_last());
         let per_position =
             |op: &Op| matches!(op, Op::BatchNormInference { mode: BatchNormMode::PerActivation, .. });
 
@@ -69,6 +77,8 @@ impl Grid {
         let columns_per_item = len.min(if per_row { ITEM } else { BLOCK });
         Grid {
             elements,
+            parts: tensor.element_count() / elements,
+            blocks: tensor.lens()[1] / channels,
             len,
             per_row,
             channel_fastest: last || per_row,
@@ -84,24 +94,36 @@ impl Grid {
         self.len.div_ceil(self.columns_per_item)
     }
 
-    /// How many items there are.
-    pub(super) fn items(&self) -> usize {
-        let rows = self.elements.div_ceil(self.len);
-        rows.div_ceil(self.rows_per_item) * self.column_items()
+    /// Rows of a part.
+    fn rows(&self) -> usize {
+        self.elements.div_ceil(self.len)
     }
 
-    /// The rows and columns of an item.
+    fn items_per_part(&self) -> usize {
+        self.rows().div_ceil(self.rows_per_item) * self.column_items()
+    }
+
+    /// How many items there are.
+    pub(super) fn items(&self) -> usize {
+        self.parts * self.items_per_part()
+    }
+
+    /// The rows and columns of an item, all of one part. Rows are counted through all parts.
     pub(super) fn item(&self, index: usize) -> (Range<usize>, Range<usize>) {
+        let (part, index) = (index / self.items_per_part(), index % self.items_per_part());
         let row = index / self.column_items() * self.rows_per_item;
         let column = index % self.column_items() * self.columns_per_item;
-        let rows = self.elements.div_ceil(self.len);
-        (row..rows.min(row + self.rows_per_item), column..self.len.min(column + self.columns_per_item))
+        let (first, rows) = (part * self.rows(), self.rows());
+        (
+            first + row..first + rows.min(row + self.rows_per_item),
+            column..self.len.min(column + self.columns_per_item),
+        )
     }
 
     /// Where in memory some columns of a row lie; fewer than asked for where the last row is shorter.
     pub(super) fn elements(&self, row: usize, columns: &Range<usize>) -> Range<usize> {
-        let first = row * self.len;
-        let at = |column: usize| (first + column).min(self.elements);
+        let (part, row) = (row / self.rows(), row % self.rows());
+        let at = |column: usize| part * self.elements + (row * self.len + column).min(self.elements);
         at(columns.start)..at(columns.end)
     }
 
@@ -117,7 +139,8 @@ impl Grid {
         if self.repeats {
             left.end = left.end.min(left.start + self.channels);
         }
-        (Parameters { grid: self, left }, entries)
+        let first_channel = rows.start / self.rows() % self.blocks * self.channels;
+        (Parameters { grid: self, first_channel, left }, entries)
     }
 }
 
@@ -132,6 +155,7 @@ impl fmt::Display for Grid {
 #[derive(Debug, Clone)]
 pub(super) struct Parameters<'a> {
     grid: &'a Grid,
+    first_channel: usize,
     left: Range<usize>,
 }
 
@@ -152,6 +176,7 @@ impl Iterator for Parameters<'_> {
         let len = self.left.len().min(period - fast);
         self.left.start += len;
         let (channel, position) = if channel_fastest { (fast, slow) } else { (slow, fast) };
+        let channel = self.first_channel + channel;
         (len > 0).then_some(Run { channel, position, len, along_channels: channel_fastest, plane })
     }
 }
@@ -173,16 +198,27 @@ mod tests {
         let per_activation =
             Op::BatchNormInference { mode: BatchNormMode::PerActivation, params: DataType::Float };
         let relu = Op::ActivationForward { mode: ActivationMode::Relu };
-        for lens in
-            [[3, 5, 4, 2], [2, 3, 40, 37], [1, 1, 1, 1], [5, 1500, 1, 1], [2, 1100, 2, 1], [1, 1, 150, 150]]
-        {
-            for layout in [TensorLayout::Nchw, TensorLayout::Nhwc] {
+        for lens in [
+            [3, 5, 4, 2],
+            [2, 3, 40, 37],
+            [2, 32, 9, 8],
+            [1, 48, 37, 31],
+            [1, 1, 1, 1],
+            [5, 1500, 1, 1],
+            [2, 1100, 2, 1],
+            [1, 1, 150, 150],
+        ] {
+            for &layout in TensorLayout::all_of_rank(4) {
+                if layout.block().is_some_and(|block: usize| lens[1] % block != 0) {
+                    continue;
+                }
                 for ops in
                     [vec![spatial.clone()], vec![spatial.clone(), per_activation.clone()], vec![relu.clone()]]
                 {
                     let problem = problem(&lens, layout, &ops);
                     let grid = Grid::of(&problem);
                     let (channels, plane) = (lens[1], lens[2] * lens[3]);
+                    let block = layout.block().unwrap_or(1);
                     let mut seen = vec![0; problem.output.element_count()];
                     for item in 0..grid.items() {
                         let (rows, columns) = grid.item(item);
@@ -201,7 +237,10 @@ mod tests {
                                 seen[at] += 1;
                                 let (c, position) = match layout {
                                     TensorLayout::Nhwc => (at % channels, at / channels % plane),
-                                    _ => (at / plane % channels, at % plane),
+                                    _ => (
+                                        at / (plane * block) * block % channels + at % block,
+                                        at / block % plane,
+                                    ),
                                 };
                                 let found = parameters[if grid.per_row() { row - rows.start } else { i }];
                                 assert!(found.0 == c || ops == [relu.clone()]);

@@ -66,7 +66,7 @@ impl<'a, T: Number> Item<'a, T> {
         let own = match &self.problem.ops[i] {
             Op::BiasForward { bias } => {
                 let BiasForward { bias: data } = BiasForward::of(args);
-                Some(Factor::Bias { data, data_type: bias.data_type(), stride: bias.strides()[1] })
+                Some(Factor::Bias { data, data_type: bias.data_type(), stride: Volume::of(bias).strides[1] })
             }
             Op::BatchNormInference { mode, params } => {
                 let BatchNormInference { scale, bias, mean, variance, epsilon } =

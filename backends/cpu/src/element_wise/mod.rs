@@ -31,6 +31,7 @@ pub(crate) static ELEMENT_WISE: CpuSolver = CpuSolver {
     algorithm: Algorithm::ElementWise,
     constraints: &[constraint::DATA_TYPE, constraint::ELEMENT_WISE, constraint::ONE_LAYOUT],
     preferences: &[],
+    any_layout: true,
     is_reference: false,
     accuracy: Accuracy::Exact,
     configurations: solver::one,

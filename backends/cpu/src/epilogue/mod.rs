@@ -11,6 +11,8 @@ mod apply;
 mod bind;
 mod lines;
 
+use std::ops::Range;
+
 use fuseplan_api::volume::Volume;
 use fuseplan_api::{ActivationMode, BatchNormMode, Constraint, DataType, Op, Problem};
 
@@ -95,7 +97,7 @@ impl Epilogue {
                 // Packed, the same for every image.
                 let [_, _, depth, height, width] = output.lens;
                 let strides = [0, depth * height * width, height * width, width, 1];
-                let surface = add(Volume { lens: output.lens, strides });
+                let surface = add(Volume::new(output.lens, strides));
                 Kind::PerActivation { data_type: *params, surface }
             }
             Op::ActivationForward { mode } => Kind::Activation(*mode),
@@ -130,6 +132,20 @@ impl Epilogue {
     /// over the end of a line.
     pub(crate) fn is_flat(&self) -> bool {
         self.surfaces.iter().all(Volume::is_flat)
+    }
+
+    /// Channels of the smallest block of an operand with one value an element, the output among them; a number larger than
+    /// any of channels where none has blocks.
+    pub(crate) fn block(&self) -> usize {
+        self.surfaces.iter().map(|surface| surface.block).min().unwrap_or(usize::MAX)
+    }
+
+    /// Channels in parts that each lie in one block of every operand with one value an element, the output among them: all of
+    /// them at once where none has blocks.
+    pub(crate) fn parts(&self, channels: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        // Blocks are powers of two, so that the ends of the smallest are those of all.
+        let smallest = self.surfaces.iter().min_by_key(|surface| surface.block).copied();
+        smallest.into_iter().flat_map(move |surface| surface.parts(channels.clone()))
     }
 
     /// Floats of scratch that [`Epilogue::bind`] needs: the tables of the most folded steps that there can be, and the

@@ -42,6 +42,7 @@ pub(crate) static PLANES: CpuSolver = CpuSolver {
     algorithm: Algorithm::Direct,
     constraints: &[CONVOLUTION, constraint::DATA_TYPE, constraint::INFERENCE, epilogue::LENGTH, REACH],
     preferences: &[NARROW, SIDE_BY_SIDE, WIDTH],
+    any_layout: false,
     is_reference: false,
     accuracy: Accuracy::Exact,
     configurations: solver::one,

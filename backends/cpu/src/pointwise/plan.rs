@@ -46,7 +46,7 @@ pub(super) fn as_line(volume: &mut Volume) {
     let (plane, step) = (volume.plane(), volume.position_stride().unwrap_or(0));
     let [images, channels, ..] = volume.lens;
     let [image, channel, ..] = volume.strides;
-    *volume = Volume { lens: [images, channels, 1, 1, plane], strides: [image, channel, 0, 0, step] };
+    *volume = Volume::new([images, channels, 1, 1, plane], [image, channel, 0, 0, step]);
 }
 
 impl Plan {

@@ -58,6 +58,7 @@ pub(crate) static WINOGRAD: CpuSolver = CpuSolver {
         DILATIONS,
     ],
     preferences: &[choice::FEWER_PRODUCTS],
+    any_layout: true,
     is_reference: false,
     accuracy: Accuracy::Transformed,
     configurations: choice::configurations,

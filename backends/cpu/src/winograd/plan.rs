@@ -201,9 +201,9 @@ impl Plan {
         (self.unit * self.out + 2) * self.lanes
     }
 
-    /// Floats of a unit's outputs of a panel.
+    /// Floats of a unit's outputs of a panel, and of a vector from the last block of the last pixel.
     pub(super) fn output_len(&self) -> usize {
-        self.out * self.unit * self.out * 2 * self.lanes
+        (self.out * self.unit * self.out * 2 + 1) * self.lanes
     }
 }
 

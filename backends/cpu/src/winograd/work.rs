@@ -7,8 +7,8 @@ use fuseplan_api::DataType;
 
 use super::Convolution;
 use super::kernel::{InputTiles, OutputTiles};
-use crate::direct::input::{Channels, PackLine};
-use crate::direct::output::Finish;
+use crate::direct::input::{Channels, PackLine, pack_channels};
+use crate::direct::output::{Finish, finish_channels};
 use crate::direct::tile::Tile;
 use crate::direct::weights::Panel;
 use crate::epilogue::{Lanes, Steps};
@@ -68,30 +68,27 @@ impl Work<'_> {
             // Column j of the unit is column first + j - pad of the input.
             let before = plan.pads[1].saturating_sub(first).min(columns);
             let end = (width + plan.pads[1]).saturating_sub(first).clamp(before, columns);
-            let from = image * image_stride
-                + (group * plan.inputs + channel) * channel_stride
-                + (first + before).saturating_sub(plan.pads[1]) * column_stride;
+            let from = image * image_stride + (first + before).saturating_sub(plan.pads[1]) * column_stride;
             for (i, target) in lines.chunks_exact_mut(line).enumerate() {
                 let at = (row * plan.out + i).checked_sub(plan.pads[0]).filter(|&line| line < height);
                 let Some(at) = at.filter(|_| before < end) else {
                     target[..columns * lanes].fill(0.0);
                     continue;
                 };
+                let line = PackLine {
+                    channels: Channels::Dense(count),
+                    count,
+                    source: self.input.wrapping_byte_add((from + at * line_stride) * data_type.size()),
+                    channel_stride,
+                    column_stride,
+                    target: target.as_mut_ptr(),
+                    pixel: lanes,
+                    columns: [before, end - before, columns - end],
+                };
+                let channels = group * plan.inputs + channel..group * plan.inputs + channel + count;
                 // SAFETY: the functions are of an instruction set that the CPU has, and of the input's type; the columns
                 // from `before` to `end` of line `at` lie inside of the input.
-                unsafe {
-                    let at = from + at * line_stride;
-                    (functions.pack_line)(&PackLine {
-                        channels: Channels::Dense(count),
-                        count,
-                        source: self.input.wrapping_byte_add(at * data_type.size()),
-                        channel_stride,
-                        column_stride,
-                        target: target.as_mut_ptr(),
-                        pixel: lanes,
-                        columns: [before, end - before, columns - end],
-                    });
-                }
+                unsafe { pack_channels(functions.pack_line, line, &plan.input, channels, data_type.size()) }
             }
             let index = plan.tiles_of(&(unit..unit + 1)).start - origin;
             // SAFETY: the lines are complete, whatever lies in lanes beyond the channels; the caller says that the target
@@ -148,6 +145,7 @@ impl Work<'_> {
                     y: sums[point * y_point + row * y_tile..].as_mut_ptr(),
                     x_pixel: x_tile,
                     y_pixel: y_tile,
+                    y_vector: functions.lanes,
                     taps: [1; 3],
                     x_tap: [0; 3],
                     w_tap: [0; 2],
@@ -220,6 +218,7 @@ impl Work<'_> {
         };
         let direct = self.conv.lanes == Lanes::Channels
             && surface.strides[1] == 1
+            && panel.first / surface.block == (panel.first + panel.count - 1) / surface.block
             && *data_type == DataType::Float
             && self.steps.end_in_registers();
         let vector = panel.vectors * lanes;
@@ -254,22 +253,21 @@ impl Work<'_> {
             // Lines that follow one another in the output, too, are one run.
             let (runs, pixels) = if self.conv.flat { (1, lines * columns) } else { (lines, columns) };
             for run in 0..runs {
+                let finish = Finish {
+                    steps: &self.steps,
+                    sums: scratch.pixels.as_mut_ptr().wrapping_add(run * columns * vector),
+                    pixel: vector,
+                    count: panel.count,
+                    pixels,
+                    start: start(run),
+                    output: self.output,
+                    surface,
+                    lanes: self.conv.lanes,
+                    scratch: scratch.finish.as_mut_ptr(),
+                };
                 // SAFETY: the functions are of an instruction set that the CPU has, and of the output's type; the run
-                // lies inside of the output, and scratch has its sums and room for `finish`.
-                unsafe {
-                    (functions.finish)(&Finish {
-                        steps: &self.steps,
-                        sums: scratch.pixels.as_mut_ptr().add(run * columns * vector),
-                        pixel: vector,
-                        count: panel.count,
-                        pixels,
-                        start: start(run),
-                        output: self.output,
-                        surface,
-                        lanes: self.conv.lanes,
-                        scratch: scratch.finish.as_mut_ptr(),
-                    });
-                }
+                // lies inside of the output, and scratch has its sums, a vector behind them, and room for `finish`.
+                unsafe { finish_channels(functions.finish, finish, epilogue, lanes) }
             }
         }
         tiles.len()

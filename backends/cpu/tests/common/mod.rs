@@ -124,7 +124,7 @@ impl Buffer {
 /// Where element `place`, counted in the order N, C, (D,) H, W, lies.
 fn offset(desc: &TensorDescriptor, mut place: usize) -> usize {
     let mut at = 0;
-    for (&len, &stride) in desc.lens().iter().zip(desc.strides()).rev() {
+    for (&len, &stride) in desc.lens().iter().zip(desc.strides().unwrap()).rev() {
         at += place % len * stride;
         place /= len;
     }

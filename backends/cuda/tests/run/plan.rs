@@ -122,7 +122,8 @@ fn mean(channel: usize) -> f32 {
 /// A tensor whose elements are one above or one below their channel's mean, at each place as many above as below
 /// over an even number of images: each mean is exact, and each variance 1.
 fn batch(tensor: &TensorDescriptor) -> Vec<f32> {
-    let (&[images, channels, height, width], &[sn, sc, sh, sw]) = (tensor.lens(), tensor.strides()) else {
+    let (&[images, channels, height, width], &[sn, sc, sh, sw]) = (tensor.lens(), tensor.strides().unwrap())
+    else {
         panic!("four dimensions")
     };
     let mut values = vec![0.0; tensor.span()];

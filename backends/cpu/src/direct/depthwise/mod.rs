@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use fuseplan_api::volume::Volume;
 use fuseplan_api::{
-    Accuracy, Algorithm, Constraint, Executable, ExecutableInfo, Problem, RawStream, RunArgs, RunError,
+    Accuracy, Algorithm, Constraint, DataType, Executable, ExecutableInfo, Problem, RawStream, RunArgs,
+    RunError,
 };
 
 use super::geometry::Geometry;
@@ -44,6 +45,7 @@ pub(crate) static DEPTHWISE: CpuSolver = CpuSolver {
         CHANNELS_INNERMOST,
     ],
     preferences: &[],
+    any_layout: true,
     is_reference: false,
     accuracy: Accuracy::Exact,
     configurations: solver::one,
@@ -62,9 +64,10 @@ const ONE_CHANNEL: Constraint = Constraint {
 
 const CHANNELS_INNERMOST: Constraint = Constraint {
     property: "layout",
-    accepts: "channels innermost in input and output",
+    accepts: "channels innermost, of the tensor or of its blocks, in input and output",
     check: |problem, _| {
-        let strides = [problem.input.strides()[1], problem.output.strides()[1]];
+        let strides =
+            [&problem.input, &problem.output].map(|tensor| Volume::with_all_strides(tensor).strides[1]);
         (strides != [1, 1]).then(|| format!("channel strides {} and {}", strides[0], strides[1]))
     },
 };
@@ -102,12 +105,14 @@ struct DepthwiseExecutable {
     info: ExecutableInfo,
     geometry: Geometry,
     epilogue: Epilogue,
+    data_type: DataType,
     pack: PackFn,
     compute: BandFn,
     pool: Arc<Pool>,
     /// Lines of a work item.
     band: usize,
-    /// Work items with the same lines.
+    /// Channels of a work item, and work items with the same lines.
+    chunk: usize,
     chunks: usize,
     /// Channels, rounded up to whole vectors: the distance of taps in packed weights.
     padded: usize,
@@ -127,7 +132,9 @@ impl DepthwiseExecutable {
         let mut epilogue = Epilogue::new(problem, isa);
         let geometry = Geometry::new(problem, &mut epilogue, 8 * PIXELS);
         let [images, channels, depth, lines, _] = geometry.output.lens;
-        let chunks = channels.div_ceil(CHUNK);
+        // Channels of a work item lie side by side in every tensor.
+        let chunk = CHUNK.min(geometry.input.block).min(epilogue.block());
+        let chunks = channels.div_ceil(chunk);
         let (compute, band, tiles) = if filter3x3::takes(&geometry) {
             let lines = filter3x3::LINES;
             (functions.filter3x3, lines, format!("{lines}x{}", filter3x3::COLUMNS))
@@ -141,10 +148,12 @@ impl DepthwiseExecutable {
             solver.info(format!("{}, tiles of {tiles} pixels, {} threads", isa.name(), pool.threads()));
         DepthwiseExecutable {
             info,
+            data_type: problem.output.data_type(),
             pack: functions.pack,
             compute,
             pool: Arc::clone(pool),
             band,
+            chunk,
             chunks,
             padded: channels.next_multiple_of(MAX_LANES),
             owner: Owner::new(),
@@ -157,12 +166,18 @@ impl DepthwiseExecutable {
         self.padded * self.geometry.filters.tap_count()
     }
 
+    /// Where channel 0 would lie if the channels in front of this one, the first of a work item, lay side by side with it.
+    fn channel_0_beside(&self, tensor: *mut c_void, volume: &Volume, channel: usize) -> *mut c_void {
+        let offset = volume.channel_offset(channel) - channel;
+        tensor.wrapping_byte_add(offset * self.data_type.size())
+    }
+
     /// # Safety
     /// As [`Executable::run`]; `weights` are packed.
     unsafe fn compute(&self, args: &RunArgs<'_>, weights: &[f32]) -> Result<(), RunError> {
         let g = &self.geometry;
         let [images, channels, depth, lines, _] = g.output.lens;
-        let (bands, chunks) = (lines.div_ceil(self.band), self.chunks);
+        let (bands, chunk, chunks) = (lines.div_ceil(self.band), self.chunk, self.chunks);
         let (input, output) = (Shared(args.input.cast_mut()), Shared(args.output));
         with_scratch(self.epilogue.table_len(), |tables| {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
@@ -170,7 +185,7 @@ impl DepthwiseExecutable {
             let (items, len) = (images * depth * bands * chunks, PIXELS * CHUNK);
             self.pool.for_each_with_scratch(Locked::No, items, len, &|scratch, items| {
                 for item in items {
-                    let (item, chunk) = (item / chunks, item % chunks * CHUNK);
+                    let (item, channel) = (item / chunks, item % chunks * chunk);
                     let start = item % bands * self.band;
                     // SAFETY: the function is of an instruction set that the CPU has and of the tensors' type, and the
                     // caller says that the tensors are the problem's. Items have lines and channels of their own.
@@ -179,15 +194,15 @@ impl DepthwiseExecutable {
                             geometry: g,
                             surface: self.epilogue.output(),
                             steps: &steps,
-                            input: input.get(),
-                            output: output.get(),
+                            input: self.channel_0_beside(input.get(), &g.input, channel),
+                            output: self.channel_0_beside(output.get(), self.epilogue.output(), channel),
                             weights: weights.as_ptr(),
                             padded: self.padded,
                             scratch: scratch.as_mut_ptr(),
                             image: item / bands / depth,
                             slice: item / bands % depth,
                             lines: start..(start + self.band).min(lines),
-                            channels: chunk..(chunk + CHUNK).min(channels),
+                            channels: channel..(channel + chunk).min(channels),
                         });
                     }
                 }
@@ -248,6 +263,7 @@ struct Band<'a> {
     geometry: &'a Geometry,
     surface: &'a Volume,
     steps: &'a Steps<'a>,
+    /// As if the channels in front of the item's first lay side by side with it.
     input: *const c_void,
     output: *mut c_void,
     weights: *const f32,
@@ -281,7 +297,8 @@ impl Band<'_> {
         let (start, len) = (self.row_start(line, columns.start), self.channels.len());
         let sums = self.row(first, self.channels.start);
         let rows = Rows { first: sums, pitch: CHUNK, count: columns.len(), len };
-        let output = self.output.cast::<T>().wrapping_add(start.offset(self.surface));
+        let pixel = RowStart { channel: 0, ..start }.offset(self.surface);
+        let output = self.output.cast::<T>().wrapping_add(pixel + self.channels.start);
         // SAFETY: the caller says that the pixels lie inside of the output, and that their sums are in scratch, which has
         // whole vectors.
         unsafe { self.steps.rest(s, rows, Lanes::Channels, start, output.cast_const()) };

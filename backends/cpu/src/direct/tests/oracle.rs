@@ -121,7 +121,7 @@ fn indices(tensor: &TensorDescriptor) -> impl Iterator<Item = (Vec<usize>, usize
         for d in (0..tensor.rank()).rev() {
             (index[d], i) = (i % tensor.lens()[d], i / tensor.lens()[d]);
         }
-        let at = index.iter().zip(tensor.strides()).map(|(i, s)| i * s).sum();
+        let at = index.iter().zip(tensor.strides().unwrap()).map(|(i, s)| i * s).sum();
         (index, at)
     })
 }
@@ -190,7 +190,7 @@ impl Case {
     /// Gaps behind lines and images: the two outermost strides grow.
     pub(crate) fn spread(self) -> Self {
         self.restrided(|t| {
-            let mut strides = t.strides().to_vec();
+            let mut strides = t.strides().unwrap().to_vec();
             let mut order: Vec<usize> = (0..t.rank()).collect();
             order.sort_by_key(|&d| std::cmp::Reverse(strides[d]));
             strides[order[0]] += 2 * strides[order[1]] + 3;
@@ -201,7 +201,7 @@ impl Case {
     /// Elements three apart: no dimension is contiguous.
     pub(crate) fn scattered(self) -> Self {
         self.restrided(|t| {
-            let strides: Vec<_> = t.strides().iter().map(|s| 3 * s).collect();
+            let strides: Vec<_> = t.strides().unwrap().iter().map(|s| 3 * s).collect();
             TensorDescriptor::new(t.data_type(), t.lens(), &strides).unwrap()
         })
     }
@@ -394,15 +394,16 @@ impl Ready {
         let mut sums = (0.0, 0.0);
         for (tap, at) in taps {
             let channel = index[1] / filters_per_group * weights.lens()[1] + tap[0];
-            let mut from = index[0] * input.strides()[0] + channel * input.strides()[1];
+            let mut from = index[0] * input.strides().unwrap()[0] + channel * input.strides().unwrap()[1];
             let inside = (0..conv.spatial_dims()).all(|d| {
                 let i = (index[2 + d] * conv.strides()[d] + tap[1 + d] * conv.dilations()[d])
                     .checked_sub(conv.pads_before()[d]);
-                from += i.unwrap_or(0) * input.strides()[2 + d];
+                from += i.unwrap_or(0) * input.strides().unwrap()[2 + d];
                 i.is_some_and(|i| i < input.spatial()[d])
             });
             if inside {
-                let w = self.operands[0][0].get(index[1] * weights.strides()[0] + at, case.data_type());
+                let w =
+                    self.operands[0][0].get(index[1] * weights.strides().unwrap()[0] + at, case.data_type());
                 let product = w * self.input.get(from, case.data_type());
                 sums = (sums.0 + product, sums.1 + product.abs());
             }
@@ -414,7 +415,8 @@ impl Ready {
         let case = &self.case;
         let weights = case.problem.conv().unwrap().1;
         let filter =
-            TensorDescriptor::new(case.data_type(), &weights.lens()[1..], &weights.strides()[1..]).unwrap();
+            TensorDescriptor::new(case.data_type(), &weights.lens()[1..], &weights.strides().unwrap()[1..])
+                .unwrap();
         let taps: Vec<_> = indices(&filter).collect();
         let u = f64::from(f32::EPSILON) / 2.0;
         let count = case.problem.conv().unwrap().1.lens()[1..].iter().product::<usize>() as f64;
@@ -424,7 +426,7 @@ impl Ready {
                 let mut error = (count + 2.0) * u * magnitudes;
                 for (i, op) in case.problem.ops.iter().enumerate() {
                     let operand = |j: usize, t: &TensorDescriptor| {
-                        let place = index.iter().zip(t.lens()).zip(t.strides());
+                        let place = index.iter().zip(t.lens()).zip(t.strides().unwrap());
                         let at = place.map(|((i, &len), s)| if len == 1 { 0 } else { i * s }).sum();
                         self.operands[i][j].get(at, t.data_type())
                     };
