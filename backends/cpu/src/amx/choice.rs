@@ -32,9 +32,9 @@ const PRODUCT_OF_POINTS: f64 = 1.0 / 0.37;
 const LARGE_PANEL: usize = 700 * 1024;
 const READ_AGAIN: f64 = 4.0;
 
-/// Bytes of filters that come from memory in a cycle: for the unit they are asked for in time.
-const FILTERS_OF_UNIT: f64 = 12.0;
-const FILTERS_OF_DIRECT: f64 = 6.0;
+/// Bytes of filters that come from memory in a cycle: both ask for them ahead; the unit's are read beside its own tiles.
+const FILTERS_OF_UNIT: f64 = 6.0;
+const FILTERS_OF_DIRECT: f64 = 10.0;
 
 /// Cycles of direct convolution for a vector of multiply-adds, pixels of its largest tile, and how many pixels a tile's loads cost.
 const MULTIPLY_ADD: f64 = 0.5;
@@ -108,7 +108,8 @@ impl Model {
         let taps = g.filters.tap_count();
         let is_point = taps == 1;
         let columns = g.output.lens[4];
-        let tile = if is_point { TILE as f64 } else { columns as f64 / columns.div_ceil(TILE) as f64 };
+        let is_cut = is_point && g.strides == [1; 3];
+        let tile = if is_cut { TILE as f64 } else { columns as f64 / columns.div_ceil(TILE) as f64 };
         let loads = (tile + LOADS) / tile;
         let products = (taps * g.inputs) as f64 * self.vectors() * MULTIPLY_ADD * loads;
         let pack = if self.input_last || is_point { 2.5 } else { 9.0 };

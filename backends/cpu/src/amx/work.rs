@@ -19,6 +19,9 @@ use crate::row::RowStart;
 /// Elements of a group's filters that stay in the second-level cache, beside what else is there.
 const RESIDENT: usize = 256 * 1024;
 
+/// Pixels whose sums wait to be finished, where filters stay in the cache.
+const WAITING: usize = 8 * SIDE;
+
 /// One execution.
 pub(super) struct Work<'a> {
     pub(super) conv: &'a Convolution,
@@ -111,8 +114,14 @@ impl Work<'_> {
         let dealt = |part: usize| panels.len() * part / plan.parts;
         let panels = &panels[dealt(part)..dealt(part + 1)];
         let count = self.pixels(&band);
-        // Filters that stay in the cache are read for some pixels after the other, so that these are written as a whole.
-        let run = if self.is_direct() && plan.filters / g.groups <= RESIDENT { 2 * SIDE } else { count };
+        // Filters that stay in the cache are read for some pixels after the other, so that these are written as a whole, or, where
+        // sums wait to be finished, that these stay in the first-level cache.
+        let run = match plan.filters / g.groups <= RESIDENT {
+            true if self.is_direct() => 2 * SIDE,
+            // Of pixels in place the last tile may begin in front of its run.
+            true if !stays => WAITING,
+            _ => count,
+        };
         for first in (0..count).step_by(run.max(1)) {
             for (at, &panel) in panels.iter().enumerate() {
                 // Behind the first pixels, filters that are read again for the next ones are in the cache.
@@ -354,7 +363,7 @@ impl Work<'_> {
             let rows = (end - first).div_ceil(SIDE);
             // What would end behind the tensor begins earlier, with pixels that are computed twice.
             let begin = if pixels.stays { first.min(run.end - rows * SIDE) } else { first };
-            let to = if direct { 0 } else { begin * width };
+            let to = if direct { 0 } else { (begin - run.start) * width };
             let product = Product {
                 split: plan.split,
                 image: pixels.first.wrapping_add(begin * pixels.pitch),

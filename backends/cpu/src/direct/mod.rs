@@ -10,6 +10,7 @@
 //! taps packed and not what lies between them, and where a few pixels have more channels than can be packed, these
 //! are cut into chunks, whose sums wait in scratch for those of the next.
 
+mod ahead;
 mod depthwise;
 pub(crate) mod geometry;
 pub(crate) mod input;
@@ -182,13 +183,17 @@ impl Convolution {
         let functions = Functions::of(isa, data_type);
         let mut epilogue = Epilogue::new(problem, isa);
         let vectors = if lanewise { 1 } else { 2 };
-        let geometry = Geometry::new(problem, &mut epilogue, 8 * functions.tiles.rows[vectors - 1]);
+        let rows = functions.tiles.rows[vectors - 1];
+        let pixels = problem.output.element_count() / problem.output.lens()[1];
+        // Small images as well have a line for each thread.
+        let of_thread = pixels.div_ceil(pool.threads()).next_multiple_of(rows);
+        let geometry = Geometry::new(problem, &mut epilogue, of_thread.min(8 * rows));
         let float = data_type == DataType::Float;
         let plan = Plan::new(&geometry, lanewise, float, functions.lanes, pool.threads(), limits);
         let info = solver.info(format!(
             "{}, tiles of {}x{vectors} vectors, {} bands of {} lines{}, {} parts, input {}, {} threads",
             isa.name(),
-            functions.tiles.rows[vectors - 1],
+            rows,
             plan.bands,
             plan.band,
             plan.cut(),

@@ -11,6 +11,9 @@ use crate::epilogue::Lanes;
 /// second-level cache.
 const PACK: usize = 96 * 1024;
 
+/// Floats of weights that stay in the second-level cache from one band to the next.
+const RESIDENT: usize = 256 * 1024;
+
 /// Floats of a first-level cache.
 const L1: usize = 8 * 1024 + 4 * 1024;
 
@@ -81,6 +84,8 @@ pub(super) struct Plan {
     pub(super) spans: usize,
     /// Parts into which the panels of a group are dealt.
     pub(super) parts: usize,
+    /// Whether a thread reads weights for one band of an image, rather than for several.
+    pub(super) reads_weights_once: bool,
     /// How the output is written.
     pub(super) lanes: Lanes,
 }
@@ -119,13 +124,22 @@ impl Plan {
         let spans = width.div_ceil(span);
         let span = width.div_ceil(spans);
         let spans = width.div_ceil(span);
-        let packed_line = g.inputs * if lanewise { lanes } else { 1 } * g.strides[1] * g.strides[2] * width;
+        // A stride leaps over what a single tap does not need.
+        let step = |d: usize| if g.filters.taps[d] == 1 { 1 } else { g.strides[d] };
+        let packed_line = g.inputs * if lanewise { lanes } else { 1 } * step(1) * step(2) * width;
         let direct = lanes_of(&g.output) == Lanes::Channels;
+        let groups = panels.len() / panels_per_group;
         let small =
             direct && g.filters.taps[1] == 1 && g.inputs * g.filters.tap_count() * 2 * lanes <= L1 / 3;
-        let pack_limit = if small { L1 / 2 } else { PACK };
+        let pack_limit = if small {
+            L1 / 2
+        } else if weights / groups > RESIDENT {
+            // Each band would read them from memory again.
+            2 * PACK
+        } else {
+            PACK
+        };
         let fits = (pack_limit / packed_line.max(1)).min(WAITING / width).clamp(1, height);
-        let groups = panels.len() / panels_per_group;
         let (mut bands, mut parts) = (height.div_ceil(fits), 1);
         let items = |bands: usize| images * groups * depth * bands * spans;
         if threads > 1 && !items(bands).is_multiple_of(threads) && items(bands) < 8 * threads {
@@ -154,6 +168,7 @@ impl Plan {
             span,
             spans,
             parts,
+            reads_weights_once: bands * spans <= threads,
             lanes: lanes_of(&g.output),
         }
     }

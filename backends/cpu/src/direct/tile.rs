@@ -19,6 +19,7 @@ const MAX_ROWS: usize = 14;
 const AHEAD: usize = 512;
 
 /// What a micro-kernel computes. Distances count floats.
+#[derive(Clone, Copy)]
 pub(crate) struct Tile<'a> {
     /// The input of the first pixel's first tap, at its first channel.
     pub(crate) x: *const f32,
@@ -54,16 +55,18 @@ pub(crate) struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Leaves out all width taps but `taps`. Each has `channels` products, and each product `vector` weights.
-    pub(crate) fn keep(&mut self, taps: Range<usize>, channels: usize, vector: usize) {
-        self.x = self.x.wrapping_add(taps.start * self.x_tap[2]);
-        self.w = self.w.wrapping_add(taps.start * channels * vector);
+    /// The same without all width taps but `taps`. Each has `channels` products, and each product `vector` weights.
+    pub(crate) fn keep(&self, taps: Range<usize>, channels: usize, vector: usize) -> Self {
+        let mut kept = *self;
+        kept.x = self.x.wrapping_add(taps.start * self.x_tap[2]);
+        kept.w = self.w.wrapping_add(taps.start * channels * vector);
         if self.depth == channels {
-            self.taps[2] = taps.len();
+            kept.taps[2] = taps.len();
         } else {
             // All of them are one long tap.
-            self.depth = taps.len() * channels;
+            kept.depth = taps.len() * channels;
         }
+        kept
     }
 }
 

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 
 use super::Convolution;
+use super::ahead::Ahead;
 use super::input::{PackLine, pack_channels};
 use super::output::{Finish, finish_channels};
 use super::tile::Tile;
@@ -94,7 +95,7 @@ impl Work<'_> {
                     // SAFETY: the caller says what these functions ask for; the band and the chunk are the plan's.
                     unsafe {
                         let source = self.source(&band, panel, &channels, scratch.packed, true);
-                        self.sums(&band, panel, &channels, &source, scratch);
+                        self.sums(&band, panel, &channels, &source, Ahead::Nothing, scratch);
                     }
                 }
                 // SAFETY: as of the sums, which all chunks have been added to.
@@ -105,10 +106,17 @@ impl Work<'_> {
         let channels = 0..g.inputs;
         // SAFETY: the caller says what this function asks for; the band is the plan's.
         let source = unsafe { self.source(&band, panels[0], &channels, scratch.packed, fresh) };
-        for &panel in panels_of_part {
+        for (at, &panel) in panels_of_part.iter().enumerate() {
+            let ahead = if plan.reads_weights_once {
+                panels_of_part.get(at + 1).map_or(Ahead::Nothing, |&next| Ahead::Filters(next))
+            } else if at == 0 && plan.pack.is_none() {
+                Ahead::Pixels
+            } else {
+                Ahead::Nothing
+            };
             // SAFETY: as of the source, which all panels of a group read.
             unsafe {
-                self.sums(&band, panel, &channels, &source, scratch);
+                self.sums(&band, panel, &channels, &source, ahead, scratch);
                 self.finish(&band, panel, scratch);
             }
         }
@@ -250,6 +258,7 @@ impl Work<'_> {
         panel: Panel,
         channels: &Range<usize>,
         source: &Source,
+        ahead: Ahead,
         scratch: &mut Scratch<'_>,
     ) {
         let Convolution { geometry: g, plan, functions, epilogue, .. } = self.conv;
@@ -274,22 +283,34 @@ impl Work<'_> {
                 }
             };
             let width = band.columns(g.width(line)).len();
-            let first = self.line_tile(band.slice, line, panel, channels, source);
             let tiles = width.div_ceil(functions.tiles.rows[panel.vectors - 1]);
-            let mut column = 0;
-            for t in 0..tiles {
-                let rows = width / tiles + usize::from(t < width % tiles);
+            // As many pixels in each tile of the line, or one less.
+            let (least, larger) = (width / tiles.max(1), width % tiles.max(1));
+            let first = self.line_tile(band.slice, line, panel, channels, source);
+            let lines = [line - band.lines.start, band.lines.len()];
+            let asked = ahead.of_line(
+                &first,
+                least + usize::from(larger > 0),
+                lines.map(|lines| lines * tiles),
+                self,
+            );
+            // A tile changes where it goes on, since short sums take less time than making another.
+            let mut tile =
+                Tile { y, y_pixel, y_vector, tail, ahead: asked.from, ahead_step: asked.step, ..first };
+            let mut column = band.columns.start;
+            for at in 0..tiles {
+                let rows = least + usize::from(at < larger);
                 let kernel = functions.tiles.get(plan.lanewise, panel.vectors, rows);
-                let x = first.x.wrapping_add(column * first.x_pixel);
-                let y = y.wrapping_add(column * y_pixel);
-                let mut tile = Tile { x, y, y_pixel, y_vector, tail, ..first };
-                if wide_pads {
-                    let start = band.columns.start + column;
-                    tile.keep(g.taps_near(start..start + rows), channels.len(), vector);
-                }
+                let kept = wide_pads.then(|| {
+                    let taps = g.taps_near(column..column + rows);
+                    tile.keep(taps, channels.len(), vector)
+                });
                 // SAFETY: the functions are of an instruction set that the CPU has. The tile's pixels are inside of the
                 // line, its taps inside of the band's input, and its weights inside of the panel's.
-                unsafe { kernel(&tile) };
+                unsafe { kernel(kept.as_ref().unwrap_or(&tile)) };
+                tile.x = tile.x.wrapping_add(rows * tile.x_pixel);
+                tile.y = tile.y.wrapping_add(rows * y_pixel);
+                tile.ahead = tile.ahead.wrapping_add(asked.tile);
                 column += rows;
             }
             pixels += width;

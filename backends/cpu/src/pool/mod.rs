@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use fuseplan_api::RunError;
 
 pub use callers::ParallelFor;
-pub(crate) use split::Items;
+pub(crate) use split::{Items, mirrored};
 
 use crate::arena::with_scratch;
 use callers::Callers;

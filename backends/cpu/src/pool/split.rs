@@ -20,9 +20,13 @@ impl Split {
 
     /// `items` in one range for each of `threads`; threads beyond 64 only take what others leave.
     pub(super) fn new(items: usize, threads: usize) -> Self {
-        let ranges = threads.clamp(1, Self::RANGES);
+        let ranges = Self::ranges(threads);
         let start = |range: usize| items * range.min(ranges) / ranges;
         Split { next: std::array::from_fn(|r| Line(AtomicUsize::new(start(r)))), items, ranges }
+    }
+
+    fn ranges(threads: usize) -> usize {
+        threads.clamp(1, Self::RANGES)
     }
 
     /// The items that thread `tid` takes, if there is one left for it.
@@ -46,6 +50,15 @@ impl Split {
     }
 }
 
+/// The item that is as far from the end of a thread's range as `item` is from its start, so that threads go through their ranges
+/// backwards.
+pub(crate) fn mirrored(item: usize, items: usize, threads: usize) -> usize {
+    let ranges = Split::ranges(threads);
+    let start = |range: usize| items * range / ranges;
+    let range = ((item + 1) * ranges - 1) / items;
+    start(range) + start(range + 1) - 1 - item
+}
+
 /// The items that a thread takes, one when it asks for one.
 pub(crate) struct Items<'a> {
     split: &'a Split,
@@ -65,6 +78,20 @@ impl Iterator for Items<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mirrored_items_are_those_of_the_same_range_backwards() {
+        let all = |items: usize, threads: usize| (0..items).map(move |item| mirrored(item, items, threads));
+        assert_eq!(all(5, 1).collect::<Vec<_>>(), [4, 3, 2, 1, 0]);
+        assert_eq!(all(7, 2).collect::<Vec<_>>(), [2, 1, 0, 6, 5, 4, 3]);
+        assert_eq!(all(2, 4).collect::<Vec<_>>(), [0, 1]);
+        for (items, threads) in [(1, 1), (13, 3), (64, 64), (1000, 100)] {
+            let mut found: Vec<_> = all(items, threads).collect();
+            assert!(found.iter().enumerate().all(|(item, &at)| mirrored(at, items, threads) == item));
+            found.sort_unstable();
+            assert!(found.into_iter().eq(0..items));
+        }
+    }
 
     #[test]
     fn one_thread_can_do_the_work_of_all() {

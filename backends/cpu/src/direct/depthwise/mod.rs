@@ -28,7 +28,7 @@ use crate::device::CpuDevice;
 use crate::element::with_value_type;
 use crate::epilogue::{self, Epilogue, Lanes, Rows, Steps};
 use crate::isa::{Kernel, MAX_LANES, Number, Simd};
-use crate::pool::{Locked, Pool};
+use crate::pool::{Locked, Pool, mirrored};
 use crate::row::RowStart;
 use crate::solver::{self, CpuSolver};
 use crate::vectors::{load_strided, store_strided};
@@ -77,6 +77,10 @@ const PIXELS: usize = 8;
 
 /// Channels of the largest work item.
 const CHUNK: usize = 16 * MAX_LANES;
+
+/// Elements of the input that the lines of a work item have, so that each is in the second-level cache until the item's last
+/// tile has read it.
+const BAND: usize = 64 * 1024;
 
 /// The functions of an instruction set and an element type.
 #[derive(Clone, Copy)]
@@ -141,7 +145,9 @@ impl DepthwiseExecutable {
         } else {
             // A few items for each thread, so that a late one does not hold up the rest.
             let bands = (4 * pool.threads()).div_ceil(images * depth * chunks).min(lines);
-            let band = if pool.threads() == 1 { lines } else { lines.div_ceil(bands) };
+            let line = geometry.input.lens[4] * channels.min(chunk) * geometry.strides[1];
+            let fits = (BAND / line.max(1)).clamp(1, lines);
+            let band = if pool.threads() == 1 { lines } else { lines.div_ceil(bands) }.min(fits);
             (functions.any, band, format!("1x{PIXELS}"))
         };
         let info =
@@ -182,9 +188,12 @@ impl DepthwiseExecutable {
         with_scratch(self.epilogue.table_len(), |tables| {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
-            let (items, len) = (images * depth * bands * chunks, PIXELS * CHUNK);
-            self.pool.for_each_with_scratch(Locked::No, items, len, &|scratch, items| {
+            let (count, len) = (images * depth * bands * chunks, PIXELS * CHUNK);
+            self.pool.for_each_with_scratch(Locked::No, count, len, &|scratch, items| {
                 for item in items {
+                    // From the last to the first, as the layer in front of this one most often computed them in their order:
+                    // what a thread wrote last is still in its cache.
+                    let item = mirrored(item, count, self.pool.threads());
                     let (item, channel) = (item / chunks, item % chunks * chunk);
                     let start = item % bands * self.band;
                     // SAFETY: the function is of an instruction set that the CPU has and of the tensors' type, and the
