@@ -121,9 +121,10 @@ impl Pair {
         })
     }
 
-    /// Puts a case to both devices; a refusal must be the same on both.
+    /// Puts a case to both devices; a refusal must be the same on both, but for layouts that one of them has no solver for.
     fn judge(&self, case: &Case, seed: u64, solvers: Solvers) -> Result<(), String> {
-        if case.refused.is_some() {
+        let has_layout = |library: &Library| !case.needs_any_layout() || library.has_any_layout();
+        if case.refused.is_some() || !self.libraries.iter().all(has_layout) {
             return self.libraries.iter().try_for_each(|library| judge(library, case, seed, solvers));
         }
         Question::all(case, seed).try_for_each(|question| self.ask(&question?, solvers))
