@@ -62,7 +62,7 @@ impl FusionPlan {
             TensorDescriptor::with_layout(tensor.data_type(), layout, tensor.lens())
         };
         let (input, output) = (of(&self.input)?, of(&self.output)?);
-        let op = |op: &Op| {
+        let op = |op: &Op| -> Result<Op, DescriptorError> {
             Ok(match op {
                 Op::ConvForward { conv, weights } => {
                     Op::ConvForward { conv: *conv, weights: input.filters_like(weights.lens())? }
@@ -75,11 +75,10 @@ impl FusionPlan {
                 | Op::BatchNormForward { .. }
                 | Op::BatchNormBackward { .. }
                 | Op::ActivationBackward { .. } => op.clone(),
-            }
-            .canonical())
+            })
         };
-        let ops = self.ops.iter().map(op).collect::<Result<_, DescriptorError>>()?;
-        Ok(Problem { input: input.canonical(), output: output.canonical(), ops, math: self.math })
+        let ops = self.ops.iter().map(op).collect::<Result<_, _>>()?;
+        Ok(FusionPlan { input, output, ops, ..self.clone() }.problem())
     }
 }
 

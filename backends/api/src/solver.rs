@@ -147,8 +147,7 @@ pub trait Solver: Debug + Send + Sync {
     /// # Errors
     /// The first constraint that the problem does not meet.
     fn applies(&self, problem: &Problem, device: &DeviceInfo) -> Result<(), Refusal> {
-        let layout = (!self.addresses_any_layout()).then_some(&LAYOUT);
-        for constraint in layout.into_iter().chain(self.constraints()) {
+        for constraint in self.all_constraints() {
             if let Some(found) = (constraint.check)(problem, device) {
                 let Constraint { property, accepts, .. } = *constraint;
                 return Err(Refusal { solver: self.id(), property, accepts, found });

@@ -140,8 +140,9 @@ impl Driver for Cuda {
         };
         let (grid, block) = (geometry.grid, [block, 1, 1]);
         let config = sys::LaunchConfig { grid, block, shared, stream, attributes: &overlap, count: 1 };
-        // SAFETY: as above. The driver reads the launch's description during the call. Every text of this backend begins
-        // with `begin_grid`, so that for these devices the kernel waits for the grids before it.
+        // SAFETY: the kernel's one parameter is a structure of these words, which the driver copies and does not write; it
+        // reads the launch's description during the call, and the rest is as promised by the caller. That memory is ready when the
+        // stream comes to the launch is enough: each kernel of this backend waits by `begin_grid` for the grids before it.
         unsafe { call!(cuLaunchKernelEx(&config, function, parameters, NULL.cast())) }
     }
 

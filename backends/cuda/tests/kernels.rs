@@ -37,6 +37,27 @@ fn every_file_lists_what_it_needs() {
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 
+/// A launch may overlap the one before it, so that a kernel which did not wait would race with it.
+#[test]
+fn every_kernel_waits_for_the_grids_before_it() {
+    let mut count = 0;
+    for (name, text) in [KERNELS, SHARED].map(|folder| examples::files(Path::new(folder))).concat() {
+        let own = text.lines().zip(text.lines().skip(1)).filter(|(line, _)| line.starts_with("KERNEL("));
+        for (_, next) in own {
+            assert_eq!(next, "  begin_grid();", "{name}");
+            count += 1;
+        }
+        if text.contains("\nextern \"C\" __global__") {
+            let (_, kernel) = text.split_once("\nextern \"C\" __global__").unwrap();
+            let (before, _) = kernel.split_once("  begin_grid();").unwrap();
+            // Arguments and shared memory are ready at once.
+            assert!(!before.contains("args.") && before.contains("mbarrier_init"), "{name}");
+            count += 1;
+        }
+    }
+    assert!(count > 10, "{count} kernels");
+}
+
 #[test]
 fn an_example_of_every_kernel_is_kept() {
     let cases = cases::cases();

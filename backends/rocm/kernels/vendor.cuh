@@ -9,7 +9,7 @@
 #define DEVICE __device__ inline __attribute__((always_inline))
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least waves of a SIMD.
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) fuseplan_kernel(const Args args)
-// Each kernel's first call. A grid begins when the one before it in the stream has ended.
+// What each kernel calls before it reads or writes global memory. A grid begins when the one before it in the stream has ended.
 DEVICE void begin_grid() {}
 // What KERNEL is told of blocks that are to be on a compute unit at once, which has four SIMDs and 64 KiB.
 #define AT_ONCE(blocks, shared) (((blocks) < 65536 / (shared) ? (blocks) : 65536 / (shared)) * THREADS / WAVE + 3) / 4

@@ -58,7 +58,7 @@ fn list(numbers: In<usize>, rank: usize, name: &str) -> Result<Vec<usize>, Failu
 }
 
 /// The layout that C names, of a tensor with so many dimensions.
-pub(crate) fn layout(number: fuseplan_layout_t, rank: usize) -> Result<TensorLayout, Failure> {
+fn layout(number: fuseplan_layout_t, rank: usize) -> Result<TensorLayout, Failure> {
     let layouts = TensorLayout::all_of_rank(rank);
     if layouts.is_empty() {
         return Err(bad_parm(format!("{rank} dimensions have no layout; accepted: 4, 5")));

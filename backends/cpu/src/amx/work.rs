@@ -116,11 +116,14 @@ impl Work<'_> {
         let count = self.pixels(&band);
         // Filters that stay in the cache are read for some pixels after the other, so that these are written as a whole, or, where
         // sums wait to be finished, that these stay in the first-level cache.
-        let run = match plan.filters / g.groups <= RESIDENT {
-            true if self.is_direct() => 2 * SIDE,
-            // Of pixels in place the last tile may begin in front of its run.
-            true if !stays => WAITING,
-            _ => count,
+        let is_resident = plan.filters / g.groups <= RESIDENT;
+        let run = if is_resident && self.is_direct() {
+            2 * SIDE
+        } else if is_resident && !stays {
+            // Of pixels in place the last tile may begin in front of its run, where no sum may wait.
+            WAITING
+        } else {
+            count
         };
         for first in (0..count).step_by(run.max(1)) {
             for (at, &panel) in panels.iter().enumerate() {

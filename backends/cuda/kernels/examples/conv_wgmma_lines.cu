@@ -8,7 +8,7 @@
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
-// Each kernel's first call, before it reads or writes memory. It may have been launched while the grid before it in the
+// What each kernel calls before it reads or writes global memory. It may have been launched while the grid before it in the
 // stream still ran (programmatic dependent launch), whose results it sees from here on, and lets the next one be launched.
 DEVICE void begin_grid() {
 #if __CUDA_ARCH__ >= 900

@@ -45,7 +45,7 @@ pub(crate) fn out<T: Copy>(place: &mut T) -> Out<T> {
 /// Places that a call writes to; as many as it writes.
 #[allow(dead_code, reason = "not every test's program has such a call")]
 pub(crate) fn out_all<T: Copy>(places: &mut [T]) -> Out<T> {
-    // SAFETY: as above.
+    // SAFETY: the tests keep every place alive during the call that it is for, which writes no more of them than there are.
     unsafe { Out::new(places.as_mut_ptr()) }
 }
 
