@@ -3,28 +3,10 @@
 // needs macros: DEVICE, READS_ELEMENTS
 // needs constants: ATOMS, COOPERATIVE, FILTERS, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH, PRODUCERS, ROWS,
 //   TF32X3, TILE_F, WIDTH, Y_VECTOR
-// needs sizes: out_plane, y_c
-// needs types: Args, Channel, Column, Coord, Pixels, Shape, T, Vector, idx
-// needs functions: are_finite, column_of, coord_of, each_residual, finish_to, make_plain, part_address, part_at, pixel_at,
-//   pixels_of, prefetch_l2, stage_accumulators, sum_of_products, write_vector
-
-// One channel's pixels of the tile a thread, image by image.
-DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count) {
-  each_residual(args, [&](const T* residual) {
-    const Shape& s = args.shape;
-    const Column column = column_of(tile);
-    const Pixels pixels = pixels_of(s, tile);
-#pragma unroll 1
-    for (int f = thread; f < TILE_F && column.filter + f < FILTERS; f += count)
-#pragma unroll 1
-      for (int pixel = pixels.first; pixel < pixels.end;) {
-        const int left = s.out_plane - pixel % s.out_plane,
-                  some = left < pixels.end - pixel ? left : pixels.end - pixel;
-        prefetch_l2(residual + coord_of(s, pixel, 0).y + (column.group * FILTERS + column.filter + f) * s.y_c, some);
-        pixel += some;
-      }
-  });
-}
+// needs sizes: y_c
+// needs types: Args, Channel, Column, Coord, Pixels, Shape, Vector, idx
+// needs functions: are_finite, column_of, coord_of, finish_to, make_plain, part_address, part_at, pixel_at,
+//   pixels_of, stage_accumulators, sum_of_products, write_vector
 
 template <bool PLAIN>
 DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {

@@ -43,6 +43,13 @@ DEVICE void prefetch_l2(const T* from, int count) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(first), "r"(bytes) : "memory");
 }
 
+// Copies bytes that lie side by side: whole numbers of 16 bytes, at multiples of as many.
+DEVICE void bulk_load(unsigned to, const T* from, unsigned bytes, unsigned barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
 DEVICE void tma_prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 // Loads by the im2col mode of TMA: one tap of as many output pixels as the map says, of which the first has its first tap

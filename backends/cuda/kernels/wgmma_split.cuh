@@ -6,9 +6,10 @@
 // needs macros: DEVICE
 // needs constants: ACC_AT, ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
 //   ROWS, SPLIT, TF32X3, WIDTH, Y_VECTOR
+// needs sizes: y_c
 // needs types: Args, Barriers, Channel, Column, Coord, Pixels, Rows, Shape, Vector
 // needs functions: are_finite, cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_vector,
-//   mbarrier_expect_tx, mbarrier_wait, pixels_of, share_of, shared_address, sum_of_products, tile_number
+//   interleaved, mbarrier_expect_tx, mbarrier_wait, pixels_of, share_of, shared_address, sum_of_products, tile_number
 
 static_assert(SPLIT == 1 || (PINGPONG == 1 && !RESIDENT), "a block has one tile");
 static_assert(SPLIT == 1 || COOPERATIVE * ROWS * ACC_PITCH * 4 <= ACC_AT, "accumulators fit where the operands were");
@@ -25,7 +26,9 @@ DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, u
 }
 
 // Waits until operands are neither written nor read any more. All threads of the block call it.
-DEVICE void operands_end() { asm volatile("bar.sync 0;" ::: "memory"); }
+DEVICE void operands_end() {
+  asm volatile("bar.sync 0, %0;" ::"n"((PRODUCERS + PINGPONG * COOPERATIVE) * 128) : "memory");
+}
 
 DEVICE void leave_split() {
   __syncwarp();
@@ -46,7 +49,8 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; i += 2) {
       const int row = thread / 128 * ROWS + atom * 64 + thread / 32 % 4 * 16 + i / 2 % 2 * 8 + lane / 4;
-      *(Vector<float, 2>*)(own + row * ACC_PITCH + i / 4 * 8 + lane % 4 * 2) = {acc[atom][i], acc[atom][i + 1]};
+      *(Vector<float, 2>*)(own + interleaved(row) * ACC_PITCH + i / 4 * 8 + lane % 4 * 2) = {acc[atom][i],
+                                                                                             acc[atom][i + 1]};
     }
   // Copies see what these threads wrote.
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -72,9 +76,12 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
 
   // Elements that a thread takes at a time.
   constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, ACROSS = WIDTH / UNIT;
+  // Threads beside each other have rows beside each other where these are pixels of a plane, so that they write side by side.
+  const bool down = PIXELS_ARE_ROWS && s.y_c != 1;
+  const int count = rows.end - rows.first;
 #pragma unroll 1
-  for (int at = rows.first * ACROSS + thread; at < rows.end * ACROSS; at += COOPERATIVE * 128) {
-    const int row = at / ACROSS, from = at % ACROSS * UNIT;
+  for (int at = thread; at < count * ACROSS; at += COOPERATIVE * 128) {
+    const int row = rows.first + (down ? at % count : at / ACROSS), from = (down ? at / count : at % ACROSS) * UNIT;
     float v[UNIT] = {};
 #pragma unroll
     for (int i = 0; i < UNIT; i += 4) {

@@ -107,10 +107,12 @@ constexpr int CHANNEL_STAGES{3};
 constexpr int ATOMS{1};
 constexpr int PIXELS_ARE_ROWS{0};
 constexpr int PIXELS_INNERMOST{1};
+constexpr int INTERLEAVED{0};
 constexpr int BLOCK_P{64};
 constexpr int LINES{0};
 constexpr int LOADED_P{64};
 constexpr int TILE_P{64};
+constexpr int COVERED_P{64};
 constexpr int TILE_F{64};
 constexpr int TILE_K{64};
 constexpr int ROW{128};
@@ -558,6 +560,13 @@ DEVICE void prefetch_l2(const T* from, int count) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(first), "r"(bytes) : "memory");
 }
 
+// Copies bytes that lie side by side: whole numbers of 16 bytes, at multiples of as many.
+DEVICE void bulk_load(unsigned to, const T* from, unsigned bytes, unsigned barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
 DEVICE void tma_prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 // Loads by the im2col mode of TMA: one tap of as many output pixels as the map says, of which the first has its first tap
@@ -668,17 +677,17 @@ DEVICE void wgmma(float (&acc)[32], unsigned long long rows, unsigned long long 
 // are, also while a tile is in its epilogue. Rows of the product are pixels and columns are filters (PIXELS_ARE_ROWS),
 // or the other way round. PIXELS_INNERMOST says that pixels lie in a stage as they do in an image's planes, BLOCK_P side
 // by side; a tile then stays within an image, and has LINES whole lines of it if that is not 0. RECTANGLE is how
-// many columns a tile has that is a rectangle of an output's plane, else 0. RESIDENT says that a block's filters never
-// change: they are loaded once, by the consumers if they are REARRANGED. TF32X3 says that products of f32 are three of TF32,
-// for which columns of the product have two parts in shared memory; where these are filters, threads split what TMA loads.
+// many columns a tile has that is a rectangle of an output's plane, else 0. INTERLEAVED says that rows are not in the order
+// of pixels. RESIDENT says that a block's filters never change: they are loaded once, by the consumers if they are
+// REARRANGED. TF32X3 says that products of f32 are three of TF32, for which columns of the product have two parts in shared memory; where these are filters, threads split what TMA loads.
 // The text behind this one says how operands come (`produce`), how they are multiplied (`mainloop`), and how accumulators
 // are written (`epilogue`).
 //
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
-// needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, FILTERS,
-//   FILTER_STEPS, FULL_ARRIVALS, GROUPS, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG, PIXELS_ARE_ROWS, PIXELS_INNERMOST,
-//   PRODUCERS, PRODUCER_REGISTERS, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED, SPLIT, STAGES, STEPS, STEP_TAPS,
-//   TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P
+// needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
+//   FILTERS, FILTER_STEPS, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG,
+//   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED,
+//   SPLIT, STAGES, STEPS, STEP_TAPS, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Shape, TensorMap
 // needs functions: affine, begin_grid, channel_of, cluster_arrive, mbarrier_arrive, mbarrier_init, mbarrier_wait,
@@ -708,12 +717,9 @@ constexpr unsigned W_LOADED = TILE_F * ROW, W_BYTES = W_LOADED * (FILTERS_IN_PAR
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
 // In the epilogue a warp passes its accumulators through shared memory in parts of PART_ROWS rows times PART columns, which
-// are no more than a narrow tile has, so that every lane has something to finish. A row of a part has the first four of
-// every 8 columns, and behind them the other four of every 8 columns, so that accesses of 16 bytes have no bank conflicts.
+// are no more than a narrow tile has, so that every lane has something to finish.
 constexpr int PART = WIDTH > 32 ? 64 : WIDTH > 16 ? 32 : 16, PART_ROWS = PART == 64 ? 8 : 16;
-constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PARTS_DOWN = ATOMS * 16 / PART_ROWS;
-constexpr int PITCH = PART + 8, HALF = PITCH / 2, PART_FLOATS = PART_ROWS * PITCH;
-DEVICE int part_at(int row, int column) { return row * PITCH + column % 8 / 4 * HALF + column / 8 * 4 + column % 4; }
+constexpr int PITCH = PART + 8, PART_FLOATS = PART_ROWS * PITCH;
 
 // Offsets in shared memory, which starts at a multiple of 1024 bytes.
 constexpr unsigned W_AT = STAGES * X_BYTES;
@@ -775,8 +781,9 @@ DEVICE Rectangle rectangle_of(const Shape& s, int tile) {
   const int number = tile / COLUMNS, within = number % (across * down);
   return {number / (across * down), within / across * RECTANGLE_LINES, within % across * RECTANGLE_COLUMNS};
 }
-// How many pixels a tile has that is not the last of its image or of all, and how many tiles there are of so many pixels.
-DEVICE int pixels_of_tile(const Shape& s) { return LINES == 0 ? TILE_P : LINES * (int)s.out_w; }
+// How many pixels a tile has that is not the last of its image or of all (rows behind these have none), and how many tiles
+// there are of so many pixels.
+DEVICE int pixels_of_tile(const Shape& s) { return LINES == 0 ? COVERED_P : LINES * (int)s.out_w; }
 DEVICE int tiles_along(const Shape& s, int pixels) { return (pixels + pixels_of_tile(s) - 1) / pixels_of_tile(s); }
 DEVICE int tiles_of(const Shape& s) {
   if (RECTANGLE > 0)
@@ -810,6 +817,11 @@ DEVICE int row_pixel(const Shape& s, const Rectangle& rectangle, int first, int 
   const int h = rectangle.h + square / SQUARES * 8 + row % 64 / 8, w = rectangle.w + square % SQUARES * 8 + row % 8;
   return h < s.out_h && w < s.out_w ? (rectangle.plane * (int)s.out_h + h) * (int)s.out_w + w : (int)s.pixels;
 }
+
+// The pixel of one of a tile's rows, as they are counted within it, and as well the row of a pixel. Where rows are interleaved,
+// the eight of a fragment are pixels that lie eight apart: threads that read these from planes of an odd number of pixels, in
+// four channels that lie two apart, read different banks.
+DEVICE int interleaved(int row) { return INTERLEAVED ? row / 64 * 64 + row % 8 * 8 + row % 64 / 8 : row; }
 
 // Loads what the operators need of a tile's channels into the next stage of channel parameters. `count` threads call it.
 DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& barriers,
@@ -854,33 +866,6 @@ DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], con
 #pragma unroll
       for (int e = 0; e < 4; e++) acc[atom][i + e] = affine(args, pair.at[e % 2], acc[atom][i + e]);
   }
-}
-
-// Stores this thread's accumulators of a part to shared memory. The compiler must know which registers these are, so the
-// part is found by comparing, and the comment in the instruction keeps the compiler from merging all of these stores into
-// one with a computed index.
-template <int AT> DEVICE void stage_accumulators(const float (&acc)[ATOMS][WIDTH / 2], unsigned to, int part) {
-  if constexpr (AT < PARTS_ALONG * PARTS_DOWN) {
-    if (part != AT) return stage_accumulators<AT + 1>(acc, to, part);
-#pragma unroll
-    for (int row = 0; row < PART_ROWS; row += 8) {
-      const int below = AT % PARTS_DOWN * PART_ROWS + row;
-#pragma unroll
-      for (int j = 0; j < PART / 8; j++) {
-        const int at = AT / PARTS_DOWN * (PART / 2) + j * 4 + below % 16 / 4;
-        if (at < WIDTH / 2)
-          asm volatile("st.shared.v2.f32 [%0], {%1, %2}; // part %3" ::"r"(to + (row * PITCH + j * 4) * 4),
-                       "f"(acc[below / 16][at]), "f"(acc[below / 16][at + 1]), "n"(AT)
-                       : "memory");
-      }
-    }
-  }
-}
-
-// The address of a lane's first pair of accumulators in a part.
-DEVICE unsigned part_address(const float* part) {
-  const int lane = threadIdx.x % 32;
-  return shared_address(part + part_at(lane / 4, lane % 4 * 2));
 }
 
 // Whether every alpha is 1 and beta is 0, as usual.
@@ -1085,15 +1070,52 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
   if (lane == 0) mbarrier_arrive(barriers.empty(last));
 }
 
-// The epilogue where columns of the product are pixels and results are written along them.
+// How a warp passes its accumulators through shared memory by parts of its rows, part by part.
 //
-// needs macros: DEVICE, READS_ELEMENTS
-// needs constants: ATOMS, COOPERATIVE, FILTERS, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH, PRODUCERS, ROWS,
-//   TF32X3, TILE_F, WIDTH, Y_VECTOR
+// needs macros: DEVICE
+// needs constants: ATOMS, PART, PART_ROWS, PITCH, WIDTH
+// needs functions: shared_address
+
+constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PARTS_DOWN = ATOMS * 16 / PART_ROWS;
+// A row of a part has the first four of every 8 columns, and behind them the other four of every 8 columns, so that
+// accesses of 16 bytes have no bank conflicts.
+constexpr int HALF = PITCH / 2;
+DEVICE int part_at(int row, int column) { return row * PITCH + column % 8 / 4 * HALF + column / 8 * 4 + column % 4; }
+
+// Stores this thread's accumulators of a part to shared memory. The compiler must know which registers these are, so the
+// part is found by comparing, and the comment in the instruction keeps the compiler from merging all of these stores into
+// one with a computed index.
+template <int AT> DEVICE void stage_accumulators(const float (&acc)[ATOMS][WIDTH / 2], unsigned to, int part) {
+  if constexpr (AT < PARTS_ALONG * PARTS_DOWN) {
+    if (part != AT) return stage_accumulators<AT + 1>(acc, to, part);
+#pragma unroll
+    for (int row = 0; row < PART_ROWS; row += 8) {
+      const int below = AT % PARTS_DOWN * PART_ROWS + row;
+#pragma unroll
+      for (int j = 0; j < PART / 8; j++) {
+        const int at = AT / PARTS_DOWN * (PART / 2) + j * 4 + below % 16 / 4;
+        if (at < WIDTH / 2)
+          asm volatile("st.shared.v2.f32 [%0], {%1, %2}; // part %3" ::"r"(to + (row * PITCH + j * 4) * 4),
+                       "f"(acc[below / 16][at]), "f"(acc[below / 16][at + 1]), "n"(AT)
+                       : "memory");
+      }
+    }
+  }
+}
+
+// The address of a lane's first pair of accumulators in a part.
+DEVICE unsigned part_address(const float* part) {
+  const int lane = threadIdx.x % 32;
+  return shared_address(part + part_at(lane / 4, lane % 4 * 2));
+}
+
+// Residuals of a tile where they lie along pixels.
+//
+// needs macros: DEVICE
+// needs constants: FILTERS, TILE_F
 // needs sizes: out_plane, y_c
-// needs types: Args, Channel, Column, Coord, Pixels, Shape, T, Vector, idx
-// needs functions: are_finite, column_of, coord_of, each_residual, finish_to, make_plain, part_address, part_at, pixel_at,
-//   pixels_of, prefetch_l2, stage_accumulators, sum_of_products, write_vector
+// needs types: Args, Column, Pixels, Shape, T
+// needs functions: column_of, coord_of, each_residual, pixels_of, prefetch_l2
 
 // One channel's pixels of the tile a thread, image by image.
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count) {
@@ -1112,6 +1134,16 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
       }
   });
 }
+
+// The epilogue where columns of the product are pixels and results are written along them.
+//
+// needs macros: DEVICE, READS_ELEMENTS
+// needs constants: ATOMS, COOPERATIVE, FILTERS, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH, PRODUCERS, ROWS,
+//   TF32X3, TILE_F, WIDTH, Y_VECTOR
+// needs sizes: y_c
+// needs types: Args, Channel, Column, Coord, Pixels, Shape, Vector, idx
+// needs functions: are_finite, column_of, coord_of, finish_to, make_plain, part_address, part_at, pixel_at,
+//   pixels_of, stage_accumulators, sum_of_products, write_vector
 
 template <bool PLAIN>
 DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
@@ -1199,9 +1231,10 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
 // needs macros: DEVICE
 // needs constants: ACC_AT, ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
 //   ROWS, SPLIT, TF32X3, WIDTH, Y_VECTOR
+// needs sizes: y_c
 // needs types: Args, Barriers, Channel, Column, Coord, Pixels, Rows, Shape, Vector
 // needs functions: are_finite, cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_vector,
-//   mbarrier_expect_tx, mbarrier_wait, pixels_of, share_of, shared_address, sum_of_products, tile_number
+//   interleaved, mbarrier_expect_tx, mbarrier_wait, pixels_of, share_of, shared_address, sum_of_products, tile_number
 
 static_assert(SPLIT == 1 || (PINGPONG == 1 && !RESIDENT), "a block has one tile");
 static_assert(SPLIT == 1 || COOPERATIVE * ROWS * ACC_PITCH * 4 <= ACC_AT, "accumulators fit where the operands were");
@@ -1218,7 +1251,9 @@ DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, u
 }
 
 // Waits until operands are neither written nor read any more. All threads of the block call it.
-DEVICE void operands_end() { asm volatile("bar.sync 0;" ::: "memory"); }
+DEVICE void operands_end() {
+  asm volatile("bar.sync 0, %0;" ::"n"((PRODUCERS + PINGPONG * COOPERATIVE) * 128) : "memory");
+}
 
 DEVICE void leave_split() {
   __syncwarp();
@@ -1239,7 +1274,8 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; i += 2) {
       const int row = thread / 128 * ROWS + atom * 64 + thread / 32 % 4 * 16 + i / 2 % 2 * 8 + lane / 4;
-      *(Vector<float, 2>*)(own + row * ACC_PITCH + i / 4 * 8 + lane % 4 * 2) = {acc[atom][i], acc[atom][i + 1]};
+      *(Vector<float, 2>*)(own + interleaved(row) * ACC_PITCH + i / 4 * 8 + lane % 4 * 2) = {acc[atom][i],
+                                                                                             acc[atom][i + 1]};
     }
   // Copies see what these threads wrote.
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -1265,9 +1301,12 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
 
   // Elements that a thread takes at a time.
   constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, ACROSS = WIDTH / UNIT;
+  // Threads beside each other have rows beside each other where these are pixels of a plane, so that they write side by side.
+  const bool down = PIXELS_ARE_ROWS && s.y_c != 1;
+  const int count = rows.end - rows.first;
 #pragma unroll 1
-  for (int at = rows.first * ACROSS + thread; at < rows.end * ACROSS; at += COOPERATIVE * 128) {
-    const int row = at / ACROSS, from = at % ACROSS * UNIT;
+  for (int at = thread; at < count * ACROSS; at += COOPERATIVE * 128) {
+    const int row = rows.first + (down ? at % count : at / ACROSS), from = (down ? at / count : at % ACROSS) * UNIT;
     float v[UNIT] = {};
 #pragma unroll
     for (int i = 0; i < UNIT; i += 4) {

@@ -4,7 +4,7 @@ use fuseplan_api::{Constraint, DeviceInfo, Problem};
 use fuseplan_gpu::{Runtime, Volume, channel_values, spatial};
 
 use super::candidates;
-use super::tiling::{Load, is_addressable, is_copyable};
+use super::tiling::{Load, is_addressable, is_copyable, is_packed};
 use crate::context::Cuda;
 
 /// The only architecture with these instructions.
@@ -116,18 +116,20 @@ pub(crate) const LINES: Constraint = Constraint {
     },
 };
 
-/// Planes that TMA can address or threads copy, results that lie side by side along pixels.
+/// Planes that TMA can address or threads copy, or that bulk copies bring as a whole, results that lie side by side along pixels.
 pub(crate) const PLANES_LAYOUT: Constraint = Constraint {
     property: "layout",
     accepts: "channels not innermost in input and output, places of a channel side by side; strides of the input's \
               channels and images multiples of 16 bytes, and no smaller than what lies within, or these strides and \
-              planes multiples of 8 bytes; channels of a filter side by side",
+              planes multiples of 8 bytes, or planes one behind the other, images and all planes of a group multiples \
+              of 16 bytes, an even number of them; channels of a filter side by side",
     check: |problem, _| {
         let (_, weights) = problem.conv()?;
         let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
         let planes = [&x, &y].map(|volume| !volume.is_channels_last() && volume.position_stride() == Some(1));
         let rows = w.lens[1] == 1 || w.strides[1] == 1;
-        let fits = planes == [true; 2] && rows && (is_addressable(&x, x.plane(), &[1, 0]) || is_copyable(&x));
+        let loaded = is_addressable(&x, x.plane(), &[1, 0]) || is_copyable(&x) || is_packed(&x, w.lens[1]);
+        let fits = planes == [true; 2] && rows && loaded;
         (!fits).then(|| format!("{}, filters {weights}, {}", problem.input, problem.output))
     },
 };
@@ -159,7 +161,8 @@ fn no_tile(load: Load, problem: &Problem, device: &DeviceInfo) -> Option<String>
 /// Filters that TMA loads, or that stay in shared memory.
 pub(crate) const PLANES_ROOM: Constraint = Constraint {
     property: "shared memory",
-    accepts: "filters at multiples of 16 bytes, or such that 64 fit beside pixels",
+    accepts: "filters at multiples of 16 bytes, or such that 64 fit beside pixels; of planes that are no multiples of 8 bytes \
+              the former, and as many planes as a step has channels, of the images that 64 pixels are of, three times",
     check: |problem, device| no_tile(Load::Planes, problem, device),
 };
 

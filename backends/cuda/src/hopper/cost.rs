@@ -160,6 +160,23 @@ const COPIED: Rates = Rates {
     ..PLANES
 };
 
+/// Planes that come as a whole.
+const PACKED: Rates = Rates {
+    bytes_in: 146e3,
+    bytes_out: 53.9e3,
+    outputs: 5.77e3,
+    memory: 4.39e6,
+    launch: 1.8,
+    group: 0.456,
+    step: 0.0,
+    part: 0.728,
+    latency: 1.03,
+    shared: 188e3,
+    kept: 2.26,
+    overlap: 1.0,
+    ..PLANES
+};
+
 /// Fitted to 41 timings of 8 convolutions on an H200, of which the choice is 1.9 % slower than the fastest tile in the mean;
 /// of 8 others 2.8 %.
 const LINES: Rates = Rates {
@@ -284,6 +301,7 @@ impl Work {
             _ if tiling.tf32x3 => &TF32X3,
             Load::Planes if tiling.copied => &COPIED,
             Load::Planes => &PLANES,
+            Load::Packed => &PACKED,
             Load::Lines => &LINES,
             Load::Tma | Load::Halo | Load::Gather => &CHANNELS,
         };
@@ -313,7 +331,9 @@ impl Work {
         // Pixels and filters that loads bring, and what products read, with half of what loads write.
         let brought = steps * tiling.loaded_pixels() as f64
             + if tiling.resident { 0.0 } else { filter_steps * tiling.filters() as f64 };
-        let reads = filter_steps * (tiling.rows() / 64 * (64 + times * tiling.width)) as f64;
+        // Threads read elements of 16 bits, which takes as long as words.
+        let rows = if tiling.load == Load::Packed { 128 } else { 64 };
+        let reads = filter_steps * (tiling.rows() / 64 * (rows + times * tiling.width)) as f64;
         // Filters that are split are read and written in two parts.
         let split = if tiling.tf32x3 && !tiling.resident {
             3.0 * filter_steps * tiling.filters() as f64

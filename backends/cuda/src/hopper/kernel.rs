@@ -8,7 +8,7 @@ use fuseplan_gpu::{
 use super::ALIGNMENT;
 use super::instruction::{Rows, wgmma};
 use super::tensor_map::{Part, TensorMap};
-use super::tiling::{self, BOX, COPIED, Load, Tiling, Window};
+use super::tiling::{self, BOX, COPIED, Load, Packed, Tiling, Window};
 use crate::context::Cuda;
 use crate::solvers::CLUSTER;
 
@@ -92,6 +92,8 @@ constants! {
         atoms: usize,
         pixels_are_rows: bool,
         pixels_innermost: bool,
+        /// Whether rows are not in the order of pixels.
+        interleaved: bool,
         /// Pixels side by side in a stage, where any are.
         block_p: usize,
         /// Lines of a tile, where it has whole ones.
@@ -99,6 +101,8 @@ constants! {
         /// Pixels of a stage.
         loaded_p: usize,
         tile_p: usize,
+        /// Pixels that a tile covers.
+        covered_p: usize,
         tile_f: usize,
         tile_k: usize,
         /// Bytes of a row of a tile.
@@ -125,6 +129,16 @@ constants! {
         behind: usize,
         pad_h: usize,
         pad_w: usize,
+    }
+}
+
+constants! {
+    /// The constants of `packed_planes.cuh` and `packed_mainloop.cuh`.
+    struct PackedConstants {
+        /// Pixels of a plane.
+        plane: usize,
+        /// The most images that a tile has pixels of.
+        images: usize,
     }
 }
 
@@ -169,7 +183,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     let y_vector = tiling::outputs_at_once(load, problem);
     // Arrivals that complete a stage's full barrier, and threads that load the parameters of channels.
     let (arrivals, channel_producers) = match load {
-        Load::Tma | Load::Halo | Load::Planes | Load::Lines if !tiling.copied => (1, 96),
+        Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines if !tiling.copied => (1, 96),
         _ => (tiling.producers * 4 + usize::from(!tiling.resident), tiling.producers * 128),
     };
 
@@ -198,10 +212,12 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         atoms: tiling.atoms,
         pixels_are_rows: tiling.pixels_are_rows(),
         pixels_innermost: matches!(load, Load::Planes | Load::Lines),
+        interleaved: tiling.packed.is_some_and(|packed| !packed.plane.is_multiple_of(2)),
         block_p: tiling.block(),
         lines: tiling.lines.map_or(0, |lines| lines.count),
         loaded_p: tiling.loaded_pixels(),
         tile_p: tiling.pixels(),
+        covered_p: tiling.packed.map_or(tiling.pixels(), |packed| packed.pixels),
         tile_f: tiling.filters(),
         tile_k: tiling.depth,
         row: tiling.row(),
@@ -220,6 +236,10 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     if let Some(lines) = tiling.lines {
         let behind = tiling::columns_behind(y.lens[4], w.lens[4], before[2], lines.columns);
         LinesConstants { keep: lines.keep, behind, pad_h: before[1], pad_w: before[2] }.write(&mut text);
+    }
+    if let Some(packed @ Packed { plane, .. }) = tiling.packed {
+        PackedConstants { plane, images: packed.images() }.write(&mut text);
+        text.size("x_n", x.strides[0]);
     }
     if matches!(load, Load::Tma | Load::Halo | Load::Gather) {
         TapConstants { pad: before, dilation: dilations }.write(&mut text);
@@ -253,6 +273,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
             Load::Halo => "by TMA with their halo",
             Load::Planes if tiling.copied => "copied from planes",
             Load::Planes => "by TMA from planes",
+            Load::Packed => "by bulk copies of planes",
             Load::Lines => "by TMA by lines",
             Load::Gather => "gathered",
         },
@@ -266,7 +287,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         if tiling.split > 1 { format!(", shared by {} blocks", tiling.split) } else { String::new() },
     );
     let hopper = include_str!("../../kernels/hopper.cuh");
-    let rows = if tiling.tf32x3 { Rows::InRegisters } else { Rows::InMemory };
+    let rows = if tiling.tf32x3 || load == Load::Packed { Rows::InRegisters } else { Rows::InMemory };
     let wgmma = wgmma(tiling.width, data_type, rows, matches!(load, Load::Planes | Load::Lines));
     let parts = if tiling.tf32x3 { TF32X3 } else { ONE_PART };
     let main = include_str!("../../kernels/wgmma.cuh");
@@ -278,6 +299,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         Load::Halo => (include_str!("../../kernels/window.cuh"), TMA_PRODUCER),
         Load::Planes if tiling.copied => (include_str!("../../kernels/copied_planes.cuh"), ""),
         Load::Planes => (include_str!("../../kernels/planes.cuh"), TMA_PRODUCER),
+        Load::Packed => (include_str!("../../kernels/packed_planes.cuh"), TMA_PRODUCER),
         Load::Lines => (include_str!("../../kernels/lines.cuh"), TMA_PRODUCER),
         Load::Gather => (include_str!("../../kernels/gather.cuh"), ""),
     };
@@ -285,17 +307,36 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         _ if tiling.tf32x3 => include_str!("../../kernels/tf32x3_mainloop.cuh"),
         Load::Tma | Load::Planes | Load::Gather => include_str!("../../kernels/mainloop.cuh"),
         Load::Halo => include_str!("../../kernels/window_mainloop.cuh"),
+        Load::Packed => include_str!("../../kernels/packed_mainloop.cuh"),
         Load::Lines => include_str!("../../kernels/lines_mainloop.cuh"),
     };
+    let parts_of_rows = include_str!("../../kernels/parts.cuh");
+    let residuals_along_pixels = include_str!("../../kernels/residuals_along_pixels.cuh");
     let epilogue = match load {
-        Load::Tma | Load::Halo => include_str!("../../kernels/along_channels.cuh"),
-        Load::Planes | Load::Lines | Load::Gather => include_str!("../../kernels/along_pixels.cuh"),
+        Load::Tma | Load::Halo => [parts_of_rows, "", include_str!("../../kernels/along_channels.cuh")],
+        Load::Packed => ["", residuals_along_pixels, include_str!("../../kernels/packed_epilogue.cuh")],
+        Load::Planes | Load::Lines | Load::Gather => {
+            [parts_of_rows, residuals_along_pixels, include_str!("../../kernels/along_pixels.cuh")]
+        }
     };
     let filters = if tiling.rearranged { include_str!("../../kernels/filters.cuh") } else { TMA_FILTERS };
     let cluster = if tiling.split > 1 { CLUSTER } else { ALONE };
     let split = include_str!("../../kernels/wgmma_split.cuh");
     let files = [
-        COORD, cluster, SHARE, hopper, &wgmma, main, parts, filters, loads, producer, mainloop, epilogue,
+        COORD,
+        cluster,
+        SHARE,
+        hopper,
+        &wgmma,
+        main,
+        parts,
+        filters,
+        loads,
+        producer,
+        mainloop,
+        epilogue[0],
+        epilogue[1],
+        epilogue[2],
         split,
     ];
     let kernel = text.finish(Cuda::VENDOR, problem, &files, geometry, detail);
@@ -347,13 +388,13 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         Load::Planes if tiling.copied => (None, filter_rows()),
         Load::Planes => (Some(planes(&x, tiling.depth, data_type)), filter_rows()),
         Load::Lines => (Some(lines(&x, tiling, data_type)), None),
-        Load::Gather => (None, filter_rows()),
+        Load::Packed | Load::Gather => (None, filter_rows()),
     };
     let output_alignment = y_vector * data_type.size();
     let input_alignment = match load {
         Load::Planes if tiling.copied => COPIED,
         Load::Gather => data_type.size(),
-        Load::Tma | Load::Halo | Load::Planes | Load::Lines => ALIGNMENT,
+        Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines => ALIGNMENT,
     };
     let filter_alignment = if tiling.rearranged {
         tiling::filters_at_once(&w, data_type.size()) * data_type.size()

@@ -69,7 +69,8 @@ pub(crate) static WGMMA: Hopper = Hopper {
     load: Load::Tma,
 };
 
-/// 1x1 on images whose positions are innermost: TMA loads planes, or threads copy those that it cannot address.
+/// 1x1 on images whose positions are innermost: TMA loads planes; of those that it cannot address threads copy parts, or bulk
+/// copies bring them as a whole.
 pub(crate) static WGMMA_PLANES: Hopper = Hopper {
     id: "cuda.conv_wgmma_planes.v1",
     constraints: &[
@@ -146,7 +147,7 @@ impl Hopper {
     fn ranked(&self, problem: &Problem, arch: &str) -> Vec<(Configuration, Estimate)> {
         let model = match self.load {
             Load::Tma | Load::Halo => "wgmma with TMA",
-            Load::Planes => "wgmma from planes",
+            Load::Planes | Load::Packed => "wgmma from planes",
             Load::Lines => "wgmma with TMA by lines",
             Load::Gather => "wgmma with gathered pixels",
         };

@@ -14,6 +14,8 @@ pub(crate) enum Load {
     Halo,
     /// By TMA, positions innermost, or copied by threads. Rows of the product are filters, and a tile stays within an image.
     Planes,
+    /// By bulk copies, whole planes of some images, which follow one another without gaps. Rows of the product are pixels.
+    Packed,
     /// By TMA, whole lines of the image. Rows of the product are filters, and a tile has some lines of an image.
     Lines,
     /// By loads of elements, any layout. Rows of the product are filters.
@@ -46,6 +48,23 @@ pub(crate) struct Window {
     pub(crate) lines_of_taps: usize,
     /// Taps of a step.
     pub(crate) taps: usize,
+}
+
+/// The pixels of a tile that runs over the planes of some images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Packed {
+    /// Pixels of a plane.
+    pub(crate) plane: usize,
+    /// Pixels of a tile: its rows, or as many of them as whole planes fill.
+    pub(crate) pixels: usize,
+}
+
+impl Packed {
+    /// The most images that a tile has pixels of.
+    pub(crate) fn images(self) -> usize {
+        let Packed { plane, pixels } = self;
+        if pixels.is_multiple_of(plane) { pixels / plane } else { (pixels + plane - 2) / plane + 1 }
+    }
 }
 
 /// A block's tile and schedule: how its warpgroups share the work, and how far loads run ahead.
@@ -81,6 +100,8 @@ pub(crate) struct Tiling {
     pub(crate) split: usize,
     /// Whether a product of f32 is three of TF32, of factors in two parts.
     pub(crate) tf32x3: bool,
+    /// With [`Load::Packed`].
+    pub(crate) packed: Option<Packed>,
     /// With [`Load::Lines`].
     pub(crate) lines: Option<Lines>,
     /// With [`Load::Halo`].
@@ -98,6 +119,9 @@ impl fmt::Display for Tiling {
         }
         if self.copied {
             f.write_str(", copied planes")?;
+        }
+        if let Some(Packed { pixels, .. }) = self.packed {
+            write!(f, ", {pixels} pixels of planes")?;
         }
         if self.split > 1 {
             write!(f, ", split {}", self.split)?;
@@ -136,7 +160,7 @@ impl Tiling {
     }
 
     pub(super) fn pixels_are_rows(&self) -> bool {
-        matches!(self.load, Load::Tma | Load::Halo)
+        matches!(self.load, Load::Tma | Load::Halo | Load::Packed)
     }
 
     pub(super) fn filters(&self) -> usize {
@@ -155,6 +179,9 @@ impl Tiling {
             return images * planes * lines.div_ceil(window.lines) * columns.div_ceil(window.columns);
         }
         let lines = planes * lines;
+        if let Some(packed) = self.packed {
+            return (images * lines * columns).div_ceil(packed.pixels);
+        }
         match (self.load, self.lines) {
             (Load::Lines, Some(tile)) => images * lines.div_ceil(tile.count),
             (Load::Planes, _) => images * (lines * columns).div_ceil(self.pixels()),
@@ -166,6 +193,9 @@ impl Tiling {
     pub(super) fn loaded_pixels(&self) -> usize {
         if let Some(Window { columns, lines, halo, .. }) = self.window {
             return (columns + halo[0]) * (lines + halo[1]);
+        }
+        if let Some(packed) = self.packed {
+            return packed.images() * packed.plane;
         }
         match (self.load, self.lines) {
             (Load::Lines, Some(lines)) => (lines.count + lines.halo) * lines.columns,
@@ -191,7 +221,7 @@ impl Tiling {
             (Load::Lines, Some(lines)) if lines.keep => self.channel_steps(channels),
             (Load::Lines, _) => self.channel_steps(channels) * taps[2],
             (Load::Tma | Load::Halo, _) => self.channel_steps(channels) * all / self.step_taps(),
-            (Load::Planes | Load::Gather, _) => (channels * all).div_ceil(self.depth),
+            (Load::Planes | Load::Packed | Load::Gather, _) => (channels * all).div_ceil(self.depth),
         }
     }
 
@@ -199,7 +229,7 @@ impl Tiling {
     pub(super) fn filter_steps(&self, channels: usize, taps: [usize; 3]) -> usize {
         match self.load {
             Load::Lines | Load::Halo => self.channel_steps(channels) * taps.iter().product::<usize>(),
-            Load::Tma | Load::Planes | Load::Gather => self.steps(channels, taps),
+            Load::Tma | Load::Planes | Load::Packed | Load::Gather => self.steps(channels, taps),
         }
     }
 
@@ -316,7 +346,7 @@ impl Tiling {
         let consumers = self.pingpong * self.cooperative;
         let pool = self.registers_at_launch() * self.warpgroups();
         match self.load {
-            Load::Tma | Load::Halo | Load::Planes | Load::Lines => {
+            Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines => {
                 let producer = match pool {
                     // Filters are split, or planes copied.
                     _ if self.tf32x3 || self.copied => 56,
@@ -350,6 +380,8 @@ pub(super) fn outputs_at_once(load: Load, problem: &Problem) -> usize {
             let groups = problem.conv().map_or(1, |(conv, _)| conv.groups());
             common_power(y.alignment(1, most), y.lens[1] / groups)
         }
+        // A warp writes the pixels of a plane, one a lane.
+        Load::Packed => 1,
         Load::Planes | Load::Lines | Load::Gather => {
             // A tile's line ends where the output's does.
             let run = if load == Load::Lines { y.lens[4] } else { y.plane() };
@@ -374,6 +406,15 @@ pub(super) fn is_addressable(volume: &Volume, first: usize, dims: &[usize]) -> b
 pub(super) fn is_copyable(x: &Volume) -> bool {
     let strides = [0, 1].into_iter().filter(|&d| x.lens[d] > 1).map(|d| x.strides[d]);
     strides.chain([x.plane()]).all(|count| (count * 2).is_multiple_of(COPIED))
+}
+
+/// Whether planes of 16 bits follow one another without gaps, and bulk copies can bring those of all channels of a group: whole
+/// numbers of 16 bytes, at multiples of as many.
+pub(super) fn is_packed(x: &Volume, channels: usize) -> bool {
+    const CHUNK: usize = 8;
+    let follow = x.lens[1] == 1 || x.strides[1] == x.plane();
+    let images = x.lens[0] == 1 || x.strides[0].is_multiple_of(CHUNK);
+    follow && images && (channels * x.plane()).is_multiple_of(CHUNK) && channels.is_multiple_of(2)
 }
 
 /// Elements of packed filters that are read at once: 16 bytes of filters that are whole numbers of these, else one.

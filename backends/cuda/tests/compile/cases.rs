@@ -66,6 +66,8 @@ pub(crate) fn cases() -> Vec<Case> {
     let mma: &[&str] = &["HMMA", "LDSM", "LDGSTS"];
     let gather: &[&str] = &["HGMMA", "UTMALDG.2D", "LDG.E.U16", "USETMAXREG", "STG.E.128"];
     let copied: &[&str] = &["HGMMA", "UTMALDG.2D", "USETMAXREG", "!UTMALDG.3D", "LDGSTS.E.64"];
+    // Rows of the product are in registers.
+    let packed: &[&str] = &["HGMMA", "UTMALDG.2D", "UBLKCP", "USETMAXREG", "LDS.U16", "STG.E.U16"];
     let planes: &[&str] = &["HGMMA", "UTMALDG.3D", "UTMALDG.2D", "USETMAXREG", "STG.E.128"];
     let lines: &[&str] = &["HGMMA", "UTMALDG.5D", "USETMAXREG", "SHFL.IDX", "STG.E.128"];
     let (few, cluster): (&[usize], &[&str]) = (&[1, 512, 7, 7], &["HGMMA", "UCGABAR_ARV"]);
@@ -236,7 +238,7 @@ pub(crate) fn cases() -> Vec<Case> {
             &["HGMMA", "UTMALDG.3D"],
         ),
         ("planes.f16.copied", PLANES, conv(Half, Nchw, &[64, 1024, 14, 14], 256, 1, 1, vec![]), copied),
-        ("planes.bf16.copied.few", PLANES, conv(BFloat16, Nchw, &[4, 72, 6, 6], 40, 1, 1, vec![]), copied),
+        ("planes.bf16.copied.few", PLANES, conv(BFloat16, Nchw, &[1, 72, 30, 30], 40, 1, 1, vec![]), copied),
         (
             "planes.f16.copied.residual",
             PLANES,
@@ -256,6 +258,28 @@ pub(crate) fn cases() -> Vec<Case> {
             &["HGMMA", "USETMAXREG", "LDGSTS.E.64", "!UTMALDG"],
         ),
         ("planes.f16.copied.groups", PLANES, conv(Half, Nchw, &[8, 96, 18, 18], 200, 1, 2, vec![]), copied),
+        ("planes.f16.packed", PLANES, conv(Half, Nchw, &[64, 2048, 7, 7], 512, 1, 1, vec![]), packed),
+        (
+            "planes.bf16.packed.relu",
+            PLANES,
+            conv(BFloat16, Nchw, &[64, 512, 7, 7], 2048, 1, 1, relu(&[64, 2048, 7, 7], BFloat16, Nchw)),
+            packed,
+        ),
+        ("planes.f16.packed.tail", PLANES, conv(Half, Nchw, &[70, 520, 5, 5], 130, 1, 1, vec![]), packed),
+        ("planes.f16.packed.groups", PLANES, conv(Half, Nchw, &[8, 128, 9, 9], 200, 1, 2, vec![]), packed),
+        (
+            "planes.f16.packed.residual",
+            PLANES,
+            conv(Half, Nchw, &[64, 512, 7, 7], 1024, 1, 1, residual(Half, Nchw, 7)),
+            &["HGMMA", "UBLKCP", "LDS.U16", "STG.E.U16", "UBLKPF"],
+        ),
+        (
+            "planes.bf16.packed.parameters",
+            PLANES,
+            conv(BFloat16, Nchw, &[8, 512, 7, 7], 256, 1, 1, parameters(BFloat16, &[8, 256, 7, 7])),
+            &["HGMMA", "UBLKCP", "LDS.U16", "STG.E.U16"],
+        ),
+        ("split.planes.packed", PLANES, conv(Half, Nchw, &[1, 2048, 7, 7], 512, 1, 1, vec![]), cluster),
         ("lines.f16", LINES, conv(Half, Nchw, x, 128, 3, 1, relu(y, Half, Nchw)), lines),
         ("lines.bf16.160", LINES, conv(BFloat16, Nchw, &[16, 64, 160, 160], 64, 3, 1, vec![]), lines),
         ("lines.f16.c128", LINES, conv(Half, Nchw, &[16, 128, 80, 80], 128, 3, 1, vec![]), lines),

@@ -6,7 +6,9 @@ use fuseplan_gpu::{
 };
 
 use super::cost::Work;
-use super::tiling::{Load, SHARED, SHARED_RESERVED, Tiling, is_addressable, is_tf32x3, outputs_at_once};
+use super::tiling::{
+    Load, SHARED, SHARED_RESERVED, Tiling, is_addressable, is_copyable, is_packed, is_tf32x3, outputs_at_once,
+};
 
 mod rows_are_filters;
 mod rows_are_pixels;
@@ -17,6 +19,8 @@ type Schedule = (usize, usize, usize, usize);
 /// How many blocks may share a tile.
 const SPLITS: [usize; 3] = [2, 4, 8];
 
+/// Registers that a consumer's main loop needs besides its accumulators where it reads pixels.
+const PACKED_FACTORS: usize = 84;
 /// Most stages: more are of no use.
 const STAGES: usize = 12;
 /// The widest tile that one instruction makes.
@@ -60,8 +64,16 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
             }
             (all, Work::time)
         }
-        Load::Planes => {
-            (rows_are_filters::planes(&work, !is_addressable(&x, x.plane(), &[1, 0])), Work::time)
+        Load::Planes | Load::Packed => {
+            let addressable = is_addressable(&x, x.plane(), &[1, 0]);
+            let mut all = Vec::new();
+            if addressable || is_copyable(&x) {
+                all.extend(rows_are_filters::planes(&work, !addressable));
+            }
+            if !addressable && work.is_aligned && is_packed(&x, work.channels) {
+                all.extend(rows_are_pixels::packed(&work));
+            }
+            (all, Work::time)
         }
         Load::Lines => (rows_are_filters::lines(&work), Work::time),
         Load::Gather => (rows_are_filters::gathering(&work), Work::gathering_time),
@@ -126,6 +138,7 @@ impl Tiling {
             copied: false,
             split: 1,
             tf32x3: work.tf32x3,
+            packed: None,
             lines: None,
             window: None,
         }
@@ -141,6 +154,8 @@ impl Tiling {
             // A window's place is kept as well.
             Load::Halo => (26, 40 + work.epilogue, 0),
             Load::Planes => (40, 40 + work.channel_values, 0),
+            // The factors of two intervals, which come by halves.
+            Load::Packed => (40, PACKED_FACTORS.max(40 + work.channel_values), 0),
             // Sums that move, and outputs' places within lines, take more.
             Load::Lines => (80, 40 + work.channel_values, 0),
             Load::Gather => (26, 40 + work.channel_values, if self.producers == 1 { 96 } else { 72 }),
@@ -179,9 +194,9 @@ impl Tiling {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tiling::{Lines, REGISTERS, columns_behind};
+    use super::super::tiling::{Lines, Packed, REGISTERS, columns_behind};
     use super::rows_are_filters::{blocks, gathering, lines, planes};
-    use super::rows_are_pixels::{im2col, windows};
+    use super::rows_are_pixels::{im2col, packed, windows};
     use super::*;
 
     fn work(pixels: usize, filters: usize, channels: usize, taps: usize) -> Work {
@@ -354,6 +369,37 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn packed_planes_fit_a_block_and_cover_all_images() {
+        for (images, plane) in [(1, 49), (64, 49), (70, 9), (5, 75), (3, 225)] {
+            for (filters, channels) in [(16, 8), (39, 72), (512, 2048), (5000, 104)] {
+                for channel_values in [0, 16] {
+                    let work =
+                        Work { images, channel_values, vector: 1, ..work(plane, filters, channels, 1) };
+                    let all = packed(&work);
+                    assert!(!all.is_empty(), "{work:?}");
+                    for tiling in all {
+                        let Some(Packed { pixels, .. }) = tiling.packed else { panic!("{tiling:?}") };
+                        assert!(pixels <= tiling.pixels(), "{tiling:?}");
+                        assert!(pixels % plane == 0 || pixels == tiling.pixels(), "{tiling:?}");
+                        // No tile has pixels of more images than a stage holds.
+                        let of = |first: usize| (first + pixels - 1) / plane - first / plane + 1;
+                        let most = (0..plane).map(|tile| of(tile * pixels)).max().unwrap();
+                        assert!(most * plane <= tiling.loaded_pixels(), "{tiling:?}");
+                        let covered = tiling.tiles_of_pixels(images, 1, 1, plane) * pixels;
+                        assert!((images * plane..images * plane + pixels).contains(&covered), "{tiling:?}");
+                        let (producer, consumer) = tiling.registers();
+                        let registers = producer + tiling.pingpong * tiling.cooperative * consumer;
+                        assert!(registers * tiling.occupancy <= REGISTERS && consumer <= 240, "{tiling:?}");
+                        assert!((32..=FILTERS).contains(&tiling.width) && tiling.stages >= 3, "{tiling:?}");
+                    }
+                }
+            }
+        }
+        // 225 pixels of 64 channels, three times, and planes of which not even one has room.
+        assert!(packed(&work(5000, 64, 64, 1)).is_empty());
     }
 
     #[test]

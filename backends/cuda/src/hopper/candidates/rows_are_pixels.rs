@@ -1,7 +1,7 @@
-//! Tiles whose rows are pixels: TMA loads channels that are innermost.
+//! Tiles whose rows are pixels: TMA loads channels that are innermost, or threads read planes from shared memory.
 
 use super::super::cost::Work;
-use super::super::tiling::{Load, Tiling, Window};
+use super::super::tiling::{Load, Packed, Tiling, Window};
 use super::{FILTERS, Schedule, depth, with_splits};
 
 /// Schedules of tiles whose rows are pixels.
@@ -19,6 +19,25 @@ const SCHEDULES: [Schedule; 11] = [
     (1, 1, 1, 1),
 ];
 
+/// Schedules of tiles whose pixels come in whole planes.
+const PACKED_SCHEDULES: [Schedule; 12] = [
+    (1, 1, 1, 1),
+    (1, 2, 1, 1),
+    (1, 3, 1, 1),
+    (1, 1, 2, 1),
+    (1, 2, 2, 1),
+    (2, 1, 1, 1),
+    (2, 2, 1, 1),
+    (2, 1, 2, 1),
+    (1, 1, 1, 2),
+    (1, 2, 1, 2),
+    (1, 1, 2, 2),
+    (2, 1, 1, 2),
+];
+
+/// The narrowest tile whose pixels come in whole planes: the epilogue has parts of as many filters.
+const NARROWEST_PACKED: usize = 32;
+
 /// The most taps that a step has, as its products are unrolled.
 const MOST_TAPS: usize = 9;
 /// The most pixels of a box along a dimension.
@@ -32,6 +51,28 @@ pub(super) fn im2col(work: &Work) -> Vec<Tiling> {
             let tile = Tiling::new(Load::Tma, work, schedule, width, depth(work));
             for resident in [false, true] {
                 all.extend(Tiling { resident, ..tile }.filled(work));
+            }
+        }
+    }
+    with_splits(all, work)
+}
+
+/// Every tile that there is room for where bulk copies bring whole planes: of as many pixels as rows, or of whole planes.
+pub(super) fn packed(work: &Work) -> Vec<Tiling> {
+    let plane = work.planes * work.lines * work.columns;
+    let mut all = Vec::new();
+    let mut widths: Vec<_> = widths(work).into_iter().map(|width| width.max(NARROWEST_PACKED)).collect();
+    widths.dedup();
+    for width in widths {
+        for schedule in PACKED_SCHEDULES {
+            let tile = Tiling::new(Load::Packed, work, schedule, width, depth(work));
+            let mut pixels = vec![tile.rows() / plane * plane, tile.rows()];
+            pixels.dedup();
+            for pixels in pixels.into_iter().filter(|&pixels| pixels > 0) {
+                for resident in [false, true] {
+                    let packed = Some(Packed { plane, pixels });
+                    all.extend(Tiling { resident, packed, ..tile }.filled(work));
+                }
             }
         }
     }

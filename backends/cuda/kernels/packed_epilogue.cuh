@@ -1,0 +1,87 @@
+// The epilogue where rows of the product are pixels and results are written along them: the accumulators of a warpgroup
+// pass through shared memory in parts of 32 filters, of which a warp finishes eight.
+//
+// needs macros: DEVICE, READS_ELEMENTS
+// needs constants: ATOMS, COOPERATIVE, FILTERS, PART_FLOATS, PRODUCERS, ROWS, TF32X3, TILE_F, WIDTH, Y_VECTOR
+// needs sizes: y_c
+// needs types: Args, Channel, Column, Coord, Pixels, Shape, idx
+// needs functions: column_of, coord_of, finish_to, interleaved, make_plain, pixels_of, shared_address, write_vector
+
+static_assert(Y_VECTOR == 1 && !TF32X3, "a lane has two pixels, and writes elements");
+// Filters of a part, and parts of 64 rows. A filter has its rows one after the other; half of them are moved by four, so
+// that neither writing the rows of a fragment nor reading the pixels of a warp has bank conflicts.
+constexpr int PART_FILTERS = 32, PARTS = (WIDTH + PART_FILTERS - 1) / PART_FILTERS, FILTER_PITCH = 68;
+static_assert(PART_FILTERS * FILTER_PITCH <= 4 * PART_FLOATS, "a part has room in those of four warps");
+DEVICE int place_of(int row) { return row + row / 32 * 4; }
+
+// Stores this thread's accumulators of a part to shared memory. As in `stage_accumulators`, the part is found by comparing.
+template <int AT> DEVICE void stage_columns(const float (&acc)[ATOMS][WIDTH / 2], unsigned to, int part) {
+  if constexpr (AT < ATOMS * PARTS) {
+    if (part != AT) return stage_columns<AT + 1>(acc, to, part);
+#pragma unroll
+    for (int i = 0; i < PART_FILTERS / 2; i++)
+      if (AT % PARTS * (PART_FILTERS / 2) + i < WIDTH / 2)
+        asm volatile(
+            "st.shared.f32 [%0], %1; // part %2" ::"r"(to + ((i / 4 * 8 + i % 2) * FILTER_PITCH + i / 2 % 2 * 8) * 4),
+            "f"(acc[AT / PARTS][AT % PARTS * (PART_FILTERS / 2) + i]), "n"(AT)
+            : "memory");
+  }
+}
+
+template <bool PLAIN>
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
+  if (PLAIN) make_plain(args);
+  const Shape& s = args.shape;
+  const Column column = column_of(tile);
+  const Pixels pixels = pixels_of(s, tile);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const int warpgroup = threadIdx.x / 128 - PRODUCERS, consumer = warpgroup % COOPERATIVE;
+  float* const parts = part - warp * PART_FLOATS;
+  const unsigned to = shared_address(parts + lane % 4 * 2 * FILTER_PITCH + place_of(warp * 16 + lane / 4));
+  const float* const from = parts + warp * 8 * FILTER_PITCH;
+  // Where the rows of a lane's two pixels lie.
+  const int places[2] = {place_of(interleaved(lane)), place_of(interleaved(lane + 32))};
+  const auto meet = [&] { asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 3) : "memory"); };
+#pragma unroll 1
+  for (int along = 0; along < ATOMS; along++) {
+    Coord coords[2];
+    bool inside[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int pixel = pixels.first + consumer * ROWS + along * 64 + i * 32 + lane;
+      inside[i] = pixel < pixels.end;
+      coords[i] = coord_of(s, pixel, 0);
+    }
+#pragma unroll 1
+    for (int at = 0; at < PARTS; at++) {
+      // All warps have read the part before.
+      meet();
+      stage_columns<0>(acc, to, along * PARTS + at);
+      meet();
+      const int first = at * PART_FILTERS + warp * 8;
+#pragma unroll 1
+      for (int f = 0; f < 8; f += 2) {
+        if (first + f >= TILE_F || column.filter + first + f >= FILTERS) break;
+        float out[4][1];
+        idx y[4];
+        bool writes[4];
+        // Elements beyond the output are computed too, unless that would read memory: this takes no branch.
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+          const int filter = first + f + j / 2;
+          Coord coord = coords[j % 2];
+          coord.k = column.group * FILTERS + column.filter + filter;
+          y[j] = coord.y += coord.k * s.y_c;
+          writes[j] = inside[j % 2] && (FILTERS % 2 == 0 || column.filter + filter < FILTERS);
+          if ((!PLAIN || READS_ELEMENTS) && !writes[j]) continue;
+          const float v[1] = {from[(f + j / 2) * FILTER_PITCH + places[j % 2]]};
+          const Channel channel = channels[filter];
+          finish_to<1, false>(args, &channel, v, coord, out[j]);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          if (writes[j]) write_vector<1>(args, y[j], out[j]);
+      }
+    }
+  }
+}
