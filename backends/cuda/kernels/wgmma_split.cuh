@@ -25,16 +25,9 @@ DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, u
       : "memory");
 }
 
-// Waits until operands are neither written nor read any more. All threads of the block call it.
-DEVICE void operands_end() {
-  asm volatile("bar.sync 0, %0;" ::"n"((PRODUCERS + PINGPONG * COOPERATIVE) * 128) : "memory");
-}
-
-DEVICE void leave_split() {
-  __syncwarp();
-  operands_end();
-  cluster_wait();
-}
+// Waits until no consumer reads operands any more. Nobody writes them either: consumers have seen every step, so what producers
+// wrote came before.
+DEVICE void operands_end() { asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory"); }
 
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
                            const Barriers& barriers, const Channel* channels) {

@@ -696,7 +696,7 @@ DEVICE void wgmma(float (&acc)[32], unsigned long long rows, unsigned long long 
 //   SPLIT, STAGES, STEPS, STEP_TAPS, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Shape, TensorMap
-// needs functions: affine, begin_grid, channel_of, cluster_arrive, mbarrier_arrive, mbarrier_init, mbarrier_wait,
+// needs functions: affine, begin_grid, channel_of, cluster_arrive, cluster_wait, mbarrier_arrive, mbarrier_init, mbarrier_wait,
 //   shared_address, tile_number, tma_prefetch_map
 
 struct Launch {
@@ -896,9 +896,6 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
                            const Barriers& barriers, const Channel* channels);
 
-// What a producer of such a tile does behind its last operands.
-DEVICE void leave_split();
-
 extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE) * 128, OCCUPANCY) CLUSTER
     fuseplan_kernel(const __grid_constant__ Launch launch) {
   DYNAMIC_SHARED(char, memory);
@@ -926,7 +923,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
   if (threadIdx.x < PRODUCERS * 128) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PRODUCER_REGISTERS));
     produce(launch, aligned, barriers);
-    if (SPLIT > 1) leave_split();
+    if (SPLIT > 1) cluster_wait();
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONSUMER_REGISTERS));
     const Channel* channels = (const Channel*)(aligned + CHANNELS_AT);
@@ -1393,16 +1390,9 @@ DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, u
       : "memory");
 }
 
-// Waits until operands are neither written nor read any more. All threads of the block call it.
-DEVICE void operands_end() {
-  asm volatile("bar.sync 0, %0;" ::"n"((PRODUCERS + PINGPONG * COOPERATIVE) * 128) : "memory");
-}
-
-DEVICE void leave_split() {
-  __syncwarp();
-  operands_end();
-  cluster_wait();
-}
+// Waits until no consumer reads operands any more. Nobody writes them either: consumers have seen every step, so what producers
+// wrote came before.
+DEVICE void operands_end() { asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory"); }
 
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
                            const Barriers& barriers, const Channel* channels) {
