@@ -1,4 +1,5 @@
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, final, overload
 
 __version__: str
@@ -60,6 +61,11 @@ class Handle:
 
     @property
     def stream(self) -> int: ...
+    @property
+    def openmp(self) -> Path | None:
+        """The OpenMP runtime on whose threads plans run; none where they run on the library's own, as they do unless
+        `fuseplan.torch` has opened the handle. A copy that was pickled has threads of the library's."""
+
     def synchronize(self) -> None:
         """Waits until everything in the stream has run."""
 
@@ -324,6 +330,11 @@ class PlanCall:
         stream: Callable[[], int] | None,
         kept: object,
     ) -> PlanCall: ...
+
+def openmp_handle(threads: int, library: str) -> Handle | None:
+    """The CPU on the threads of the OpenMP runtime that a loaded library calls, if it calls one, by the functions that GCC's
+    programs call, whose teams on this thread have so many threads.
+    """
 
 @final
 class Calls:

@@ -251,7 +251,9 @@ impl CompiledPlan {
     }
 
     fn explain(&self) -> String {
-        self.inner.to_string()
+        let threads = self.device.get().whose_threads();
+        let threads = threads.map_or_else(String::new, |threads| format!("\nthreads    {threads}"));
+        format!("{}{threads}", self.inner)
     }
 
     #[getter]

@@ -1,6 +1,7 @@
 //! Handles: a device and the stream that plans run on there.
 
 use std::ffi::c_void;
+use std::path::PathBuf;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -16,6 +17,8 @@ pub(crate) struct Handle {
     pub(crate) inner: fuseplan::Handle,
     /// Threads of a CPU device of its own.
     threads: Option<usize>,
+    /// The runtime that these belong to, if they are not the library's.
+    openmp: Option<PathBuf>,
     /// Whether the stream is the caller's.
     pub(crate) has_given_stream: bool,
 }
@@ -48,7 +51,7 @@ impl Handle {
             (Some(name), None, None) => fuseplan::Handle::of_backend(name),
         });
         let inner = opened.map_err(|error| error::backend(&error))?;
-        let handle = Handle { inner, threads, has_given_stream: false };
+        let handle = Handle { inner, threads, openmp: None, has_given_stream: false };
         Ok(stream.map_or_else(|| handle.clone(), |stream| handle.with_stream(stream)))
     }
 
@@ -57,7 +60,7 @@ impl Handle {
         let stream = std::ptr::with_exposed_provenance_mut::<c_void>(stream);
         // SAFETY: the stub says that the number is that of a stream of this device, which outlives the handle.
         let inner = unsafe { self.inner.with_stream(stream) };
-        Handle { inner, threads: self.threads, has_given_stream: true }
+        Handle { inner, threads: self.threads, openmp: self.openmp.clone(), has_given_stream: true }
     }
 
     #[getter]
@@ -90,6 +93,11 @@ impl Handle {
         self.inner.stream().expose_provenance()
     }
 
+    #[getter]
+    fn openmp(&self) -> Option<&PathBuf> {
+        self.openmp.as_ref()
+    }
+
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.inner.synchronize()).map_err(|error| error::backend(&error))
     }
@@ -112,6 +120,21 @@ impl Handle {
 }
 
 impl Handle {
+    /// The CPU on threads of an OpenMP runtime.
+    pub(crate) fn of_openmp(inner: fuseplan::Handle, threads: usize, runtime: PathBuf) -> Self {
+        Handle { inner, threads: Some(threads), openmp: Some(runtime), has_given_stream: false }
+    }
+
+    /// Whose threads plans run on, where it is a CPU's.
+    pub(crate) fn whose_threads(&self) -> Option<String> {
+        let whose = match &self.openmp {
+            Some(runtime) => runtime.display().to_string(),
+            None if self.backend() == "cpu" => "the library's own".into(),
+            None => return None,
+        };
+        Some(format!("{} of {whose}", self.compute_units()))
+    }
+
     /// Whether tensors of PyTorch are computed in PyTorch's current stream, as they are unless the caller has given one.
     pub(crate) fn takes_torch_stream(&self) -> bool {
         !self.has_given_stream && self.backend() != "cpu"

@@ -11,6 +11,7 @@ mod dlpack;
 mod error;
 mod handle;
 mod names;
+mod openmp;
 mod plan;
 mod tensor;
 mod torch;
@@ -30,6 +31,8 @@ mod _native {
     use crate::compiled::{CompiledPlan, restore};
     #[pymodule_export]
     use crate::handle::{Handle, devices};
+    #[pymodule_export]
+    use crate::openmp::openmp_handle;
     #[pymodule_export]
     use crate::plan::{FusionPlan, compile_all, rebuild};
     #[pymodule_export]

@@ -46,10 +46,13 @@ class Report:
 
     fused: list[Fused] = field(default_factory=list)
     unfused: list[Unfused] = field(default_factory=list)
+    # Whose threads plans are computed on, where they are on a CPU.
+    threads: str | None = None
 
     def __str__(self) -> str:
         total = len(self.fused) + len(self.unfused)
-        lines = [f"{len(self.fused)} of {total} convolutions are plans"]
+        where = f", on {self.threads}" if self.fused and self.threads else ""
+        lines = [f"{len(self.fused)} of {total} convolutions are plans{where}"]
         for fused in self.fused:
             times = f"; {fused.times}" if fused.times else ""
             lines.append(f"  {fused.name}: {' -> '.join(fused.operators)}; ends as {fused.end}{times}")

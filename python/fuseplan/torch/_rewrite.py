@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .._native import TensorDescriptor, find_chains
+from .._native import Handle, TensorDescriptor, find_chains
 from . import _choice, _layouts, _operator
 from ._report import Fused, Report, Unfused
 
@@ -114,7 +114,11 @@ def rewrite(
     they are, batch-norms are folded into weights. Where there is a choice, only the chains that it finds faster are replaced.
     """
     nodes, chains, unfused = _find(module, values, math)
-    report = Report(unfused=[Unfused(nodes[index].name, reason) for index, reason in unfused])
+    handle = _handle(values)
+    report = Report(
+        unfused=[Unfused(nodes[index].name, reason) for index, reason in unfused],
+        threads=_operator.whose_threads(handle) if handle is not None else None,
+    )
     tails = []
     of_graph = [_chain_of(found, nodes, values, folds, math) for found in chains]
     _compile_ahead(of_graph, values)
@@ -157,14 +161,19 @@ def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(shape, stride, dtype=tensor.dtype, device="meta")
 
 
+def _handle(values: Mapping[torch.fx.Node, Any]) -> Handle | None:
+    """The handle of the device that all constants are on, if it is one."""
+    devices = {tensor.device for tensor in values.values() if isinstance(tensor, torch.Tensor)}
+    return _operator.handle_of(next(iter(devices))) if len(devices) == 1 else None
+
+
 def _find(
     module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any], math: str | None, *, times: bool = False
 ) -> tuple[list[torch.fx.Node], list[dict[str, Any]], list[tuple[int, str]]]:
     """The nodes of a graph, and what the finder of chains says of them by their numbers."""
     nodes = list(module.graph.nodes)
     constants = [tensor for tensor in values.values() if isinstance(tensor, torch.Tensor)]
-    devices = {tensor.device for tensor in constants}
-    device = _operator.handle_of(next(iter(devices))) if len(devices) == 1 else None
+    device = _handle(values)
     numbers = {node: index for index, node in enumerate(nodes)}
     described = [_describe(node, numbers, values) for node in nodes]
     if times:
