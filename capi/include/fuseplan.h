@@ -155,6 +155,10 @@ FUSEPLAN_EXPORT fuseplan_status_t fuseplan_tensor_create_strided(
 FUSEPLAN_EXPORT fuseplan_status_t fuseplan_tensor_get(
     fuseplan_tensor_t tensor, fuseplan_data_type_t* data_type, size_t* rank, size_t* lens, size_t* strides);
 
+/* In which layout a packed tensor lies: of several that it fits, the one that it was created in. A tensor with other strides has
+ * none, which is FUSEPLAN_INVALID_ARGUMENT. */
+FUSEPLAN_EXPORT fuseplan_status_t fuseplan_tensor_layout(fuseplan_tensor_t tensor, fuseplan_layout_t* layout);
+
 /* How many bytes of memory a tensor takes, from its first element to its last. */
 FUSEPLAN_EXPORT fuseplan_status_t fuseplan_tensor_bytes(fuseplan_tensor_t tensor, size_t* bytes);
 
@@ -194,6 +198,20 @@ FUSEPLAN_EXPORT fuseplan_status_t fuseplan_plan_append_convolution(fuseplan_plan
                                                                    const size_t* pads_after,
                                                                    size_t groups,
                                                                    size_t* op);
+
+/*
+ * The same with an output in a layout of its own, packed, whatever the input's is: so a network enters blocks of channels and
+ * leaves them. Otherwise an output is packed in the input's order.
+ */
+FUSEPLAN_EXPORT fuseplan_status_t fuseplan_plan_append_convolution_to(fuseplan_plan_t plan,
+                                                                      fuseplan_tensor_t weights,
+                                                                      const size_t* strides,
+                                                                      const size_t* dilations,
+                                                                      const size_t* pads_before,
+                                                                      const size_t* pads_after,
+                                                                      size_t groups,
+                                                                      fuseplan_layout_t output,
+                                                                      size_t* op);
 
 /* x + bias, one value of `data_type` for each channel. Operand: "bias". */
 FUSEPLAN_EXPORT fuseplan_status_t fuseplan_plan_append_bias(fuseplan_plan_t plan,
@@ -323,6 +341,25 @@ FUSEPLAN_EXPORT fuseplan_status_t fuseplan_plans_compile(const fuseplan_plan_t* 
  */
 FUSEPLAN_EXPORT fuseplan_status_t fuseplan_plan_explain(
     fuseplan_plan_t plan, fuseplan_handle_t handle, unsigned options, char* text, size_t* size);
+
+/* The most layouts that tensors of one rank have. */
+#define FUSEPLAN_MAX_LAYOUTS 5
+
+/*
+ * The layouts that input, output and residuals of a plan could all have on the handle's device, whatever they have now, the
+ * fastest first: how many to `*count`, and of each the layout and the seconds that the fastest solver was measured to take. `layouts`
+ * and `seconds` have room for FUSEPLAN_MAX_LAYOUTS; any pointer may be NULL. Filters lie as the input does, or channels first
+ * where that has blocks. A layout is left out where channels are no whole blocks of it, or no solver takes it.
+ *
+ * Every solver is timed with memory of the call, for up to a tenth of a second each; FUSEPLAN_FIND means nothing here. A network that
+ * keeps its tensors in one layout does best in the one whose seconds, summed over its layers, are least.
+ */
+FUSEPLAN_EXPORT fuseplan_status_t fuseplan_plan_fastest_layouts(fuseplan_plan_t plan,
+                                                                fuseplan_handle_t handle,
+                                                                unsigned options,
+                                                                size_t* count,
+                                                                fuseplan_layout_t* layouts,
+                                                                double* seconds);
 
 /* How many bytes of workspace an execution needs; 0 for every kernel on a CPU. */
 FUSEPLAN_EXPORT fuseplan_status_t fuseplan_compiled_workspace(fuseplan_compiled_t compiled, size_t* bytes);

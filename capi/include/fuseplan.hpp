@@ -9,6 +9,7 @@
 #define FUSEPLAN_HPP
 
 #include <cstddef>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -142,6 +143,13 @@ public:
         return std::vector<std::size_t>(strides, strides + rank);
     }
 
+    /* The layout of a packed tensor. One in blocks has no strides. */
+    fuseplan_layout_t layout() const {
+        fuseplan_layout_t layout{};
+        check(fuseplan_tensor_layout(raw_, &layout));
+        return layout;
+    }
+
     /* Bytes of memory. */
     std::size_t bytes() const {
         std::size_t bytes = 0;
@@ -155,13 +163,20 @@ private:
 };
 
 /* What a convolution is besides its weights. A list that is left empty has the default: strides and dilations of 1, padding
- * of 0, and behind as before. */
+ * of 0, and behind as before. An output without a layout lies as the input does. */
 struct Convolution {
-    std::vector<std::size_t> strides     = {};
-    std::vector<std::size_t> dilations   = {};
-    std::vector<std::size_t> pads_before = {};
-    std::vector<std::size_t> pads_after  = {};
-    std::size_t groups                   = 1;
+    std::vector<std::size_t> strides        = {};
+    std::vector<std::size_t> dilations      = {};
+    std::vector<std::size_t> pads_before    = {};
+    std::vector<std::size_t> pads_after     = {};
+    std::size_t groups                      = 1;
+    std::optional<fuseplan_layout_t> output = {};
+};
+
+/* A layout of a plan's tensors, and how long the fastest solver takes with it. */
+struct LayoutTime {
+    fuseplan_layout_t layout;
+    double seconds;
 };
 
 class Args;
@@ -218,11 +233,16 @@ public:
     Plan(const Handle& handle, const Tensor& input) { check(fuseplan_plan_create(&raw_, handle.get(), input.get())); }
 
     std::size_t convolution(const Tensor& weights, const Convolution& conv = {}) {
-        const std::size_t dims = spatial_dims();
-        std::size_t op         = 0;
-        check(fuseplan_plan_append_convolution(raw_, weights.get(), list(conv.strides, dims), list(conv.dilations, dims),
-                                               list(conv.pads_before, dims), list(conv.pads_after, dims), conv.groups,
-                                               &op));
+        const std::size_t dims         = spatial_dims();
+        const std::size_t* strides     = list(conv.strides, dims);
+        const std::size_t* dilations   = list(conv.dilations, dims);
+        const std::size_t* pads_before = list(conv.pads_before, dims);
+        const std::size_t* pads_after  = list(conv.pads_after, dims);
+        std::size_t op                 = 0;
+        check(conv.output ? fuseplan_plan_append_convolution_to(raw_, weights.get(), strides, dilations, pads_before,
+                                                                pads_after, conv.groups, *conv.output, &op)
+                          : fuseplan_plan_append_convolution(raw_, weights.get(), strides, dilations, pads_before,
+                                                             pads_after, conv.groups, &op));
         return op;
     }
 
@@ -311,6 +331,17 @@ public:
         check(fuseplan_plans_compile(of.data(), of.size(), handle.get(), options, raw.data()));
         for (fuseplan_compiled_t one : raw) compiled.push_back(Compiled(one));
         return compiled;
+    }
+
+    /* The layouts that input, output and residuals could all have, the fastest first. */
+    std::vector<LayoutTime> fastest_layouts(const Handle& handle, unsigned options = 0) const {
+        std::size_t count                               = 0;
+        fuseplan_layout_t layouts[FUSEPLAN_MAX_LAYOUTS] = {};
+        double seconds[FUSEPLAN_MAX_LAYOUTS]            = {};
+        check(fuseplan_plan_fastest_layouts(raw_, handle.get(), options, &count, layouts, seconds));
+        std::vector<LayoutTime> times;
+        for (std::size_t i = 0; i < count; i++) times.push_back({layouts[i], seconds[i]});
+        return times;
     }
 
     std::string explain(const Handle& handle, unsigned options = 0) const {

@@ -185,6 +185,7 @@ fn fuseplans_constants_are_the_headers() {
         ("FUSEPLAN_STRICT", 4),
         ("FUSEPLAN_CURRENT_DEVICE", -1),
         ("FUSEPLAN_MAX_RANK", fuseplan::TensorDescriptor::MAX_RANK as i64),
+        ("FUSEPLAN_MAX_LAYOUTS", fuseplan::TensorLayout::all_of_rank(4).len() as i64),
     ] {
         assert_eq!(constant(&constants, name), value, "{name}");
     }

@@ -495,8 +495,9 @@ impl TensorDescriptor {
         }
     }
 
-    /// The layout that it was described by, or whose strides these are literally, else the one that they fit.
-    fn literal_layout(&self) -> Option<TensorLayout> {
+    /// The layout that it was described by, or whose strides these are literally, else the one that they fit: what
+    /// [`layout`](Self::layout) says, but where a tensor fits several.
+    pub fn literal_layout(&self) -> Option<TensorLayout> {
         self.blocked.or_else(|| self.fitting_layout(|_| false)).or_else(|| self.layout())
     }
 

@@ -4,13 +4,14 @@ use std::ffi::{c_char, c_uint, c_void};
 
 use fuseplan::{CompileOptions, CompiledBinary, CompiledPlan, FindMode, FusionPlan, Handle, MathMode};
 
-use crate::abi::{In, Out};
+use crate::abi::{In, Out, fuseplan_layout_t};
 use crate::boundary::export::export;
 use crate::boundary::failure::{Failure, bad_parm};
 use crate::boundary::table::{Ref, create, object};
 use crate::boundary::text::write_text;
 use crate::handle::fuseplan_handle_t;
 use crate::plan::fuseplan_plan_t;
+use crate::tensor::layout_number;
 
 /// What a `fuseplan_compiled_t` names.
 #[derive(Debug)]
@@ -146,6 +147,21 @@ export! {
     ) {
         let job = Job::new(plan, handle, options)?;
         write_text(&job.explain(), text, size)?;
+    }
+
+    fn fuseplan_plan_fastest_layouts(
+        plan: fuseplan_plan_t,
+        handle: fuseplan_handle_t,
+        options: c_uint,
+        count: Out<usize>,
+        layouts: Out<fuseplan_layout_t>,
+        seconds: Out<f64>,
+    ) {
+        let job = Job::new(plan, handle, options)?;
+        let times = job.plan.fastest_layouts(&job.handle)?;
+        count.set(times.len());
+        layouts.set_all(&times.iter().map(|time| layout_number(time.layout)).collect::<Vec<_>>());
+        seconds.set_all(&times.iter().map(|time| time.time.as_secs_f64()).collect::<Vec<_>>());
     }
 
     fn fuseplan_compiled_workspace(compiled: fuseplan_compiled_t, bytes: Out<usize>) {

@@ -11,11 +11,13 @@ use fuseplan::{
     PReluForward, TensorDescriptor,
 };
 
-use crate::abi::{In, Out, fuseplan_activation_t, fuseplan_batch_norm_mode_t, fuseplan_data_type_t};
+use crate::abi::{
+    In, Out, fuseplan_activation_t, fuseplan_batch_norm_mode_t, fuseplan_data_type_t, fuseplan_layout_t,
+};
 use crate::boundary::export::export;
 use crate::boundary::failure::{Failure, bad_parm};
 use crate::plan::fuseplan_plan_t;
-use crate::tensor::{data_type, fuseplan_tensor_t};
+use crate::tensor::{data_type, fuseplan_tensor_t, layout};
 
 /// What is added to a variance if nothing else is set.
 const EPSILON: f64 = 1e-5;
@@ -96,6 +98,25 @@ export! {
         let spatial = Spatial { strides, dilations, pads_before, pads_after };
         append(plan, op, operands::ConvForward { weights: null() }, |plan| {
             Ok(ConvForward::new(spatial.convolution(plan, groups)?, weights))
+        })?;
+    }
+
+    fn fuseplan_plan_append_convolution_to(
+        plan: fuseplan_plan_t,
+        weights: fuseplan_tensor_t,
+        strides: In<usize>,
+        dilations: In<usize>,
+        pads_before: In<usize>,
+        pads_after: In<usize>,
+        groups: usize,
+        output: fuseplan_layout_t,
+        op: Out<usize>,
+    ) {
+        let weights = weights.descriptor()?;
+        let spatial = Spatial { strides, dilations, pads_before, pads_after };
+        append(plan, op, operands::ConvForward { weights: null() }, |plan| {
+            let output = layout(output, plan.input().rank())?;
+            Ok(ConvForward::new(spatial.convolution(plan, groups)?, weights).with_output_layout(output))
         })?;
     }
 

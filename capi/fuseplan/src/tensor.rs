@@ -57,8 +57,14 @@ fn list(numbers: In<usize>, rank: usize, name: &str) -> Result<Vec<usize>, Failu
     numbers.list(rank).ok_or_else(|| bad_parm(format!("`{name}` is NULL")))
 }
 
+/// The number of a layout, which is its place among those of its rank.
+pub(crate) fn layout_number(layout: TensorLayout) -> fuseplan_layout_t {
+    let before = TensorLayout::all_of_rank(layout.rank()).iter().take_while(|&&other| other != layout);
+    before.count() as fuseplan_layout_t
+}
+
 /// The layout that C names, of a tensor with so many dimensions.
-fn layout(number: fuseplan_layout_t, rank: usize) -> Result<TensorLayout, Failure> {
+pub(crate) fn layout(number: fuseplan_layout_t, rank: usize) -> Result<TensorLayout, Failure> {
     let layouts = TensorLayout::all_of_rank(rank);
     if layouts.is_empty() {
         return Err(bad_parm(format!("{rank} dimensions have no layout; accepted: 4, 5")));
@@ -117,6 +123,15 @@ export! {
         rank.set(descriptor.rank());
         lens.set_all(descriptor.lens());
         strides.set_all(numbers);
+    }
+
+    fn fuseplan_tensor_layout(tensor: fuseplan_tensor_t, layout: Out<fuseplan_layout_t>) {
+        let descriptor = tensor.descriptor()?;
+        let out = layout.required("layout")?;
+        let layout = descriptor.literal_layout().ok_or_else(|| {
+            bad_parm(format!("{descriptor} has no layout; accepted: a tensor that is packed in one"))
+        })?;
+        out.set(layout_number(layout));
     }
 
     fn fuseplan_tensor_bytes(tensor: fuseplan_tensor_t, bytes: Out<usize>) {

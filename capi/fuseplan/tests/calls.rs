@@ -105,6 +105,121 @@ fn padding_strides_and_dilations_are_those_of_each_side_and_dimension() {
     }
 }
 
+/// Bits of f32 in the order of blocks of `block` channels, of a tensor in that of NCHW.
+fn in_blocks(of: &[f32], channels: usize, block: usize) -> Vec<f32> {
+    let pixels = of.len() / channels;
+    let place = |at: usize| {
+        let (outer, lane) = (at / (block * pixels), at % block);
+        of[(outer * block + lane) * pixels + at / block % pixels]
+    };
+    (0..of.len()).map(place).collect()
+}
+
+/// Two layers: channels first, into blocks, a residual there, then back out to channels last.
+#[test]
+fn a_convolution_has_an_output_in_another_layout() {
+    const FIRST: u32 = 0;
+    const LAST: u32 = 1;
+    const OF_4: u32 = 2;
+    let handle = cpu();
+    let lens = [1, 8, 2, 3];
+    let x = tensor(F32, lens);
+    // Output channel k is input channel k, plus 100.
+    let filters: Vec<f32> = (0..64).map(|at| f32::from(at / 8 == at % 8)).collect();
+    let (bias, values) = ([100.0f32; 8], (0..48u8).map(f32::from).collect::<Vec<_>>());
+    let w = tensor(F32, [8, 8, 1, 1]);
+    let layer = |input: fuseplan_tensor_t, layout: u32, is_sum: bool| {
+        let plan = create!(fuseplan_plan_create(; handle, input));
+        call!(fuseplan_plan_append_convolution_to(
+            plan,
+            w,
+            none(),
+            none(),
+            none(),
+            none(),
+            1,
+            layout,
+            nowhere()
+        ));
+        call!(fuseplan_plan_append_bias(plan, F32, nowhere()));
+        if is_sum {
+            call!(fuseplan_plan_append_residual(plan, Ref::NULL, nowhere()));
+        }
+        let y = create!(fuseplan_plan_output(plan;));
+        let mut found = 9;
+        call!(fuseplan_tensor_layout(y, out(&mut found)));
+        assert_eq!(found, layout);
+        (plan, y)
+    };
+    let run = |plan: fuseplan_plan_t, x: &[f32], residual: Option<&[f32]>| {
+        let compiled = create!(fuseplan_plan_compile(plan, handle, 0;));
+        let args = create!(fuseplan_args_create(; plan));
+        call!(fuseplan_args_set_operand(args, 0, text(c"weights"), filters.as_ptr().cast()));
+        call!(fuseplan_args_set_operand(args, 1, text(c"bias"), bias.as_ptr().cast()));
+        if let Some(residual) = residual {
+            call!(fuseplan_args_set_operand(args, 2, text(c"bias"), residual.as_ptr().cast()));
+        }
+        let mut y = [f32::NAN; 48];
+        let (input, output) = (x.as_ptr().cast(), y.as_mut_ptr().cast());
+        call!(fuseplan_execute(handle, compiled, args, input, output, null_mut(), 0));
+        y
+    };
+    let (enters, blocked) = layer(x, OF_4, true);
+    let (leaves, _) = layer(blocked, LAST, false);
+    let residual = in_blocks(&values, 8, 4);
+    let inside = run(enters, &values, Some(&residual));
+    assert_eq!(inside[..], *in_blocks(&values.iter().map(|v| 2.0 * v + 100.0).collect::<Vec<_>>(), 8, 4));
+    let outside = run(leaves, &inside, None);
+    // Channels last is one block of all channels.
+    assert_eq!(outside[..], *in_blocks(&values.iter().map(|v| 2.0 * v + 200.0).collect::<Vec<_>>(), 8, 8));
+
+    let plan = create!(fuseplan_plan_create(; handle, x));
+    let of = |w, layout| {
+        status!(fuseplan_plan_append_convolution_to(
+            plan,
+            w,
+            none(),
+            none(),
+            none(),
+            none(),
+            1,
+            layout,
+            nowhere()
+        ))
+    };
+    assert_eq!(of(w, 9), INVALID_ARGUMENT);
+    assert!(last_error().contains("9 is no layout of 4 dimensions; accepted: 0 ("), "{}", last_error());
+    assert_eq!(of(tensor(F32, [6, 8, 1, 1]), OF_4), INVALID_ARGUMENT);
+    let words = "NCHWc4 has blocks of 4 channels, the tensor has 6 channels";
+    assert!(
+        last_error().contains("ConvForward (operator 0)") && last_error().contains(words),
+        "{}",
+        last_error()
+    );
+    assert_eq!(of(w, FIRST), 0, "the plan is as it was");
+}
+
+#[test]
+fn the_fastest_layouts_are_those_that_the_channels_have() {
+    let (handle, mut count) = (cpu(), 0);
+    let (mut layouts, mut seconds) = ([9u32; 5], [0f64; 5]);
+    let plan = create!(fuseplan_plan_create(; handle, tensor(F32, [1, 24, 3, 3])));
+    refused!(
+        INVALID_ARGUMENT,
+        "",
+        fuseplan_plan_fastest_layouts(plan, handle, 0, out(&mut count), nowhere(), nowhere())
+    );
+    call!(fuseplan_plan_append_activation(plan, RELU, 0.0, 0.0, 0.0, nowhere()));
+    let (layouts_out, seconds_out) = (out_all(&mut layouts), out_all(&mut seconds));
+    call!(fuseplan_plan_fastest_layouts(plan, handle, 0, out(&mut count), layouts_out, seconds_out));
+    // 24 channels are no blocks of 16.
+    assert_eq!((count, layouts[4], seconds[4]), (4, 9, 0.0));
+    assert!(seconds[..4].is_sorted() && seconds[0] > 0.0, "{seconds:?}");
+    layouts[..4].sort_unstable();
+    assert_eq!(layouts[..4], [0, 1, 2, 3]);
+    call!(fuseplan_plan_fastest_layouts(plan, handle, 0, nowhere(), nowhere(), nowhere()));
+}
+
 #[test]
 fn many_plans_are_compiled_at_once() {
     let handle = cpu();
@@ -421,9 +536,16 @@ fn tensors_are_what_was_said() {
     refused!(INVALID_ARGUMENT, "7 is no layout", fuseplan_tensor_create(place(), F32, 7, 4, from(&lens)));
     // Blocks of 4 channels, which have no strides.
     let blocked = create!(fuseplan_tensor_create(; F32, 2, 4, from(&[1, 8, 2, 3])));
-    let mut bytes = 0;
+    let (mut bytes, mut layout) = (0, 9);
     call!(fuseplan_tensor_bytes(blocked, out(&mut bytes)));
-    assert_eq!(bytes, 4 * 48);
+    call!(fuseplan_tensor_layout(blocked, out(&mut layout)));
+    assert_eq!((bytes, layout), (4 * 48, 2));
+    refused!(
+        INVALID_ARGUMENT,
+        "strides 100x1x20x4 has no layout",
+        fuseplan_tensor_layout(strided, out(&mut layout))
+    );
+    refused!(INVALID_ARGUMENT, "`layout` is NULL", fuseplan_tensor_layout(blocked, nowhere()));
     // SAFETY: there is room for as many numbers as a tensor has dimensions.
     let strides_out = unsafe { Out::new(found[1].as_mut_ptr()) };
     refused!(

@@ -98,6 +98,8 @@ impl Caller {
             "fuseplan_data_type_t" | "fuseplan_layout_t" | "fuseplan_batch_norm_mode_t" => {
                 [0, 1, 1, 1, 2, 9][self.random.usize(..6)]
             }
+            // Its timings take their time, like FUSEPLAN_FIND's below: it gets as far as any number gets for a handle.
+            "fuseplan_handle_t" if function.name == "fuseplan_plan_fastest_layouts" => self.random.u64(..),
             "fuseplan_activation_t" => [3, 3, 3, 8, 10, 11, 1000, 1005, 1006][self.random.usize(..9)],
             // Not FUSEPLAN_FIND, whose timings take their time.
             "c_uint" => [0, 0, 0, 2, 4][self.random.usize(..5)],

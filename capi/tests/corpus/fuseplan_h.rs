@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 
-use fuseplan::{BatchNormMode, DataType, TensorDescriptor};
+use fuseplan::{BatchNormMode, DataType, TensorDescriptor, TensorLayout};
 use fuseplan_c::abi::{In, Out};
 use fuseplan_c::*;
 use fuseplan_suite::case::{self, Case, OpSpec, Stage};
@@ -76,15 +76,26 @@ fn known(data_type: DataType) -> Result<u32> {
     Ok(code(data_type).ok_or("a data type of the header")?)
 }
 
+/// The header's number of a layout.
+fn layout_code(layout: TensorLayout) -> Result<u32> {
+    let layouts = TensorLayout::all_of_rank(layout.rank());
+    Ok(layouts.iter().position(|&named| named == layout).ok_or("a layout of the header")?.try_into()?)
+}
+
 fn tensor(data_type: DataType, lens: &[usize], layout: &Layout) -> Result<fuseplan_tensor_t> {
     let data_type_code = known(data_type)?;
-    Ok(match layout.describe(data_type, lens) {
-        Ok(descriptor) => {
-            let strides = list(descriptor.strides().unwrap_or_default());
-            create!(Descriptor, fuseplan_tensor_create_strided(=> data_type_code, lens.len(), list(lens), strides))?
+    let described = layout.describe(data_type, lens);
+    let strides = described.as_ref().ok().and_then(TensorDescriptor::strides);
+    Ok(match (strides, layout.library()) {
+        (Some(strides), _) => {
+            let (lens, strides) = (list(lens), list(strides));
+            create!(Descriptor, fuseplan_tensor_create_strided(=> data_type_code, described?.rank(), lens, strides))?
         }
         // Lengths that the layout cannot be made for are left to C to refuse.
-        Err(_) => create!(Descriptor, fuseplan_tensor_create(=> data_type_code, 0, lens.len(), list(lens)))?,
+        (None, named) => {
+            let layout = layout_code(named.unwrap_or(TensorLayout::Nchw))?;
+            create!(Descriptor, fuseplan_tensor_create(=> data_type_code, layout, lens.len(), list(lens)))?
+        }
     })
 }
 
@@ -114,7 +125,7 @@ fn append(case: &Case, plan: fuseplan_plan_t, op: &OpSpec) -> Result<()> {
     match op {
         OpSpec::Conv(spec) => {
             let lens = spec.weight_lens(case.input[1]);
-            let layout = spec.weights.clone().unwrap_or_else(|| case.layout.packed());
+            let layout = spec.weights.clone().unwrap_or_else(|| case.layout.filters());
             let weights = tensor(spec.data_type.unwrap_or(case.data_type), &lens, &layout)?;
             let each = |of: &dyn Fn(usize) -> usize| (0..spec.filter.len()).map(of).collect::<Vec<_>>();
             let (strides, dilations) = (each(&|d| spec.stride(d)), each(&|d| spec.dilation(d)));
@@ -122,19 +133,38 @@ fn append(case: &Case, plan: fuseplan_plan_t, op: &OpSpec) -> Result<()> {
             let [strides, dilations, before, after] =
                 [&strides, &dilations, &before, &after].map(|v| list(v));
             let groups = spec.groups;
-            let appended = call!(
-                Append,
-                fuseplan_plan_append_convolution(
-                    plan,
-                    weights,
-                    strides,
-                    dilations,
-                    before,
-                    after,
-                    groups,
-                    nowhere()
-                )
-            );
+            let appended = match spec.output.as_deref() {
+                None => call!(
+                    Append,
+                    fuseplan_plan_append_convolution(
+                        plan,
+                        weights,
+                        strides,
+                        dilations,
+                        before,
+                        after,
+                        groups,
+                        nowhere()
+                    )
+                ),
+                Some(output) => {
+                    let output = layout_code(output.library().ok_or("a layout of the library")?)?;
+                    call!(
+                        Append,
+                        fuseplan_plan_append_convolution_to(
+                            plan,
+                            weights,
+                            strides,
+                            dilations,
+                            before,
+                            after,
+                            groups,
+                            output,
+                            nowhere()
+                        )
+                    )
+                }
+            };
             call!(Append, fuseplan_tensor_destroy(weights))?;
             appended?;
         }
@@ -184,9 +214,6 @@ impl Library for Built {
 
     /// The header has three data types, shapes of parameters that follow from the plan, and no transposed convolution.
     fn can_say(case: &Case) -> bool {
-        if case.needs_any_layout() {
-            return false;
-        }
         let has = |data_type: Option<DataType>| data_type.is_none_or(|found| code(found).is_some());
         let ops = case.ops.iter().all(|op| match op {
             OpSpec::Conv(spec) => {
@@ -213,8 +240,11 @@ impl Library for Built {
     }
 
     fn refuses_at(_: &Case, refused: &case::Refused) -> Stage {
-        let is_tensors =
-            refused.reason == "Overflow" || refused.says.iter().any(|words| words.starts_with("length"));
+        let is_tensors = refused.reason == "Overflow"
+            || refused
+                .says
+                .iter()
+                .any(|words| words.starts_with("length") || words.contains("has blocks of"));
         match refused.stage {
             // What belongs to a convolution is told where it is appended.
             Stage::Descriptor if !is_tensors => Stage::Append,
@@ -245,15 +275,25 @@ impl Library for Built {
 
     fn output(&self) -> Result<TensorDescriptor> {
         let y = create!(Compile, fuseplan_plan_output(self.plan, =>))?;
-        let (mut data_type, mut rank, mut lens, mut strides) = (0, 0, [0; 5], [0; 5]);
+        let (mut data_type, mut rank, mut lens, mut strides, mut layout) = (0, 0, [0; 5], [0; 5], 0);
         // SAFETY: live places, of as many elements as a tensor may have dimensions.
         let [lens_out, strides_out] =
             [&mut lens, &mut strides].map(|list| unsafe { Out::new(list.as_mut_ptr()) });
-        call!(Compile, fuseplan_tensor_get(y, out(&mut data_type), out(&mut rank), lens_out, strides_out))?;
-        call!(Compile, fuseplan_tensor_destroy(y))?;
-        let named = |known: &DataType| code(*known) == Some(data_type);
+        call!(Compile, fuseplan_tensor_get(y, out(&mut data_type), out(&mut rank), lens_out, nowhere()))?;
+        let (lens, named) = (&lens[..rank], |known: &DataType| code(*known) == Some(data_type));
         let data_type = DataType::ALL.into_iter().find(named).ok_or("a data type")?;
-        Ok(TensorDescriptor::new(data_type, &lens[..rank], &strides[..rank])?)
+        let described =
+            match call!(Compile, fuseplan_tensor_get(y, nowhere(), nowhere(), nowhere(), strides_out)) {
+                Ok(()) => TensorDescriptor::new(data_type, lens, &strides[..rank])?,
+                // Blocks have no strides.
+                Err(_) => {
+                    call!(Compile, fuseplan_tensor_layout(y, out(&mut layout)))?;
+                    let layout = TensorLayout::all_of_rank(rank).get(layout as usize).ok_or("a layout")?;
+                    TensorDescriptor::with_layout(data_type, *layout, lens)?
+                }
+            };
+        call!(Compile, fuseplan_tensor_destroy(y))?;
+        Ok(described)
     }
 
     fn set(&self, case: &Case, index: usize, read: &[*mut c_void], written: &[*mut c_void]) -> Result<()> {

@@ -104,11 +104,47 @@ static void executes(const fuseplan::Handle& handle) {
     }
 }
 
+// Into blocks of channels, and out of them.
+static void layouts(const fuseplan::Handle& handle) {
+    const fuseplan::Tensor x(FUSEPLAN_F32, {1, 1, 1, 3}), w(FUSEPLAN_F32, {4, 1, 1, 1}), v(FUSEPLAN_F32, {2, 4, 1, 1});
+    fuseplan::Convolution to_blocks, out_of_them;
+    to_blocks.output   = FUSEPLAN_BLOCKS_OF_4;
+    out_of_them.output = FUSEPLAN_CHANNELS_FIRST;
+    fuseplan::Plan first(handle, x);
+    first.convolution(w, to_blocks);
+    const fuseplan::Tensor between = first.output();
+    CHECK(between.layout() == FUSEPLAN_BLOCKS_OF_4 && between.bytes() == 48);
+    const fuseplan::Tensor two(FUSEPLAN_F16, {1, 8, 1, 3}, FUSEPLAN_BLOCKS_OF_4);
+    CHECK(two.layout() == FUSEPLAN_BLOCKS_OF_4);
+    CHECK(thrown([&] { two.strides(); }).status() == FUSEPLAN_INVALID_ARGUMENT);
+    CHECK(thrown([&] { fuseplan::Tensor(FUSEPLAN_F32, {2, 3}, {9, 1}).layout(); }).status() == FUSEPLAN_INVALID_ARGUMENT);
+    fuseplan::Plan second(handle, between);
+    second.convolution(v, out_of_them);
+    CHECK(second.output().layout() == FUSEPLAN_CHANNELS_FIRST);
+
+    const float input[] = {1, 2, 3}, each[] = {1, 10, 100, 1000}, sums[] = {1, 1, 1, 1, 0, 0, 2, 0};
+    const float blocks[] = {1, 10, 100, 1000, 2, 20, 200, 2000, 3, 30, 300, 3000};
+    const float expected[] = {1111, 2222, 3333, 200, 400, 600};
+    float inside[12] = {}, output[6] = {};
+    fuseplan::Args of_first(first), of_second(second);
+    of_first.operand(0, "weights", each), of_second.operand(0, "weights", sums);
+    first.compile(handle).execute(handle, of_first, input, inside);
+    CHECK(std::memcmp(inside, blocks, sizeof inside) == 0);
+    second.compile(handle).execute(handle, of_second, inside, output);
+    CHECK(std::memcmp(output, expected, sizeof output) == 0);
+
+    fuseplan::Plan relu(handle, between);
+    relu.activation(FUSEPLAN_RELU);
+    const std::vector<fuseplan::LayoutTime> times = relu.fastest_layouts(handle);
+    CHECK(times.size() == 3 && times[0].seconds > 0 && times[0].seconds <= times[2].seconds);
+}
+
 int main() {
     moves();
     const fuseplan::Handle handle("cpu");
     refusals(handle);
     executes(handle);
+    layouts(handle);
     executes(fuseplan::Handle::cpu(2));
     return 0;
 }
