@@ -1,6 +1,6 @@
 //! Plans that are compiled at once.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,8 +15,8 @@ impl FusionPlan {
     /// Compiles plans for a handle's device, several at a time, each by [`compile_with`](Self::compile_with); results are in
     /// the order of the plans.
     ///
-    /// There are as many at a time as this process has processors. Equal plans are compiled once. Where find mode measures,
-    /// there is one at a time, so that none disturbs another's times.
+    /// There are as many at a time as this process has processors. Equal plans are compiled once, and fail with one error. Where
+    /// find mode measures, there is one at a time, so that none disturbs another's times.
     pub fn compile_all(
         plans: &[FusionPlan],
         handle: &Handle,
@@ -27,14 +27,15 @@ impl FusionPlan {
             FindMode::Normal => 1,
             FindMode::Fast => thread::available_parallelism().map_or(1, NonZero::get),
         };
-        // A plan that is equal to one before would only wait for it.
-        let mut known = HashSet::new();
-        let first: Vec<_> = plans.iter().map(|plan| known.insert(plan.problem())).collect();
+        // The first plan that each is equal to, for which another would only wait.
+        let mut known = HashMap::new();
+        let first: Vec<_> =
+            plans.iter().enumerate().map(|(at, plan)| *known.entry(plan.problem()).or_insert(at)).collect();
         let made: Vec<_> = plans.iter().map(|_| Mutex::new(None)).collect();
         let next = AtomicUsize::new(0);
         let work = || {
             while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&at| at < plans.len()) {
-                if first[at] {
+                if first[at] == at {
                     *made[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(compile(&plans[at]));
                 }
             }
@@ -49,13 +50,25 @@ impl FusionPlan {
             work();
         });
         let made = made.into_iter().map(|made| made.into_inner().unwrap_or_else(PoisonError::into_inner));
-        made.zip(plans).map(|(made, plan)| made.unwrap_or_else(|| compile(plan))).collect()
+        let made: Vec<_> = made.collect();
+        let result = |(at, plan): (usize, &FusionPlan)| match &made[first[at]] {
+            Some(made) if first[at] == at => made.clone(),
+            // Whether it is for the device each plan says for itself.
+            Some(Err(error)) if !matches!(error, CompileError::OtherDevice { .. }) => {
+                plan.check_for(handle.target()).and_then(|()| Err(error.clone()))
+            }
+            _ => compile(plan),
+        };
+        plans.iter().enumerate().map(result).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::error::Error;
+
+    use fuseplan_api::Backend;
+    use fuseplan_fakes::{FakeBackend, FakeSolver};
 
     use super::*;
     use crate::{ActivationForward, ActivationMode, DataType, TensorDescriptor};
@@ -74,6 +87,41 @@ mod tests {
         for (plan, compiled) in plans.iter().zip(compiled) {
             assert_eq!(compiled?.output(), plan.output());
         }
+        Ok(())
+    }
+
+    /// Of a compiler that fails, each equal plan would wait for a failure of its own.
+    #[test]
+    fn equal_plans_fail_once() -> Result<(), Box<dyn Error>> {
+        static COMPILED: AtomicUsize = AtomicUsize::new(0);
+        static BACKEND: FakeBackend = FakeBackend {
+            name: "fake",
+            arch: "fake_90",
+            toolchain: "",
+            solvers: &[&FakeSolver {
+                compile: |_| {
+                    COMPILED.fetch_add(1, Ordering::Relaxed);
+                    Err("line 1 is wrong".into())
+                },
+                ..FakeSolver::new("fake.broken_once.v1")
+            }],
+        };
+        let handle = Handle::of(&BACKEND, BACKEND.open(0)?)?;
+        let elsewhere = TensorDescriptor::nchw(DataType::Float, [1, 2, 3, 4])?;
+        let mut elsewhere = FusionPlan::for_device(Handle::cpu(), elsewhere)?;
+        elsewhere.append(ActivationForward::new(ActivationMode::Relu))?;
+        let plans = [elsewhere.clone(), plan(4)?, plan(4)?, elsewhere, plan(4)?];
+        let compiled = FusionPlan::compile_all(&plans[1..], &handle, &CompileOptions::default());
+        assert_eq!(COMPILED.load(Ordering::Relaxed), 1);
+        let errors: Vec<_> =
+            compiled.into_iter().map(|made| made.err().ok_or("no error")).collect::<Result<_, _>>()?;
+        assert!(matches!(errors[0], CompileError::Build(_)), "{:?}", errors[0]);
+        assert_eq!((&errors[1], &errors[3]), (&errors[0], &errors[0]));
+        assert!(matches!(errors[2], CompileError::OtherDevice { .. }), "{:?}", errors[2]);
+        // One that is for another device says nothing of its copies.
+        let compiled = FusionPlan::compile_all(&plans[..2], &handle, &CompileOptions::default());
+        assert!(matches!(compiled[0], Err(CompileError::OtherDevice { .. })));
+        assert!(matches!(compiled[1], Err(CompileError::Build(_))));
         Ok(())
     }
 
