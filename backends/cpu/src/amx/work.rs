@@ -10,14 +10,12 @@ use super::Convolution;
 use super::finish::FinishPixels;
 use super::pack::{PackPixels, planes};
 use super::tiles::{Ahead, DEPTH, FILTERS, Product, SIDE, Tiles};
+use crate::direct::RESIDENT;
 use crate::direct::input::{Channels, PackLine};
 use crate::direct::output::Finish;
 use crate::direct::weights::Panel;
 use crate::epilogue::{Lanes, Steps};
 use crate::row::RowStart;
-
-/// Elements of a group's filters that stay in the second-level cache, beside what else is there.
-const RESIDENT: usize = 256 * 1024;
 
 /// Pixels whose sums wait to be finished, where filters stay in the cache.
 const WAITING: usize = 8 * SIDE;
@@ -115,8 +113,8 @@ impl Work<'_> {
         let panels = &panels[dealt(part)..dealt(part + 1)];
         let count = self.pixels(&band);
         // Filters that stay in the cache are read for some pixels after the other, so that these are written as a whole, or, where
-        // sums wait to be finished, that these stay in the first-level cache.
-        let is_resident = plan.filters / g.groups <= RESIDENT;
+        // sums wait to be finished, that these stay in the first-level cache. Half of what stays is pixels and sums.
+        let is_resident = plan.filters / g.groups * size_of::<u16>() <= RESIDENT / 2;
         let run = if is_resident && self.is_direct() {
             2 * SIDE
         } else if is_resident && !stays {

@@ -51,6 +51,7 @@ use weights::{PackWeights, PackWeightsFn};
 use work::{Scratch, Work};
 
 pub(crate) use depthwise::DEPTHWISE;
+pub(crate) use plan::RESIDENT;
 
 /// Direct convolution whose micro-kernels multiply each input value by vectors of weights.
 pub(crate) static DIRECT: CpuSolver = CpuSolver {

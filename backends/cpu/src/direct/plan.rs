@@ -11,8 +11,8 @@ use crate::epilogue::Lanes;
 /// second-level cache.
 const PACK: usize = 96 * 1024;
 
-/// Floats of weights that stay in the second-level cache from one band to the next.
-const RESIDENT: usize = 256 * 1024;
+/// Bytes of packed weights that stay in the second-level cache from one band to the next.
+pub(crate) const RESIDENT: usize = 1024 * 1024;
 
 /// Floats of a first-level cache.
 const L1: usize = 8 * 1024 + 4 * 1024;
@@ -133,7 +133,7 @@ impl Plan {
             direct && g.filters.taps[1] == 1 && g.inputs * g.filters.tap_count() * 2 * lanes <= L1 / 3;
         let pack_limit = if small {
             L1 / 2
-        } else if weights / groups > RESIDENT {
+        } else if weights / groups * size_of::<f32>() > RESIDENT {
             // Each band would read them from memory again.
             2 * PACK
         } else {
