@@ -368,17 +368,34 @@ pub(crate) trait Number: fuseplan_api::Element {
         }
     }
 
-    /// The first `n <= LANES` elements, then zeros.
+    /// The first `n <= LANES` elements, then zeros. What stands here is for elements of 16 bits.
     ///
     /// # Safety
     /// `p` is readable for `n` elements.
-    unsafe fn load_part<S: Simd>(s: S, p: *const Self, n: usize) -> S::V;
+    #[inline(always)]
+    unsafe fn load_part<S: Simd>(s: S, p: *const Self, n: usize) -> S::V {
+        const { assert!(size_of::<Self>() == size_of::<u16>()) };
+        // SAFETY: the caller says that `n` elements are readable at `p`; the block is as long as the widest vector.
+        unsafe {
+            let block = s.load_part_16(p.cast(), n);
+            Self::load(s, block.as_ptr().cast())
+        }
+    }
 
-    /// The first `n <= LANES` elements.
+    /// The first `n <= LANES` elements. What stands here is for elements of 16 bits.
     ///
     /// # Safety
     /// `p` is writable for `n` elements.
-    unsafe fn store_part<S: Simd>(s: S, p: *mut Self, v: S::V, n: usize);
+    #[inline(always)]
+    unsafe fn store_part<S: Simd>(s: S, p: *mut Self, v: S::V, n: usize) {
+        const { assert!(size_of::<Self>() == size_of::<u16>()) };
+        let mut block = [0; MAX_LANES];
+        // SAFETY: the block is as long as the widest vector; the caller says that `n` elements are writable at `p`.
+        unsafe {
+            Self::store(s, block.as_mut_ptr().cast(), v);
+            s.store_part_16(p.cast(), block, n);
+        }
+    }
 
     /// To f32, exactly.
     fn widen(self) -> f32;
@@ -433,23 +450,6 @@ impl Number for f16 {
         unsafe { s.store_f16(p, v) }
     }
     #[inline(always)]
-    unsafe fn load_part<S: Simd>(s: S, p: *const Self, n: usize) -> S::V {
-        // SAFETY: the caller says that `n` elements are readable at `p`; the block is as long as the widest vector.
-        unsafe {
-            let block = s.load_part_16(p.cast(), n);
-            Self::load(s, block.as_ptr().cast())
-        }
-    }
-    #[inline(always)]
-    unsafe fn store_part<S: Simd>(s: S, p: *mut Self, v: S::V, n: usize) {
-        let mut block = [0; MAX_LANES];
-        // SAFETY: the block is as long as the widest vector; the caller says that `n` elements are writable at `p`.
-        unsafe {
-            Self::store(s, block.as_mut_ptr().cast(), v);
-            s.store_part_16(p.cast(), block, n);
-        }
-    }
-    #[inline(always)]
     fn widen(self) -> f32 {
         self.to_f32()
     }
@@ -484,23 +484,6 @@ impl Number for bf16 {
     unsafe fn store_two<S: Simd>(s: S, p: *mut Self, v: [S::V; 2]) {
         // SAFETY: the caller says that two whole vectors are writable at `p`.
         unsafe { s.store_two_bf16(p, v) }
-    }
-    #[inline(always)]
-    unsafe fn load_part<S: Simd>(s: S, p: *const Self, n: usize) -> S::V {
-        // SAFETY: the caller says that `n` elements are readable at `p`; the block is as long as the widest vector.
-        unsafe {
-            let block = s.load_part_16(p.cast(), n);
-            Self::load(s, block.as_ptr().cast())
-        }
-    }
-    #[inline(always)]
-    unsafe fn store_part<S: Simd>(s: S, p: *mut Self, v: S::V, n: usize) {
-        let mut block = [0; MAX_LANES];
-        // SAFETY: the block is as long as the widest vector; the caller says that `n` elements are writable at `p`.
-        unsafe {
-            Self::store(s, block.as_mut_ptr().cast(), v);
-            s.store_part_16(p.cast(), block, n);
-        }
     }
     #[inline(always)]
     fn widen(self) -> f32 {
