@@ -131,6 +131,49 @@ def test_layouts_are_those_of_a_run(monkeypatch):
 
 
 @torch.no_grad()
+def test_chains_that_are_alike_have_one_example(monkeypatch):
+    timed, examples, example = [], [], _choice._example
+
+    def times(plan, own, device):
+        timed.append(plan().shape)
+        return ft.Times(1e-6, 1e-6)
+
+    def made(node, *rest):
+        examples.append(node)
+        return example(node, *rest)
+
+    monkeypatch.setattr(_choice, "_times", times)
+    monkeypatch.setattr(_choice, "_example", made)
+    model = nn.Sequential(*(nn.Conv2d(4, 4, 3, padding=1) for _ in range(3)), nn.Conv2d(4, 6, 1)).eval()
+    x = torch.randn(1, 4, 5, 5).to(memory_format=torch.channels_last)
+    assert len(ft.optimize(model, x).fuseplan_report.fused) == 4
+    # An image, a weight and a bias each.
+    assert timed == [(1, 4, 5, 5), (1, 6, 5, 5)] and len(examples) == 6
+
+
+@pytest.mark.parametrize("of_plan, bursts", [(1.0, 25), (1.25, 25), (1.35, 5), (0.7, 5)])
+def test_timing_ends_where_one_side_is_clearly_faster(monkeypatch, of_plan, bursts):
+    def plan(): ...
+
+    def own(): ...
+
+    class Bursts:
+        def __init__(self, device): ...
+
+        def __call__(self, call, count):
+            calls.append(call)
+            return of_plan if call is plan else 1.0
+
+    calls = []
+    monkeypatch.setattr(_choice, "_Bursts", Bursts)
+    monkeypatch.setattr(_choice, "_ENOUGH", float("inf"))
+    times = _choice._times(plan, own, torch.device("cpu"))
+    assert (times.plan, times.torch) == (of_plan, 1.0)
+    # Two of each find out how many calls a burst has.
+    assert [calls.count(plan), calls.count(own)] == [bursts + 2] * 2
+
+
+@torch.no_grad()
 def test_activations_and_sums_of_every_kind():
     class Net(nn.Module):
         def __init__(self):

@@ -20,11 +20,13 @@ Choice = Callable[[torch.fx.GraphModule, "Chain", Mapping[torch.fx.Node, Any]], 
 _Call = Callable[[], torch.Tensor]
 
 # How long a burst of calls lasts, how many calls it has at most, so that a GPU's queue has room for them, and how many bursts
-# there are of each side, in turns: the least and the most, between which they end once so much time has gone by.
+# there are of each side, in turns: the least and the most, between which they end once so much time has gone by, or one side takes
+# so many times the other's time: of what is measured again, no more than a few percent change.
 _BURST = 300e-6
 _MOST = 100
 _BURSTS = (5, 25)
 _ENOUGH = 0.2
+_CLEARLY = 1.3
 # Cycles of a GPU's clock for each second that its host is waited for, of any GPU's clock more than a second, and how many seconds
 # that is at most: the host waits itself where more is queued than a GPU's queue has room for.
 _CYCLES = 4e9
@@ -53,15 +55,15 @@ class _Measured:
         inside = _inside(chain)
         outside = {node for of in inside for node in of.all_input_nodes} - set(inside)
         outside |= {node for node in (chain.image, chain.weight, *chain.operands) if isinstance(node, torch.fx.Node)}
-        examples = {node: _example(node, values) for node in outside}
-        if any(example is None for example in examples.values()):
+        layouts = {node: _layout_of(node, values) for node in outside}
+        if any(layout is None for layout in layouts.values()):
             return None
-        of: list[Any] = [
-            examples[given] if isinstance(given, torch.fx.Node) else given
-            for given in (chain.image, chain.weight, *chain.operands)
-        ]
-        key = (chain.text, chain.image_format, *(str(node.target) for node in inside), *map(_layout, of))
+        given = (chain.image, chain.weight, *chain.operands)
+        like = (layouts[of] if isinstance(of, torch.fx.Node) else _layout(of) for of in given)
+        key = (chain.text, chain.image_format, *(str(node.target) for node in inside), *like)
         if key not in self._known:
+            examples = {node: _example(node, layout, values) for node, layout in layouts.items() if layout is not None}
+            of: list[Any] = [examples[node] if isinstance(node, torch.fx.Node) else node for node in given]
             image, weight, *operands = of
             operands = [operand.flatten() if at in chain.flat else operand for at, operand in enumerate(operands)]
 
@@ -125,20 +127,31 @@ def _inside(chain: Chain) -> list[torch.fx.Node]:
     return inside
 
 
-def _example(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> torch.Tensor | None:
-    """A tensor like the value of a node, of random numbers unless it is a constant."""
+_Layout = tuple[torch.device, torch.dtype, tuple[int, ...], tuple[int, ...]]
+
+
+def _layout_of(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> _Layout | None:
+    """The layout of a node's value, if there can be an example of it."""
     if node in values:
         value = values[node]
-        return value.detach() if isinstance(value, torch.Tensor) else None
+        return _layout(value) if isinstance(value, torch.Tensor) else None
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.device.type == "meta":
         return None
-    shape, stride = ([_operator.hint(number) for number in numbers] for numbers in (value.shape, value.stride()))
-    return torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device).uniform_(-1, 1)
+    return _layout(value)
 
 
-def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.device, tensor.dtype, tensor.shape, tensor.stride()
+def _layout(tensor: torch.Tensor) -> _Layout:
+    shape, stride = (tuple(map(_operator.hint, numbers)) for numbers in (tensor.shape, tensor.stride()))
+    return tensor.device, tensor.dtype, shape, stride
+
+
+def _example(node: torch.fx.Node, layout: _Layout, values: Mapping[torch.fx.Node, Any]) -> torch.Tensor:
+    """A tensor like the value of a node, of random numbers unless it is a constant."""
+    if node in values:
+        return values[node].detach()  # type: ignore[no-any-return]
+    device, dtype, shape, stride = layout
+    return torch.empty_strided(shape, stride, dtype=dtype, device=device).uniform_(-1, 1)
 
 
 def _program(
@@ -172,8 +185,10 @@ def _times(plan: _Call, own: _Call, device: torch.device) -> Times:
     least = dict.fromkeys(counts, float("inf"))
     begin = time.perf_counter()
     for done in range(_BURSTS[1]):
-        if done >= _BURSTS[0] and time.perf_counter() - begin > _ENOUGH:
-            break
+        if done >= _BURSTS[0]:
+            is_clear = max(least.values()) > _CLEARLY * min(least.values())
+            if is_clear or time.perf_counter() - begin > _ENOUGH:
+                break
         for call, count in counts.items():
             least[call] = min(least[call], burst(call, count))
     return Times(least[plan], least[own])

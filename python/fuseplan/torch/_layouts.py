@@ -29,11 +29,26 @@ _STRIDED = {
 
 
 class _Observer(torch.fx.Interpreter):
+    def __init__(self, graph: torch.fx.GraphModule) -> None:
+        super().__init__(graph)
+        # What nodes say of values that are alike is one tensor without memory, as making one takes longer than most operators.
+        self._made: dict[Any, torch.Tensor] = {}
+
     def run_node(self, node: torch.fx.Node) -> Any:
         value, expected = super().run_node(node), node.meta.get("val")
         if isinstance(value, torch.Tensor) and isinstance(expected, torch.Tensor) and value.layout == torch.strided:
-            node.meta["val"] = expected.new_empty_strided(value.shape, value.stride())
+            if not _lies_as(value, expected):
+                key = value.shape, value.stride(), expected.dtype, expected.device
+                if key not in self._made:
+                    self._made[key] = expected.new_empty_strided(value.shape, value.stride())
+                node.meta["val"] = self._made[key]
         return value
+
+
+def _lies_as(value: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Whether a value has the shape and strides that are expected of it, none of which is a symbol."""
+    numbers = (*expected.shape, *expected.stride())
+    return all(type(number) is int for number in numbers) and numbers == (*value.shape, *value.stride())
 
 
 def observe(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:

@@ -62,7 +62,6 @@ def optimize(
             return optimize(model, args, kwargs, memory_format=torch.preserve_format, **options)
         graph.fuseplan_report = report  # type: ignore[assignment]
         _drop_unused(graph, values)
-        graph.recompile()
     return graph
 
 
@@ -97,7 +96,6 @@ def _reshape_any_layout(graph: torch.fx.GraphModule) -> None:
     for node in graph.graph.nodes:
         if node.op == "call_function" and node.target is torch.ops.aten.view.default:
             node.target = torch.ops.aten.reshape.default
-    graph.recompile()
 
 
 def rewrite(
