@@ -100,14 +100,14 @@ const SIDE_BY_SIDE: Preference = Preference {
 
 /// Where pixels are few, the last of them leave much of a vector empty, and each filter's weights are read for few; small
 /// images are copied in small parts. What direct convolution transposes is more than what it multiplies if most channels are the
-/// input's: of 64 pixels and more it then took 1.1 to 1.6 times as long with AVX-512.
+/// input's, those of all groups: of 64 pixels and more it then took 1.1 to 1.6 times as long with AVX-512.
 const PIXELS: Preference = Preference {
     property: "pixels",
     prefers: "at least 32 vectors, and 4 in an image; of an image 64, where there are twice as many input as output channels",
     check: |problem, device| {
         let (_, weights) = problem.conv()?;
         let (output, lanes) = (Volume::of(&problem.output), device.lanes as usize);
-        let narrows = output.plane() >= 64 && weights.lens()[1] >= 2 * weights.lens()[0];
+        let narrows = output.plane() >= 64 && problem.input.lens()[1] >= 2 * weights.lens()[0];
         let few = output.pixels() < 32 * lanes || output.plane() < 4 * lanes;
         (few && !narrows).then(|| format!("{} in {} images", output.pixels(), output.lens[0]))
     },

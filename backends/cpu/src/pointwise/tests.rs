@@ -1,8 +1,11 @@
 //! Convolution with 1x1 filters against sums in f64, on shapes that hurt. Sums of small integers must come out exactly.
 
-use fuseplan_api::{ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, TensorLayout};
+use fuseplan_api::{
+    ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, Device, Op, Problem, TensorDescriptor,
+    TensorLayout,
+};
 
-use super::POINTWISE;
+use super::{PIXELS, POINTWISE};
 use crate::direct::DIRECT;
 use crate::direct::tests::devices;
 use crate::direct::tests::oracle::{Case, Link, Ready};
@@ -33,6 +36,26 @@ const LAYOUTS: [TensorLayout; 2] = [TensorLayout::Nchw, TensorLayout::Nhwc];
 fn case(&(x, k, groups): &Shape, data_type: DataType, layout: TensorLayout) -> Case {
     let conv = ConvolutionDescriptor::d2().with_groups(groups).unwrap();
     Case::new(data_type, layout, &x, &[k, x[1] / groups, 1, 1], conv)
+}
+
+/// Groups change nothing of what direct convolution transposes, and leave less to multiply.
+#[test]
+fn small_images_count_the_channels_of_all_groups() {
+    let device = &devices(1)[0];
+    let is_preferred = |x: [usize; 4], k: usize, groups: usize| {
+        let conv = ConvolutionDescriptor::d2().with_groups(groups).unwrap();
+        let input = TensorDescriptor::nchw(DataType::Float, x).unwrap();
+        let weights = TensorDescriptor::nchw(DataType::Float, [k, x[1] / groups, 1, 1]).unwrap();
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let ops = vec![Op::ConvForward { conv, weights }];
+        let problem = Problem { input, output, ops, math: Default::default() };
+        (PIXELS.check)(&problem, device.info()).is_none()
+    };
+    for groups in [1, 2, 4, 64] {
+        assert!(is_preferred([1, 128, 8, 8], 64, groups), "{groups}");
+        assert!(!is_preferred([1, 128, 7, 7], 64, groups), "{groups}");
+        assert!(!is_preferred([1, 64, 8, 8], 64, groups), "{groups}");
+    }
 }
 
 #[test]
