@@ -6,7 +6,7 @@ use fuseplan::{
     BatchNormInferenceArgs, BatchNormMode, BiasForward, BiasForwardArgs, CompileOptions, CompiledPlan,
     ConvForward, ConvForwardArgs, ConvolutionDescriptor, DataType, DeviceBuffer, Error, FusionPlan, Handle,
     MathMode, OpId, OperatorArgs, PReluForward, PReluForwardArgs, PlanText, Tensor, TensorDescriptor,
-    TensorMut,
+    TensorLayout, TensorMut,
     error::{BackendError, ExecuteError},
     memory::{Operand, OperandMut},
     problem::Op,
@@ -36,7 +36,8 @@ pub(crate) struct Chain {
 /// An operator with what is fixed before run time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Step {
-    Convolution(ConvolutionDescriptor, TensorDescriptor),
+    /// By filters, and with an output in a layout of its own if there is one.
+    Convolution(ConvolutionDescriptor, TensorDescriptor, Option<TensorLayout>),
     Bias,
     /// A tensor of the running shape, added.
     Residual,
@@ -57,7 +58,9 @@ impl Chain {
     /// The chain that a text describes.
     pub(crate) fn of(text: &PlanText) -> Self {
         let step = |(op, activation): (&Op, Option<Activation>)| match *op {
-            Op::ConvForward { conv, weights } => Step::Convolution(conv, weights),
+            Op::ConvForward { conv, weights } => {
+                Step::Convolution(conv, weights, text.plan.output().literal_layout())
+            }
             Op::BiasForward { bias } => Step::Described(bias),
             Op::PReluForward { slope } => Step::PRelu(slope),
             Op::BatchNormInference { mode, params } => Step::TypedBatchNorm(mode, params),
@@ -106,8 +109,10 @@ impl Plan {
         let mut appended = Vec::new();
         for step in steps {
             appended.push(match *step {
-                Step::Convolution(conv, weights) => {
-                    Appended::Convolution(plan.append(ConvForward::new(conv, weights))?)
+                Step::Convolution(conv, weights, output) => {
+                    let operator = ConvForward::new(conv, weights);
+                    let operator = output.map_or(operator, |layout| operator.with_output_layout(layout));
+                    Appended::Convolution(plan.append(operator)?)
                 }
                 Step::Bias => Appended::Bias(plan.append(BiasForward::new())?),
                 Step::Residual => Appended::Bias(plan.append(BiasForward::residual())?),

@@ -28,10 +28,10 @@ pub(crate) struct FusionFlags {
     /// Convolution spatial dimensions, 2 or 3
     #[arg(short = '_', long, value_name = "INT", default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=3))]
     spatial_dim: u8,
-    /// Input layout: NCHW or NHWC, NCDHW or NDHWC; the first of them if not given
+    /// Input layout: NCHW, NHWC, NCHWc4, NCHWc8 or NCHWc16, NCDHW or NDHWC; the first of them if not given
     #[arg(short = 'I', long, value_name = "LAYOUT", value_parser = layout)]
     in_layout: Option<TensorLayout>,
-    /// Output layout; only the input's is supported
+    /// Output layout of a fusion with a convolution; the input's if not given
     #[arg(short = 'O', long, value_name = "LAYOUT", value_parser = layout)]
     out_layout: Option<TensorLayout>,
     /// Filter layout
@@ -202,11 +202,10 @@ enum PaddingMode {
 }
 
 fn layout(text: &str) -> Result<TensorLayout, String> {
-    let layouts = TensorLayout::of_rank(4).iter().chain(TensorLayout::of_rank(5));
-    layouts
-        .copied()
-        .find(|layout| layout.to_string() == text)
-        .ok_or_else(|| "Invalid Layout Parameter Value; known: NCHW, NHWC, NCDHW, NDHWC".into())
+    TensorLayout::ALL.into_iter().find(|layout| layout.to_string() == text).ok_or_else(|| {
+        let known = TensorLayout::ALL.map(|layout| layout.to_string()).join(", ");
+        format!("Invalid Layout Parameter Value; known: {known}")
+    })
 }
 
 fn numbered<T: Copy>(text: &str, all: &[T], what: &str) -> Result<T, String> {
@@ -245,33 +244,43 @@ fn padding(text: &str) -> Result<PaddingMode, String> {
 impl FusionFlags {
     /// What the flags describe.
     pub(crate) fn chain(&self, precision: Precision) -> Result<Chain, Failure> {
-        let layout = self.layout("in_layout", self.in_layout)?.unwrap_or(self.layouts()[0]);
-        if let Some(output) = self.layout("out_layout", self.out_layout)?.filter(|&output| output != layout) {
-            let text = format!("the output layout is {output}; accepted: {layout}, the input's");
+        let rank = usize::from(self.spatial_dim) + 2;
+        let (strided, all) = (TensorLayout::of_rank(rank), TensorLayout::all_of_rank(rank));
+        let layout = self.layout("in_layout", self.in_layout, all)?.unwrap_or(all[0]);
+        let output = self.layout("out_layout", self.out_layout, all)?.filter(|&output| output != layout);
+        let has_convolution = self.fusion_mode.parts().contains(&Part::Convolution);
+        if let Some(output) = output.filter(|_| !has_convolution) {
+            let text = format!(
+                "the output layout is {output}; accepted without a convolution: {layout}, the input's"
+            );
             return Err(Failure::Unsupported(text));
         }
-        let filters = self.layout("fil_layout", self.fil_layout)?.unwrap_or(self.layouts()[0]);
+        let filters = self.layout("fil_layout", self.fil_layout, strided)?.unwrap_or(strided[0]);
         if self.pad_val != 0 {
             let text = format!("the padding value is {}; accepted: 0", self.pad_val);
             return Err(Failure::Unsupported(text));
         }
-        self.describe(precision.data_type(), layout, filters).map_err(|error| Error::from(error).into())
+        self.describe(precision.data_type(), layout, filters, output)
+            .map_err(|error| Error::from(error).into())
     }
 
-    fn layouts(&self) -> &'static [TensorLayout] {
-        TensorLayout::of_rank(usize::from(self.spatial_dim) + 2)
-    }
-
-    /// A layout, checked against the number of dimensions.
-    fn layout(&self, name: &str, given: Option<TensorLayout>) -> Result<Option<TensorLayout>, Failure> {
-        match given.filter(|layout| !self.layouts().contains(layout)) {
+    /// A layout, which has to be among those accepted.
+    fn layout(
+        &self,
+        name: &str,
+        given: Option<TensorLayout>,
+        accepted: &[TensorLayout],
+    ) -> Result<Option<TensorLayout>, Failure> {
+        match given.filter(|layout| !accepted.contains(layout)) {
             None => Ok(given),
-            Some(layout) => Err(Failure::Usage(format!(
-                "--{name} {layout} does not go with --spatial_dim {}; accepted: {} and {}",
-                self.spatial_dim,
-                self.layouts()[0],
-                self.layouts()[1]
-            ))),
+            Some(layout) => {
+                let accepted: Vec<_> = accepted.iter().map(ToString::to_string).collect();
+                Err(Failure::Usage(format!(
+                    "--{name} {layout} does not go with --spatial_dim {}; accepted: {}",
+                    self.spatial_dim,
+                    accepted.join(", ")
+                )))
+            }
         }
     }
 
@@ -280,13 +289,14 @@ impl FusionFlags {
         data_type: DataType,
         layout: TensorLayout,
         filters: TensorLayout,
+        output: Option<TensorLayout>,
     ) -> Result<Chain, DescriptorError> {
         let lens = [vec![self.batchsize, self.in_channels], self.spatial(self.in_d, self.in_h, self.in_w)];
         let input = TensorDescriptor::with_layout(data_type, layout, &lens.concat())?;
         let params = ActivationParams::new(self.alpha, self.beta, self.gamma);
         let step = |part: &Part| {
             Ok(match part {
-                Part::Convolution => self.convolution(data_type, filters)?,
+                Part::Convolution => self.convolution(data_type, filters, output)?,
                 Part::Bias => Step::Bias,
                 Part::BatchNorm => Step::BatchNorm(self.bn_mode),
                 Part::Activation => Step::Activation(self.activ_mode.with(&params)),
@@ -301,7 +311,12 @@ impl FusionFlags {
         if self.spatial_dim == 3 { vec![d, h, w] } else { vec![h, w] }
     }
 
-    fn convolution(&self, data_type: DataType, layout: TensorLayout) -> Result<Step, DescriptorError> {
+    fn convolution(
+        &self,
+        data_type: DataType,
+        layout: TensorLayout,
+        output: Option<TensorLayout>,
+    ) -> Result<Step, DescriptorError> {
         let groups = self.group_count.max(1);
         let extents = self.spatial(self.in_d, self.in_h, self.in_w);
         let taps = self.spatial(self.fil_d, self.fil_h, self.fil_w);
@@ -326,7 +341,7 @@ impl FusionFlags {
         // At least 1, so that the plan can say which number of groups does not fit.
         let per_group = (self.in_channels / groups).max(1);
         let lens = [vec![self.out_channels, per_group], taps].concat();
-        Ok(Step::Convolution(conv, TensorDescriptor::with_layout(data_type, layout, &lens)?))
+        Ok(Step::Convolution(conv, TensorDescriptor::with_layout(data_type, layout, &lens)?, output))
     }
 }
 
@@ -360,7 +375,7 @@ mod tests {
 
     fn convolution(line: &str) -> (ConvolutionDescriptor, TensorDescriptor) {
         match chain(line).steps[0] {
-            Step::Convolution(conv, weights) => (conv, weights),
+            Step::Convolution(conv, weights, _) => (conv, weights),
             ref other => panic!("{line}: {other:?}"),
         }
     }
@@ -369,7 +384,7 @@ mod tests {
     fn defaults_are_those_of_miopendriver() {
         let chain = chain("");
         assert_eq!(chain.input.to_string(), "f32 32x3x32x32 NCHW");
-        let Step::Convolution(conv, weights) = chain.steps[0] else { panic!("{:?}", chain.steps) };
+        let Step::Convolution(conv, weights, _) = chain.steps[0] else { panic!("{:?}", chain.steps) };
         assert_eq!(conv.to_string(), "pad 0x0 stride 1x1");
         assert_eq!(weights.to_string(), "f32 32x3x3x3 NCHW");
         assert_eq!(chain.steps[1], Step::Bias);
@@ -497,9 +512,18 @@ mod tests {
         };
         assert_eq!(error("-n 0"), "tensor length 0 is zero; it must be at least 1");
         assert_eq!(error("-u 0"), "convolution stride 0 is zero; it must be at least 1");
-        assert!(error("-I NCDHW").contains("does not go with --spatial_dim 2; accepted: NCHW and NHWC"));
+        assert!(
+            error("-I NCDHW")
+                .contains("does not go with --spatial_dim 2; accepted: NCHW, NHWC, NCHWc4, NCHWc8, NCHWc16")
+        );
         assert!(error("-_ 3 -f NHWC").contains("--fil_layout NHWC does not go with --spatial_dim 3"));
-        assert_eq!(error("-I NHWC -O NCHW"), "the output layout is NCHW; accepted: NHWC, the input's");
+        assert!(
+            error("-f NCHWc8")
+                .contains("--fil_layout NCHWc8 does not go with --spatial_dim 2; accepted: NCHW, NHWC")
+        );
+        assert!(error("-c 12 -I NCHWc8").contains("NCHWc8 has blocks of 8 channels"));
+        let output = "the output layout is NCHW; accepted without a convolution: NHWC, the input's";
+        assert_eq!(error("-F 2 -I NHWC -O NCHW"), output);
         assert_eq!(error("-r 1"), "the padding value is 1; accepted: 0");
         for line in
             ["-F 7", "-J -1", "-M 2", "-m 11", "-z full", "-I NWHC", "-n many", "-i 0", "-_ 1", "-e 1", "-n"]

@@ -200,7 +200,7 @@ impl Layer {
             .with_dilations(&self.dilations)?;
         let conv = conv.with_groups(self.groups)?;
         let weights = tensor(self.filters, self.channels / self.groups, &self.taps)?;
-        let mut steps = vec![Step::Convolution(conv, weights)];
+        let mut steps = vec![Step::Convolution(conv, weights, None)];
         if self.shift != Shift::None {
             steps.push(Step::Bias);
         }

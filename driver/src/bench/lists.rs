@@ -148,7 +148,7 @@ impl Case {
         match *self {
             Case::Cba([c, h, k, f, p, s]) => {
                 let conv = ConvolutionDescriptor::d2().with_pads([p, p])?.with_strides([s, s])?;
-                let steps = vec![Step::Convolution(conv, tensor([k, c, f, f])?), Step::Bias, relu];
+                let steps = vec![Step::Convolution(conv, tensor([k, c, f, f])?, None), Step::Bias, relu];
                 Ok(Chain { input: tensor([setting.batch, c, h, h])?, steps, math: setting.math.mode() })
             }
             Case::Na([c, h]) => {

@@ -115,6 +115,9 @@ fn shapes_layouts_and_modes_verify() {
         "-F 4 -n 2 -c 3 -k 4 -H 5 -W 5 -z same -I NHWC -O NHWC -f NHWC -m 9",
         "-F 5 -_ 3 -n 1 -c 2 -k 3 -! 4 -H 5 -W 4 -@ 2 -# 2 -$ 1 -I NDHWC -m 10 -A 0.2 -B 0.8",
         "-F 2 -_ 3 -n 2 -c 3 -! 2 -H 3 -W 3 -M 0 -m 1",
+        "-F 0 -n 1 -c 3 -k 16 -H 7 -W 5 -p 1 -q 1 -O NCHWc16 -M 1",
+        "-F 4 -n 2 -c 8 -k 12 -H 5 -W 5 -I NCHWc8 -O NCHWc4",
+        "-F 2 -n 1 -c 8 -H 3 -W 3 -I NCHWc4 -M 1",
     ] {
         let run = fuseplan(&format!("CBAInfer {line}"));
         assert_eq!(run.code, 0, "{line}: {}{}", run.stdout, run.stderr);
@@ -183,7 +186,11 @@ fn refused_plans_say_why() {
             "ConvActivInference plan not supported.",
             "the filter reaches over 3 elements of spatial dimension 0, the padded input has 2; accepted: ",
         ),
-        ("CBAInfer -F 6 -I NHWC -O NCHW", "ConvBiasInference plan not supported.", "accepted: NHWC"),
+        (
+            "CBAInfer -F 2 -I NHWC -O NCHW",
+            "BatchNormActivInference plan not supported.",
+            "accepted without a convolution: NHWC",
+        ),
         ("CBAInfer -F 0 -r 1", "Convolution+Bias+BatchNorm+Activation plan not supported.", "accepted: 0"),
         (
             "CBAInfer -F 2 --solver cpu.batch_norm_training.v1",

@@ -13,6 +13,8 @@ fn plans_of_every_operator_run_and_verify() {
         "f32 2x12x7x6 NCHW math tf32 -> conv 8 1x3 groups 4 weights NHWC -> batch-norm spatial -> residual -> gelu",
         "bf16 1x4x3x6x5 NDHWC -> conv 8 3x3x3 pad 1x0x2 dilation 1x1x2 -> leakyrelu slope 0.25",
         "f16 2x3x8x9 NCHW -> bias f32 -> batch-norm spatial f16",
+        "f32 1x3x9x8 NCHW -> conv 16 3x3 stride 2 output NCHWc8 -> bias -> residual -> relu",
+        "bf16 1x8x5x6 NCHWc8 -> conv 12 3x3 weights NHWC output NHWC -> bias",
         "f32 2x3x8x9 strides 300x100x12x1 -> bias -> bias -> residual NCHW -> batch-norm per-activation -> clamp min 0 max 0.5",
         "f32 3x5x4x4 NCHW -> batch-norm-forward spatial running -> relu",
         "f16 3x5x4x4 NHWC -> batch-norm-forward per-activation",
