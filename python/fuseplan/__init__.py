@@ -11,7 +11,7 @@ Arrays are read where they lie, of NumPy, PyTorch or any library with DLPack; no
 from __future__ import annotations
 
 from ._c_libraries import include_path, library_path
-from ._native import CompiledPlan, Handle, Plan, TensorDescriptor, __version__, compile_all, devices
+from ._native import CompiledPlan, Handle, LayoutTime, Plan, TensorDescriptor, __version__, compile_all, devices
 from .errors import DeviceError, Error, OperandError, UnsupportedError
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "DeviceError",
     "Error",
     "Handle",
+    "LayoutTime",
     "OperandError",
     "Plan",
     "TensorDescriptor",

@@ -40,9 +40,11 @@ def load_nvrtc() -> None:
                 return
 
 
-def tensor_descriptor(shape: Sequence[int], dtype: str, strides: Sequence[int]) -> _native.TensorDescriptor:
+def tensor_descriptor(
+    shape: Sequence[int], dtype: str, strides: Sequence[int] | None, layout: str | None = None
+) -> _native.TensorDescriptor:
     """A descriptor that was pickled."""
-    return _native.TensorDescriptor(shape, dtype, strides=strides)
+    return _native.TensorDescriptor(shape, dtype, strides=strides, layout=layout)
 
 
 def open_handle(backend: str, ordinal: int | None, threads: int | None) -> _native.Handle:

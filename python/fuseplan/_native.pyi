@@ -74,7 +74,8 @@ class TensorDescriptor:
     """Data type, shape and strides of a tensor, the shape always as N, C, (D,) H, W.
 
     `layout` is "NCHW", "NHWC", "NCDHW" or "NDHWC"; strides are in elements. Without either the tensor is packed with the last
-    dimension innermost.
+    dimension innermost. "NCHWc4", "NCHWc8" and "NCHWc16" have their channels in blocks of so many, of which C is a multiple:
+    such a tensor has no strides, and its arrays are packed and of shape N, C/b, H, W, b (`array_shape`).
     """
 
     def __new__(
@@ -90,8 +91,16 @@ class TensorDescriptor:
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property
+    def layout(self) -> str | None:
+        """The layout of a packed tensor: of several that it fits, the one that it was described by."""
+
+    @property
+    def array_shape(self) -> tuple[int, ...]:
+        """The shape of an array with this tensor: `shape`, but where channels lie in blocks."""
+
+    @property
     def strides(self) -> tuple[int, ...]:
-        """In elements."""
+        """In elements. An `OperandError` where channels lie in blocks."""
 
 Given: TypeAlias = Array | TensorDescriptor | Sequence[int]
 """An array, or what it will be: a descriptor, or a shape of the plan's data type in the plan's layout."""
@@ -103,7 +112,8 @@ class Plan:
     """A chain of operators that is computed as one kernel, in the order in which they are appended.
 
     The input is an array (of which only type, shape and strides are looked at), a `TensorDescriptor`, or a shape with `dtype`
-    (f32 if not given) and `layout` or `strides`. With `device`, what that device cannot compute is refused by the method that
+    (f32 if not given) and `layout` or `strides`. An array of shape N, C/b, H, W, b is a tensor of blocks of channels where `layout`
+    says so ("NCHWc8"). With `device`, what that device cannot compute is refused by the method that
     appends it, else by `compile`.
 
     Each method appends one operator and returns the plan. A refusal is an `UnsupportedError`, which leaves the plan as it
@@ -129,11 +139,13 @@ class Plan:
         padding: _PerDimension | Sequence[tuple[int, int]] | str | None = None,
         dilation: _PerDimension | None = None,
         groups: int = 1,
+        output_layout: str | None = None,
         name: str | None = None,
     ) -> Plan:
         """A convolution, as the first operator: filters K, C/groups, (D,) H, W.
 
-        Padding is a number, one for each dimension, or a pair (before, after) for each; "same" and "valid" are PyTorch's.
+        Padding is a number, one for each dimension, or a pair (before, after) for each; "same" and "valid" are PyTorch's. The
+        output lies as the input does, or is packed in `output_layout`, a layout as of `TensorDescriptor`, whatever the input's is.
         """
 
     def bias(
@@ -201,6 +213,20 @@ class Plan:
         its own products; "tf32" allows f32 factors to be rounded to TF32 besides, and `tf32=True` is short for it.
         """
 
+    def fastest_layouts(
+        self,
+        device: Handle | None = None,
+        *,
+        math: Literal["precise", "tf32", "strict"] | None = None,
+        tf32: bool = False,
+    ) -> list[LayoutTime]:
+        """The layouts that input, output and residuals could all have on a device, whatever they have now, the fastest first.
+
+        Every solver is timed, for up to a tenth of a second each. Filters lie as the input does, or as NCHW where that has blocks of
+        channels. A layout is left out where channels are no whole blocks of it, or no solver takes it. A network that keeps its
+        tensors in one layout does best in the one whose seconds, summed over its layers, are least.
+        """
+
     @property
     def input(self) -> TensorDescriptor: ...
     @property
@@ -212,6 +238,17 @@ class Plan:
         """All operands, by the names that calls have for them."""
 
     def __copy__(self) -> Plan: ...
+
+@final
+class LayoutTime:
+    """A layout of a plan's tensors, and how long the fastest solver takes with it."""
+
+    @property
+    def layout(self) -> str: ...
+    @property
+    def solver(self) -> str: ...
+    @property
+    def seconds(self) -> float: ...
 
 def compile_all(
     plans: Sequence[Plan],

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple};
 
-use crate::tensor::strides;
+use crate::tensor::{check_packed, in_blocks, strides};
 use crate::{dlpack, error, names};
 
 /// The most dimensions that a descriptor has.
@@ -262,7 +262,8 @@ impl Array {
         Err(error::operand(name, "device", found, format!("memory of {}", handle.target())))
     }
 
-    /// Whether the array is what a descriptor says; of one value a channel, as the descriptor or as a vector.
+    /// Whether the array is what a descriptor says; of one value a channel, as the descriptor or as a vector; of blocks of
+    /// channels, with a dimension for the blocks' own.
     pub(crate) fn check_is(&self, name: &str, expected: &fuseplan::TensorDescriptor) -> PyResult<()> {
         let found = &self.descriptor;
         if found == expected {
@@ -275,6 +276,9 @@ impl Array {
         }
         let is_per_channel = expected.lens().iter().enumerate().all(|(d, &len)| d == 1 || len == 1);
         let list = crate::tensor::list;
+        if let Some(shape) = in_blocks(expected) {
+            return check_packed(name, found, &shape);
+        }
         if is_per_channel && found.lens() == [expected.lens()[1]] {
             if found.is_packed() {
                 return Ok(());
@@ -371,6 +375,11 @@ pub(crate) fn empty_like<'py>(
     static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static NDARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = like.py();
+    // Blocks of channels are a dimension of an array of their own.
+    let packed =
+        in_blocks(descriptor).map(|shape| fuseplan::TensorDescriptor::packed(descriptor.data_type(), &shape));
+    let packed = packed.transpose().map_err(|error| error::descriptor(&error))?;
+    let descriptor = packed.as_ref().unwrap_or(descriptor);
     let (lens, strides) = (PyTuple::new(py, descriptor.lens())?, strides("the output", descriptor)?);
     match like.get_type().module()?.to_cow()?.as_ref() {
         "numpy" => {

@@ -34,7 +34,7 @@ mod _native {
     #[pymodule_export]
     use crate::openmp::openmp_handle;
     #[pymodule_export]
-    use crate::plan::{FusionPlan, compile_all, rebuild};
+    use crate::plan::{FusionPlan, LayoutTime, compile_all, rebuild};
     #[pymodule_export]
     use crate::tensor::TensorDescriptor;
 

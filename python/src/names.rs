@@ -31,18 +31,11 @@ pub(crate) fn data_type(object: &Bound<'_, PyAny>) -> PyResult<DataType> {
     })
 }
 
-/// A layout by its letters.
+/// A layout by its letters, which are those of a plan's text.
 pub(crate) fn layout(name: &str) -> PyResult<TensorLayout> {
-    Ok(match name {
-        "NCHW" => TensorLayout::Nchw,
-        "NHWC" => TensorLayout::Nhwc,
-        "NCDHW" => TensorLayout::Ncdhw,
-        "NDHWC" => TensorLayout::Ndhwc,
-        _ => {
-            return Err(PyValueError::new_err(format!(
-                "layout is {name}; accepted: NCHW, NHWC, NCDHW, NDHWC"
-            )));
-        }
+    TensorLayout::ALL.into_iter().find(|layout| layout.to_string() == name).ok_or_else(|| {
+        let known = TensorLayout::ALL.map(|layout| layout.to_string()).join(", ");
+        PyValueError::new_err(format!("layout is {name}; accepted: {known}"))
     })
 }
 

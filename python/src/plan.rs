@@ -15,7 +15,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use crate::array::Array;
 use crate::compiled::CompiledPlan;
 use crate::handle::Handle;
-use crate::tensor::{Given, TensorDescriptor, list};
+use crate::tensor::{Given, TensorDescriptor, list, of_blocks};
 use crate::{error, names, type_name};
 
 /// A plan as its compiled plans need it.
@@ -75,7 +75,9 @@ impl FusionPlan {
         layout: Option<&str>,
         device: Option<Py<Handle>>,
     ) -> PyResult<Self> {
-        let describes_shape = dtype.is_some() || strides.is_some() || layout.is_some();
+        let blocked = layout.map(names::layout).transpose()?.filter(|layout| layout.block().is_some());
+        let describes_shape =
+            dtype.is_some() || strides.is_some() || layout.is_some_and(|_| blocked.is_none());
         let mut is_shape = false;
         let given = Given::of("the input", input, |lens| {
             is_shape = true;
@@ -83,10 +85,20 @@ impl FusionPlan {
         })?;
         if describes_shape && !is_shape {
             return Err(PyTypeError::new_err(
-                "dtype, strides and layout are for a shape; this input has its own",
+                "dtype, strides and a layout without blocks are for a shape; this input has its own",
             ));
         }
-        let input = *given.descriptor();
+        let input = match (&given, blocked) {
+            (Given::Array(array), Some(layout)) => {
+                of_blocks("the input", &array.descriptor, layout, layout.block().unwrap_or(1))?
+            }
+            (Given::Described(_), Some(_)) if !is_shape => {
+                return Err(PyTypeError::new_err(
+                    "layout is for an array or a shape; this input has its own",
+                ));
+            }
+            _ => *given.descriptor(),
+        };
         let plan = match &device {
             Some(handle) => fuseplan::FusionPlan::for_device(&handle.get().inner, input),
             None => fuseplan::FusionPlan::new(input),
@@ -96,7 +108,7 @@ impl FusionPlan {
         Ok(FusionPlan { chain, constants: BTreeMap::new(), device, calls: Vec::new() })
     }
 
-    #[pyo3(signature = (weight, *, stride=None, padding=None, dilation=None, groups=1, name=None))]
+    #[pyo3(signature = (weight, *, stride=None, padding=None, dilation=None, groups=1, output_layout=None, name=None))]
     #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
     fn conv<'py>(
         mut slf: PyRefMut<'py, Self>,
@@ -105,6 +117,7 @@ impl FusionPlan {
         padding: Option<&Bound<'py, PyAny>>,
         dilation: Option<&Bound<'py, PyAny>>,
         groups: usize,
+        output_layout: Option<&str>,
         name: Option<&str>,
     ) -> PyResult<PyRefMut<'py, Self>> {
         let py = weight.py();
@@ -112,7 +125,7 @@ impl FusionPlan {
         let running = *slf.chain.plan.output();
         let given = Given::of(&name, weight, |lens| {
             let made = if lens.len() == running.rank() {
-                running.like(lens)
+                running.filters_like(lens)
             } else {
                 fuseplan::TensorDescriptor::packed(running.data_type(), lens)
             };
@@ -124,6 +137,10 @@ impl FusionPlan {
         let dilations = per_dimension("dilation", dilation, dims)?;
         let pads = padding_of(padding, &strides, &dilations, &weights)?;
         let conv = convolution(&strides, &pads, &dilations, groups)?;
+        let mut operator = ConvForward::new(conv, weights);
+        if let Some(name) = output_layout {
+            operator = operator.with_output_layout(names::layout(name)?);
+        }
         let call = PyDict::new(py);
         match given {
             Given::Described(_) => call.set_item("weight", TensorDescriptor(weights))?,
@@ -133,14 +150,10 @@ impl FusionPlan {
         call.set_item("padding", pads)?;
         call.set_item("dilation", dilations)?;
         call.set_item("groups", groups)?;
+        call.set_item("output_layout", output_layout)?;
         call.set_item("name", &name)?;
         let array = matches!(given, Given::Array(_)).then_some(weight);
-        slf.append(
-            ConvForward::new(conv, weights),
-            Vec::new(),
-            vec![("weights", name, array)],
-            ("conv", call),
-        )?;
+        slf.append(operator, Vec::new(), vec![("weights", name, array)], ("conv", call))?;
         Ok(slf)
     }
 
@@ -281,6 +294,21 @@ impl FusionPlan {
         CompiledPlan::new(py, self.twin(py), chain, device, built)
     }
 
+    #[pyo3(signature = (device=None, *, math=None, tf32=false))]
+    fn fastest_layouts(
+        &self,
+        py: Python<'_>,
+        device: Option<Py<Handle>>,
+        math: Option<&str>,
+        tf32: bool,
+    ) -> PyResult<Vec<LayoutTime>> {
+        let chain = self.chain_with(names::math(math, tf32)?);
+        let device = self.device_or(py, device)?;
+        let handle = &device.get().inner;
+        let times = py.detach(|| chain.plan.fastest_layouts(handle));
+        Ok(times.map_err(|error| error::compile(&error))?.into_iter().map(LayoutTime).collect())
+    }
+
     #[getter]
     fn input(&self) -> TensorDescriptor {
         TensorDescriptor(*self.chain.plan.input())
@@ -322,6 +350,33 @@ fn options(find: Option<bool>, solver: Option<String>) -> CompileOptions {
     options.find = find.map(|find| if find { FindMode::Normal } else { FindMode::Fast });
     options.solver = solver;
     options
+}
+
+/// A layout of a plan's tensors, and how long the fastest solver takes with it.
+#[pyclass(frozen, module = "fuseplan")]
+#[derive(Debug)]
+pub(crate) struct LayoutTime(fuseplan::choice::LayoutTime);
+
+#[pymethods]
+impl LayoutTime {
+    #[getter]
+    fn layout(&self) -> String {
+        self.0.layout.to_string()
+    }
+
+    #[getter]
+    fn solver(&self) -> &'static str {
+        self.0.solver
+    }
+
+    #[getter]
+    fn seconds(&self) -> f64 {
+        self.0.time.as_secs_f64()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<fuseplan.LayoutTime {} {:?} by {}>", self.0.layout, self.0.time, self.0.solver)
+    }
 }
 
 /// Plans for one device, compiled several at a time.

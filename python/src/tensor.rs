@@ -46,6 +46,19 @@ impl TensorDescriptor {
     }
 
     #[getter]
+    fn layout(&self) -> Option<String> {
+        self.0.literal_layout().map(|layout| layout.to_string())
+    }
+
+    #[getter]
+    fn array_shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        match in_blocks(&self.0) {
+            Some(lens) => PyTuple::new(py, lens),
+            None => PyTuple::new(py, self.0.lens()),
+        }
+    }
+
+    #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, strides("the tensor", &self.0)?)
     }
@@ -67,25 +80,73 @@ impl TensorDescriptor {
     }
 
     fn __repr__(&self) -> String {
-        format!(
-            "TensorDescriptor({}, {:?}, strides={})",
-            list(self.0.lens()),
-            self.dtype(),
-            list(self.0.strides().unwrap_or_default())
-        )
+        let (lens, dtype) = (list(self.0.lens()), self.dtype());
+        match (self.0.literal_layout(), in_blocks(&self.0)) {
+            (Some(layout), Some(_)) => format!("TensorDescriptor({lens}, {dtype:?}, layout=\"{layout}\")"),
+            _ => {
+                let strides = list(self.0.strides().unwrap_or_default());
+                format!("TensorDescriptor({lens}, {dtype:?}, strides={strides})")
+            }
+        }
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         let this = slf.get();
-        let arguments = (this.0.lens(), this.dtype(), strides("the tensor", &this.0)?);
+        let blocked = in_blocks(&this.0).and(this.layout());
+        let strides = if blocked.is_none() { this.0.strides() } else { None };
+        let arguments = (this.0.lens(), this.dtype(), strides, blocked);
         let make = slf.py().import("fuseplan._libraries")?.getattr("tensor_descriptor")?;
         Ok((make, arguments.into_pyobject(slf.py())?))
     }
 }
 
-/// The strides of a tensor that is an array: no array has its channels in blocks.
+/// The strides of a tensor; one with blocks of channels has none.
 pub(crate) fn strides<'a>(name: &str, tensor: &'a fuseplan::TensorDescriptor) -> PyResult<&'a [usize]> {
-    tensor.strides().ok_or_else(|| error::operand(name, "layout", tensor.order(), "strides".into()))
+    let accepted = || "a layout without blocks of channels".into();
+    tensor.strides().ok_or_else(|| error::operand(name, "layout", tensor.order(), accepted()))
+}
+
+/// The shape of arrays that have a tensor whose channels lie in blocks: N, C/b, H, W, b, packed.
+pub(crate) fn in_blocks(tensor: &fuseplan::TensorDescriptor) -> Option<[usize; 5]> {
+    let block = tensor.literal_layout()?.block()?;
+    match *tensor.lens() {
+        [n, c, h, w] => Some([n, c / block, h, w, block]),
+        _ => None,
+    }
+}
+
+/// The tensor that an array is in a layout with blocks of channels.
+pub(crate) fn of_blocks(
+    name: &str,
+    array: &fuseplan::TensorDescriptor,
+    layout: fuseplan::TensorLayout,
+    block: usize,
+) -> PyResult<fuseplan::TensorDescriptor> {
+    let lens = array.lens();
+    let is_whole = matches!(lens, [.., last] if lens.len() == 5 && *last == block);
+    if !is_whole {
+        let accepted = format!("(N, C/{block}, H, W, {block}) for {layout}");
+        return Err(error::operand(name, "shape", list(lens), accepted));
+    }
+    let made = lens[1].checked_mul(block).map(|channels| [lens[0], channels, lens[2], lens[3]]);
+    let made = fuseplan::TensorDescriptor::with_layout(array.data_type(), layout, &made.unwrap_or_default());
+    let tensor = made.map_err(|error| error::descriptor(&error))?;
+    check_packed(name, array, lens)?;
+    Ok(tensor)
+}
+
+/// That an array has this shape and no gaps, the last dimension innermost.
+pub(crate) fn check_packed(name: &str, array: &fuseplan::TensorDescriptor, shape: &[usize]) -> PyResult<()> {
+    let packed = fuseplan::TensorDescriptor::packed(array.data_type(), shape);
+    let packed = packed.map_err(|error| error::descriptor(&error))?;
+    if array.lens() != shape {
+        return Err(error::operand(name, "shape", list(array.lens()), list(shape)));
+    }
+    if *array != packed {
+        let (found, accepted) = (strides(name, array)?, strides(name, &packed)?);
+        return Err(error::operand(name, "strides", list(found), list(accepted)));
+    }
+    Ok(())
 }
 
 /// `(1, 64, 56, 56)`, as Python prints it.

@@ -24,6 +24,12 @@ def test_a_plan():
     assert "6272 outputs of 1 kernel, as NumPy has them" in printed
 
 
+def test_a_chain_in_blocks():
+    printed = output_of("blocks.py")
+    assert "NCHWc8   NCHWc8 -> NCHWc8 -> NCHWc8 -> NCHWc8 -> NCHW as arrays (1, 4, 28, 28, 8)" in printed
+    assert "7840 outputs in 5 layouts are equal" in printed
+
+
 def test_the_c_library_of_the_package_by_ctypes():
     import fuseplan
 
