@@ -20,8 +20,8 @@ Choice = Callable[[torch.fx.GraphModule, "Chain", Mapping[torch.fx.Node, Any]], 
 _Call = Callable[[], torch.Tensor]
 
 # How long a burst of calls lasts, how many calls it has at most, so that a GPU's queue has room for them, and how many bursts
-# there are of each side, in turns: the least and the most, between which they end once so much time has gone by, or one side takes
-# so many times the other's time: of what is measured again, no more than a few percent change.
+# there are of each side, in turns: the least and the most, between which they end once so much time has gone by, or PyTorch's fastest
+# takes so many times the plan's slowest. Where the plan is the slower one, a machine that is busy otherwise may be why.
 _BURST = 300e-6
 _MOST = 100
 _BURSTS = (5, 25)
@@ -182,16 +182,16 @@ def _times(plan: _Call, own: _Call, device: torch.device) -> Times:
         call()
         burst(call, 1)
         counts[call] = min(_MOST, max(1, int(_BURST / burst(call, 1))))
-    least = dict.fromkeys(counts, float("inf"))
+    of_plan: list[float] = []
+    of_own: list[float] = []
     begin = time.perf_counter()
     for done in range(_BURSTS[1]):
         if done >= _BURSTS[0]:
-            is_clear = max(least.values()) > _CLEARLY * min(least.values())
-            if is_clear or time.perf_counter() - begin > _ENOUGH:
+            if min(of_own) > _CLEARLY * max(of_plan) or time.perf_counter() - begin > _ENOUGH:
                 break
-        for call, count in counts.items():
-            least[call] = min(least[call], burst(call, count))
-    return Times(least[plan], least[own])
+        of_plan.append(burst(plan, counts[plan]))
+        of_own.append(burst(own, counts[own]))
+    return Times(min(of_plan), min(of_own))
 
 
 class _Bursts:

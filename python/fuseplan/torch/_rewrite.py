@@ -76,10 +76,68 @@ def export(
         raise ValueError("the model is in training mode; plans are for inference, call model.eval() first")
     with _EXPORTING, torch.no_grad():
         exported = torch.export.export(model, _tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
-        graph = exported.run_decompositions({}).module()
+        # Decomposing traces once more, which takes more than half of the time.
+        is_plain = _is_plain(exported.graph)
+        graph = exported.module() if is_plain else exported.run_decompositions({}).module()
+    if is_plain:
+        _without_writes(graph)
     if not isinstance(graph, torch.fx.GraphModule):
         raise TypeError(f"torch.export gave a {type(graph).__name__}")
     return graph
+
+
+# Operators that decomposing leaves as they are and whose results are memory of their own; in place as well, where there are such.
+_PLAIN_OPERATORS = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("conv2d.default", "conv2d.padding", "conv3d.default", "conv3d.padding", "linear.default", "batch_norm.default"),
+        *("max_pool2d.default", "avg_pool2d.default", "adaptive_avg_pool2d.default", "mean.dim", "cat.default", "gelu.default"),
+        *("add.Tensor", "mul.Tensor", "clamp.default", "hardtanh.default", "leaky_relu.default", "elu.default"),
+        *("relu.default", "silu.default", "hardswish.default", "hardsigmoid.default", "sigmoid.default", "tanh.default"),
+    )
+)
+_VIEWS = frozenset(("aten.flatten.using_ints",))
+
+
+def _in_place_of(node: torch.fx.Node) -> str | None:
+    """The operator that does the same without writing, where a node writes to its first argument."""
+    packet, _, overload = str(node.target).rpartition(".")
+    return f"{packet[:-1]}.{overload}" if packet.endswith("_") and not packet.endswith("__") else None
+
+
+def _is_plain(graph: torch.fx.Graph) -> bool:
+    """Whether a graph has none but plain operators, and what is written to is a result that nobody else reads."""
+    for node in graph.nodes:
+        if node.op in ("placeholder", "get_attr", "output"):
+            continue
+        written = _in_place_of(node)
+        name = written or str(node.target)
+        if node.op != "call_function" or name not in (_PLAIN_OPERATORS if written else _PLAIN_OPERATORS | _VIEWS):
+            return False
+        if name == "aten.batch_norm.default" and _arguments(node)["training"] is not False:
+            return False
+        if written:
+            of = node.args[0]
+            is_own = isinstance(of, torch.fx.Node) and (str(of.target) in _PLAIN_OPERATORS or _in_place_of(of) is not None)
+            # In place there is no promotion of types.
+            types = {getattr(read.meta.get("val"), "dtype", None) for read in (node, *node.all_input_nodes)}
+            if not is_own or len(of.users) > 1 or len(types) > 1:  # type: ignore[union-attr]
+                return False
+    return True
+
+
+def _without_writes(graph: torch.fx.GraphModule) -> None:
+    """Puts operators that do not write into a plain graph."""
+    for node in graph.graph.nodes:
+        written = _in_place_of(node) if node.op == "call_function" else None
+        if written is not None:
+            _, packet, overload = written.split(".")
+            target = getattr(getattr(torch.ops.aten, packet), overload)
+            with graph.graph.inserting_before(node):
+                new = graph.graph.call_function(target, node.args, node.kwargs)
+            new.meta = node.meta
+            node.replace_all_uses_with(new)
+            graph.graph.erase_node(node)
 
 
 def _tuple(args: torch.Tensor | tuple[Any, ...]) -> tuple[Any, ...]:
@@ -293,6 +351,10 @@ def _describe(
     if not isinstance(node.target, torch._ops.OpOverload):
         return other
     target, of = str(node.target), _arguments(node)
+    if target == "aten.batch_norm.default" and of["training"] is False:
+        inputs = [of[name] for name in ("input", "weight", "bias", "running_mean", "running_var")]
+        is_whole = all(isinstance(given, torch.fx.Node) for given in inputs)
+        return as_node("batch_norm", inputs, {"eps": of["eps"]}) if is_whole else other
     if target == _BATCH_NORM and all(user.target is operator.getitem for user in node.users):
         weight, bias = of["weight"], of["bias"]
         return as_node("other", [] if weight is not None and bias is not None else node.all_input_nodes)
