@@ -243,6 +243,11 @@ def _weight_format(device: torch.device, x: torch.Tensor, weight: torch.Tensor) 
     return wanted[0] if wanted and not set(wanted) & set(formats(weight)) else None
 
 
+def _current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Makes a GPU PyTorch's current one, as it hands out none of another's tensors."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
 _Again = Callable[[torch.Tensor, torch.Tensor, Sequence[torch.Tensor]], torch.Tensor]
 
 
@@ -277,7 +282,8 @@ class _Call:
     def checked(self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
         """The call, with each tensor looked at."""
         tensors = (x, self._laid(weight) if 1 in self._names else weight, *operands)
-        return self._layer(x.detach(), **{name: tensors[at].detach() for at, name in self._names.items()})
+        with _current(x.device):
+            return self._layer(x.detach(), **{name: tensors[at].detach() for at, name in self._names.items()})
 
     def again(self, x: torch.Tensor) -> PlanCall | _Again:
         """What `checked` computes, in the way that takes least time."""
@@ -379,7 +385,8 @@ def _first(
     """A call that is like none before: its result, what makes such calls again, and the places of its constants."""
     if constant:
         _kept_of(weight)
-    call = _Call(x, weight, operands, operators, constant)
+    with _current(x.device):
+        call = _Call(x, weight, operands, operators, constant)
     return call.checked(x, weight, operands), call.again(x), call.constants
 
 
