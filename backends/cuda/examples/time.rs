@@ -5,9 +5,10 @@
 //! ```sh
 //! cargo run --release -p fuseplan-cuda --example time -- [--json] [--types f16,bf16,f32] \
 //!     [--layouts nhwc,nchw] [--tf32] [--solver ID] [--every-solver] [--tiles COUNT] [--only PART_OF_A_NAME] \
-//!     [--convolutions N-C-H-W-K-EXTENT-PAD-STRIDE-GROUPS,…]
+//!     [--convolutions N-C-H-W-K-EXTENT-PAD-STRIDE-GROUPS[+r],…]
 //! ```
 //!
+//! `+r` names a convolution with a residual behind the bias.
 //! Every solver that takes a problem is timed with `--every-solver`, else the first; each in its best configuration, or with
 //! `--tiles COUNT` in as many as that, best by its model first.
 
@@ -51,12 +52,13 @@ const BATCH_NORMS: [[usize; 3]; 8] = [
 
 const BATCH: usize = 64;
 
-/// With bias and ReLU, of N, C, H, W, K, filter extent, padding, stride, groups.
+/// With bias and ReLU, of N, C, H, W, K, filter extent, padding, stride, groups; with a residual between them or without.
 fn convolution(
     data_type: DataType,
     layout: TensorLayout,
     math: MathMode,
     [n, c, h, w, k, extent, pad, stride, groups]: [usize; 9],
+    residual: bool,
 ) -> Result<Problem, DescriptorError> {
     let input = TensorDescriptor::with_layout(data_type, layout, &[n, c, h, w])?;
     let weights = TensorDescriptor::with_layout(data_type, layout, &[k, c / groups.max(1), extent, extent])?;
@@ -67,7 +69,9 @@ fn convolution(
     let output = conv.forward_output(&input, &weights)?;
     let bias = TensorDescriptor::nchw(data_type, [1, k, 1, 1])?;
     let relu = Op::ActivationForward { mode: ActivationMode::Relu };
-    let ops = vec![Op::ConvForward { conv, weights }, Op::BiasForward { bias }, relu];
+    let mut ops = vec![Op::ConvForward { conv, weights }, Op::BiasForward { bias }];
+    ops.extend(residual.then_some(Op::BiasForward { bias: output }));
+    ops.push(relu);
     Ok(Problem { input, output, ops, math })
 }
 
@@ -80,16 +84,19 @@ fn problems(
     let mut problems = Vec::new();
     if let Some(list) = &options.convolutions {
         for name in list.split(',') {
-            let numbers: Vec<usize> = name.split('-').map(str::parse).collect::<Result<_, _>>()?;
+            let (numbers, residual) =
+                name.strip_suffix("+r").map_or((name, false), |numbers| (numbers, true));
+            let numbers: Vec<usize> = numbers.split('-').map(str::parse).collect::<Result<_, _>>()?;
             let numbers = numbers.try_into().map_err(|_| format!("{name} has not nine numbers"))?;
-            problems.push((name.into(), convolution(data_type, layout, math, numbers)?));
+            problems.push((name.into(), convolution(data_type, layout, math, numbers, residual)?));
         }
         return Ok(problems);
     }
     let relu = Op::ActivationForward { mode: ActivationMode::Relu };
     for [c, h, w, k, extent, pad] in CONVOLUTIONS {
         let name = format!("{c}-{h}-{w}-{k}-{extent}-{extent}-{pad}-{pad}");
-        problems.push((name, convolution(data_type, layout, math, [BATCH, c, h, w, k, extent, pad, 1, 1])?));
+        let numbers = [BATCH, c, h, w, k, extent, pad, 1, 1];
+        problems.push((name, convolution(data_type, layout, math, numbers, false)?));
     }
     for [c, h, w] in BATCH_NORMS {
         let input = TensorDescriptor::with_layout(data_type, layout, &[BATCH, c, h, w])?;

@@ -2,15 +2,17 @@
 //
 // needs macros: DEVICE
 // needs constants: ATOMS, COLUMNS, COOPERATIVE, FILTERS, HALF, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH,
-//   PRODUCERS, ROWS, TF32X3, TILE_F, TILE_P, WIDTH, Y_VECTOR
+//   PRODUCERS, RESIDUALS_EARLY, ROWS, SPLIT, TF32X3, TILE_F, TILE_P, VECTORS_OF_TILE, WIDTH, Y_VECTOR
 // needs sizes: pixels
-// needs types: Args, Channel, Column, Coord, Rectangle, Residuals, T, Vector
+// needs types: Args, Channel, Column, Coord, Early, Rectangle, Residuals, T, Vector
 // needs functions: affine, affine_columns, are_finite, chain_vector, column_of, coord_of, each_residual, make_plain,
 //   part_address, part_at, prefetch_l2, rectangle_of, residuals_of, row_pixel, stage_accumulators, sum_of_products,
 //   write_vector
 
+// Whether this epilogue's residuals have been read before.
+constexpr bool ARE_EARLY = RESIDUALS_EARLY && SPLIT == 1;
 // Whether a thread has the residuals of a part on their way while it finishes the part before.
-constexpr bool RESIDUALS_AHEAD = sizeof(Residuals<1>) > 1 && Y_VECTOR * sizeof(T) >= 8;
+constexpr bool RESIDUALS_AHEAD = sizeof(Residuals<1>) > 1 && Y_VECTOR * sizeof(T) >= 8 && !RESIDUALS_EARLY;
 
 // One pixel's channels of the tile a thread.
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count) {
@@ -40,8 +42,7 @@ DEVICE int lane_pixel(int lane) {
 }
 
 // Reads the residuals of eight channels of a pixel.
-DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR> (&residuals)[VECTORS], const Column& column, int f,
-                           int pixel) {
+DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR>* residuals, const Column& column, int f, int pixel) {
   if (pixel >= args.shape.pixels) return;
   const Coord at = coord_of(args.shape, pixel, column.group * FILTERS + column.filter + f);
 #pragma unroll
@@ -51,33 +52,60 @@ DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR> (&residuals)[VE
   }
 }
 
+// The first of a tile's rows that a warp has.
+DEVICE int first_row_of_warp() {
+  return (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE * ROWS + threadIdx.x / 32 % 4 * 16;
+}
+// The pixel of number `i` of a lane's rows in the part that lies so far down.
+DEVICE int part_pixel(const Args& args, const Rectangle& rectangle, int tile, int first_row, int lane, int down,
+                      int i) {
+  const int below = down * PART_ROWS;
+  const int row = first_row + below / 16 * 64 + below % 16 + lane_pixel(lane) + i * PIXELS_AT_ONCE;
+  return row_pixel(args.shape, rectangle, tile / COLUMNS * TILE_P, row);
+}
+
+DEVICE void read_residuals(const Args& args, Early& early, int tile) {
+  if constexpr (ARE_EARLY) {
+    static_assert(PARTS_ALONG * PARTS_DOWN * PIXELS * VECTORS == VECTORS_OF_TILE || !ARE_EARLY, "all of them");
+    const int lane = threadIdx.x % 32;
+    const Column column = column_of(tile);
+    const Rectangle rectangle = rectangle_of(args.shape, tile);
+#pragma unroll
+    for (int along = 0; along < PARTS_ALONG; along++)
+#pragma unroll
+      for (int down = 0; down < PARTS_DOWN; down++)
+#pragma unroll
+        for (int i = 0; i < PIXELS; i++)
+          load_residuals(args, early.of + ((along * PARTS_DOWN + down) * PIXELS + i) * VECTORS, column,
+                         along * PART + lane % LANES_ALONG * 8,
+                         part_pixel(args, rectangle, tile, first_row_of_warp(), lane, down, i));
+  }
+}
+
 template <bool PLAIN>
-DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels,
+                     const Early& early, int tile) {
   if (PLAIN) make_plain(args);
   affine_columns(args, acc, channels);
   const Column column = column_of(tile);
-  const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
+  const int lane = threadIdx.x % 32, first_row = first_row_of_warp();
   const Rectangle rectangle = rectangle_of(args.shape, tile);
-  const int first_row = consumer * ROWS + threadIdx.x / 32 % 4 * 16;
   const unsigned to = part_address(part);
   const float* from = part + part_at(lane_pixel(lane), lane % LANES_ALONG * 8);
-  const auto pixel_of = [&](int down, int i) {
-    const int below = down * PART_ROWS;
-    const int row = first_row + below / 16 * 64 + below % 16 + lane_pixel(lane) + i * PIXELS_AT_ONCE;
-    return row_pixel(args.shape, rectangle, tile / COLUMNS * TILE_P, row);
-  };
+  const auto pixel_of = [&](int down, int i) { return part_pixel(args, rectangle, tile, first_row, lane, down, i); };
   Residuals<Y_VECTOR> ahead[PIXELS][VECTORS];
   if constexpr (RESIDUALS_AHEAD)
 #pragma unroll
     for (int i = 0; i < PIXELS; i++) load_residuals(args, ahead[i], column, lane % LANES_ALONG * 8, pixel_of(0, i));
-#pragma unroll 1
+  // Early residuals are in registers, whose numbers are constants.
+#pragma unroll(ARE_EARLY ? PARTS_ALONG : 1)
   for (int along = 0; along < PARTS_ALONG; along++) {
     const int f = along * PART + lane % LANES_ALONG * 8;
     Channel channel[8];
 #pragma unroll
     for (int i = 0; i < 8; i++)
       if (f + i < TILE_F) channel[i] = channels[f + i];
-#pragma unroll 1
+#pragma unroll(ARE_EARLY ? PARTS_DOWN : 1)
     for (int down = 0; down < PARTS_DOWN; down++) {
       __syncwarp();
       stage_accumulators<0>(acc, to, along * PARTS_DOWN + down);
@@ -108,7 +136,11 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
             here.y += e;
             here.k += e;
             float out[Y_VECTOR];
-            if constexpr (RESIDUALS_AHEAD)
+            if constexpr (ARE_EARLY)
+              chain_vector<Y_VECTOR, true>(
+                  args, channel + e, early.of[((along * PARTS_DOWN + down) * PIXELS + i) * VECTORS + e / Y_VECTOR],
+                  v + e, here, out);
+            else if constexpr (RESIDUALS_AHEAD)
               chain_vector<Y_VECTOR, true>(args, channel + e, ahead[i][e / Y_VECTOR], v + e, here, out);
             else
               chain_vector<Y_VECTOR, true>(args, channel + e, residuals_of<Y_VECTOR>(args, here.y), v + e, here, out);

@@ -4,12 +4,13 @@
 // needs constants: ATOMS, COOPERATIVE, FILTERS, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH, PRODUCERS, ROWS,
 //   TF32X3, TILE_F, WIDTH, Y_VECTOR
 // needs sizes: y_c
-// needs types: Args, Channel, Column, Coord, Pixels, Shape, Vector, idx
-// needs functions: are_finite, column_of, coord_of, finish_to, make_plain, part_address, part_at, pixel_at,
-//   pixels_of, stage_accumulators, sum_of_products, write_vector
+// needs types: Args, Channel, Column, Coord, Early, Pixels, Shape, Vector, idx
+// needs functions: are_finite, column_of, coord_of, finish_to, make_plain, part_address, part_at, pixel_at, pixels_of,
+//   stage_accumulators, sum_of_products, write_vector
 
 template <bool PLAIN>
-DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, const Early&,
+                     int tile) {
   if (PLAIN) make_plain(args);
   const Shape& s = args.shape;
   const Column column = column_of(tile);

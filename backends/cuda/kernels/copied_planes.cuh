@@ -8,7 +8,7 @@
 // needs sizes: out_plane, x_c, x_n
 // needs types: Args, Barriers, Channel, Column, Launch, PipelineState, Shape, T
 // needs functions: column_of, first_step, load_channels, mbarrier_arrive, mbarrier_expect_tx, mbarrier_wait, pixels_of,
-//   shared_address, step_count, tile_number, tile_stride, tiles_of, tma_load_rows
+//   shared_address, step_count, tile_number, tile_stride, tiles_of, tma_load_rows, wait_for_grids
 
 static_assert(STEPS == (CHANNELS + TILE_K - 1) / TILE_K && TAPS == 1 && sizeof(T) == 2, "as the launch was planned");
 // Positions that a lane copies at once, and how often the positions of a tile take that.
@@ -98,6 +98,7 @@ struct Completer {
 DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers) {
   const Shape& s = launch.args.shape;
   const unsigned shared = shared_address(memory);
+  wait_for_grids();
   if (RESIDENT && !REARRANGED && threadIdx.x == 0 && tile_number() < tiles_of(s)) {
     const Column column = column_of(tile_number());
     mbarrier_expect_tx(barriers.filters(), STEPS * W_BYTES);

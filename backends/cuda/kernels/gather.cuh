@@ -9,7 +9,7 @@
 // needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_w
 // needs types: Args, Barriers, Channel, Column, Launch, PipelineState, Shape, T, Vector, bf16, f16
 // needs functions: column_of, first_step, load_channels, low_word_of, mbarrier_arrive, mbarrier_expect_tx, mbarrier_wait,
-//   part, shared_address, step_count, tile_number, tile_stride, tiles_of, tma_load_rows
+//   part, shared_address, step_count, tile_number, tile_stride, tiles_of, tma_load_rows, wait_for_grids
 
 constexpr int DEPTH = CHANNELS * TAPS;
 static_assert(STEPS == (DEPTH + TILE_K - 1) / TILE_K && ROW == 128 && TAPS <= 32, "as the launch was planned");
@@ -195,6 +195,7 @@ DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers
 #pragma unroll 1
   for (int i = threadIdx.x; i < TILE_K * TAPS; i += PRODUCERS * 128) table[i] = tap_offset(s, i);
   asm volatile("bar.sync 1, %0;" ::"n"(PRODUCERS * 128) : "memory");
+  wait_for_grids();
   if (RESIDENT && threadIdx.x == 0) {
     const Column column = column_of(tile_number());
     mbarrier_expect_tx(barriers.filters(), STEPS * W_BYTES);

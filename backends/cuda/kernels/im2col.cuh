@@ -3,13 +3,13 @@
 // its other three warps load the parameters of channels.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS, COLUMNS, DILATION_D, DILATION_H, DILATION_W, FILTERS, PAD_D, PAD_H, PAD_W, PRODUCERS,
-//   RESIDENT, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K, TILE_P, W_AT,
-//   W_BYTES, W_LOADED, X_BYTES, X_LOADED
+// needs constants: CHANNELS, COLUMNS, DILATION_D, DILATION_H, DILATION_W, DIMS, FILTERS, PAD_D, PAD_H, PAD_W,
+//   PRODUCERS, RESIDENT, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K,
+//   TILE_P, W_AT, W_BYTES, W_LOADED, X_BYTES, X_LOADED
 // needs sizes: out_h, out_plane, out_w
 // needs types: Barriers, Column, Launch, PipelineState, Shape
 // needs functions: column_of, first_step, mbarrier_expect_tx, mbarrier_wait, step_count, tile_number, tile_stride,
-//   tiles_of, tma_load_box, tma_load_im2col, tma_prefetch_map
+//   tiles_of, tma_load_box, tma_load_im2col, tma_prefetch_map, wait_for_grids
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
 static_assert(STEPS == CHANNEL_STEPS * TAPS && PRODUCERS == 1, "as the launch was planned");
@@ -19,6 +19,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
   const Shape& s = launch.args.shape;
   tma_prefetch_map(&launch.x);
   if (RESIDENT && tile_number() < tiles_of(s)) {
+    wait_for_grids();
     const Column column = column_of(tile_number());
     mbarrier_expect_tx(barriers.filters(), STEPS * W_LOADED);
     unsigned to = shared + W_AT;
@@ -37,8 +38,10 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
     const Column column = column_of(tile);
     const int k = column.group * FILTERS + column.filter, first = tile / COLUMNS * TILE_P;
     const int n = first / s.out_plane, p = first % s.out_plane, row = p / s.out_w;
-    const int w = p % s.out_w * STRIDE_W - PAD_W, h = row % s.out_h * STRIDE_H - PAD_H;
-    const int d = row / s.out_h * STRIDE_D - PAD_D;
+    const int plane = DIMS == 2 ? 0 : row / s.out_h, line = DIMS == 2 ? row : row % s.out_h,
+              column_of_line = p % s.out_w;
+    const int w = column_of_line * STRIDE_W - PAD_W, h = line * STRIDE_H - PAD_H, d = plane * STRIDE_D - PAD_D;
+    wait_for_grids(column_of_line | line | plane);
 #pragma unroll 1
     for (int c = 0; c < CHANNEL_STEPS; c++)
 #pragma unroll 1

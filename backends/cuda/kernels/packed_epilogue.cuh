@@ -4,7 +4,7 @@
 // needs macros: DEVICE, READS_ELEMENTS
 // needs constants: ATOMS, COOPERATIVE, FILTERS, PART_FLOATS, PRODUCERS, ROWS, TF32X3, TILE_F, WIDTH, Y_VECTOR
 // needs sizes: y_c
-// needs types: Args, Channel, Column, Coord, Pixels, Shape, idx
+// needs types: Args, Channel, Column, Coord, Early, Pixels, Shape, idx
 // needs functions: column_of, coord_of, finish_to, interleaved, make_plain, pixels_of, shared_address, write_vector
 
 static_assert(Y_VECTOR == 1 && !TF32X3, "a lane has two pixels, and writes elements");
@@ -29,7 +29,8 @@ template <int AT> DEVICE void stage_columns(const float (&acc)[ATOMS][WIDTH / 2]
 }
 
 template <bool PLAIN>
-DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, const Early&,
+                     int tile) {
   if (PLAIN) make_plain(args);
   const Shape& s = args.shape;
   const Column column = column_of(tile);

@@ -8,7 +8,7 @@
 // needs sizes: x_n
 // needs types: Barriers, Column, Launch, PipelineState, Pixels, Shape, T
 // needs functions: bulk_load, column_of, first_step, mbarrier_expect_tx, mbarrier_wait, pixels_of, step_count,
-//   tile_number, tile_stride, tiles_of, tma_load_rows
+//   tile_number, tile_stride, tiles_of, tma_load_rows, wait_for_grids
 
 static_assert(STEPS == (CHANNELS + TILE_K - 1) / TILE_K && TAPS == 1 && PRODUCERS == 1 && LOADED_P == IMAGES * PLANE,
               "as the launch was planned");
@@ -17,6 +17,7 @@ static_assert(!REARRANGED && CHANNELS * PLANE % 8 == 0, "what is copied is whole
 // Issues the loads of every step of every tile. One thread calls it.
 DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers& barriers) {
   const Shape& s = launch.args.shape;
+  wait_for_grids();
   if (RESIDENT && tile_number() < tiles_of(s)) {
     const Column column = column_of(tile_number());
     mbarrier_expect_tx(barriers.filters(), STEPS * W_BYTES);

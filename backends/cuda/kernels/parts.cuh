@@ -1,10 +1,10 @@
 // How a warp passes its accumulators through shared memory by parts of its rows, part by part.
 //
 // needs macros: DEVICE
-// needs constants: ATOMS, PART, PART_ROWS, PITCH, WIDTH
+// needs constants: ATOMS, PART, PARTS_ALONG, PART_ROWS, PITCH, WIDTH
 // needs functions: shared_address
 
-constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PARTS_DOWN = ATOMS * 16 / PART_ROWS;
+constexpr int PARTS_DOWN = ATOMS * 16 / PART_ROWS;
 // A row of a part has the first four of every 8 columns, and behind them the other four of every 8 columns, so that
 // accesses of 16 bytes have no bank conflicts.
 constexpr int HALF = PITCH / 2;

@@ -8,7 +8,7 @@
 // needs sizes: out_plane
 // needs types: Barriers, Column, Launch, PipelineState, Shape
 // needs functions: column_of, first_step, mbarrier_expect_tx, mbarrier_wait, pixels_of, step_count, tile_number,
-//   tile_stride, tiles_of, tma_load_planes, tma_load_rows, tma_prefetch_map
+//   tile_stride, tiles_of, tma_load_planes, tma_load_rows, tma_prefetch_map, wait_for_grids
 
 static_assert(STEPS == (CHANNELS + TILE_K - 1) / TILE_K && TAPS == 1 && PRODUCERS == 1, "as the launch was planned");
 
@@ -16,6 +16,7 @@ static_assert(STEPS == (CHANNELS + TILE_K - 1) / TILE_K && TAPS == 1 && PRODUCER
 DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers& barriers) {
   const Shape& s = launch.args.shape;
   tma_prefetch_map(&launch.x);
+  wait_for_grids();
   if (RESIDENT && !REARRANGED && tile_number() < tiles_of(s)) {
     const Column column = column_of(tile_number());
     mbarrier_expect_tx(barriers.filters(), STEPS * W_BYTES);

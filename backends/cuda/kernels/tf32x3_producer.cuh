@@ -6,7 +6,7 @@
 // needs constants: CHANNELS_AT, CHANNEL_STAGES, RESIDENT, STAGES, STEPS, W_AT, W_BYTES, W_LOADED
 // needs types: Barriers, Channel, Launch, Parts, PipelineState
 // needs functions: is_elected, load_channels, load_operands, mbarrier_arrive, mbarrier_wait, parts_of, shared_address,
-//   step_count, tile_number, tile_stride, tiles_of
+//   step_count, tile_number, tile_stride, tiles_of, wait_for_grids
 
 constexpr int SPLITTERS = 96;
 
@@ -41,6 +41,7 @@ DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers
     if (is_elected()) load_operands(launch, shared, barriers);
     return;
   }
+  wait_for_grids();
   const int tiles = tiles_of(launch.args.shape);
   if (RESIDENT && tile_number() < tiles) {
     mbarrier_wait(barriers.filters(), 0);

@@ -4,10 +4,12 @@
 // needs macros: DEVICE
 // needs constants: CHANNELS_AT, CHANNEL_STAGES
 // needs types: Barriers, Channel, Launch, PipelineState
-// needs functions: is_elected, load_channels, load_operands, shared_address, tile_number, tile_stride, tiles_of
+// needs functions: is_elected, load_channels, load_operands, shared_address, tile_number, tile_stride, tiles_of,
+//   wait_for_grids
 
 DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers) {
   if (threadIdx.x >= 32) {
+    wait_for_grids();
     PipelineState<CHANNEL_STAGES> pipe(0);
 #pragma unroll 1
     for (int tile = tile_number(); tile < tiles_of(launch.args.shape); tile += tile_stride())

@@ -16,11 +16,11 @@
 // needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
 //   FILTERS, FILTER_STEPS, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG,
 //   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED,
-//   SPLIT, STAGES, STEPS, STEP_TAPS, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P
+//   SPLIT, STAGES, STEPS, STEP_TAPS, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
 // needs sizes: out_h, out_plane, out_w, pixels
-// needs types: Args, Channel, Shape, TensorMap
-// needs functions: affine, begin_grid, channel_of, cluster_arrive, cluster_wait, mbarrier_arrive, mbarrier_init, mbarrier_wait,
-//   shared_address, tile_number, tma_prefetch_map
+// needs types: Args, Channel, Residuals, Shape, T, TensorMap
+// needs functions: affine, channel_of, cluster_arrive, cluster_wait, launch_next_grid, mbarrier_arrive, mbarrier_init,
+//   mbarrier_wait, shared_address, tile_number, tma_prefetch_map, wait_for_grids
 
 struct Launch {
   TensorMap x, w;
@@ -48,7 +48,7 @@ DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 // In the epilogue a warp passes its accumulators through shared memory in parts of PART_ROWS rows times PART columns, which
 // are no more than a narrow tile has, so that every lane has something to finish.
 constexpr int PART = WIDTH > 32 ? 64 : WIDTH > 16 ? 32 : 16, PART_ROWS = PART == 64 ? 8 : 16;
-constexpr int PITCH = PART + 8, PART_FLOATS = PART_ROWS * PITCH;
+constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PITCH = PART + 8, PART_FLOATS = PART_ROWS * PITCH;
 
 // Offsets in shared memory, which starts at a multiple of 1024 bytes.
 constexpr unsigned W_AT = STAGES * X_BYTES;
@@ -167,13 +167,18 @@ DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& b
 // Brings the block's filters, where they are rearranged. All consumers call it.
 DEVICE void rearrange_filters(const Args& args, char* memory, float* part);
 
-// Brings the operands of all tiles. All threads of the producer warpgroups call it.
+// Brings the operands of all tiles. All threads of the producer warpgroups call it, and each that reads memory waits for the
+// grids before this one first (`wait_for_grids`), when it knows what to read.
 DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers);
+
+// The residuals of a thread's elements of a tile that it has read before the tile's main loop.
+struct Early;
 
 // Takes the warp's accumulators of a tile through the operators and writes the results. PLAIN says that nothing is scaled
 // or blended.
 template <bool PLAIN>
-DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile);
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels,
+                     const Early& early, int tile);
 
 // The main loop: accumulates the products of the block's tile number `count`.
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
@@ -211,13 +216,38 @@ DEVICE void make_plain(Args& args) {
   for (int i = 0; i < OPS; i++) args.op[i].alpha = 1.f;
 }
 
+// Elements of a tile that a thread finishes at a time where blocks share it, how many of these a row has, how many rows a block
+// has at most, and how often a thread does so. How many vectors of residuals a thread's elements of a tile have.
+constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, UNITS_ACROSS = WIDTH / UNIT,
+              SHARE_ROWS = (COOPERATIVE * ROWS + SPLIT - 1) / SPLIT;
+constexpr int UNITS_OF_THREAD = (SHARE_ROWS * UNITS_ACROSS + COOPERATIVE * 128 - 1) / (COOPERATIVE * 128);
+constexpr int VECTORS_OF_TILE = (SPLIT > 1 ? UNITS_OF_THREAD * UNIT : ATOMS * PARTS_ALONG * PART / 2) / Y_VECTOR;
+// Whether a thread reads all residuals of its elements of a tile before the tile's main loop, so that it does not wait for them
+// behind it: where a block has a tile or two, nothing else would hide that. They stay in registers meanwhile, beside the
+// accumulators and what the main loop needs, so a thread has few of them, and the loop is short: up to 36 steps of it gained
+// where timed, 72 lost. Else threads only start to bring a tile's residuals into L2 there.
+constexpr int EARLY_REGISTERS = VECTORS_OF_TILE * (int)sizeof(Residuals<Y_VECTOR>) / 4,
+              OTHER_REGISTERS = ATOMS * WIDTH / 2 * (TF32X3 ? 2 : 1) + (TF32X3 ? 80 : 56);
+constexpr bool SHORT_LOOP = FILTER_STEPS <= 36 * SPLIT;
+constexpr bool FEW_REGISTERS =
+    EARLY_REGISTERS <= (SPLIT > 1 ? 16 : 32) && EARLY_REGISTERS + OTHER_REGISTERS <= CONSUMER_REGISTERS;
+constexpr bool RESIDUALS_EARLY = SHORT_LOOP && FEW_REGISTERS && PIXELS_ARE_ROWS != 0 && sizeof(Residuals<1>) > 1 &&
+                                 Y_VECTOR * sizeof(T) >= 8;
+struct Early {
+  Residuals<Y_VECTOR> of[RESIDUALS_EARLY ? VECTORS_OF_TILE : 1];
+};
+
+// Reads the residuals of a thread's elements of a tile, where it does so early.
+DEVICE void read_residuals(const Args& args, Early& early, int tile);
+DEVICE void read_residuals_split(const Args& args, Early& early);
+
 // Starts to bring the residuals of a tile into L2, by `count` threads.
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count);
 
 // The epilogue of a tile that is split over a cluster of blocks, each of which arrives at the cluster's barrier before its
 // main loop; it waits there for the others.
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
-                           const Barriers& barriers, const Channel* channels);
+                           const Barriers& barriers, const Channel* channels, const Early& early);
 
 extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE) * 128, OCCUPANCY) CLUSTER
     fuseplan_kernel(const __grid_constant__ Launch launch) {
@@ -240,7 +270,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  begin_grid();
+  launch_next_grid();
   if (SPLIT > 1) cluster_arrive();
   // The first warp is about to load pixels.
   if (threadIdx.x < PRODUCERS * 128) {
@@ -252,6 +282,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     const Channel* channels = (const Channel*)(aligned + CHANNELS_AT);
     float* part = (float*)(aligned + ACC_AT) + (threadIdx.x / 32 - PRODUCERS * 4) * PART_FLOATS;
     float acc[ATOMS][WIDTH / 2];
+    wait_for_grids();
     if (REARRANGED) rearrange_filters(args, aligned, part);
     else if (RESIDENT && tile_number() < tiles_of(args.shape))
       mbarrier_wait(FILTERS_IN_PARTS ? barriers.parts(0) : barriers.filters(), 0);
@@ -260,13 +291,16 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
 #pragma unroll 1
     for (int tile = tile_number() + count * tile_stride(); tile < tiles_of(args.shape);
          tile += PINGPONG * tile_stride()) {
-      prefetch_residuals(args, tile, threadIdx.x % (COOPERATIVE * 128), COOPERATIVE * 128);
+      Early early;
+      if (RESIDUALS_EARLY && SPLIT > 1) read_residuals_split(args, early);
+      else if (RESIDUALS_EARLY) read_residuals(args, early, tile);
+      else prefetch_residuals(args, tile, threadIdx.x % (COOPERATIVE * 128), COOPERATIVE * 128);
       mainloop(acc, shared, barriers, count);
       const PipelineState<CHANNEL_STAGES> channel_pipe(count);
       mbarrier_wait(barriers.channels_full(channel_pipe.stage), channel_pipe.phase);
-      if (SPLIT > 1) epilogue_split(args, acc, aligned, barriers, channels);
-      else if (plain) epilogue<true>(args, acc, part, channels + channel_pipe.stage * TILE_F, tile);
-      else epilogue<false>(args, acc, part, channels + channel_pipe.stage * TILE_F, tile);
+      if (SPLIT > 1) epilogue_split(args, acc, aligned, barriers, channels, early);
+      else if (plain) epilogue<true>(args, acc, part, channels + channel_pipe.stage * TILE_F, early, tile);
+      else epilogue<false>(args, acc, part, channels + channel_pipe.stage * TILE_F, early, tile);
       mbarrier_arrive(barriers.channels_empty(channel_pipe.stage));
       count += PINGPONG;
     }

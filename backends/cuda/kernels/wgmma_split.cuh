@@ -5,11 +5,12 @@
 //
 // needs macros: DEVICE
 // needs constants: ACC_AT, ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
-//   ROWS, SPLIT, TF32X3, WIDTH, Y_VECTOR
+//   RESIDUALS_EARLY, ROWS, SPLIT, TF32X3, UNIT, UNITS_ACROSS, UNITS_OF_THREAD, WIDTH, Y_VECTOR
 // needs sizes: y_c
-// needs types: Args, Barriers, Channel, Column, Coord, Pixels, Rows, Shape, Vector
-// needs functions: are_finite, cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_vector,
-//   interleaved, mbarrier_expect_tx, mbarrier_wait, pixels_of, share_of, shared_address, sum_of_products, tile_number
+// needs types: Args, Barriers, Channel, Column, Coord, Early, Pixels, Rows, Shape, Vector
+// needs functions: are_finite, cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_to, interleaved,
+//   mbarrier_expect_tx, mbarrier_wait, pixels_of, residuals_of, share_of, shared_address, sum_of_products, tile_number,
+//   write_vector
 
 static_assert(SPLIT == 1 || (PINGPONG == 1 && !RESIDENT), "a block has one tile");
 static_assert(SPLIT == 1 || COOPERATIVE * ROWS * ACC_PITCH * 4 <= ACC_AT, "accumulators fit where the operands were");
@@ -29,8 +30,49 @@ DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, u
 // wrote came before.
 DEVICE void operands_end() { asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory"); }
 
+// The tile's rows that there are: of pixels, or of filters.
+DEVICE int rows_there(const Pixels& pixels, const Column& column) {
+  const int left = PIXELS_ARE_ROWS ? pixels.end - pixels.first : FILTERS - column.filter;
+  return left < COOPERATIVE * ROWS ? left : COOPERATIVE * ROWS;
+}
+
+// Visits what a thread finishes of this block's share of the rows, UNIT elements of a row at a time: which of the thread's
+// they are, the row, and the first of them in it. Threads beside each other have rows beside each other where these are pixels
+// of a plane, so that they write side by side.
+template <class F> DEVICE void each_unit(const Shape& s, const Rows& rows, F visit) {
+  const bool down = PIXELS_ARE_ROWS && Y_VECTOR == 1 && s.y_c != 1;
+  const int thread = threadIdx.x - PRODUCERS * 128, count = rows.end - rows.first;
+#pragma unroll(RESIDUALS_EARLY ? UNITS_OF_THREAD : 1)
+  for (int i = 0; i < UNITS_OF_THREAD; i++) {
+    const int at = thread + i * COOPERATIVE * 128;
+    if (at < count * UNITS_ACROSS)
+      visit(i, rows.first + (down ? at % count : at / UNITS_ACROSS), (down ? at / count : at % UNITS_ACROSS) * UNIT);
+  }
+}
+
+// Visits the vectors of such elements that are within the tensor: the first element of the vector, and its coordinates.
+template <class F>
+DEVICE void each_vector(const Shape& s, const Pixels& pixels, const Column& column, int row, int from, F visit) {
+#pragma unroll
+  for (int e = 0; e < UNIT; e += Y_VECTOR) {
+    const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
+    if (pixels.first + pixel >= pixels.end || column.filter + filter >= FILTERS) break;
+    visit(e, coord_of(s, pixels.first + pixel, column.group * FILTERS + column.filter + filter));
+  }
+}
+
+DEVICE void read_residuals_split(const Args& args, Early& early) {
+  const Column column = column_of(tile_number());
+  const Pixels pixels = pixels_of(args.shape, tile_number());
+  each_unit(args.shape, share_of(rows_there(pixels, column)), [&](int i, int row, int from) {
+    each_vector(args.shape, pixels, column, row, from, [&](int e, const Coord& at) {
+      if constexpr (RESIDUALS_EARLY) early.of[(i * UNIT + e) / Y_VECTOR] = residuals_of<Y_VECTOR>(args, at.y);
+    });
+  });
+}
+
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
-                           const Barriers& barriers, const Channel* channels) {
+                           const Barriers& barriers, const Channel* channels, const Early& early) {
   const Shape& s = args.shape;
   const Column column = column_of(tile_number());
   const Pixels pixels = pixels_of(s, tile_number());
@@ -49,8 +91,7 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory");
 
-  const int left = PIXELS_ARE_ROWS ? pixels.end - pixels.first : FILTERS - column.filter;
-  const int there = left < COOPERATIVE * ROWS ? left : COOPERATIVE * ROWS, share = (there + SPLIT - 1) / SPLIT;
+  const int there = rows_there(pixels, column), share = (there + SPLIT - 1) / SPLIT;
   const Rows rows = share_of(there);
   const float* sent = (const float*)(memory + ACC_AT);
   // Every block has begun, and its mbarriers are there.
@@ -67,28 +108,21 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
   // What others have sent to this block has left them.
   cluster_arrive();
 
-  // Elements that a thread takes at a time.
-  constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, ACROSS = WIDTH / UNIT;
-  // Threads beside each other have rows beside each other where these are pixels of a plane, so that they write side by side.
-  const bool down = PIXELS_ARE_ROWS && s.y_c != 1;
-  const int count = rows.end - rows.first;
-#pragma unroll 1
-  for (int at = thread; at < count * ACROSS; at += COOPERATIVE * 128) {
-    const int row = rows.first + (down ? at % count : at / ACROSS), from = (down ? at / count : at % ACROSS) * UNIT;
+  each_unit(s, rows, [&](int i, int row, int from) {
     float v[UNIT] = {};
 #pragma unroll
-    for (int i = 0; i < UNIT; i += 4) {
+    for (int e = 0; e < UNIT; e += 4) {
       Vector<float, 4> parts[SPLIT];
 #pragma unroll
       for (int rank = 0; rank < SPLIT; rank++) {
         const float* of =
             rank == cluster_rank() ? own + row * ACC_PITCH : sent + (rank * share + row - rows.first) * ACC_PITCH;
-        parts[rank] = *(const Vector<float, 4>*)(of + from + i);
+        parts[rank] = *(const Vector<float, 4>*)(of + from + e);
       }
 #pragma unroll
       for (int rank = 0; rank < SPLIT; rank++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) v[i + e] += parts[rank].at[e];
+        for (int n = 0; n < 4; n++) v[e + n] += parts[rank].at[n];
     }
     if (TF32X3 && !are_finite(v)) {
       // No other thread reads these of the block's own accumulators.
@@ -105,14 +139,15 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
     Channel channel[UNIT];
 #pragma unroll
     for (int e = 0; e < UNIT; e++) channel[e] = channels[PIXELS_ARE_ROWS ? from + e : row];
-#pragma unroll
-    for (int e = 0; e < UNIT; e += Y_VECTOR) {
-      const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
-      if (pixels.first + pixel >= pixels.end || column.filter + filter >= FILTERS) break;
-      const Coord at_output = coord_of(s, pixels.first + pixel, column.group * FILTERS + column.filter + filter);
-      finish_vector<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, v + e, at_output);
-    }
-  }
+    each_vector(s, pixels, column, row, from, [&](int e, const Coord& at) {
+      float out[Y_VECTOR];
+      if constexpr (RESIDUALS_EARLY)
+        finish_to<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, early.of[(i * UNIT + e) / Y_VECTOR], v + e, at,
+                                                  out);
+      else finish_to<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, v + e, at, out);
+      write_vector<Y_VECTOR>(args, at.y, out);
+    });
+  });
   // No block may exit before its accumulators have left it.
   cluster_wait();
 }

@@ -8,7 +8,7 @@
 // needs sizes: out_h, out_plane, out_w
 // needs types: Barriers, Column, Launch, PipelineState, Rectangle, Shape
 // needs functions: column_of, mbarrier_expect_tx, mbarrier_wait, rectangle_of, tile_number, tile_stride, tiles_of,
-//   tma_load_box, tma_prefetch_map
+//   tma_load_box, tma_prefetch_map, wait_for_grids
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K, STEP_LINES = STEP_TAPS / TAPS_W;
 static_assert(FILTER_STEPS == CHANNEL_STEPS * TAPS && STEPS * STEP_TAPS == FILTER_STEPS && SPLIT == 1 && PRODUCERS == 1,
@@ -28,6 +28,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
   const Shape& s = launch.args.shape;
   tma_prefetch_map(&launch.x);
   if (RESIDENT && tile_number() < tiles_of(s)) {
+    wait_for_grids();
     mbarrier_expect_tx(barriers.filters(), FILTER_STEPS * W_BYTES);
 #pragma unroll 1
     for (int c = 0; c < CHANNEL_STEPS; c++)
@@ -41,6 +42,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
     const Rectangle rectangle = rectangle_of(s, tile);
     const int planes = s.out_plane / (s.out_h * s.out_w), n = rectangle.plane / planes,
               d = rectangle.plane % planes - PAD_D;
+    wait_for_grids(rectangle.h | rectangle.w | n);
 #pragma unroll 1
     for (int c = 0; c < CHANNEL_STEPS; c++)
 #pragma unroll 1

@@ -47,11 +47,25 @@ fn every_kernel_waits_for_the_grids_before_it() {
             assert_eq!(next, "  begin_grid();", "{name}");
             count += 1;
         }
-        if text.contains("\nextern \"C\" __global__") {
-            let (_, kernel) = text.split_once("\nextern \"C\" __global__").unwrap();
-            let (before, _) = kernel.split_once("  begin_grid();").unwrap();
+        // Those that TMA loads for wait once they know what to read, each thread for itself.
+        if let Some((_, kernel)) = text.split_once("\nextern \"C\" __global__") {
+            let (before, behind) = kernel.split_once("  launch_next_grid();").unwrap();
             // Arguments and shared memory are ready at once.
             assert!(!before.contains("args.") && before.contains("mbarrier_init"), "{name}");
+            let (before, consumers) = behind.split_once("    wait_for_grids();").unwrap();
+            assert!(!before.contains("args.") && consumers.contains("mainloop("), "{name}");
+            count += 1;
+        }
+        for function in ["DEVICE void produce(", "DEVICE void load_operands("] {
+            let Some((_, body)) = text.split_once(function) else { continue };
+            let Some((head, body)) = body.split_once(" {\n").filter(|(head, _)| !head.contains(';')) else {
+                continue;
+            };
+            let body = body.split_once("\n}\n").map_or(body, |(body, _)| body);
+            let before = body.split_once("wait_for_grids(").unwrap_or_else(|| panic!("{name}: {head}")).0;
+            for reads in ["tma_load", "load_channels(", "launch.args)", "args.x", "args.w"] {
+                assert!(!before.contains(reads), "{name}: {reads}");
+            }
             count += 1;
         }
     }

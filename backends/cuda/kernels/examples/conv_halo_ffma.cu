@@ -8,13 +8,30 @@
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
-// What each kernel calls before it reads or writes global memory. It may have been launched while the grid before it in the
-// stream still ran (programmatic dependent launch), whose results it sees from here on, and lets the next one be launched.
-DEVICE void begin_grid() {
+// A grid may have been launched while the grid before it in the stream still ran (programmatic dependent launch). It lets the
+// next one be launched, and each of its threads waits for those before it, whose results it sees from then on, before it
+// reads or writes global memory.
+DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+DEVICE void wait_for_grids() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+// The same, not before this number is known, which is never negative: it is the condition of the instruction, or the compiler would
+// move what the number is computed by behind the wait, where it takes time.
+DEVICE void wait_for_grids(int known) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{\n.reg .pred p;\nsetp.ge.s32 p, %0, 0;\n@p griddepcontrol.wait;\n}" ::"r"(known) : "memory");
+#endif
+}
+// What a kernel calls first whose threads have nothing else to do before they wait.
+DEVICE void begin_grid() {
+  launch_next_grid();
+  wait_for_grids();
 }
 // How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
@@ -435,6 +452,15 @@ DEVICE void chain_vector(const Args& args, const Channel* channel, const Residua
 }
 
 // The same from sums on, which `affine` has not been at.
+template <int V, bool ALONG_K>
+DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                      const Coord& at, float* out) {
+#pragma unroll
+  for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
+  chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
+}
+
+// The same, whose residuals are read behind `affine`, when its parameters need no registers any more.
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
 #pragma unroll

@@ -8,13 +8,30 @@
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
-// What each kernel calls before it reads or writes global memory. It may have been launched while the grid before it in the
-// stream still ran (programmatic dependent launch), whose results it sees from here on, and lets the next one be launched.
-DEVICE void begin_grid() {
+// A grid may have been launched while the grid before it in the stream still ran (programmatic dependent launch). It lets the
+// next one be launched, and each of its threads waits for those before it, whose results it sees from then on, before it
+// reads or writes global memory.
+DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+DEVICE void wait_for_grids() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+// The same, not before this number is known, which is never negative: it is the condition of the instruction, or the compiler would
+// move what the number is computed by behind the wait, where it takes time.
+DEVICE void wait_for_grids(int known) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{\n.reg .pred p;\nsetp.ge.s32 p, %0, 0;\n@p griddepcontrol.wait;\n}" ::"r"(known) : "memory");
+#endif
+}
+// What a kernel calls first whose threads have nothing else to do before they wait.
+DEVICE void begin_grid() {
+  launch_next_grid();
+  wait_for_grids();
 }
 // How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
@@ -453,6 +470,15 @@ DEVICE void chain_vector(const Args& args, const Channel* channel, const Residua
 
 // The same from sums on, which `affine` has not been at.
 template <int V, bool ALONG_K>
+DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                      const Coord& at, float* out) {
+#pragma unroll
+  for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
+  chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
+}
+
+// The same, whose residuals are read behind `affine`, when its parameters need no registers any more.
+template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
@@ -696,11 +722,11 @@ DEVICE void wgmma(float (&acc)[64], unsigned long long rows, unsigned long long 
 // needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
 //   FILTERS, FILTER_STEPS, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG,
 //   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED,
-//   SPLIT, STAGES, STEPS, STEP_TAPS, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P
+//   SPLIT, STAGES, STEPS, STEP_TAPS, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
 // needs sizes: out_h, out_plane, out_w, pixels
-// needs types: Args, Channel, Shape, TensorMap
-// needs functions: affine, begin_grid, channel_of, cluster_arrive, cluster_wait, mbarrier_arrive, mbarrier_init, mbarrier_wait,
-//   shared_address, tile_number, tma_prefetch_map
+// needs types: Args, Channel, Residuals, Shape, T, TensorMap
+// needs functions: affine, channel_of, cluster_arrive, cluster_wait, launch_next_grid, mbarrier_arrive, mbarrier_init,
+//   mbarrier_wait, shared_address, tile_number, tma_prefetch_map, wait_for_grids
 
 struct Launch {
   TensorMap x, w;
@@ -728,7 +754,7 @@ DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 // In the epilogue a warp passes its accumulators through shared memory in parts of PART_ROWS rows times PART columns, which
 // are no more than a narrow tile has, so that every lane has something to finish.
 constexpr int PART = WIDTH > 32 ? 64 : WIDTH > 16 ? 32 : 16, PART_ROWS = PART == 64 ? 8 : 16;
-constexpr int PITCH = PART + 8, PART_FLOATS = PART_ROWS * PITCH;
+constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PITCH = PART + 8, PART_FLOATS = PART_ROWS * PITCH;
 
 // Offsets in shared memory, which starts at a multiple of 1024 bytes.
 constexpr unsigned W_AT = STAGES * X_BYTES;
@@ -847,13 +873,18 @@ DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& b
 // Brings the block's filters, where they are rearranged. All consumers call it.
 DEVICE void rearrange_filters(const Args& args, char* memory, float* part);
 
-// Brings the operands of all tiles. All threads of the producer warpgroups call it.
+// Brings the operands of all tiles. All threads of the producer warpgroups call it, and each that reads memory waits for the
+// grids before this one first (`wait_for_grids`), when it knows what to read.
 DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers);
+
+// The residuals of a thread's elements of a tile that it has read before the tile's main loop.
+struct Early;
 
 // Takes the warp's accumulators of a tile through the operators and writes the results. PLAIN says that nothing is scaled
 // or blended.
 template <bool PLAIN>
-DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile);
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels,
+                     const Early& early, int tile);
 
 // The main loop: accumulates the products of the block's tile number `count`.
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
@@ -891,13 +922,38 @@ DEVICE void make_plain(Args& args) {
   for (int i = 0; i < OPS; i++) args.op[i].alpha = 1.f;
 }
 
+// Elements of a tile that a thread finishes at a time where blocks share it, how many of these a row has, how many rows a block
+// has at most, and how often a thread does so. How many vectors of residuals a thread's elements of a tile have.
+constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, UNITS_ACROSS = WIDTH / UNIT,
+              SHARE_ROWS = (COOPERATIVE * ROWS + SPLIT - 1) / SPLIT;
+constexpr int UNITS_OF_THREAD = (SHARE_ROWS * UNITS_ACROSS + COOPERATIVE * 128 - 1) / (COOPERATIVE * 128);
+constexpr int VECTORS_OF_TILE = (SPLIT > 1 ? UNITS_OF_THREAD * UNIT : ATOMS * PARTS_ALONG * PART / 2) / Y_VECTOR;
+// Whether a thread reads all residuals of its elements of a tile before the tile's main loop, so that it does not wait for them
+// behind it: where a block has a tile or two, nothing else would hide that. They stay in registers meanwhile, beside the
+// accumulators and what the main loop needs, so a thread has few of them, and the loop is short: up to 36 steps of it gained
+// where timed, 72 lost. Else threads only start to bring a tile's residuals into L2 there.
+constexpr int EARLY_REGISTERS = VECTORS_OF_TILE * (int)sizeof(Residuals<Y_VECTOR>) / 4,
+              OTHER_REGISTERS = ATOMS * WIDTH / 2 * (TF32X3 ? 2 : 1) + (TF32X3 ? 80 : 56);
+constexpr bool SHORT_LOOP = FILTER_STEPS <= 36 * SPLIT;
+constexpr bool FEW_REGISTERS =
+    EARLY_REGISTERS <= (SPLIT > 1 ? 16 : 32) && EARLY_REGISTERS + OTHER_REGISTERS <= CONSUMER_REGISTERS;
+constexpr bool RESIDUALS_EARLY = SHORT_LOOP && FEW_REGISTERS && PIXELS_ARE_ROWS != 0 && sizeof(Residuals<1>) > 1 &&
+                                 Y_VECTOR * sizeof(T) >= 8;
+struct Early {
+  Residuals<Y_VECTOR> of[RESIDUALS_EARLY ? VECTORS_OF_TILE : 1];
+};
+
+// Reads the residuals of a thread's elements of a tile, where it does so early.
+DEVICE void read_residuals(const Args& args, Early& early, int tile);
+DEVICE void read_residuals_split(const Args& args, Early& early);
+
 // Starts to bring the residuals of a tile into L2, by `count` threads.
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count);
 
 // The epilogue of a tile that is split over a cluster of blocks, each of which arrives at the cluster's barrier before its
 // main loop; it waits there for the others.
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
-                           const Barriers& barriers, const Channel* channels);
+                           const Barriers& barriers, const Channel* channels, const Early& early);
 
 extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE) * 128, OCCUPANCY) CLUSTER
     fuseplan_kernel(const __grid_constant__ Launch launch) {
@@ -920,7 +976,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  begin_grid();
+  launch_next_grid();
   if (SPLIT > 1) cluster_arrive();
   // The first warp is about to load pixels.
   if (threadIdx.x < PRODUCERS * 128) {
@@ -932,6 +988,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     const Channel* channels = (const Channel*)(aligned + CHANNELS_AT);
     float* part = (float*)(aligned + ACC_AT) + (threadIdx.x / 32 - PRODUCERS * 4) * PART_FLOATS;
     float acc[ATOMS][WIDTH / 2];
+    wait_for_grids();
     if (REARRANGED) rearrange_filters(args, aligned, part);
     else if (RESIDENT && tile_number() < tiles_of(args.shape))
       mbarrier_wait(FILTERS_IN_PARTS ? barriers.parts(0) : barriers.filters(), 0);
@@ -940,13 +997,16 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
 #pragma unroll 1
     for (int tile = tile_number() + count * tile_stride(); tile < tiles_of(args.shape);
          tile += PINGPONG * tile_stride()) {
-      prefetch_residuals(args, tile, threadIdx.x % (COOPERATIVE * 128), COOPERATIVE * 128);
+      Early early;
+      if (RESIDUALS_EARLY && SPLIT > 1) read_residuals_split(args, early);
+      else if (RESIDUALS_EARLY) read_residuals(args, early, tile);
+      else prefetch_residuals(args, tile, threadIdx.x % (COOPERATIVE * 128), COOPERATIVE * 128);
       mainloop(acc, shared, barriers, count);
       const PipelineState<CHANNEL_STAGES> channel_pipe(count);
       mbarrier_wait(barriers.channels_full(channel_pipe.stage), channel_pipe.phase);
-      if (SPLIT > 1) epilogue_split(args, acc, aligned, barriers, channels);
-      else if (plain) epilogue<true>(args, acc, part, channels + channel_pipe.stage * TILE_F, tile);
-      else epilogue<false>(args, acc, part, channels + channel_pipe.stage * TILE_F, tile);
+      if (SPLIT > 1) epilogue_split(args, acc, aligned, barriers, channels, early);
+      else if (plain) epilogue<true>(args, acc, part, channels + channel_pipe.stage * TILE_F, early, tile);
+      else epilogue<false>(args, acc, part, channels + channel_pipe.stage * TILE_F, early, tile);
       mbarrier_arrive(barriers.channels_empty(channel_pipe.stage));
       count += PINGPONG;
     }
@@ -964,13 +1024,13 @@ DEVICE void rearrange_filters(const Args&, char*, float*) {}
 // its other three warps load the parameters of channels.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS, COLUMNS, DILATION_D, DILATION_H, DILATION_W, FILTERS, PAD_D, PAD_H, PAD_W, PRODUCERS,
-//   RESIDENT, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K, TILE_P, W_AT,
-//   W_BYTES, W_LOADED, X_BYTES, X_LOADED
+// needs constants: CHANNELS, COLUMNS, DILATION_D, DILATION_H, DILATION_W, DIMS, FILTERS, PAD_D, PAD_H, PAD_W,
+//   PRODUCERS, RESIDENT, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K,
+//   TILE_P, W_AT, W_BYTES, W_LOADED, X_BYTES, X_LOADED
 // needs sizes: out_h, out_plane, out_w
 // needs types: Barriers, Column, Launch, PipelineState, Shape
 // needs functions: column_of, first_step, mbarrier_expect_tx, mbarrier_wait, step_count, tile_number, tile_stride,
-//   tiles_of, tma_load_box, tma_load_im2col, tma_prefetch_map
+//   tiles_of, tma_load_box, tma_load_im2col, tma_prefetch_map, wait_for_grids
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
 static_assert(STEPS == CHANNEL_STEPS * TAPS && PRODUCERS == 1, "as the launch was planned");
@@ -980,6 +1040,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
   const Shape& s = launch.args.shape;
   tma_prefetch_map(&launch.x);
   if (RESIDENT && tile_number() < tiles_of(s)) {
+    wait_for_grids();
     const Column column = column_of(tile_number());
     mbarrier_expect_tx(barriers.filters(), STEPS * W_LOADED);
     unsigned to = shared + W_AT;
@@ -998,8 +1059,10 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
     const Column column = column_of(tile);
     const int k = column.group * FILTERS + column.filter, first = tile / COLUMNS * TILE_P;
     const int n = first / s.out_plane, p = first % s.out_plane, row = p / s.out_w;
-    const int w = p % s.out_w * STRIDE_W - PAD_W, h = row % s.out_h * STRIDE_H - PAD_H;
-    const int d = row / s.out_h * STRIDE_D - PAD_D;
+    const int plane = DIMS == 2 ? 0 : row / s.out_h, line = DIMS == 2 ? row : row % s.out_h,
+              column_of_line = p % s.out_w;
+    const int w = column_of_line * STRIDE_W - PAD_W, h = line * STRIDE_H - PAD_H, d = plane * STRIDE_D - PAD_D;
+    wait_for_grids(column_of_line | line | plane);
 #pragma unroll 1
     for (int c = 0; c < CHANNEL_STEPS; c++)
 #pragma unroll 1
@@ -1029,10 +1092,12 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
 // needs macros: DEVICE
 // needs constants: CHANNELS_AT, CHANNEL_STAGES
 // needs types: Barriers, Channel, Launch, PipelineState
-// needs functions: is_elected, load_channels, load_operands, shared_address, tile_number, tile_stride, tiles_of
+// needs functions: is_elected, load_channels, load_operands, shared_address, tile_number, tile_stride, tiles_of,
+//   wait_for_grids
 
 DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers) {
   if (threadIdx.x >= 32) {
+    wait_for_grids();
     PipelineState<CHANNEL_STAGES> pipe(0);
 #pragma unroll 1
     for (int tile = tile_number(); tile < tiles_of(launch.args.shape); tile += tile_stride())
@@ -1095,10 +1160,10 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
 // How a warp passes its accumulators through shared memory by parts of its rows, part by part.
 //
 // needs macros: DEVICE
-// needs constants: ATOMS, PART, PART_ROWS, PITCH, WIDTH
+// needs constants: ATOMS, PART, PARTS_ALONG, PART_ROWS, PITCH, WIDTH
 // needs functions: shared_address
 
-constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PARTS_DOWN = ATOMS * 16 / PART_ROWS;
+constexpr int PARTS_DOWN = ATOMS * 16 / PART_ROWS;
 // A row of a part has the first four of every 8 columns, and behind them the other four of every 8 columns, so that
 // accesses of 16 bytes have no bank conflicts.
 constexpr int HALF = PITCH / 2;
@@ -1136,15 +1201,17 @@ DEVICE unsigned part_address(const float* part) {
 //
 // needs macros: DEVICE
 // needs constants: ATOMS, COLUMNS, COOPERATIVE, FILTERS, HALF, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH,
-//   PRODUCERS, ROWS, TF32X3, TILE_F, TILE_P, WIDTH, Y_VECTOR
+//   PRODUCERS, RESIDUALS_EARLY, ROWS, SPLIT, TF32X3, TILE_F, TILE_P, VECTORS_OF_TILE, WIDTH, Y_VECTOR
 // needs sizes: pixels
-// needs types: Args, Channel, Column, Coord, Rectangle, Residuals, T, Vector
+// needs types: Args, Channel, Column, Coord, Early, Rectangle, Residuals, T, Vector
 // needs functions: affine, affine_columns, are_finite, chain_vector, column_of, coord_of, each_residual, make_plain,
 //   part_address, part_at, prefetch_l2, rectangle_of, residuals_of, row_pixel, stage_accumulators, sum_of_products,
 //   write_vector
 
+// Whether this epilogue's residuals have been read before.
+constexpr bool ARE_EARLY = RESIDUALS_EARLY && SPLIT == 1;
 // Whether a thread has the residuals of a part on their way while it finishes the part before.
-constexpr bool RESIDUALS_AHEAD = sizeof(Residuals<1>) > 1 && Y_VECTOR * sizeof(T) >= 8;
+constexpr bool RESIDUALS_AHEAD = sizeof(Residuals<1>) > 1 && Y_VECTOR * sizeof(T) >= 8 && !RESIDUALS_EARLY;
 
 // One pixel's channels of the tile a thread.
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count) {
@@ -1174,8 +1241,7 @@ DEVICE int lane_pixel(int lane) {
 }
 
 // Reads the residuals of eight channels of a pixel.
-DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR> (&residuals)[VECTORS], const Column& column, int f,
-                           int pixel) {
+DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR>* residuals, const Column& column, int f, int pixel) {
   if (pixel >= args.shape.pixels) return;
   const Coord at = coord_of(args.shape, pixel, column.group * FILTERS + column.filter + f);
 #pragma unroll
@@ -1185,33 +1251,60 @@ DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR> (&residuals)[VE
   }
 }
 
+// The first of a tile's rows that a warp has.
+DEVICE int first_row_of_warp() {
+  return (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE * ROWS + threadIdx.x / 32 % 4 * 16;
+}
+// The pixel of number `i` of a lane's rows in the part that lies so far down.
+DEVICE int part_pixel(const Args& args, const Rectangle& rectangle, int tile, int first_row, int lane, int down,
+                      int i) {
+  const int below = down * PART_ROWS;
+  const int row = first_row + below / 16 * 64 + below % 16 + lane_pixel(lane) + i * PIXELS_AT_ONCE;
+  return row_pixel(args.shape, rectangle, tile / COLUMNS * TILE_P, row);
+}
+
+DEVICE void read_residuals(const Args& args, Early& early, int tile) {
+  if constexpr (ARE_EARLY) {
+    static_assert(PARTS_ALONG * PARTS_DOWN * PIXELS * VECTORS == VECTORS_OF_TILE || !ARE_EARLY, "all of them");
+    const int lane = threadIdx.x % 32;
+    const Column column = column_of(tile);
+    const Rectangle rectangle = rectangle_of(args.shape, tile);
+#pragma unroll
+    for (int along = 0; along < PARTS_ALONG; along++)
+#pragma unroll
+      for (int down = 0; down < PARTS_DOWN; down++)
+#pragma unroll
+        for (int i = 0; i < PIXELS; i++)
+          load_residuals(args, early.of + ((along * PARTS_DOWN + down) * PIXELS + i) * VECTORS, column,
+                         along * PART + lane % LANES_ALONG * 8,
+                         part_pixel(args, rectangle, tile, first_row_of_warp(), lane, down, i));
+  }
+}
+
 template <bool PLAIN>
-DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels,
+                     const Early& early, int tile) {
   if (PLAIN) make_plain(args);
   affine_columns(args, acc, channels);
   const Column column = column_of(tile);
-  const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
+  const int lane = threadIdx.x % 32, first_row = first_row_of_warp();
   const Rectangle rectangle = rectangle_of(args.shape, tile);
-  const int first_row = consumer * ROWS + threadIdx.x / 32 % 4 * 16;
   const unsigned to = part_address(part);
   const float* from = part + part_at(lane_pixel(lane), lane % LANES_ALONG * 8);
-  const auto pixel_of = [&](int down, int i) {
-    const int below = down * PART_ROWS;
-    const int row = first_row + below / 16 * 64 + below % 16 + lane_pixel(lane) + i * PIXELS_AT_ONCE;
-    return row_pixel(args.shape, rectangle, tile / COLUMNS * TILE_P, row);
-  };
+  const auto pixel_of = [&](int down, int i) { return part_pixel(args, rectangle, tile, first_row, lane, down, i); };
   Residuals<Y_VECTOR> ahead[PIXELS][VECTORS];
   if constexpr (RESIDUALS_AHEAD)
 #pragma unroll
     for (int i = 0; i < PIXELS; i++) load_residuals(args, ahead[i], column, lane % LANES_ALONG * 8, pixel_of(0, i));
-#pragma unroll 1
+  // Early residuals are in registers, whose numbers are constants.
+#pragma unroll(ARE_EARLY ? PARTS_ALONG : 1)
   for (int along = 0; along < PARTS_ALONG; along++) {
     const int f = along * PART + lane % LANES_ALONG * 8;
     Channel channel[8];
 #pragma unroll
     for (int i = 0; i < 8; i++)
       if (f + i < TILE_F) channel[i] = channels[f + i];
-#pragma unroll 1
+#pragma unroll(ARE_EARLY ? PARTS_DOWN : 1)
     for (int down = 0; down < PARTS_DOWN; down++) {
       __syncwarp();
       stage_accumulators<0>(acc, to, along * PARTS_DOWN + down);
@@ -1242,7 +1335,11 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
             here.y += e;
             here.k += e;
             float out[Y_VECTOR];
-            if constexpr (RESIDUALS_AHEAD)
+            if constexpr (ARE_EARLY)
+              chain_vector<Y_VECTOR, true>(
+                  args, channel + e, early.of[((along * PARTS_DOWN + down) * PIXELS + i) * VECTORS + e / Y_VECTOR],
+                  v + e, here, out);
+            else if constexpr (RESIDUALS_AHEAD)
               chain_vector<Y_VECTOR, true>(args, channel + e, ahead[i][e / Y_VECTOR], v + e, here, out);
             else
               chain_vector<Y_VECTOR, true>(args, channel + e, residuals_of<Y_VECTOR>(args, here.y), v + e, here, out);
@@ -1265,11 +1362,12 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
 //
 // needs macros: DEVICE
 // needs constants: ACC_AT, ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
-//   ROWS, SPLIT, TF32X3, WIDTH, Y_VECTOR
+//   RESIDUALS_EARLY, ROWS, SPLIT, TF32X3, UNIT, UNITS_ACROSS, UNITS_OF_THREAD, WIDTH, Y_VECTOR
 // needs sizes: y_c
-// needs types: Args, Barriers, Channel, Column, Coord, Pixels, Rows, Shape, Vector
-// needs functions: are_finite, cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_vector,
-//   interleaved, mbarrier_expect_tx, mbarrier_wait, pixels_of, share_of, shared_address, sum_of_products, tile_number
+// needs types: Args, Barriers, Channel, Column, Coord, Early, Pixels, Rows, Shape, Vector
+// needs functions: are_finite, cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_to, interleaved,
+//   mbarrier_expect_tx, mbarrier_wait, pixels_of, residuals_of, share_of, shared_address, sum_of_products, tile_number,
+//   write_vector
 
 static_assert(SPLIT == 1 || (PINGPONG == 1 && !RESIDENT), "a block has one tile");
 static_assert(SPLIT == 1 || COOPERATIVE * ROWS * ACC_PITCH * 4 <= ACC_AT, "accumulators fit where the operands were");
@@ -1289,8 +1387,49 @@ DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, u
 // wrote came before.
 DEVICE void operands_end() { asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory"); }
 
+// The tile's rows that there are: of pixels, or of filters.
+DEVICE int rows_there(const Pixels& pixels, const Column& column) {
+  const int left = PIXELS_ARE_ROWS ? pixels.end - pixels.first : FILTERS - column.filter;
+  return left < COOPERATIVE * ROWS ? left : COOPERATIVE * ROWS;
+}
+
+// Visits what a thread finishes of this block's share of the rows, UNIT elements of a row at a time: which of the thread's
+// they are, the row, and the first of them in it. Threads beside each other have rows beside each other where these are pixels
+// of a plane, so that they write side by side.
+template <class F> DEVICE void each_unit(const Shape& s, const Rows& rows, F visit) {
+  const bool down = PIXELS_ARE_ROWS && Y_VECTOR == 1 && s.y_c != 1;
+  const int thread = threadIdx.x - PRODUCERS * 128, count = rows.end - rows.first;
+#pragma unroll(RESIDUALS_EARLY ? UNITS_OF_THREAD : 1)
+  for (int i = 0; i < UNITS_OF_THREAD; i++) {
+    const int at = thread + i * COOPERATIVE * 128;
+    if (at < count * UNITS_ACROSS)
+      visit(i, rows.first + (down ? at % count : at / UNITS_ACROSS), (down ? at / count : at % UNITS_ACROSS) * UNIT);
+  }
+}
+
+// Visits the vectors of such elements that are within the tensor: the first element of the vector, and its coordinates.
+template <class F>
+DEVICE void each_vector(const Shape& s, const Pixels& pixels, const Column& column, int row, int from, F visit) {
+#pragma unroll
+  for (int e = 0; e < UNIT; e += Y_VECTOR) {
+    const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
+    if (pixels.first + pixel >= pixels.end || column.filter + filter >= FILTERS) break;
+    visit(e, coord_of(s, pixels.first + pixel, column.group * FILTERS + column.filter + filter));
+  }
+}
+
+DEVICE void read_residuals_split(const Args& args, Early& early) {
+  const Column column = column_of(tile_number());
+  const Pixels pixels = pixels_of(args.shape, tile_number());
+  each_unit(args.shape, share_of(rows_there(pixels, column)), [&](int i, int row, int from) {
+    each_vector(args.shape, pixels, column, row, from, [&](int e, const Coord& at) {
+      if constexpr (RESIDUALS_EARLY) early.of[(i * UNIT + e) / Y_VECTOR] = residuals_of<Y_VECTOR>(args, at.y);
+    });
+  });
+}
+
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
-                           const Barriers& barriers, const Channel* channels) {
+                           const Barriers& barriers, const Channel* channels, const Early& early) {
   const Shape& s = args.shape;
   const Column column = column_of(tile_number());
   const Pixels pixels = pixels_of(s, tile_number());
@@ -1309,8 +1448,7 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory");
 
-  const int left = PIXELS_ARE_ROWS ? pixels.end - pixels.first : FILTERS - column.filter;
-  const int there = left < COOPERATIVE * ROWS ? left : COOPERATIVE * ROWS, share = (there + SPLIT - 1) / SPLIT;
+  const int there = rows_there(pixels, column), share = (there + SPLIT - 1) / SPLIT;
   const Rows rows = share_of(there);
   const float* sent = (const float*)(memory + ACC_AT);
   // Every block has begun, and its mbarriers are there.
@@ -1327,28 +1465,21 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
   // What others have sent to this block has left them.
   cluster_arrive();
 
-  // Elements that a thread takes at a time.
-  constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, ACROSS = WIDTH / UNIT;
-  // Threads beside each other have rows beside each other where these are pixels of a plane, so that they write side by side.
-  const bool down = PIXELS_ARE_ROWS && s.y_c != 1;
-  const int count = rows.end - rows.first;
-#pragma unroll 1
-  for (int at = thread; at < count * ACROSS; at += COOPERATIVE * 128) {
-    const int row = rows.first + (down ? at % count : at / ACROSS), from = (down ? at / count : at % ACROSS) * UNIT;
+  each_unit(s, rows, [&](int i, int row, int from) {
     float v[UNIT] = {};
 #pragma unroll
-    for (int i = 0; i < UNIT; i += 4) {
+    for (int e = 0; e < UNIT; e += 4) {
       Vector<float, 4> parts[SPLIT];
 #pragma unroll
       for (int rank = 0; rank < SPLIT; rank++) {
         const float* of =
             rank == cluster_rank() ? own + row * ACC_PITCH : sent + (rank * share + row - rows.first) * ACC_PITCH;
-        parts[rank] = *(const Vector<float, 4>*)(of + from + i);
+        parts[rank] = *(const Vector<float, 4>*)(of + from + e);
       }
 #pragma unroll
       for (int rank = 0; rank < SPLIT; rank++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) v[i + e] += parts[rank].at[e];
+        for (int n = 0; n < 4; n++) v[e + n] += parts[rank].at[n];
     }
     if (TF32X3 && !are_finite(v)) {
       // No other thread reads these of the block's own accumulators.
@@ -1365,14 +1496,15 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
     Channel channel[UNIT];
 #pragma unroll
     for (int e = 0; e < UNIT; e++) channel[e] = channels[PIXELS_ARE_ROWS ? from + e : row];
-#pragma unroll
-    for (int e = 0; e < UNIT; e += Y_VECTOR) {
-      const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
-      if (pixels.first + pixel >= pixels.end || column.filter + filter >= FILTERS) break;
-      const Coord at_output = coord_of(s, pixels.first + pixel, column.group * FILTERS + column.filter + filter);
-      finish_vector<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, v + e, at_output);
-    }
-  }
+    each_vector(s, pixels, column, row, from, [&](int e, const Coord& at) {
+      float out[Y_VECTOR];
+      if constexpr (RESIDUALS_EARLY)
+        finish_to<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, early.of[(i * UNIT + e) / Y_VECTOR], v + e, at,
+                                                  out);
+      else finish_to<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, v + e, at, out);
+      write_vector<Y_VECTOR>(args, at.y, out);
+    });
+  });
   // No block may exit before its accumulators have left it.
   cluster_wait();
 }

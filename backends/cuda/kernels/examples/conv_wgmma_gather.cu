@@ -8,13 +8,30 @@
 // Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
-// What each kernel calls before it reads or writes global memory. It may have been launched while the grid before it in the
-// stream still ran (programmatic dependent launch), whose results it sees from here on, and lets the next one be launched.
-DEVICE void begin_grid() {
+// A grid may have been launched while the grid before it in the stream still ran (programmatic dependent launch). It lets the
+// next one be launched, and each of its threads waits for those before it, whose results it sees from then on, before it
+// reads or writes global memory.
+DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+DEVICE void wait_for_grids() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+// The same, not before this number is known, which is never negative: it is the condition of the instruction, or the compiler would
+// move what the number is computed by behind the wait, where it takes time.
+DEVICE void wait_for_grids(int known) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{\n.reg .pred p;\nsetp.ge.s32 p, %0, 0;\n@p griddepcontrol.wait;\n}" ::"r"(known) : "memory");
+#endif
+}
+// What a kernel calls first whose threads have nothing else to do before they wait.
+DEVICE void begin_grid() {
+  launch_next_grid();
+  wait_for_grids();
 }
 // How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
@@ -461,6 +478,15 @@ DEVICE void chain_vector(const Args& args, const Channel* channel, const Residua
 
 // The same from sums on, which `affine` has not been at.
 template <int V, bool ALONG_K>
+DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                      const Coord& at, float* out) {
+#pragma unroll
+  for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
+  chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
+}
+
+// The same, whose residuals are read behind `affine`, when its parameters need no registers any more.
+template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
@@ -704,11 +730,11 @@ DEVICE void wgmma(float (&acc)[64], unsigned long long rows, unsigned long long 
 // needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
 //   FILTERS, FILTER_STEPS, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG,
 //   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED,
-//   SPLIT, STAGES, STEPS, STEP_TAPS, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P
+//   SPLIT, STAGES, STEPS, STEP_TAPS, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
 // needs sizes: out_h, out_plane, out_w, pixels
-// needs types: Args, Channel, Shape, TensorMap
-// needs functions: affine, begin_grid, channel_of, cluster_arrive, cluster_wait, mbarrier_arrive, mbarrier_init, mbarrier_wait,
-//   shared_address, tile_number, tma_prefetch_map
+// needs types: Args, Channel, Residuals, Shape, T, TensorMap
+// needs functions: affine, channel_of, cluster_arrive, cluster_wait, launch_next_grid, mbarrier_arrive, mbarrier_init,
+//   mbarrier_wait, shared_address, tile_number, tma_prefetch_map, wait_for_grids
 
 struct Launch {
   TensorMap x, w;
@@ -736,7 +762,7 @@ DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 // In the epilogue a warp passes its accumulators through shared memory in parts of PART_ROWS rows times PART columns, which
 // are no more than a narrow tile has, so that every lane has something to finish.
 constexpr int PART = WIDTH > 32 ? 64 : WIDTH > 16 ? 32 : 16, PART_ROWS = PART == 64 ? 8 : 16;
-constexpr int PITCH = PART + 8, PART_FLOATS = PART_ROWS * PITCH;
+constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PITCH = PART + 8, PART_FLOATS = PART_ROWS * PITCH;
 
 // Offsets in shared memory, which starts at a multiple of 1024 bytes.
 constexpr unsigned W_AT = STAGES * X_BYTES;
@@ -855,13 +881,18 @@ DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& b
 // Brings the block's filters, where they are rearranged. All consumers call it.
 DEVICE void rearrange_filters(const Args& args, char* memory, float* part);
 
-// Brings the operands of all tiles. All threads of the producer warpgroups call it.
+// Brings the operands of all tiles. All threads of the producer warpgroups call it, and each that reads memory waits for the
+// grids before this one first (`wait_for_grids`), when it knows what to read.
 DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers);
+
+// The residuals of a thread's elements of a tile that it has read before the tile's main loop.
+struct Early;
 
 // Takes the warp's accumulators of a tile through the operators and writes the results. PLAIN says that nothing is scaled
 // or blended.
 template <bool PLAIN>
-DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile);
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels,
+                     const Early& early, int tile);
 
 // The main loop: accumulates the products of the block's tile number `count`.
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
@@ -899,13 +930,38 @@ DEVICE void make_plain(Args& args) {
   for (int i = 0; i < OPS; i++) args.op[i].alpha = 1.f;
 }
 
+// Elements of a tile that a thread finishes at a time where blocks share it, how many of these a row has, how many rows a block
+// has at most, and how often a thread does so. How many vectors of residuals a thread's elements of a tile have.
+constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, UNITS_ACROSS = WIDTH / UNIT,
+              SHARE_ROWS = (COOPERATIVE * ROWS + SPLIT - 1) / SPLIT;
+constexpr int UNITS_OF_THREAD = (SHARE_ROWS * UNITS_ACROSS + COOPERATIVE * 128 - 1) / (COOPERATIVE * 128);
+constexpr int VECTORS_OF_TILE = (SPLIT > 1 ? UNITS_OF_THREAD * UNIT : ATOMS * PARTS_ALONG * PART / 2) / Y_VECTOR;
+// Whether a thread reads all residuals of its elements of a tile before the tile's main loop, so that it does not wait for them
+// behind it: where a block has a tile or two, nothing else would hide that. They stay in registers meanwhile, beside the
+// accumulators and what the main loop needs, so a thread has few of them, and the loop is short: up to 36 steps of it gained
+// where timed, 72 lost. Else threads only start to bring a tile's residuals into L2 there.
+constexpr int EARLY_REGISTERS = VECTORS_OF_TILE * (int)sizeof(Residuals<Y_VECTOR>) / 4,
+              OTHER_REGISTERS = ATOMS * WIDTH / 2 * (TF32X3 ? 2 : 1) + (TF32X3 ? 80 : 56);
+constexpr bool SHORT_LOOP = FILTER_STEPS <= 36 * SPLIT;
+constexpr bool FEW_REGISTERS =
+    EARLY_REGISTERS <= (SPLIT > 1 ? 16 : 32) && EARLY_REGISTERS + OTHER_REGISTERS <= CONSUMER_REGISTERS;
+constexpr bool RESIDUALS_EARLY = SHORT_LOOP && FEW_REGISTERS && PIXELS_ARE_ROWS != 0 && sizeof(Residuals<1>) > 1 &&
+                                 Y_VECTOR * sizeof(T) >= 8;
+struct Early {
+  Residuals<Y_VECTOR> of[RESIDUALS_EARLY ? VECTORS_OF_TILE : 1];
+};
+
+// Reads the residuals of a thread's elements of a tile, where it does so early.
+DEVICE void read_residuals(const Args& args, Early& early, int tile);
+DEVICE void read_residuals_split(const Args& args, Early& early);
+
 // Starts to bring the residuals of a tile into L2, by `count` threads.
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count);
 
 // The epilogue of a tile that is split over a cluster of blocks, each of which arrives at the cluster's barrier before its
 // main loop; it waits there for the others.
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
-                           const Barriers& barriers, const Channel* channels);
+                           const Barriers& barriers, const Channel* channels, const Early& early);
 
 extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE) * 128, OCCUPANCY) CLUSTER
     fuseplan_kernel(const __grid_constant__ Launch launch) {
@@ -928,7 +984,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  begin_grid();
+  launch_next_grid();
   if (SPLIT > 1) cluster_arrive();
   // The first warp is about to load pixels.
   if (threadIdx.x < PRODUCERS * 128) {
@@ -940,6 +996,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     const Channel* channels = (const Channel*)(aligned + CHANNELS_AT);
     float* part = (float*)(aligned + ACC_AT) + (threadIdx.x / 32 - PRODUCERS * 4) * PART_FLOATS;
     float acc[ATOMS][WIDTH / 2];
+    wait_for_grids();
     if (REARRANGED) rearrange_filters(args, aligned, part);
     else if (RESIDENT && tile_number() < tiles_of(args.shape))
       mbarrier_wait(FILTERS_IN_PARTS ? barriers.parts(0) : barriers.filters(), 0);
@@ -948,13 +1005,16 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
 #pragma unroll 1
     for (int tile = tile_number() + count * tile_stride(); tile < tiles_of(args.shape);
          tile += PINGPONG * tile_stride()) {
-      prefetch_residuals(args, tile, threadIdx.x % (COOPERATIVE * 128), COOPERATIVE * 128);
+      Early early;
+      if (RESIDUALS_EARLY && SPLIT > 1) read_residuals_split(args, early);
+      else if (RESIDUALS_EARLY) read_residuals(args, early, tile);
+      else prefetch_residuals(args, tile, threadIdx.x % (COOPERATIVE * 128), COOPERATIVE * 128);
       mainloop(acc, shared, barriers, count);
       const PipelineState<CHANNEL_STAGES> channel_pipe(count);
       mbarrier_wait(barriers.channels_full(channel_pipe.stage), channel_pipe.phase);
-      if (SPLIT > 1) epilogue_split(args, acc, aligned, barriers, channels);
-      else if (plain) epilogue<true>(args, acc, part, channels + channel_pipe.stage * TILE_F, tile);
-      else epilogue<false>(args, acc, part, channels + channel_pipe.stage * TILE_F, tile);
+      if (SPLIT > 1) epilogue_split(args, acc, aligned, barriers, channels, early);
+      else if (plain) epilogue<true>(args, acc, part, channels + channel_pipe.stage * TILE_F, early, tile);
+      else epilogue<false>(args, acc, part, channels + channel_pipe.stage * TILE_F, early, tile);
       mbarrier_arrive(barriers.channels_empty(channel_pipe.stage));
       count += PINGPONG;
     }
@@ -978,7 +1038,7 @@ DEVICE void rearrange_filters(const Args&, char*, float*) {}
 // needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_w
 // needs types: Args, Barriers, Channel, Column, Launch, PipelineState, Shape, T, Vector, bf16, f16
 // needs functions: column_of, first_step, load_channels, low_word_of, mbarrier_arrive, mbarrier_expect_tx, mbarrier_wait,
-//   part, shared_address, step_count, tile_number, tile_stride, tiles_of, tma_load_rows
+//   part, shared_address, step_count, tile_number, tile_stride, tiles_of, tma_load_rows, wait_for_grids
 
 constexpr int DEPTH = CHANNELS * TAPS;
 static_assert(STEPS == (DEPTH + TILE_K - 1) / TILE_K && ROW == 128 && TAPS <= 32, "as the launch was planned");
@@ -1164,6 +1224,7 @@ DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers
 #pragma unroll 1
   for (int i = threadIdx.x; i < TILE_K * TAPS; i += PRODUCERS * 128) table[i] = tap_offset(s, i);
   asm volatile("bar.sync 1, %0;" ::"n"(PRODUCERS * 128) : "memory");
+  wait_for_grids();
   if (RESIDENT && threadIdx.x == 0) {
     const Column column = column_of(tile_number());
     mbarrier_expect_tx(barriers.filters(), STEPS * W_BYTES);
@@ -1242,10 +1303,10 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
 // How a warp passes its accumulators through shared memory by parts of its rows, part by part.
 //
 // needs macros: DEVICE
-// needs constants: ATOMS, PART, PART_ROWS, PITCH, WIDTH
+// needs constants: ATOMS, PART, PARTS_ALONG, PART_ROWS, PITCH, WIDTH
 // needs functions: shared_address
 
-constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PARTS_DOWN = ATOMS * 16 / PART_ROWS;
+constexpr int PARTS_DOWN = ATOMS * 16 / PART_ROWS;
 // A row of a part has the first four of every 8 columns, and behind them the other four of every 8 columns, so that
 // accesses of 16 bytes have no bank conflicts.
 constexpr int HALF = PITCH / 2;
@@ -1281,9 +1342,9 @@ DEVICE unsigned part_address(const float* part) {
 // Residuals of a tile where they lie along pixels.
 //
 // needs macros: DEVICE
-// needs constants: FILTERS, TILE_F
+// needs constants: FILTERS, RESIDUALS_EARLY, TILE_F
 // needs sizes: out_plane, y_c
-// needs types: Args, Column, Pixels, Shape, T
+// needs types: Args, Column, Early, Pixels, Shape, T
 // needs functions: column_of, coord_of, each_residual, pixels_of, prefetch_l2
 
 // One channel's pixels of the tile a thread, image by image.
@@ -1304,18 +1365,22 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
   });
 }
 
+static_assert(!RESIDUALS_EARLY, "they are read where they are used");
+DEVICE void read_residuals(const Args&, Early&, int) {}
+
 // The epilogue where columns of the product are pixels and results are written along them.
 //
 // needs macros: DEVICE, READS_ELEMENTS
 // needs constants: ATOMS, COOPERATIVE, FILTERS, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH, PRODUCERS, ROWS,
 //   TF32X3, TILE_F, WIDTH, Y_VECTOR
 // needs sizes: y_c
-// needs types: Args, Channel, Column, Coord, Pixels, Shape, Vector, idx
-// needs functions: are_finite, column_of, coord_of, finish_to, make_plain, part_address, part_at, pixel_at,
-//   pixels_of, stage_accumulators, sum_of_products, write_vector
+// needs types: Args, Channel, Column, Coord, Early, Pixels, Shape, Vector, idx
+// needs functions: are_finite, column_of, coord_of, finish_to, make_plain, part_address, part_at, pixel_at, pixels_of,
+//   stage_accumulators, sum_of_products, write_vector
 
 template <bool PLAIN>
-DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, int tile) {
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, const Early&,
+                     int tile) {
   if (PLAIN) make_plain(args);
   const Shape& s = args.shape;
   const Column column = column_of(tile);
@@ -1399,11 +1464,12 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
 //
 // needs macros: DEVICE
 // needs constants: ACC_AT, ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
-//   ROWS, SPLIT, TF32X3, WIDTH, Y_VECTOR
+//   RESIDUALS_EARLY, ROWS, SPLIT, TF32X3, UNIT, UNITS_ACROSS, UNITS_OF_THREAD, WIDTH, Y_VECTOR
 // needs sizes: y_c
-// needs types: Args, Barriers, Channel, Column, Coord, Pixels, Rows, Shape, Vector
-// needs functions: are_finite, cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_vector,
-//   interleaved, mbarrier_expect_tx, mbarrier_wait, pixels_of, share_of, shared_address, sum_of_products, tile_number
+// needs types: Args, Barriers, Channel, Column, Coord, Early, Pixels, Rows, Shape, Vector
+// needs functions: are_finite, cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_to, interleaved,
+//   mbarrier_expect_tx, mbarrier_wait, pixels_of, residuals_of, share_of, shared_address, sum_of_products, tile_number,
+//   write_vector
 
 static_assert(SPLIT == 1 || (PINGPONG == 1 && !RESIDENT), "a block has one tile");
 static_assert(SPLIT == 1 || COOPERATIVE * ROWS * ACC_PITCH * 4 <= ACC_AT, "accumulators fit where the operands were");
@@ -1423,8 +1489,49 @@ DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, u
 // wrote came before.
 DEVICE void operands_end() { asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory"); }
 
+// The tile's rows that there are: of pixels, or of filters.
+DEVICE int rows_there(const Pixels& pixels, const Column& column) {
+  const int left = PIXELS_ARE_ROWS ? pixels.end - pixels.first : FILTERS - column.filter;
+  return left < COOPERATIVE * ROWS ? left : COOPERATIVE * ROWS;
+}
+
+// Visits what a thread finishes of this block's share of the rows, UNIT elements of a row at a time: which of the thread's
+// they are, the row, and the first of them in it. Threads beside each other have rows beside each other where these are pixels
+// of a plane, so that they write side by side.
+template <class F> DEVICE void each_unit(const Shape& s, const Rows& rows, F visit) {
+  const bool down = PIXELS_ARE_ROWS && Y_VECTOR == 1 && s.y_c != 1;
+  const int thread = threadIdx.x - PRODUCERS * 128, count = rows.end - rows.first;
+#pragma unroll(RESIDUALS_EARLY ? UNITS_OF_THREAD : 1)
+  for (int i = 0; i < UNITS_OF_THREAD; i++) {
+    const int at = thread + i * COOPERATIVE * 128;
+    if (at < count * UNITS_ACROSS)
+      visit(i, rows.first + (down ? at % count : at / UNITS_ACROSS), (down ? at / count : at % UNITS_ACROSS) * UNIT);
+  }
+}
+
+// Visits the vectors of such elements that are within the tensor: the first element of the vector, and its coordinates.
+template <class F>
+DEVICE void each_vector(const Shape& s, const Pixels& pixels, const Column& column, int row, int from, F visit) {
+#pragma unroll
+  for (int e = 0; e < UNIT; e += Y_VECTOR) {
+    const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
+    if (pixels.first + pixel >= pixels.end || column.filter + filter >= FILTERS) break;
+    visit(e, coord_of(s, pixels.first + pixel, column.group * FILTERS + column.filter + filter));
+  }
+}
+
+DEVICE void read_residuals_split(const Args& args, Early& early) {
+  const Column column = column_of(tile_number());
+  const Pixels pixels = pixels_of(args.shape, tile_number());
+  each_unit(args.shape, share_of(rows_there(pixels, column)), [&](int i, int row, int from) {
+    each_vector(args.shape, pixels, column, row, from, [&](int e, const Coord& at) {
+      if constexpr (RESIDUALS_EARLY) early.of[(i * UNIT + e) / Y_VECTOR] = residuals_of<Y_VECTOR>(args, at.y);
+    });
+  });
+}
+
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
-                           const Barriers& barriers, const Channel* channels) {
+                           const Barriers& barriers, const Channel* channels, const Early& early) {
   const Shape& s = args.shape;
   const Column column = column_of(tile_number());
   const Pixels pixels = pixels_of(s, tile_number());
@@ -1443,8 +1550,7 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory");
 
-  const int left = PIXELS_ARE_ROWS ? pixels.end - pixels.first : FILTERS - column.filter;
-  const int there = left < COOPERATIVE * ROWS ? left : COOPERATIVE * ROWS, share = (there + SPLIT - 1) / SPLIT;
+  const int there = rows_there(pixels, column), share = (there + SPLIT - 1) / SPLIT;
   const Rows rows = share_of(there);
   const float* sent = (const float*)(memory + ACC_AT);
   // Every block has begun, and its mbarriers are there.
@@ -1461,28 +1567,21 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
   // What others have sent to this block has left them.
   cluster_arrive();
 
-  // Elements that a thread takes at a time.
-  constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, ACROSS = WIDTH / UNIT;
-  // Threads beside each other have rows beside each other where these are pixels of a plane, so that they write side by side.
-  const bool down = PIXELS_ARE_ROWS && s.y_c != 1;
-  const int count = rows.end - rows.first;
-#pragma unroll 1
-  for (int at = thread; at < count * ACROSS; at += COOPERATIVE * 128) {
-    const int row = rows.first + (down ? at % count : at / ACROSS), from = (down ? at / count : at % ACROSS) * UNIT;
+  each_unit(s, rows, [&](int i, int row, int from) {
     float v[UNIT] = {};
 #pragma unroll
-    for (int i = 0; i < UNIT; i += 4) {
+    for (int e = 0; e < UNIT; e += 4) {
       Vector<float, 4> parts[SPLIT];
 #pragma unroll
       for (int rank = 0; rank < SPLIT; rank++) {
         const float* of =
             rank == cluster_rank() ? own + row * ACC_PITCH : sent + (rank * share + row - rows.first) * ACC_PITCH;
-        parts[rank] = *(const Vector<float, 4>*)(of + from + i);
+        parts[rank] = *(const Vector<float, 4>*)(of + from + e);
       }
 #pragma unroll
       for (int rank = 0; rank < SPLIT; rank++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) v[i + e] += parts[rank].at[e];
+        for (int n = 0; n < 4; n++) v[e + n] += parts[rank].at[n];
     }
     if (TF32X3 && !are_finite(v)) {
       // No other thread reads these of the block's own accumulators.
@@ -1499,14 +1598,15 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
     Channel channel[UNIT];
 #pragma unroll
     for (int e = 0; e < UNIT; e++) channel[e] = channels[PIXELS_ARE_ROWS ? from + e : row];
-#pragma unroll
-    for (int e = 0; e < UNIT; e += Y_VECTOR) {
-      const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
-      if (pixels.first + pixel >= pixels.end || column.filter + filter >= FILTERS) break;
-      const Coord at_output = coord_of(s, pixels.first + pixel, column.group * FILTERS + column.filter + filter);
-      finish_vector<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, v + e, at_output);
-    }
-  }
+    each_vector(s, pixels, column, row, from, [&](int e, const Coord& at) {
+      float out[Y_VECTOR];
+      if constexpr (RESIDUALS_EARLY)
+        finish_to<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, early.of[(i * UNIT + e) / Y_VECTOR], v + e, at,
+                                                  out);
+      else finish_to<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, v + e, at, out);
+      write_vector<Y_VECTOR>(args, at.y, out);
+    });
+  });
   // No block may exit before its accumulators have left it.
   cluster_wait();
 }

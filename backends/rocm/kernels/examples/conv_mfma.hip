@@ -442,6 +442,15 @@ DEVICE void chain_vector(const Args& args, const Channel* channel, const Residua
 
 // The same from sums on, which `affine` has not been at.
 template <int V, bool ALONG_K>
+DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                      const Coord& at, float* out) {
+#pragma unroll
+  for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
+  chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
+}
+
+// The same, whose residuals are read behind `affine`, when its parameters need no registers any more.
+template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);

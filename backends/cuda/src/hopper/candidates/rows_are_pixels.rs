@@ -132,9 +132,13 @@ fn covering(work: &Work, squares: usize) -> [usize; 2] {
     rectangles.min_by_key(cost).unwrap_or([8 * squares, 8])
 }
 
-/// Widths that cut the filters into equal parts.
+/// Widths that cut the filters into equal parts: also narrow ones where 1x1 of 16 bits has so few pixels that others leave
+/// multiprocessors idle, for which they were timed.
 fn widths(work: &Work) -> Vec<usize> {
-    let (fewest, most) = (work.filters.div_ceil(FILTERS), work.filters.div_ceil(64));
+    let tiles = (work.images * work.planes * work.lines * work.columns).div_ceil(64);
+    let leaves_idle = tiles * work.groups * work.filters.div_ceil(64) < work.units;
+    let narrowest = if leaves_idle && work.taps == [1; 3] && work.element == 2 { 32 } else { 64 };
+    let (fewest, most) = (work.filters.div_ceil(FILTERS), work.filters.div_ceil(narrowest));
     let mut widths: Vec<_> =
         (fewest..=most).map(|parts| work.filters.div_ceil(parts).next_multiple_of(8)).collect();
     widths.dedup();
