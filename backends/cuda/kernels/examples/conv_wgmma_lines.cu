@@ -1,5 +1,5 @@
-// cuda.conv_wgmma_lines.v1 on sm_90a: wgmma, pixels by TMA by lines, tile 64 pixels x 64 filters x 64, 3 ping-pong x 1 cooperative warpgroups, 5 stages, 8 outputs at a time, filters resident
-// Geometry { grid: [132, 1, 1], block: 512, shared: 228528 }
+// cuda.conv_wgmma_lines.v1 on sm_90a: wgmma, pixels by TMA by lines, tile 256 pixels x 64 filters x 64, 2 ping-pong x 1 cooperative warpgroups, 2 stages, 8 outputs at a time, filters resident
+// Geometry { grid: [132, 1, 1], block: 384, shared: 193896 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
 // What the shared kernels need of CUDA C++, with no header.
@@ -118,29 +118,29 @@ constexpr int RECTANGLE{0};
 constexpr int FULL_ARRIVALS{1};
 constexpr int CHANNEL_PRODUCERS{96};
 constexpr int TABLE_BYTES{0};
-constexpr int PINGPONG{3};
+constexpr int PINGPONG{2};
 constexpr int COOPERATIVE{1};
-constexpr int CHANNEL_STAGES{4};
+constexpr int CHANNEL_STAGES{3};
 constexpr int ATOMS{1};
 constexpr int PIXELS_ARE_ROWS{0};
 constexpr int PIXELS_INNERMOST{1};
 constexpr int INTERLEAVED{0};
 constexpr int BLOCK_P{64};
-constexpr int LINES{1};
-constexpr int LOADED_P{192};
-constexpr int TILE_P{64};
-constexpr int COVERED_P{64};
+constexpr int LINES{4};
+constexpr int LOADED_P{384};
+constexpr int TILE_P{256};
+constexpr int COVERED_P{256};
 constexpr int TILE_F{64};
 constexpr int TILE_K{64};
 constexpr int ROW{128};
-constexpr int STAGES{5};
+constexpr int STAGES{2};
 constexpr int OCCUPANCY{1};
 constexpr int RESIDENT{1};
 constexpr int REARRANGED{1};
 constexpr int TF32X3{0};
-constexpr int SHARED{228528};
+constexpr int SHARED{193896};
 constexpr int PRODUCER_REGISTERS{40};
-constexpr int CONSUMER_REGISTERS{152};
+constexpr int CONSUMER_REGISTERS{232};
 constexpr int Y_VECTOR{8};
 constexpr int TAPS_D{1};
 constexpr int TAPS_H{3};
@@ -695,10 +695,10 @@ template <int N> DEVICE void wgmma_fence_accumulators(float (&acc)[N]) {
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(acc[i])::"memory");
 }
 
-DEVICE void wgmma(float (&acc)[32], unsigned long long rows, unsigned long long columns, bool add, f16 = f16()) {
-  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"
-    "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, add, 1, 1, 0, 1;\n}"
-    : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3]), "+f"(acc[4]), "+f"(acc[5]), "+f"(acc[6]), "+f"(acc[7]), "+f"(acc[8]), "+f"(acc[9]), "+f"(acc[10]), "+f"(acc[11]), "+f"(acc[12]), "+f"(acc[13]), "+f"(acc[14]), "+f"(acc[15]), "+f"(acc[16]), "+f"(acc[17]), "+f"(acc[18]), "+f"(acc[19]), "+f"(acc[20]), "+f"(acc[21]), "+f"(acc[22]), "+f"(acc[23]), "+f"(acc[24]), "+f"(acc[25]), "+f"(acc[26]), "+f"(acc[27]), "+f"(acc[28]), "+f"(acc[29]), "+f"(acc[30]), "+f"(acc[31]) : "l"(rows), "l"(columns), "r"((int)add));
+DEVICE void wgmma(float (&acc)[128], unsigned long long rows, unsigned long long columns, bool add, f16 = f16()) {
+  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"
+    "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, %128, %129, add, 1, 1, 0, 1;\n}"
+    : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3]), "+f"(acc[4]), "+f"(acc[5]), "+f"(acc[6]), "+f"(acc[7]), "+f"(acc[8]), "+f"(acc[9]), "+f"(acc[10]), "+f"(acc[11]), "+f"(acc[12]), "+f"(acc[13]), "+f"(acc[14]), "+f"(acc[15]), "+f"(acc[16]), "+f"(acc[17]), "+f"(acc[18]), "+f"(acc[19]), "+f"(acc[20]), "+f"(acc[21]), "+f"(acc[22]), "+f"(acc[23]), "+f"(acc[24]), "+f"(acc[25]), "+f"(acc[26]), "+f"(acc[27]), "+f"(acc[28]), "+f"(acc[29]), "+f"(acc[30]), "+f"(acc[31]), "+f"(acc[32]), "+f"(acc[33]), "+f"(acc[34]), "+f"(acc[35]), "+f"(acc[36]), "+f"(acc[37]), "+f"(acc[38]), "+f"(acc[39]), "+f"(acc[40]), "+f"(acc[41]), "+f"(acc[42]), "+f"(acc[43]), "+f"(acc[44]), "+f"(acc[45]), "+f"(acc[46]), "+f"(acc[47]), "+f"(acc[48]), "+f"(acc[49]), "+f"(acc[50]), "+f"(acc[51]), "+f"(acc[52]), "+f"(acc[53]), "+f"(acc[54]), "+f"(acc[55]), "+f"(acc[56]), "+f"(acc[57]), "+f"(acc[58]), "+f"(acc[59]), "+f"(acc[60]), "+f"(acc[61]), "+f"(acc[62]), "+f"(acc[63]), "+f"(acc[64]), "+f"(acc[65]), "+f"(acc[66]), "+f"(acc[67]), "+f"(acc[68]), "+f"(acc[69]), "+f"(acc[70]), "+f"(acc[71]), "+f"(acc[72]), "+f"(acc[73]), "+f"(acc[74]), "+f"(acc[75]), "+f"(acc[76]), "+f"(acc[77]), "+f"(acc[78]), "+f"(acc[79]), "+f"(acc[80]), "+f"(acc[81]), "+f"(acc[82]), "+f"(acc[83]), "+f"(acc[84]), "+f"(acc[85]), "+f"(acc[86]), "+f"(acc[87]), "+f"(acc[88]), "+f"(acc[89]), "+f"(acc[90]), "+f"(acc[91]), "+f"(acc[92]), "+f"(acc[93]), "+f"(acc[94]), "+f"(acc[95]), "+f"(acc[96]), "+f"(acc[97]), "+f"(acc[98]), "+f"(acc[99]), "+f"(acc[100]), "+f"(acc[101]), "+f"(acc[102]), "+f"(acc[103]), "+f"(acc[104]), "+f"(acc[105]), "+f"(acc[106]), "+f"(acc[107]), "+f"(acc[108]), "+f"(acc[109]), "+f"(acc[110]), "+f"(acc[111]), "+f"(acc[112]), "+f"(acc[113]), "+f"(acc[114]), "+f"(acc[115]), "+f"(acc[116]), "+f"(acc[117]), "+f"(acc[118]), "+f"(acc[119]), "+f"(acc[120]), "+f"(acc[121]), "+f"(acc[122]), "+f"(acc[123]), "+f"(acc[124]), "+f"(acc[125]), "+f"(acc[126]), "+f"(acc[127]) : "l"(rows), "l"(columns), "r"((int)add));
 }
 
 // Convolution on Hopper's tensor cores as an implicit matrix product (sm_90a). The kernel is persistent and warp
@@ -1273,44 +1273,6 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
   for (int moves = PAD_W; moves < TAPS_W - 1; moves++) move_left(acc, behind);
 }
 
-// How a warp passes its accumulators through shared memory by parts of its rows, part by part.
-//
-// needs macros: DEVICE
-// needs constants: ATOMS, PART, PARTS_ALONG, PART_ROWS, PITCH, WIDTH
-// needs functions: shared_address
-
-constexpr int PARTS_DOWN = ATOMS * 16 / PART_ROWS;
-// A row of a part has the first four of every 8 columns, and behind them the other four of every 8 columns, so that
-// accesses of 16 bytes have no bank conflicts.
-constexpr int HALF = PITCH / 2;
-DEVICE int part_at(int row, int column) { return row * PITCH + column % 8 / 4 * HALF + column / 8 * 4 + column % 4; }
-
-// Stores this thread's accumulators of a part to shared memory. The compiler must know which registers these are, so the
-// part is found by comparing, and the comment in the instruction keeps the compiler from merging all of these stores into
-// one with a computed index.
-template <int AT> DEVICE void stage_accumulators(const float (&acc)[ATOMS][WIDTH / 2], unsigned to, int part) {
-  if constexpr (AT < PARTS_ALONG * PARTS_DOWN) {
-    if (part != AT) return stage_accumulators<AT + 1>(acc, to, part);
-#pragma unroll
-    for (int row = 0; row < PART_ROWS; row += 8) {
-      const int below = AT % PARTS_DOWN * PART_ROWS + row;
-#pragma unroll
-      for (int j = 0; j < PART / 8; j++) {
-        const int at = AT / PARTS_DOWN * (PART / 2) + j * 4 + below % 16 / 4;
-        if (at < WIDTH / 2)
-          asm volatile("st.shared.v2.f32 [%0], {%1, %2}; // part %3" ::"r"(to + (row * PITCH + j * 4) * 4),
-                       "f"(acc[below / 16][at]), "f"(acc[below / 16][at + 1]), "n"(AT)
-                       : "memory");
-      }
-    }
-  }
-}
-
-// The address of a lane's first pair of accumulators in a part.
-DEVICE unsigned part_address(const float* part) {
-  const int lane = threadIdx.x % 32;
-  return shared_address(part + part_at(lane / 4, lane % 4 * 2));
-}
 
 // Residuals of a tile where they lie along pixels.
 //
@@ -1341,90 +1303,105 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
 static_assert(!RESIDUALS_EARLY, "they are read where they are used");
 DEVICE void read_residuals(const Args&, Early&, int) {}
 
-// The epilogue where columns of the product are pixels and results are written along them.
+// The epilogue where columns of the product are pixels of whole lines, and results are written along them. A lane has pairs of
+// neighbours in every eight of a filter's pixels. Four lanes exchange these, such that each has all of one eight in four: then
+// accumulators need not pass through shared memory.
 //
 // needs macros: DEVICE, READS_ELEMENTS
-// needs constants: ATOMS, COOPERATIVE, FILTERS, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH, PRODUCERS, ROWS,
-//   TF32X3, TILE_F, WIDTH, Y_VECTOR
-// needs sizes: y_c
-// needs types: Args, Channel, Column, Coord, Early, Pixels, Shape, Vector, idx
-// needs functions: are_finite, column_of, coord_of, finish_to, make_plain, part_address, part_at, pixel_at, pixels_of,
-//   stage_accumulators, sum_of_products, write_vector
+// needs constants: ATOMS, COOPERATIVE, FILTERS, PRODUCERS, ROWS, TILE_F, WIDTH, Y_LINEAR, Y_PLANAR, Y_VECTOR
+// needs sizes: y_c, y_p
+// needs types: Args, Channel, Column, Coord, Early, Pixels, Shape
+// needs functions: column_of, coord_of, finish_to, make_plain, pixel_at, pixels_of, write_vector
+
+static_assert(ATOMS == 1, "a lane has two filters of a tile");
+
+// Numbers of a lane in four eights of columns: of each eight two neighbours in a row, and two in the other.
+constexpr int OF_FOUR = 16;
+
+// Takes a lane's accumulators of four eights. The compiler must know which registers these are, so they are found by comparing,
+// and the comment in the instruction keeps the compiler from merging all of these moves into one with a computed index.
+template <int AT> DEVICE void take(const float (&acc)[WIDTH / 2], int four, float (&taken)[OF_FOUR]) {
+  if constexpr (AT * OF_FOUR < WIDTH / 2) {
+    if (four != AT) return take<AT + 1>(acc, four, taken);
+#pragma unroll
+    for (int i = 0; i < OF_FOUR; i++)
+      if (AT * OF_FOUR + i < WIDTH / 2)
+        asm volatile("mov.b32 %0, %1; // four %2" : "=f"(taken[i]) : "f"(acc[AT * OF_FOUR + i]), "n"(AT));
+  }
+}
+
+// Exchanges with the lane whose number differs in this bit: a lane keeps the eights whose number has the bit as its own has it,
+// and gets the other lane's share of these for what it had of the others.
+template <int BIT> DEVICE void exchange(float (&v)[OF_FOUR]) {
+  const bool has = (threadIdx.x & BIT) != 0;
+#pragma unroll
+  for (int i = 0; i < OF_FOUR; i++) {
+    if ((i / 4 & BIT) != 0) continue;
+    float &without = v[i], &with = v[i + 4 * BIT];
+    float got;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(got) : "f"(has ? without : with), "n"(BIT));
+    without = has ? got : without;
+    with = has ? with : got;
+  }
+}
+
+// The coordinates of a pixel of a tile, whose first pixel lies at `origin`: both are in one image.
+DEVICE Coord coord_behind(const Shape& s, const Coord& origin, int first, int pixel) {
+  if (!Y_LINEAR && !Y_PLANAR) return coord_of(s, pixel, 0);
+  Coord at = origin;
+  at.p += pixel - first;
+  at.y += (pixel - first) * s.y_p;
+  return at;
+}
 
 template <bool PLAIN>
-DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, const Early&,
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float*, const Channel* channels, const Early&,
                      int tile) {
   if (PLAIN) make_plain(args);
   const Shape& s = args.shape;
   const Column column = column_of(tile);
   const Pixels pixels = pixels_of(s, tile);
   const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
-  const int first_filter = consumer * ROWS + threadIdx.x / 32 % 4 * 16;
-  const unsigned to = part_address(part);
-  // A part's vectors are dealt out row by row, so that those of a lane have only COORDS different pixels. A lane takes
-  // TOGETHER of them at a time, those of DOWN rows.
-  constexpr int VECTORS = PART / Y_VECTOR, COORDS = VECTORS > 32 ? VECTORS / 32 : 1;
-  constexpr int TOGETHER = VECTORS < 16 ? VECTORS / 4 : 4, DOWN = TOGETHER * 32 / VECTORS;
-  static_assert(PART_ROWS == 8 && 8 % DOWN == 0 && TOGETHER % COORDS == 0, "a lane's vectors come in whole parts");
-  const float* from = part + part_at(lane / VECTORS, lane % VECTORS * Y_VECTOR);
-#pragma unroll 1
-  for (int along = 0; along < PARTS_ALONG; along++) {
-    Coord coords[COORDS];
-    bool inside[COORDS];
+  const int first_filter = consumer * ROWS + threadIdx.x / 32 % 4 * 16 + lane / 4;
+  // All of a warp may be beyond the last filter.
+  if (FILTERS % TILE_F != 0 && column.filter + first_filter / 16 * 16 >= FILTERS) return;
+  constexpr int VECTORS = 8 / Y_VECTOR;
+  const Coord origin = coord_of(s, pixels.first, 0);
+#pragma unroll(PLAIN ? (WIDTH + 31) / 32 : 1)
+  for (int four = 0; four < (WIDTH + 31) / 32; four++) {
+    float v[OF_FOUR] = {};
+    take<0>(acc[0], four, v);
+    exchange<1>(v);
+    exchange<2>(v);
+    const int first = four * 32 + lane % 4 * 8;
+    Coord coords[VECTORS];
+    bool inside[VECTORS];
 #pragma unroll
-    for (int i = 0; i < COORDS; i++) {
-      const int pixel = pixel_at(s, pixels, along * PART + (i * 32 + lane) % VECTORS * Y_VECTOR);
+    for (int i = 0; i < VECTORS; i++) {
+      const int pixel = first < WIDTH ? pixel_at(s, pixels, first + i * Y_VECTOR) : pixels.end;
       inside[i] = pixel < pixels.end;
-      coords[i] = coord_of(s, pixel, 0);
+      coords[i] = coord_behind(s, origin, pixels.first, pixel);
     }
-#pragma unroll 1
-    for (int down = 0; down < PARTS_DOWN; down++) {
-      // The part's first filter. All of a warp may be beyond the last.
-      const int part_filter = first_filter + down / 2 * 64 + down % 2 * 8;
-      if (FILTERS % TILE_F != 0 && column.filter + part_filter >= FILTERS) break;
-      __syncwarp();
-      stage_accumulators<0>(acc, to, along * PARTS_DOWN + down);
-      __syncwarp();
-      const int below = part_filter + lane / VECTORS;
-#pragma unroll 1
-      for (int top = 0; top < 8; top += DOWN) {
-        float out[TOGETHER][Y_VECTOR];
-        idx y[TOGETHER];
-        bool writes[TOGETHER];
+#pragma unroll
+    for (int row = 0; row < 2; row++) {
+      const int f = first_filter + row * 8;
+      const Channel channel = channels[f];
+#pragma unroll
+      for (int i = 0; i < VECTORS; i++) {
         // Elements beyond the output are computed too, unless that would read memory: this takes no branch.
+        const bool writes = inside[i] && (FILTERS % TILE_F == 0 || column.filter + f < FILTERS);
+        if ((!PLAIN || READS_ELEMENTS) && !writes) continue;
+        Coord at = coords[i];
+        at.k = column.group * FILTERS + column.filter + f;
+        at.y += at.k * s.y_c;
+        float some[Y_VECTOR], out[Y_VECTOR];
 #pragma unroll
-        for (int j = 0; j < TOGETHER; j++) {
-          const int row = j * 32 / VECTORS, column_of_row = j * 32 % VECTORS, f = below + top + row;
-          Coord at = coords[j % COORDS];
-          at.k = column.group * FILTERS + column.filter + f;
-          y[j] = at.y += at.k * s.y_c;
-          writes[j] = inside[j % COORDS] && (FILTERS % TILE_F == 0 || column.filter + f < FILTERS);
-          if ((!PLAIN || READS_ELEMENTS) && !writes[j]) continue;
-          float v[Y_VECTOR];
-#pragma unroll
-          for (int e = 0; e < Y_VECTOR; e += 4) {
-            constexpr int SOME = Y_VECTOR < 4 ? Y_VECTOR : 4;
-            const float* at_part = from + top * PITCH + part_at(row, column_of_row * Y_VECTOR + e);
-            const Vector<float, SOME> some = *(const Vector<float, SOME>*)at_part;
-#pragma unroll
-            for (int i = 0; i < SOME; i++) v[e + i] = some.at[i];
-          }
-          if (TF32X3 && writes[j] && !are_finite(v)) {
-            const int pixel = pixel_at(s, pixels, along * PART + (j * 32 + lane) % VECTORS * Y_VECTOR);
-            float* const at_part = part + (from - part) + top * PITCH;
-#pragma unroll 1
-            for (int e = 0; e < Y_VECTOR; e++)
-              at_part[part_at(row, column_of_row * Y_VECTOR + e)] =
-                  sum_of_products(args, column.group, column.filter + f, pixel + e);
-#pragma unroll
-            for (int e = 0; e < Y_VECTOR; e++) v[e] = at_part[part_at(row, column_of_row * Y_VECTOR + e)];
-          }
-          const Channel channel = channels[f];
-          finish_to<Y_VECTOR, false>(args, &channel, v, at, out[j]);
+        for (int e = 0; e < Y_VECTOR; e++) {
+          const int of_eight = i * Y_VECTOR + e;
+          some[e] = v[of_eight / 2 * 4 + row * 2 + of_eight % 2];
         }
-#pragma unroll
-        for (int j = 0; j < TOGETHER; j++)
-          if (writes[j]) write_vector<Y_VECTOR>(args, y[j], out[j]);
+        finish_to<Y_VECTOR, false>(args, &channel, some, at, out);
+        if (writes) write_vector<Y_VECTOR>(args, at.y, out);
       }
     }
   }

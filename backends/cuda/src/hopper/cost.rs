@@ -177,29 +177,29 @@ const PACKED: Rates = Rates {
     ..PLANES
 };
 
-/// Fitted to 41 timings of 8 convolutions on an H200, of which the choice is 1.9 % slower than the fastest tile in the mean;
-/// of 8 others 2.8 %.
+/// Fitted to 68 timings of 8 convolutions on an H100, of which the choice is 0.6 % slower than the fastest tile in the mean, 4.9 %
+/// at worst; of 8 others 1.2 and 8.4 %. Among rates that fit as well, those whose choices for all 16 were timed.
 const LINES: Rates = Rates {
-    bytes_in: 129e3,
-    bytes_out: 59.0e3,
-    outputs: 3.0e6,
-    memory: 1.53e6,
-    launch: 4.78,
-    group: 0.06,
-    step: 0.15,
-    part: 0.347,
-    latency: 1.62,
+    bytes_in: 163e3,
+    bytes_out: 155e3,
+    outputs: 78e3,
+    memory: 1.65e6,
+    launch: 1.03,
+    group: 0.016,
+    step: 0.122,
+    part: 0.241,
+    latency: 0.305,
     block: f64::INFINITY,
     held: 0.0,
-    shared: f64::INFINITY,
+    shared: 118e3,
     row: 0.0,
     channel: 0.0,
     pixel: 0.0,
-    moved: 0.185,
+    moved: 0.268,
     instruction: 0.0,
     promotion: 0.0,
     kept: 0.0,
-    overlap: 2.24,
+    overlap: 4.0,
 };
 
 /// What bounds a kernel whose pixels are gathered, in microseconds.

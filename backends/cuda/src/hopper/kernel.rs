@@ -315,7 +315,8 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     let epilogue = match load {
         Load::Tma | Load::Halo => [parts_of_rows, "", include_str!("../../kernels/along_channels.cuh")],
         Load::Packed => ["", residuals_along_pixels, include_str!("../../kernels/packed_epilogue.cuh")],
-        Load::Planes | Load::Lines | Load::Gather => {
+        Load::Lines => ["", residuals_along_pixels, include_str!("../../kernels/along_lines.cuh")],
+        Load::Planes | Load::Gather => {
             [parts_of_rows, residuals_along_pixels, include_str!("../../kernels/along_pixels.cuh")]
         }
     };

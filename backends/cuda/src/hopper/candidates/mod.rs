@@ -156,8 +156,8 @@ impl Tiling {
             Load::Planes => (40, 40 + work.channel_values, 0),
             // The factors of two intervals, which come by halves.
             Load::Packed => (40, PACKED_FACTORS.max(40 + work.channel_values), 0),
-            // Sums that move, and outputs' places within lines, take more.
-            Load::Lines => (80, 40 + work.channel_values, 0),
+            // Four sets of consumers have few at launch.
+            Load::Lines => (if self.pingpong > 3 { 48 } else { 40 }, 40 + work.channel_values, 0),
             Load::Gather => (26, 40 + work.channel_values, if self.producers == 1 { 96 } else { 72 }),
         };
         // What the epilogue does not need any more, the main loop has.

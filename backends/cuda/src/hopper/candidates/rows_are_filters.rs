@@ -18,7 +18,8 @@ const PLANE_SCHEDULES: [Schedule; 9] = [
 ];
 
 /// The same of tiles of lines.
-const LINE_SCHEDULES: [Schedule; 5] = [(1, 1, 1, 1), (1, 1, 1, 2), (2, 1, 1, 1), (3, 1, 1, 1), (1, 2, 1, 1)];
+const LINE_SCHEDULES: [Schedule; 7] =
+    [(1, 1, 1, 1), (1, 1, 1, 2), (2, 1, 1, 1), (3, 1, 1, 1), (4, 1, 1, 1), (1, 2, 1, 1), (2, 2, 1, 1)];
 
 /// Schedules of tiles whose pixels are gathered, each with producer warpgroups and pixels.
 const GATHER_SCHEDULES: [(Schedule, usize, usize); 6] = [
