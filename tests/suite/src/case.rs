@@ -273,16 +273,21 @@ impl Case {
         }
     }
 
-    /// Whether a tensor has its channels in blocks, or the output lies in another order than the input.
+    /// Whether strides do not say where a tensor's elements lie, or the output lies in another order than the input.
     pub fn needs_any_layout(&self) -> bool {
         let residual = |op: &OpSpec| match op {
             OpSpec::Residual(spec) => spec.layout.clone(),
             _ => None,
         };
-        let mut layouts = [self.layout.clone(), self.output_layout()]
+        let output = self.output_lens();
+        let mut tensors = [(self.layout.clone(), &self.input), (self.output_layout(), &output)]
             .into_iter()
-            .chain(self.ops.iter().filter_map(residual));
-        layouts.any(|layout| layout.block().is_some())
+            .chain(self.ops.iter().filter_map(residual).map(|layout| (layout, &output)));
+        // One block, or blocks of one pixel, lie as channels-last ones do.
+        let lies_in_blocks = |layout: &Layout, lens: &[usize]| {
+            layout.block().is_some_and(|block| lens[1] > block && lens[2..].iter().any(|&len| len > 1))
+        };
+        tensors.any(|(layout, lens)| lies_in_blocks(&layout, lens))
             || self.output_layout() != self.output_of(self.layout.clone())
     }
 
