@@ -114,10 +114,17 @@ pub(crate) fn fastest(handle: &Handle, problem: &Problem, disk: Option<&Disk>) -
     }
 }
 
-/// The fastest solver's time of a problem; `None` where no solver takes it, or none can be timed.
-pub(crate) fn least_time(handle: &Handle, problem: &Problem) -> Option<Measured> {
+/// The fastest solver's time of a problem; `None` where no solver takes it, or no kernel of those that do runs.
+///
+/// # Errors
+/// The device refuses, or has no memory for the operands.
+pub(crate) fn least_time(handle: &Handle, problem: &Problem) -> Result<Option<Measured>, BackendError> {
     let (trials, _) = trials(handle, problem);
-    time_all(handle, problem, &load_all(handle, problem, &trials)).ok()?.into_iter().next()
+    match time_all(handle, problem, &load_all(handle, problem, &trials)) {
+        Ok(times) => Ok(times.into_iter().next()),
+        Err(FindError::Backend(error)) => Err(error),
+        Err(FindError::Run(_) | FindError::NothingTimed | FindError::OtherTrials) => Ok(None),
+    }
 }
 
 /// What is timed: of the first solvers in the ranking some configurations, of every other solver that can compute the

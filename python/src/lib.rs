@@ -41,6 +41,8 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         fuseplan::log::to_stderr();
+        // A fork is noticed from the first call on, and OpenMP's threads are lost in a child though no plan was computed before.
+        fuseplan::call(|| ());
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -108,9 +108,9 @@ impl ParallelFor for Team {
     /// Leaves everything to the calling thread in a region of OpenMP's, as PyTorch does, and in a child of a fork, where a
     /// runtime may wait for threads of the parent's for ever.
     ///
-    /// A region begins when all threads have left the one before, and ends when all have come, be there nothing left for them. On a machine that is busy with other
-    /// programs a thread comes when the system lets it, which takes milliseconds. So behind such a wait the calling thread computes
-    /// alone for as long, that no more than half of the time is lost.
+    /// A region begins when all threads have left the one before, and ends when all have come, be there nothing left for
+    /// them. On a machine that is busy with other programs a thread comes when the system lets it, which takes milliseconds. So
+    /// behind such a wait the calling thread computes alone for as long, that no more than half of the time is lost.
     fn run(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
         // SAFETY: a function without conditions.
         if fork::generation() > 0 || unsafe { (self.runtime.in_parallel)() } != 0 {
@@ -119,7 +119,7 @@ impl ParallelFor for Team {
         let start = Instant::now();
         if self.waited.load(Ordering::Relaxed) > PATIENCE {
             (0..count).for_each(work);
-            return self.count(0, nanoseconds(start.elapsed()));
+            return self.weigh(0, nanoseconds(start.elapsed()));
         }
         let argument = Loop { runtime: &self.runtime, count, work, computed: AtomicU64::new(0) };
         // GNU's runtime ends threads that a smaller team leaves over, so the team has the size of PyTorch's.
@@ -127,13 +127,13 @@ impl ParallelFor for Team {
         // then does.
         unsafe { (self.runtime.parallel)(region, (&raw const argument).cast_mut().cast(), 0, 0) }
         let computed = argument.computed.into_inner();
-        self.count(nanoseconds(start.elapsed()).saturating_sub(computed), computed);
+        self.weigh(nanoseconds(start.elapsed()).saturating_sub(computed), computed);
     }
 }
 
 impl Team {
-    /// Counts a loop's time of waiting, and that of computing against it. Of several loops at once some may count for nothing.
-    fn count(&self, waited: u64, computed: u64) {
+    /// Weighs a loop's time of waiting against that of computing. Of several loops at once some may count for nothing.
+    fn weigh(&self, waited: u64, computed: u64) {
         let before = self.waited.load(Ordering::Relaxed);
         let now = before.saturating_add(waited).saturating_sub(computed);
         self.waited.store(now.min(LONGEST), Ordering::Relaxed);
@@ -163,9 +163,13 @@ unsafe extern "C" fn region(argument: *mut c_void) {
     }
 }
 
-/// The CPU on the threads of the OpenMP runtime that a library calls, if it calls one whose teams have so many threads.
+/// The CPU on the threads of the OpenMP runtime that a library calls, if it calls one whose teams have so many threads. A child
+/// of a fork has none of them.
 #[pyfunction]
 pub(crate) fn openmp_handle(py: Python<'_>, threads: usize, library: PathBuf) -> PyResult<Option<Handle>> {
+    if fork::generation() > 0 {
+        return Ok(None);
+    }
     let Some(runtime) = Runtime::of(&library) else { return Ok(None) };
     // SAFETY: a function without conditions.
     if usize::try_from(unsafe { (runtime.max_threads)() }) != Ok(threads) {

@@ -150,6 +150,7 @@ def test_each_thread_has_its_own_number():
         for thread in own:
             thread.join()
         expected = plan()
+        assert results.keys() == {1, 2, 3, 4}
         for count, (of, units) in results.items():
             assert units == count and all(torch.equal(result, expected) for result in of)
     """)
@@ -197,6 +198,25 @@ def test_children_of_a_fork_compute_by_themselves():
             time.sleep(0.01)
         assert ended[1] == 0, ended
         assert torch.equal(plan(), expected)
+    """)
+
+
+def test_children_of_a_fork_before_any_plan_compute():
+    run("""
+        torch.set_num_threads(2)
+        torch.randn(1 << 20).relu_()
+        child = os.fork()
+        if child == 0:
+            result = plan()
+            handle = _operator.handle_of(x.device)
+            os._exit(0 if result.shape == (1, 64, 40, 40) and handle.openmp is None else 1)
+        end = time.monotonic() + 60
+        while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+            if time.monotonic() > end:
+                os.kill(child, 9)
+                raise AssertionError("the child hangs")
+            time.sleep(0.01)
+        assert ended[1] == 0, ended
     """)
 
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fuseplan_api::{DescriptorError, Op, Problem, TensorDescriptor, TensorLayout, call};
+use fuseplan_api::{BuildError, DescriptorError, Op, Problem, TensorDescriptor, TensorLayout, call, fork};
 
 use super::FusionPlan;
 use crate::build::CompileError;
@@ -23,7 +23,8 @@ pub struct LayoutTime {
 impl FusionPlan {
     /// The layouts that input, output and residuals of this plan could all have on a handle's device, whatever they have
     /// now, the fastest first, each with the time that the fastest solver was measured to take there. Filters lie as the input
-    /// does, or as NCHW where that has blocks of channels. A layout is left out where the channels are no whole blocks of it, or no solver takes it.
+    /// does, or as NCHW where that has blocks of channels. A layout is left out where the channels are no whole blocks of it,
+    /// or no solver takes it.
     ///
     /// A network that keeps its tensors in one layout does best in the one whose times, summed over its layers, are
     /// least; a convolution where it enters or leaves it may have [an output in another](crate::ConvForward::with_output_layout).
@@ -42,16 +43,21 @@ impl FusionPlan {
     /// ```
     ///
     /// # Errors
-    /// An empty plan, a plan made for another device.
+    /// An empty plan, a plan made for another device; the device refuses, or has no memory for the tensors.
     pub fn fastest_layouts(&self, handle: &Handle) -> Result<Vec<LayoutTime>, CompileError> {
         self.check_for(handle.target())?;
-        let time = |&layout: &TensorLayout| {
-            let problem = self.problem_in(layout).ok()?;
-            let fastest = call(|| find::least_time(handle, &problem))?;
-            Some(LayoutTime { layout, solver: fastest.solver, time: fastest.time })
+        let time = |layout: TensorLayout| -> Result<Option<LayoutTime>, BuildError> {
+            // The channels are no whole blocks of it.
+            let Ok(problem) = self.problem_in(layout) else { return Ok(None) };
+            let fastest = call(|| {
+                fork::usable()?;
+                find::least_time(handle, &problem)
+            })?;
+            Ok(fastest.map(|of| LayoutTime { layout, solver: of.solver, time: of.time }))
         };
-        let layouts = TensorLayout::all_of_rank(self.input.rank());
-        let mut times: Vec<_> = layouts.iter().filter_map(time).collect();
+        let layouts = TensorLayout::all_of_rank(self.input.rank()).iter();
+        let mut times =
+            layouts.filter_map(|&layout| time(layout).transpose()).collect::<Result<Vec<_>, _>>()?;
         times.sort_by_key(|found| found.time);
         Ok(times)
     }

@@ -231,7 +231,7 @@ impl Library for Built {
     const UNSUPPORTED: &[u32] = &[3, 7, 8];
 
     fn can_say(case: &Case) -> bool {
-        !case.needs_any_layout()
+        !case.names_any_layout()
     }
 
     /// A bias is per channel whatever its descriptor's channels say, which is MIOpen's rule. So is a spatial batch-norm's,

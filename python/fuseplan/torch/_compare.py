@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ._modules import _Convolution
-from ._rewrite import export
+from ._rewrite import DECOMPOSED, export
 
 _Values = dict[str, torch.Tensor]
 
@@ -101,7 +101,8 @@ def _of(
         operators = {node.meta["fuseplan"]: _words(node.args[3]) for node in nodes}
 
         def nodes_of(original: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Values:
-            return _run(export(original, args, kwargs), {name: name for name in operators}, args, kwargs)
+            graph = export(original, args, kwargs, decompose=fused.meta.get(DECOMPOSED, False))
+            return _run(graph, {name: name for name in operators}, args, kwargs)
 
         found, runner = _run(fused, tails, args, kwargs), nodes_of
     else:

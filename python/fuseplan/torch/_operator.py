@@ -204,6 +204,11 @@ def _handle(kind: str, index: int, threads: int) -> Handle:
     return handle if handle.compute_units == threads else Handle("cpu", threads=threads)
 
 
+if hasattr(os, "register_at_fork"):
+    # A child has none of the threads that a handle was made for.
+    os.register_at_fork(after_in_child=_handle.cache_clear)
+
+
 def _openmp_looks_for_work() -> bool:
     """Whether PyTorch's threads are OpenMP's, and wait for work without sleeping. Sleeping ones hold no core, and waking them for
     each plan takes longer than the library's own threads do."""

@@ -40,7 +40,7 @@ def optimize(
     Convolutions have the layout that `memory_format` names: `torch.preserve_format` is the one that PyTorch gives them,
     `torch.channels_last` and `torch.channels_last_3d` bring weights of four and five dimensions into it, so that what follows
     from the first of them has it too. By default they are channels-last where all operators are PyTorch's and take any layout: on
-    CPUs always, on GPUs where the device's model of the plans' time expects less than 0.8 times as much of it, copies included.
+    CPUs always, on GPUs where the device's model of the plans' time expects less than 0.85 times as much of it, copies included.
     Elsewhere they are what PyTorch gives them. Results that are contiguous or channels-last stay so either way; those of a call
     in another layout than the example's may lie as the example's do.
 
@@ -70,21 +70,30 @@ def export(
     args: torch.Tensor | tuple[Any, ...],
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    *,
+    decompose: bool = False,
 ) -> torch.fx.GraphModule:
-    """The graph of a network, without operators that write to what they read; parameters are attributes."""
+    """The graph of a network, without operators that write to what they read; parameters are attributes.
+
+    It is decomposed where that is asked for or needed, and `meta` says so.
+    """
     if model.training:
         raise ValueError("the model is in training mode; plans are for inference, call model.eval() first")
     with _EXPORTING, torch.no_grad():
         exported = torch.export.export(model, _tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
         # Decomposing traces once more, which takes more than half of the time.
-        is_plain = _is_plain(exported.graph)
+        is_plain = not decompose and _is_plain(exported.graph)
         graph = exported.module() if is_plain else exported.run_decompositions({}).module()
     if is_plain:
         _without_writes(graph)
     if not isinstance(graph, torch.fx.GraphModule):
         raise TypeError(f"torch.export gave a {type(graph).__name__}")
+    graph.meta[DECOMPOSED] = not is_plain
     return graph
 
+
+# The name by which an exported graph's `meta` says whether it was decomposed, by which nodes have other names.
+DECOMPOSED = "fuseplan_decomposed"
 
 # Operators that decomposing leaves as they are and whose results are memory of their own; in place as well, where there are such.
 _PLAIN_OPERATORS = frozenset(

@@ -273,21 +273,31 @@ impl Case {
         }
     }
 
-    /// Whether strides do not say where a tensor's elements lie, or the output lies in another order than the input.
-    pub fn needs_any_layout(&self) -> bool {
+    /// The layouts of the output and of residuals that have their own, all of which have the output's lengths.
+    fn output_layouts(&self) -> impl Iterator<Item = Layout> {
         let residual = |op: &OpSpec| match op {
             OpSpec::Residual(spec) => spec.layout.clone(),
             _ => None,
         };
-        let output = self.output_lens();
-        let mut tensors = [(self.layout.clone(), &self.input), (self.output_layout(), &output)]
-            .into_iter()
-            .chain(self.ops.iter().filter_map(residual).map(|layout| (layout, &output)));
+        [self.output_layout()].into_iter().chain(self.ops.iter().filter_map(residual))
+    }
+
+    /// Whether a layout is named that has blocks, or the output is to lie in another order than the input.
+    pub fn names_any_layout(&self) -> bool {
+        self.layout.block().is_some()
+            || self.output_layouts().any(|layout| layout.block().is_some())
+            || self.output_layout() != self.output_of(self.layout.clone())
+    }
+
+    /// The same where strides do not say it as well.
+    pub fn needs_any_layout(&self) -> bool {
         // One block, or blocks of one pixel, lie as channels-last ones do.
-        let lies_in_blocks = |layout: &Layout, lens: &[usize]| {
-            layout.block().is_some_and(|block| lens[1] > block && lens[2..].iter().any(|&len| len > 1))
-        };
-        tensors.any(|(layout, lens)| lies_in_blocks(&layout, lens))
+        let lies_in_blocks =
+            |block: usize, lens: &[usize]| lens[1] > block && lens[2..].iter().any(|&len| len > 1);
+        self.layout.block().is_some_and(|block| lies_in_blocks(block, &self.input))
+            || self
+                .output_layouts()
+                .any(|layout| layout.block().is_some_and(|block| lies_in_blocks(block, &self.output_lens())))
             || self.output_layout() != self.output_of(self.layout.clone())
     }
 
