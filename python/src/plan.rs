@@ -75,7 +75,8 @@ impl FusionPlan {
         layout: Option<&str>,
         device: Option<Py<Handle>>,
     ) -> PyResult<Self> {
-        let blocked = layout.map(names::layout).transpose()?.filter(|layout| layout.block().is_some());
+        let named = layout.map(names::layout).transpose()?;
+        let blocked = named.and_then(|layout| Some((layout, layout.block()?)));
         let describes_shape =
             dtype.is_some() || strides.is_some() || layout.is_some_and(|_| blocked.is_none());
         let mut is_shape = false;
@@ -89,8 +90,8 @@ impl FusionPlan {
             ));
         }
         let input = match (&given, blocked) {
-            (Given::Array(array), Some(layout)) => {
-                of_blocks("the input", &array.descriptor, layout, layout.block().unwrap_or(1))?
+            (Given::Array(array), Some((layout, block))) => {
+                of_blocks("the input", &array.descriptor, layout, block)?
             }
             (Given::Described(_), Some(_)) if !is_shape => {
                 return Err(PyTypeError::new_err(

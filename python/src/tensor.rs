@@ -122,16 +122,17 @@ pub(crate) fn of_blocks(
     layout: fuseplan::TensorLayout,
     block: usize,
 ) -> PyResult<fuseplan::TensorDescriptor> {
-    let lens = array.lens();
-    let is_whole = matches!(lens, [.., last] if lens.len() == 5 && *last == block);
-    if !is_whole {
-        let accepted = format!("(N, C/{block}, H, W, {block}) for {layout}");
-        return Err(error::operand(name, "shape", list(lens), accepted));
-    }
-    let made = lens[1].checked_mul(block).map(|channels| [lens[0], channels, lens[2], lens[3]]);
-    let made = fuseplan::TensorDescriptor::with_layout(array.data_type(), layout, &made.unwrap_or_default());
+    let lens = match *array.lens() {
+        // No more than the array has elements, all of them lengths of at least 1.
+        [n, blocks, h, w, last] if last == block => [n, blocks * block, h, w],
+        _ => {
+            let accepted = format!("(N, C/{block}, H, W, {block}) for {layout}");
+            return Err(error::operand(name, "shape", list(array.lens()), accepted));
+        }
+    };
+    let made = fuseplan::TensorDescriptor::with_layout(array.data_type(), layout, &lens);
     let tensor = made.map_err(|error| error::descriptor(&error))?;
-    check_packed(name, array, lens)?;
+    check_packed(name, array, array.lens())?;
     Ok(tensor)
 }
 

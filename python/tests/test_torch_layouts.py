@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 import fuseplan.torch as ft  # noqa: E402
-from fuseplan.torch import _layouts, _rewrite  # noqa: E402
+from fuseplan.torch import _export, _layouts, _rewrite  # noqa: E402
 
 LAST = torch.channels_last
 
@@ -172,7 +172,7 @@ def test_filters_of_one_tap_begin_a_layout():
 
 def test_images_and_weights_are_described_as_plans_get_them(network):
     model, x = network
-    graph = _rewrite.export(model, x)
+    graph = _export.export(model, x)
     graph.recompile()
     values = {node: _rewrite._attribute(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"}
     with torch.no_grad():

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 import fuseplan.torch as ft  # noqa: E402
-from fuseplan.torch import _choice, _rewrite  # noqa: E402
+from fuseplan.torch import _choice, _export, _rewrite  # noqa: E402
 from torch import nn  # noqa: E402
 
 
@@ -194,7 +194,7 @@ def test_a_sum_in_place_keeps_its_type():
 
     x = torch.randn(2, 3)
     for y, is_plain in ((x, True), (x.double(), False)):
-        assert _rewrite._is_plain(torch.export.export(Sum().eval(), (x, y)).graph) == is_plain
+        assert _export._is_plain(torch.export.export(Sum().eval(), (x, y)).graph) == is_plain
         assert ft.optimize(Sum().eval(), (x, y))(x, y).dtype == torch.float32
 
 

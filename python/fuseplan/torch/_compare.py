@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ._modules import _Convolution
-from ._rewrite import DECOMPOSED, export
+from ._export import DECOMPOSED, export
 
 _Values = dict[str, torch.Tensor]
 

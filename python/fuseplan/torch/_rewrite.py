@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +12,8 @@ from torch.utils import _pytree as pytree
 
 from .._native import Handle, TensorDescriptor, find_chains
 from . import _choice, _layouts, _operator
+from ._export import arguments, as_tuple, export
 from ._report import Fused, Report, Unfused
-
-# PyTorch traces with modes that all threads of a process share, so that only one of them may export at a time.
-_EXPORTING = threading.RLock()
-
 
 def optimize(
     model: torch.nn.Module,
@@ -52,7 +48,7 @@ def optimize(
     with torch.no_grad():
         values = {node: _attribute(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"}
         _reshape_any_layout(graph)
-        inputs = pytree.tree_leaves((_tuple(args), dict(kwargs or {})))
+        inputs = pytree.tree_leaves((as_tuple(args), dict(kwargs or {})))
         _layouts.observe(graph, inputs)
         laid_out = _layouts.lay_out(graph, values, inputs, memory_format, lambda: _expected(graph, values, math))
         report = rewrite(graph, values, choice, folds=True, math=math)
@@ -63,94 +59,6 @@ def optimize(
         graph.fuseplan_report = report  # type: ignore[assignment]
         _drop_unused(graph, values)
     return graph
-
-
-def export(
-    model: torch.nn.Module,
-    args: torch.Tensor | tuple[Any, ...],
-    kwargs: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
-    *,
-    decompose: bool = False,
-) -> torch.fx.GraphModule:
-    """The graph of a network, without operators that write to what they read; parameters are attributes.
-
-    It is decomposed where that is asked for or needed, and `meta` says so.
-    """
-    if model.training:
-        raise ValueError("the model is in training mode; plans are for inference, call model.eval() first")
-    with _EXPORTING, torch.no_grad():
-        exported = torch.export.export(model, _tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
-        # Decomposing traces once more, which takes more than half of the time.
-        is_plain = not decompose and _is_plain(exported.graph)
-        graph = exported.module() if is_plain else exported.run_decompositions({}).module()
-    if is_plain:
-        _without_writes(graph)
-    if not isinstance(graph, torch.fx.GraphModule):
-        raise TypeError(f"torch.export gave a {type(graph).__name__}")
-    graph.meta[DECOMPOSED] = not is_plain
-    return graph
-
-
-# The name by which an exported graph's `meta` says whether it was decomposed, by which nodes have other names.
-DECOMPOSED = "fuseplan_decomposed"
-
-# Operators that decomposing leaves as they are and whose results are memory of their own; in place as well, where there are such.
-_PLAIN_OPERATORS = frozenset(
-    f"aten.{name}"
-    for name in (
-        *("conv2d.default", "conv2d.padding", "conv3d.default", "conv3d.padding", "linear.default", "batch_norm.default"),
-        *("max_pool2d.default", "avg_pool2d.default", "adaptive_avg_pool2d.default", "mean.dim", "cat.default", "gelu.default"),
-        *("add.Tensor", "mul.Tensor", "clamp.default", "hardtanh.default", "leaky_relu.default", "elu.default"),
-        *("relu.default", "silu.default", "hardswish.default", "hardsigmoid.default", "sigmoid.default", "tanh.default"),
-    )
-)
-_VIEWS = frozenset(("aten.flatten.using_ints",))
-
-
-def _in_place_of(node: torch.fx.Node) -> str | None:
-    """The operator that does the same without writing, where a node writes to its first argument."""
-    packet, _, overload = str(node.target).rpartition(".")
-    return f"{packet[:-1]}.{overload}" if packet.endswith("_") and not packet.endswith("__") else None
-
-
-def _is_plain(graph: torch.fx.Graph) -> bool:
-    """Whether a graph has none but plain operators, and what is written to is a result that nobody else reads."""
-    for node in graph.nodes:
-        if node.op in ("placeholder", "get_attr", "output"):
-            continue
-        written = _in_place_of(node)
-        name = written or str(node.target)
-        if node.op != "call_function" or name not in (_PLAIN_OPERATORS if written else _PLAIN_OPERATORS | _VIEWS):
-            return False
-        if name == "aten.batch_norm.default" and _arguments(node)["training"] is not False:
-            return False
-        if written:
-            of = node.args[0]
-            is_own = isinstance(of, torch.fx.Node) and (str(of.target) in _PLAIN_OPERATORS or _in_place_of(of) is not None)
-            # In place there is no promotion of types.
-            types = {getattr(read.meta.get("val"), "dtype", None) for read in (node, *node.all_input_nodes)}
-            if not is_own or len(of.users) > 1 or len(types) > 1:  # type: ignore[union-attr]
-                return False
-    return True
-
-
-def _without_writes(graph: torch.fx.GraphModule) -> None:
-    """Puts operators that do not write into a plain graph."""
-    for node in graph.graph.nodes:
-        written = _in_place_of(node) if node.op == "call_function" else None
-        if written is not None:
-            _, packet, overload = written.split(".")
-            target = getattr(getattr(torch.ops.aten, packet), overload)
-            with graph.graph.inserting_before(node):
-                new = graph.graph.call_function(target, node.args, node.kwargs)
-            new.meta = node.meta
-            node.replace_all_uses_with(new)
-            graph.graph.erase_node(node)
-
-
-def _tuple(args: torch.Tensor | tuple[Any, ...]) -> tuple[Any, ...]:
-    return (args,) if isinstance(args, torch.Tensor) else tuple(args)
 
 
 def _reshape_any_layout(graph: torch.fx.GraphModule) -> None:
@@ -287,19 +195,9 @@ def _value(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> TensorDe
         return None
 
 
-def _arguments(node: torch.fx.Node) -> dict[str, Any]:
-    """The arguments of an operator by name, with what is the default."""
-    schema = node.target._schema.arguments  # type: ignore[union-attr]
-    arguments = {argument.name: argument.default_value for argument in schema if argument.has_default_value()}
-    arguments.update(zip((argument.name for argument in schema), node.args))
-    arguments.update(node.kwargs)
-    return arguments
-
-
 _BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
 
-# Activations without parameters.
-_PLAIN = {
+_WITHOUT_PARAMETERS = {
     f"aten.{name}.default": name
     for name in ("relu", "silu", "hardswish", "hardsigmoid", "sigmoid", "tanh", "mish", "abs", "relu6")
 }
@@ -307,8 +205,8 @@ _PLAIN = {
 
 def _activation(target: str, of: dict[str, Any]) -> tuple[str, dict[str, float]] | None:
     """The name and parameters of an activation, if an operator is one."""
-    if target in _PLAIN:
-        return _PLAIN[target], {}
+    if target in _WITHOUT_PARAMETERS:
+        return _WITHOUT_PARAMETERS[target], {}
     match target:
         case "aten.hardtanh.default":
             least, most = float(of["min_val"]), float(of["max_val"])
@@ -352,14 +250,14 @@ def _describe(
         # The first result of a batch-norm is the only one that matters, so it stands for the whole.
         source, index = node.args
         if index == 0 and isinstance(source, torch.fx.Node) and str(source.target) == _BATCH_NORM:
-            of = _arguments(source)
+            of = arguments(source)
             inputs = [of["input"], of["weight"], of["bias"], of["running_mean"], of["running_var"]]
             if all(isinstance(given, torch.fx.Node) for given in inputs):
                 return as_node("batch_norm", inputs, {"eps": of["eps"]})
         return other
     if not isinstance(node.target, torch._ops.OpOverload):
         return other
-    target, of = str(node.target), _arguments(node)
+    target, of = str(node.target), arguments(node)
     if target == "aten.batch_norm.default" and of["training"] is False:
         inputs = [of[name] for name in ("input", "weight", "bias", "running_mean", "running_var")]
         is_whole = all(isinstance(given, torch.fx.Node) for given in inputs)
@@ -432,7 +330,7 @@ def _chain_of(
 ) -> Chain:
     (_, at, (weight_at,), _), *steps = found["steps"]
     convolution, weight = nodes[at], nodes[weight_at]
-    of = _arguments(convolution)
+    of = arguments(convolution)
     numbers = _convolution(of, values, convolution)
     assert numbers is not None, "the finder takes no convolution without numbers"
     pads = [pad for pair in numbers["padding"] for pad in pair]
