@@ -347,9 +347,9 @@ FUSEPLAN_EXPORT fuseplan_status_t fuseplan_plan_explain(
 
 /*
  * The layouts that input, output and residuals of a plan could all have on the handle's device, whatever they have now, the
- * fastest first: how many to `*count`, and of each the layout and the seconds that the fastest solver was measured to take. `layouts`
- * and `seconds` have room for FUSEPLAN_MAX_LAYOUTS; any pointer may be NULL. Filters lie as the input does, or channels first
- * where that has blocks. A layout is left out where channels are no whole blocks of it, or no solver takes it.
+ * fastest first: how many there are to `*count`, and of the first `room` of them the layout and the seconds that the fastest solver was
+ * measured to take. Any pointer may be NULL. Filters lie as the input does, or channels first where that has blocks. A layout is left
+ * out where channels are no whole blocks of it, or no solver takes it.
  *
  * Every solver is timed with memory of the call, for up to a tenth of a second each; FUSEPLAN_FIND means nothing here. A network that
  * keeps its tensors in one layout does best in the one whose seconds, summed over its layers, are least.
@@ -357,6 +357,7 @@ FUSEPLAN_EXPORT fuseplan_status_t fuseplan_plan_explain(
 FUSEPLAN_EXPORT fuseplan_status_t fuseplan_plan_fastest_layouts(fuseplan_plan_t plan,
                                                                 fuseplan_handle_t handle,
                                                                 unsigned options,
+                                                                size_t room,
                                                                 size_t* count,
                                                                 fuseplan_layout_t* layouts,
                                                                 double* seconds);

@@ -338,9 +338,10 @@ public:
         std::size_t count                               = 0;
         fuseplan_layout_t layouts[FUSEPLAN_MAX_LAYOUTS] = {};
         double seconds[FUSEPLAN_MAX_LAYOUTS]            = {};
-        check(fuseplan_plan_fastest_layouts(raw_, handle.get(), options, &count, layouts, seconds));
+        check(fuseplan_plan_fastest_layouts(
+            raw_, handle.get(), options, FUSEPLAN_MAX_LAYOUTS, &count, layouts, seconds));
         std::vector<LayoutTime> times;
-        for (std::size_t i = 0; i < count; i++) times.push_back({layouts[i], seconds[i]});
+        for (std::size_t i = 0; i < count && i < FUSEPLAN_MAX_LAYOUTS; i++) times.push_back({layouts[i], seconds[i]});
         return times;
     }
 

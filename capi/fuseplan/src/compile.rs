@@ -153,6 +153,7 @@ export! {
         plan: fuseplan_plan_t,
         handle: fuseplan_handle_t,
         options: c_uint,
+        room: usize,
         count: Out<usize>,
         layouts: Out<fuseplan_layout_t>,
         seconds: Out<f64>,
@@ -160,6 +161,7 @@ export! {
         let job = Job::new(plan, handle, options)?;
         let times = job.plan.fastest_layouts(&job.handle)?;
         count.set(times.len());
+        let times = &times[..times.len().min(room)];
         layouts.set_all(&times.iter().map(|time| layout_number(time.layout)).collect::<Vec<_>>());
         seconds.set_all(&times.iter().map(|time| time.time.as_secs_f64()).collect::<Vec<_>>());
     }

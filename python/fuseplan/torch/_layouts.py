@@ -12,7 +12,7 @@ from . import _operator
 
 # The part of the expected time below which a layout is another one: over whole networks the ratio of the two was off by up to a
 # sixth.
-_CLEARLY = 0.85
+_MARGIN = 0.85
 # Bytes that a copy reads or writes in a second, fewer than on any GPU whose plans have a model of time.
 _COPIED = 1.5e12
 
@@ -198,7 +198,7 @@ def _is_less(
     values = (seen[node] for node in copied)
     bytes = sum(2 * value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
     seconds = sum(after[node] for node in before) + bytes / _COPIED
-    return seconds < _CLEARLY * sum(before.values())
+    return seconds < _MARGIN * sum(before.values())
 
 
 def _strides(value: Any) -> tuple[int, ...] | None:
