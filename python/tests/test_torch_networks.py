@@ -44,6 +44,19 @@ class Residual(nn.Module):
 
 
 @torch.no_grad()
+def test_code_reads_the_buffers_that_the_module_has_now():
+    fused, x = ft.optimize(settle(Residual()), torch.randn(2, 8, 6, 6), choose="all"), torch.randn(2, 8, 6, 6)
+    assert "self._buffers['fuseplan_weight_0']" in fused.code
+    expected, twin = fused(x), copy.deepcopy(fused)
+    twin.fuseplan_weight_0.zero_()
+    assert not torch.equal(twin(x), expected) and torch.equal(fused(x), expected)
+    twin.fuseplan_weight_0 = fused.fuseplan_weight_0
+    assert torch.equal(twin(x), expected)
+    exported = torch.export.export(fused, (x,)).module()
+    torch.testing.assert_close(exported(x), expected)
+
+
+@torch.no_grad()
 def test_a_residual_block():
     model = settle(Residual())
     x = torch.randn(2, 8, 6, 6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -107,8 +108,28 @@ def rewrite(
         replaced[chain.tail] = _replace(module, chain, number, replaced)
     module.graph.eliminate_dead_code()
     module.graph.lint()  # type: ignore[no-untyped-call]
+    _read_buffers_directly(module)
     module.recompile()
     return report
+
+
+_ATTRIBUTE = re.compile(r"\bself\.(\w+)\b(?!\.)")
+
+
+def _read_buffers_directly(module: torch.fx.GraphModule) -> None:
+    """Lets a graph's code look for its module's own buffers where PyTorch keeps them.
+
+    As attributes they are found by a function of Python's, behind all that attributes may be; with two buffers for each chain that
+    takes as long as the dispatcher.
+    """
+    names = {node.target for node in module.graph.nodes if node.op == "get_attr" and node.target in module._buffers}
+
+    def read(found: re.Match[str]) -> str:
+        return f"self._buffers[{found[1]!r}]" if found[1] in names else found[0]
+
+    module.graph.on_generate_code(
+        lambda before: lambda lines: [_ATTRIBUTE.sub(read, line) for line in (before(lines) if before else lines)]
+    )
 
 
 def _compile_ahead(chains: Sequence[Chain], values: Mapping[torch.fx.Node, Any]) -> None:

@@ -6,7 +6,7 @@ use super::LINE;
 use super::plan::{Limits, Plan};
 use super::split::Split;
 use super::tiles::{DEPTH, SIDE};
-use crate::direct::geometry::Geometry;
+use crate::direct::geometry::{Geometry, Lines};
 use crate::epilogue::{Epilogue, Lanes};
 use crate::isa::Isa;
 use crate::winograd;
@@ -44,7 +44,7 @@ const LOADS: f64 = 4.0;
 impl Model {
     fn of(problem: &Problem) -> Self {
         let mut epilogue = Epilogue::new(problem, Isa::Portable);
-        let geometry = Geometry::new(problem, &mut epilogue, LINE);
+        let geometry = Geometry::new(problem, &mut epilogue, Lines::of(LINE));
         let plan = Plan::new(&geometry, Split::of(problem.output.data_type()), 1, Limits::USUAL);
         let input_last = geometry.input.strides[1] == 1;
         let output_last = plan.lanes == Lanes::Channels;

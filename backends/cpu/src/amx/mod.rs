@@ -32,7 +32,7 @@ use half::{bf16, f16};
 use crate::arena::with_scratch;
 use crate::constraint;
 use crate::device::CpuDevice;
-use crate::direct::geometry::Geometry;
+use crate::direct::geometry::{Geometry, Lines};
 use crate::direct::input::{self, PackLineFn};
 use crate::direct::output::{self, FinishFn};
 use crate::direct::prepared::{self, Owner};
@@ -80,7 +80,7 @@ const PACKED_LINE: Constraint = Constraint {
     accepts: "at most 8 MiB for 64 outputs of a line",
     check: |problem, _| {
         let mut epilogue = Epilogue::new(problem, Isa::Portable);
-        let geometry = Geometry::new(problem, &mut epilogue, LINE);
+        let geometry = Geometry::new(problem, &mut epilogue, Lines::of(LINE));
         plan::too_large(&geometry, Split::of(problem.output.data_type()))
     },
 };
@@ -170,7 +170,7 @@ impl Convolution {
         let data_type = problem.output.data_type();
         let split = Split::of(data_type);
         let mut epilogue = Epilogue::new(problem, device.isa());
-        let geometry = Geometry::new(problem, &mut epilogue, LINE);
+        let geometry = Geometry::new(problem, &mut epilogue, Lines::of(LINE));
         let plan = Plan::new(&geometry, split, pool.threads(), limits);
         let info = solver.info(format!(
             "{}, {} products of bf16, {} batches of {} images, {} bands of {} lines{}, {} parts, {} threads",

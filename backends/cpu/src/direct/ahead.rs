@@ -3,7 +3,9 @@
 //! In a network a layer finds its filters in memory, and pixels, if there are many, in a cache that all cores share. A core reads
 //! either much faster if it is asked ahead. Where a thread computes one band of an image, the filters of a panel are read for few
 //! pixels, so that each panel asks for the next one's. Where it computes several, filters are in a cache behind the first, and
-//! the first panel asks for the pixels of its next tile, if they are read in place: packing has read the others.
+//! the first panel asks for the pixels of its next tile, if they are read in place: packing has read the others. The panels behind it
+//! ask for what the next band has of a residual, each for a share, since finishing sums reads it in pieces of a panel's channels, which
+//! no core asks for by itself.
 
 use super::Convolution;
 use super::tile::Tile;
@@ -19,6 +21,8 @@ pub(super) enum Ahead {
     Filters(Panel),
     /// The pixels behind a tile's own.
     Pixels,
+    /// A share of these floats, which follow one another: which of how many.
+    Floats { from: *const f32, len: usize, share: [usize; 2] },
 }
 
 /// The most floats from one address that is asked for to the next: those of a cache line, which would be left out otherwise.
@@ -55,6 +59,11 @@ impl Ahead {
             Ahead::Pixels if products > 0 && rows * first.x_pixel <= LINE * products => {
                 let tile = rows * first.x_pixel;
                 Asked { from: first.x.wrapping_add(tile), step: tile.div_ceil(products), tile }
+            }
+            Ahead::Floats { from, len, share: [share, shares] } if products > 0 && tiles > 0 => {
+                let tile = len.div_ceil(shares * tiles);
+                let from = from.wrapping_add((share * tiles + before) * tile);
+                Asked { from, step: tile.div_ceil(products).min(LINE), tile }
             }
             _ => Asked { from: first.w, step: 0, tile: 0 },
         }

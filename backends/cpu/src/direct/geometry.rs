@@ -8,6 +8,41 @@ use fuseplan_api::volume::{Volume, spatial};
 use super::weights::Filters;
 use crate::epilogue::{Epilogue, Lanes};
 
+/// Into which lines an image is cut where pixels need not know their neighbours.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lines {
+    /// Pixels of the longest line, unless there is no second of at least as many.
+    pub(crate) longest: usize,
+    /// Pixels of the shortest line that is worth a thread.
+    pub(crate) shortest: usize,
+    /// Threads that have as many lines each, where lines are few.
+    pub(crate) threads: usize,
+}
+
+impl Lines {
+    /// Lines so long whoever computes them.
+    pub(crate) fn of(longest: usize) -> Self {
+        Lines { longest, shortest: longest, threads: 1 }
+    }
+
+    /// Pixels of each line but the last, which has no more.
+    fn len(self, pixels: usize) -> usize {
+        let Lines { longest, shortest, threads } = self;
+        let lines = pixels.div_ceil(longest);
+        if threads > 1 && lines < FEW * threads {
+            let lines = lines.next_multiple_of(threads).min(pixels.div_ceil(shortest));
+            pixels.div_ceil(lines.max(1))
+        } else if pixels < 2 * longest {
+            pixels
+        } else {
+            longest
+        }
+    }
+}
+
+/// Where there are so many work items for each thread, it makes no difference whether all have as many.
+pub(super) const FEW: usize = 8;
+
 /// A convolution in the order depth, height, width.
 #[derive(Debug, Clone)]
 pub(crate) struct Geometry {
@@ -28,9 +63,9 @@ pub(crate) struct Geometry {
 
 impl Geometry {
     /// The shape of a problem. Where a filter has one tap, no stride and no padding, pixels need not know
-    /// their neighbours: the image, and the batch if it can be, becomes one line that is cut into lines of
-    /// `line` pixels. The epilogue's tensors are reshaped likewise.
-    pub(crate) fn new(problem: &Problem, epilogue: &mut Epilogue, line: usize) -> Self {
+    /// their neighbours: the image, and the batch if it can be, becomes one line that is cut into
+    /// `lines`. The epilogue's tensors are reshaped likewise.
+    pub(crate) fn new(problem: &Problem, epilogue: &mut Epilogue, lines: Lines) -> Self {
         let Some((conv, weights)) = problem.conv() else { unreachable!("a solver accepted no convolution") };
         let weights = Volume::of(weights);
         let [filters, inputs, taps @ ..] = weights.lens;
@@ -49,12 +84,12 @@ impl Geometry {
         };
         let is_padded = [geometry.pads_before, geometry.pads_after] != [[0; 3]; 2];
         if taps == [1; 3] && geometry.strides == [1; 3] && !is_padded {
-            geometry.cut(epilogue, line);
+            geometry.cut(epilogue, lines);
         }
         geometry
     }
 
-    fn cut(&mut self, epilogue: &mut Epilogue, line: usize) {
+    fn cut(&mut self, epilogue: &mut Epilogue, lines: Lines) {
         if !self.input.is_flat() || !epilogue.is_flat() {
             return;
         }
@@ -63,7 +98,7 @@ impl Geometry {
         let joins = |v: &Volume| v.strides[0] == plane * v.strides[4];
         let joined = joins(&self.input) && epilogue.surfaces_mut().iter().all(joins);
         let (images, pixels) = if joined { (1, images * plane) } else { (images, plane) };
-        let width = if pixels < 2 * line { pixels } else { line };
+        let width = lines.len(pixels);
         let lines = pixels.div_ceil(width);
         self.last_width = pixels - (lines - 1) * width;
         let reshape = |v: &mut Volume| {
@@ -160,4 +195,25 @@ pub(crate) fn lanes_of(volume: &Volume) -> Lanes {
     let [_, channels, _, _, width] = volume.lens;
     let unit = |d: usize| volume.strides[d] == 1;
     if unit(1) && channels > 1 || width == 1 && !unit(4) { Lanes::Channels } else { Lanes::Width }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_have_as_many_lines() {
+        let lens = |pixels: usize, threads: usize| {
+            let len = Lines { longest: 112, shortest: 14, threads }.len(pixels);
+            (pixels.div_ceil(len), len)
+        };
+        // 28x28, 14x14 and 7x7 pixels.
+        assert_eq!([784, 196, 49].map(|pixels| lens(pixels, 1)), [(7, 112), (1, 196), (1, 49)]);
+        assert_eq!([784, 196, 49].map(|pixels| lens(pixels, 2)), [(8, 98), (2, 98), (2, 25)]);
+        assert_eq!([784, 196, 49].map(|pixels| lens(pixels, 3)), [(9, 88), (3, 66), (3, 17)]);
+        // No line is shorter than a tile for that, and where lines are many they are long.
+        assert_eq!(lens(49, 16), (4, 13));
+        assert_eq!(lens(1, 2), (1, 1));
+        assert_eq!(lens(112 * 17, 2), (17, 112));
+    }
 }

@@ -15,6 +15,7 @@ mod depthwise;
 pub(crate) mod geometry;
 pub(crate) mod input;
 pub(crate) mod output;
+mod panels;
 mod plan;
 pub(crate) mod prepared;
 pub(crate) mod tile;
@@ -41,7 +42,7 @@ use crate::epilogue::{self, Epilogue};
 use crate::isa::{Isa, Kernel, Number, Simd};
 use crate::pool::{Locked, Pool};
 use crate::solver::{self, CpuSolver};
-use geometry::Geometry;
+use geometry::{Geometry, Lines};
 use input::PackLineFn;
 use output::FinishFn;
 use plan::{Limits, Plan};
@@ -185,10 +186,8 @@ impl Convolution {
         let mut epilogue = Epilogue::new(problem, isa);
         let vectors = if lanewise { 1 } else { 2 };
         let rows = functions.tiles.rows[vectors - 1];
-        let pixels = problem.output.element_count() / problem.output.lens()[1];
-        // Small images as well have a line for each thread.
-        let of_thread = pixels.div_ceil(pool.threads()).next_multiple_of(rows);
-        let geometry = Geometry::new(problem, &mut epilogue, of_thread.min(8 * rows));
+        let lines = Lines { longest: 8 * rows, shortest: rows, threads: pool.threads() };
+        let geometry = Geometry::new(problem, &mut epilogue, lines);
         let float = data_type == DataType::Float;
         let plan = Plan::new(&geometry, lanewise, float, functions.lanes, pool.threads(), limits);
         let info = solver.info(format!(
@@ -196,7 +195,7 @@ impl Convolution {
             isa.name(),
             rows,
             plan.bands,
-            plan.band,
+            plan.band(),
             plan.cut(),
             plan.parts,
             if plan.pack.is_some() { "packed" } else { "in place" },

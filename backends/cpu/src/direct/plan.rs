@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::geometry::{Geometry, lanes_of};
+use super::geometry::{FEW, Geometry, lanes_of};
 use super::input::Channels;
+use super::panels;
 use super::weights::Panel;
 use crate::epilogue::Lanes;
 
@@ -76,14 +77,15 @@ pub(super) struct Plan {
     /// Input channels of a chunk: those of a group, but where so many are too much to be packed at once.
     pub(super) chunk: usize,
     pub(super) pack: Option<PackPlan>,
-    /// Lines of a band.
-    pub(super) band: usize,
+    /// Lines of the output, and the bands into which they are dealt.
+    height: usize,
     pub(super) bands: usize,
     /// Columns of a band, and into how many spans lines are cut.
     pub(super) span: usize,
     pub(super) spans: usize,
-    /// Parts into which the panels of a group are dealt.
+    /// Parts into which the panels of a group are dealt, and which of them each has.
     pub(super) parts: usize,
+    pub(super) shares: Vec<Range<usize>>,
     /// Whether a thread reads weights for one band of an image, rather than for several.
     pub(super) reads_weights_once: bool,
     /// How the output is written.
@@ -99,9 +101,11 @@ impl Plan {
         threads: usize,
         limits: Limits,
     ) -> Self {
-        let (panels, weights) = panels(g, lanewise, lanes);
-        let panels_per_group = if lanewise { 1 } else { panels.len() / g.groups };
         let [images, _, depth, height, width] = g.output.lens;
+        // Lane-wise, a panel is a group of groups.
+        let groups = if lanewise { panels::lanewise(g, lanes).len() } else { g.groups };
+        let vectors = if lanewise { 1 } else { g.outputs.div_ceil(lanes) };
+        let weights = groups * vectors * lanes * g.inputs * g.filters.tap_count();
         let packs = !(float && !lanewise && can_stay(g));
         let pack_of =
             |span: usize, band: usize, chunk: usize| pack(g, lanewise.then_some(lanes), span, band, chunk);
@@ -128,7 +132,6 @@ impl Plan {
         let step = |d: usize| if g.filters.taps[d] == 1 { 1 } else { g.strides[d] };
         let packed_line = g.inputs * if lanewise { lanes } else { 1 } * step(1) * step(2) * width;
         let direct = lanes_of(&g.output) == Lanes::Channels;
-        let groups = panels.len() / panels_per_group;
         let small =
             direct && g.filters.taps[1] == 1 && g.inputs * g.filters.tap_count() * 2 * lanes <= L1 / 3;
         let pack_limit = if small {
@@ -142,9 +145,9 @@ impl Plan {
         let fits = (pack_limit / packed_line.max(1)).min(WAITING / width).clamp(1, height);
         let (mut bands, mut parts) = (height.div_ceil(fits), 1);
         let items = |bands: usize| images * groups * depth * bands * spans;
-        if threads > 1 && !items(bands).is_multiple_of(threads) && items(bands) < 8 * threads {
+        if threads > 1 && !items(bands).is_multiple_of(threads) && items(bands) < FEW * threads {
             // Deal out what is larger: weights, or the input.
-            if weights > g.input.plane() * g.inputs && panels_per_group >= threads {
+            if weights > g.input.plane() * g.inputs && vectors >= 2 * threads {
                 parts = threads;
             } else {
                 bands = (bands..=height).find(|&b| items(b).is_multiple_of(threads)).unwrap_or(height);
@@ -154,7 +157,9 @@ impl Plan {
             bands = height;
         }
         let band = height.div_ceil(bands);
-        let bands = height.div_ceil(band);
+        let shares = panels::shares(vectors, parts);
+        let panels = if lanewise { panels::lanewise(g, lanes) } else { panels::dense(g, lanes, parts) };
+        let panels_per_group = panels.len() / groups;
         Plan {
             lanewise,
             panels,
@@ -163,11 +168,12 @@ impl Plan {
             inputs: g.inputs,
             chunk,
             pack: packs.then(|| pack_of(span, band, chunk)),
-            band,
+            height,
             bands,
             span,
             spans,
             parts,
+            shares,
             reads_weights_once: bands * spans <= threads,
             lanes: lanes_of(&g.output),
         }
@@ -196,9 +202,20 @@ impl Plan {
         text
     }
 
-    /// Pixels of a band.
+    /// The lines of a band, as many as any other's or one less; none behind the last band.
+    pub(super) fn lines(&self, band: usize) -> Range<usize> {
+        let start = |band: usize| self.height * band.min(self.bands) / self.bands;
+        start(band)..start(band + 1)
+    }
+
+    /// Lines of the largest band.
+    pub(super) fn band(&self) -> usize {
+        self.height.div_ceil(self.bands)
+    }
+
+    /// Pixels of the largest band.
     pub(super) fn pixels(&self) -> usize {
-        self.band * self.span
+        self.band() * self.span
     }
 
     /// How many groups of panels there are that read the same input channels.
@@ -209,30 +226,6 @@ impl Plan {
     pub(super) fn items(&self, g: &Geometry) -> usize {
         g.output.lens[0] * self.groups() * g.output.lens[2] * self.bands * self.spans * self.parts
     }
-}
-
-/// The panels of all groups, and the floats of their packed weights.
-fn panels(g: &Geometry, lanewise: bool, lanes: usize) -> (Vec<Panel>, usize) {
-    let products = g.inputs * g.filters.tap_count();
-    let mut panels = Vec::new();
-    let mut offset = 0;
-    let mut add = |first: usize, count: usize| {
-        let vectors = count.div_ceil(lanes);
-        panels.push(Panel { first, count, vectors, offset });
-        offset += vectors * lanes * products;
-    };
-    if lanewise {
-        let channels = g.groups * g.outputs;
-        let size = g.outputs * (lanes / g.outputs.max(g.inputs)).max(1);
-        (0..channels).step_by(size).for_each(|first| add(first, size.min(channels - first)));
-    } else {
-        for group in 0..g.groups {
-            for first in (0..g.outputs).step_by(2 * lanes) {
-                add(group * g.outputs + first, (g.outputs - first).min(2 * lanes));
-            }
-        }
-    }
-    (panels, offset)
 }
 
 /// Whether f32 input can be read where it is.

@@ -81,13 +81,12 @@ impl Work<'_> {
         let (band, rest) = (rest % plan.bands, rest / plan.bands);
         let (slice, rest) = (rest % g.output.lens[2], rest / g.output.lens[2]);
         let (group, image) = (rest % plan.groups(), rest / plan.groups());
-        let lines = band * plan.band..((band + 1) * plan.band).min(g.output.lens[3]);
+        let (lines, next_lines) = (plan.lines(band), plan.lines(band + 1));
         let columns = span * plan.span..((span + 1) * plan.span).min(g.output.lens[4]);
         let band = Band { image, slice, lines, columns };
         let panels = &plan.panels[group * plan.panels_per_group..][..plan.panels_per_group];
         let fresh = scratch.holds.replace(unit) != Some(unit);
-        let dealt = |part: usize| panels.len() * part / plan.parts;
-        let panels_of_part = &panels[dealt(part)..dealt(part + 1)];
+        let panels_of_part = &panels[plan.shares[part].clone()];
         if plan.chunk < g.inputs {
             // A chunk is packed again for every panel, since only one panel's sums can wait.
             for &panel in panels_of_part {
@@ -106,11 +105,16 @@ impl Work<'_> {
         let channels = 0..g.inputs;
         // SAFETY: the caller says what this function asks for; the band is the plan's.
         let source = unsafe { self.source(&band, panels[0], &channels, scratch.packed, fresh) };
+        let residual = self.residual(image, slice, next_lines);
+        // How many panels ask for pixels.
+        let for_pixels = usize::from(plan.pack.is_none());
         for (at, &panel) in panels_of_part.iter().enumerate() {
             let ahead = if plan.reads_weights_once {
                 panels_of_part.get(at + 1).map_or(Ahead::Nothing, |&next| Ahead::Filters(next))
-            } else if at == 0 && plan.pack.is_none() {
+            } else if at < for_pixels {
                 Ahead::Pixels
+            } else if let Some((from, len)) = residual {
+                Ahead::Floats { from, len, share: [at - for_pixels, panels_of_part.len() - for_pixels] }
             } else {
                 Ahead::Nothing
             };
@@ -120,6 +124,21 @@ impl Work<'_> {
                 self.finish(&band, panel, scratch);
             }
         }
+    }
+
+    /// What a residual has for some lines of a slice, if all panels together read that, and it is pixels one behind the other.
+    fn residual(&self, image: usize, slice: usize, lines: Range<usize>) -> Option<(*const f32, usize)> {
+        let Convolution { geometry: g, plan, data_type, flat, .. } = self.conv;
+        let (data, surface) = self.steps.residual()?;
+        let all_panels = plan.groups() * plan.parts == 1;
+        let follows = *flat && surface.strides[1] == 1 && surface.strides[4] == surface.lens[1];
+        if !all_panels || !follows || *data_type != DataType::Float {
+            return None;
+        }
+        let pixels: usize = lines.clone().map(|line| g.width(line)).sum();
+        let start = RowStart { image, channel: 0, line: slice * g.output.lens[3] + lines.start, column: 0 };
+        let from = data.cast::<f32>().wrapping_add(start.offset(surface));
+        (pixels > 0).then_some((from, pixels * surface.strides[4]))
     }
 
     /// Finds a band's input, which is packed first if it must be and `packed` does not hold it yet, that is if `fresh`.

@@ -87,6 +87,14 @@ impl ChannelStep {
 }
 
 impl Steps<'_> {
+    /// The first operand with one value an element, and how it lies.
+    pub(crate) fn residual(&self) -> Option<(*const c_void, &Volume)> {
+        self.rest[..self.len].iter().find_map(|step| match *step {
+            Step::Residual { data, surface } => Some((data, &self.epilogue.surfaces[surface])),
+            _ => None,
+        })
+    }
+
     /// Whether the front is all there is.
     pub(crate) fn end_in_registers(&self) -> bool {
         self.len == 0

@@ -19,7 +19,7 @@ use fuseplan_api::{
     RunError,
 };
 
-use super::geometry::Geometry;
+use super::geometry::{Geometry, Lines};
 use super::prepared::{self, Owner};
 use super::{CONVOLUTION, Shared};
 use crate::arena::with_scratch;
@@ -134,7 +134,7 @@ impl DepthwiseExecutable {
         let (isa, pool) = (device.isa(), device.pool());
         let functions = with_value_type!(problem.output.data_type(), T => isa.run(Collect::<T>(PhantomData)));
         let mut epilogue = Epilogue::new(problem, isa);
-        let geometry = Geometry::new(problem, &mut epilogue, 8 * PIXELS);
+        let geometry = Geometry::new(problem, &mut epilogue, Lines::of(8 * PIXELS));
         let [images, channels, depth, lines, _] = geometry.output.lens;
         // Channels of a work item lie side by side in every tensor.
         let chunk = CHUNK.min(geometry.input.block).min(epilogue.block());

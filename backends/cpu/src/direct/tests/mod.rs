@@ -68,6 +68,10 @@ pub(crate) const SHAPES: &[Shape] = &[
     ([1, 16, 5, 7], [16, 3, 3], [0, 0], [1, 1], [1, 1], 16),
     ([2, 33, 6, 2], [33, 3, 3], [4, 3], [1, 1], [1, 1], 33),
     ([1, 300, 3, 5], [300, 3, 3], [1, 1], [1, 1], [1, 1], 300),
+    // 1x1: a line more, so that threads have as many; an odd number of vectors dealt out in parts; several bands
+    ([1, 20, 28, 28], [40, 1, 1], [0, 0], [1, 1], [1, 1], 1),
+    ([1, 96, 7, 7], [80, 1, 1], [0, 0], [1, 1], [1, 1], 1),
+    ([1, 60, 40, 41], [70, 1, 1], [0, 0], [1, 1], [1, 1], 1),
 ];
 
 /// With padding after that is not the padding before.
@@ -326,6 +330,25 @@ fn any_number_of_threads_gives_the_same_bits() {
                     let results: Vec<_> = by_threads.iter().map(run).collect();
                     assert!(results.iter().all(|r| *r == results[0]), "{}: {case:?}", solver.id());
                 }
+            }
+        }
+    }
+}
+
+/// Bands that ask for the next one's residual, lines and parts of vectors that threads have as many of.
+#[test]
+fn work_dealt_evenly_gives_the_same_bits() {
+    let by_threads: Vec<_> = [1, 2, 3, 4].map(devices).into();
+    for shape in &SHAPES[SHAPES.len() - 3..] {
+        for layout in LAYOUTS {
+            let case = case(shape, DataType::Float, layout).link(Link::Bias).link(Link::Residual);
+            let case = case.link(Link::Act(ActivationMode::Relu));
+            let ready = Ready::new(&case);
+            for isa in 0..by_threads[0].len() {
+                let run = |devices: &Vec<_>| ready.run(&*case.load(&DIRECT, &devices[isa]), true);
+                let results: Vec<_> = by_threads.iter().map(run).collect();
+                ready.compare(&results[0], false, "one thread");
+                assert!(results.iter().all(|r| *r == results[0]), "{case:?}");
             }
         }
     }
