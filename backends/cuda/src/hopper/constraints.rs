@@ -166,11 +166,11 @@ pub(crate) const PLANES_ROOM: Constraint = Constraint {
     check: |problem, device| no_tile(Load::Planes, problem, device),
 };
 
-/// Lines and filters that stay in shared memory.
+/// Lines, and stages of filters or those that stay in shared memory.
 pub(crate) const LINES_ROOM: Constraint = Constraint {
     property: "shared memory",
-    accepts: "lines of at most 64 columns, or of at most 256 in blocks of 16, and 64 filters of a group that fit beside \
-              them; no fewer columns than the output's",
+    accepts: "lines of at most 64 columns, or of at most 256 in blocks of 16, and a column of taps of 64 filters, in 16 \
+              channels, that fits beside them three times; no fewer columns than the output's",
     check: |problem, device| no_tile(Load::Lines, problem, device),
 };
 

@@ -23,8 +23,14 @@ template <int N> DEVICE bool are_finite(const float (&)[N]) { return true; }
 DEVICE float sum_of_products(const Args&, int, int, int) { return 0.f; }
 ";
 
-/// What stands for `filters.cuh` where TMA loads filters.
-const TMA_FILTERS: &str = "DEVICE void rearrange_filters(const Args&, char*, float*) {}\n";
+/// What stands for `filters.cuh` where threads do not bring filters.
+const NOT_REARRANGED: &str = "DEVICE void rearrange_filters(const Args&, char*, float*) {}\n";
+
+/// What stands for `streamed_filters.cuh` where filters are not prepared.
+const NOT_STREAMED: &str = "\
+DEVICE void prepare_filters(const Launch&) {}
+DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
+";
 
 /// A kernel and the tensor maps that it is launched with.
 #[derive(Debug)]
@@ -40,7 +46,9 @@ pub(crate) struct WgmmaKernel {
     pub(crate) filter_alignment: usize,
     /// What the output's address must be a multiple of.
     pub(crate) output_alignment: usize,
-    tiling: Tiling,
+    /// Bytes that filters are prepared to, where they are streamed.
+    pub(crate) prepared: Option<usize>,
+    pub(super) tiling: Tiling,
     tiles: usize,
     /// Tiles side by side that cover all filters of all groups.
     columns: usize,
@@ -76,8 +84,10 @@ constants! {
         producers: usize,
         /// Steps of filters of a tile.
         filter_steps: usize,
-        /// Taps whose filters a step loads.
-        step_taps: usize,
+        /// Taps whose filters shared memory has room for.
+        filter_room: usize,
+        /// Stages that filters have for themselves.
+        filter_stages: usize,
         /// Columns of a tile that is a rectangle of an output's plane; else none.
         rectangle: usize,
         /// Arrivals that complete a stage's full barrier.
@@ -111,6 +121,7 @@ constants! {
         occupancy: usize,
         resident: bool,
         rearranged: bool,
+        streamed: bool,
         tf32x3: bool,
         /// Bytes of shared memory.
         shared: usize,
@@ -118,6 +129,14 @@ constants! {
         consumer_registers: usize,
         y_vector: usize,
         taps: [usize; 3],
+    }
+}
+
+constants! {
+    /// The constants of `window.cuh`.
+    struct WindowConstants {
+        /// Taps of a step.
+        step_taps: usize,
     }
 }
 
@@ -183,6 +202,8 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     let y_vector = tiling::outputs_at_once(load, problem);
     // Arrivals that complete a stage's full barrier, and threads that load the parameters of channels.
     let (arrivals, channel_producers) = match load {
+        // Another warp issues the loads of filters.
+        Load::Lines if tiling.is_streamed() => (1, 64),
         Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines if !tiling.copied => (1, 96),
         _ => (tiling.producers * 4 + usize::from(!tiling.resident), tiling.producers * 128),
     };
@@ -201,7 +222,8 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         split: tiling.split,
         producers: tiling.producers,
         filter_steps,
-        step_taps: tiling.step_taps(),
+        filter_room: tiling.filter_room(filter_steps),
+        filter_stages: tiling.filter_stages(),
         rectangle: tiling.window.map_or(0, |window| window.columns),
         full_arrivals: arrivals,
         channel_producers,
@@ -225,6 +247,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         occupancy: tiling.occupancy,
         resident: tiling.resident,
         rearranged: tiling.rearranged,
+        streamed: tiling.is_streamed(),
         tf32x3: tiling.tf32x3,
         shared,
         producer_registers: producer,
@@ -233,6 +256,9 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         taps: each,
     }
     .write(&mut text);
+    if tiling.window.is_some() {
+        WindowConstants { step_taps: tiling.step_taps() }.write(&mut text);
+    }
     if let Some(lines) = tiling.lines {
         let behind = tiling::columns_behind(y.lens[4], w.lens[4], before[2], lines.columns);
         LinesConstants { keep: lines.keep, behind, pad_h: before[1], pad_w: before[2] }.write(&mut text);
@@ -263,6 +289,9 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         FiltersConstants { w_vector: tiling::filters_at_once(&w, data_type.size()) }.write(&mut text);
         text.size("w_k", w.strides[0]);
     }
+    if tiling.is_streamed() {
+        text.size("w_k", w.strides[0]);
+    }
     let geometry = Geometry { grid: [1; 3], block: tiling.threads() as u32, shared: shared as u32 };
     let detail = format!(
         "wgmma{}, pixels {}, tile {} pixels x {} filters x {}, {} ping-pong x {} cooperative warpgroups, {} stages, \
@@ -283,7 +312,11 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         tiling.pingpong,
         tiling.cooperative,
         tiling.stages,
-        if tiling.resident { ", filters resident" } else { "" },
+        match () {
+            () if tiling.is_streamed() => ", filters streamed",
+            () if tiling.resident => ", filters resident",
+            () => "",
+        },
         if tiling.split > 1 { format!(", shared by {} blocks", tiling.split) } else { String::new() },
     );
     let hopper = include_str!("../../kernels/hopper.cuh");
@@ -320,7 +353,11 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
             [parts_of_rows, residuals_along_pixels, include_str!("../../kernels/along_pixels.cuh")]
         }
     };
-    let filters = if tiling.rearranged { include_str!("../../kernels/filters.cuh") } else { TMA_FILTERS };
+    let filters = match () {
+        () if tiling.is_streamed() => [NOT_REARRANGED, include_str!("../../kernels/streamed_filters.cuh")],
+        () if tiling.rearranged => [include_str!("../../kernels/filters.cuh"), NOT_STREAMED],
+        () => [NOT_REARRANGED, NOT_STREAMED],
+    };
     let cluster = if tiling.split > 1 { CLUSTER } else { ALONE };
     let split = include_str!("../../kernels/wgmma_split.cuh");
     let files = [
@@ -331,7 +368,8 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         &wgmma,
         main,
         parts,
-        filters,
+        filters[0],
+        filters[1],
         loads,
         producer,
         mainloop,
@@ -397,7 +435,9 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         Load::Gather => data_type.size(),
         Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines => ALIGNMENT,
     };
-    let filter_alignment = if tiling.rearranged {
+    let filter_alignment = if tiling.is_streamed() {
+        data_type.size()
+    } else if tiling.rearranged {
         tiling::filters_at_once(&w, data_type.size()) * data_type.size()
     } else {
         ALIGNMENT
@@ -409,6 +449,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         input_alignment,
         filter_alignment,
         output_alignment,
+        prepared: tiling.is_streamed().then(|| columns * filter_steps * tiling.filters() * tiling.row()),
         tiling: *tiling,
         tiles,
         columns,

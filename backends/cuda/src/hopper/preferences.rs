@@ -21,7 +21,7 @@ pub(crate) const FILTERS: Preference = Preference {
 };
 
 /// Microseconds of the fastest tile by a load's model.
-fn least(load: Load, problem: &Problem, device: &DeviceInfo) -> f64 {
+pub(super) fn least(load: Load, problem: &Problem, device: &DeviceInfo) -> f64 {
     let tilings = candidates::tilings(load, problem, Cuda::units(&device.arch));
     tilings.into_iter().map(|(_, time)| time).fold(f64::INFINITY, f64::min)
 }

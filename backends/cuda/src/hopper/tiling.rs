@@ -33,6 +33,8 @@ pub(crate) struct Lines {
     pub(crate) halo: usize,
     /// Whether a tile's lines are kept for all columns of taps; else they are loaded for each.
     pub(crate) keep: bool,
+    /// Stages of filters, each of a column of taps, where these are streamed; none where they are resident.
+    pub(crate) filter_stages: usize,
 }
 
 /// What a step loads where a tile is a rectangle of an output's plane, in squares of 8 x 8 pixels: the pixels that all of
@@ -134,6 +136,9 @@ impl fmt::Display for Tiling {
         }
         if let Some(Lines { count, block, keep, .. }) = self.lines {
             write!(f, ", {count} lines of blocks of {block}{}", if keep { ", kept" } else { "" })?;
+        }
+        if self.is_streamed() {
+            f.write_str(", streamed filters")?;
         }
         Ok(())
     }
@@ -261,10 +266,29 @@ impl Tiling {
         if self.load == Load::Gather { self.depth * taps * 8 } else { 0 }
     }
 
+    /// Stages that filters have for themselves.
+    pub(super) fn filter_stages(&self) -> usize {
+        self.lines.map_or(0, |lines| lines.filter_stages)
+    }
+
+    /// Whether filters come as an earlier launch has prepared them, by stages of their own.
+    pub(super) fn is_streamed(&self) -> bool {
+        self.filter_stages() > 0
+    }
+
+    /// Taps whose filters shared memory has room for.
+    pub(super) fn filter_room(&self, filter_steps: usize) -> usize {
+        match self.lines {
+            Some(lines) if lines.filter_stages > 0 => lines.filter_stages * (lines.halo + 1),
+            _ if self.resident => filter_steps,
+            _ => self.stages * self.step_taps(),
+        }
+    }
+
     /// Bytes of the operands of all stages, and of filters that stay.
     pub(super) fn operands(&self, filter_steps: usize) -> usize {
         let row = self.row();
-        let kept = if self.resident { filter_steps } else { self.stages * self.step_taps() };
+        let kept = self.filter_room(filter_steps);
         let (pixel_parts, filter_parts) = match (self.tf32x3, self.pixels_are_rows()) {
             (false, _) => (1, 1),
             (true, true) => (1, 2),
@@ -299,7 +323,7 @@ impl Tiling {
     pub(super) fn shared(&self, filter_steps: usize, taps: usize, channel_values: usize) -> usize {
         let channels =
             (self.channel_stages() * self.filters() * channel_values * size_of::<f32>()).next_multiple_of(16);
-        let stages = 2 * self.stages + 2 * self.channel_stages();
+        let stages = 2 * (self.stages + self.channel_stages() + self.filter_stages());
         let barriers = (stages + self.pingpong + 1 + self.parts_barriers()) * 8;
         1024 + self.operands(filter_steps) + self.passed() + channels + self.table(taps) + barriers
     }

@@ -7,7 +7,8 @@ use fuseplan_gpu::{
 
 use super::cost::Work;
 use super::tiling::{
-    Load, SHARED, SHARED_RESERVED, Tiling, is_addressable, is_copyable, is_packed, is_tf32x3, outputs_at_once,
+    Lines, Load, SHARED, SHARED_RESERVED, Tiling, is_addressable, is_copyable, is_packed, is_tf32x3,
+    outputs_at_once,
 };
 
 mod rows_are_filters;
@@ -183,10 +184,22 @@ impl Tiling {
         let limit = SHARED / self.occupancy - SHARED_RESERVED;
         let taps = work.taps.iter().product();
         let filter_steps = work.filter_steps(&self);
-        let stages = (least..=STAGES.max(least)).rev().find(|&stages| {
-            Tiling { stages, ..self }.shared(filter_steps, taps, work.channel_values) <= limit
-        })?;
-        let filled = Tiling { stages, ..self };
+        let fits = |tiling: &Tiling| tiling.shared(filter_steps, taps, work.channel_values) <= limit;
+        let filled = if self.is_streamed() {
+            // Filters of each step come anew, so they are further ahead before pixels are.
+            let with = |stages, filter_stages| Tiling {
+                stages,
+                lines: self.lines.map(|lines| Lines { filter_stages, ..lines }),
+                ..self
+            };
+            let fewest = self.filter_stages();
+            let growing = (fewest..=fewest + 1).map(|filters| with(least, filters));
+            let growing =
+                growing.chain((least + 1..=STAGES.max(least)).map(|stages| with(stages, fewest + 1)));
+            growing.take_while(fits).last()?
+        } else {
+            (least..=STAGES.max(least)).rev().map(|stages| Tiling { stages, ..self }).find(fits)?
+        };
         // Accumulators that are sent to other blocks lie where operands were.
         (self.split == 1 || filled.passed() <= filled.operands(filter_steps)).then_some(filled)
     }

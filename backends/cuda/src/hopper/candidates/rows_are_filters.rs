@@ -41,6 +41,9 @@ const TF32X3_GATHER_SCHEDULES: [(Schedule, usize, usize); 6] = [
     ((1, 1, 1, 1), 2, 64),
 ];
 
+/// The fewest stages of streamed filters: those of a step are multiplied, others released and on their way.
+const FILTER_STAGES: usize = 3;
+
 /// The narrowest tile of pixels: the epilogue along pixels has parts of 64, as a tile has that is wider than half of one.
 const NARROWEST: usize = 40;
 
@@ -113,14 +116,16 @@ fn line_tiles(work: &Work) -> impl Iterator<Item = Tiling> {
         (fewest..=most.min(work.lines.max(fewest))).map(move |count| (block, columns, count))
     });
     let keeps = if taps_w > 1 { &[false, true][..] } else { &[true] };
+    // Filters are resident, or streamed.
+    let ways = move |keep| [(keep, 0), (keep, FILTER_STAGES)];
     shapes.flat_map(move |(block, columns, count)| {
-        let schedules = LINE_SCHEDULES
-            .into_iter()
-            .flat_map(move |schedule| keeps.iter().map(move |&keep| (schedule, keep)));
-        let tiles = schedules.map(move |(schedule, keep)| Tiling {
-            resident: true,
-            rearranged: true,
-            lines: Some(Lines { count, columns, block, halo: taps_h - 1, keep }),
+        let schedules = LINE_SCHEDULES.into_iter().flat_map(move |schedule| {
+            keeps.iter().flat_map(move |&keep| ways(keep)).map(move |way| (schedule, way))
+        });
+        let tiles = schedules.map(move |(schedule, (keep, filter_stages))| Tiling {
+            resident: filter_stages == 0,
+            rearranged: filter_stages == 0,
+            lines: Some(Lines { count, columns, block, halo: taps_h - 1, keep, filter_stages }),
             ..Tiling::new(Load::Lines, work, schedule, count * columns, 0)
         });
         // No warpgroup of a tile is without filters.
