@@ -1,5 +1,5 @@
-// cuda.conv_wgmma_lines.v1 on sm_90a: wgmma, pixels by TMA by lines, tile 256 pixels x 64 filters x 64, 2 ping-pong x 1 cooperative warpgroups, 2 stages, 8 outputs at a time, filters streamed
-// Geometry { grid: [132, 1, 1], block: 384, shared: 218536 }
+// cuda.conv_wgmma_lines.v1 on sm_90a: wgmma, pixels by TMA by lines, tile 256 pixels x 64 filters x 64, 2 ping-pong x 1 cooperative warpgroups, 2 stages, 8 outputs at a time, filters resident
+// Geometry { grid: [132, 1, 1], block: 384, shared: 193896 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
 // What the shared kernels need of CUDA C++, with no header.
@@ -113,11 +113,11 @@ constexpr int STEPS{1};
 constexpr int SPLIT{1};
 constexpr int PRODUCERS{1};
 constexpr int FILTER_STEPS{9};
-constexpr int FILTER_ROOM{12};
-constexpr int FILTER_STAGES{4};
+constexpr int FILTER_ROOM{9};
+constexpr int FILTER_STAGES{0};
 constexpr int RECTANGLE{0};
 constexpr int FULL_ARRIVALS{1};
-constexpr int CHANNEL_PRODUCERS{64};
+constexpr int CHANNEL_PRODUCERS{96};
 constexpr int TABLE_BYTES{0};
 constexpr int PINGPONG{2};
 constexpr int COOPERATIVE{1};
@@ -136,11 +136,11 @@ constexpr int TILE_K{64};
 constexpr int ROW{128};
 constexpr int STAGES{2};
 constexpr int OCCUPANCY{1};
-constexpr int RESIDENT{0};
-constexpr int REARRANGED{0};
-constexpr int STREAMED{1};
+constexpr int RESIDENT{1};
+constexpr int REARRANGED{1};
+constexpr int STREAMED{0};
 constexpr int TF32X3{0};
-constexpr int SHARED{218536};
+constexpr int SHARED{193896};
 constexpr int PRODUCER_REGISTERS{40};
 constexpr int CONSUMER_REGISTERS{232};
 constexpr int Y_VECTOR{8};
@@ -153,6 +153,7 @@ constexpr int PAD_H{1};
 constexpr int PAD_W{1};
 constexpr int Y_LINEAR{0};
 constexpr int Y_PLANAR{1};
+constexpr int W_VECTOR{8};
 constexpr int OPS = 5;
 constexpr int POINTERS = 4;
 struct Shape {
@@ -1031,66 +1032,86 @@ template <class E> DEVICE unsigned low_word_of(const E*) { return 0; }
 template <int N> DEVICE bool are_finite(const float (&)[N]) { return true; }
 DEVICE float sum_of_products(const Args&, int, int, int) { return 0.f; }
 
-DEVICE void rearrange_filters(const Args&, char*, float*) {}
-
-// Filters that TMA cannot load and that a block has no room for: one launch writes them to memory as the main loop wants them
-// in shared memory, for every column of tiles the filters of each step one after the other, and later launches bring a step's
-// filters by one bulk copy. A step has the taps of a column of taps, in TILE_K channels.
+// Filters whose channels are not neighbours in memory, or that do not start at multiples of 16 bytes, which TMA cannot load:
+// the consumers bring a block's filters, once, and write them as TMA would. They lie in shared memory by columns of taps,
+// by TILE_K channels within, then by taps of the column.
+//
+// A warp takes the same channels of a filter at a time, whose taps lie side by side: it reads them in vectors, passes them
+// through its part of the epilogue's memory, and a lane takes two channels from there and writes a word for every tap.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, ROW, SPLIT, STREAMED, TAPS,
-//   TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES
+// needs constants: CHANNELS, COOPERATIVE, FILTERS, FILTER_STEPS, PART_FLOATS, PINGPONG, PRODUCERS, RESIDENT, ROW,
+//   SPLIT, TAPS, TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES, W_VECTOR
 // needs sizes: w_k
-// needs types: Barriers, Launch, PipelineState, T
-// needs functions: bulk_load, mbarrier_expect_tx, mbarrier_wait, tile_number, tile_stride, tiles_of, wait_for_grids
+// needs types: Args, Column, T, Vector, idx
+// needs functions: column_of, tile_number
 
-static_assert(STREAMED && SPLIT == 1 && sizeof(T) == 2 && W_BYTES == TILE_F * ROW, "as the launch was planned");
+static_assert(RESIDENT && SPLIT == 1 && sizeof(T) == 2, "filters are brought once");
 
-// Steps of a tile, and bytes of one.
-constexpr int STREAMED_STEPS = FILTER_STEPS / TAPS_H;
-constexpr unsigned STREAMED_BYTES = TAPS_H * W_BYTES;
+// What TMA's swizzle makes of an offset in rows of ROW bytes.
+DEVICE unsigned swizzled(unsigned at) { return at ^ (at >> 7 & (ROW == 128 ? 7 : ROW == 64 ? 3 : 1)) << 4; }
 
-// A thread writes two channels of a filter's tap at a time; those beyond the last are zeros.
-DEVICE void prepare_filters(const Launch& launch) {
-  constexpr int PAIRS = TILE_K / 2, PADDED_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
-  char* const to = (char*)launch.w.words[0];
-  wait_for_grids();
+// Channels that a warp takes at a time, the elements of these, and vectors of them that a lane reads.
+constexpr int FILTER_CHANNELS = CHANNELS <= 16 || 32 * TAPS * 2 > PART_FLOATS * 4   ? 16
+                                : CHANNELS <= 32 || 64 * TAPS * 2 > PART_FLOATS * 4 ? 32
+                                                                                    : 64;
+constexpr int FILTER_ELEMENTS = FILTER_CHANNELS * TAPS, FILTER_VECTORS = (FILTER_ELEMENTS / W_VECTOR + 31) / 32;
+static_assert(FILTER_ELEMENTS * 2 <= PART_FLOATS * 4, "a part has room");
+// How many filters a warp has on their way at once.
+constexpr int FILTERS_AHEAD = 4;
+
+DEVICE void rearrange_filters(const Args& args, char* memory, float* part) {
+  constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K, PADDED = CHANNEL_STEPS * TILE_K;
+  constexpr int ACROSS = (PADDED + FILTER_CHANNELS - 1) / FILTER_CHANNELS, COUNT = TILE_F * ACROSS;
+  static_assert(FILTER_STEPS == CHANNEL_STEPS * TAPS, "as the launch was planned");
+  constexpr int WARPS = PINGPONG * COOPERATIVE * 4;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 - PRODUCERS * 4;
+  const idx pitch = args.shape.w_k;
+  const Column column = column_of(tile_number());
+  const T* const first = (const T*)args.op[0].p[0] + (column.group * FILTERS + column.filter) * pitch;
+  T* const staged = (T*)part;
 #pragma unroll 1
-  for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < COLUMNS * FILTER_STEPS * TILE_F * PAIRS;
-       at += gridDim.x * blockDim.x) {
-    const int pair = at % PAIRS, row = at / PAIRS % TILE_F, number = at / PAIRS / TILE_F;
-    const int h = number % TAPS_H, step = number / TAPS_H % STREAMED_STEPS, column = number / TAPS_H / STREAMED_STEPS;
-    const int c = step % PADDED_STEPS * TILE_K + pair * 2, w = step / PADDED_STEPS;
-    const int filter = column % FILTER_TILES * TILE_F + row;
-    const T* const from = (const T*)launch.args.op[0].p[0] +
-                          (column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + c * TAPS + h * TAPS_W +
-                          w;
-    unsigned word = 0;
-    if (filter < FILTERS && c < CHANNELS) word = from->bits;
-    if (filter < FILTERS && c + 1 < CHANNELS) word |= (unsigned)from[TAPS].bits << 16;
-    // What TMA's swizzle makes of an offset in rows of ROW bytes.
-    const unsigned offset = row * ROW + pair * 4, mask = ROW == 128 ? 7 : ROW == 64 ? 3 : 1;
-    *(unsigned*)(to + (long long)number * W_BYTES + (offset ^ (offset >> 7 & mask) << 4)) = word;
-  }
-}
-
-// What is prepared was there before this launch, so no grid is waited for.
-DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers& barriers) {
-  const char* const first = (const char*)launch.w.words[0];
-  PipelineState<FILTER_STAGES> pipe(0);
-#pragma unroll 1
-  for (int tile = tile_number(); tile < tiles_of(launch.args.shape); tile += tile_stride()) {
-    const char* from = first + (long long)(tile % COLUMNS) * STREAMED_STEPS * STREAMED_BYTES;
-#pragma unroll 1
-    for (int step = 0; step < STREAMED_STEPS; step++, from += STREAMED_BYTES) {
-      const unsigned full = barriers.filters_full(pipe.stage);
-      mbarrier_wait(barriers.filters_empty(pipe.stage), pipe.phase ^ 1);
-      mbarrier_expect_tx(full, STREAMED_BYTES);
-      bulk_load(shared + W_AT + pipe.stage * STREAMED_BYTES, (const T*)from, STREAMED_BYTES, full);
-      pipe.next();
+  for (int at = warp; at < COUNT; at += FILTERS_AHEAD * WARPS) {
+    Vector<T, W_VECTOR> v[FILTERS_AHEAD][FILTER_VECTORS];
+#pragma unroll
+    for (int i = 0; i < FILTERS_AHEAD; i++) {
+      const int f = (at + i * WARPS) / ACROSS, c = (at + i * WARPS) % ACROSS * FILTER_CHANNELS;
+      const int left = at + i * WARPS < COUNT && column.filter + f < FILTERS ? (CHANNELS - c) * TAPS : 0;
+#pragma unroll
+      for (int j = 0; j < FILTER_VECTORS; j++) {
+        const int element = (j * 32 + lane) * W_VECTOR;
+        v[i][j] = {};
+        if (element < FILTER_ELEMENTS && element < left)
+          v[i][j] = *(const Vector<T, W_VECTOR>*)(first + f * pitch + c * TAPS + element);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < FILTERS_AHEAD; i++) {
+      const int f = (at + i * WARPS) / ACROSS, c = (at + i * WARPS) % ACROSS * FILTER_CHANNELS + lane * 2;
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < FILTER_VECTORS; j++)
+        if ((j * 32 + lane) * W_VECTOR < FILTER_ELEMENTS)
+          *(Vector<T, W_VECTOR>*)(staged + (j * 32 + lane) * W_VECTOR) = v[i][j];
+      __syncwarp();
+      if (at + i * WARPS >= COUNT || lane * 2 >= FILTER_CHANNELS || c >= PADDED) continue;
+      // All are read before the first is written: a read behind a write would wait for it.
+      unsigned words[TAPS];
+#pragma unroll
+      for (int t = 0; t < TAPS; t++)
+        words[t] = staged[lane * 2 * TAPS + t].bits | (unsigned)staged[(lane * 2 + 1) * TAPS + t].bits << 16;
+      char* const to = memory + W_AT + c / TILE_K * TAPS_H * W_BYTES + swizzled(f * ROW + c % TILE_K * 2);
+#pragma unroll
+      for (int t = 0; t < TAPS; t++)
+        *(unsigned*)(to + (t % TAPS_W * CHANNEL_STEPS * TAPS_H + t / TAPS_W) * W_BYTES) = words[t];
     }
   }
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  asm volatile("bar.sync 1, %0;" ::"n"(PINGPONG * COOPERATIVE * 128) : "memory");
 }
+
+DEVICE void prepare_filters(const Launch&) {}
+DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
 
 // Load::Lines, for convolutions without strides of images whose lines have no gaps and start at multiples of 16 bytes:
 // columns of the product are pixels, of which TMA loads whole lines as they lie, and rows are filters. A box of TMA starts

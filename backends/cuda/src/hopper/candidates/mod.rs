@@ -76,7 +76,7 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
             }
             (all, Work::time)
         }
-        Load::Lines => (rows_are_filters::lines(&work), Work::time),
+        Load::Lines => (rows_are_filters::lines(&work), Work::lines_time),
         Load::Gather => (rows_are_filters::gathering(&work), Work::gathering_time),
     };
     all.into_iter().map(|tiling| (tiling, time(&work, &tiling))).collect()
@@ -441,6 +441,30 @@ mod tests {
         }
         // A single tap has no halo.
         assert!(windows(&work(100, 64, 64, 1), [1, 1]).is_empty());
+    }
+
+    /// Filters of any number of channels are streamed, where those that stay have no room.
+    #[test]
+    fn streamed_filters_fit_a_block() {
+        for (filters, channels, taps) in [(16, 24, 3), (64, 128, 3), (200, 1280, 3), (130, 512, 5)] {
+            for (rows, columns) in [(7, 16), (14, 24), (80, 80), (20, 160), (9, 256)] {
+                let work =
+                    Work { lines: rows, columns, image_columns: columns, ..work(1, filters, channels, 1) };
+                let work = Work { images: 3, taps: [1, taps, taps], pad: taps / 2, ..work };
+                let all = lines(&work);
+                let (streamed, resident): (Vec<_>, Vec<_>) = all.into_iter().partition(Tiling::is_streamed);
+                assert!(!streamed.is_empty(), "{work:?}");
+                assert!(channels <= 128 || resident.is_empty(), "{work:?}");
+                for tiling in streamed {
+                    assert!(!tiling.resident && !tiling.rearranged && tiling.filter_stages() >= 3);
+                    let keeps = tiling.lines.is_some_and(|lines| lines.keep);
+                    assert!(tiling.stages >= if keeps { work.steps(&tiling) + 1 } else { 2 }, "{tiling:?}");
+                    let (filter_steps, taps) = (work.filter_steps(&tiling), taps * taps);
+                    assert!(tiling.shared(filter_steps, taps, 1) <= SHARED - SHARED_RESERVED, "{tiling:?}");
+                    assert!(work.lines_time(&tiling).is_finite());
+                }
+            }
+        }
     }
 
     #[test]

@@ -116,7 +116,7 @@ fn line_tiles(work: &Work) -> impl Iterator<Item = Tiling> {
         (fewest..=most.min(work.lines.max(fewest))).map(move |count| (block, columns, count))
     });
     let keeps = if taps_w > 1 { &[false, true][..] } else { &[true] };
-    // Filters are resident, or streamed.
+    // Filters are resident, or streamed, by one block of a multiprocessor: no two were faster where timed.
     let ways = move |keep| [(keep, 0), (keep, FILTER_STAGES)];
     shapes.flat_map(move |(block, columns, count)| {
         let schedules = LINE_SCHEDULES.into_iter().flat_map(move |schedule| {
@@ -129,7 +129,7 @@ fn line_tiles(work: &Work) -> impl Iterator<Item = Tiling> {
             ..Tiling::new(Load::Lines, work, schedule, count * columns, 0)
         });
         // No warpgroup of a tile is without filters.
-        tiles.filter(move |tile| tile.filters() < work.filters + 64)
+        tiles.filter(move |tile| tile.filters() < work.filters + 64 && (tile.resident || tile.occupancy == 1))
     })
 }
 
