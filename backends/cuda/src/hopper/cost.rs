@@ -219,9 +219,9 @@ struct StreamedRates {
     shared: f64,
     moved: f64,
     overlap: f64,
-    /// Of a row of a box, and how much more of each part of 128 bytes in the device's memory that it touches.
+    /// Of a row of a box, and how much more of each bound between parts of 128 bytes of the device's memory that it crosses.
     row: f64,
-    touched: f64,
+    crossed: f64,
 }
 
 /// Fitted to 61 timings of 8 convolutions on an H100, of which the choice is 1.8 % slower than the fastest timed tile in the
@@ -242,7 +242,7 @@ const STREAMED: StreamedRates = StreamedRates {
     moved: 0.115,
     overlap: 2.4,
     row: 0.00131,
-    touched: 5.5,
+    crossed: 5.5,
 };
 
 /// What bounds a kernel whose pixels are gathered, in microseconds.
@@ -433,7 +433,7 @@ impl Work {
         let reads = filter_steps * (tiling.cooperative * (64 + tiling.width)) as f64;
         let shared_memory = (reads + brought / 2.0) * row / rates.shared;
         let rows = loaded / lines.block as f64 * tiling.depth as f64;
-        let rows = rows * rates.row * (1.0 + rates.touched * self.touched(&lines));
+        let rows = rows * rates.row * (1.0 + rates.crossed * self.crossed(&lines));
         let multiply = products.max(bytes).max(shared_memory).max(rows);
         let alone = multiply + rates.step * filter_steps / self.taps[1] as f64;
         let finish = rates.part * tiling.width.next_multiple_of(64) as f64 / 64.0;
@@ -453,13 +453,13 @@ impl Work {
         rates.launch + rates.group * warpgroups + work
     }
 
-    /// Parts of 128 bytes that a row of a box touches, in the mean.
-    fn touched(&self, lines: &Lines) -> f64 {
+    /// Bounds between parts of 128 bytes that a row of a box crosses, in the mean.
+    fn crossed(&self, lines: &Lines) -> f64 {
         const PART: usize = 128;
         let bytes = lines.block.min(self.image_columns) * self.element;
         let apart = if lines.block < lines.columns { lines.block } else { self.image_columns } * self.element;
-        let touched = (0..64).map(|at| (at * apart % PART + bytes).div_ceil(PART)).sum::<usize>();
-        touched as f64 / 64.0
+        let crossed = (0..64).map(|at| (at * apart % PART + bytes - 1) / PART).sum::<usize>();
+        crossed as f64 / 64.0
     }
 
     /// The time of an execution where pixels are gathered, which is what bounds most.
