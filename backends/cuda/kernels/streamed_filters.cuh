@@ -3,7 +3,7 @@
 // filters by one bulk copy. A step has the taps of a column of taps, in TILE_K channels.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, ROW, SPLIT, STREAMED, TAPS,
+// needs constants: CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, RAW_STAGES, ROW, SPLIT, STREAMED, TAPS,
 //   TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES
 // needs sizes: w_k
 // needs types: Barriers, Launch, PipelineState, T
@@ -12,8 +12,8 @@
 static_assert(STREAMED && SPLIT == 1 && sizeof(T) == 2 && W_BYTES == TILE_F * ROW, "as the launch was planned");
 
 // Steps of a tile, and bytes of one.
-constexpr int STREAMED_STEPS = FILTER_STEPS / TAPS_H;
-constexpr unsigned STREAMED_BYTES = TAPS_H * W_BYTES;
+constexpr int STREAMED_TAPS = RAW_STAGES > 0 ? TAPS_W : TAPS_H, STREAMED_STEPS = FILTER_STEPS / STREAMED_TAPS;
+constexpr unsigned STREAMED_BYTES = STREAMED_TAPS * W_BYTES;
 
 // A thread writes two channels of a filter's tap at a time; those beyond the last are zeros.
 DEVICE void prepare_filters(const Launch& launch) {
@@ -24,12 +24,15 @@ DEVICE void prepare_filters(const Launch& launch) {
   for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < COLUMNS * FILTER_STEPS * TILE_F * PAIRS;
        at += gridDim.x * blockDim.x) {
     const int pair = at % PAIRS, row = at / PAIRS % TILE_F, number = at / PAIRS / TILE_F;
-    const int h = number % TAPS_H, step = number / TAPS_H % STREAMED_STEPS, column = number / TAPS_H / STREAMED_STEPS;
-    const int c = step % PADDED_STEPS * TILE_K + pair * 2, w = step / PADDED_STEPS;
+    const int inner = number % STREAMED_TAPS, step = number / STREAMED_TAPS % STREAMED_STEPS,
+              column = number / STREAMED_TAPS / STREAMED_STEPS;
+    // Steps are columns of taps, then channels; or planes of taps, channels, then lines of taps.
+    const int lines = RAW_STAGES > 0 ? TAPS_H : 1, c = step / lines % PADDED_STEPS * TILE_K + pair * 2;
+    const int outer = step / lines / PADDED_STEPS;
+    const int tap = RAW_STAGES > 0 ? (outer * TAPS_H + step % TAPS_H) * TAPS_W + inner : inner * TAPS_W + outer;
     const int filter = column % FILTER_TILES * TILE_F + row;
     const T* const from = (const T*)launch.args.op[0].p[0] +
-                          (column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + c * TAPS + h * TAPS_W +
-                          w;
+                          (column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + c * TAPS + tap;
     unsigned word = 0;
     if (filter < FILTERS && c < CHANNELS) word = from->bits;
     if (filter < FILTERS && c + 1 < CHANNELS) word |= (unsigned)from[TAPS].bits << 16;

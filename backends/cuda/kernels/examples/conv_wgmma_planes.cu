@@ -115,6 +115,8 @@ constexpr int PRODUCERS{1};
 constexpr int FILTER_STEPS{1};
 constexpr int FILTER_ROOM{1};
 constexpr int FILTER_STAGES{0};
+constexpr int RAW_STAGES{0};
+constexpr int RAW_BYTES{0};
 constexpr int RECTANGLE{0};
 constexpr int FULL_ARRIVALS{1};
 constexpr int CHANNEL_PRODUCERS{96};
@@ -715,7 +717,7 @@ DEVICE void wgmma(float (&acc)[32], unsigned long long rows, unsigned long long 
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
 // needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
 //   FILTERS, FILTER_ROOM, FILTER_STAGES, FILTER_STEPS, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG,
-//   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED,
+//   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, RAW_BYTES, RAW_STAGES, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED,
 //   SPLIT, STAGES, STEPS, STREAMED, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Residuals, Shape, T, TensorMap
@@ -754,7 +756,7 @@ constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PITCH = PART + 8, PART_FL
 
 // Offsets in shared memory, which starts at a multiple of 1024 bytes.
 constexpr unsigned W_AT = STAGES * X_BYTES;
-constexpr unsigned ACC_AT = W_AT + FILTER_ROOM * W_BYTES;
+constexpr unsigned RAW_AT = W_AT + FILTER_ROOM * W_BYTES, ACC_AT = RAW_AT + RAW_STAGES * RAW_BYTES;
 // Here lie the parts of all warps, or what the blocks of a cluster send of the accumulators of a tile that they share.
 constexpr int ACC_PITCH = WIDTH + 4;
 constexpr unsigned CHANNELS_AT =
@@ -763,7 +765,8 @@ constexpr unsigned TABLE_AT = (CHANNELS_AT + CHANNEL_STAGES * TILE_F * CHANNEL_V
 constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
 static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
 constexpr int PARTS_BARRIERS = !FILTERS_IN_PARTS ? 0 : RESIDENT ? 1 : STAGES;
-static_assert(BARRIERS_AT + (2 * (STAGES + CHANNEL_STAGES + FILTER_STAGES) + PINGPONG + 1 + PARTS_BARRIERS) * 8 +
+static_assert(BARRIERS_AT +
+                      (2 * (STAGES + CHANNEL_STAGES + FILTER_STAGES + RAW_STAGES) + PINGPONG + 1 + PARTS_BARRIERS) * 8 +
                       1024 <=
                   SHARED,
               "shared memory is large enough");
@@ -784,6 +787,8 @@ struct Barriers {
   DEVICE unsigned parts(int stage) const { return order(PINGPONG + 1 + stage); }
   DEVICE unsigned filters_full(int stage) const { return parts(PARTS_BARRIERS + stage); }
   DEVICE unsigned filters_empty(int stage) const { return parts(PARTS_BARRIERS + FILTER_STAGES + stage); }
+  DEVICE unsigned raw_full(int stage) const { return filters_empty(FILTER_STAGES + stage); }
+  DEVICE unsigned raw_empty(int stage) const { return filters_empty(FILTER_STAGES + RAW_STAGES + stage); }
 };
 
 // The state of a pipeline of N stages, `count` stages after its start: the stage, and the phase of its mbarriers.
@@ -805,8 +810,8 @@ DEVICE Column column_of(int tile) {
   return {column / FILTER_TILES, column % FILTER_TILES * TILE_F};
 }
 // The rectangle of an output's plane that a tile is: the plane's number, and where the rectangle begins in it.
-constexpr int RECTANGLE_COLUMNS = RECTANGLE > 0 ? RECTANGLE : 8, RECTANGLE_LINES = TILE_P / RECTANGLE_COLUMNS,
-              SQUARES = RECTANGLE_COLUMNS / 8;
+constexpr int RECTANGLE_COLUMNS = RECTANGLE > 0 ? RECTANGLE : 8,
+              RECTANGLE_LINES = LINES > 0 ? LINES : TILE_P / RECTANGLE_COLUMNS, SQUARES = RECTANGLE_COLUMNS / 8;
 DEVICE int rectangles_across(const Shape& s) { return ((int)s.out_w + RECTANGLE_COLUMNS - 1) / RECTANGLE_COLUMNS; }
 struct Rectangle {
   int plane, h, w;
@@ -830,17 +835,30 @@ DEVICE int tiles_of(const Shape& s) {
 // The pixels of a tile, counted over all images.
 struct Pixels {
   int first, end;
+  // Of a rectangle's lines.
+  int columns, lines;
 };
 DEVICE Pixels pixels_of(const Shape& s, int tile) {
+  if (RECTANGLE > 0) {
+    const Rectangle at = rectangle_of(s, tile);
+    const int columns = (int)s.out_w - at.w, lines = (int)s.out_h - at.h;
+    return {(at.plane * (int)s.out_h + at.h) * (int)s.out_w + at.w, (int)s.pixels,
+            columns < RECTANGLE_COLUMNS ? columns : RECTANGLE_COLUMNS,
+            lines < RECTANGLE_LINES ? lines : RECTANGLE_LINES};
+  }
   const int number = tile / COLUMNS, of_image = PIXELS_INNERMOST ? tiles_along(s, s.out_plane) : 0;
   const int image = PIXELS_INNERMOST ? number / of_image * s.out_plane : 0;
   const int first = image + (PIXELS_INNERMOST ? number % of_image : number) * pixels_of_tile(s);
   const int end = PIXELS_INNERMOST ? image + s.out_plane : (int)s.pixels;
-  return {first, first + pixels_of_tile(s) < end ? first + pixels_of_tile(s) : end};
+  return {first, first + pixels_of_tile(s) < end ? first + pixels_of_tile(s) : end, 0, 0};
 }
 // The pixel of one of a tile's columns; none of the tile's where the column is beyond the end of its line.
 DEVICE int pixel_at(const Shape& s, const Pixels& pixels, int column) {
   if (LINES == 0) return pixels.first + column;
+  if (RECTANGLE > 0) {
+    const bool inside = column % LINE < pixels.columns && column / LINE < pixels.lines;
+    return inside ? pixels.first + column / LINE * (int)s.out_w + column % LINE : pixels.end;
+  }
   return column % LINE < s.out_w ? pixels.first + column / LINE * s.out_w + column % LINE : pixels.end;
 }
 
@@ -982,6 +1000,8 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     for (int i = 0; i < PARTS_BARRIERS; i++) mbarrier_init(barriers.parts(i), RESIDENT ? 3 * STEPS : 3);
     for (int i = 0; i < FILTER_STAGES; i++)
       mbarrier_init(barriers.filters_full(i), 1), mbarrier_init(barriers.filters_empty(i), COOPERATIVE * 4);
+    for (int i = 0; i < RAW_STAGES; i++)
+      mbarrier_init(barriers.raw_full(i), 1), mbarrier_init(barriers.raw_empty(i), FULL_ARRIVALS);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
@@ -1196,8 +1216,8 @@ DEVICE unsigned part_address(const float* part) {
 // Residuals of a tile where they lie along pixels.
 //
 // needs macros: DEVICE
-// needs constants: FILTERS, RESIDUALS_EARLY, TILE_F
-// needs sizes: out_plane, y_c
+// needs constants: FILTERS, RECTANGLE, RESIDUALS_EARLY, TILE_F
+// needs sizes: out_plane, out_w, y_c
 // needs types: Args, Column, Early, Pixels, Shape, T
 // needs functions: column_of, coord_of, each_residual, pixels_of, prefetch_l2
 
@@ -1209,13 +1229,20 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
     const Pixels pixels = pixels_of(s, tile);
 #pragma unroll 1
     for (int f = thread; f < TILE_F && column.filter + f < FILTERS; f += count)
+      if (RECTANGLE > 0) {
 #pragma unroll 1
-      for (int pixel = pixels.first; pixel < pixels.end;) {
-        const int left = s.out_plane - pixel % s.out_plane,
-                  some = left < pixels.end - pixel ? left : pixels.end - pixel;
-        prefetch_l2(residual + coord_of(s, pixel, 0).y + (column.group * FILTERS + column.filter + f) * s.y_c, some);
-        pixel += some;
-      }
+        for (int line = 0; line < pixels.lines; line++)
+          prefetch_l2(residual + coord_of(s, pixels.first + line * s.out_w, 0).y +
+                          (column.group * FILTERS + column.filter + f) * s.y_c,
+                      pixels.columns);
+      } else
+#pragma unroll 1
+        for (int pixel = pixels.first; pixel < pixels.end;) {
+          const int left = s.out_plane - pixel % s.out_plane,
+                    some = left < pixels.end - pixel ? left : pixels.end - pixel;
+          prefetch_l2(residual + coord_of(s, pixel, 0).y + (column.group * FILTERS + column.filter + f) * s.y_c, some);
+          pixel += some;
+        }
   });
 }
 

@@ -2,6 +2,8 @@
 
 use super::tiling::{Lines, Load, Tiling};
 
+mod transposed;
+
 /// What the choice is made of.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work {
@@ -346,7 +348,7 @@ impl Work {
             Load::Planes => &PLANES,
             Load::Packed => &PACKED,
             Load::Lines => &LINES,
-            Load::Tma | Load::Halo | Load::Gather => &CHANNELS,
+            Load::Tma | Load::Halo | Load::Transposed | Load::Gather => &CHANNELS,
         };
         let (steps, columns) = (self.steps(tiling).div_ceil(tiling.split) as f64, self.columns(tiling));
         let tiles = self.tiles(tiling) * tiling.split;

@@ -88,6 +88,9 @@ constants! {
         filter_room: usize,
         /// Stages that filters have for themselves.
         filter_stages: usize,
+        /// Stages of pixels as they come, where they are transposed, and bytes of one.
+        raw_stages: usize,
+        raw_bytes: usize,
         /// Columns of a tile that is a rectangle of an output's plane; else none.
         rectangle: usize,
         /// Arrivals that complete a stage's full barrier.
@@ -152,6 +155,15 @@ constants! {
 }
 
 constants! {
+    /// The constants of `transposed.cuh`.
+    struct TransposedConstants {
+        /// Boxes in which a stage's pixels come.
+        boxes: usize,
+        pad: [usize; 3],
+    }
+}
+
+constants! {
     /// The constants of `packed_planes.cuh` and `packed_mainloop.cuh`.
     struct PackedConstants {
         /// Pixels of a plane.
@@ -204,6 +216,8 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     let (arrivals, channel_producers) = match load {
         // Another warp issues the loads of filters.
         Load::Lines if tiling.is_streamed() => (1, 64),
+        // Two warps transpose.
+        Load::Transposed => (2, 64),
         Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines if !tiling.copied => (1, 96),
         _ => (tiling.producers * 4 + usize::from(!tiling.resident), tiling.producers * 128),
     };
@@ -224,7 +238,11 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         filter_steps,
         filter_room: tiling.filter_room(filter_steps),
         filter_stages: tiling.filter_stages(),
-        rectangle: tiling.window.map_or(0, |window| window.columns),
+        raw_stages: tiling.raw_stages(),
+        raw_bytes: tiling.transposed.map_or(0, |tile| tile.raw_bytes()),
+        rectangle: tiling
+            .window
+            .map_or(tiling.transposed.map_or(0, |tile| tile.columns), |window| window.columns),
         full_arrivals: arrivals,
         channel_producers,
         table_bytes: tiling.table(taps),
@@ -236,7 +254,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         pixels_innermost: matches!(load, Load::Planes | Load::Lines),
         interleaved: tiling.packed.is_some_and(|packed| !packed.plane.is_multiple_of(2)),
         block_p: tiling.block(),
-        lines: tiling.lines.map_or(0, |lines| lines.count),
+        lines: tiling.lines.map_or(tiling.transposed.map_or(0, |tile| tile.lines), |lines| lines.count),
         loaded_p: tiling.loaded_pixels(),
         tile_p: tiling.pixels(),
         covered_p: tiling.packed.map_or(tiling.pixels(), |packed| packed.pixels),
@@ -266,6 +284,9 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     if let Some(packed @ Packed { plane, .. }) = tiling.packed {
         PackedConstants { plane, images: packed.images() }.write(&mut text);
         text.size("x_n", x.strides[0]);
+    }
+    if let Some(tile) = tiling.transposed {
+        TransposedConstants { boxes: tile.boxes, pad: before }.write(&mut text);
     }
     if matches!(load, Load::Tma | Load::Halo | Load::Gather) {
         TapConstants { pad: before, dilation: dilations }.write(&mut text);
@@ -304,6 +325,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
             Load::Planes => "by TMA from planes",
             Load::Packed => "by bulk copies of planes",
             Load::Lines => "by TMA by lines",
+            Load::Transposed => "by TMA from planes, transposed",
             Load::Gather => "gathered",
         },
         tiling.pixels(),
@@ -334,6 +356,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         Load::Planes => (include_str!("../../kernels/planes.cuh"), TMA_PRODUCER),
         Load::Packed => (include_str!("../../kernels/packed_planes.cuh"), TMA_PRODUCER),
         Load::Lines => (include_str!("../../kernels/lines.cuh"), TMA_PRODUCER),
+        Load::Transposed => (include_str!("../../kernels/transposed.cuh"), ""),
         Load::Gather => (include_str!("../../kernels/gather.cuh"), ""),
     };
     let mainloop = match load {
@@ -342,13 +365,16 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         Load::Halo => include_str!("../../kernels/window_mainloop.cuh"),
         Load::Packed => include_str!("../../kernels/packed_mainloop.cuh"),
         Load::Lines => include_str!("../../kernels/lines_mainloop.cuh"),
+        Load::Transposed => include_str!("../../kernels/transposed_mainloop.cuh"),
     };
     let parts_of_rows = include_str!("../../kernels/parts.cuh");
     let residuals_along_pixels = include_str!("../../kernels/residuals_along_pixels.cuh");
     let epilogue = match load {
         Load::Tma | Load::Halo => [parts_of_rows, "", include_str!("../../kernels/along_channels.cuh")],
         Load::Packed => ["", residuals_along_pixels, include_str!("../../kernels/packed_epilogue.cuh")],
-        Load::Lines => ["", residuals_along_pixels, include_str!("../../kernels/along_lines.cuh")],
+        Load::Lines | Load::Transposed => {
+            ["", residuals_along_pixels, include_str!("../../kernels/along_lines.cuh")]
+        }
         Load::Planes | Load::Gather => {
             [parts_of_rows, residuals_along_pixels, include_str!("../../kernels/along_pixels.cuh")]
         }
@@ -427,13 +453,14 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         Load::Planes if tiling.copied => (None, filter_rows()),
         Load::Planes => (Some(planes(&x, tiling.depth, data_type)), filter_rows()),
         Load::Lines => (Some(lines(&x, tiling, data_type)), None),
+        Load::Transposed => (Some(rectangles(&x, dims, tiling, data_type)), None),
         Load::Packed | Load::Gather => (None, filter_rows()),
     };
     let output_alignment = y_vector * data_type.size();
     let input_alignment = match load {
         Load::Planes if tiling.copied => COPIED,
         Load::Gather => data_type.size(),
-        Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines => ALIGNMENT,
+        Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines | Load::Transposed => ALIGNMENT,
     };
     let filter_alignment = if tiling.is_streamed() {
         data_type.size()
@@ -513,6 +540,25 @@ fn lines(volume: &Volume, tiling: &Tiling, data_type: DataType) -> TensorMap {
         part: Part::Tile {
             extents: [tiling.depth, blocks, lines.count + lines.halo, 1].map(|extent| extent as u32).into(),
         },
+    }
+}
+
+/// Images whose columns have no gaps, for loads of a box of columns of the lines that a tile sees.
+fn rectangles(volume: &Volume, dims: usize, tiling: &Tiling, data_type: DataType) -> TensorMap {
+    let Some(tile) = tiling.transposed else { unreachable!("a tile of a rectangle has one") };
+    let order = [1, 3, 2, 0].into_iter().filter(|&d| dims == 3 || d != 2);
+    let any = volume.lens[4].next_multiple_of(8);
+    // Dimensions of length 1 have any stride.
+    let stride = |d: usize| if volume.lens[d] > 1 { volume.strides[d] } else { any };
+    let mut extents = vec![tiling.depth as u32, (tile.lines + tile.halo) as u32];
+    extents.resize(dims + 1, 1);
+    TensorMap {
+        data_type,
+        rounds: true,
+        lens: [4].into_iter().chain(order.clone()).map(|d| volume.lens[d] as u64).collect(),
+        strides: order.map(|d| (stride(d) * data_type.size()) as u64).collect(),
+        innermost: BOX as u32,
+        part: Part::Tile { extents },
     }
 }
 

@@ -117,6 +117,27 @@ pub(crate) static WGMMA_LINES: Hopper = Hopper {
     load: Load::Lines,
 };
 
+/// Several taps on images whose columns are innermost, also of volumes: TMA loads rectangles, which threads transpose.
+pub(crate) static WGMMA_TRANSPOSED: Hopper = Hopper {
+    id: "cuda.conv_wgmma_transposed.v1",
+    constraints: &[
+        constraints::ARCHITECTURE,
+        CONVOLUTION,
+        SIXTEEN_BITS,
+        INFERENCE,
+        OPERATOR_COUNT,
+        constraints::CHANNEL_VALUES,
+        constraints::RECTANGLES,
+        constraints::RECTANGLES_LAYOUT,
+        constraints::TRANSPOSED_GROUPS,
+        GROUP_COUNT,
+        SPAN,
+        constraints::TRANSPOSED_ROOM,
+    ],
+    preferences: &[preferences::FILTERS, preferences::TRANSPOSED],
+    load: Load::Transposed,
+};
+
 /// Any other layout: threads gather the image.
 pub(crate) static WGMMA_GATHER: Hopper = Hopper {
     id: "cuda.conv_wgmma_gather.v1",
@@ -154,6 +175,7 @@ impl Hopper {
             Load::Tma | Load::Halo => "wgmma with TMA",
             Load::Planes | Load::Packed => "wgmma from planes",
             Load::Lines => "wgmma with TMA by lines",
+            Load::Transposed => "wgmma with transposed pixels",
             Load::Gather => "wgmma with gathered pixels",
         };
         let tilings = candidates::tilings(self.load, problem, Cuda::units(arch));
@@ -169,8 +191,9 @@ fn other(problem: &Problem, target: &DeviceInfo, tiling: &Tiling) -> (&'static d
     if !tiling.is_streamed() {
         return preferred(if is_tf32x3(problem) { &FFMA } else { &MMA });
     }
-    let lines = candidates::tilings(Load::Lines, problem, Cuda::units(&target.arch));
-    let lines = lines.into_iter().filter(|(tiling, _)| !tiling.is_streamed());
+    let takes = WGMMA_LINES.applies(problem, target).is_ok();
+    let lines = takes.then(|| candidates::tilings(Load::Lines, problem, Cuda::units(&target.arch)));
+    let lines = lines.unwrap_or_default().into_iter().filter(|(tiling, _)| !tiling.is_streamed());
     let lines = lines.min_by(|(_, a), (_, b)| a.total_cmp(b));
     let gathered = if WGMMA_GATHER.applies(problem, target).is_ok() {
         preferences::least(Load::Gather, problem, target)

@@ -22,7 +22,7 @@ use plan::{Content, Plan};
 fn problems() -> Vec<(&'static str, &'static str, Problem)> {
     use BatchNormMode::{PerActivation, Spatial};
     use DataType::{Float, Half};
-    use TensorLayout::{Nchw, Nhwc};
+    use TensorLayout::{Ncdhw, Nchw, Nhwc};
     let relu = || Op::ActivationForward { mode: ActivationMode::Relu };
     let image =
         |data_type, layout| TensorDescriptor::with_layout(data_type, layout, &[3, 32, 9, 16]).unwrap();
@@ -66,6 +66,20 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         let ops = [vec![Op::ConvForward { conv, weights }], behind(output)].concat();
         Problem { input, output, ops, math: MathMode::Precise }
     };
+    let volume = || {
+        let input = TensorDescriptor::with_layout(Half, Ncdhw, &[2, 40, 4, 9, 24]).unwrap();
+        let weights = TensorDescriptor::with_layout(Half, Ncdhw, &[72, 40, 3, 3, 3]).unwrap();
+        let conv = ConvolutionDescriptor::d3().with_pads([0, 1, 1]).unwrap();
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let bias = TensorDescriptor::with_layout(Half, Ncdhw, &[1, 72, 1, 1, 1]).unwrap();
+        let ops = vec![
+            Op::ConvForward { conv, weights },
+            Op::BiasForward { bias },
+            Op::BiasForward { bias: output },
+            relu(),
+        ];
+        Problem { input, output, ops, math: MathMode::Precise }
+    };
     // 1x1 of a few pixels, and of whole planes.
     let pointwise = |lens: [usize; 4]| {
         let input = TensorDescriptor::with_layout(Half, Nchw, &lens).unwrap();
@@ -94,6 +108,8 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("wgmma.lines", "cuda.conv_wgmma_lines.v1", convolved(Half, Nchw)),
         ("wgmma.lines.norm", "cuda.conv_wgmma_lines.v1", normed(Nchw, PerActivation)),
         ("wgmma.lines.streamed", "cuda.conv_wgmma_lines.v1", wide(1, &chain)),
+        ("wgmma.transposed", "cuda.conv_wgmma_transposed.v1", wide(1, &chain)),
+        ("wgmma.transposed.volume", "cuda.conv_wgmma_transposed.v1", volume()),
         ("wgmma.lines.streamed.groups", "cuda.conv_wgmma_lines.v1", wide(2, &|_| norm(PerActivation))),
         ("mma.nhwc", "cuda.conv_mma.v1", convolved(Half, Nhwc)),
         ("mma.nchw", "cuda.conv_mma.v1", convolved(Half, Nchw)),

@@ -1,7 +1,7 @@
 //! Tiles whose rows are filters: pixels are loaded from channels-first tensors.
 
 use super::super::cost::Work;
-use super::super::tiling::{BOX, Lines, Load, Tiling, columns_behind};
+use super::super::tiling::{BOX, Lines, Load, TRANSPOSED_DEPTH, Tiling, Transposed, columns_behind};
 use super::{FILTERS, Schedule, depth, with_splits};
 
 /// Schedules of tiles of planes.
@@ -131,6 +131,48 @@ fn line_tiles(work: &Work) -> impl Iterator<Item = Tiling> {
         // No warpgroup of a tile is without filters.
         tiles.filter(move |tile| tile.filters() < work.filters + 64 && (tile.resident || tile.occupancy == 1))
     })
+}
+
+/// Schedules of tiles of rectangles.
+const TRANSPOSED_SCHEDULES: [Schedule; 4] = [(1, 2, 1, 1), (2, 1, 1, 1), (1, 1, 1, 1), (1, 3, 1, 1)];
+
+/// Every tile that there is room for where TMA loads rectangles, whose pixels are transposed.
+pub(super) fn transposed(work: &Work) -> Vec<Tiling> {
+    let [_, taps_h, taps_w] = work.taps;
+    // Equal parts of lines, of which narrow ones come with more of their neighbours.
+    let mut widths: Vec<_> = (1..=work.columns.div_ceil(NARROWEST))
+        .map(|parts| work.columns.div_ceil(parts).next_multiple_of(8))
+        .filter(|columns| columns + 8 <= FILTERS)
+        .collect();
+    widths.dedup();
+    let shapes = widths.into_iter().flat_map(|columns| {
+        let most = (FILTERS / (columns + 8)).min(work.lines);
+        (1..=most).map(move |lines| (lines, columns))
+    });
+    let shapes = shapes.filter(|&(lines, columns)| lines * (columns + 8) >= NARROWEST);
+    let mut all = Vec::new();
+    for (lines, columns) in shapes {
+        for schedule in TRANSPOSED_SCHEDULES {
+            let line = columns + 8;
+            let boxes = (line + (8 - work.pad % 8) % 8).div_ceil(BOX);
+            let tile = Transposed {
+                lines,
+                columns,
+                halo: taps_h - 1,
+                boxes,
+                taps: taps_w,
+                raw_stages: 1,
+                filter_stages: 2,
+            };
+            let tiling = Tiling {
+                transposed: Some(tile),
+                ..Tiling::new(Load::Transposed, work, schedule, lines * line, TRANSPOSED_DEPTH)
+            };
+            let fits = tiling.filters() < work.filters + 64;
+            all.extend(tiling.filled(work).filter(|_| fits));
+        }
+    }
+    all
 }
 
 /// Every tile that there is room for where pixels are gathered.
