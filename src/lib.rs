@@ -39,7 +39,8 @@
 //!
 //! # Numerics
 //! 16-bit data is accumulated in f32 and rounded once, to nearest even. On one machine results are bitwise
-//! the same from run to run and for any number of threads. `docs/architecture.md` has the error bounds that
+//! the same from run to run and for any number of threads. (Where a plan says that another kernel computes weights that are not
+//! constant, or lie at odd addresses, its sums may have another order.) `docs/architecture.md` has the error bounds that
 //! the tests hold every kernel to.
 //!
 //! # Threads

@@ -5,10 +5,10 @@
 //! ```sh
 //! cargo run --release -p fuseplan-cuda --example time -- [--json] [--types f16,bf16,f32] \
 //!     [--layouts nhwc,nchw] [--tf32] [--solver ID] [--every-solver] [--tiles COUNT] [--only PART_OF_A_NAME] \
-//!     [--convolutions N-C-H-W-K-EXTENT-PAD-STRIDE-GROUPS[+r],…]
+//!     [--convolutions N-C-[D-]H-W-K-EXTENT-PAD-STRIDE-GROUPS[+r],…]
 //! ```
 //!
-//! `+r` names a convolution with a residual behind the bias.
+//! `+r` names a convolution with a residual behind the bias. One of volumes is not padded in depth.
 //! Every solver that takes a problem is timed with `--every-solver`, else the first; each in its best configuration, or with
 //! `--tiles COUNT` in as many as that, best by its model first.
 
@@ -52,22 +52,37 @@ const BATCH_NORMS: [[usize; 3]; 8] = [
 
 const BATCH: usize = 64;
 
-/// With bias and ReLU, of N, C, H, W, K, filter extent, padding, stride, groups; with a residual between them or without.
+/// With bias and ReLU, of N, C, perhaps D, H, W, K, filter extent, padding, stride, groups; with a residual between them or
+/// without.
 fn convolution(
     data_type: DataType,
     layout: TensorLayout,
     math: MathMode,
-    [n, c, h, w, k, extent, pad, stride, groups]: [usize; 9],
+    numbers: &[usize],
     residual: bool,
-) -> Result<Problem, DescriptorError> {
-    let input = TensorDescriptor::with_layout(data_type, layout, &[n, c, h, w])?;
-    let weights = TensorDescriptor::with_layout(data_type, layout, &[k, c / groups.max(1), extent, extent])?;
-    let conv = ConvolutionDescriptor::d2()
-        .with_pads([pad, pad])?
-        .with_strides([stride, stride])?
-        .with_groups(groups)?;
+) -> Result<Problem, Box<dyn std::error::Error>> {
+    let (sizes, rest) = numbers.split_at(numbers.len().saturating_sub(5));
+    let (&[c, ..], &[k, extent, pad, stride, groups]) = (&sizes[1.min(sizes.len())..], rest) else {
+        return Err("nine numbers are wanted, or ten".into());
+    };
+    let dims = sizes.len() - 2;
+    let layout = match (dims, layout) {
+        (3, TensorLayout::Nhwc) => TensorLayout::Ndhwc,
+        (3, _) => TensorLayout::Ncdhw,
+        (_, layout) => layout,
+    };
+    let mut pads = vec![pad; dims];
+    if dims == 3 {
+        pads[0] = 0;
+    }
+    let input = TensorDescriptor::with_layout(data_type, layout, sizes)?;
+    let filters = [vec![k, c / groups.max(1)], vec![extent; dims]].concat();
+    let weights = TensorDescriptor::with_layout(data_type, layout, &filters)?;
+    let conv = ConvolutionDescriptor::of_dims(dims)?.with_pads(pads)?;
+    let conv = conv.with_strides(vec![stride; dims])?.with_groups(groups)?;
     let output = conv.forward_output(&input, &weights)?;
-    let bias = TensorDescriptor::nchw(data_type, [1, k, 1, 1])?;
+    let channels = [vec![1, k], vec![1; dims]].concat();
+    let bias = TensorDescriptor::with_layout(data_type, layout, &channels)?;
     let relu = Op::ActivationForward { mode: ActivationMode::Relu };
     let mut ops = vec![Op::ConvForward { conv, weights }, Op::BiasForward { bias }];
     ops.extend(residual.then_some(Op::BiasForward { bias: output }));
@@ -87,8 +102,7 @@ fn problems(
             let (numbers, residual) =
                 name.strip_suffix("+r").map_or((name, false), |numbers| (numbers, true));
             let numbers: Vec<usize> = numbers.split('-').map(str::parse).collect::<Result<_, _>>()?;
-            let numbers = numbers.try_into().map_err(|_| format!("{name} has not nine numbers"))?;
-            problems.push((name.into(), convolution(data_type, layout, math, numbers, residual)?));
+            problems.push((name.into(), convolution(data_type, layout, math, &numbers, residual)?));
         }
         return Ok(problems);
     }
@@ -96,7 +110,7 @@ fn problems(
     for [c, h, w, k, extent, pad] in CONVOLUTIONS {
         let name = format!("{c}-{h}-{w}-{k}-{extent}-{extent}-{pad}-{pad}");
         let numbers = [BATCH, c, h, w, k, extent, pad, 1, 1];
-        problems.push((name, convolution(data_type, layout, math, numbers, false)?));
+        problems.push((name, convolution(data_type, layout, math, &numbers, false)?));
     }
     for [c, h, w] in BATCH_NORMS {
         let input = TensorDescriptor::with_layout(data_type, layout, &[BATCH, c, h, w])?;
@@ -153,7 +167,8 @@ fn time(device: &Arc<dyn Device>, executable: &dyn Executable, problem: &Problem
         let (input, output) = (get(problem.input.bytes())?, get(problem.output.bytes())?);
         let mut ops = Vec::new();
         for op in &problem.ops {
-            let mut args = OpArgs { scalars: [1.0; MAX_SCALARS], ..OpArgs::default() };
+            let prepared = Some(Arc::default());
+            let mut args = OpArgs { scalars: [1.0; MAX_SCALARS], prepared, ..OpArgs::default() };
             for (operand, pointer) in op.operands(&problem.output).zip(&mut args.pointers) {
                 *pointer = get(operand.descriptor.bytes())?;
             }
@@ -161,14 +176,17 @@ fn time(device: &Arc<dyn Device>, executable: &dyn Executable, problem: &Problem
         }
         runs.push((input, output, ops));
     }
-    let graph = Graph::capture(&**device, |stream| {
+    let run_all = |stream: &Stream| {
         for (input, output, ops) in &runs {
             let args = RunArgs { input: *input, output: *output, ops, workspace: ptr::null_mut() };
             // SAFETY: memory of the problem's descriptors on this device, freed when all has run.
             unsafe { executable.run(stream.raw(), &args) }?;
         }
         Ok::<_, RunError>(())
-    })?;
+    };
+    // What is derived from operands is prepared before a capture.
+    run_all(&stream)?;
+    let graph = Graph::capture(&**device, run_all)?;
     let graph = graph.instantiate()?;
     let mut times = Vec::new();
     for _ in 0..8 {

@@ -5,15 +5,16 @@
 // Lines above and below the image, and columns behind it, come as zeros.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS, KEEP, LINE, LINES, LOADED_P, PAD_H, PRODUCERS, RESIDENT, ROW, STAGES, STEPS, TAPS_H,
-//   TAPS_W, TILE_K, X_BYTES, X_LOADED
+// needs constants: CHANNELS, KEEP, LINE, LINES, LOADED_P, PAD_H, PRODUCERS, RESIDENT, ROW, STAGES, STEPS, STREAMED,
+//   TAPS_H, TAPS_W, TILE_K, X_BYTES, X_LOADED
 // needs sizes: out_plane, out_w
 // needs types: Barriers, Launch, PipelineState, Shape
 // needs functions: column_of, mbarrier_expect_tx, mbarrier_wait, pixels_of, tile_number, tile_stride, tiles_of,
 //   tma_load_lines, tma_prefetch_map, wait_for_grids
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
-static_assert(STEPS == CHANNEL_STEPS * (KEEP ? 1 : TAPS_W) && RESIDENT && PRODUCERS == 1, "as the launch was planned");
+static_assert(STEPS == CHANNEL_STEPS * (KEEP ? 1 : TAPS_W) && RESIDENT != STREAMED && PRODUCERS == 1,
+              "as the launch was planned");
 // Bytes of a line in a stage.
 constexpr unsigned LINE_BYTES = LINE * ROW;
 static_assert(LOADED_P == (LINES + TAPS_H - 1) * LINE, "a stage has what a tile sees");

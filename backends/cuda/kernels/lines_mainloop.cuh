@@ -1,8 +1,8 @@
 // The main loop of Load::Lines: columns of taps one after the other, and sums that move by a pixel in between.
 //
 // needs macros: DEVICE
-// needs constants: ATOMS, BEHIND, BLOCK_P, CHANNEL_STEPS, COOPERATIVE, KEEP, LINE, LINES, LINE_BYTES, PAD_W, PINGPONG,
-//   PRODUCERS, ROW, ROWS, STAGES, STEPS, TAPS_H, TAPS_W, WIDTH, W_AT, W_BYTES, X_BYTES
+// needs constants: ATOMS, BEHIND, BLOCK_P, CHANNEL_STEPS, COOPERATIVE, FILTER_STAGES, KEEP, LINE, LINES, LINE_BYTES, PAD_W, PINGPONG,
+//   PRODUCERS, ROW, ROWS, STAGES, STEPS, STREAMED, TAPS_H, TAPS_W, WIDTH, W_AT, W_BYTES, X_BYTES
 // needs types: Barriers, PipelineState, T
 // needs functions: mbarrier_arrive, mbarrier_wait, wgmma, wgmma_commit, wgmma_descriptor, wgmma_descriptor_innermost,
 //   wgmma_fence, wgmma_fence_accumulators, wgmma_wait
@@ -66,16 +66,19 @@ DEVICE void move_left(float (&acc)[ATOMS][WIDTH / 2], float (&behind)[ATOMS][LIN
 // their outputs' columns.
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count) {
   const int consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE, lane = threadIdx.x % 32, set = count % PINGPONG;
+  constexpr int ALL_STEPS = TAPS_W * CHANNEL_STEPS;
   PipelineState<STAGES> pipe(count * STEPS);
+  PipelineState<FILTER_STAGES> filter_pipe(STREAMED ? count * ALL_STEPS : 0);
   if (PINGPONG > 1) mbarrier_wait(barriers.order(set), (count / PINGPONG & 1) ^ (set == 0));
   float behind[ATOMS][LINES][4] = {};
-  int last = 0;
+  int last = 0, last_filters = 0;
 #pragma unroll 1
   for (int w = 0; w < TAPS_W; w++) {
     if (w > 0) {
       wgmma_wait<0>();
 #pragma unroll
       for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
+      if (STREAMED && lane == 0) mbarrier_arrive(barriers.filters_empty(last_filters));
       move_right(acc, behind);
       if (KEEP) pipe = PipelineState<STAGES>(count * STEPS);
     }
@@ -83,8 +86,11 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
     for (int c = 0; c < CHANNEL_STEPS; c++) {
       const int step = w * CHANNEL_STEPS + c;
       if (!KEEP || w == 0) mbarrier_wait(barriers.full(pipe.stage), pipe.phase);
-      if (PINGPONG > 1 && step == STEPS - 1 && lane == 0) mbarrier_arrive(barriers.order((set + 1) % PINGPONG));
-      const unsigned filters = shared + W_AT + step * TAPS_H * W_BYTES + consumer * (ROWS * ROW);
+      if (STREAMED) mbarrier_wait(barriers.filters_full(filter_pipe.stage), filter_pipe.phase);
+      if (PINGPONG > 1 && step == (STREAMED ? ALL_STEPS : STEPS) - 1 && lane == 0)
+        mbarrier_arrive(barriers.order((set + 1) % PINGPONG));
+      const int filters_at = STREAMED ? filter_pipe.stage : step;
+      const unsigned filters = shared + W_AT + filters_at * TAPS_H * W_BYTES + consumer * (ROWS * ROW);
       const auto rows = wgmma_descriptor(filters), columns = wgmma_descriptor_innermost(shared + pipe.stage * X_BYTES);
 #pragma unroll
       for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
@@ -104,14 +110,18 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
       wgmma_wait<1>();
       const bool releases = KEEP ? w == TAPS_W - 1 && c > 0 : step > 0;
       if (releases && lane == 0) mbarrier_arrive(barriers.empty(last));
+      if (STREAMED && c > 0 && lane == 0) mbarrier_arrive(barriers.filters_empty(last_filters));
       last = pipe.stage;
       pipe.next();
+      last_filters = filter_pipe.stage;
+      if (STREAMED) filter_pipe.next();
     }
   }
   wgmma_wait<0>();
 #pragma unroll
   for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
   if (lane == 0) mbarrier_arrive(barriers.empty(last));
+  if (STREAMED && lane == 0) mbarrier_arrive(barriers.filters_empty(last_filters));
 #pragma unroll
   for (int moves = PAD_W; moves < TAPS_W - 1; moves++) move_left(acc, behind);
 }

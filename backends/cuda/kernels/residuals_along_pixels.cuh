@@ -1,8 +1,8 @@
 // Residuals of a tile where they lie along pixels.
 //
 // needs macros: DEVICE
-// needs constants: FILTERS, RESIDUALS_EARLY, TILE_F
-// needs sizes: out_plane, y_c
+// needs constants: FILTERS, RECTANGLE, RESIDUALS_EARLY, TILE_F
+// needs sizes: out_plane, out_w, y_c
 // needs types: Args, Column, Early, Pixels, Shape, T
 // needs functions: column_of, coord_of, each_residual, pixels_of, prefetch_l2
 
@@ -14,13 +14,20 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
     const Pixels pixels = pixels_of(s, tile);
 #pragma unroll 1
     for (int f = thread; f < TILE_F && column.filter + f < FILTERS; f += count)
+      if (RECTANGLE > 0) {
 #pragma unroll 1
-      for (int pixel = pixels.first; pixel < pixels.end;) {
-        const int left = s.out_plane - pixel % s.out_plane,
-                  some = left < pixels.end - pixel ? left : pixels.end - pixel;
-        prefetch_l2(residual + coord_of(s, pixel, 0).y + (column.group * FILTERS + column.filter + f) * s.y_c, some);
-        pixel += some;
-      }
+        for (int line = 0; line < pixels.lines; line++)
+          prefetch_l2(residual + coord_of(s, pixels.first + line * s.out_w, 0).y +
+                          (column.group * FILTERS + column.filter + f) * s.y_c,
+                      pixels.columns);
+      } else
+#pragma unroll 1
+        for (int pixel = pixels.first; pixel < pixels.end;) {
+          const int left = s.out_plane - pixel % s.out_plane,
+                    some = left < pixels.end - pixel ? left : pixels.end - pixel;
+          prefetch_l2(residual + coord_of(s, pixel, 0).y + (column.group * FILTERS + column.filter + f) * s.y_c, some);
+          pixel += some;
+        }
   });
 }
 

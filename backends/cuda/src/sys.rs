@@ -145,6 +145,7 @@ table! {
         cuStreamCreate(*mut Opaque, c_uint);
         cuStreamDestroy_v2(Opaque);
         cuStreamEndCapture(Opaque, *mut Opaque);
+        cuStreamIsCapturing(Opaque, *mut c_int);
         cuStreamSynchronize(Opaque);
         cuTensorMapEncodeIm2col(
             *mut u64, c_int, c_uint, *mut c_void, *const u64, *const u64, *const c_int, *const c_int, c_uint, c_uint,

@@ -12,6 +12,8 @@ use std::{fs, ptr, thread};
 
 #[path = "fake/client.rs"]
 mod client;
+#[path = "fake/prepared.rs"]
+mod prepared;
 
 use client::{FAKE, Fake, command, with_fake};
 use fuseplan_api::operands::ConvForward;
@@ -517,6 +519,7 @@ fn main() -> ExitCode {
         Trial::test("adopted", || adopted(fake)),
         Trial::test("forked", || forked(fake)),
         Trial::test("threads", || threads(fake)),
+        Trial::test("prepared", || prepared::prepared(fake)),
     ];
     // No memory, what NVRTC calls a text that does not compile, and a status that nobody knows.
     for status in [2, 6, 999_999] {

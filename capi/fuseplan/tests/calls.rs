@@ -212,7 +212,11 @@ fn the_fastest_layouts_are_those_that_the_channels_have() {
     call!(fuseplan_plan_append_activation(plan, RELU, 0.0, 0.0, 0.0, nowhere()));
     let (layouts_out, seconds_out) = (out_all(&mut layouts), out_all(&mut seconds));
     call!(fuseplan_plan_fastest_layouts(plan, handle, 0, 2, out(&mut count), layouts_out, seconds_out));
-    assert_eq!((count, &layouts[2..], &seconds[2..]), (4, &[9, 9, 9][..], &[0.0; 3][..]), "there is room for two");
+    assert_eq!(
+        (count, &layouts[2..], &seconds[2..]),
+        (4, &[9, 9, 9][..], &[0.0; 3][..]),
+        "there is room for two"
+    );
     let (layouts_out, seconds_out) = (out_all(&mut layouts), out_all(&mut seconds));
     call!(fuseplan_plan_fastest_layouts(plan, handle, 0, 5, out(&mut count), layouts_out, seconds_out));
     // 24 channels are no blocks of 16.

@@ -191,7 +191,9 @@ impl Question {
                         expected.len()
                     )));
                 }
-                for (at, ((data_type, found), field)) in outcome.results.iter().zip(expected).enumerate() {
+                let all = [Some(&outcome.results), outcome.changing.as_ref()].into_iter().flatten();
+                let all = all.flat_map(|results| results.iter().zip(expected).enumerate());
+                for (at, ((data_type, found), field)) in all {
                     compare(*data_type, found, field)
                         .and_then(|()| match (tier, math, at) {
                             // A mean over the output says something; a sum or two of many terms may cancel, and

@@ -1,5 +1,5 @@
-// cuda.conv_wgmma_lines.v1 on sm_90a: wgmma, pixels by TMA by lines, tile 256 pixels x 64 filters x 64, 2 ping-pong x 1 cooperative warpgroups, 2 stages, 8 outputs at a time, filters resident
-// Geometry { grid: [132, 1, 1], block: 384, shared: 193896 }
+// cuda.conv_wgmma_lines.v1 on sm_90a: wgmma, pixels by TMA by lines, tile 128 pixels x 128 filters x 32, 1 ping-pong x 2 cooperative warpgroups, 6 stages, 8 outputs at a time, filters streamed
+// Geometry { grid: [132, 1, 1], block: 384, shared: 219344 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
 // What the shared kernels need of CUDA C++, with no header.
@@ -109,36 +109,40 @@ constexpr int GROUPS{1};
 constexpr int FILTERS{128};
 constexpr int CHANNELS{64};
 constexpr int CHANNEL_VALUES{3};
-constexpr int STEPS{1};
+constexpr int STEPS{2};
 constexpr int SPLIT{1};
 constexpr int PRODUCERS{1};
-constexpr int FILTER_STEPS{9};
-constexpr int STEP_TAPS{1};
+constexpr int FILTER_STEPS{18};
+constexpr int FILTER_ROOM{12};
+constexpr int FILTER_STAGES{4};
+constexpr int RAW_STAGES{0};
+constexpr int RAW_BYTES{0};
 constexpr int RECTANGLE{0};
 constexpr int FULL_ARRIVALS{1};
-constexpr int CHANNEL_PRODUCERS{96};
+constexpr int CHANNEL_PRODUCERS{64};
 constexpr int TABLE_BYTES{0};
-constexpr int PINGPONG{2};
-constexpr int COOPERATIVE{1};
-constexpr int CHANNEL_STAGES{3};
+constexpr int PINGPONG{1};
+constexpr int COOPERATIVE{2};
+constexpr int CHANNEL_STAGES{2};
 constexpr int ATOMS{1};
 constexpr int PIXELS_ARE_ROWS{0};
 constexpr int PIXELS_INNERMOST{1};
 constexpr int INTERLEAVED{0};
 constexpr int BLOCK_P{64};
-constexpr int LINES{4};
-constexpr int LOADED_P{384};
-constexpr int TILE_P{256};
-constexpr int COVERED_P{256};
-constexpr int TILE_F{64};
-constexpr int TILE_K{64};
-constexpr int ROW{128};
-constexpr int STAGES{2};
+constexpr int LINES{2};
+constexpr int LOADED_P{256};
+constexpr int TILE_P{128};
+constexpr int COVERED_P{128};
+constexpr int TILE_F{128};
+constexpr int TILE_K{32};
+constexpr int ROW{64};
+constexpr int STAGES{6};
 constexpr int OCCUPANCY{1};
-constexpr int RESIDENT{1};
-constexpr int REARRANGED{1};
+constexpr int RESIDENT{0};
+constexpr int REARRANGED{0};
+constexpr int STREAMED{1};
 constexpr int TF32X3{0};
-constexpr int SHARED{193896};
+constexpr int SHARED{219344};
 constexpr int PRODUCER_REGISTERS{40};
 constexpr int CONSUMER_REGISTERS{232};
 constexpr int Y_VECTOR{8};
@@ -151,7 +155,6 @@ constexpr int PAD_H{1};
 constexpr int PAD_W{1};
 constexpr int Y_LINEAR{0};
 constexpr int Y_PLANAR{1};
-constexpr int W_VECTOR{8};
 constexpr int OPS = 5;
 constexpr int POINTERS = 4;
 struct Shape {
@@ -695,10 +698,10 @@ template <int N> DEVICE void wgmma_fence_accumulators(float (&acc)[N]) {
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(acc[i])::"memory");
 }
 
-DEVICE void wgmma(float (&acc)[128], unsigned long long rows, unsigned long long columns, bool add, f16 = f16()) {
-  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"
-    "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, %128, %129, add, 1, 1, 0, 1;\n}"
-    : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3]), "+f"(acc[4]), "+f"(acc[5]), "+f"(acc[6]), "+f"(acc[7]), "+f"(acc[8]), "+f"(acc[9]), "+f"(acc[10]), "+f"(acc[11]), "+f"(acc[12]), "+f"(acc[13]), "+f"(acc[14]), "+f"(acc[15]), "+f"(acc[16]), "+f"(acc[17]), "+f"(acc[18]), "+f"(acc[19]), "+f"(acc[20]), "+f"(acc[21]), "+f"(acc[22]), "+f"(acc[23]), "+f"(acc[24]), "+f"(acc[25]), "+f"(acc[26]), "+f"(acc[27]), "+f"(acc[28]), "+f"(acc[29]), "+f"(acc[30]), "+f"(acc[31]), "+f"(acc[32]), "+f"(acc[33]), "+f"(acc[34]), "+f"(acc[35]), "+f"(acc[36]), "+f"(acc[37]), "+f"(acc[38]), "+f"(acc[39]), "+f"(acc[40]), "+f"(acc[41]), "+f"(acc[42]), "+f"(acc[43]), "+f"(acc[44]), "+f"(acc[45]), "+f"(acc[46]), "+f"(acc[47]), "+f"(acc[48]), "+f"(acc[49]), "+f"(acc[50]), "+f"(acc[51]), "+f"(acc[52]), "+f"(acc[53]), "+f"(acc[54]), "+f"(acc[55]), "+f"(acc[56]), "+f"(acc[57]), "+f"(acc[58]), "+f"(acc[59]), "+f"(acc[60]), "+f"(acc[61]), "+f"(acc[62]), "+f"(acc[63]), "+f"(acc[64]), "+f"(acc[65]), "+f"(acc[66]), "+f"(acc[67]), "+f"(acc[68]), "+f"(acc[69]), "+f"(acc[70]), "+f"(acc[71]), "+f"(acc[72]), "+f"(acc[73]), "+f"(acc[74]), "+f"(acc[75]), "+f"(acc[76]), "+f"(acc[77]), "+f"(acc[78]), "+f"(acc[79]), "+f"(acc[80]), "+f"(acc[81]), "+f"(acc[82]), "+f"(acc[83]), "+f"(acc[84]), "+f"(acc[85]), "+f"(acc[86]), "+f"(acc[87]), "+f"(acc[88]), "+f"(acc[89]), "+f"(acc[90]), "+f"(acc[91]), "+f"(acc[92]), "+f"(acc[93]), "+f"(acc[94]), "+f"(acc[95]), "+f"(acc[96]), "+f"(acc[97]), "+f"(acc[98]), "+f"(acc[99]), "+f"(acc[100]), "+f"(acc[101]), "+f"(acc[102]), "+f"(acc[103]), "+f"(acc[104]), "+f"(acc[105]), "+f"(acc[106]), "+f"(acc[107]), "+f"(acc[108]), "+f"(acc[109]), "+f"(acc[110]), "+f"(acc[111]), "+f"(acc[112]), "+f"(acc[113]), "+f"(acc[114]), "+f"(acc[115]), "+f"(acc[116]), "+f"(acc[117]), "+f"(acc[118]), "+f"(acc[119]), "+f"(acc[120]), "+f"(acc[121]), "+f"(acc[122]), "+f"(acc[123]), "+f"(acc[124]), "+f"(acc[125]), "+f"(acc[126]), "+f"(acc[127]) : "l"(rows), "l"(columns), "r"((int)add));
+DEVICE void wgmma(float (&acc)[64], unsigned long long rows, unsigned long long columns, bool add, f16 = f16()) {
+  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
+    "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, add, 1, 1, 0, 1;\n}"
+    : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3]), "+f"(acc[4]), "+f"(acc[5]), "+f"(acc[6]), "+f"(acc[7]), "+f"(acc[8]), "+f"(acc[9]), "+f"(acc[10]), "+f"(acc[11]), "+f"(acc[12]), "+f"(acc[13]), "+f"(acc[14]), "+f"(acc[15]), "+f"(acc[16]), "+f"(acc[17]), "+f"(acc[18]), "+f"(acc[19]), "+f"(acc[20]), "+f"(acc[21]), "+f"(acc[22]), "+f"(acc[23]), "+f"(acc[24]), "+f"(acc[25]), "+f"(acc[26]), "+f"(acc[27]), "+f"(acc[28]), "+f"(acc[29]), "+f"(acc[30]), "+f"(acc[31]), "+f"(acc[32]), "+f"(acc[33]), "+f"(acc[34]), "+f"(acc[35]), "+f"(acc[36]), "+f"(acc[37]), "+f"(acc[38]), "+f"(acc[39]), "+f"(acc[40]), "+f"(acc[41]), "+f"(acc[42]), "+f"(acc[43]), "+f"(acc[44]), "+f"(acc[45]), "+f"(acc[46]), "+f"(acc[47]), "+f"(acc[48]), "+f"(acc[49]), "+f"(acc[50]), "+f"(acc[51]), "+f"(acc[52]), "+f"(acc[53]), "+f"(acc[54]), "+f"(acc[55]), "+f"(acc[56]), "+f"(acc[57]), "+f"(acc[58]), "+f"(acc[59]), "+f"(acc[60]), "+f"(acc[61]), "+f"(acc[62]), "+f"(acc[63]) : "l"(rows), "l"(columns), "r"((int)add));
 }
 
 // Convolution on Hopper's tensor cores as an implicit matrix product (sm_90a). The kernel is persistent and warp
@@ -711,20 +714,23 @@ DEVICE void wgmma(float (&acc)[128], unsigned long long rows, unsigned long long
 // by side; a tile then stays within an image, and has LINES whole lines of it if that is not 0. RECTANGLE is how
 // many columns a tile has that is a rectangle of an output's plane, else 0. INTERLEAVED says that rows are not in the order
 // of pixels. RESIDENT says that a block's filters never change: they are loaded once, by the consumers if they are
-// REARRANGED. TF32X3 says that products of f32 are three of TF32, for which columns of the product have two parts in shared memory; where these are filters, threads split what TMA loads.
+// REARRANGED. STREAMED says that they come by FILTER_STAGES stages of their own, from where an earlier launch has prepared
+// them. FILTER_ROOM is how many taps' filters shared memory has room for. TF32X3 says that products of f32 are three of TF32, for which columns of the product have two parts in shared memory; where these are filters, threads split what TMA loads.
 // The text behind this one says how operands come (`produce`), how they are multiplied (`mainloop`), and how accumulators
 // are written (`epilogue`).
 //
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
 // needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
-//   FILTERS, FILTER_STEPS, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG,
-//   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED,
-//   SPLIT, STAGES, STEPS, STEP_TAPS, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
+//   FILTERS, FILTER_ROOM, FILTER_STAGES, FILTER_STEPS, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG,
+//   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, RAW_BYTES, RAW_STAGES, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED,
+//   SPLIT, STAGES, STEPS, STREAMED, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Residuals, Shape, T, TensorMap
 // needs functions: affine, channel_of, cluster_arrive, cluster_wait, launch_next_grid, mbarrier_arrive, mbarrier_init,
 //   mbarrier_wait, shared_address, tile_number, tma_prefetch_map, wait_for_grids
 
+// Where filters are STREAMED, the second map's first word is the address of prepared ones, and its second one says whether
+// the launch prepares them.
 struct Launch {
   TensorMap x, w;
   Args args;
@@ -755,7 +761,7 @@ constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PITCH = PART + 8, PART_FL
 
 // Offsets in shared memory, which starts at a multiple of 1024 bytes.
 constexpr unsigned W_AT = STAGES * X_BYTES;
-constexpr unsigned ACC_AT = W_AT + (RESIDENT ? FILTER_STEPS : STAGES * STEP_TAPS) * W_BYTES;
+constexpr unsigned RAW_AT = W_AT + FILTER_ROOM * W_BYTES, ACC_AT = RAW_AT + RAW_STAGES * RAW_BYTES;
 // Here lie the parts of all warps, or what the blocks of a cluster send of the accumulators of a tile that they share.
 constexpr int ACC_PITCH = WIDTH + 4;
 constexpr unsigned CHANNELS_AT =
@@ -764,13 +770,16 @@ constexpr unsigned TABLE_AT = (CHANNELS_AT + CHANNEL_STAGES * TILE_F * CHANNEL_V
 constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
 static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
 constexpr int PARTS_BARRIERS = !FILTERS_IN_PARTS ? 0 : RESIDENT ? 1 : STAGES;
-static_assert(BARRIERS_AT + (2 * STAGES + 2 * CHANNEL_STAGES + PINGPONG + 1 + PARTS_BARRIERS) * 8 + 1024 <= SHARED,
+static_assert(BARRIERS_AT +
+                      (2 * (STAGES + CHANNEL_STAGES + FILTER_STAGES + RAW_STAGES) + PINGPONG + 1 + PARTS_BARRIERS) * 8 +
+                      1024 <=
+                  SHARED,
               "shared memory is large enough");
 
 // The block's mbarriers by their addresses: for each stage one that says that it is full and one that it is empty, the
 // same for the stages of channel parameters, one for each set of consumers that orders the sets' main loops, one
-// for resident filters, or for the accumulators that the blocks of a cluster send, and one for each stage that says that its
-// filters have been split, or the only one where all of them are resident.
+// for resident filters, or for the accumulators that the blocks of a cluster send, one for each stage that says that its
+// filters have been split, or the only one where all of them are resident, and two for each stage of streamed filters.
 struct Barriers {
   unsigned first;
   DEVICE unsigned full(int stage) const { return first + stage * 8; }
@@ -781,13 +790,17 @@ struct Barriers {
   DEVICE unsigned filters() const { return order(PINGPONG); }
   DEVICE unsigned sent() const { return order(PINGPONG); }
   DEVICE unsigned parts(int stage) const { return order(PINGPONG + 1 + stage); }
+  DEVICE unsigned filters_full(int stage) const { return parts(PARTS_BARRIERS + stage); }
+  DEVICE unsigned filters_empty(int stage) const { return parts(PARTS_BARRIERS + FILTER_STAGES + stage); }
+  DEVICE unsigned raw_full(int stage) const { return filters_empty(FILTER_STAGES + stage); }
+  DEVICE unsigned raw_empty(int stage) const { return filters_empty(FILTER_STAGES + RAW_STAGES + stage); }
 };
 
 // The state of a pipeline of N stages, `count` stages after its start: the stage, and the phase of its mbarriers.
 template <int N> struct PipelineState {
   int stage;
   unsigned phase;
-  DEVICE explicit PipelineState(unsigned count) : stage(count % N), phase(count / N & 1) {}
+  DEVICE explicit PipelineState(unsigned count) : stage(count % (N > 0 ? N : 1)), phase(count / (N > 0 ? N : 1) & 1) {}
   DEVICE void next() {
     if (++stage == N) stage = 0, phase ^= 1;
   }
@@ -802,8 +815,8 @@ DEVICE Column column_of(int tile) {
   return {column / FILTER_TILES, column % FILTER_TILES * TILE_F};
 }
 // The rectangle of an output's plane that a tile is: the plane's number, and where the rectangle begins in it.
-constexpr int RECTANGLE_COLUMNS = RECTANGLE > 0 ? RECTANGLE : 8, RECTANGLE_LINES = TILE_P / RECTANGLE_COLUMNS,
-              SQUARES = RECTANGLE_COLUMNS / 8;
+constexpr int RECTANGLE_COLUMNS = RECTANGLE > 0 ? RECTANGLE : 8,
+              RECTANGLE_LINES = LINES > 0 ? LINES : TILE_P / RECTANGLE_COLUMNS, SQUARES = RECTANGLE_COLUMNS / 8;
 DEVICE int rectangles_across(const Shape& s) { return ((int)s.out_w + RECTANGLE_COLUMNS - 1) / RECTANGLE_COLUMNS; }
 struct Rectangle {
   int plane, h, w;
@@ -827,17 +840,30 @@ DEVICE int tiles_of(const Shape& s) {
 // The pixels of a tile, counted over all images.
 struct Pixels {
   int first, end;
+  // Of a rectangle's lines.
+  int columns, lines;
 };
 DEVICE Pixels pixels_of(const Shape& s, int tile) {
+  if (RECTANGLE > 0) {
+    const Rectangle at = rectangle_of(s, tile);
+    const int columns = (int)s.out_w - at.w, lines = (int)s.out_h - at.h;
+    return {(at.plane * (int)s.out_h + at.h) * (int)s.out_w + at.w, (int)s.pixels,
+            columns < RECTANGLE_COLUMNS ? columns : RECTANGLE_COLUMNS,
+            lines < RECTANGLE_LINES ? lines : RECTANGLE_LINES};
+  }
   const int number = tile / COLUMNS, of_image = PIXELS_INNERMOST ? tiles_along(s, s.out_plane) : 0;
   const int image = PIXELS_INNERMOST ? number / of_image * s.out_plane : 0;
   const int first = image + (PIXELS_INNERMOST ? number % of_image : number) * pixels_of_tile(s);
   const int end = PIXELS_INNERMOST ? image + s.out_plane : (int)s.pixels;
-  return {first, first + pixels_of_tile(s) < end ? first + pixels_of_tile(s) : end};
+  return {first, first + pixels_of_tile(s) < end ? first + pixels_of_tile(s) : end, 0, 0};
 }
 // The pixel of one of a tile's columns; none of the tile's where the column is beyond the end of its line.
 DEVICE int pixel_at(const Shape& s, const Pixels& pixels, int column) {
   if (LINES == 0) return pixels.first + column;
+  if (RECTANGLE > 0) {
+    const bool inside = column % LINE < pixels.columns && column / LINE < pixels.lines;
+    return inside ? pixels.first + column / LINE * (int)s.out_w + column % LINE : pixels.end;
+  }
   return column % LINE < s.out_w ? pixels.first + column / LINE * s.out_w + column % LINE : pixels.end;
 }
 
@@ -869,6 +895,12 @@ DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& b
 
 // Brings the block's filters, where they are rearranged. All consumers call it.
 DEVICE void rearrange_filters(const Args& args, char* memory, float* part);
+
+// What a launch does for later ones, where filters are STREAMED: writes them as these load them. All threads call it.
+DEVICE void prepare_filters(const Launch& launch);
+
+// Issues the loads of the filters of every tile, where they are STREAMED. One thread calls it.
+DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers& barriers);
 
 // Brings the operands of all tiles. All threads of the producer warpgroups call it, and each that reads memory waits for the
 // grids before this one first (`wait_for_grids`), when it knows what to read.
@@ -955,12 +987,13 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
 extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE) * 128, OCCUPANCY) CLUSTER
     fuseplan_kernel(const __grid_constant__ Launch launch) {
   DYNAMIC_SHARED(char, memory);
+  if (STREAMED && launch.w.words[1] != 0) return prepare_filters(launch);
   const Args& args = launch.args;
   const unsigned start = shared_address(memory), shared = (start + 1023) / 1024 * 1024;
   char* aligned = memory + (shared - start);
   const Barriers barriers = {shared + BARRIERS_AT};
   if (threadIdx.x == 0) {
-    tma_prefetch_map(&launch.w);
+    if (!STREAMED) tma_prefetch_map(&launch.w);
     for (int i = 0; i < STAGES; i++)
       mbarrier_init(barriers.full(i), FULL_ARRIVALS), mbarrier_init(barriers.empty(i), COOPERATIVE * 4);
     for (int i = 0; i < CHANNEL_STAGES; i++)
@@ -970,6 +1003,10 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     mbarrier_init(barriers.filters(), 1);
     // A warp arrives for each step that it has split.
     for (int i = 0; i < PARTS_BARRIERS; i++) mbarrier_init(barriers.parts(i), RESIDENT ? 3 * STEPS : 3);
+    for (int i = 0; i < FILTER_STAGES; i++)
+      mbarrier_init(barriers.filters_full(i), 1), mbarrier_init(barriers.filters_empty(i), COOPERATIVE * 4);
+    for (int i = 0; i < RAW_STAGES; i++)
+      mbarrier_init(barriers.raw_full(i), 1), mbarrier_init(barriers.raw_empty(i), FULL_ARRIVALS);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
@@ -1014,82 +1051,68 @@ template <class E> DEVICE unsigned low_word_of(const E*) { return 0; }
 template <int N> DEVICE bool are_finite(const float (&)[N]) { return true; }
 DEVICE float sum_of_products(const Args&, int, int, int) { return 0.f; }
 
-// Filters whose channels are not neighbours in memory, or that do not start at multiples of 16 bytes, which TMA cannot load:
-// the consumers bring a block's filters, once, and write them as TMA would. They lie in shared memory by columns of taps,
-// by TILE_K channels within, then by taps of the column.
-//
-// A warp takes the same channels of a filter at a time, whose taps lie side by side: it reads them in vectors, passes them
-// through its part of the epilogue's memory, and a lane takes two channels from there and writes a word for every tap.
+DEVICE void rearrange_filters(const Args&, char*, float*) {}
+
+// Filters that TMA cannot load and that a block has no room for: one launch writes them to memory as the main loop wants them
+// in shared memory, for every column of tiles the filters of each step one after the other, and later launches bring a step's
+// filters by one bulk copy. A step has the taps of a column of taps, in TILE_K channels.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS, COOPERATIVE, FILTERS, FILTER_STEPS, PART_FLOATS, PINGPONG, PRODUCERS, RESIDENT, ROW,
-//   SPLIT, TAPS, TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES, W_VECTOR
+// needs constants: CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, RAW_STAGES, ROW, SPLIT, STREAMED, TAPS,
+//   TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES
 // needs sizes: w_k
-// needs types: Args, Column, T, Vector, idx
-// needs functions: column_of, tile_number
+// needs types: Barriers, Launch, PipelineState, T
+// needs functions: bulk_load, mbarrier_expect_tx, mbarrier_wait, tile_number, tile_stride, tiles_of, wait_for_grids
 
-static_assert(RESIDENT && SPLIT == 1 && sizeof(T) == 2, "filters are brought once");
+static_assert(STREAMED && SPLIT == 1 && sizeof(T) == 2 && W_BYTES == TILE_F * ROW, "as the launch was planned");
 
-// What TMA's swizzle makes of an offset in rows of ROW bytes.
-DEVICE unsigned swizzled(unsigned at) { return at ^ (at >> 7 & (ROW == 128 ? 7 : ROW == 64 ? 3 : 1)) << 4; }
+// Steps of a tile, and bytes of one.
+constexpr int STREAMED_TAPS = RAW_STAGES > 0 ? TAPS_W : TAPS_H, STREAMED_STEPS = FILTER_STEPS / STREAMED_TAPS;
+constexpr unsigned STREAMED_BYTES = STREAMED_TAPS * W_BYTES;
 
-// Channels that a warp takes at a time, the elements of these, and vectors of them that a lane reads.
-constexpr int FILTER_CHANNELS = CHANNELS <= 16 || 32 * TAPS * 2 > PART_FLOATS * 4   ? 16
-                                : CHANNELS <= 32 || 64 * TAPS * 2 > PART_FLOATS * 4 ? 32
-                                                                                    : 64;
-constexpr int FILTER_ELEMENTS = FILTER_CHANNELS * TAPS, FILTER_VECTORS = (FILTER_ELEMENTS / W_VECTOR + 31) / 32;
-static_assert(FILTER_ELEMENTS * 2 <= PART_FLOATS * 4, "a part has room");
-// How many filters a warp has on their way at once.
-constexpr int FILTERS_AHEAD = 4;
-
-DEVICE void rearrange_filters(const Args& args, char* memory, float* part) {
-  constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K, PADDED = CHANNEL_STEPS * TILE_K;
-  constexpr int ACROSS = (PADDED + FILTER_CHANNELS - 1) / FILTER_CHANNELS, COUNT = TILE_F * ACROSS;
-  static_assert(FILTER_STEPS == CHANNEL_STEPS * TAPS, "as the launch was planned");
-  constexpr int WARPS = PINGPONG * COOPERATIVE * 4;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 - PRODUCERS * 4;
-  const idx pitch = args.shape.w_k;
-  const Column column = column_of(tile_number());
-  const T* const first = (const T*)args.op[0].p[0] + (column.group * FILTERS + column.filter) * pitch;
-  T* const staged = (T*)part;
+// A thread writes two channels of a filter's tap at a time; those beyond the last are zeros.
+DEVICE void prepare_filters(const Launch& launch) {
+  constexpr int PAIRS = TILE_K / 2, PADDED_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
+  char* const to = (char*)launch.w.words[0];
+  wait_for_grids();
 #pragma unroll 1
-  for (int at = warp; at < COUNT; at += FILTERS_AHEAD * WARPS) {
-    Vector<T, W_VECTOR> v[FILTERS_AHEAD][FILTER_VECTORS];
-#pragma unroll
-    for (int i = 0; i < FILTERS_AHEAD; i++) {
-      const int f = (at + i * WARPS) / ACROSS, c = (at + i * WARPS) % ACROSS * FILTER_CHANNELS;
-      const int left = at + i * WARPS < COUNT && column.filter + f < FILTERS ? (CHANNELS - c) * TAPS : 0;
-#pragma unroll
-      for (int j = 0; j < FILTER_VECTORS; j++) {
-        const int element = (j * 32 + lane) * W_VECTOR;
-        v[i][j] = {};
-        if (element < FILTER_ELEMENTS && element < left)
-          v[i][j] = *(const Vector<T, W_VECTOR>*)(first + f * pitch + c * TAPS + element);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < FILTERS_AHEAD; i++) {
-      const int f = (at + i * WARPS) / ACROSS, c = (at + i * WARPS) % ACROSS * FILTER_CHANNELS + lane * 2;
-      __syncwarp();
-#pragma unroll
-      for (int j = 0; j < FILTER_VECTORS; j++)
-        if ((j * 32 + lane) * W_VECTOR < FILTER_ELEMENTS)
-          *(Vector<T, W_VECTOR>*)(staged + (j * 32 + lane) * W_VECTOR) = v[i][j];
-      __syncwarp();
-      if (at + i * WARPS >= COUNT || lane * 2 >= FILTER_CHANNELS || c >= PADDED) continue;
-      // All are read before the first is written: a read behind a write would wait for it.
-      unsigned words[TAPS];
-#pragma unroll
-      for (int t = 0; t < TAPS; t++)
-        words[t] = staged[lane * 2 * TAPS + t].bits | (unsigned)staged[(lane * 2 + 1) * TAPS + t].bits << 16;
-      char* const to = memory + W_AT + c / TILE_K * TAPS_H * W_BYTES + swizzled(f * ROW + c % TILE_K * 2);
-#pragma unroll
-      for (int t = 0; t < TAPS; t++)
-        *(unsigned*)(to + (t % TAPS_W * CHANNEL_STEPS * TAPS_H + t / TAPS_W) * W_BYTES) = words[t];
+  for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < COLUMNS * FILTER_STEPS * TILE_F * PAIRS;
+       at += gridDim.x * blockDim.x) {
+    const int pair = at % PAIRS, row = at / PAIRS % TILE_F, number = at / PAIRS / TILE_F;
+    const int inner = number % STREAMED_TAPS, step = number / STREAMED_TAPS % STREAMED_STEPS,
+              column = number / STREAMED_TAPS / STREAMED_STEPS;
+    // Steps are columns of taps, then channels; or planes of taps, channels, then lines of taps.
+    const int lines = RAW_STAGES > 0 ? TAPS_H : 1, c = step / lines % PADDED_STEPS * TILE_K + pair * 2;
+    const int outer = step / lines / PADDED_STEPS;
+    const int tap = RAW_STAGES > 0 ? (outer * TAPS_H + step % TAPS_H) * TAPS_W + inner : inner * TAPS_W + outer;
+    const int filter = column % FILTER_TILES * TILE_F + row;
+    const T* const from = (const T*)launch.args.op[0].p[0] +
+                          (column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + c * TAPS + tap;
+    unsigned word = 0;
+    if (filter < FILTERS && c < CHANNELS) word = from->bits;
+    if (filter < FILTERS && c + 1 < CHANNELS) word |= (unsigned)from[TAPS].bits << 16;
+    // What TMA's swizzle makes of an offset in rows of ROW bytes.
+    const unsigned offset = row * ROW + pair * 4, mask = ROW == 128 ? 7 : ROW == 64 ? 3 : 1;
+    *(unsigned*)(to + (long long)number * W_BYTES + (offset ^ (offset >> 7 & mask) << 4)) = word;
+  }
+}
+
+// What is prepared was there before this launch, so no grid is waited for.
+DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers& barriers) {
+  const char* const first = (const char*)launch.w.words[0];
+  PipelineState<FILTER_STAGES> pipe(0);
+#pragma unroll 1
+  for (int tile = tile_number(); tile < tiles_of(launch.args.shape); tile += tile_stride()) {
+    const char* from = first + (long long)(tile % COLUMNS) * STREAMED_STEPS * STREAMED_BYTES;
+#pragma unroll 1
+    for (int step = 0; step < STREAMED_STEPS; step++, from += STREAMED_BYTES) {
+      const unsigned full = barriers.filters_full(pipe.stage);
+      mbarrier_wait(barriers.filters_empty(pipe.stage), pipe.phase ^ 1);
+      mbarrier_expect_tx(full, STREAMED_BYTES);
+      bulk_load(shared + W_AT + pipe.stage * STREAMED_BYTES, (const T*)from, STREAMED_BYTES, full);
+      pipe.next();
     }
   }
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  asm volatile("bar.sync 1, %0;" ::"n"(PINGPONG * COOPERATIVE * 128) : "memory");
 }
 
 // Load::Lines, for convolutions without strides of images whose lines have no gaps and start at multiples of 16 bytes:
@@ -1099,15 +1122,16 @@ DEVICE void rearrange_filters(const Args& args, char* memory, float* part) {
 // Lines above and below the image, and columns behind it, come as zeros.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS, KEEP, LINE, LINES, LOADED_P, PAD_H, PRODUCERS, RESIDENT, ROW, STAGES, STEPS, TAPS_H,
-//   TAPS_W, TILE_K, X_BYTES, X_LOADED
+// needs constants: CHANNELS, KEEP, LINE, LINES, LOADED_P, PAD_H, PRODUCERS, RESIDENT, ROW, STAGES, STEPS, STREAMED,
+//   TAPS_H, TAPS_W, TILE_K, X_BYTES, X_LOADED
 // needs sizes: out_plane, out_w
 // needs types: Barriers, Launch, PipelineState, Shape
 // needs functions: column_of, mbarrier_expect_tx, mbarrier_wait, pixels_of, tile_number, tile_stride, tiles_of,
 //   tma_load_lines, tma_prefetch_map, wait_for_grids
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
-static_assert(STEPS == CHANNEL_STEPS * (KEEP ? 1 : TAPS_W) && RESIDENT && PRODUCERS == 1, "as the launch was planned");
+static_assert(STEPS == CHANNEL_STEPS * (KEEP ? 1 : TAPS_W) && RESIDENT != STREAMED && PRODUCERS == 1,
+              "as the launch was planned");
 // Bytes of a line in a stage.
 constexpr unsigned LINE_BYTES = LINE * ROW;
 static_assert(LOADED_P == (LINES + TAPS_H - 1) * LINE, "a stage has what a tile sees");
@@ -1134,32 +1158,35 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
   }
 }
 
-// The producer warpgroup where TMA loads all operands: one thread issues the loads (`load_operands`), and the other three
-// warps load the parameters of channels.
+// The producer warpgroup where TMA loads all operands: one thread issues the loads (`load_operands`), another one those of
+// filters where they are STREAMED, and the other warps load the parameters of channels.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS_AT, CHANNEL_STAGES
+// needs constants: CHANNELS_AT, CHANNEL_PRODUCERS, CHANNEL_STAGES
 // needs types: Barriers, Channel, Launch, PipelineState
-// needs functions: is_elected, load_channels, load_operands, shared_address, tile_number, tile_stride, tiles_of,
-//   wait_for_grids
+// needs functions: is_elected, load_channels, load_operands, shared_address, stream_filters, tile_number,
+//   tile_stride, tiles_of, wait_for_grids
 
 DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers) {
-  if (threadIdx.x >= 32) {
+  constexpr int ISSUERS = 128 - CHANNEL_PRODUCERS;
+  if (threadIdx.x >= ISSUERS) {
     wait_for_grids();
     PipelineState<CHANNEL_STAGES> pipe(0);
 #pragma unroll 1
     for (int tile = tile_number(); tile < tiles_of(launch.args.shape); tile += tile_stride())
-      load_channels(launch.args, (Channel*)(memory + CHANNELS_AT), barriers, pipe, tile, threadIdx.x - 32, 96);
+      load_channels(launch.args, (Channel*)(memory + CHANNELS_AT), barriers, pipe, tile, threadIdx.x - ISSUERS,
+                    CHANNEL_PRODUCERS);
   } else if (is_elected()) {
-    load_operands(launch, shared_address(memory), barriers);
+    if (threadIdx.x < 32) load_operands(launch, shared_address(memory), barriers);
+    else stream_filters(launch, shared_address(memory), barriers);
   }
 }
 
 // The main loop of Load::Lines: columns of taps one after the other, and sums that move by a pixel in between.
 //
 // needs macros: DEVICE
-// needs constants: ATOMS, BEHIND, BLOCK_P, CHANNEL_STEPS, COOPERATIVE, KEEP, LINE, LINES, LINE_BYTES, PAD_W, PINGPONG,
-//   PRODUCERS, ROW, ROWS, STAGES, STEPS, TAPS_H, TAPS_W, WIDTH, W_AT, W_BYTES, X_BYTES
+// needs constants: ATOMS, BEHIND, BLOCK_P, CHANNEL_STEPS, COOPERATIVE, FILTER_STAGES, KEEP, LINE, LINES, LINE_BYTES, PAD_W, PINGPONG,
+//   PRODUCERS, ROW, ROWS, STAGES, STEPS, STREAMED, TAPS_H, TAPS_W, WIDTH, W_AT, W_BYTES, X_BYTES
 // needs types: Barriers, PipelineState, T
 // needs functions: mbarrier_arrive, mbarrier_wait, wgmma, wgmma_commit, wgmma_descriptor, wgmma_descriptor_innermost,
 //   wgmma_fence, wgmma_fence_accumulators, wgmma_wait
@@ -1223,16 +1250,19 @@ DEVICE void move_left(float (&acc)[ATOMS][WIDTH / 2], float (&behind)[ATOMS][LIN
 // their outputs' columns.
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count) {
   const int consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE, lane = threadIdx.x % 32, set = count % PINGPONG;
+  constexpr int ALL_STEPS = TAPS_W * CHANNEL_STEPS;
   PipelineState<STAGES> pipe(count * STEPS);
+  PipelineState<FILTER_STAGES> filter_pipe(STREAMED ? count * ALL_STEPS : 0);
   if (PINGPONG > 1) mbarrier_wait(barriers.order(set), (count / PINGPONG & 1) ^ (set == 0));
   float behind[ATOMS][LINES][4] = {};
-  int last = 0;
+  int last = 0, last_filters = 0;
 #pragma unroll 1
   for (int w = 0; w < TAPS_W; w++) {
     if (w > 0) {
       wgmma_wait<0>();
 #pragma unroll
       for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
+      if (STREAMED && lane == 0) mbarrier_arrive(barriers.filters_empty(last_filters));
       move_right(acc, behind);
       if (KEEP) pipe = PipelineState<STAGES>(count * STEPS);
     }
@@ -1240,8 +1270,11 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
     for (int c = 0; c < CHANNEL_STEPS; c++) {
       const int step = w * CHANNEL_STEPS + c;
       if (!KEEP || w == 0) mbarrier_wait(barriers.full(pipe.stage), pipe.phase);
-      if (PINGPONG > 1 && step == STEPS - 1 && lane == 0) mbarrier_arrive(barriers.order((set + 1) % PINGPONG));
-      const unsigned filters = shared + W_AT + step * TAPS_H * W_BYTES + consumer * (ROWS * ROW);
+      if (STREAMED) mbarrier_wait(barriers.filters_full(filter_pipe.stage), filter_pipe.phase);
+      if (PINGPONG > 1 && step == (STREAMED ? ALL_STEPS : STEPS) - 1 && lane == 0)
+        mbarrier_arrive(barriers.order((set + 1) % PINGPONG));
+      const int filters_at = STREAMED ? filter_pipe.stage : step;
+      const unsigned filters = shared + W_AT + filters_at * TAPS_H * W_BYTES + consumer * (ROWS * ROW);
       const auto rows = wgmma_descriptor(filters), columns = wgmma_descriptor_innermost(shared + pipe.stage * X_BYTES);
 #pragma unroll
       for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
@@ -1261,14 +1294,18 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
       wgmma_wait<1>();
       const bool releases = KEEP ? w == TAPS_W - 1 && c > 0 : step > 0;
       if (releases && lane == 0) mbarrier_arrive(barriers.empty(last));
+      if (STREAMED && c > 0 && lane == 0) mbarrier_arrive(barriers.filters_empty(last_filters));
       last = pipe.stage;
       pipe.next();
+      last_filters = filter_pipe.stage;
+      if (STREAMED) filter_pipe.next();
     }
   }
   wgmma_wait<0>();
 #pragma unroll
   for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
   if (lane == 0) mbarrier_arrive(barriers.empty(last));
+  if (STREAMED && lane == 0) mbarrier_arrive(barriers.filters_empty(last_filters));
 #pragma unroll
   for (int moves = PAD_W; moves < TAPS_W - 1; moves++) move_left(acc, behind);
 }
@@ -1277,8 +1314,8 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
 // Residuals of a tile where they lie along pixels.
 //
 // needs macros: DEVICE
-// needs constants: FILTERS, RESIDUALS_EARLY, TILE_F
-// needs sizes: out_plane, y_c
+// needs constants: FILTERS, RECTANGLE, RESIDUALS_EARLY, TILE_F
+// needs sizes: out_plane, out_w, y_c
 // needs types: Args, Column, Early, Pixels, Shape, T
 // needs functions: column_of, coord_of, each_residual, pixels_of, prefetch_l2
 
@@ -1290,13 +1327,20 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
     const Pixels pixels = pixels_of(s, tile);
 #pragma unroll 1
     for (int f = thread; f < TILE_F && column.filter + f < FILTERS; f += count)
+      if (RECTANGLE > 0) {
 #pragma unroll 1
-      for (int pixel = pixels.first; pixel < pixels.end;) {
-        const int left = s.out_plane - pixel % s.out_plane,
-                  some = left < pixels.end - pixel ? left : pixels.end - pixel;
-        prefetch_l2(residual + coord_of(s, pixel, 0).y + (column.group * FILTERS + column.filter + f) * s.y_c, some);
-        pixel += some;
-      }
+        for (int line = 0; line < pixels.lines; line++)
+          prefetch_l2(residual + coord_of(s, pixels.first + line * s.out_w, 0).y +
+                          (column.group * FILTERS + column.filter + f) * s.y_c,
+                      pixels.columns);
+      } else
+#pragma unroll 1
+        for (int pixel = pixels.first; pixel < pixels.end;) {
+          const int left = s.out_plane - pixel % s.out_plane,
+                    some = left < pixels.end - pixel ? left : pixels.end - pixel;
+          prefetch_l2(residual + coord_of(s, pixel, 0).y + (column.group * FILTERS + column.filter + f) * s.y_c, some);
+          pixel += some;
+        }
   });
 }
 

@@ -113,7 +113,10 @@ constexpr int STEPS{1};
 constexpr int SPLIT{1};
 constexpr int PRODUCERS{1};
 constexpr int FILTER_STEPS{1};
-constexpr int STEP_TAPS{1};
+constexpr int FILTER_ROOM{1};
+constexpr int FILTER_STAGES{0};
+constexpr int RAW_STAGES{0};
+constexpr int RAW_BYTES{0};
 constexpr int RECTANGLE{0};
 constexpr int FULL_ARRIVALS{1};
 constexpr int CHANNEL_PRODUCERS{96};
@@ -137,6 +140,7 @@ constexpr int STAGES{10};
 constexpr int OCCUPANCY{2};
 constexpr int RESIDENT{1};
 constexpr int REARRANGED{0};
+constexpr int STREAMED{0};
 constexpr int TF32X3{0};
 constexpr int SHARED{112104};
 constexpr int PRODUCER_REGISTERS{40};
@@ -705,20 +709,23 @@ DEVICE void wgmma(float (&acc)[32], unsigned long long rows, unsigned long long 
 // by side; a tile then stays within an image, and has LINES whole lines of it if that is not 0. RECTANGLE is how
 // many columns a tile has that is a rectangle of an output's plane, else 0. INTERLEAVED says that rows are not in the order
 // of pixels. RESIDENT says that a block's filters never change: they are loaded once, by the consumers if they are
-// REARRANGED. TF32X3 says that products of f32 are three of TF32, for which columns of the product have two parts in shared memory; where these are filters, threads split what TMA loads.
+// REARRANGED. STREAMED says that they come by FILTER_STAGES stages of their own, from where an earlier launch has prepared
+// them. FILTER_ROOM is how many taps' filters shared memory has room for. TF32X3 says that products of f32 are three of TF32, for which columns of the product have two parts in shared memory; where these are filters, threads split what TMA loads.
 // The text behind this one says how operands come (`produce`), how they are multiplied (`mainloop`), and how accumulators
 // are written (`epilogue`).
 //
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
 // needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
-//   FILTERS, FILTER_STEPS, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG,
-//   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED,
-//   SPLIT, STAGES, STEPS, STEP_TAPS, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
+//   FILTERS, FILTER_ROOM, FILTER_STAGES, FILTER_STEPS, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG,
+//   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, RAW_BYTES, RAW_STAGES, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED,
+//   SPLIT, STAGES, STEPS, STREAMED, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Residuals, Shape, T, TensorMap
 // needs functions: affine, channel_of, cluster_arrive, cluster_wait, launch_next_grid, mbarrier_arrive, mbarrier_init,
 //   mbarrier_wait, shared_address, tile_number, tma_prefetch_map, wait_for_grids
 
+// Where filters are STREAMED, the second map's first word is the address of prepared ones, and its second one says whether
+// the launch prepares them.
 struct Launch {
   TensorMap x, w;
   Args args;
@@ -749,7 +756,7 @@ constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PITCH = PART + 8, PART_FL
 
 // Offsets in shared memory, which starts at a multiple of 1024 bytes.
 constexpr unsigned W_AT = STAGES * X_BYTES;
-constexpr unsigned ACC_AT = W_AT + (RESIDENT ? FILTER_STEPS : STAGES * STEP_TAPS) * W_BYTES;
+constexpr unsigned RAW_AT = W_AT + FILTER_ROOM * W_BYTES, ACC_AT = RAW_AT + RAW_STAGES * RAW_BYTES;
 // Here lie the parts of all warps, or what the blocks of a cluster send of the accumulators of a tile that they share.
 constexpr int ACC_PITCH = WIDTH + 4;
 constexpr unsigned CHANNELS_AT =
@@ -758,13 +765,16 @@ constexpr unsigned TABLE_AT = (CHANNELS_AT + CHANNEL_STAGES * TILE_F * CHANNEL_V
 constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
 static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
 constexpr int PARTS_BARRIERS = !FILTERS_IN_PARTS ? 0 : RESIDENT ? 1 : STAGES;
-static_assert(BARRIERS_AT + (2 * STAGES + 2 * CHANNEL_STAGES + PINGPONG + 1 + PARTS_BARRIERS) * 8 + 1024 <= SHARED,
+static_assert(BARRIERS_AT +
+                      (2 * (STAGES + CHANNEL_STAGES + FILTER_STAGES + RAW_STAGES) + PINGPONG + 1 + PARTS_BARRIERS) * 8 +
+                      1024 <=
+                  SHARED,
               "shared memory is large enough");
 
 // The block's mbarriers by their addresses: for each stage one that says that it is full and one that it is empty, the
 // same for the stages of channel parameters, one for each set of consumers that orders the sets' main loops, one
-// for resident filters, or for the accumulators that the blocks of a cluster send, and one for each stage that says that its
-// filters have been split, or the only one where all of them are resident.
+// for resident filters, or for the accumulators that the blocks of a cluster send, one for each stage that says that its
+// filters have been split, or the only one where all of them are resident, and two for each stage of streamed filters.
 struct Barriers {
   unsigned first;
   DEVICE unsigned full(int stage) const { return first + stage * 8; }
@@ -775,13 +785,17 @@ struct Barriers {
   DEVICE unsigned filters() const { return order(PINGPONG); }
   DEVICE unsigned sent() const { return order(PINGPONG); }
   DEVICE unsigned parts(int stage) const { return order(PINGPONG + 1 + stage); }
+  DEVICE unsigned filters_full(int stage) const { return parts(PARTS_BARRIERS + stage); }
+  DEVICE unsigned filters_empty(int stage) const { return parts(PARTS_BARRIERS + FILTER_STAGES + stage); }
+  DEVICE unsigned raw_full(int stage) const { return filters_empty(FILTER_STAGES + stage); }
+  DEVICE unsigned raw_empty(int stage) const { return filters_empty(FILTER_STAGES + RAW_STAGES + stage); }
 };
 
 // The state of a pipeline of N stages, `count` stages after its start: the stage, and the phase of its mbarriers.
 template <int N> struct PipelineState {
   int stage;
   unsigned phase;
-  DEVICE explicit PipelineState(unsigned count) : stage(count % N), phase(count / N & 1) {}
+  DEVICE explicit PipelineState(unsigned count) : stage(count % (N > 0 ? N : 1)), phase(count / (N > 0 ? N : 1) & 1) {}
   DEVICE void next() {
     if (++stage == N) stage = 0, phase ^= 1;
   }
@@ -796,8 +810,8 @@ DEVICE Column column_of(int tile) {
   return {column / FILTER_TILES, column % FILTER_TILES * TILE_F};
 }
 // The rectangle of an output's plane that a tile is: the plane's number, and where the rectangle begins in it.
-constexpr int RECTANGLE_COLUMNS = RECTANGLE > 0 ? RECTANGLE : 8, RECTANGLE_LINES = TILE_P / RECTANGLE_COLUMNS,
-              SQUARES = RECTANGLE_COLUMNS / 8;
+constexpr int RECTANGLE_COLUMNS = RECTANGLE > 0 ? RECTANGLE : 8,
+              RECTANGLE_LINES = LINES > 0 ? LINES : TILE_P / RECTANGLE_COLUMNS, SQUARES = RECTANGLE_COLUMNS / 8;
 DEVICE int rectangles_across(const Shape& s) { return ((int)s.out_w + RECTANGLE_COLUMNS - 1) / RECTANGLE_COLUMNS; }
 struct Rectangle {
   int plane, h, w;
@@ -821,17 +835,30 @@ DEVICE int tiles_of(const Shape& s) {
 // The pixels of a tile, counted over all images.
 struct Pixels {
   int first, end;
+  // Of a rectangle's lines.
+  int columns, lines;
 };
 DEVICE Pixels pixels_of(const Shape& s, int tile) {
+  if (RECTANGLE > 0) {
+    const Rectangle at = rectangle_of(s, tile);
+    const int columns = (int)s.out_w - at.w, lines = (int)s.out_h - at.h;
+    return {(at.plane * (int)s.out_h + at.h) * (int)s.out_w + at.w, (int)s.pixels,
+            columns < RECTANGLE_COLUMNS ? columns : RECTANGLE_COLUMNS,
+            lines < RECTANGLE_LINES ? lines : RECTANGLE_LINES};
+  }
   const int number = tile / COLUMNS, of_image = PIXELS_INNERMOST ? tiles_along(s, s.out_plane) : 0;
   const int image = PIXELS_INNERMOST ? number / of_image * s.out_plane : 0;
   const int first = image + (PIXELS_INNERMOST ? number % of_image : number) * pixels_of_tile(s);
   const int end = PIXELS_INNERMOST ? image + s.out_plane : (int)s.pixels;
-  return {first, first + pixels_of_tile(s) < end ? first + pixels_of_tile(s) : end};
+  return {first, first + pixels_of_tile(s) < end ? first + pixels_of_tile(s) : end, 0, 0};
 }
 // The pixel of one of a tile's columns; none of the tile's where the column is beyond the end of its line.
 DEVICE int pixel_at(const Shape& s, const Pixels& pixels, int column) {
   if (LINES == 0) return pixels.first + column;
+  if (RECTANGLE > 0) {
+    const bool inside = column % LINE < pixels.columns && column / LINE < pixels.lines;
+    return inside ? pixels.first + column / LINE * (int)s.out_w + column % LINE : pixels.end;
+  }
   return column % LINE < s.out_w ? pixels.first + column / LINE * s.out_w + column % LINE : pixels.end;
 }
 
@@ -863,6 +890,12 @@ DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& b
 
 // Brings the block's filters, where they are rearranged. All consumers call it.
 DEVICE void rearrange_filters(const Args& args, char* memory, float* part);
+
+// What a launch does for later ones, where filters are STREAMED: writes them as these load them. All threads call it.
+DEVICE void prepare_filters(const Launch& launch);
+
+// Issues the loads of the filters of every tile, where they are STREAMED. One thread calls it.
+DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers& barriers);
 
 // Brings the operands of all tiles. All threads of the producer warpgroups call it, and each that reads memory waits for the
 // grids before this one first (`wait_for_grids`), when it knows what to read.
@@ -949,12 +982,13 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
 extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE) * 128, OCCUPANCY) CLUSTER
     fuseplan_kernel(const __grid_constant__ Launch launch) {
   DYNAMIC_SHARED(char, memory);
+  if (STREAMED && launch.w.words[1] != 0) return prepare_filters(launch);
   const Args& args = launch.args;
   const unsigned start = shared_address(memory), shared = (start + 1023) / 1024 * 1024;
   char* aligned = memory + (shared - start);
   const Barriers barriers = {shared + BARRIERS_AT};
   if (threadIdx.x == 0) {
-    tma_prefetch_map(&launch.w);
+    if (!STREAMED) tma_prefetch_map(&launch.w);
     for (int i = 0; i < STAGES; i++)
       mbarrier_init(barriers.full(i), FULL_ARRIVALS), mbarrier_init(barriers.empty(i), COOPERATIVE * 4);
     for (int i = 0; i < CHANNEL_STAGES; i++)
@@ -964,6 +998,10 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     mbarrier_init(barriers.filters(), 1);
     // A warp arrives for each step that it has split.
     for (int i = 0; i < PARTS_BARRIERS; i++) mbarrier_init(barriers.parts(i), RESIDENT ? 3 * STEPS : 3);
+    for (int i = 0; i < FILTER_STAGES; i++)
+      mbarrier_init(barriers.filters_full(i), 1), mbarrier_init(barriers.filters_empty(i), COOPERATIVE * 4);
+    for (int i = 0; i < RAW_STAGES; i++)
+      mbarrier_init(barriers.raw_full(i), 1), mbarrier_init(barriers.raw_empty(i), FULL_ARRIVALS);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
@@ -1009,6 +1047,9 @@ template <int N> DEVICE bool are_finite(const float (&)[N]) { return true; }
 DEVICE float sum_of_products(const Args&, int, int, int) { return 0.f; }
 
 DEVICE void rearrange_filters(const Args&, char*, float*) {}
+
+DEVICE void prepare_filters(const Launch&) {}
+DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
 
 // Load::Planes, for 1x1 convolutions of images whose positions are neighbours in memory: columns of the product are
 // pixels, which TMA loads as they lie, BLOCK_P positions of TILE_K channels at a time, and rows are filters, whose depth is one
@@ -1059,24 +1100,27 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
   }
 }
 
-// The producer warpgroup where TMA loads all operands: one thread issues the loads (`load_operands`), and the other three
-// warps load the parameters of channels.
+// The producer warpgroup where TMA loads all operands: one thread issues the loads (`load_operands`), another one those of
+// filters where they are STREAMED, and the other warps load the parameters of channels.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS_AT, CHANNEL_STAGES
+// needs constants: CHANNELS_AT, CHANNEL_PRODUCERS, CHANNEL_STAGES
 // needs types: Barriers, Channel, Launch, PipelineState
-// needs functions: is_elected, load_channels, load_operands, shared_address, tile_number, tile_stride, tiles_of,
-//   wait_for_grids
+// needs functions: is_elected, load_channels, load_operands, shared_address, stream_filters, tile_number,
+//   tile_stride, tiles_of, wait_for_grids
 
 DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers) {
-  if (threadIdx.x >= 32) {
+  constexpr int ISSUERS = 128 - CHANNEL_PRODUCERS;
+  if (threadIdx.x >= ISSUERS) {
     wait_for_grids();
     PipelineState<CHANNEL_STAGES> pipe(0);
 #pragma unroll 1
     for (int tile = tile_number(); tile < tiles_of(launch.args.shape); tile += tile_stride())
-      load_channels(launch.args, (Channel*)(memory + CHANNELS_AT), barriers, pipe, tile, threadIdx.x - 32, 96);
+      load_channels(launch.args, (Channel*)(memory + CHANNELS_AT), barriers, pipe, tile, threadIdx.x - ISSUERS,
+                    CHANNEL_PRODUCERS);
   } else if (is_elected()) {
-    load_operands(launch, shared_address(memory), barriers);
+    if (threadIdx.x < 32) load_operands(launch, shared_address(memory), barriers);
+    else stream_filters(launch, shared_address(memory), barriers);
   }
 }
 
@@ -1172,8 +1216,8 @@ DEVICE unsigned part_address(const float* part) {
 // Residuals of a tile where they lie along pixels.
 //
 // needs macros: DEVICE
-// needs constants: FILTERS, RESIDUALS_EARLY, TILE_F
-// needs sizes: out_plane, y_c
+// needs constants: FILTERS, RECTANGLE, RESIDUALS_EARLY, TILE_F
+// needs sizes: out_plane, out_w, y_c
 // needs types: Args, Column, Early, Pixels, Shape, T
 // needs functions: column_of, coord_of, each_residual, pixels_of, prefetch_l2
 
@@ -1185,13 +1229,20 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
     const Pixels pixels = pixels_of(s, tile);
 #pragma unroll 1
     for (int f = thread; f < TILE_F && column.filter + f < FILTERS; f += count)
+      if (RECTANGLE > 0) {
 #pragma unroll 1
-      for (int pixel = pixels.first; pixel < pixels.end;) {
-        const int left = s.out_plane - pixel % s.out_plane,
-                  some = left < pixels.end - pixel ? left : pixels.end - pixel;
-        prefetch_l2(residual + coord_of(s, pixel, 0).y + (column.group * FILTERS + column.filter + f) * s.y_c, some);
-        pixel += some;
-      }
+        for (int line = 0; line < pixels.lines; line++)
+          prefetch_l2(residual + coord_of(s, pixels.first + line * s.out_w, 0).y +
+                          (column.group * FILTERS + column.filter + f) * s.y_c,
+                      pixels.columns);
+      } else
+#pragma unroll 1
+        for (int pixel = pixels.first; pixel < pixels.end;) {
+          const int left = s.out_plane - pixel % s.out_plane,
+                    some = left < pixels.end - pixel ? left : pixels.end - pixel;
+          prefetch_l2(residual + coord_of(s, pixel, 0).y + (column.group * FILTERS + column.filter + f) * s.y_c, some);
+          pixel += some;
+        }
   });
 }
 

@@ -116,6 +116,59 @@ pub(crate) const LINES: Constraint = Constraint {
     },
 };
 
+/// Convolutions of which a tile sees whole lines of taps.
+pub(crate) const RECTANGLES: Constraint = Constraint {
+    property: "filter",
+    accepts: "several taps, at most 9 columns of them, without strides and dilations; padding before a line of at most 8 columns",
+    check: |problem, _| {
+        let (conv, weights) = problem.conv()?;
+        let taps = Volume::of(weights).lens;
+        let before = spatial(conv.pads_before(), 0);
+        let dense = |d: usize| {
+            let [stride, dilation] = [conv.strides(), conv.dilations()].map(|list| spatial(list, 1)[d]);
+            stride == 1 && (dilation == 1 || taps[2 + d] == 1)
+        };
+        let fits = (0..3).all(dense) && before[2] <= 8 && taps[4] <= 9 && taps[2] * taps[3] * taps[4] > 1;
+        (!fits).then(|| format!("{conv}, filters {weights}"))
+    },
+};
+
+/// Columns that TMA can address, filters with their taps innermost, results that lie side by side along pixels.
+pub(crate) const RECTANGLES_LAYOUT: Constraint = Constraint {
+    property: "layout",
+    accepts: "columns of the input innermost, its other strides multiples of 16 bytes, and no smaller than what lies \
+              within, in the order H, D, C, N; places of an output's channel side by side; packed filters, channels \
+              before taps",
+    check: |problem, _| {
+        let (_, weights) = problem.conv()?;
+        let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
+        let lines = x.lens[4] == 1 || x.strides[4] == 1;
+        let packed = w.position_stride() == Some(1) && (w.lens[1] == 1 || w.strides[1] == w.plane());
+        let along = !y.is_channels_last() && y.position_stride() == Some(1);
+        let fits = lines && packed && along && is_addressable(&x, x.lens[4], &[3, 2, 1, 0]);
+        (!fits).then(|| format!("{}, filters {weights}, {}", problem.input, problem.output))
+    },
+};
+
+/// Channels of a group of which steps have no others.
+pub(crate) const TRANSPOSED_GROUPS: Constraint = Constraint {
+    property: "groups",
+    accepts: "one, or groups of a multiple of 32 channels",
+    check: |problem, _| {
+        let (conv, weights) = problem.conv()?;
+        let channels = weights.lens()[1];
+        let fits = conv.groups() == 1 || channels.is_multiple_of(32);
+        (!fits).then(|| format!("{} groups of {channels} channels", conv.groups()))
+    },
+};
+
+/// Rectangles and stages of filters.
+pub(crate) const TRANSPOSED_ROOM: Constraint = Constraint {
+    property: "shared memory",
+    accepts: "lines of taps such that 32 channels of what a rectangle of 64 pixels sees fit twice beside two lines' of 64 filters",
+    check: |problem, device| no_tile(Load::Transposed, problem, device),
+};
+
 /// Planes that TMA can address or threads copy, or that bulk copies bring as a whole, results that lie side by side along pixels.
 pub(crate) const PLANES_LAYOUT: Constraint = Constraint {
     property: "layout",
@@ -166,11 +219,11 @@ pub(crate) const PLANES_ROOM: Constraint = Constraint {
     check: |problem, device| no_tile(Load::Planes, problem, device),
 };
 
-/// Lines and filters that stay in shared memory.
+/// Lines, and stages of filters or those that stay in shared memory.
 pub(crate) const LINES_ROOM: Constraint = Constraint {
     property: "shared memory",
-    accepts: "lines of at most 64 columns, or of at most 256 in blocks of 16, and 64 filters of a group that fit beside \
-              them; no fewer columns than the output's",
+    accepts: "lines of at most 64 columns, or of at most 256 in blocks of 16, and a column of taps of 64 filters, in 16 \
+              channels, that fits beside them three times; no fewer columns than the output's",
     check: |problem, device| no_tile(Load::Lines, problem, device),
 };
 

@@ -23,8 +23,14 @@ template <int N> DEVICE bool are_finite(const float (&)[N]) { return true; }
 DEVICE float sum_of_products(const Args&, int, int, int) { return 0.f; }
 ";
 
-/// What stands for `filters.cuh` where TMA loads filters.
-const TMA_FILTERS: &str = "DEVICE void rearrange_filters(const Args&, char*, float*) {}\n";
+/// What stands for `filters.cuh` where threads do not bring filters.
+const NOT_REARRANGED: &str = "DEVICE void rearrange_filters(const Args&, char*, float*) {}\n";
+
+/// What stands for `streamed_filters.cuh` where filters are not prepared.
+const NOT_STREAMED: &str = "\
+DEVICE void prepare_filters(const Launch&) {}
+DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
+";
 
 /// A kernel and the tensor maps that it is launched with.
 #[derive(Debug)]
@@ -40,7 +46,9 @@ pub(crate) struct WgmmaKernel {
     pub(crate) filter_alignment: usize,
     /// What the output's address must be a multiple of.
     pub(crate) output_alignment: usize,
-    tiling: Tiling,
+    /// Bytes that filters are prepared to, where they are streamed.
+    pub(crate) prepared: Option<usize>,
+    pub(super) tiling: Tiling,
     tiles: usize,
     /// Tiles side by side that cover all filters of all groups.
     columns: usize,
@@ -76,8 +84,13 @@ constants! {
         producers: usize,
         /// Steps of filters of a tile.
         filter_steps: usize,
-        /// Taps whose filters a step loads.
-        step_taps: usize,
+        /// Taps whose filters shared memory has room for.
+        filter_room: usize,
+        /// Stages that filters have for themselves.
+        filter_stages: usize,
+        /// Stages of pixels as they come, where they are transposed, and bytes of one.
+        raw_stages: usize,
+        raw_bytes: usize,
         /// Columns of a tile that is a rectangle of an output's plane; else none.
         rectangle: usize,
         /// Arrivals that complete a stage's full barrier.
@@ -111,6 +124,7 @@ constants! {
         occupancy: usize,
         resident: bool,
         rearranged: bool,
+        streamed: bool,
         tf32x3: bool,
         /// Bytes of shared memory.
         shared: usize,
@@ -122,6 +136,14 @@ constants! {
 }
 
 constants! {
+    /// The constants of `window.cuh`.
+    struct WindowConstants {
+        /// Taps of a step.
+        step_taps: usize,
+    }
+}
+
+constants! {
     /// The constants of `lines.cuh`.
     struct LinesConstants {
         keep: bool,
@@ -129,6 +151,15 @@ constants! {
         behind: usize,
         pad_h: usize,
         pad_w: usize,
+    }
+}
+
+constants! {
+    /// The constants of `transposed.cuh`.
+    struct TransposedConstants {
+        /// Boxes in which a stage's pixels come.
+        boxes: usize,
+        pad: [usize; 3],
     }
 }
 
@@ -183,6 +214,10 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     let y_vector = tiling::outputs_at_once(load, problem);
     // Arrivals that complete a stage's full barrier, and threads that load the parameters of channels.
     let (arrivals, channel_producers) = match load {
+        // Another warp issues the loads of filters.
+        Load::Lines if tiling.is_streamed() => (1, 64),
+        // Two warps transpose.
+        Load::Transposed => (2, 64),
         Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines if !tiling.copied => (1, 96),
         _ => (tiling.producers * 4 + usize::from(!tiling.resident), tiling.producers * 128),
     };
@@ -201,8 +236,13 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         split: tiling.split,
         producers: tiling.producers,
         filter_steps,
-        step_taps: tiling.step_taps(),
-        rectangle: tiling.window.map_or(0, |window| window.columns),
+        filter_room: tiling.filter_room(filter_steps),
+        filter_stages: tiling.filter_stages(),
+        raw_stages: tiling.raw_stages(),
+        raw_bytes: tiling.transposed.map_or(0, |tile| tile.raw_bytes()),
+        rectangle: tiling
+            .window
+            .map_or(tiling.transposed.map_or(0, |tile| tile.columns), |window| window.columns),
         full_arrivals: arrivals,
         channel_producers,
         table_bytes: tiling.table(taps),
@@ -214,7 +254,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         pixels_innermost: matches!(load, Load::Planes | Load::Lines),
         interleaved: tiling.packed.is_some_and(|packed| !packed.plane.is_multiple_of(2)),
         block_p: tiling.block(),
-        lines: tiling.lines.map_or(0, |lines| lines.count),
+        lines: tiling.lines.map_or(tiling.transposed.map_or(0, |tile| tile.lines), |lines| lines.count),
         loaded_p: tiling.loaded_pixels(),
         tile_p: tiling.pixels(),
         covered_p: tiling.packed.map_or(tiling.pixels(), |packed| packed.pixels),
@@ -225,6 +265,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         occupancy: tiling.occupancy,
         resident: tiling.resident,
         rearranged: tiling.rearranged,
+        streamed: tiling.is_streamed(),
         tf32x3: tiling.tf32x3,
         shared,
         producer_registers: producer,
@@ -233,6 +274,9 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         taps: each,
     }
     .write(&mut text);
+    if tiling.window.is_some() {
+        WindowConstants { step_taps: tiling.step_taps() }.write(&mut text);
+    }
     if let Some(lines) = tiling.lines {
         let behind = tiling::columns_behind(y.lens[4], w.lens[4], before[2], lines.columns);
         LinesConstants { keep: lines.keep, behind, pad_h: before[1], pad_w: before[2] }.write(&mut text);
@@ -240,6 +284,9 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     if let Some(packed @ Packed { plane, .. }) = tiling.packed {
         PackedConstants { plane, images: packed.images() }.write(&mut text);
         text.size("x_n", x.strides[0]);
+    }
+    if let Some(tile) = tiling.transposed {
+        TransposedConstants { boxes: tile.boxes, pad: before }.write(&mut text);
     }
     if matches!(load, Load::Tma | Load::Halo | Load::Gather) {
         TapConstants { pad: before, dilation: dilations }.write(&mut text);
@@ -263,6 +310,9 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         FiltersConstants { w_vector: tiling::filters_at_once(&w, data_type.size()) }.write(&mut text);
         text.size("w_k", w.strides[0]);
     }
+    if tiling.is_streamed() {
+        text.size("w_k", w.strides[0]);
+    }
     let geometry = Geometry { grid: [1; 3], block: tiling.threads() as u32, shared: shared as u32 };
     let detail = format!(
         "wgmma{}, pixels {}, tile {} pixels x {} filters x {}, {} ping-pong x {} cooperative warpgroups, {} stages, \
@@ -275,6 +325,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
             Load::Planes => "by TMA from planes",
             Load::Packed => "by bulk copies of planes",
             Load::Lines => "by TMA by lines",
+            Load::Transposed => "by TMA from planes, transposed",
             Load::Gather => "gathered",
         },
         tiling.pixels(),
@@ -283,7 +334,11 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         tiling.pingpong,
         tiling.cooperative,
         tiling.stages,
-        if tiling.resident { ", filters resident" } else { "" },
+        match () {
+            () if tiling.is_streamed() => ", filters streamed",
+            () if tiling.resident => ", filters resident",
+            () => "",
+        },
         if tiling.split > 1 { format!(", shared by {} blocks", tiling.split) } else { String::new() },
     );
     let hopper = include_str!("../../kernels/hopper.cuh");
@@ -301,6 +356,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         Load::Planes => (include_str!("../../kernels/planes.cuh"), TMA_PRODUCER),
         Load::Packed => (include_str!("../../kernels/packed_planes.cuh"), TMA_PRODUCER),
         Load::Lines => (include_str!("../../kernels/lines.cuh"), TMA_PRODUCER),
+        Load::Transposed => (include_str!("../../kernels/transposed.cuh"), ""),
         Load::Gather => (include_str!("../../kernels/gather.cuh"), ""),
     };
     let mainloop = match load {
@@ -309,18 +365,25 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         Load::Halo => include_str!("../../kernels/window_mainloop.cuh"),
         Load::Packed => include_str!("../../kernels/packed_mainloop.cuh"),
         Load::Lines => include_str!("../../kernels/lines_mainloop.cuh"),
+        Load::Transposed => include_str!("../../kernels/transposed_mainloop.cuh"),
     };
     let parts_of_rows = include_str!("../../kernels/parts.cuh");
     let residuals_along_pixels = include_str!("../../kernels/residuals_along_pixels.cuh");
     let epilogue = match load {
         Load::Tma | Load::Halo => [parts_of_rows, "", include_str!("../../kernels/along_channels.cuh")],
         Load::Packed => ["", residuals_along_pixels, include_str!("../../kernels/packed_epilogue.cuh")],
-        Load::Lines => ["", residuals_along_pixels, include_str!("../../kernels/along_lines.cuh")],
+        Load::Lines | Load::Transposed => {
+            ["", residuals_along_pixels, include_str!("../../kernels/along_lines.cuh")]
+        }
         Load::Planes | Load::Gather => {
             [parts_of_rows, residuals_along_pixels, include_str!("../../kernels/along_pixels.cuh")]
         }
     };
-    let filters = if tiling.rearranged { include_str!("../../kernels/filters.cuh") } else { TMA_FILTERS };
+    let filters = match () {
+        () if tiling.is_streamed() => [NOT_REARRANGED, include_str!("../../kernels/streamed_filters.cuh")],
+        () if tiling.rearranged => [include_str!("../../kernels/filters.cuh"), NOT_STREAMED],
+        () => [NOT_REARRANGED, NOT_STREAMED],
+    };
     let cluster = if tiling.split > 1 { CLUSTER } else { ALONE };
     let split = include_str!("../../kernels/wgmma_split.cuh");
     let files = [
@@ -331,7 +394,8 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         &wgmma,
         main,
         parts,
-        filters,
+        filters[0],
+        filters[1],
         loads,
         producer,
         mainloop,
@@ -389,15 +453,18 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         Load::Planes if tiling.copied => (None, filter_rows()),
         Load::Planes => (Some(planes(&x, tiling.depth, data_type)), filter_rows()),
         Load::Lines => (Some(lines(&x, tiling, data_type)), None),
+        Load::Transposed => (Some(rectangles(&x, dims, tiling, data_type)), None),
         Load::Packed | Load::Gather => (None, filter_rows()),
     };
     let output_alignment = y_vector * data_type.size();
     let input_alignment = match load {
         Load::Planes if tiling.copied => COPIED,
         Load::Gather => data_type.size(),
-        Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines => ALIGNMENT,
+        Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines | Load::Transposed => ALIGNMENT,
     };
-    let filter_alignment = if tiling.rearranged {
+    let filter_alignment = if tiling.is_streamed() {
+        data_type.size()
+    } else if tiling.rearranged {
         tiling::filters_at_once(&w, data_type.size()) * data_type.size()
     } else {
         ALIGNMENT
@@ -409,6 +476,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         input_alignment,
         filter_alignment,
         output_alignment,
+        prepared: tiling.is_streamed().then(|| columns * filter_steps * tiling.filters() * tiling.row()),
         tiling: *tiling,
         tiles,
         columns,
@@ -472,6 +540,25 @@ fn lines(volume: &Volume, tiling: &Tiling, data_type: DataType) -> TensorMap {
         part: Part::Tile {
             extents: [tiling.depth, blocks, lines.count + lines.halo, 1].map(|extent| extent as u32).into(),
         },
+    }
+}
+
+/// Images whose columns have no gaps, for loads of a box of columns of the lines that a tile sees.
+fn rectangles(volume: &Volume, dims: usize, tiling: &Tiling, data_type: DataType) -> TensorMap {
+    let Some(tile) = tiling.transposed else { unreachable!("a tile of a rectangle has one") };
+    let order = [1, 3, 2, 0].into_iter().filter(|&d| dims == 3 || d != 2);
+    let any = volume.lens[4].next_multiple_of(8);
+    // Dimensions of length 1 have any stride.
+    let stride = |d: usize| if volume.lens[d] > 1 { volume.strides[d] } else { any };
+    let mut extents = vec![tiling.depth as u32, (tile.lines + tile.halo) as u32];
+    extents.resize(dims + 1, 1);
+    TensorMap {
+        data_type,
+        rounds: true,
+        lens: [4].into_iter().chain(order.clone()).map(|d| volume.lens[d] as u64).collect(),
+        strides: order.map(|d| (stride(d) * data_type.size()) as u64).collect(),
+        innermost: BOX as u32,
+        part: Part::Tile { extents },
     }
 }
 

@@ -4,6 +4,9 @@
 //! numbers alone. Addresses must be multiples of 16 bytes. For others the binary carries the kernel of
 //! [`MMA`](crate::solvers::MMA) too, or of [`FFMA`](crate::solvers::FFMA) where TF32 is not exact enough. They compute any of
 //! these problems, also those too small for it to be worth it.
+//!
+//! Filters that are streamed are prepared by the first execution with constant operands, in memory that is kept beside these. Where
+//! there is none the binary carries the kernel that would have been chosen otherwise, which reads them as they are.
 
 mod candidates;
 mod constraints;
@@ -11,6 +14,7 @@ mod cost;
 mod instruction;
 mod kernel;
 mod preferences;
+mod prepared;
 mod tensor_map;
 mod tiling;
 
@@ -27,7 +31,7 @@ use fuseplan_api::{
     Solver,
 };
 use fuseplan_gpu::{
-    ArgumentLayout, CONVOLUTION, DATA_TYPE, Function, GROUP_COUNT, Geometry, INFERENCE, JitSolver, Kernel,
+    ArgumentLayout, CONVOLUTION, DATA_TYPE, Entered, Function, GROUP_COUNT, Geometry, INFERENCE, Kernel,
     MAX_WORDS, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, binary, compile, load, named,
     no_configuration, ranked,
 };
@@ -37,8 +41,9 @@ use crate::mma::tensor_core_accuracy;
 use crate::solvers::{FFMA, MMA};
 
 use kernel::WgmmaKernel;
+use prepared::Preparation;
 use tensor_map::{MAP_WORDS, TensorMap};
-use tiling::{Load, is_tf32x3};
+use tiling::{Load, Tiling, is_tf32x3};
 
 /// A solver: pixels are loaded in one of the ways.
 #[derive(Debug)]
@@ -112,6 +117,27 @@ pub(crate) static WGMMA_LINES: Hopper = Hopper {
     load: Load::Lines,
 };
 
+/// Several taps on images whose columns are innermost, also of volumes: TMA loads rectangles, which threads transpose.
+pub(crate) static WGMMA_TRANSPOSED: Hopper = Hopper {
+    id: "cuda.conv_wgmma_transposed.v1",
+    constraints: &[
+        constraints::ARCHITECTURE,
+        CONVOLUTION,
+        SIXTEEN_BITS,
+        INFERENCE,
+        OPERATOR_COUNT,
+        constraints::CHANNEL_VALUES,
+        constraints::RECTANGLES,
+        constraints::RECTANGLES_LAYOUT,
+        constraints::TRANSPOSED_GROUPS,
+        GROUP_COUNT,
+        SPAN,
+        constraints::TRANSPOSED_ROOM,
+    ],
+    preferences: &[preferences::FILTERS, preferences::TRANSPOSED],
+    load: Load::Transposed,
+};
+
 /// Any other layout: threads gather the image.
 pub(crate) static WGMMA_GATHER: Hopper = Hopper {
     id: "cuda.conv_wgmma_gather.v1",
@@ -149,6 +175,7 @@ impl Hopper {
             Load::Tma | Load::Halo => "wgmma with TMA",
             Load::Planes | Load::Packed => "wgmma from planes",
             Load::Lines => "wgmma with TMA by lines",
+            Load::Transposed => "wgmma with transposed pixels",
             Load::Gather => "wgmma with gathered pixels",
         };
         let tilings = candidates::tilings(self.load, problem, Cuda::units(arch));
@@ -156,9 +183,28 @@ impl Hopper {
     }
 }
 
-/// The solver for pointers that TMA does not take: it computes any of these problems, as exactly.
-fn misaligned(problem: &Problem) -> &'static JitSolver<Cuda> {
-    if is_tf32x3(problem) { &FFMA } else { &MMA }
+/// The solver for what a kernel does not take, and its configuration: it computes any of these problems, as exactly. Pointers
+/// are what TMA takes, or else left to solvers without it; streamed filters are constant, or left to the kernel of the least
+/// time that reads them as they are.
+fn other(problem: &Problem, target: &DeviceInfo, tiling: &Tiling) -> (&'static dyn Solver, Configuration) {
+    let preferred = |solver: &'static dyn Solver| (solver, solver.preferred(problem, target));
+    if !tiling.is_streamed() {
+        return preferred(if is_tf32x3(problem) { &FFMA } else { &MMA });
+    }
+    let takes = WGMMA_LINES.applies(problem, target).is_ok();
+    let lines = takes.then(|| candidates::tilings(Load::Lines, problem, Cuda::units(&target.arch)));
+    let lines = lines.unwrap_or_default().into_iter().filter(|(tiling, _)| !tiling.is_streamed());
+    let lines = lines.min_by(|(_, a), (_, b)| a.total_cmp(b));
+    let gathered = if WGMMA_GATHER.applies(problem, target).is_ok() {
+        preferences::least(Load::Gather, problem, target)
+    } else {
+        f64::INFINITY
+    };
+    match lines {
+        Some((tiling, time)) if time < gathered => (&WGMMA_LINES, Configuration::new(tiling.to_string())),
+        _ if gathered.is_finite() => preferred(&WGMMA_GATHER),
+        _ => preferred(&MMA),
+    }
 }
 
 /// TMA reads addresses that are multiples of this.
@@ -209,10 +255,10 @@ impl Solver for Hopper {
         target: &DeviceInfo,
         configuration: &Configuration,
     ) -> Option<Vec<u8>> {
-        let other = misaligned(problem);
-        let other = other.cache_key(problem, target, &other.preferred(problem, target))?;
-        let kernel = self.kernel_in(problem, &target.arch, configuration)?;
-        Some([binary::cache_key(&kernel.source), other].concat())
+        let planned = self.wgmma_kernel(problem, &target.arch, configuration).ok()?;
+        let (other, preferred) = other(problem, target, &planned.tiling);
+        let other = other.cache_key(problem, target, &preferred)?;
+        Some([binary::cache_key(&planned.kernel.source), other].concat())
     }
 
     fn compile(
@@ -221,10 +267,12 @@ impl Solver for Hopper {
         target: &DeviceInfo,
         configuration: &Configuration,
     ) -> Result<Binary, BuildError> {
-        let text = self.wgmma_kernel(problem, &target.arch, configuration)?.kernel.source;
+        let planned = self.wgmma_kernel(problem, &target.arch, configuration)?;
+        let text = planned.kernel.source;
+        let (solver, preferred) = other(problem, target, &planned.tiling);
         // NVRTC works in several threads at once.
         let (image, other) = thread::scope(|scope| {
-            let other = || misaligned(problem).compile_preferred(problem, target);
+            let other = || solver.compile(problem, target, &preferred);
             let thread = thread::Builder::new().spawn_scoped(scope, other);
             let image = compile::<Cuda>(self.id, &text, &target.arch);
             let join =
@@ -253,23 +301,27 @@ impl Solver for Hopper {
             input_alignment,
             output_alignment,
             filter_alignment,
+            prepared,
+            tiling,
             ..
         } = planned;
         let images = binary::open(self.id, arch, &kernel.source, binary)?;
         let Some((image, other)) = split(images) else {
             return Err(BuildError::Binary { solver: self.id, reason: "it is cut off".into() });
         };
-        let solver = misaligned(problem);
+        let (solver, _) = self::other(problem, device.info(), &tiling);
         let other = Binary { solver: solver.id().into(), arch: arch.clone(), bytes: other.into() };
-        let misaligned = solver.load(problem, device, &other)?;
+        let executable = solver.load(problem, device, &other)?;
         kernel.geometry.grid[0] = blocks;
         let (function, mut info) = load::<Cuda>(self.id, self.algorithm(), &**device, &kernel, image)?;
-        let other = misaligned.info();
+        let other = executable.info();
         // Writing to a string cannot fail.
         let _ = write!(
             info.detail,
-            "; for addresses that are not multiples of {ALIGNMENT} bytes: {}, {}",
-            other.solver, other.detail
+            "; for {}addresses that are not multiples of {ALIGNMENT} bytes: {}, {}",
+            if prepared.is_some() { "filters that are not constant, and " } else { "" },
+            other.solver,
+            other.detail
         );
         if let Some(resources) = other.resources {
             let _ = write!(info.detail, ", {resources}");
@@ -284,7 +336,8 @@ impl Solver for Hopper {
             input_alignment,
             output_alignment,
             filter_alignment,
-            misaligned,
+            preparation: prepared.map(|bytes| Preparation::new(bytes, device)),
+            other: executable,
         }))
     }
 }
@@ -306,18 +359,25 @@ struct HopperExecutable {
     input_alignment: usize,
     output_alignment: usize,
     filter_alignment: usize,
-    /// For pointers that TMA does not take.
-    misaligned: Arc<dyn Executable>,
+    /// Of filters that are streamed.
+    preparation: Option<Preparation>,
+    /// For pointers that TMA does not take, and filters that are not prepared.
+    other: Arc<dyn Executable>,
 }
 
 impl HopperExecutable {
-    /// The words of the text's `struct Launch`, and their number; `None` where TMA does not take the pointers. A context
-    /// has to be current.
+    /// The words of the text's `struct Launch`, and their number; `None` where TMA does not take the pointers, or filters
+    /// cannot be prepared.
     ///
     /// # Errors
     /// The driver does not encode a tensor map.
-    fn arguments(
+    ///
+    /// # Safety
+    /// As for [`Executable::run`].
+    unsafe fn arguments(
         &self,
+        entered: &Entered<'_, Cuda>,
+        stream: RawStream,
         args: &RunArgs<'_>,
         words: &mut [u64; MAX_WORDS],
     ) -> Result<Option<usize>, BackendError> {
@@ -335,7 +395,21 @@ impl HopperExecutable {
         if let Some(filters) = &self.filters {
             words[MAP_WORDS..2 * MAP_WORDS].copy_from_slice(&filters.encode(weights)?);
         }
-        Ok(Some(2 * MAP_WORDS + self.arguments.pack(args, &mut words[2 * MAP_WORDS..])))
+        let count = 2 * MAP_WORDS + self.arguments.pack(args, &mut words[2 * MAP_WORDS..]);
+        if let Some(preparation) = &self.preparation {
+            let Some(kept) = &args.ops[0].prepared else { return Ok(None) };
+            let write = |memory: *mut c_void| {
+                words[MAP_WORDS..][..2].copy_from_slice(&[memory.addr() as u64, 1]);
+                // SAFETY: the kernel writes as many bytes as were allocated; the caller answers for the operands and the stream.
+                unsafe { self.function.launch_entered(entered, stream, &self.geometry, &words[..count]) }
+            };
+            // SAFETY: the context is entered; the caller answers for the stream.
+            let prepared = unsafe { preparation.get(kept, stream, write) };
+            // Whatever the reason, the other kernel needs none.
+            let Ok(prepared) = prepared else { return Ok(None) };
+            words[MAP_WORDS..][..2].copy_from_slice(&[prepared.address().addr() as u64, 0]);
+        }
+        Ok(Some(count))
     }
 }
 
@@ -347,13 +421,14 @@ impl Executable for HopperExecutable {
     unsafe fn run(&self, stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
         let mut words = [0; MAX_WORDS];
         let entered = self.function.enter()?;
-        match self.arguments(args, &mut words)? {
+        // SAFETY: as promised by the caller.
+        match unsafe { self.arguments(&entered, stream, args, &mut words) }? {
             // SAFETY: these are the arguments of this kernel's text; the caller keeps what `RunArgs` promises.
             Some(count) => Ok(unsafe {
                 self.function.launch_entered(&entered, stream, &self.geometry, &words[..count])
             }?),
             // SAFETY: an executable of the same problem and device.
-            None => unsafe { self.misaligned.run(stream, args) },
+            None => unsafe { self.other.run(stream, args) },
         }
     }
 }

@@ -3,6 +3,7 @@
 use fuseplan_api::{DeviceInfo, Preference, Problem, Solver};
 use fuseplan_gpu::{Runtime, Volume, image_run};
 
+use super::WGMMA_LINES;
 use super::candidates;
 use super::constraints::GATHERED_LAYOUT;
 use super::tiling::{Load, is_addressable, is_tf32x3};
@@ -21,7 +22,7 @@ pub(crate) const FILTERS: Preference = Preference {
 };
 
 /// Microseconds of the fastest tile by a load's model.
-fn least(load: Load, problem: &Problem, device: &DeviceInfo) -> f64 {
+pub(super) fn least(load: Load, problem: &Problem, device: &DeviceInfo) -> f64 {
     let tilings = candidates::tilings(load, problem, Cuda::units(&device.arch));
     tilings.into_iter().map(|(_, time)| time).fold(f64::INFINITY, f64::min)
 }
@@ -56,6 +57,19 @@ pub(crate) const LINES: Preference = Preference {
     check: |problem, device| {
         let [lines, gathered] = [Load::Lines, Load::Gather].map(|load| least(load, problem, device));
         (lines >= gathered).then(|| format!("{lines:.1} and {gathered:.1} us"))
+    },
+};
+
+/// Images that are sooner transposed than loaded by lines or gathered: by a tenth where lines can be, as much as the models err.
+pub(crate) const TRANSPOSED: Preference = Preference {
+    property: "convolution",
+    prefers: "less time with transposed pixels than by gathering them, and less than 0.9 of that by lines, as the models have it",
+    check: |problem, device| {
+        let takes_lines = WGMMA_LINES.applies(problem, device).is_ok();
+        let by_lines = if takes_lines { 0.9 * least(Load::Lines, problem, device) } else { f64::INFINITY };
+        let other = by_lines.min(least(Load::Gather, problem, device));
+        let transposed = least(Load::Transposed, problem, device);
+        (transposed >= other).then(|| format!("{transposed:.1} and {other:.1} us"))
     },
 };
 

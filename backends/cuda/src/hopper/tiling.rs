@@ -18,6 +18,8 @@ pub(crate) enum Load {
     Packed,
     /// By TMA, whole lines of the image. Rows of the product are filters, and a tile has some lines of an image.
     Lines,
+    /// By TMA, rectangles of planes, which threads write with channels innermost. Rows of the product are filters.
+    Transposed,
     /// By loads of elements, any layout. Rows of the product are filters.
     Gather,
 }
@@ -33,6 +35,8 @@ pub(crate) struct Lines {
     pub(crate) halo: usize,
     /// Whether a tile's lines are kept for all columns of taps; else they are loaded for each.
     pub(crate) keep: bool,
+    /// Stages of filters, each of a column of taps, where these are streamed; none where they are resident.
+    pub(crate) filter_stages: usize,
 }
 
 /// What a step loads where a tile is a rectangle of an output's plane, in squares of 8 x 8 pixels: the pixels that all of
@@ -49,6 +53,37 @@ pub(crate) struct Window {
     /// Taps of a step.
     pub(crate) taps: usize,
 }
+
+/// The rectangle of an output's plane that a tile is, and how it comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Transposed {
+    /// Lines, and columns of each.
+    pub(crate) lines: usize,
+    pub(crate) columns: usize,
+    /// Lines that a tile sees besides its own, and boxes of [`BOX`] columns in which they come.
+    pub(crate) halo: usize,
+    pub(crate) boxes: usize,
+    /// Taps of a line, whose filters a stage has.
+    pub(crate) taps: usize,
+    /// Stages of pixels as they come, and of filters.
+    pub(crate) raw_stages: usize,
+    pub(crate) filter_stages: usize,
+}
+
+impl Transposed {
+    /// Columns of a stage's line.
+    pub(crate) fn line(self) -> usize {
+        self.columns + 8
+    }
+
+    /// Bytes of a stage as it comes, of [`TRANSPOSED_DEPTH`] channels.
+    pub(crate) fn raw_bytes(self) -> usize {
+        self.boxes * (self.lines + self.halo) * TRANSPOSED_DEPTH * BOX * 2
+    }
+}
+
+/// Channels that are transposed at a time.
+pub(super) const TRANSPOSED_DEPTH: usize = 32;
 
 /// The pixels of a tile that runs over the planes of some images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +139,8 @@ pub(crate) struct Tiling {
     pub(crate) packed: Option<Packed>,
     /// With [`Load::Lines`].
     pub(crate) lines: Option<Lines>,
+    /// With [`Load::Transposed`].
+    pub(crate) transposed: Option<Transposed>,
     /// With [`Load::Halo`].
     pub(crate) window: Option<Window>,
 }
@@ -132,8 +169,14 @@ impl fmt::Display for Tiling {
         if let Some(Window { columns, lines, lines_of_taps, .. }) = self.window {
             write!(f, ", window of {columns}x{lines}, {lines_of_taps} lines of taps")?;
         }
+        if let Some(Transposed { lines, columns, .. }) = self.transposed {
+            write!(f, ", {lines} lines of {columns} columns")?;
+        }
         if let Some(Lines { count, block, keep, .. }) = self.lines {
             write!(f, ", {count} lines of blocks of {block}{}", if keep { ", kept" } else { "" })?;
+        }
+        if self.is_streamed() {
+            f.write_str(", streamed filters")?;
         }
         Ok(())
     }
@@ -178,6 +221,9 @@ impl Tiling {
         if let Some(window) = self.window {
             return images * planes * lines.div_ceil(window.lines) * columns.div_ceil(window.columns);
         }
+        if let Some(Transposed { lines: some, columns: wide, .. }) = self.transposed {
+            return images * planes * lines.div_ceil(some) * columns.div_ceil(wide);
+        }
         let lines = planes * lines;
         if let Some(packed) = self.packed {
             return (images * lines * columns).div_ceil(packed.pixels);
@@ -196,6 +242,9 @@ impl Tiling {
         }
         if let Some(packed) = self.packed {
             return packed.images() * packed.plane;
+        }
+        if let Some(tile) = self.transposed {
+            return (tile.lines + tile.halo) * tile.line();
         }
         match (self.load, self.lines) {
             (Load::Lines, Some(lines)) => (lines.count + lines.halo) * lines.columns,
@@ -220,6 +269,7 @@ impl Tiling {
         match (self.load, self.lines) {
             (Load::Lines, Some(lines)) if lines.keep => self.channel_steps(channels),
             (Load::Lines, _) => self.channel_steps(channels) * taps[2],
+            (Load::Transposed, _) => self.channel_steps(channels) * taps[0],
             (Load::Tma | Load::Halo, _) => self.channel_steps(channels) * all / self.step_taps(),
             (Load::Planes | Load::Packed | Load::Gather, _) => (channels * all).div_ceil(self.depth),
         }
@@ -228,7 +278,9 @@ impl Tiling {
     /// Steps of the depth, each of which has filters of its own.
     pub(super) fn filter_steps(&self, channels: usize, taps: [usize; 3]) -> usize {
         match self.load {
-            Load::Lines | Load::Halo => self.channel_steps(channels) * taps.iter().product::<usize>(),
+            Load::Lines | Load::Halo | Load::Transposed => {
+                self.channel_steps(channels) * taps.iter().product::<usize>()
+            }
             Load::Tma | Load::Planes | Load::Packed | Load::Gather => self.steps(channels, taps),
         }
     }
@@ -261,10 +313,38 @@ impl Tiling {
         if self.load == Load::Gather { self.depth * taps * 8 } else { 0 }
     }
 
+    /// Stages that filters have for themselves.
+    pub(super) fn filter_stages(&self) -> usize {
+        let transposed = self.transposed.map(|tile| tile.filter_stages);
+        transposed.or(self.lines.map(|lines| lines.filter_stages)).unwrap_or(0)
+    }
+
+    /// Stages of pixels as they come.
+    pub(super) fn raw_stages(&self) -> usize {
+        self.transposed.map_or(0, |tile| tile.raw_stages)
+    }
+
+    /// Whether filters come as an earlier launch has prepared them, by stages of their own.
+    pub(super) fn is_streamed(&self) -> bool {
+        self.filter_stages() > 0
+    }
+
+    /// Taps whose filters shared memory has room for.
+    pub(super) fn filter_room(&self, filter_steps: usize) -> usize {
+        if let Some(tile) = self.transposed {
+            return tile.filter_stages * tile.taps;
+        }
+        match self.lines {
+            Some(lines) if lines.filter_stages > 0 => lines.filter_stages * (lines.halo + 1),
+            _ if self.resident => filter_steps,
+            _ => self.stages * self.step_taps(),
+        }
+    }
+
     /// Bytes of the operands of all stages, and of filters that stay.
     pub(super) fn operands(&self, filter_steps: usize) -> usize {
         let row = self.row();
-        let kept = if self.resident { filter_steps } else { self.stages * self.step_taps() };
+        let kept = self.filter_room(filter_steps);
         let (pixel_parts, filter_parts) = match (self.tf32x3, self.pixels_are_rows()) {
             (false, _) => (1, 1),
             (true, true) => (1, 2),
@@ -272,7 +352,8 @@ impl Tiling {
         };
         // Swizzled rows repeat after 1024 bytes.
         let pixels = pixel_parts * (self.loaded_pixels() * row).next_multiple_of(1024);
-        self.stages * pixels + kept * filter_parts * self.filters() * row
+        let raw = self.transposed.map_or(0, |tile| tile.raw_stages * tile.raw_bytes());
+        raw + self.stages * pixels + kept * filter_parts * self.filters() * row
     }
 
     /// Mbarriers of filters that threads split.
@@ -299,7 +380,7 @@ impl Tiling {
     pub(super) fn shared(&self, filter_steps: usize, taps: usize, channel_values: usize) -> usize {
         let channels =
             (self.channel_stages() * self.filters() * channel_values * size_of::<f32>()).next_multiple_of(16);
-        let stages = 2 * self.stages + 2 * self.channel_stages();
+        let stages = 2 * (self.stages + self.channel_stages() + self.filter_stages() + self.raw_stages());
         let barriers = (stages + self.pingpong + 1 + self.parts_barriers()) * 8;
         1024 + self.operands(filter_steps) + self.passed() + channels + self.table(taps) + barriers
     }
@@ -346,10 +427,10 @@ impl Tiling {
         let consumers = self.pingpong * self.cooperative;
         let pool = self.registers_at_launch() * self.warpgroups();
         match self.load {
-            Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines => {
+            Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines | Load::Transposed => {
                 let producer = match pool {
-                    // Filters are split, or planes copied.
-                    _ if self.tf32x3 || self.copied => 56,
+                    // Filters are split, planes copied, or pixels transposed.
+                    _ if self.tf32x3 || self.copied || self.transposed.is_some() => 56,
                     400.. => 40,
                     _ if self.load != Load::Tma => 40,
                     _ => 24,
@@ -382,9 +463,9 @@ pub(super) fn outputs_at_once(load: Load, problem: &Problem) -> usize {
         }
         // A warp writes the pixels of a plane, one a lane.
         Load::Packed => 1,
-        Load::Planes | Load::Lines | Load::Gather => {
+        Load::Planes | Load::Lines | Load::Transposed | Load::Gather => {
             // A tile's line ends where the output's does.
-            let run = if load == Load::Lines { y.lens[4] } else { y.plane() };
+            let run = if matches!(load, Load::Lines | Load::Transposed) { y.lens[4] } else { y.plane() };
             y.strides[..2].iter().fold(common_power(most, run), |power, &stride| common_power(power, stride))
         }
     }

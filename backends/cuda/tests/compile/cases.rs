@@ -8,6 +8,7 @@ use crate::problems::{chain, conv, depthwise, element_wise, norm_relu, strided, 
 pub(crate) const WGMMA: &str = "cuda.conv_wgmma.v1";
 pub(crate) const PLANES: &str = "cuda.conv_wgmma_planes.v1";
 pub(crate) const LINES: &str = "cuda.conv_wgmma_lines.v1";
+pub(crate) const TRANSPOSED: &str = "cuda.conv_wgmma_transposed.v1";
 pub(crate) const GATHER: &str = "cuda.conv_wgmma_gather.v1";
 
 /// Those for narrow groups.
@@ -70,6 +71,12 @@ pub(crate) fn cases() -> Vec<Case> {
     let packed: &[&str] = &["HGMMA", "UTMALDG.2D", "UBLKCP", "USETMAXREG", "LDS.U16", "STG.E.U16"];
     let planes: &[&str] = &["HGMMA", "UTMALDG.3D", "UTMALDG.2D", "USETMAXREG", "STG.E.128"];
     let lines: &[&str] = &["HGMMA", "UTMALDG.5D", "USETMAXREG", "SHFL.IDX", "STG.E.128"];
+    // Filters are prepared, and come by bulk copies.
+    let streamed: &[&str] =
+        &["HGMMA", "UTMALDG.5D", "UBLKCP", "USETMAXREG", "SHFL.IDX", "STG.E.128", "LDG.E.U16"];
+    // Pixels are transposed by threads.
+    let transposed: &[&str] =
+        &["HGMMA", "UTMALDG", "UBLKCP", "LDSM.16.MT88.4", "STS", "USETMAXREG", "STG.E.128"];
     let (few, cluster): (&[usize], &[&str]) = (&[1, 512, 7, 7], &["HGMMA", "UCGABAR_ARV"]);
     let windows: &[&str] = &["HGMMA", "UTMALDG.4D", "!IM2COL", "USETMAXREG"];
     let wgmma: &[&str] = &["HGMMA", "UTMALDG.4D.IM2COL", "UTMALDG.4D", "USETMAXREG", "STG.E.128"];
@@ -286,6 +293,32 @@ pub(crate) fn cases() -> Vec<Case> {
         ("lines.f16.5x5", LINES, conv(Half, Nchw, &[2, 48, 32, 32], 64, 5, 1, vec![]), lines),
         ("lines.f16.c20k20", LINES, conv(Half, Nchw, &[2, 20, 17, 24], 20, 3, 1, vec![]), lines),
         ("lines.bf16.parameters", LINES, conv(BFloat16, Nchw, x, 128, 3, 1, parameters(BFloat16, y)), lines),
+        (
+            "lines.f16.c512",
+            LINES,
+            conv(Half, Nchw, &[1, 512, 64, 64], 512, 3, 1, relu(&[1, 512, 64, 64], Half, Nchw)),
+            streamed,
+        ),
+        ("lines.bf16.c200k130", LINES, conv(BFloat16, Nchw, &[2, 200, 17, 24], 130, 3, 1, vec![]), streamed),
+        ("lines.f16.c272.groups", LINES, conv(Half, Nchw, &[8, 544, 40, 40], 128, 3, 2, vec![]), streamed),
+        (
+            "transposed.f16",
+            TRANSPOSED,
+            conv(Half, Nchw, &[16, 128, 80, 80], 128, 3, 1, relu(&[16, 128, 80, 80], Half, Nchw)),
+            transposed,
+        ),
+        (
+            "transposed.bf16.ncdhw",
+            TRANSPOSED,
+            padded(conv(BFloat16, Ncdhw, &[1, 96, 6, 48, 832], 96, 3, 1, vec![]), &[0, 1, 1], &[0, 1, 1], 1),
+            transposed,
+        ),
+        (
+            "transposed.f16.groups",
+            TRANSPOSED,
+            conv(Half, Nchw, &[2, 64, 17, 24], 140, 5, 2, vec![]),
+            transposed,
+        ),
         ("lines.f16.groups", LINES, conv(Half, Nchw, &[8, 128, 40, 40], 128, 3, 2, vec![]), lines),
         ("split.planes.copied", PLANES, conv(Half, Nchw, &[1, 1024, 14, 14], 256, 1, 1, vec![]), cluster),
         ("split.planes", PLANES, conv(Half, Nchw, &[1, 2048, 8, 8], 512, 1, 1, vec![]), cluster),

@@ -22,7 +22,7 @@ use plan::{Content, Plan};
 fn problems() -> Vec<(&'static str, &'static str, Problem)> {
     use BatchNormMode::{PerActivation, Spatial};
     use DataType::{Float, Half};
-    use TensorLayout::{Nchw, Nhwc};
+    use TensorLayout::{Ncdhw, Nchw, Nhwc};
     let relu = || Op::ActivationForward { mode: ActivationMode::Relu };
     let image =
         |data_type, layout| TensorDescriptor::with_layout(data_type, layout, &[3, 32, 9, 16]).unwrap();
@@ -57,6 +57,29 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         let ops = [vec![Op::ConvForward { conv, weights }], chain(output)].concat();
         Problem { input, output, ops, math }
     };
+    // Filters of so many channels are streamed.
+    let wide = |groups: usize, behind: &dyn Fn(TensorDescriptor) -> Vec<Op>| {
+        let input = TensorDescriptor::with_layout(Half, Nchw, &[2, 272 * groups, 9, 16]).unwrap();
+        let weights = TensorDescriptor::with_layout(Half, Nchw, &[72 * groups, 272, 3, 3]).unwrap();
+        let conv = ConvolutionDescriptor::d2().with_pads([1, 1]).unwrap().with_groups(groups).unwrap();
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let ops = [vec![Op::ConvForward { conv, weights }], behind(output)].concat();
+        Problem { input, output, ops, math: MathMode::Precise }
+    };
+    let volume = || {
+        let input = TensorDescriptor::with_layout(Half, Ncdhw, &[2, 40, 4, 9, 24]).unwrap();
+        let weights = TensorDescriptor::with_layout(Half, Ncdhw, &[72, 40, 3, 3, 3]).unwrap();
+        let conv = ConvolutionDescriptor::d3().with_pads([0, 1, 1]).unwrap();
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let bias = TensorDescriptor::with_layout(Half, Ncdhw, &[1, 72, 1, 1, 1]).unwrap();
+        let ops = vec![
+            Op::ConvForward { conv, weights },
+            Op::BiasForward { bias },
+            Op::BiasForward { bias: output },
+            relu(),
+        ];
+        Problem { input, output, ops, math: MathMode::Precise }
+    };
     // 1x1 of a few pixels, and of whole planes.
     let pointwise = |lens: [usize; 4]| {
         let input = TensorDescriptor::with_layout(Half, Nchw, &lens).unwrap();
@@ -84,6 +107,10 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("wgmma.planes.deep", "cuda.conv_wgmma_planes.v1", pointwise([1, 1040, 7, 8])),
         ("wgmma.lines", "cuda.conv_wgmma_lines.v1", convolved(Half, Nchw)),
         ("wgmma.lines.norm", "cuda.conv_wgmma_lines.v1", normed(Nchw, PerActivation)),
+        ("wgmma.lines.streamed", "cuda.conv_wgmma_lines.v1", wide(1, &chain)),
+        ("wgmma.transposed", "cuda.conv_wgmma_transposed.v1", wide(1, &chain)),
+        ("wgmma.transposed.volume", "cuda.conv_wgmma_transposed.v1", volume()),
+        ("wgmma.lines.streamed.groups", "cuda.conv_wgmma_lines.v1", wide(2, &|_| norm(PerActivation))),
         ("mma.nhwc", "cuda.conv_mma.v1", convolved(Half, Nhwc)),
         ("mma.nchw", "cuda.conv_mma.v1", convolved(Half, Nchw)),
         ("mma.norm", "cuda.conv_mma.v1", normed(Nhwc, PerActivation)),
@@ -196,10 +223,19 @@ fn repeated(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result
     Ok(())
 }
 
-/// Captures a launch into a graph and replays it.
+/// Captures a launch into a graph and replays it: the first of a plan, and one with all that an earlier one has prepared.
 fn captured(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<(), Failed> {
     let stream = device.create_stream()?;
-    let plan = plan(device, &stream, problem, solver, 0);
+    let first = plan(device, &stream, problem, solver, 0);
+    captured_and_replayed(device, problem, &first)?;
+    let second = plan(device, &stream, problem, solver, 0);
+    second.launch(&stream);
+    second.reset(&stream);
+    captured_and_replayed(device, problem, &second)
+}
+
+fn captured_and_replayed(device: &Arc<dyn Device>, problem: &Problem, plan: &Plan) -> Result<(), Failed> {
+    let stream = device.create_stream()?;
     let graph = Graph::capture(&**device, |stream| {
         plan.launch(stream);
         Ok::<_, BackendError>(())

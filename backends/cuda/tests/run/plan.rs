@@ -149,6 +149,8 @@ pub(crate) struct Plan {
     input: Buffer,
     /// What each operator reads.
     operands: Vec<Vec<Buffer>>,
+    /// What is derived from them, which never change.
+    prepared: Vec<Arc<Prepared>>,
     /// The output, then what a training operator writes besides, its running statistics last.
     pub(crate) written: Vec<Buffer>,
 }
@@ -207,7 +209,8 @@ impl Plan {
                 Op::ActivationForward { .. } => Vec::new(),
             }
         });
-        let operands = operands.collect();
+        let operands: Vec<_> = operands.collect();
+        let prepared = operands.iter().map(|_| Arc::default()).collect();
         let poison = |data_type: DataType, count| {
             Buffer::of(device, stream, data_type, vec![0xFF; count * data_type.size()], shift)
         };
@@ -222,13 +225,14 @@ impl Plan {
             Op::BatchNormForward { .. } => of(batch(&problem.input)),
             _ => tensor(&problem.input, 3),
         };
-        Plan { problem: problem.clone(), executable, input, operands, written }
+        Plan { problem: problem.clone(), executable, input, operands, prepared, written }
     }
 
     pub(crate) fn launch(&self, stream: &Stream) {
         let mut written = self.written[1..].iter();
-        let mut args_of = |(op, read): (&Op, &Vec<Buffer>)| {
-            let (kind, mut args, mut read) = (op.kind(), OpArgs::default(), read.iter());
+        let mut args_of = |((op, read), prepared): ((&Op, &Vec<Buffer>), &Arc<Prepared>)| {
+            let args = OpArgs { prepared: Some(prepared.clone()), ..OpArgs::default() };
+            let (kind, mut args, mut read) = (op.kind(), args, read.iter());
             for (spec, pointer) in kind.operands().iter().zip(&mut args.pointers) {
                 let buffer = if spec.access.is_written() { written.next() } else { read.next() };
                 *pointer = buffer.map_or(ptr::null_mut(), Buffer::at);
@@ -243,7 +247,8 @@ impl Plan {
             }
             args
         };
-        let ops: Vec<_> = self.problem.ops.iter().zip(&self.operands).map(&mut args_of).collect();
+        let ops = self.problem.ops.iter().zip(&self.operands).zip(&self.prepared);
+        let ops: Vec<_> = ops.map(&mut args_of).collect();
         let args = RunArgs {
             input: self.input.at(),
             output: self.written[0].at(),

@@ -7,7 +7,8 @@ use fuseplan_gpu::{
 
 use super::cost::Work;
 use super::tiling::{
-    Load, SHARED, SHARED_RESERVED, Tiling, is_addressable, is_copyable, is_packed, is_tf32x3, outputs_at_once,
+    Lines, Load, SHARED, SHARED_RESERVED, Tiling, Transposed, is_addressable, is_copyable, is_packed,
+    is_tf32x3, outputs_at_once,
 };
 
 mod rows_are_filters;
@@ -75,7 +76,8 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
             }
             (all, Work::time)
         }
-        Load::Lines => (rows_are_filters::lines(&work), Work::time),
+        Load::Lines => (rows_are_filters::lines(&work), Work::lines_time),
+        Load::Transposed => (rows_are_filters::transposed(&work), Work::transposed_time),
         Load::Gather => (rows_are_filters::gathering(&work), Work::gathering_time),
     };
     all.into_iter().map(|tiling| (tiling, time(&work, &tiling))).collect()
@@ -140,6 +142,7 @@ impl Tiling {
             tf32x3: work.tf32x3,
             packed: None,
             lines: None,
+            transposed: None,
             window: None,
         }
     }
@@ -157,6 +160,7 @@ impl Tiling {
             // The factors of two intervals, which come by halves.
             Load::Packed => (40, PACKED_FACTORS.max(40 + work.channel_values), 0),
             // Four sets of consumers have few at launch.
+            Load::Transposed => (40, 40 + work.channel_values, 0),
             Load::Lines => (if self.pingpong > 3 { 48 } else { 40 }, 40 + work.channel_values, 0),
             Load::Gather => (26, 40 + work.channel_values, if self.producers == 1 { 96 } else { 72 }),
         };
@@ -183,10 +187,34 @@ impl Tiling {
         let limit = SHARED / self.occupancy - SHARED_RESERVED;
         let taps = work.taps.iter().product();
         let filter_steps = work.filter_steps(&self);
-        let stages = (least..=STAGES.max(least)).rev().find(|&stages| {
-            Tiling { stages, ..self }.shared(filter_steps, taps, work.channel_values) <= limit
-        })?;
-        let filled = Tiling { stages, ..self };
+        let fits = |tiling: &Tiling| tiling.shared(filter_steps, taps, work.channel_values) <= limit;
+        let filled = if let Some(tile) = self.transposed {
+            let with = |stages, raw_stages, filter_stages| Tiling {
+                stages,
+                transposed: Some(Transposed { raw_stages, filter_stages, ..tile }),
+                ..self
+            };
+            let growing = [(2, 1, 2), (2, 2, 2), (2, 2, 3), (2, 2, 4), (3, 2, 4), (3, 3, 4), (3, 3, 6)];
+            growing
+                .map(|(pixels, raw, filters)| with(pixels, raw, filters))
+                .into_iter()
+                .take_while(fits)
+                .last()?
+        } else if self.is_streamed() {
+            // Filters of each step come anew, so they are further ahead before pixels are.
+            let with = |stages, filter_stages| Tiling {
+                stages,
+                lines: self.lines.map(|lines| Lines { filter_stages, ..lines }),
+                ..self
+            };
+            let fewest = self.filter_stages();
+            let growing = (fewest..=fewest + 1).map(|filters| with(least, filters));
+            let growing =
+                growing.chain((least + 1..=STAGES.max(least)).map(|stages| with(stages, fewest + 1)));
+            growing.take_while(fits).last()?
+        } else {
+            (least..=STAGES.max(least)).rev().map(|stages| Tiling { stages, ..self }).find(fits)?
+        };
         // Accumulators that are sent to other blocks lie where operands were.
         (self.split == 1 || filled.passed() <= filled.operands(filter_steps)).then_some(filled)
     }
@@ -195,7 +223,7 @@ impl Tiling {
 #[cfg(test)]
 mod tests {
     use super::super::tiling::{Lines, Packed, REGISTERS, columns_behind};
-    use super::rows_are_filters::{blocks, gathering, lines, planes};
+    use super::rows_are_filters::{blocks, gathering, lines, planes, transposed};
     use super::rows_are_pixels::{im2col, packed, windows};
     use super::*;
 
@@ -428,6 +456,62 @@ mod tests {
         }
         // A single tap has no halo.
         assert!(windows(&work(100, 64, 64, 1), [1, 1]).is_empty());
+    }
+
+    /// Filters of any number of channels are streamed, where those that stay have no room.
+    #[test]
+    fn streamed_filters_fit_a_block() {
+        for (filters, channels, taps) in [(16, 24, 3), (64, 128, 3), (200, 1280, 3), (130, 512, 5)] {
+            for (rows, columns) in [(7, 16), (14, 24), (80, 80), (20, 160), (9, 256)] {
+                let work =
+                    Work { lines: rows, columns, image_columns: columns, ..work(1, filters, channels, 1) };
+                let work = Work { images: 3, taps: [1, taps, taps], pad: taps / 2, ..work };
+                let all = lines(&work);
+                let (streamed, resident): (Vec<_>, Vec<_>) = all.into_iter().partition(Tiling::is_streamed);
+                assert!(!streamed.is_empty(), "{work:?}");
+                assert!(channels <= 128 || resident.is_empty(), "{work:?}");
+                for tiling in streamed {
+                    assert!(!tiling.resident && !tiling.rearranged && tiling.filter_stages() >= 3);
+                    let keeps = tiling.lines.is_some_and(|lines| lines.keep);
+                    assert!(tiling.stages >= if keeps { work.steps(&tiling) + 1 } else { 2 }, "{tiling:?}");
+                    let (filter_steps, taps) = (work.filter_steps(&tiling), taps * taps);
+                    assert!(tiling.shared(filter_steps, taps, 1) <= SHARED - SHARED_RESERVED, "{tiling:?}");
+                    assert!(work.lines_time(&tiling).is_finite());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rectangles_fit_a_block_and_cover_the_image() {
+        for (filters, channels, taps) in
+            [(16, 24, [3; 3]), (96, 96, [3; 3]), (384, 384, [1, 3, 3]), (70, 8, [1, 5, 9])]
+        {
+            for (planes, rows, columns) in [(1, 7, 16), (2, 80, 80), (4, 120, 208), (4, 480, 832)] {
+                let work = Work { images: 3, planes, lines: rows, columns, ..work(1, filters, channels, 1) };
+                let work = Work { taps, pad: taps[2] / 2, image_columns: columns, ..work };
+                let all = transposed(&work);
+                assert!(!all.is_empty(), "{work:?}");
+                for tiling in all {
+                    let tile = tiling.transposed.unwrap();
+                    assert_eq!(tile.lines * tile.line(), tiling.pixels());
+                    assert!(tile.columns.is_multiple_of(8) && tile.line() >= tile.columns + taps[2] - 1);
+                    assert!(tile.boxes * 64 >= tile.line() + (8 - work.pad % 8) % 8, "{tiling:?}");
+                    let covered =
+                        tiling.tiles_of_pixels(3, planes, rows, columns) * tile.lines * tile.columns;
+                    assert!(covered >= 3 * planes * rows * columns, "{tiling:?}");
+                    let (producer, consumer) = tiling.registers();
+                    let registers = producer + tiling.pingpong * tiling.cooperative * consumer;
+                    assert!(registers <= REGISTERS && consumer <= 240, "{tiling:?}");
+                    let filter_steps = work.filter_steps(&tiling);
+                    let shared = tiling.shared(filter_steps, taps.iter().product(), 1);
+                    assert!(
+                        shared <= SHARED - SHARED_RESERVED && work.transposed_time(&tiling) > 0.0,
+                        "{tiling:?}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

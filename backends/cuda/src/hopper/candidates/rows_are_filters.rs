@@ -1,7 +1,7 @@
 //! Tiles whose rows are filters: pixels are loaded from channels-first tensors.
 
 use super::super::cost::Work;
-use super::super::tiling::{BOX, Lines, Load, Tiling, columns_behind};
+use super::super::tiling::{BOX, Lines, Load, TRANSPOSED_DEPTH, Tiling, Transposed, columns_behind};
 use super::{FILTERS, Schedule, depth, with_splits};
 
 /// Schedules of tiles of planes.
@@ -40,6 +40,9 @@ const TF32X3_GATHER_SCHEDULES: [(Schedule, usize, usize); 6] = [
     ((1, 1, 1, 1), 2, 128),
     ((1, 1, 1, 1), 2, 64),
 ];
+
+/// The fewest stages of streamed filters: those of a step are multiplied, others released and on their way.
+const FILTER_STAGES: usize = 3;
 
 /// The narrowest tile of pixels: the epilogue along pixels has parts of 64, as a tile has that is wider than half of one.
 const NARROWEST: usize = 40;
@@ -113,19 +116,63 @@ fn line_tiles(work: &Work) -> impl Iterator<Item = Tiling> {
         (fewest..=most.min(work.lines.max(fewest))).map(move |count| (block, columns, count))
     });
     let keeps = if taps_w > 1 { &[false, true][..] } else { &[true] };
+    // Filters are resident, or streamed, by one block of a multiprocessor: no two were faster where timed.
+    let ways = move |keep| [(keep, 0), (keep, FILTER_STAGES)];
     shapes.flat_map(move |(block, columns, count)| {
-        let schedules = LINE_SCHEDULES
-            .into_iter()
-            .flat_map(move |schedule| keeps.iter().map(move |&keep| (schedule, keep)));
-        let tiles = schedules.map(move |(schedule, keep)| Tiling {
-            resident: true,
-            rearranged: true,
-            lines: Some(Lines { count, columns, block, halo: taps_h - 1, keep }),
+        let schedules = LINE_SCHEDULES.into_iter().flat_map(move |schedule| {
+            keeps.iter().flat_map(move |&keep| ways(keep)).map(move |way| (schedule, way))
+        });
+        let tiles = schedules.map(move |(schedule, (keep, filter_stages))| Tiling {
+            resident: filter_stages == 0,
+            rearranged: filter_stages == 0,
+            lines: Some(Lines { count, columns, block, halo: taps_h - 1, keep, filter_stages }),
             ..Tiling::new(Load::Lines, work, schedule, count * columns, 0)
         });
         // No warpgroup of a tile is without filters.
-        tiles.filter(move |tile| tile.filters() < work.filters + 64)
+        tiles.filter(move |tile| tile.filters() < work.filters + 64 && (tile.resident || tile.occupancy == 1))
     })
+}
+
+/// Schedules of tiles of rectangles.
+const TRANSPOSED_SCHEDULES: [Schedule; 4] = [(1, 2, 1, 1), (2, 1, 1, 1), (1, 1, 1, 1), (1, 3, 1, 1)];
+
+/// Every tile that there is room for where TMA loads rectangles, whose pixels are transposed.
+pub(super) fn transposed(work: &Work) -> Vec<Tiling> {
+    let [_, taps_h, taps_w] = work.taps;
+    // Equal parts of lines, of which narrow ones come with more of their neighbours.
+    let mut widths: Vec<_> = (1..=work.columns.div_ceil(NARROWEST))
+        .map(|parts| work.columns.div_ceil(parts).next_multiple_of(8))
+        .filter(|columns| columns + 8 <= FILTERS)
+        .collect();
+    widths.dedup();
+    let shapes = widths.into_iter().flat_map(|columns| {
+        let most = (FILTERS / (columns + 8)).min(work.lines);
+        (1..=most).map(move |lines| (lines, columns))
+    });
+    let shapes = shapes.filter(|&(lines, columns)| lines * (columns + 8) >= NARROWEST);
+    let mut all = Vec::new();
+    for (lines, columns) in shapes {
+        for schedule in TRANSPOSED_SCHEDULES {
+            let line = columns + 8;
+            let boxes = (line + (8 - work.pad % 8) % 8).div_ceil(BOX);
+            let tile = Transposed {
+                lines,
+                columns,
+                halo: taps_h - 1,
+                boxes,
+                taps: taps_w,
+                raw_stages: 1,
+                filter_stages: 2,
+            };
+            let tiling = Tiling {
+                transposed: Some(tile),
+                ..Tiling::new(Load::Transposed, work, schedule, lines * line, TRANSPOSED_DEPTH)
+            };
+            let fits = tiling.filters() < work.filters + 64;
+            all.extend(tiling.filled(work).filter(|_| fits));
+        }
+    }
+    all
 }
 
 /// Every tile that there is room for where pixels are gathered.

@@ -477,6 +477,13 @@ functions! {
         unsafe { put(blocks, 2) }
     }
 
+    fn cuStreamIsCapturing(state, queue: Handle, place: *mut c_int) {
+        stream(state, queue)?;
+        let graph = if queue.is_null() { 0 } else { state.own(queue as usize, "stream")?.value };
+        // SAFETY: see above.
+        unsafe { put(place, c_int::from(graph != 0)) }
+    }
+
     fn cuTensorMapEncodeTiled(
         state, map: *mut u64, _type: c_int, rank: c_uint, address: Handle, _lens: *const u64,
         _strides: *const u64, _part: *const c_uint, _steps: *const c_uint, _interleave: c_int, _swizzle: c_int,
