@@ -1,14 +1,14 @@
 //! Times the thirteen convolution+bias+ReLU and eight batch-norm+ReLU configurations of MIOpen's published
-//! charts, batch 64, or convolutions of the caller's. Launches on operands that rotate through 256 MB, so that nothing stays in the cache, are
+//! charts, batch 64, or convolutions or batch-norms of the caller's. Launches on operands that rotate through 256 MB, so that nothing stays in the cache, are
 //! captured into a CUDA graph: the median of seven replays, in microseconds for one launch.
 //!
 //! ```sh
 //! cargo run --release -p fuseplan-cuda --example time -- [--json] [--types f16,bf16,f32] \
 //!     [--layouts nhwc,nchw] [--tf32] [--solver ID] [--every-solver] [--tiles COUNT] [--only PART_OF_A_NAME] \
-//!     [--convolutions N-C-H-W-K-EXTENT-PAD-STRIDE-GROUPS[+r],…]
+//!     [--convolutions N-C-H-W-K-EXTENT-PAD-STRIDE-GROUPS[+r],…] [--training N-C-H-W,…]
 //! ```
 //!
-//! `+r` names a convolution with a residual behind the bias.
+//! `+r` names a convolution with a residual behind the bias. `--training` times batch-norm for training with ReLU, forward and backward.
 //! Every solver that takes a problem is timed with `--every-solver`, else the first; each in its best configuration, or with
 //! `--tiles COUNT` in as many as that, best by its model first.
 
@@ -75,6 +75,26 @@ fn convolution(
     Ok(Problem { input, output, ops, math })
 }
 
+/// Batch-norm for training and ReLU, forward and backward.
+fn training(
+    data_type: DataType,
+    layout: TensorLayout,
+    lens: [usize; 4],
+) -> Result<[Problem; 2], DescriptorError> {
+    let input = TensorDescriptor::with_layout(data_type, layout, &lens)?;
+    let (norm, relu) = (BatchNormMode::Spatial, ActivationMode::Relu);
+    let forward =
+        vec![Op::BatchNormForward { mode: norm, running: true }, Op::ActivationForward { mode: relu }];
+    let backward = vec![Op::BatchNormBackward { mode: norm }, Op::ActivationBackward { mode: relu }];
+    Ok([forward, backward].map(|ops| Problem { input, output: input, ops, math: MathMode::Precise }))
+}
+
+/// The numbers of a name.
+fn numbers<const N: usize>(name: &str) -> Result<[usize; N], Box<dyn std::error::Error>> {
+    let numbers: Vec<usize> = name.split('-').map(str::parse).collect::<Result<_, _>>()?;
+    Ok(numbers.try_into().map_err(|_| format!("{name} has not {N} numbers"))?)
+}
+
 fn problems(
     data_type: DataType,
     layout: TensorLayout,
@@ -84,12 +104,17 @@ fn problems(
     let mut problems = Vec::new();
     if let Some(list) = &options.convolutions {
         for name in list.split(',') {
-            let (numbers, residual) =
-                name.strip_suffix("+r").map_or((name, false), |numbers| (numbers, true));
-            let numbers: Vec<usize> = numbers.split('-').map(str::parse).collect::<Result<_, _>>()?;
-            let numbers = numbers.try_into().map_err(|_| format!("{name} has not nine numbers"))?;
-            problems.push((name.into(), convolution(data_type, layout, math, numbers, residual)?));
+            let (of, residual) = name.strip_suffix("+r").map_or((name, false), |of| (of, true));
+            problems.push((name.into(), convolution(data_type, layout, math, numbers(of)?, residual)?));
         }
+    }
+    if let Some(list) = &options.training {
+        for name in list.split(',') {
+            let [forward, backward] = training(data_type, layout, numbers(name)?)?;
+            problems.extend([(format!("forward {name}"), forward), (format!("backward {name}"), backward)]);
+        }
+    }
+    if !problems.is_empty() {
         return Ok(problems);
     }
     let relu = Op::ActivationForward { mode: ActivationMode::Relu };
@@ -199,6 +224,7 @@ struct Options {
     tiles: Option<usize>,
     only: Option<String>,
     convolutions: Option<String>,
+    training: Option<String>,
 }
 
 impl Options {
@@ -217,6 +243,7 @@ impl Options {
                 "--every-solver" => options.every_solver = true,
                 "--tiles" => options.tiles = value()?.and_then(|count| count.parse().ok()),
                 "--convolutions" => options.convolutions = value()?,
+                "--training" => options.training = value()?,
                 _ => return Err(format!("unknown option {word}")),
             }
         }
