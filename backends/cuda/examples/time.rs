@@ -8,7 +8,8 @@
 //!     [--convolutions N-C-H-W-K-EXTENT-PAD-STRIDE-GROUPS[+r],…] [--training N-C-H-W,…]
 //! ```
 //!
-//! `+r` names a convolution with a residual behind the bias. `--training` times batch-norm for training with ReLU, forward and backward.
+//! `+r` names a convolution with a residual behind the bias; ten numbers, N-C-D-H-W-…, one in three dimensions of which the depth is
+//! neither padded nor strided. `--training` times batch-norm for training with ReLU, forward and backward.
 //! Every solver that takes a problem is timed with `--every-solver`, else the first; each in its best configuration, or with
 //! `--tiles COUNT` in as many as that, best by its model first.
 
@@ -52,22 +53,33 @@ const BATCH_NORMS: [[usize; 3]; 8] = [
 
 const BATCH: usize = 64;
 
-/// With bias and ReLU, of N, C, H, W, K, filter extent, padding, stride, groups; with a residual between them or without.
+/// With bias and ReLU, of N, C, D, H, W, K, filter extent, padding, stride, groups; with a residual between them or without. No depth
+/// is a convolution in two dimensions.
 fn convolution(
     data_type: DataType,
     layout: TensorLayout,
     math: MathMode,
-    [n, c, h, w, k, extent, pad, stride, groups]: [usize; 9],
+    [n, c, d, h, w, k, extent, pad, stride, groups]: [usize; 10],
     residual: bool,
 ) -> Result<Problem, DescriptorError> {
-    let input = TensorDescriptor::with_layout(data_type, layout, &[n, c, h, w])?;
-    let weights = TensorDescriptor::with_layout(data_type, layout, &[k, c / groups.max(1), extent, extent])?;
-    let conv = ConvolutionDescriptor::d2()
-        .with_pads([pad, pad])?
-        .with_strides([stride, stride])?
-        .with_groups(groups)?;
+    let of = c / groups.max(1);
+    let (lens, filters, ones, conv) = if d == 0 {
+        let conv = ConvolutionDescriptor::d2().with_pads([pad; 2])?.with_strides([stride; 2])?;
+        (vec![n, c, h, w], vec![k, of, extent, extent], vec![1, k, 1, 1], conv)
+    } else {
+        let conv = ConvolutionDescriptor::d3().with_pads([0, pad, pad])?.with_strides([1, stride, stride])?;
+        (vec![n, c, d, h, w], vec![k, of, extent, extent, extent], vec![1, k, 1, 1, 1], conv)
+    };
+    let layout = match (layout, d) {
+        (TensorLayout::Nhwc, 1..) => TensorLayout::Ndhwc,
+        (TensorLayout::Nchw, 1..) => TensorLayout::Ncdhw,
+        (layout, _) => layout,
+    };
+    let input = TensorDescriptor::with_layout(data_type, layout, &lens)?;
+    let weights = TensorDescriptor::with_layout(data_type, layout, &filters)?;
+    let conv = conv.with_groups(groups)?;
     let output = conv.forward_output(&input, &weights)?;
-    let bias = TensorDescriptor::nchw(data_type, [1, k, 1, 1])?;
+    let bias = TensorDescriptor::with_layout(data_type, layout, &ones)?;
     let relu = Op::ActivationForward { mode: ActivationMode::Relu };
     let mut ops = vec![Op::ConvForward { conv, weights }, Op::BiasForward { bias }];
     ops.extend(residual.then_some(Op::BiasForward { bias: output }));
@@ -95,6 +107,16 @@ fn numbers<const N: usize>(name: &str) -> Result<[usize; N], Box<dyn std::error:
     Ok(numbers.try_into().map_err(|_| format!("{name} has not {N} numbers"))?)
 }
 
+/// The numbers of a convolution's name.
+fn lens(name: &str) -> Result<[usize; 10], Box<dyn std::error::Error>> {
+    if name.split('-').count() == 10 {
+        return numbers(name);
+    }
+    let [n, c, rest @ ..]: [usize; 9] = numbers(name)?;
+    let [h, w, k, extent, pad, stride, groups] = rest;
+    Ok([n, c, 0, h, w, k, extent, pad, stride, groups])
+}
+
 fn problems(
     data_type: DataType,
     layout: TensorLayout,
@@ -105,7 +127,7 @@ fn problems(
     if let Some(list) = &options.convolutions {
         for name in list.split(',') {
             let (of, residual) = name.strip_suffix("+r").map_or((name, false), |of| (of, true));
-            problems.push((name.into(), convolution(data_type, layout, math, numbers(of)?, residual)?));
+            problems.push((name.into(), convolution(data_type, layout, math, lens(of)?, residual)?));
         }
     }
     if let Some(list) = &options.training {
@@ -120,7 +142,7 @@ fn problems(
     let relu = Op::ActivationForward { mode: ActivationMode::Relu };
     for [c, h, w, k, extent, pad] in CONVOLUTIONS {
         let name = format!("{c}-{h}-{w}-{k}-{extent}-{extent}-{pad}-{pad}");
-        let numbers = [BATCH, c, h, w, k, extent, pad, 1, 1];
+        let numbers = [BATCH, c, 0, h, w, k, extent, pad, 1, 1];
         problems.push((name, convolution(data_type, layout, math, numbers, false)?));
     }
     for [c, h, w] in BATCH_NORMS {

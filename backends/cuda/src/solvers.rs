@@ -3,11 +3,10 @@
 use fuseplan_api::{Algorithm, Problem, Solver};
 use fuseplan_gpu::{
     CONVOLUTION, DATA_TYPE, FEW_FILTERS, GEMM, GROUP_COUNT, INFERENCE, JitSolver, Kernels, MainLoop,
-    OPERATOR_COUNT, Planner, Runtime, SPAN, Target, WINDOW, ffma, gemm_configurations, halo,
-    halo_configurations, halo_fma, implicit_gemm, upcast,
+    OPERATOR_COUNT, Planner, Runtime, SPAN, WINDOW, ffma, gemm_configurations, halo, halo_configurations,
+    halo_fma, implicit_gemm, upcast,
 };
 
-use crate::arch;
 use crate::context::Cuda;
 use crate::hopper;
 use crate::mma::{self, NARROW, TENSOR_CORES, halo_mma, mma, tensor_core_accuracy};
@@ -38,9 +37,9 @@ pub(crate) static MMA: JitSolver<Cuda> = JitSolver::new(
     Algorithm::ImplicitGemm,
     &[CONVOLUTION, DATA_TYPE, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
     Kernels::Several {
-        configurations: |problem, arch| gemm_configurations(problem, &mma_of(problem), &target(arch)),
+        configurations: |problem, arch| gemm_configurations(problem, &mma_of(problem), &Cuda::target(arch)),
         kernel: |problem, arch, configuration| {
-            implicit_gemm(Cuda::VENDOR, problem, &mma_of(problem), &target(arch), configuration)
+            implicit_gemm(Cuda::VENDOR, problem, &mma_of(problem), &Cuda::target(arch), configuration)
         },
     },
 )
@@ -79,24 +78,14 @@ static HALO_FFMA: JitSolver<Cuda> = JitSolver::new(
 )
 .with_preferences(&[FEW_FILTERS]);
 
-/// The part of a text that makes blocks which share a tile a cluster.
-pub(crate) const CLUSTER: &str = include_str!("../kernels/cluster.cuh");
-
-/// What products are planned for. Only the data centres' architectures are known to have clusters of any size.
-fn target(arch: &str) -> Target {
-    let clusters = arch::named(arch).is_some_and(|arch| (9..=10).contains(&arch.capability.0));
-    let cluster = clusters.then_some(CLUSTER);
-    Target { units: Cuda::units(arch), cluster }
-}
-
 pub(crate) static FFMA: JitSolver<Cuda> = JitSolver::new(
     "cuda.conv_ffma.v1",
     Algorithm::ImplicitGemm,
     &[CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
     Kernels::Several {
-        configurations: |problem, arch| gemm_configurations(problem, &ffma(), &target(arch)),
+        configurations: |problem, arch| gemm_configurations(problem, &ffma(), &Cuda::target(arch)),
         kernel: |problem, arch, configuration| {
-            implicit_gemm(Cuda::VENDOR, problem, &ffma(), &target(arch), configuration)
+            implicit_gemm(Cuda::VENDOR, problem, &ffma(), &Cuda::target(arch), configuration)
         },
     },
 )

@@ -1,10 +1,14 @@
 //! Batch-norm for training: statistics, results and gradients in one kernel.
 
+use std::fmt;
+
 use fuseplan_api::volume::{Volume, common_power};
-use fuseplan_api::{BatchNormMode, Problem, Training};
+use fuseplan_api::{BatchNormMode, Configuration, Estimate, Problem, Training};
 
 use crate::chain::activation;
-use crate::kernel::{Geometry, Kernel, Text};
+use crate::configurations::{named, ranked};
+use crate::kernel::{ALONE, Geometry, Kernel, SHARE, Text};
+use crate::tiling::{SPLITS, Target, units_at_once};
 
 /// Threads of a block that shares groups.
 const THREADS: usize = 512;
@@ -12,10 +16,13 @@ const THREADS: usize = 512;
 const OWNERS: usize = 128;
 /// Vectors that each of a group's threads should have.
 const VECTORS: usize = 4;
-/// Bytes that memory moves at once.
-const SECTOR: usize = 32;
+/// Vectors that a thread has on their way.
+const UNROLL: usize = 4;
+/// Bytes of neighbouring channels that a block may have, as memory moves them and as a line of the cache has them.
+const SLICES: [usize; 4] = [128, 64, 32, 16];
 
 /// How threads walk over elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Access {
     /// Whether a vector is of neighbouring groups, not of neighbouring elements of a group.
     across: bool,
@@ -24,6 +31,26 @@ struct Access {
     /// Threads beside each other, for other groups.
     columns: usize,
     threads: usize,
+    /// Blocks that share their groups' elements.
+    split: usize,
+}
+
+impl Access {
+    /// Groups of a block.
+    fn groups(&self) -> usize {
+        if self.across { self.columns * self.vector } else { 1 }
+    }
+}
+
+/// `16 groups, 512 threads, split 4`
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} groups, {} threads", self.groups(), self.threads)?;
+        if self.split > 1 {
+            write!(f, ", split {}", self.split)?;
+        }
+        Ok(())
+    }
 }
 
 constants! {
@@ -40,19 +67,25 @@ constants! {
         v_max: usize,
         columns: usize,
         threads: usize,
+        /// Blocks that share their groups' elements.
+        split: usize,
         has_activation: bool,
     }
 }
 
-/// Plans the kernel of a batch-norm for training on a device of about `units` multiprocessors: a block for some
-/// channels, or a thread for some positions of all images. Only for problems that meet
-/// [`TRAINING`](crate::constraint::TRAINING).
-pub(crate) fn batch_norm(vendor: &str, problem: &Problem, units: usize) -> Kernel {
-    let Some(Training { mode, is_backward: backward, activation: behind }) = problem.training() else {
+/// Vectors of a channel's planes, which start anywhere unless all are whole.
+fn plane_vectors(x: &Volume, vector: usize) -> usize {
+    let plane = x.plane();
+    let whole = [plane, x.strides[0], x.strides[1]].iter().all(|n| n.is_multiple_of(vector));
+    if whole { plane / vector } else { (plane + vector - 2) / vector + 1 }
+}
+
+/// The ways of threads for a problem that meets [`TRAINING`](crate::constraint::TRAINING), each with about how many cycles
+/// it takes.
+fn accesses(problem: &Problem, target: &Target) -> Vec<(Access, f64)> {
+    let Some(Training { mode, .. }) = problem.training() else {
         unreachable!("the constraint asks for batch-norm first, not {}", problem.chain())
     };
-    let mode_behind = behind.map(activation);
-    let spatial = mode == BatchNormMode::Spatial;
     let (x, y) = (Volume::of(&problem.input), Volume::of(&problem.output));
     let (channels, plane) = (x.lens[1], x.plane());
     let size = problem.output.data_type().size();
@@ -61,12 +94,7 @@ pub(crate) fn batch_norm(vendor: &str, problem: &Problem, units: usize) -> Kerne
     let of_channels = || common_power(x.alignment(1, most).min(y.alignment(1, most)), channels);
     let planes = |volume: &Volume| volume.position_stride() == Some(1);
     let images = |volume: &Volume| planes(volume) && (channels == 1 || volume.strides[1] == plane);
-    // Vectors of a channel's planes, which start anywhere unless all are whole.
-    let plane_vectors = |vector: usize| {
-        let whole = [plane, x.strides[0], x.strides[1]].iter().all(|n| n.is_multiple_of(vector));
-        if whole { plane / vector } else { (plane + vector - 2) / vector + 1 }
-    };
-    let access = if !spatial {
+    if mode != BatchNormMode::Spatial {
         let vector = if channels_last {
             of_channels()
         } else if images(&x) && images(&y) {
@@ -74,21 +102,84 @@ pub(crate) fn batch_norm(vendor: &str, problem: &Problem, units: usize) -> Kerne
         } else {
             1
         };
-        Access { across: true, vector, columns: OWNERS, threads: OWNERS }
-    } else if channels_last {
-        // A sector of memory for a block, or half of one where that would leave most multiprocessors idle.
+        let access = Access { across: true, vector, columns: OWNERS, threads: OWNERS, split: 1 };
+        return vec![(access, 0.0)];
+    }
+    let splits = || SPLITS.into_iter().filter(|&split| split == 1 || target.cluster.is_some());
+    let mut all = Vec::new();
+    if channels_last {
         let vector = of_channels();
-        let slice = if 2 * channels * size / SECTOR > units { SECTOR } else { SECTOR / 2 };
-        let columns = (slice / (vector * size)).max(1).min(channels / vector);
-        Access { across: true, vector, columns, threads: THREADS }
+        for split in splits() {
+            for slice in SLICES {
+                let columns = (slice / (vector * size)).max(1).min(channels / vector);
+                all.push(Access { across: true, vector, columns, threads: THREADS, split });
+            }
+        }
     } else if planes(&x) && planes(&y) {
         let vector = if problem.input == problem.output { most } else { 1 };
-        let wanted = (x.lens[0] * plane_vectors(vector) / VECTORS).next_power_of_two();
-        let largest = if channels < units { 2 * THREADS } else { THREADS };
-        Access { across: false, vector, columns: 1, threads: wanted.clamp(64, largest) }
+        for split in splits() {
+            let wanted = (x.lens[0] * plane_vectors(&x, vector) / VECTORS / split).next_power_of_two();
+            let largest = if channels * split < target.units { 2 * THREADS } else { THREADS };
+            let threads = wanted.clamp(64, largest);
+            all.push(Access { across: false, vector, columns: 1, threads, split });
+        }
     } else {
-        Access { across: true, vector: 1, columns: 1, threads: THREADS }
+        all.push(Access { across: true, vector: 1, columns: 1, threads: THREADS, split: 1 });
+    }
+    let timed = |access: Access| (access, time(&access, channels, x.pixels(), size, target.units));
+    all.into_iter().map(timed).collect()
+}
+
+/// About how many cycles the sums and the results of so many channels of so many pixels take.
+fn time(access: &Access, channels: usize, pixels: usize, size: usize, units: usize) -> f64 {
+    // Bytes that a multiprocessor takes in a cycle of narrow slices, which are a line of its cache each, and of others; and its
+    // share of what memory gives.
+    const NARROW: f64 = 1.0;
+    const WIDE: f64 = 44.0;
+    const MEMORY: f64 = 14.0;
+    // Cycles until what was asked for has come, and of a meeting of the blocks.
+    const LATENCY: f64 = 900.0;
+    const MEET: f64 = 1500.0;
+
+    let blocks = channels.div_ceil(access.groups()) * access.split;
+    // Blocks of a multiprocessor, of which those across groups have too many registers for two at once.
+    let of_unit = blocks.div_ceil(units_at_once(units, access.split));
+    let at_once = if access.across { 1 } else { 2 * THREADS / access.threads };
+    let rounds = of_unit.div_ceil(at_once) as f64;
+    let of_block = pixels.div_ceil(access.split) as f64 * (access.groups() * size) as f64;
+    let rate = if access.across { (NARROW * (access.groups() * size) as f64).min(WIDE) } else { WIDE };
+    let walkers = access.threads / access.columns * access.split;
+    let vectors = if access.across { pixels } else { pixels.div_ceil(access.vector) };
+    let steps = vectors.div_ceil(walkers * UNROLL) as f64;
+    let of_memory = (pixels * channels * size) as f64 / (MEMORY * units as f64);
+    let moved = (of_unit as f64 * of_block / rate).max(of_memory).max(rounds * steps * LATENCY);
+    2.0 * moved + if access.split > 1 { MEET } else { 0.0 }
+}
+
+/// The configurations of [`batch_norm`].
+pub(crate) fn batch_norm_configurations(
+    problem: &Problem,
+    target: &Target,
+) -> Vec<(Configuration, Estimate)> {
+    ranked(accesses(problem, target), |cost| Estimate::Cost { cost, unit: "cycles", model: "walks" })
+}
+
+/// Plans the kernel of a batch-norm for training: a block, or blocks that are a cluster, for some channels, or a thread for some
+/// positions of all images. Only for problems that meet [`TRAINING`](crate::constraint::TRAINING).
+pub(crate) fn batch_norm(
+    vendor: &str,
+    problem: &Problem,
+    target: &Target,
+    configuration: &Configuration,
+) -> Option<Kernel> {
+    let Some(Training { mode, is_backward: backward, activation: behind }) = problem.training() else {
+        unreachable!("the constraint asks for batch-norm first, not {}", problem.chain())
     };
+    let access = named(accesses(problem, target), configuration)?;
+    let mode_behind = behind.map(activation);
+    let spatial = mode == BatchNormMode::Spatial;
+    let (x, y) = (Volume::of(&problem.input), Volume::of(&problem.output));
+    let (channels, plane) = (x.lens[1], x.plane());
     let steps =
         if spatial { x.pixel_stride().zip(y.pixel_stride()) } else { Some((x.strides[0], y.strides[0])) };
     let (x_step, y_step) = steps.unwrap_or((0, 0));
@@ -100,10 +191,11 @@ pub(crate) fn batch_norm(vendor: &str, problem: &Problem, units: usize) -> Kerne
         backward,
         across: access.across,
         linear: steps.is_some(),
-        channels_inner: channels_last,
+        channels_inner: x.is_channels_last() && y.is_channels_last(),
         v_max: access.vector,
         columns: access.columns,
         threads: access.threads,
+        split: access.split,
         has_activation: mode_behind.is_some(),
     }
     .write(&mut text);
@@ -114,17 +206,20 @@ pub(crate) fn batch_norm(vendor: &str, problem: &Problem, units: usize) -> Kerne
         .size("images", x.lens[0]);
     text.strides("x", &x.strides).strides("y", &y.strides).size("x_step", x_step).size("y_step", y_step);
     text.divisor("plane", plane)
-        .divisor("plane_vectors", plane_vectors(access.vector))
+        .divisor("plane_vectors", plane_vectors(&x, access.vector))
         .divisor("channels", channels);
     let name = mode_behind.unwrap_or_else(|| "pasthru".into());
     let functions = format!("#define ACTIVATION act_{name}\n#define GRADIENT grad_{name}\n");
-    let blocks = groups.div_ceil(if access.across { access.columns * access.vector } else { 1 });
+    let blocks = groups.div_ceil(access.groups()) * access.split;
     let geometry = Geometry { grid: [blocks as u32, 1, 1], block: access.threads as u32, shared: 0 };
+    let shared_by = if access.split > 1 { format!(" in {} blocks", access.split) } else { String::new() };
     let detail = format!(
-        "{} {} at a time, {} threads a group, f64 sums",
+        "{} {} at a time, {} threads a group{shared_by}, f64 sums",
         access.vector,
         if access.across { "groups" } else { "elements" },
-        access.threads / access.columns,
+        access.threads / access.columns * access.split,
     );
-    text.finish(vendor, problem, &[&functions, include_str!("../kernels/batch_norm.cuh")], geometry, detail)
+    let cluster = target.cluster.filter(|_| access.split > 1).unwrap_or(ALONE);
+    let files = [&functions, cluster, SHARE, include_str!("../kernels/batch_norm.cuh")];
+    Some(text.finish(vendor, problem, &files, geometry, detail))
 }

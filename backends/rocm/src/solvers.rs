@@ -3,7 +3,7 @@
 use fuseplan_api::{Algorithm, Solver};
 use fuseplan_gpu::{
     CONVOLUTION, DATA_TYPE, GEMM, GROUP_COUNT, INFERENCE, JitSolver, Kernels, MainLoop, NARROW,
-    OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, Target, Tile, WINDOW, ffma, ffma_constants,
+    OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, Tile, WINDOW, ffma, ffma_constants,
     gemm_configurations, halo, halo_configurations, halo_fma, implicit_gemm, upcast,
 };
 
@@ -24,9 +24,9 @@ static MFMA: JitSolver<Rocm> = JitSolver::new(
     Algorithm::ImplicitGemm,
     &[HAS_MFMA, CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
     Kernels::Several {
-        configurations: |problem, arch| gemm_configurations(problem, &mfma(), &target(arch)),
+        configurations: |problem, arch| gemm_configurations(problem, &mfma(), &Rocm::target(arch)),
         kernel: |problem, arch, configuration| {
-            implicit_gemm(Rocm::VENDOR, problem, &mfma(), &target(arch), configuration)
+            implicit_gemm(Rocm::VENDOR, problem, &mfma(), &Rocm::target(arch), configuration)
         },
     },
 )
@@ -37,9 +37,9 @@ static WMMA: JitSolver<Rocm> = JitSolver::new(
     Algorithm::ImplicitGemm,
     &[HAS_WMMA, CONVOLUTION, SIXTEEN_BITS, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
     Kernels::Several {
-        configurations: |problem, arch| gemm_configurations(problem, &wmma(), &target(arch)),
+        configurations: |problem, arch| gemm_configurations(problem, &wmma(), &Rocm::target(arch)),
         kernel: |problem, arch, configuration| {
-            implicit_gemm(Rocm::VENDOR, problem, &wmma(), &target(arch), configuration)
+            implicit_gemm(Rocm::VENDOR, problem, &wmma(), &Rocm::target(arch), configuration)
         },
     },
 )
@@ -63,9 +63,9 @@ static FFMA: JitSolver<Rocm> = JitSolver::new(
     Algorithm::ImplicitGemm,
     &[CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
     Kernels::Several {
-        configurations: |problem, arch| gemm_configurations(problem, &fma(), &target(arch)),
+        configurations: |problem, arch| gemm_configurations(problem, &fma(), &Rocm::target(arch)),
         kernel: |problem, arch, configuration| {
-            implicit_gemm(Rocm::VENDOR, problem, &fma(), &target(arch), configuration)
+            implicit_gemm(Rocm::VENDOR, problem, &fma(), &Rocm::target(arch), configuration)
         },
     },
 )
@@ -76,11 +76,6 @@ static ELEMENT_WISE: JitSolver<Rocm> = JitSolver::element_wise("rocm.element_wis
 static BATCH_NORM: JitSolver<Rocm> = JitSolver::batch_norm("rocm.batch_norm_training.v1");
 
 static DIRECT: JitSolver<Rocm> = JitSolver::direct("rocm.direct.v1");
-
-/// What products are planned for.
-fn target(arch: &str) -> Target {
-    Target { units: Rocm::units(arch), cluster: None }
-}
 
 /// The shared main loop in f32; its accumulators of a tile fit 64 KiB of shared memory.
 fn fma() -> MainLoop {

@@ -10,7 +10,7 @@ use super::instruction::{Rows, wgmma};
 use super::tensor_map::{Part, TensorMap};
 use super::tiling::{self, BOX, COPIED, Load, Packed, Tiling, Window};
 use crate::context::Cuda;
-use crate::solvers::CLUSTER;
+use crate::runtime::CLUSTER;
 
 const TMA_PRODUCER: &str = include_str!("../../kernels/tma_producer.cuh");
 
