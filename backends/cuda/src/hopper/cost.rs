@@ -16,6 +16,9 @@ pub(super) struct Work {
     /// Whether TMA can load the filters as rows.
     pub(super) is_aligned: bool,
     pub(super) groups: usize,
+    /// Whether TMA can know where groups end: where it loads boxes, and where it walks over pixels.
+    pub(super) groups_apart: bool,
+    pub(super) groups_walked: bool,
     /// Filters and channels of a group.
     pub(super) filters: usize,
     pub(super) channels: usize,

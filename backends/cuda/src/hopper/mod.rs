@@ -60,7 +60,7 @@ pub(crate) static WGMMA: Hopper = Hopper {
         OPERATOR_COUNT,
         constraints::CHANNEL_VALUES,
         constraints::LAYOUT,
-        constraints::GROUPS,
+        constraints::GROUPS_OF_PIXELS,
         constraints::RECEPTIVE_EXTENT,
         GROUP_COUNT,
         SPAN,

@@ -300,6 +300,18 @@ pub(crate) fn cases() -> Vec<Case> {
         ("windows.f16.5x5.c24k20", WGMMA, conv(Half, Nhwc, &[8, 24, 35, 35], 20, 5, 1, vec![]), windows),
         ("windows.f16.groups", WGMMA, conv(Half, Nhwc, &[8, 128, 56, 56], 128, 3, 4, vec![]), windows),
         (
+            "windows.f16.groups.ragged",
+            WGMMA,
+            conv(Half, Nhwc, &[64, 224, 56, 56], 224, 3, 4, vec![]),
+            &["HGMMA", "UTMALDG.5D", "UTMALDG.4D", "!IM2COL", "STG.E.128"],
+        ),
+        (
+            "wgmma.f16.groups.ragged",
+            WGMMA,
+            strided(Half, Nhwc, &[64, 224, 112, 112], 224, 3, 4, 2, vec![]),
+            &["HGMMA", "UTMALDG.5D.IM2COL", "UTMALDG.4D", "STG.E.128"],
+        ),
+        (
             "windows.f16.parameters",
             WGMMA,
             conv(Half, Nhwc, &[32, 64, 56, 56], 64, 3, 1, parameters(Half, &[32, 64, 56, 56])),
