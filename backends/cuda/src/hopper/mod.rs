@@ -27,8 +27,8 @@ use fuseplan_api::{
     Solver,
 };
 use fuseplan_gpu::{
-    ArgumentLayout, CONVOLUTION, DATA_TYPE, Function, GROUP_COUNT, Geometry, INFERENCE, JitSolver, Kernel,
-    MAX_WORDS, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, binary, compile, load, named,
+    ArgumentLayout, CONVOLUTION, DATA_TYPE, Function, GROUP_COUNT, Geometry, INFERENCE, InParts, JitSolver,
+    Kernel, MAX_WORDS, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, binary, compile, load, named,
     no_configuration, ranked,
 };
 
@@ -50,7 +50,7 @@ pub(crate) struct Hopper {
 }
 
 /// Channels innermost: TMA loads the image.
-pub(crate) static WGMMA: Hopper = Hopper {
+pub(crate) static WGMMA: InParts<Hopper> = InParts(Hopper {
     id: "cuda.conv_wgmma.v1",
     constraints: &[
         constraints::ARCHITECTURE,
@@ -67,11 +67,11 @@ pub(crate) static WGMMA: Hopper = Hopper {
     ],
     preferences: &[preferences::FILTERS, preferences::F32],
     load: Load::Tma,
-};
+});
 
 /// 1x1 on images whose positions are innermost: TMA loads planes; of those that it cannot address threads copy parts, or bulk
 /// copies bring them as a whole.
-pub(crate) static WGMMA_PLANES: Hopper = Hopper {
+pub(crate) static WGMMA_PLANES: InParts<Hopper> = InParts(Hopper {
     id: "cuda.conv_wgmma_planes.v1",
     constraints: &[
         constraints::ARCHITECTURE,
@@ -89,10 +89,10 @@ pub(crate) static WGMMA_PLANES: Hopper = Hopper {
     ],
     preferences: &[preferences::FILTERS, preferences::PLANES],
     load: Load::Planes,
-};
+});
 
 /// Several taps on images whose lines are innermost: TMA loads lines.
-pub(crate) static WGMMA_LINES: Hopper = Hopper {
+pub(crate) static WGMMA_LINES: InParts<Hopper> = InParts(Hopper {
     id: "cuda.conv_wgmma_lines.v1",
     constraints: &[
         constraints::ARCHITECTURE,
@@ -110,10 +110,10 @@ pub(crate) static WGMMA_LINES: Hopper = Hopper {
     ],
     preferences: &[preferences::FILTERS, preferences::LINES],
     load: Load::Lines,
-};
+});
 
 /// Any other layout: threads gather the image.
-pub(crate) static WGMMA_GATHER: Hopper = Hopper {
+pub(crate) static WGMMA_GATHER: InParts<Hopper> = InParts(Hopper {
     id: "cuda.conv_wgmma_gather.v1",
     constraints: &[
         constraints::ARCHITECTURE,
@@ -129,7 +129,7 @@ pub(crate) static WGMMA_GATHER: Hopper = Hopper {
     ],
     preferences: &[preferences::SIZE, preferences::RUNS, preferences::F32],
     load: Load::Gather,
-};
+});
 
 impl Hopper {
     /// The kernel of a problem that meets the constraints, in one of its configurations.
@@ -157,7 +157,7 @@ impl Hopper {
 }
 
 /// The solver for pointers that TMA does not take: it computes any of these problems, as exactly.
-fn misaligned(problem: &Problem) -> &'static JitSolver<Cuda> {
+fn misaligned(problem: &Problem) -> &'static InParts<JitSolver<Cuda>> {
     if is_tf32x3(problem) { &FFMA } else { &MMA }
 }
 
