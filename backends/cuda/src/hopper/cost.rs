@@ -45,6 +45,9 @@ const PRODUCTS: f64 = 6.64e6;
 /// Microseconds in which a warpgroup rearranges a byte of filters.
 const REARRANGED: f64 = 0.76e-4;
 
+/// Microseconds of a pixel that TMA walks to where groups are a dimension: it goes over the end of that dimension for each.
+const WALKED: f64 = 5.6e-3;
+
 /// What bounds a kernel whose pixels TMA loads.
 struct Rates {
     /// Of a multiprocessor in a microsecond: bytes into and out of shared memory, outputs finished.
@@ -344,7 +347,9 @@ impl Work {
             0.0
         };
         let shared_memory = (reads + split + brought / 2.0) * row / rates.shared;
-        let multiply = products.max(bytes).max(shared_memory).max(brought * rates.row);
+        let walks = tiling.load == Load::Tma && tiling.leaves_group(self.groups, self.channels);
+        let walked = if walks { steps * tiling.pixels() as f64 * WALKED } else { 0.0 };
+        let multiply = products.max(bytes).max(shared_memory).max(brought * rates.row).max(walked);
         let finish = rates.part * (tiling.atoms * tiling.columns_of_parts()) as f64 / 64.0;
         // Sums move to the right, and back.
         let moves = if tiling.load == Load::Lines { 2 * (self.taps[2] - 1) - self.pad } else { 0 };

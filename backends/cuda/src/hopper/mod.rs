@@ -10,7 +10,7 @@ mod constraints;
 mod cost;
 mod instruction;
 mod kernel;
-mod preferences;
+pub(crate) mod preferences;
 mod tensor_map;
 mod tiling;
 
@@ -65,7 +65,7 @@ pub(crate) static WGMMA: InParts<Hopper> = InParts(Hopper {
         GROUP_COUNT,
         SPAN,
     ],
-    preferences: &[preferences::FILTERS, preferences::F32],
+    preferences: &[preferences::FILTERS_OF_PIXELS, preferences::F32],
     load: Load::Tma,
 });
 

@@ -312,6 +312,12 @@ pub(crate) fn cases() -> Vec<Case> {
             &["HGMMA", "UTMALDG.5D.IM2COL", "UTMALDG.4D", "STG.E.128"],
         ),
         (
+            "windows.f16.3x3x3.c96k3",
+            WGMMA,
+            conv(Half, Ndhwc, &[1, 96, 6, 480, 832], 3, 3, 1, vec![]),
+            &["HGMMA.64x8x16", "UTMALDG.5D", "!IM2COL", "STG.E.U16"],
+        ),
+        (
             "windows.f16.parameters",
             WGMMA,
             conv(Half, Nhwc, &[32, 64, 56, 56], 64, 3, 1, parameters(Half, &[32, 64, 56, 56])),

@@ -60,9 +60,7 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
     };
     let (all, time): (_, fn(&Work, &Tiling) -> f64) = match load {
         Load::Tma | Load::Halo => {
-            let walked = work.groups_walked || (work.channels * element).is_multiple_of(32);
-            let mut all =
-                if work.groups == 1 || walked { rows_are_pixels::im2col(&work) } else { Vec::new() };
+            let mut all = rows_are_pixels::im2col(&work);
             if !work.tf32x3 && conv.strides().iter().all(|&stride| stride == 1) {
                 let [_, h, w] = spatial(conv.dilations(), 1);
                 all.extend(rows_are_pixels::windows(&work, [w, h]));

@@ -46,11 +46,16 @@ const LONGEST_BOX: usize = 256;
 /// Every tile that there is room for where TMA walks over pixels.
 pub(super) fn im2col(work: &Work) -> Vec<Tiling> {
     let mut all = Vec::new();
-    for width in widths(work) {
-        for schedule in SCHEDULES {
-            let tile = Tiling::new(Load::Tma, work, schedule, width, depth(work, work.groups_walked));
-            for resident in [false, true] {
-                all.extend(Tiling { resident, ..tile }.filled(work));
+    let mut depths = vec![depth(work, false), depth(work, work.groups_walked)];
+    depths.dedup();
+    depths.retain(|depth| work.groups == 1 || work.groups_walked || work.channels.is_multiple_of(*depth));
+    for depth in depths {
+        for width in widths(work) {
+            for schedule in SCHEDULES {
+                let tile = Tiling::new(Load::Tma, work, schedule, width, depth);
+                for resident in [false, true] {
+                    all.extend(Tiling { resident, ..tile }.filled(work));
+                }
             }
         }
     }
