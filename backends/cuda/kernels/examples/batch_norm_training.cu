@@ -469,28 +469,39 @@ template <int V> DEVICE void load(const T* from, const Spot& spot, Packed<V>& v)
 }
 
 // Calls `body(spot, a vector of each of the inputs)` for every vector of a walk; several are on their way at once, behind which
-// it calls `behind()`.
+// it calls `behind()`. Of a single input those of the next round are, too, where it takes little to know where they lie.
 template <int V, int INPUTS, class Body, class Behind>
 DEVICE void each_vector(const Shape& s, const Walk& walk, const T* const (&inputs)[INPUTS], Body body, Behind behind) {
-  constexpr int UNROLL = INPUTS == 1 ? 4 : 2;
+  constexpr int UNROLL = INPUTS == 1 ? 4 : 2, ROUND = UNROLL * WALKERS;
+  constexpr bool AHEAD = ACROSS && LINEAR && INPUTS == 1;
   const idx vectors = ACROSS ? s.count : V == 1 ? s.count : s.images * s.plane_vectors.value;
-#pragma unroll 1
-  for (idx first = cluster_rank() * LANES + walk.lane; first < vectors; first += UNROLL * WALKERS) {
-    Spot spot[UNROLL];
-    Packed<V> v[UNROLL][INPUTS];
+  Spot spot[UNROLL];
+  Packed<V> v[UNROLL][INPUTS], next[UNROLL][INPUTS];
+  const auto load_round = [&](idx first, Packed<V>(&to)[UNROLL][INPUTS]) {
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
       if (first + u * WALKERS >= vectors) break;
       spot[u] = spot_of<V>(s, walk, first + u * WALKERS);
 #pragma unroll
-      for (int i = 0; i < INPUTS; i++) load<V>(inputs[i], spot[u], v[u][i]);
+      for (int i = 0; i < INPUTS; i++) load<V>(inputs[i], spot[u], to[u][i]);
     }
+  };
+  idx first = cluster_rank() * LANES + walk.lane;
+  if (AHEAD) load_round(first, v);
+#pragma unroll 1
+  for (; first < vectors; first += ROUND) {
+    if (AHEAD) load_round(first + ROUND, next);
+    else load_round(first, v);
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
       if (first + u * WALKERS >= vectors) break;
-      body(spot[u], v[u]);
+      body(AHEAD ? spot_of<V>(s, walk, first + u * WALKERS) : spot[u], v[u]);
     }
     behind();
+    if (AHEAD) {
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++) v[u][0] = next[u][0];
+    }
   }
 }
 
