@@ -611,6 +611,12 @@ pub(crate) fn cases() -> Vec<Case> {
             &["LDG.E.128", "STG.E.128"],
         ),
         (
+            "element_wise.f16.nchw.planes_of_196",
+            "cuda.element_wise.v1",
+            normed(Nchw, Half, [64, 1024, 14, 14], BatchNormMode::Spatial),
+            &["LDG.E.128", "STG.E.128"],
+        ),
+        (
             "element_wise.f16.nchw.planes_of_49",
             "cuda.element_wise.v1",
             normed(Nchw, Half, [64, 512, 7, 7], BatchNormMode::Spatial),
