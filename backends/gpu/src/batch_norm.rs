@@ -85,7 +85,7 @@ fn plane_vectors(x: &Volume, vector: usize) -> usize {
 /// The ways of threads for a problem that meets [`TRAINING`](crate::constraint::TRAINING), each with about how many cycles
 /// it takes.
 fn accesses(problem: &Problem, target: &Target) -> Vec<(Access, f64)> {
-    let Some(Training { mode, .. }) = problem.training() else {
+    let Some(Training { mode, is_backward, .. }) = problem.training() else {
         unreachable!("the constraint asks for batch-norm first, not {}", problem.chain())
     };
     let (x, y) = (Volume::of(&problem.input), Volume::of(&problem.output));
@@ -131,30 +131,42 @@ fn accesses(problem: &Problem, target: &Target) -> Vec<(Access, f64)> {
     } else {
         all.push(Access { across: true, vector: 1, columns: 1, threads: THREADS, split: 1 });
     }
-    let timed = |access: Access| (access, time(&access, channels, x.pixels(), size, target.units));
+    let of = Sums { channels, pixels: x.pixels(), size, is_backward };
+    let timed = |access: Access| (access, time(&access, &of, target.units));
     all.into_iter().map(timed).collect()
 }
 
-/// About how many cycles the sums and the results of so many channels of so many pixels take. Fitted to 256 timings of eight shapes
-/// on an H100, of which the choice is 1.2 % slower than the fastest in the mean, 11 % at worst; in a later run of ten shapes, seven of
-/// them new, 2.3 and 20 %.
-fn time(access: &Access, channels: usize, pixels: usize, size: usize, units: usize) -> f64 {
+/// What is summed: so many channels of so many pixels, elements of so many bytes, forward or backward.
+struct Sums {
+    channels: usize,
+    pixels: usize,
+    size: usize,
+    is_backward: bool,
+}
+
+/// About how many cycles the sums and the results take. Fitted to 256 timings of eight shapes on an H100, of which the choice is
+/// 1.4 % slower than the fastest in the mean, 14 % at worst; in a later run of ten shapes, five of them new, 1.5 and 20 %.
+fn time(access: &Access, sums: &Sums, units: usize) -> f64 {
     // Cycles of a multiprocessor for each line of its cache that threads read a part of, and of a round of vectors at least, until
     // they have come; bytes of a cycle that are its share of what memory gives, and that it takes of whole planes; cycles of the
     // blocks' meeting.
     const LINE: f64 = 2.0;
     const ROUND: f64 = 1200.0;
+    // Backward, where a vector takes more instructions, part of it for lines of which a block has 16 bytes.
+    const HALF_SECTOR: f64 = 0.85;
     const MEMORY: f64 = 18.0;
     const PLANES: f64 = 14.0;
     const MEET: f64 = 400.0;
 
+    let Sums { channels, pixels, size, is_backward } = *sums;
     let blocks = channels.div_ceil(access.groups()) * access.split;
     let of_unit = blocks.div_ceil(units_at_once(units, access.split)) as f64;
     let pixels_of_block = pixels.div_ceil(access.split);
     let of_block = if access.across {
         let lanes = access.threads / access.columns;
         let lines = (lanes * UNROLL * (access.groups() * size).div_ceil(CACHE_LINE)) as f64;
-        pixels_of_block.div_ceil(lanes * UNROLL) as f64 * (LINE * lines).max(ROUND)
+        let line = if is_backward && access.groups() * size < 32 { HALF_SECTOR * LINE } else { LINE };
+        pixels_of_block.div_ceil(lanes * UNROLL) as f64 * (line * lines).max(ROUND)
     } else {
         (pixels_of_block * size) as f64 / PLANES
     };
