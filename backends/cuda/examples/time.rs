@@ -1,14 +1,15 @@
 //! Times the thirteen convolution+bias+ReLU and eight batch-norm+ReLU configurations of MIOpen's published
-//! charts, batch 64, or convolutions of the caller's. Launches on operands that rotate through 256 MB, so that nothing stays in the cache, are
+//! charts, batch 64, or convolutions or batch-norms of the caller's. Launches on operands that rotate through 256 MB, so that nothing stays in the cache, are
 //! captured into a CUDA graph: the median of seven replays, in microseconds for one launch.
 //!
 //! ```sh
 //! cargo run --release -p fuseplan-cuda --example time -- [--json] [--types f16,bf16,f32] \
 //!     [--layouts nhwc,nchw] [--tf32] [--solver ID] [--every-solver] [--tiles COUNT] [--only PART_OF_A_NAME] \
-//!     [--convolutions N-C-[D-]H-W-K-EXTENT-PAD-STRIDE-GROUPS[+r],…]
+//!     [--convolutions N-C-[D-]H-W-K-EXTENT-PAD-STRIDE-GROUPS[+r],…] [--training N-C-H-W,…]
 //! ```
 //!
-//! `+r` names a convolution with a residual behind the bias. One of volumes is not padded in depth.
+//! `+r` names a convolution with a residual behind the bias. One of volumes is neither padded nor strided in depth. `--training` times
+//! batch-norm for training with ReLU, forward and backward.
 //! Every solver that takes a problem is timed with `--every-solver`, else the first; each in its best configuration, or with
 //! `--tiles COUNT` in as many as that, best by its model first.
 
@@ -71,15 +72,15 @@ fn convolution(
         (3, _) => TensorLayout::Ncdhw,
         (_, layout) => layout,
     };
-    let mut pads = vec![pad; dims];
+    let (mut pads, mut strides) = (vec![pad; dims], vec![stride; dims]);
     if dims == 3 {
-        pads[0] = 0;
+        (pads[0], strides[0]) = (0, 1);
     }
     let input = TensorDescriptor::with_layout(data_type, layout, sizes)?;
     let filters = [vec![k, c / groups.max(1)], vec![extent; dims]].concat();
     let weights = TensorDescriptor::with_layout(data_type, layout, &filters)?;
     let conv = ConvolutionDescriptor::of_dims(dims)?.with_pads(pads)?;
-    let conv = conv.with_strides(vec![stride; dims])?.with_groups(groups)?;
+    let conv = conv.with_strides(strides)?.with_groups(groups)?;
     let output = conv.forward_output(&input, &weights)?;
     let channels = [vec![1, k], vec![1; dims]].concat();
     let bias = TensorDescriptor::with_layout(data_type, layout, &channels)?;
@@ -88,6 +89,26 @@ fn convolution(
     ops.extend(residual.then_some(Op::BiasForward { bias: output }));
     ops.push(relu);
     Ok(Problem { input, output, ops, math })
+}
+
+/// Batch-norm for training and ReLU, forward and backward.
+fn training(
+    data_type: DataType,
+    layout: TensorLayout,
+    lens: [usize; 4],
+) -> Result<[Problem; 2], DescriptorError> {
+    let input = TensorDescriptor::with_layout(data_type, layout, &lens)?;
+    let (norm, relu) = (BatchNormMode::Spatial, ActivationMode::Relu);
+    let forward =
+        vec![Op::BatchNormForward { mode: norm, running: true }, Op::ActivationForward { mode: relu }];
+    let backward = vec![Op::BatchNormBackward { mode: norm }, Op::ActivationBackward { mode: relu }];
+    Ok([forward, backward].map(|ops| Problem { input, output: input, ops, math: MathMode::Precise }))
+}
+
+/// The numbers of a name.
+fn numbers<const N: usize>(name: &str) -> Result<[usize; N], Box<dyn std::error::Error>> {
+    let numbers: Vec<usize> = name.split('-').map(str::parse).collect::<Result<_, _>>()?;
+    Ok(numbers.try_into().map_err(|_| format!("{name} has not {N} numbers"))?)
 }
 
 fn problems(
@@ -104,6 +125,14 @@ fn problems(
             let numbers: Vec<usize> = numbers.split('-').map(str::parse).collect::<Result<_, _>>()?;
             problems.push((name.into(), convolution(data_type, layout, math, &numbers, residual)?));
         }
+    }
+    if let Some(list) = &options.training {
+        for name in list.split(',') {
+            let [forward, backward] = training(data_type, layout, numbers(name)?)?;
+            problems.extend([(format!("forward {name}"), forward), (format!("backward {name}"), backward)]);
+        }
+    }
+    if !problems.is_empty() {
         return Ok(problems);
     }
     let relu = Op::ActivationForward { mode: ActivationMode::Relu };
@@ -217,6 +246,7 @@ struct Options {
     tiles: Option<usize>,
     only: Option<String>,
     convolutions: Option<String>,
+    training: Option<String>,
 }
 
 impl Options {
@@ -235,6 +265,7 @@ impl Options {
                 "--every-solver" => options.every_solver = true,
                 "--tiles" => options.tiles = value()?.and_then(|count| count.parse().ok()),
                 "--convolutions" => options.convolutions = value()?,
+                "--training" => options.training = value()?,
                 _ => return Err(format!("unknown option {word}")),
             }
         }

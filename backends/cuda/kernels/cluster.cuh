@@ -29,3 +29,10 @@ DEVICE Vector<float, 4> cluster_load(int rank, const float* at) {
                : "memory");
   return v;
 }
+DEVICE double cluster_load(int rank, const double* at) {
+  unsigned there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"((unsigned)__cvta_generic_to_shared(at)), "r"(rank));
+  double v;
+  asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(v) : "r"(there) : "memory");
+  return v;
+}

@@ -1,15 +1,17 @@
 // Load::Tma: rows of the product are pixels, which TMA loads in its im2col mode, one tap and TILE_K channels at a time;
 // columns are filters; results are written along channels. One thread of the producer warpgroup issues all TMA loads, and
-// its other three warps load the parameters of channels.
+// its other three warps load the parameters of channels. Where a step would reach into another group's channels, groups are a
+// dimension of the image's map (OF_GROUPS), in two dimensions: pixels lie in the first group, and are those of another by an
+// offset, as a tap's are.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS, COLUMNS, DILATION_D, DILATION_H, DILATION_W, DIMS, FILTERS, PAD_D, PAD_H, PAD_W,
-//   PRODUCERS, RESIDENT, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K,
+// needs constants: CHANNELS, COLUMNS, DILATION_D, DILATION_H, DILATION_W, DIMS, FILTERS, OF_GROUPS, PAD_D, PAD_H,
+//   PAD_W, PRODUCERS, RESIDENT, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K,
 //   TILE_P, W_AT, W_BYTES, W_LOADED, X_BYTES, X_LOADED
 // needs sizes: out_h, out_plane, out_w
 // needs types: Barriers, Column, Launch, PipelineState, Shape
 // needs functions: column_of, first_step, mbarrier_expect_tx, mbarrier_wait, step_count, tile_number, tile_stride,
-//   tiles_of, tma_load_box, tma_load_im2col, tma_prefetch_map, wait_for_grids
+//   tiles_of, tma_load_box, tma_load_im2col, tma_load_im2col_5d, tma_prefetch_map, wait_for_grids
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
 static_assert(STEPS == CHANNEL_STEPS * TAPS && PRODUCERS == 1, "as the launch was planned");
@@ -56,8 +58,13 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
             mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
             // The bytes that TMA fills with zeros count too.
             mbarrier_expect_tx(full, RESIDENT ? X_LOADED : X_LOADED + W_LOADED);
-            tma_load_im2col(shared + pipe.stage * X_BYTES, &launch.x, full, column.group * CHANNELS + c * TILE_K, w, h,
-                            d, n, tw * DILATION_W, th * DILATION_H, td * DILATION_D);
+            const unsigned to = shared + pipe.stage * X_BYTES;
+            if (OF_GROUPS)
+              tma_load_im2col_5d(to, &launch.x, full, c * TILE_K, 0, w, h, n, column.group, tw * DILATION_W,
+                                 th * DILATION_H);
+            else
+              tma_load_im2col(to, &launch.x, full, column.group * CHANNELS + c * TILE_K, w, h, d, n, tw * DILATION_W,
+                              th * DILATION_H, td * DILATION_D);
             if (!RESIDENT)
               tma_load_box(shared + W_AT + pipe.stage * W_BYTES, &launch.w, full, c * TILE_K, tw, th, td, k);
             pipe.next();

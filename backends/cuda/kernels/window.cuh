@@ -1,14 +1,16 @@
 // Load::Halo, for convolutions without strides: rows of the product are the pixels of a rectangle of an output's plane. TMA
 // loads the window of the image that several taps see together, with its halo, TILE_K channels at a time, and the filters of
-// these taps; the taps multiply it one after the other, each from another pixel on. Pixels beyond the image come as zeros.
+// these taps; the taps multiply it one after the other, each from another pixel on. Pixels beyond the image come as zeros. Where a
+// step would reach into another group's channels, groups are a dimension of the image's map (OF_GROUPS), in two dimensions: then
+// what is beyond a group's channels comes as zeros too.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS, DILATION_D, DILATION_H, FILTERS, FILTER_STEPS, PAD_D, PAD_H, PAD_W, PRODUCERS,
+// needs constants: CHANNELS, DILATION_D, DILATION_H, FILTERS, FILTER_STEPS, OF_GROUPS, PAD_D, PAD_H, PAD_W, PRODUCERS,
 //   RESIDENT, SPLIT, STAGES, STEPS, STEP_TAPS, TAPS, TAPS_H, TAPS_W, TILE_K, W_AT, W_BYTES, X_BYTES, X_LOADED
 // needs sizes: out_h, out_plane, out_w
 // needs types: Barriers, Column, Launch, PipelineState, Rectangle, Shape
 // needs functions: column_of, mbarrier_expect_tx, mbarrier_wait, rectangle_of, tile_number, tile_stride, tiles_of,
-//   tma_load_box, tma_prefetch_map, wait_for_grids
+//   tma_load_box, tma_load_box_5d, tma_prefetch_map, wait_for_grids
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K, STEP_LINES = STEP_TAPS / TAPS_W;
 static_assert(FILTER_STEPS == CHANNEL_STEPS * TAPS && STEPS * STEP_TAPS == FILTER_STEPS && SPLIT == 1 && PRODUCERS == 1,
@@ -50,9 +52,12 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
         const unsigned full = barriers.full(pipe.stage);
         mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
         mbarrier_expect_tx(full, X_LOADED + (RESIDENT ? 0 : STEP_TAPS * W_BYTES));
-        tma_load_box(shared + pipe.stage * X_BYTES, &launch.x, full, column.group * CHANNELS + c * TILE_K,
-                     rectangle.w - PAD_W, rectangle.h - PAD_H + tap / TAPS_W % TAPS_H * DILATION_H,
-                     d + tap / (TAPS_W * TAPS_H) * DILATION_D, n);
+        const unsigned to = shared + pipe.stage * X_BYTES;
+        const int w = rectangle.w - PAD_W, h = rectangle.h - PAD_H + tap / TAPS_W % TAPS_H * DILATION_H;
+        if (OF_GROUPS) tma_load_box_5d(to, &launch.x, full, c * TILE_K, column.group, w, h, n);
+        else
+          tma_load_box(to, &launch.x, full, column.group * CHANNELS + c * TILE_K, w, h,
+                       d + tap / (TAPS_W * TAPS_H) * DILATION_D, n);
         if (!RESIDENT)
           load_filters(launch, shared + W_AT + pipe.stage * STEP_TAPS * W_BYTES, full, column, c * TILE_K, tap,
                        STEP_TAPS);

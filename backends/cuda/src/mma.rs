@@ -1,9 +1,9 @@
 //! The main loop on tensor cores.
 
-use fuseplan_api::{Accuracy, Constraint, DataType, Preference, Problem};
+use fuseplan_api::{Accuracy, Constraint, DataType, Preference, Problem, Solver};
 use fuseplan_gpu::{Access, Costs, HaloLoop, MainLoop, Tile, constants, halo_refusal};
 
-use crate::arch;
+use crate::{arch, hopper};
 
 /// The error class of tensor cores' products, which round factors in f32 to TF32.
 pub(crate) fn tensor_core_accuracy(problem: &Problem) -> Accuracy {
@@ -25,11 +25,18 @@ pub(crate) const TENSOR_CORES: Constraint = Constraint {
 /// Groups, filters or channels too few for the tiles of a matrix product.
 pub(crate) const NARROW: Preference = Preference {
     property: "convolution",
-    prefers: "fewer than 16 filters a group, or two or more groups of at most 24 filters, or at most 4 channels a group",
+    prefers: "fewer than 16 filters a group, or two or more groups of at most 24 filters, or at most 4 channels a group; of one group \
+              no filters that `wgmma` multiplies in less time, as the models of both have it",
     check: |problem, device| {
-        let channels = problem.conv().map_or(0, |(_, weights)| weights.lens()[1]);
-        let found = (fuseplan_gpu::NARROW.check)(problem, device)?;
-        (channels == 0 || channels > 4).then(|| format!("{found} and {channels} channels"))
+        let (conv, weights) = problem.conv()?;
+        let (channels, filters) = (weights.lens()[1], weights.lens()[0]);
+        if let Some(found) = (fuseplan_gpu::NARROW.check)(problem, device) {
+            return (channels > 4).then(|| format!("{found} and {channels} channels"));
+        }
+        let slower = conv.groups() == 1
+            && hopper::WGMMA.applies(problem, device).is_ok()
+            && hopper::WGMMA.reservation(problem, device).is_none();
+        slower.then(|| format!("{filters} filters of {channels} channels"))
     },
 };
 

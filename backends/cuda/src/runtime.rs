@@ -6,11 +6,20 @@ use fuseplan_gpu::{CompileFailure, Compiled, Probe, Runtime};
 use crate::context::Cuda;
 use crate::{arch, compiler, peaks};
 
+/// The part of a text that makes blocks which share a tile a cluster.
+pub(crate) const CLUSTER: &str = include_str!("../kernels/cluster.cuh");
+
 impl Runtime for Cuda {
     const VENDOR: &'static str = include_str!("../kernels/vendor.cuh");
 
     fn units(arch: &str) -> usize {
         arch::named(arch).map_or(1, |arch| arch.units as usize)
+    }
+
+    /// Only the data centres' architectures are known to have clusters of any size.
+    fn cluster(arch: &str) -> Option<&'static str> {
+        let clusters = arch::named(arch).is_some_and(|arch| (9..=10).contains(&arch.capability.0));
+        clusters.then_some(CLUSTER)
     }
 
     fn products(data_type: DataType, arch: &str) -> Probe {

@@ -3,8 +3,8 @@
 // element is read and written by one thread only, so the output may be the input.
 //
 // needs macros: DEVICE, DYNAMIC_SHARED, KERNEL
-// needs constants: CHANNELS_LAST, CHANNEL_TABLE, CHANNEL_THREADS, CROSSING_WARPS, LONG_PLANES, THREADS, UNROLL, V_MAX,
-//   WHOLE_VECTORS
+// needs constants: CHANNELS_LAST, CHANNEL_TABLE, CHANNEL_THREADS, CROSSING_WARPS, LONG_PLANES, PLANE_PART, THREADS, UNROLL,
+//   V_MAX, WHOLE_VECTORS
 // needs sizes: channels, outputs, pixels, plane
 // needs types: Args, Channel, Coord, Packed, Residuals, Shape, T, idx
 // needs functions: affine, begin_grid, chain, channel_of, finish, finish_vector, is_aligned, one_of, residuals_of,
@@ -118,7 +118,18 @@ template <int V> DEVICE void channels_first(const Args& args, Channel* table) {
         continue;
       }
       const Residuals<V> residuals = residuals_of<V>(args, at.y);
-      if (LONG_PLANES) {
+      constexpr int OF_PLANE = PLANE_PART < V ? PLANE_PART : V;
+      if (OF_PLANE > 1) {
+        // Parts of one plane each.
+#pragma unroll
+        for (int e = 0; e < V; e += OF_PLANE) {
+          const Channel of = channel_at(offset + e);
+          Coord here = coord_of(offset + e);
+#pragma unroll
+          for (int i = e; i < e + OF_PLANE; i++, here.y++, here.p++)
+            v[i] = chain(args, of, residuals, i, affine(args, of, v[i]), here);
+        }
+      } else if (LONG_PLANES) {
         // Of this plane and the next.
         const Channel next = channel_at(offset + V - 1);
         const Coord last = coord_of(offset + V - 1);

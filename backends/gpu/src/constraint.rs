@@ -3,7 +3,7 @@
 use fuseplan_api::{BatchNormMode, Constraint, DataType, OpKind, Problem};
 
 use crate::halo::{halo_fma, halo_refusal};
-use crate::volume::is_wide;
+use crate::parts::part_of;
 
 /// The element types that kernels know; all but the first have 16 bits.
 const DATA_TYPES: [DataType; 3] = [DataType::Float, DataType::Half, DataType::BFloat16];
@@ -114,12 +114,13 @@ pub(crate) const PARAMETERS: Constraint = Constraint {
     },
 };
 
-/// Offsets that fit 32 bits.
+/// Offsets that fit 32 bits, of some images at least.
 pub const SPAN: Constraint = Constraint {
     property: "extent",
-    accepts: "tensors, and the input with its padding, that span less than 2^30 elements",
+    accepts: "filters, an image with its padding, and its output, that span less than 2^30 elements (what spans more as a whole is \
+              computed some images after others)",
     check: |problem, _| {
-        is_wide(problem).then(|| {
+        part_of(problem).is_none().then(|| {
             let conv = problem.conv().map(|(conv, _)| format!(", {conv}")).unwrap_or_default();
             format!("{} to {}{conv}", problem.input, problem.output)
         })

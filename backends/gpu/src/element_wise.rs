@@ -37,6 +37,8 @@ constants! {
         channel_table: bool,
         /// Whether every vector is of one plane.
         whole_vectors: bool,
+        /// Elements in a row, from a multiple of as many on, that are of one plane.
+        plane_part: usize,
         /// Whether no vector is of more than two planes.
         long_planes: bool,
         /// Whether most warps cross into another plane.
@@ -77,6 +79,7 @@ pub(crate) fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Ker
         channels_last,
         channel_table: in_table,
         whole_vectors: y.plane().is_multiple_of(vector),
+        plane_part: common_power(vector, y.plane()),
         long_planes: y.plane() >= vector,
         crossing_warps: y.plane() < WARP * vector,
     }

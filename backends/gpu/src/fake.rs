@@ -67,6 +67,10 @@ impl Runtime for FakeDriver {
         1
     }
 
+    fn cluster(_arch: &str) -> Option<&'static str> {
+        None
+    }
+
     fn products(_data_type: DataType, _arch: &str) -> Probe {
         Probe::fma::<Self>()
     }

@@ -34,6 +34,7 @@ mod jit;
 mod kernel;
 mod memo;
 mod modules;
+mod parts;
 mod peaks;
 mod preference;
 mod runtime;
@@ -60,6 +61,7 @@ pub use implicit_gemm::{
 pub use jit::{JitSolver, Kernels, Planner, compile, kernel_of, load, no_configuration, upcast};
 pub use kernel::{ALONE, COORD, Geometry, Kernel, SHARE, Text, element};
 pub use memo::{Compiled, Memo};
+pub use parts::InParts;
 pub use peaks::Probe;
 pub use preference::{FEW_FILTERS, GEMM, NARROW};
 pub use runtime::{CompileFailure, Runtime};

@@ -2,7 +2,7 @@
 
 use fuseplan_api::{BackendError, DataType};
 
-use crate::{Compiled, Driver, Probe};
+use crate::{Compiled, Driver, Probe, Target};
 
 /// A vendor's compiler, and the driver that its images are for.
 pub trait Runtime: Driver {
@@ -11,6 +11,14 @@ pub trait Runtime: Driver {
 
     /// About how many compute units devices of an architecture have.
     fn units(arch: &str) -> usize;
+
+    /// The text that makes blocks of an architecture a cluster; `None` where they cannot be.
+    fn cluster(arch: &str) -> Option<&'static str>;
+
+    /// What kernels are planned for.
+    fn target(arch: &str) -> Target {
+        Target { units: Self::units(arch), cluster: Self::cluster(arch) }
+    }
 
     /// What computes in f32, f16 or bf16 on an architecture, by the instruction that the backend's kernels use.
     fn products(data_type: DataType, arch: &str) -> Probe;

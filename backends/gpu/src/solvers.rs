@@ -2,7 +2,7 @@
 
 use fuseplan_api::Algorithm;
 
-use crate::batch_norm::batch_norm;
+use crate::batch_norm::{batch_norm, batch_norm_configurations};
 use crate::constraint::{
     DATA_TYPE, DEPTHWISE, ELEMENTS, INFERENCE, OPERATOR_COUNT, PACKED, PARAMETERS, SPAN, TRAINING,
 };
@@ -38,7 +38,12 @@ impl<R: Runtime> JitSolver<R> {
             id,
             Algorithm::BatchNorm,
             &[DATA_TYPE, TRAINING, PARAMETERS],
-            Kernels::One(|problem, arch| batch_norm(R::VENDOR, problem, R::units(arch))),
+            Kernels::Several {
+                configurations: |problem, arch| batch_norm_configurations(problem, &R::target(arch)),
+                kernel: |problem, arch, configuration| {
+                    batch_norm(R::VENDOR, problem, &R::target(arch), configuration)
+                },
+            },
         )
     }
 

@@ -111,7 +111,7 @@ pub(crate) struct Work {
 }
 
 /// How many blocks may share a tile: as many as every device with clusters takes.
-const SPLITS: [usize; 4] = [1, 2, 4, 8];
+pub(crate) const SPLITS: [usize; 4] = [1, 2, 4, 8];
 
 /// Tiles of a multiprocessor up to which blocks may share one: with more, what a last round leaves empty is too little
 /// to be filled. At six, sharing took an eighth longer on an H200, where the estimate saw no difference.

@@ -13,6 +13,10 @@ impl Runtime for Rocm {
         arch::named(arch).map_or(1, |arch| arch.units as usize)
     }
 
+    fn cluster(_arch: &str) -> Option<&'static str> {
+        None
+    }
+
     fn products(data_type: DataType, arch: &str) -> Probe {
         peaks::products(data_type, arch)
     }

@@ -2,8 +2,8 @@
 
 use fuseplan_api::{Algorithm, Solver};
 use fuseplan_gpu::{
-    CONVOLUTION, DATA_TYPE, GEMM, GROUP_COUNT, INFERENCE, JitSolver, Kernels, MainLoop, NARROW,
-    OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, Target, Tile, WINDOW, ffma, ffma_constants,
+    CONVOLUTION, DATA_TYPE, GEMM, GROUP_COUNT, INFERENCE, InParts, JitSolver, Kernels, MainLoop, NARROW,
+    OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, Tile, WINDOW, ffma, ffma_constants,
     gemm_configurations, halo, halo_configurations, halo_fma, implicit_gemm, upcast,
 };
 
@@ -17,70 +17,73 @@ pub(crate) const PLANNERS: [&dyn Planner; 8] =
 /// [`PLANNERS`] as solvers, for callers that have no use for kernels.
 pub(crate) static SOLVERS: [&dyn Solver; 8] = upcast(PLANNERS);
 
-static DEPTHWISE_CONV: JitSolver<Rocm> = JitSolver::depthwise("rocm.conv_depthwise.v1");
+static DEPTHWISE_CONV: InParts<JitSolver<Rocm>> = InParts(JitSolver::depthwise("rocm.conv_depthwise.v1"));
 
-static MFMA: JitSolver<Rocm> = JitSolver::new(
-    "rocm.conv_mfma.v1",
-    Algorithm::ImplicitGemm,
-    &[HAS_MFMA, CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
-    Kernels::Several {
-        configurations: |problem, arch| gemm_configurations(problem, &mfma(), &target(arch)),
-        kernel: |problem, arch, configuration| {
-            implicit_gemm(Rocm::VENDOR, problem, &mfma(), &target(arch), configuration)
+static MFMA: InParts<JitSolver<Rocm>> = InParts(
+    JitSolver::new(
+        "rocm.conv_mfma.v1",
+        Algorithm::ImplicitGemm,
+        &[HAS_MFMA, CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
+        Kernels::Several {
+            configurations: |problem, arch| gemm_configurations(problem, &mfma(), &Rocm::target(arch)),
+            kernel: |problem, arch, configuration| {
+                implicit_gemm(Rocm::VENDOR, problem, &mfma(), &Rocm::target(arch), configuration)
+            },
         },
-    },
-)
-.with_preferences(&[GEMM]);
+    )
+    .with_preferences(&[GEMM]),
+);
 
-static WMMA: JitSolver<Rocm> = JitSolver::new(
-    "rocm.conv_wmma.v1",
-    Algorithm::ImplicitGemm,
-    &[HAS_WMMA, CONVOLUTION, SIXTEEN_BITS, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
-    Kernels::Several {
-        configurations: |problem, arch| gemm_configurations(problem, &wmma(), &target(arch)),
-        kernel: |problem, arch, configuration| {
-            implicit_gemm(Rocm::VENDOR, problem, &wmma(), &target(arch), configuration)
+static WMMA: InParts<JitSolver<Rocm>> = InParts(
+    JitSolver::new(
+        "rocm.conv_wmma.v1",
+        Algorithm::ImplicitGemm,
+        &[HAS_WMMA, CONVOLUTION, SIXTEEN_BITS, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
+        Kernels::Several {
+            configurations: |problem, arch| gemm_configurations(problem, &wmma(), &Rocm::target(arch)),
+            kernel: |problem, arch, configuration| {
+                implicit_gemm(Rocm::VENDOR, problem, &wmma(), &Rocm::target(arch), configuration)
+            },
         },
-    },
-)
-.with_preferences(&[GEMM]);
+    )
+    .with_preferences(&[GEMM]),
+);
 
-static HALO_FMA: JitSolver<Rocm> = JitSolver::new(
-    "rocm.conv_halo_fma.v1",
-    Algorithm::Direct,
-    &[CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, SPAN, WINDOW],
-    Kernels::Several {
-        configurations: |problem, arch| halo_configurations(problem, &halo_fma("FMA"), Rocm::units(arch)),
-        kernel: |problem, arch, configuration| {
-            halo(Rocm::VENDOR, problem, &halo_fma("FMA"), Rocm::units(arch), configuration)
+static HALO_FMA: InParts<JitSolver<Rocm>> = InParts(
+    JitSolver::new(
+        "rocm.conv_halo_fma.v1",
+        Algorithm::Direct,
+        &[CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, SPAN, WINDOW],
+        Kernels::Several {
+            configurations: |problem, arch| halo_configurations(problem, &halo_fma("FMA"), Rocm::units(arch)),
+            kernel: |problem, arch, configuration| {
+                halo(Rocm::VENDOR, problem, &halo_fma("FMA"), Rocm::units(arch), configuration)
+            },
         },
-    },
-)
-.with_preferences(&[NARROW]);
+    )
+    .with_preferences(&[NARROW]),
+);
 
-static FFMA: JitSolver<Rocm> = JitSolver::new(
-    "rocm.conv_ffma.v1",
-    Algorithm::ImplicitGemm,
-    &[CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
-    Kernels::Several {
-        configurations: |problem, arch| gemm_configurations(problem, &fma(), &target(arch)),
-        kernel: |problem, arch, configuration| {
-            implicit_gemm(Rocm::VENDOR, problem, &fma(), &target(arch), configuration)
+static FFMA: InParts<JitSolver<Rocm>> = InParts(
+    JitSolver::new(
+        "rocm.conv_ffma.v1",
+        Algorithm::ImplicitGemm,
+        &[CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
+        Kernels::Several {
+            configurations: |problem, arch| gemm_configurations(problem, &fma(), &Rocm::target(arch)),
+            kernel: |problem, arch, configuration| {
+                implicit_gemm(Rocm::VENDOR, problem, &fma(), &Rocm::target(arch), configuration)
+            },
         },
-    },
-)
-.with_preferences(&[GEMM]);
+    )
+    .with_preferences(&[GEMM]),
+);
 
 static ELEMENT_WISE: JitSolver<Rocm> = JitSolver::element_wise("rocm.element_wise.v1");
 
 static BATCH_NORM: JitSolver<Rocm> = JitSolver::batch_norm("rocm.batch_norm_training.v1");
 
 static DIRECT: JitSolver<Rocm> = JitSolver::direct("rocm.direct.v1");
-
-/// What products are planned for.
-fn target(arch: &str) -> Target {
-    Target { units: Rocm::units(arch), cluster: None }
-}
 
 /// The shared main loop in f32; its accumulators of a tile fit 64 KiB of shared memory.
 fn fma() -> MainLoop {
@@ -124,7 +127,7 @@ mod tests {
     #[test]
     fn only_the_direct_kernel_takes_offsets_beyond_32_bits() {
         let direct = [DIRECT.id()];
-        let near = [&DEPTHWISE_CONV, &HALO_FMA, &MFMA, &FFMA, &DIRECT].map(|solver| solver.id());
+        let near = [DEPTHWISE_CONV.id(), HALO_FMA.id(), MFMA.id(), FFMA.id(), DIRECT.id()];
         assert_eq!(takers([1, 32, 100, 10000], 32, 1), near);
         assert_eq!(takers([1, 2, 65536, 65536], 2, 1), direct);
         assert_eq!(takers([1, 32, 100, 10000], 32, 300_000), direct);

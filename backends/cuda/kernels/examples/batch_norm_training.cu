@@ -112,6 +112,7 @@ constexpr int CHANNELS_INNER{0};
 constexpr int V_MAX{8};
 constexpr int COLUMNS{1};
 constexpr int THREADS{1024};
+constexpr int SPLIT{1};
 constexpr int HAS_ACTIVATION{1};
 constexpr int OPS = 2;
 constexpr int POINTERS = 6;
@@ -354,19 +355,58 @@ DEVICE float grad_mish(float x, float, float dy, const Op& o) {
 #define ACTIVATION act_relu
 #define GRADIENT grad_relu
 
+// These stand for cluster.cuh where no tile is split.
+//
+// needs macros: DEVICE
+// needs constants: SPLIT
+// needs types: Vector
+
+static_assert(SPLIT == 1, "blocks that share a tile are a cluster");
+DEVICE void cluster_sync() { __syncthreads(); }
+DEVICE void cluster_arrive() {}
+DEVICE void cluster_wait() {}
+DEVICE Vector<float, 4> cluster_load(int, const float* at) { return *(const Vector<float, 4>*)at; }
+DEVICE double cluster_load(int, const double* at) { return *at; }
+
+// Split-K: SPLIT blocks that follow each other in the grid share a tile, and each accumulates a share of its STEPS.
+//
+// needs macros: DEVICE
+// needs constants: SPLIT
+
+DEVICE int tile_number() { return blockIdx.x / SPLIT; }
+DEVICE int cluster_rank() { return SPLIT == 1 ? 0 : blockIdx.x % SPLIT; }
+template <int STEPS> DEVICE int first_step() { return SPLIT == 1 ? 0 : STEPS * cluster_rank() / SPLIT; }
+template <int STEPS> DEVICE int step_count() {
+  return SPLIT == 1 ? STEPS : STEPS * (cluster_rank() + 1) / SPLIT - first_step<STEPS>();
+}
+
+// A block's share of some rows of the tile, whose accumulators it adds up. Shares of few rows are empty, or end before they begin.
+struct Rows {
+  int first, end;
+};
+DEVICE Rows share_of(int rows, int rank = cluster_rank()) {
+  const int share = (rows + SPLIT - 1) / SPLIT, first = rank * share;
+  return {first, first + share < rows ? first + share : rows};
+}
+
 // Batch-norm for training: a group of elements shares one mean, variance, scale and bias. A thread takes vectors of
 // V elements: of V neighbouring groups (ACROSS), or V neighbouring elements of one group. COLUMNS threads
 // beside each other stand for the groups of a block, LANES others walk over the groups' elements, twice: for the
-// sums, which f32 takes over a vector and f64, in an order that never changes, over all, and for the results.
+// sums, which f32 takes over the elements of a vector, or of a few vectors, that are of one group, and f64, in an order that
+// never changes, over all, and for the results. SPLIT blocks, a cluster, may share the elements of their groups: each adds up
+// the sums of all, in the order of their ranks.
 //
 // needs macros: ACTIVATION, DEVICE, GRADIENT, KERNEL
-// needs constants: ACROSS, BACKWARD, CHANNELS_INNER, COLUMNS, HAS_ACTIVATION, LINEAR, OPS, SPATIAL, THREADS, V_MAX
+// needs constants: ACROSS, BACKWARD, CHANNELS_INNER, COLUMNS, HAS_ACTIVATION, LINEAR, OPS, SPATIAL, SPLIT, THREADS, V_MAX
 // needs sizes: channels, count, groups, images, out_h, out_w, plane, plane_vectors, x_c, x_d, x_h, x_n, x_step, x_w,
 //   y_c, y_d, y_h, y_n, y_step, y_w
 // needs types: ActivationBackward, Args, BatchNormBackward, BatchNormForward, Op, Packed, Shape, T, idx
-// needs functions: batch_norm, begin_grid, is_aligned, to_float, write_vector
+// needs functions: batch_norm, begin_grid, cluster_arrive, cluster_load, cluster_rank, cluster_sync, cluster_wait,
+//   is_aligned, tile_number, to_float, write_vector
 
 constexpr int LANES = THREADS / COLUMNS;
+// Lanes of all blocks that share groups.
+constexpr int WALKERS = LANES * SPLIT;
 // Groups of a block.
 constexpr int GROUPS = ACROSS ? COLUMNS * V_MAX : 1;
 
@@ -428,26 +468,39 @@ template <int V> DEVICE void load(const T* from, const Spot& spot, Packed<V>& v)
     if (e >= spot.from && e < spot.to) v.set(e, from[spot.x + e]);
 }
 
-// Calls `body(spot, a vector of each of the inputs)` for every vector of a walk; several are on their way at once.
-template <int V, int INPUTS, class Body>
-DEVICE void each_vector(const Shape& s, const Walk& walk, const T* const (&inputs)[INPUTS], Body body) {
-  constexpr int UNROLL = INPUTS == 1 ? 4 : 2;
+// Calls `body(spot, a vector of each of the inputs)` for every vector of a walk; several are on their way at once, behind which
+// it calls `behind()`. Of a single input those of the next round are, too, where it takes little to know where they lie.
+template <int V, int INPUTS, class Body, class Behind>
+DEVICE void each_vector(const Shape& s, const Walk& walk, const T* const (&inputs)[INPUTS], Body body, Behind behind) {
+  constexpr int UNROLL = INPUTS == 1 ? 4 : 2, ROUND = UNROLL * WALKERS;
+  constexpr bool AHEAD = ACROSS && LINEAR && INPUTS == 1;
   const idx vectors = ACROSS ? s.count : V == 1 ? s.count : s.images * s.plane_vectors.value;
-#pragma unroll 1
-  for (idx first = walk.lane; first < vectors; first += UNROLL * LANES) {
-    Spot spot[UNROLL];
-    Packed<V> v[UNROLL][INPUTS];
+  Spot spot[UNROLL];
+  Packed<V> v[UNROLL][INPUTS], next[UNROLL][INPUTS];
+  const auto load_round = [&](idx first, Packed<V>(&to)[UNROLL][INPUTS]) {
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
-      if (first + u * LANES >= vectors) break;
-      spot[u] = spot_of<V>(s, walk, first + u * LANES);
+      if (first + u * WALKERS >= vectors) break;
+      spot[u] = spot_of<V>(s, walk, first + u * WALKERS);
 #pragma unroll
-      for (int i = 0; i < INPUTS; i++) load<V>(inputs[i], spot[u], v[u][i]);
+      for (int i = 0; i < INPUTS; i++) load<V>(inputs[i], spot[u], to[u][i]);
     }
+  };
+  idx first = cluster_rank() * LANES + walk.lane;
+  if (AHEAD) load_round(first, v);
+#pragma unroll 1
+  for (; first < vectors; first += ROUND) {
+    if (AHEAD) load_round(first + ROUND, next);
+    else load_round(first, v);
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
-      if (first + u * LANES >= vectors) break;
-      body(spot[u], v[u]);
+      if (first + u * WALKERS >= vectors) break;
+      body(AHEAD ? spot_of<V>(s, walk, first + u * WALKERS) : spot[u], v[u]);
+    }
+    behind();
+    if (AHEAD) {
+#pragma unroll
+      for (int u = 0; u < UNROLL; u++) v[u][0] = next[u][0];
     }
   }
 }
@@ -463,12 +516,28 @@ template <int V> DEVICE void store(const Args& args, const Spot& spot, float* v)
     if (e >= spot.from && e < spot.to) write_vector<1>(args, spot.y + e, v + e);
 }
 
-// The sums over all lanes of each of a block's groups, N of a thread, into shared memory: each of PARTS threads adds
-// every PARTS-th lane's, then one thread adds those. Number `i` of a column is at i * COLUMNS + column.
-template <int N> DEVICE void group_sums(const Walk& walk, const double (&v)[N], double* totals) {
+// What is summed of a group, twice: numbers of a thread over some vectors in f32, over all in f64.
+template <int N> struct Sums {
+  float a[N] = {}, b[N] = {};
+  double all_a[N] = {}, all_b[N] = {};
+  // Takes what was summed of group `i` since the last time.
+  DEVICE void take(int i) {
+    all_a[i] += a[i], all_b[i] += b[i];
+    a[i] = b[i] = 0.f;
+  }
+};
+
+template <int N> DEVICE void take_all(Sums<N>& sums) {
+#pragma unroll
+  for (int i = 0; i < N; i++) sums.take(i);
+}
+
+// The sums over all lanes of each of a block's groups, N of a thread, into every other number of `totals` in shared memory: each
+// of PARTS threads adds every PARTS-th lane's, then one thread adds those. Number `i` of a column is at i * COLUMNS + column.
+template <int N> DEVICE void block_sums(const Walk& walk, const double (&v)[N], double* totals) {
   if constexpr (LANES == 1) {
 #pragma unroll
-    for (int i = 0; i < N; i++) totals[i * COLUMNS + walk.column] = v[i];
+    for (int i = 0; i < N; i++) totals[2 * (i * COLUMNS + walk.column)] = v[i];
   } else {
     constexpr int WIDTH = COLUMNS * N, PARTS = LANES < 16 ? LANES : 16;
     __shared__ double lanes[LANES * WIDTH];
@@ -486,9 +555,31 @@ template <int N> DEVICE void group_sums(const Walk& walk, const double (&v)[N], 
     for (int t = threadIdx.x; t < WIDTH; t += THREADS) {
       double sum = 0.0;
       for (int part = 0; part < PARTS; part++) sum += parts[part * WIDTH + t];
-      totals[t] = sum;
+      totals[2 * t] = sum;
     }
   }
+}
+
+// Both sums of each of a block's groups over all blocks that share them, at 2 * t and 2 * t + 1. Blocks have to wait for the
+// cluster before they end or sum again.
+template <int N> DEVICE void group_sums(const Walk& walk, const Sums<N>& sums, double* totals) {
+  if constexpr (SPLIT == 1) {
+    block_sums<N>(walk, sums.all_a, totals);
+    block_sums<N>(walk, sums.all_b, totals + 1);
+  } else {
+    __shared__ double own[2 * COLUMNS * N];
+    block_sums<N>(walk, sums.all_a, own);
+    block_sums<N>(walk, sums.all_b, own + 1);
+    cluster_sync();
+    for (int t = threadIdx.x; t < 2 * COLUMNS * N; t += THREADS) {
+      double sum = 0.0;
+#pragma unroll
+      for (int rank = 0; rank < SPLIT; rank++) sum += cluster_load(rank, own + t);
+      totals[t] = sum;
+    }
+    cluster_arrive();
+  }
+  __syncthreads();
 }
 
 // An operand of the batch-norm; an activation is the operator behind it.
@@ -502,7 +593,7 @@ template <int V> DEVICE int of_element(int e) { return ACROSS ? e : 0; }
 // Calls `body(t, parameter)` for each of the block's groups, number `t` of the totals, once: on one of its threads.
 template <int N, class Body> DEVICE void each_group(const Shape& s, int part, Body body) {
   for (int t = threadIdx.x; t < COLUMNS * N; t += THREADS) {
-    const idx slot = (idx)blockIdx.x * GROUPS + t % COLUMNS * (ACROSS ? V_MAX : 1) + part + t / COLUMNS;
+    const idx slot = (idx)tile_number() * GROUPS + t % COLUMNS * (ACROSS ? V_MAX : 1) + part + t / COLUMNS;
     if (slot < s.groups) body(t, coord_of_group(s, slot).parameter);
   }
 }
@@ -515,48 +606,50 @@ struct alignas(16) Line {
 
 template <int V> DEVICE void forward(const Args& args, const Walk& walk, int part) {
   constexpr int N = ACROSS ? V : 1;
-  __shared__ double sums[COLUMNS * N], squares[COLUMNS * N];
+  __shared__ double totals[2 * COLUMNS * N];
   __shared__ float pivots[COLUMNS * N];
   __shared__ Line lines[COLUMNS * N];
   const Shape& s = args.shape;
   const T* const inputs[1] = {(const T*)args.x};
   // Sums of the distances from the group's first element: the squares of small numbers keep their digits.
   float pivot[N] = {};
-  double sum[N] = {}, square[N] = {};
+  Sums<N> sums;
   if (walk.active) {
 #pragma unroll
     for (int i = 0; i < N; i++) pivot[i] = to_float(inputs[0][walk.x + i]);
-    each_vector<V>(s, walk, inputs, [&](const Spot& spot, const Packed<V>* v) {
-      float a = 0.f, b = 0.f;
+    const auto add = [&](const Spot& spot, const Packed<V>* v) {
 #pragma unroll
       for (int e = 0; e < V; e++) {
-        if (ACROSS) a = 0.f, b = 0.f;
-        const float d = v[0].at(e) - pivot[of_element<V>(e)];
-        if (e >= spot.from && e < spot.to) a += d, b = fmaf(d, d, b);
-        if (ACROSS || e + 1 == V) sum[of_element<V>(e)] += a, square[of_element<V>(e)] += b;
+        const int i = of_element<V>(e);
+        const float d = v[0].at(e) - pivot[i];
+        if (e >= spot.from && e < spot.to) sums.a[i] += d, sums.b[i] = fmaf(d, d, sums.b[i]);
       }
+      if (!ACROSS) sums.take(0);
+    };
+    each_vector<V>(s, walk, inputs, add, [&] {
+      if (ACROSS) take_all(sums);
     });
   }
   if (walk.lane == 0) {
 #pragma unroll
     for (int i = 0; i < N; i++) pivots[i * COLUMNS + walk.column] = pivot[i];
   }
-  group_sums<N>(walk, sum, sums);
-  group_sums<N>(walk, square, squares);
-  __syncthreads();
+  group_sums(walk, sums, totals);
   each_group<N>(s, part, [&](int t, idx group) {
-    const double count = s.count, apart = sums[t] / count, mean = pivots[t] + apart;
-    const double spread = squares[t] / count - apart * apart, variance = spread < 0.0 ? 0.0 : spread;
+    const double count = s.count, apart = totals[2 * t] / count, mean = pivots[t] + apart;
+    const double spread = totals[2 * t + 1] / count - apart * apart, variance = spread < 0.0 ? 0.0 : spread;
     const double inv_std = 1.0 / sqrt(variance + args.op[0].a);
     const double f = args.op[0].b, unbiased = count > 1.0 ? variance * count / (count - 1.0) : variance;
     float* saved_mean = operand<float>(args, Forward::saved_mean);
     float* saved_inv_std = operand<float>(args, Forward::saved_inv_variance);
     float* running_mean = operand<float>(args, Forward::running_mean);
     float* running_variance = operand<float>(args, Forward::running_variance);
-    if (saved_mean) saved_mean[group] = (float)mean;
-    if (saved_inv_std) saved_inv_std[group] = (float)inv_std;
-    if (running_mean) running_mean[group] = (float)((1.0 - f) * running_mean[group] + f * mean);
-    if (running_variance) running_variance[group] = (float)((1.0 - f) * running_variance[group] + f * unbiased);
+    if (cluster_rank() == 0) {
+      if (saved_mean) saved_mean[group] = (float)mean;
+      if (saved_inv_std) saved_inv_std[group] = (float)inv_std;
+      if (running_mean) running_mean[group] = (float)((1.0 - f) * running_mean[group] + f * mean);
+      if (running_variance) running_variance[group] = (float)((1.0 - f) * running_variance[group] + f * unbiased);
+    }
     // What the mean loses as f32 is not little beside a small deviation; the bias has it.
     const double factor = operand<const float>(args, Forward::scale)[group] * inv_std, lost = mean - (float)mean;
     lines[t] = {(float)mean, (float)factor, (float)(operand<const float>(args, Forward::bias)[group] - lost * factor)};
@@ -566,7 +659,7 @@ template <int V> DEVICE void forward(const Args& args, const Walk& walk, int par
   Line line[N];
 #pragma unroll
   for (int i = 0; i < N; i++) line[i] = lines[i * COLUMNS + walk.column];
-  each_vector<V>(s, walk, inputs, [&](const Spot& spot, const Packed<V>* v) {
+  const auto write = [&](const Spot& spot, const Packed<V>* v) {
     float y[V];
 #pragma unroll
     for (int e = 0; e < V; e++) {
@@ -575,12 +668,13 @@ template <int V> DEVICE void forward(const Args& args, const Walk& walk, int par
       if (HAS_ACTIVATION) y[e] = args.op[OPS - 1].alpha * ACTIVATION(y[e], args.op[OPS - 1]);
     }
     store<V>(args, spot, y);
-  });
+  };
+  each_vector<V>(s, walk, inputs, write, [] {});
 }
 
 template <int V> DEVICE void backward(const Args& args, const Walk& walk, int part) {
   constexpr int N = ACROSS ? V : 1, INPUTS = HAS_ACTIVATION ? 3 : 2;
-  __shared__ double scale_diffs[COLUMNS * N], bias_diffs[COLUMNS * N];
+  __shared__ double totals[2 * COLUMNS * N];
   const Shape& s = args.shape;
   const T* const all[3] = {(const T*)args.x, operand<const T>(args, Backward::x),
                            (const T*)args.op[OPS - 1].p[ActivationBackward::y]};
@@ -607,37 +701,39 @@ template <int V> DEVICE void backward(const Args& args, const Walk& walk, int pa
     const Op& op = args.op[OPS - 1];
     return op.alpha * GRADIENT(fmaf(scale[i], normalised, bias[i]), v[INPUTS - 1].at(e), dy, op);
   };
-  double dscale[N] = {}, dbias[N] = {};
+  Sums<N> sums;
   if (walk.active) {
-    each_vector<V>(s, walk, inputs, [&](const Spot& spot, const Packed<V>* v) {
-      float a = 0.f, b = 0.f;
+    const auto add = [&](const Spot& spot, const Packed<V>* v) {
 #pragma unroll
       for (int e = 0; e < V; e++) {
-        if (ACROSS) a = 0.f, b = 0.f;
+        const int i = of_element<V>(e);
         float normalised;
         const float dy = gradient(v, e, normalised);
-        if (e >= spot.from && e < spot.to) a = fmaf(dy, normalised, a), b += dy;
-        if (ACROSS || e + 1 == V) dscale[of_element<V>(e)] += a, dbias[of_element<V>(e)] += b;
+        if (e >= spot.from && e < spot.to) sums.a[i] = fmaf(dy, normalised, sums.a[i]), sums.b[i] += dy;
       }
+      if (!ACROSS) sums.take(0);
+    };
+    each_vector<V>(s, walk, inputs, add, [&] {
+      if (ACROSS) take_all(sums);
     });
   }
-  group_sums<N>(walk, dscale, scale_diffs);
-  group_sums<N>(walk, dbias, bias_diffs);
-  __syncthreads();
-  each_group<N>(s, part, [&](int t, idx group) {
-    operand<float>(args, Backward::scale_diff)[group] = (float)scale_diffs[t];
-    operand<float>(args, Backward::bias_diff)[group] = (float)bias_diffs[t];
-  });
+  group_sums(walk, sums, totals);
+  if (cluster_rank() == 0) {
+    each_group<N>(s, part, [&](int t, idx group) {
+      operand<float>(args, Backward::scale_diff)[group] = (float)totals[2 * t];
+      operand<float>(args, Backward::bias_diff)[group] = (float)totals[2 * t + 1];
+    });
+  }
   if (!walk.active) return;
   const double share = 1.0 / (double)s.count;
   float factor[N], offset[N], slope[N];
 #pragma unroll
   for (int i = 0; i < N; i++) {
     factor[i] = args.op[0].alpha * (scale[i] * inv_std[i]);
-    offset[i] = (float)(bias_diffs[i * COLUMNS + walk.column] * share);
-    slope[i] = (float)(scale_diffs[i * COLUMNS + walk.column] * share);
+    offset[i] = (float)(totals[2 * (i * COLUMNS + walk.column) + 1] * share);
+    slope[i] = (float)(totals[2 * (i * COLUMNS + walk.column)] * share);
   }
-  each_vector<V>(s, walk, inputs, [&](const Spot& spot, const Packed<V>* v) {
+  const auto write = [&](const Spot& spot, const Packed<V>* v) {
     float dx[V];
 #pragma unroll
     for (int e = 0; e < V; e++) {
@@ -647,7 +743,8 @@ template <int V> DEVICE void backward(const Args& args, const Walk& walk, int pa
       dx[e] = factor[i] * (dy - offset[i] - normalised * slope[i]);
     }
     store<V>(args, spot, dx);
-  });
+  };
+  each_vector<V>(s, walk, inputs, write, [] {});
 }
 
 template <int V> DEVICE void all(const Args& args) {
@@ -657,7 +754,7 @@ template <int V> DEVICE void all(const Args& args) {
     Walk walk;
     walk.column = threadIdx.x % COLUMNS;
     walk.lane = threadIdx.x / COLUMNS;
-    const idx slot = (idx)blockIdx.x * GROUPS + walk.column * (ACROSS ? V_MAX : 1) + part;
+    const idx slot = (idx)tile_number() * GROUPS + walk.column * (ACROSS ? V_MAX : 1) + part;
     walk.active = walk.lane < LANES && slot < s.groups;
     const GroupCoord at = coord_of_group(s, slot);
     walk.group = at.parameter;
@@ -667,6 +764,7 @@ template <int V> DEVICE void all(const Args& args) {
     walk.y = at.c * s.y_c + d * s.y_d + h * s.y_h + w * s.y_w;
     if (BACKWARD) backward<V>(args, walk, part);
     else forward<V>(args, walk, part);
+    cluster_wait();
   }
 }
 

@@ -538,6 +538,7 @@ DEVICE void cluster_sync() { __syncthreads(); }
 DEVICE void cluster_arrive() {}
 DEVICE void cluster_wait() {}
 DEVICE Vector<float, 4> cluster_load(int, const float* at) { return *(const Vector<float, 4>*)at; }
+DEVICE double cluster_load(int, const double* at) { return *at; }
 
 // Split-K: SPLIT blocks that follow each other in the grid share a tile, and each accumulates a share of its STEPS.
 //

@@ -155,6 +155,7 @@ constexpr int PAD_W{1};
 constexpr int DILATION_D{1};
 constexpr int DILATION_H{1};
 constexpr int DILATION_W{1};
+constexpr int OF_GROUPS{0};
 constexpr int STRIDE_D{1};
 constexpr int STRIDE_H{1};
 constexpr int STRIDE_W{1};
@@ -532,6 +533,7 @@ DEVICE void cluster_sync() { __syncthreads(); }
 DEVICE void cluster_arrive() {}
 DEVICE void cluster_wait() {}
 DEVICE Vector<float, 4> cluster_load(int, const float* at) { return *(const Vector<float, 4>*)at; }
+DEVICE double cluster_load(int, const double* at) { return *at; }
 
 // Split-K: SPLIT blocks that follow each other in the grid share a tile, and each accumulates a share of its STEPS.
 //
@@ -608,17 +610,23 @@ DEVICE void bulk_load(unsigned to, const T* from, unsigned bytes, unsigned barri
 
 DEVICE void tma_prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
+// Loads by the im2col mode of TMA from a map of five dimensions: pixels from the coordinates b, c, d of image n on, of which an
+// element lies as far on as the offsets say.
+DEVICE void tma_load_im2col_5d(unsigned to, const TensorMap* map, unsigned barrier, int a, int b, int c, int d, int n,
+                               unsigned short ob, unsigned short oc, unsigned short od) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], {%8, %9, %10};" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c), "r"(d), "r"(n), "h"(ob), "h"(oc), "h"(od)
+      : "memory");
+}
 // Loads by the im2col mode of TMA: one tap of as many output pixels as the map says, of which the first has its first tap
 // at w, h, d of image n, and channels from c on.
 DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h, int d, int n,
                             int tap_w, int tap_h, int tap_d) {
   const unsigned short ow = tap_w, oh = tap_h, od = tap_d;
   if (DIMS == 3) {
-    asm volatile(
-        "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
-        "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], {%8, %9, %10};" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(d), "r"(n), "h"(ow), "h"(oh), "h"(od)
-        : "memory");
+    tma_load_im2col_5d(to, map, barrier, c, w, h, d, n, ow, oh, od);
   } else {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
@@ -627,14 +635,18 @@ DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, unsigned barrier,
         : "memory");
   }
 }
+// Loads a box of five dimensions, as large as the map says, from these coordinates on.
+DEVICE void tma_load_box_5d(unsigned to, const TensorMap* map, unsigned barrier, int a, int b, int c, int d, int e) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c), "r"(d), "r"(e)
+      : "memory");
+}
 // Loads a box, as large as the map says: channels from c on, positions from w, h, d on, images or filters from n on.
 DEVICE void tma_load_box(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h, int d, int n) {
   if (DIMS == 3) {
-    asm volatile(
-        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-        "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(d), "r"(n)
-        : "memory");
+    tma_load_box_5d(to, map, barrier, c, w, h, d, n);
   } else {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -1062,16 +1074,18 @@ DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
 
 // Load::Tma: rows of the product are pixels, which TMA loads in its im2col mode, one tap and TILE_K channels at a time;
 // columns are filters; results are written along channels. One thread of the producer warpgroup issues all TMA loads, and
-// its other three warps load the parameters of channels.
+// its other three warps load the parameters of channels. Where a step would reach into another group's channels, groups are a
+// dimension of the image's map (OF_GROUPS), in two dimensions: pixels lie in the first group, and are those of another by an
+// offset, as a tap's are.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS, COLUMNS, DILATION_D, DILATION_H, DILATION_W, DIMS, FILTERS, PAD_D, PAD_H, PAD_W,
-//   PRODUCERS, RESIDENT, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K,
+// needs constants: CHANNELS, COLUMNS, DILATION_D, DILATION_H, DILATION_W, DIMS, FILTERS, OF_GROUPS, PAD_D, PAD_H,
+//   PAD_W, PRODUCERS, RESIDENT, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K,
 //   TILE_P, W_AT, W_BYTES, W_LOADED, X_BYTES, X_LOADED
 // needs sizes: out_h, out_plane, out_w
 // needs types: Barriers, Column, Launch, PipelineState, Shape
 // needs functions: column_of, first_step, mbarrier_expect_tx, mbarrier_wait, step_count, tile_number, tile_stride,
-//   tiles_of, tma_load_box, tma_load_im2col, tma_prefetch_map, wait_for_grids
+//   tiles_of, tma_load_box, tma_load_im2col, tma_load_im2col_5d, tma_prefetch_map, wait_for_grids
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
 static_assert(STEPS == CHANNEL_STEPS * TAPS && PRODUCERS == 1, "as the launch was planned");
@@ -1118,8 +1132,13 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
             mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
             // The bytes that TMA fills with zeros count too.
             mbarrier_expect_tx(full, RESIDENT ? X_LOADED : X_LOADED + W_LOADED);
-            tma_load_im2col(shared + pipe.stage * X_BYTES, &launch.x, full, column.group * CHANNELS + c * TILE_K, w, h,
-                            d, n, tw * DILATION_W, th * DILATION_H, td * DILATION_D);
+            const unsigned to = shared + pipe.stage * X_BYTES;
+            if (OF_GROUPS)
+              tma_load_im2col_5d(to, &launch.x, full, c * TILE_K, 0, w, h, n, column.group, tw * DILATION_W,
+                                 th * DILATION_H);
+            else
+              tma_load_im2col(to, &launch.x, full, column.group * CHANNELS + c * TILE_K, w, h, d, n, tw * DILATION_W,
+                              th * DILATION_H, td * DILATION_D);
             if (!RESIDENT)
               tma_load_box(shared + W_AT + pipe.stage * W_BYTES, &launch.w, full, c * TILE_K, tw, th, td, k);
             pipe.next();

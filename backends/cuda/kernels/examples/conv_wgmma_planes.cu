@@ -523,6 +523,7 @@ DEVICE void cluster_sync() { __syncthreads(); }
 DEVICE void cluster_arrive() {}
 DEVICE void cluster_wait() {}
 DEVICE Vector<float, 4> cluster_load(int, const float* at) { return *(const Vector<float, 4>*)at; }
+DEVICE double cluster_load(int, const double* at) { return *at; }
 
 // Split-K: SPLIT blocks that follow each other in the grid share a tile, and each accumulates a share of its STEPS.
 //
@@ -599,17 +600,23 @@ DEVICE void bulk_load(unsigned to, const T* from, unsigned bytes, unsigned barri
 
 DEVICE void tma_prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
+// Loads by the im2col mode of TMA from a map of five dimensions: pixels from the coordinates b, c, d of image n on, of which an
+// element lies as far on as the offsets say.
+DEVICE void tma_load_im2col_5d(unsigned to, const TensorMap* map, unsigned barrier, int a, int b, int c, int d, int n,
+                               unsigned short ob, unsigned short oc, unsigned short od) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], {%8, %9, %10};" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c), "r"(d), "r"(n), "h"(ob), "h"(oc), "h"(od)
+      : "memory");
+}
 // Loads by the im2col mode of TMA: one tap of as many output pixels as the map says, of which the first has its first tap
 // at w, h, d of image n, and channels from c on.
 DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h, int d, int n,
                             int tap_w, int tap_h, int tap_d) {
   const unsigned short ow = tap_w, oh = tap_h, od = tap_d;
   if (DIMS == 3) {
-    asm volatile(
-        "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
-        "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], {%8, %9, %10};" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(d), "r"(n), "h"(ow), "h"(oh), "h"(od)
-        : "memory");
+    tma_load_im2col_5d(to, map, barrier, c, w, h, d, n, ow, oh, od);
   } else {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
@@ -618,14 +625,18 @@ DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, unsigned barrier,
         : "memory");
   }
 }
+// Loads a box of five dimensions, as large as the map says, from these coordinates on.
+DEVICE void tma_load_box_5d(unsigned to, const TensorMap* map, unsigned barrier, int a, int b, int c, int d, int e) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c), "r"(d), "r"(e)
+      : "memory");
+}
 // Loads a box, as large as the map says: channels from c on, positions from w, h, d on, images or filters from n on.
 DEVICE void tma_load_box(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h, int d, int n) {
   if (DIMS == 3) {
-    asm volatile(
-        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-        "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(d), "r"(n)
-        : "memory");
+    tma_load_box_5d(to, map, barrier, c, w, h, d, n);
   } else {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "

@@ -111,6 +111,7 @@ constexpr int V_MAX{8};
 constexpr int CHANNELS_LAST{0};
 constexpr int CHANNEL_TABLE{1};
 constexpr int WHOLE_VECTORS{1};
+constexpr int PLANE_PART{8};
 constexpr int LONG_PLANES{1};
 constexpr int CROSSING_WARPS{0};
 constexpr int OPS = 5;
@@ -458,8 +459,8 @@ DEVICE void finish_vector(const Args& args, const Channel* channel, const float*
 // element is read and written by one thread only, so the output may be the input.
 //
 // needs macros: DEVICE, DYNAMIC_SHARED, KERNEL
-// needs constants: CHANNELS_LAST, CHANNEL_TABLE, CHANNEL_THREADS, CROSSING_WARPS, LONG_PLANES, THREADS, UNROLL, V_MAX,
-//   WHOLE_VECTORS
+// needs constants: CHANNELS_LAST, CHANNEL_TABLE, CHANNEL_THREADS, CROSSING_WARPS, LONG_PLANES, PLANE_PART, THREADS, UNROLL,
+//   V_MAX, WHOLE_VECTORS
 // needs sizes: channels, outputs, pixels, plane
 // needs types: Args, Channel, Coord, Packed, Residuals, Shape, T, idx
 // needs functions: affine, begin_grid, chain, channel_of, finish, finish_vector, is_aligned, one_of, residuals_of,
@@ -573,7 +574,18 @@ template <int V> DEVICE void channels_first(const Args& args, Channel* table) {
         continue;
       }
       const Residuals<V> residuals = residuals_of<V>(args, at.y);
-      if (LONG_PLANES) {
+      constexpr int OF_PLANE = PLANE_PART < V ? PLANE_PART : V;
+      if (OF_PLANE > 1) {
+        // Parts of one plane each.
+#pragma unroll
+        for (int e = 0; e < V; e += OF_PLANE) {
+          const Channel of = channel_at(offset + e);
+          Coord here = coord_of(offset + e);
+#pragma unroll
+          for (int i = e; i < e + OF_PLANE; i++, here.y++, here.p++)
+            v[i] = chain(args, of, residuals, i, affine(args, of, v[i]), here);
+        }
+      } else if (LONG_PLANES) {
         // Of this plane and the next.
         const Channel next = channel_at(offset + V - 1);
         const Coord last = coord_of(offset + V - 1);

@@ -4,7 +4,7 @@ use fuseplan_api::{Constraint, DeviceInfo, Problem};
 use fuseplan_gpu::{Runtime, Volume, channel_values, spatial};
 
 use super::candidates;
-use super::tiling::{Load, is_addressable, is_copyable, is_packed};
+use super::tiling::{Load, groups_apart, is_addressable, is_copyable, is_packed};
 use crate::context::Cuda;
 
 /// The only architecture with these instructions.
@@ -57,6 +57,19 @@ pub(crate) const GROUPS: Constraint = Constraint {
         let channels = weights.lens()[1];
         let fits = conv.groups() == 1 || (channels * weights.data_type().size()).is_multiple_of(32);
         (!fits).then(|| format!("{} groups of {channels} channels", conv.groups()))
+    },
+};
+
+/// The same, or groups of which TMA knows where they end.
+pub(crate) const GROUPS_OF_PIXELS: Constraint = Constraint {
+    property: "groups",
+    accepts: "one; groups whose channels are a multiple of 32 bytes; in two dimensions of 16 bytes, if there are at most 16 groups \
+              and padding and filters are within the limits of three dimensions, or filters without strides have several taps, at \
+              most 9 in a line, and products are not 3xTF32",
+    check: |problem, device| {
+        let found = (GROUPS.check)(problem, device)?;
+        let none = || candidates::tilings(Load::Tma, problem, Cuda::units(&device.arch)).is_empty();
+        (!groups_apart(problem) || none()).then_some(found)
     },
 };
 

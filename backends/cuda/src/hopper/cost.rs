@@ -18,6 +18,9 @@ pub(super) struct Work {
     /// Whether TMA can load the filters as rows.
     pub(super) is_aligned: bool,
     pub(super) groups: usize,
+    /// Whether TMA can know where groups end: where it loads boxes, and where it walks over pixels.
+    pub(super) groups_apart: bool,
+    pub(super) groups_walked: bool,
     /// Filters and channels of a group.
     pub(super) filters: usize,
     pub(super) channels: usize,
@@ -43,6 +46,9 @@ const PRODUCTS: f64 = 6.64e6;
 
 /// Microseconds in which a warpgroup rearranges a byte of filters.
 const REARRANGED: f64 = 0.76e-4;
+
+/// Microseconds of a pixel that TMA walks to where groups are a dimension: it goes over the end of that dimension for each.
+const WALKED: f64 = 5.6e-3;
 
 /// What bounds a kernel whose pixels TMA loads.
 struct Rates {
@@ -386,7 +392,9 @@ impl Work {
             0.0
         };
         let shared_memory = (reads + split + brought / 2.0) * row / rates.shared;
-        let multiply = products.max(bytes).max(shared_memory).max(brought * rates.row);
+        let walks = tiling.load == Load::Tma && tiling.leaves_group(self.groups, self.channels);
+        let walked = if walks { steps * tiling.pixels() as f64 * WALKED } else { 0.0 };
+        let multiply = products.max(bytes).max(shared_memory).max(brought * rates.row).max(walked);
         let finish = rates.part * (tiling.atoms * tiling.columns_of_parts()) as f64 / 64.0;
         // Sums move to the right, and back.
         let moves = if tiling.load == Load::Lines { 2 * (self.taps[2] - 1) - self.pad } else { 0 };

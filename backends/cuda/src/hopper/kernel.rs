@@ -10,7 +10,7 @@ use super::instruction::{Rows, wgmma};
 use super::tensor_map::{Part, TensorMap};
 use super::tiling::{self, BOX, COPIED, Load, Packed, Tiling, Window};
 use crate::context::Cuda;
-use crate::solvers::CLUSTER;
+use crate::runtime::CLUSTER;
 
 const TMA_PRODUCER: &str = include_str!("../../kernels/tma_producer.cuh");
 
@@ -190,6 +190,13 @@ constants! {
 }
 
 constants! {
+    /// Whether groups are a dimension of the image's map.
+    struct GroupConstants {
+        of_groups: bool,
+    }
+}
+
+constants! {
     /// How far apart outputs' first taps lie, where that may be more than a pixel.
     struct StrideConstants {
         stride: [usize; 3],
@@ -290,6 +297,10 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     }
     if matches!(load, Load::Tma | Load::Halo | Load::Gather) {
         TapConstants { pad: before, dilation: dilations }.write(&mut text);
+    }
+    let of_groups = tiling.leaves_group(groups, channels);
+    if matches!(load, Load::Tma | Load::Halo) {
+        GroupConstants { of_groups }.write(&mut text);
     }
     if matches!(load, Load::Tma | Load::Gather) {
         StrideConstants { stride: strides }.write(&mut text);
@@ -448,7 +459,9 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
                     ..tensor_map(of, dims, tiling.depth, data_type, part)
                 })
             };
-            (map(&x, pixels), map(&w, filters))
+            let image = map(&x, pixels);
+            let image = if of_groups { image.map(|image| grouped(image, groups)) } else { image };
+            (image, map(&w, filters))
         }
         Load::Planes if tiling.copied => (None, filter_rows()),
         Load::Planes => (Some(planes(&x, tiling.depth, data_type)), filter_rows()),
@@ -498,6 +511,22 @@ fn tensor_map(volume: &Volume, dims: usize, channels: usize, data_type: DataType
     }
     let lens = [1].into_iter().chain(order).map(|d| volume.lens[d] as u64).collect();
     TensorMap { data_type, rounds: true, lens, strides, innermost: channels as u32, part }
+}
+
+/// The map with groups as a dimension, of which a load has one: by its coordinate, or by an offset where pixels are walked over.
+fn grouped(mut map: TensorMap, groups: usize) -> TensorMap {
+    let channels = map.lens[0] / groups as u64;
+    map.lens.splice(..1, [channels, groups as u64]);
+    map.strides.insert(0, channels * map.data_type.size() as u64);
+    match &mut map.part {
+        Part::Tile { extents } => extents.insert(0, 1),
+        Part::Pixels { strides, lower, upper, .. } => {
+            strides.insert(0, 1);
+            lower.insert(0, 0);
+            upper.insert(0, 1 - groups as i32);
+        }
+    }
+    map
 }
 
 /// Images whose positions are neighbours, for loads of a box of positions of `channels` channels.
@@ -609,6 +638,43 @@ mod tests {
                 (tiling.tf32x3, rounds),
                 (math == MathMode::Precise, [math == MathMode::AllowTf32; 2])
             );
+        }
+    }
+
+    /// Groups of 24 channels, of which a step has room for more: a dimension of the map has 24, and the next one the groups, of
+    /// which a load has one.
+    #[test]
+    fn groups_that_a_step_leaves_are_a_dimension() {
+        let target = CudaBackend.target("sm_90a").unwrap();
+        for (stride, groups, channels, dimension) in
+            [(1, 2, 24, true), (2, 2, 24, true), (1, 40, 24, true), (2, 40, 24, false), (2, 2, 32, false)]
+        {
+            let of = |lens: [usize; 4]| TensorDescriptor::nhwc(DataType::Half, lens).unwrap();
+            let conv =
+                ConvolutionDescriptor::d2().with_pads([1, 1]).unwrap().with_strides([stride; 2]).unwrap();
+            let conv = conv.with_groups(groups).unwrap();
+            let (input, weights) = (of([2, groups * channels, 9, 9]), of([groups * 16, channels, 3, 3]));
+            let output = conv.forward_output(&input, &weights).unwrap();
+            let ops = vec![Op::ConvForward { conv, weights }];
+            let problem = Problem { input, output, ops, math: MathMode::Precise };
+            let refused = groups == 40 && stride == 2;
+            assert_eq!(WGMMA.applies(&problem, &target).is_err(), refused);
+            for (tiling, _) in candidates::tilings(Load::Tma, &problem, 132) {
+                let map = wgmma_kernel(&problem, "sm_90a", &tiling).input.unwrap();
+                let apart = tiling.leaves_group(groups, channels);
+                assert_eq!(apart, dimension && tiling.depth > 8);
+                if apart {
+                    assert_eq!(map.lens, [channels as u64, groups as u64, 9, 9, 2]);
+                    assert_eq!(map.strides[..2], [2 * channels as u64, 2 * (groups * channels) as u64]);
+                    match map.part {
+                        Part::Tile { extents } => assert_eq!((extents.len(), extents[0]), (4, 1)),
+                        Part::Pixels { lower, upper, strides, .. } => {
+                            assert_eq!((lower, upper), (vec![0, -1, -1], vec![1 - groups as i32, -1, -1]));
+                            assert_eq!(strides, [1, stride as u32, stride as u32]);
+                        }
+                    }
+                }
+            }
         }
     }
 

@@ -13,7 +13,7 @@ mod constraints;
 mod cost;
 mod instruction;
 mod kernel;
-mod preferences;
+pub(crate) mod preferences;
 mod prepared;
 mod tensor_map;
 mod tiling;
@@ -31,8 +31,8 @@ use fuseplan_api::{
     Solver,
 };
 use fuseplan_gpu::{
-    ArgumentLayout, CONVOLUTION, DATA_TYPE, Entered, Function, GROUP_COUNT, Geometry, INFERENCE, Kernel,
-    MAX_WORDS, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, binary, compile, load, named,
+    ArgumentLayout, CONVOLUTION, DATA_TYPE, Entered, Function, GROUP_COUNT, Geometry, INFERENCE, InParts,
+    Kernel, MAX_WORDS, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, binary, compile, load, named,
     no_configuration, ranked,
 };
 
@@ -55,7 +55,7 @@ pub(crate) struct Hopper {
 }
 
 /// Channels innermost: TMA loads the image.
-pub(crate) static WGMMA: Hopper = Hopper {
+pub(crate) static WGMMA: InParts<Hopper> = InParts(Hopper {
     id: "cuda.conv_wgmma.v1",
     constraints: &[
         constraints::ARCHITECTURE,
@@ -65,18 +65,18 @@ pub(crate) static WGMMA: Hopper = Hopper {
         OPERATOR_COUNT,
         constraints::CHANNEL_VALUES,
         constraints::LAYOUT,
-        constraints::GROUPS,
+        constraints::GROUPS_OF_PIXELS,
         constraints::RECEPTIVE_EXTENT,
         GROUP_COUNT,
         SPAN,
     ],
-    preferences: &[preferences::FILTERS, preferences::F32],
+    preferences: &[preferences::FILTERS_OF_PIXELS, preferences::F32],
     load: Load::Tma,
-};
+});
 
 /// 1x1 on images whose positions are innermost: TMA loads planes; of those that it cannot address threads copy parts, or bulk
 /// copies bring them as a whole.
-pub(crate) static WGMMA_PLANES: Hopper = Hopper {
+pub(crate) static WGMMA_PLANES: InParts<Hopper> = InParts(Hopper {
     id: "cuda.conv_wgmma_planes.v1",
     constraints: &[
         constraints::ARCHITECTURE,
@@ -94,10 +94,10 @@ pub(crate) static WGMMA_PLANES: Hopper = Hopper {
     ],
     preferences: &[preferences::FILTERS, preferences::PLANES],
     load: Load::Planes,
-};
+});
 
 /// Several taps on images whose lines are innermost: TMA loads lines.
-pub(crate) static WGMMA_LINES: Hopper = Hopper {
+pub(crate) static WGMMA_LINES: InParts<Hopper> = InParts(Hopper {
     id: "cuda.conv_wgmma_lines.v1",
     constraints: &[
         constraints::ARCHITECTURE,
@@ -115,10 +115,10 @@ pub(crate) static WGMMA_LINES: Hopper = Hopper {
     ],
     preferences: &[preferences::FILTERS, preferences::LINES],
     load: Load::Lines,
-};
+});
 
 /// Several taps on images whose columns are innermost, also of volumes: TMA loads rectangles, which threads transpose.
-pub(crate) static WGMMA_TRANSPOSED: Hopper = Hopper {
+pub(crate) static WGMMA_TRANSPOSED: InParts<Hopper> = InParts(Hopper {
     id: "cuda.conv_wgmma_transposed.v1",
     constraints: &[
         constraints::ARCHITECTURE,
@@ -136,10 +136,10 @@ pub(crate) static WGMMA_TRANSPOSED: Hopper = Hopper {
     ],
     preferences: &[preferences::FILTERS, preferences::TRANSPOSED],
     load: Load::Transposed,
-};
+});
 
 /// Any other layout: threads gather the image.
-pub(crate) static WGMMA_GATHER: Hopper = Hopper {
+pub(crate) static WGMMA_GATHER: InParts<Hopper> = InParts(Hopper {
     id: "cuda.conv_wgmma_gather.v1",
     constraints: &[
         constraints::ARCHITECTURE,
@@ -155,7 +155,7 @@ pub(crate) static WGMMA_GATHER: Hopper = Hopper {
     ],
     preferences: &[preferences::SIZE, preferences::RUNS, preferences::F32],
     load: Load::Gather,
-};
+});
 
 impl Hopper {
     /// The kernel of a problem that meets the constraints, in one of its configurations.

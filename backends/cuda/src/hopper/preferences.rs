@@ -8,7 +8,7 @@ use super::candidates;
 use super::constraints::GATHERED_LAYOUT;
 use super::tiling::{Load, is_addressable, is_tf32x3};
 use crate::context::Cuda;
-use crate::solvers::FFMA;
+use crate::solvers::{FFMA, HALO_FFMA, HALO_MMA};
 
 /// Filters enough to be worth a matrix product.
 pub(crate) const FILTERS: Preference = Preference {
@@ -21,6 +21,30 @@ pub(crate) const FILTERS: Preference = Preference {
     },
 };
 
+/// The same, or few of them that windows, which TMA loads as well, are multiplied by in less time.
+pub(crate) const FILTERS_OF_PIXELS: Preference = Preference {
+    property: "convolution",
+    prefers: "at least 16 filters a group, or of fewer filters one group of more than 4 channels, and less time than by threads that copy windows of the \
+              image, as the models of both have it",
+    check: |problem, device| {
+        let found = (FILTERS.check)(problem, device)?;
+        let (conv, weights) = problem.conv()?;
+        if conv.groups() > 1 || weights.lens()[1] <= 4 {
+            return Some(found);
+        }
+        let other = if is_tf32x3(problem) { &HALO_FFMA } else { &HALO_MMA };
+        if other.applies(problem, device).is_err() {
+            return None;
+        }
+        let (ours, theirs) = (least(Load::Tma, problem, device), other.configurations(problem, device));
+        let theirs = theirs.first()?.estimate.cost() / CYCLES;
+        (ours >= theirs).then(|| format!("{found}, {ours:.1} and {theirs:.1} us"))
+    },
+};
+
+/// Cycles of a microsecond, for the model of copied windows.
+const CYCLES: f64 = 1700.0;
+
 /// Microseconds of the fastest tile by a load's model.
 pub(super) fn least(load: Load, problem: &Problem, device: &DeviceInfo) -> f64 {
     let tilings = candidates::tilings(load, problem, Cuda::units(&device.arch));
@@ -30,8 +54,8 @@ pub(super) fn least(load: Load, problem: &Problem, device: &DeviceInfo) -> f64 {
 /// f32 products that three of TF32 are faster than, and as exact as: sums of less depth have more error than FFMA's.
 pub(crate) const F32: Preference = Preference {
     property: "convolution",
-    prefers: "of f32 products: a depth (channels of a group times taps) of at least 64, more than 32 filters a group where pixels \
-              are gathered, and less time by 3xTF32 than by FFMA, as the models of both have it",
+    prefers: "of f32 products: a depth (channels of a group times taps) of at least 64, and less time by 3xTF32 than by FFMA, as the \
+              models of both have it",
     check: |problem, device| {
         if !is_tf32x3(problem) {
             return None;
@@ -41,7 +65,7 @@ pub(crate) const F32: Preference = Preference {
         let (filters, depth) = (w.lens[0] / conv.groups(), w.lens[1] * w.plane());
         let x = Volume::of(&problem.input);
         let load = if x.is_channels_last() { Load::Tma } else { Load::Gather };
-        if depth < 64 || (load == Load::Gather && filters <= 32) {
+        if depth < 64 {
             return Some(format!("{filters} filters a group, depth {depth}"));
         }
         let tf32x3 = least(load, problem, device);
@@ -95,12 +119,13 @@ pub(crate) const PLANES: Preference = Preference {
 /// Filters and depth enough to be worth a matrix product of gathered pixels.
 pub(crate) const SIZE: Preference = Preference {
     property: "convolution",
-    prefers: "at least 32 filters a group and a depth (channels of a group times taps) of at least 48",
+    prefers: "at least 32 filters a group (24 by 3xTF32) and a depth (channels of a group times taps) of at least 48",
     check: |problem, _| {
         let (conv, weights) = problem.conv()?;
         let w = Volume::of(weights);
         let (filters, depth) = (w.lens[0] / conv.groups(), w.lens[1] * w.plane());
-        (filters < 32 || depth < 48).then(|| format!("{filters} filters a group, depth {depth}"))
+        let fewest = if is_tf32x3(problem) { 24 } else { 32 };
+        (filters < fewest || depth < 48).then(|| format!("{filters} filters a group, depth {depth}"))
     },
 };
 

@@ -263,6 +263,11 @@ impl Tiling {
         channels.div_ceil(self.depth)
     }
 
+    /// Whether a group's last step has room for channels that are another group's.
+    pub(super) fn leaves_group(&self, groups: usize, channels: usize) -> bool {
+        groups > 1 && !channels.is_multiple_of(self.depth)
+    }
+
     /// Stages of pixels that a tile takes.
     pub(super) fn steps(&self, channels: usize, taps: [usize; 3]) -> usize {
         let all = taps.iter().product::<usize>();
@@ -445,6 +450,24 @@ impl Tiling {
             }
         }
     }
+}
+
+/// Whether groups can be a dimension of an image's map: images have two dimensions, and groups begin at multiples of 16 bytes.
+pub(super) fn groups_apart(problem: &Problem) -> bool {
+    let channels = problem.conv().map_or(0, |(_, weights)| weights.lens()[1]);
+    problem.input.spatial().len() == 2 && (channels * problem.input.data_type().size()).is_multiple_of(16)
+}
+
+/// The same where TMA walks over pixels, with the limits of its im2col mode in three dimensions: groups are the offsets of taps.
+pub(super) fn groups_walked(problem: &Problem) -> bool {
+    let Some((conv, weights)) = problem.conv().filter(|_| groups_apart(problem)) else { return false };
+    let taps = &weights.lens()[2..];
+    let fits = (0..conv.spatial_dims()).all(|d| {
+        let last_tap = (taps[d] - 1) * conv.dilations()[d];
+        let [before, after] = [conv.pads_before()[d], conv.pads_after()[d]];
+        before <= 15 && after.abs_diff(last_tap) <= 15 && last_tap <= 31
+    });
+    conv.groups() <= 16 && fits
 }
 
 /// Whether a problem's products are 3xTF32: those of f32 that its plan does not allow to be TF32.

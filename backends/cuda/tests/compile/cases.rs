@@ -333,6 +333,24 @@ pub(crate) fn cases() -> Vec<Case> {
         ("windows.f16.5x5.c24k20", WGMMA, conv(Half, Nhwc, &[8, 24, 35, 35], 20, 5, 1, vec![]), windows),
         ("windows.f16.groups", WGMMA, conv(Half, Nhwc, &[8, 128, 56, 56], 128, 3, 4, vec![]), windows),
         (
+            "windows.f16.groups.ragged",
+            WGMMA,
+            conv(Half, Nhwc, &[64, 224, 56, 56], 224, 3, 4, vec![]),
+            &["HGMMA", "UTMALDG.5D", "UTMALDG.4D", "!IM2COL", "STG.E.128"],
+        ),
+        (
+            "wgmma.f16.groups.ragged",
+            WGMMA,
+            strided(Half, Nhwc, &[64, 224, 112, 112], 224, 3, 4, 2, vec![]),
+            &["HGMMA", "UTMALDG.5D.IM2COL", "UTMALDG.4D", "STG.E.128"],
+        ),
+        (
+            "windows.f16.3x3x3.c96k3",
+            WGMMA,
+            conv(Half, Ndhwc, &[1, 96, 6, 480, 832], 3, 3, 1, vec![]),
+            &["HGMMA.64x8x16", "UTMALDG.5D", "!IM2COL", "STG.E.U16"],
+        ),
+        (
             "windows.f16.parameters",
             WGMMA,
             conv(Half, Nhwc, &[32, 64, 56, 56], 64, 3, 1, parameters(Half, &[32, 64, 56, 56])),
@@ -623,6 +641,12 @@ pub(crate) fn cases() -> Vec<Case> {
             "element_wise.bf16.nhwc.per_activation",
             "cuda.element_wise.v1",
             normed(Nhwc, BFloat16, [64, 256, 14, 14], BatchNormMode::PerActivation),
+            &["LDG.E.128", "STG.E.128"],
+        ),
+        (
+            "element_wise.f16.nchw.planes_of_196",
+            "cuda.element_wise.v1",
+            normed(Nchw, Half, [64, 1024, 14, 14], BatchNormMode::Spatial),
             &["LDG.E.128", "STG.E.128"],
         ),
         (

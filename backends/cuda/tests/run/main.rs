@@ -94,6 +94,10 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
     let trained = |data_type, layout, ops| {
         alone(TensorDescriptor::with_layout(data_type, layout, &[4, 32, 8, 16]).unwrap(), ops)
     };
+    // Channels that are no whole number of slices, and pixels that are worth several blocks.
+    let shared = |data_type, layout, ops| {
+        alone(TensorDescriptor::with_layout(data_type, layout, &[16, 40, 32, 32]).unwrap(), ops)
+    };
     let forward = |mode| vec![Op::BatchNormForward { mode, running: true }, relu()];
     let backward =
         |mode| vec![Op::BatchNormBackward { mode }, Op::ActivationBackward { mode: ActivationMode::Relu }];
@@ -154,6 +158,10 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("backward.per-activation.nhwc", TRAINING, trained(Half, Nhwc, backward(PerActivation))),
         ("backward.per-activation.nchw", TRAINING, trained(Float, Nchw, backward(PerActivation))),
         ("backward.alone", TRAINING, trained(Half, Nhwc, vec![Op::BatchNormBackward { mode: Spatial }])),
+        ("forward.shared.nhwc", TRAINING, shared(Half, Nhwc, forward(Spatial))),
+        ("forward.shared.nchw", TRAINING, shared(Half, Nchw, forward(Spatial))),
+        ("backward.shared.nhwc", TRAINING, shared(Float, Nhwc, backward(Spatial))),
+        ("backward.shared.nchw", TRAINING, shared(Float, Nchw, backward(Spatial))),
         ("direct", "cuda.direct.v1", convolved(Half, Nchw)),
     ]
 }
@@ -201,6 +209,34 @@ fn misaligned(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Resu
         plan.launch(&stream);
         if plan.results(&stream) != expected {
             return Err(format!("{solver} is wrong with pointers {shift} elements off").into());
+        }
+    }
+    Ok(())
+}
+
+/// Every configuration, on pointers of any alignment, and twice on numbers whose sums depend on their order.
+fn configured(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<(), Failed> {
+    let stream = device.create_stream()?;
+    let expected = reference(problem);
+    let solver = CudaBackend.solvers().iter().find(|found| found.id() == solver).unwrap();
+    for Candidate { configuration, .. } in solver.configurations(problem, device.info()) {
+        let binary = solver.compile(problem, device.info(), &configuration)?;
+        let plan = |shift, content| Plan::of(device, &stream, problem, *solver, &binary, shift, content);
+        for shift in [0, 1] {
+            let plan = plan(shift, Content::Whole);
+            plan.launch(&stream);
+            if plan.results(&stream) != expected {
+                return Err(format!("{configuration} is wrong with pointers {shift} elements off").into());
+            }
+        }
+        let plan = plan(0, Content::Noise);
+        let bytes = [0; 2].map(|_| {
+            plan.reset(&stream);
+            plan.launch(&stream);
+            plan.bytes(&stream)
+        });
+        if bytes[0] != bytes[1] {
+            return Err(format!("{configuration} gave other bits").into());
         }
     }
     Ok(())
@@ -382,6 +418,12 @@ fn main() {
             let ignored = device.is_none();
             let run = move || device.map_or(Ok(()), |device| check(&device, &problem, solver));
             trials.push(Trial::test(format!("{check_name}.{name}"), run).with_ignored_flag(ignored));
+        }
+        if solver == TRAINING {
+            let (problem, device) = (problem.clone(), device.clone());
+            let ignored = device.is_none();
+            let run = move || device.map_or(Ok(()), |device| configured(&device, &problem, solver));
+            trials.push(Trial::test(format!("configured.{name}"), run).with_ignored_flag(ignored));
         }
     }
     for (name, solver, problem) in problems() {

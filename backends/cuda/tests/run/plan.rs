@@ -167,7 +167,20 @@ impl Plan {
     ) -> Self {
         solver.applies(problem, device.info()).unwrap();
         let binary = solver.compile_preferred(problem, device.info()).unwrap();
-        let executable = solver.load(problem, device, &binary).unwrap();
+        Self::of(device, stream, problem, solver, &binary, shift, content)
+    }
+
+    /// The same of a binary of the solver's.
+    pub(crate) fn of(
+        device: &Arc<dyn Device>,
+        stream: &Stream,
+        problem: &Problem,
+        solver: &dyn Solver,
+        binary: &Binary,
+        shift: usize,
+        content: Content,
+    ) -> Self {
+        let executable = solver.load(problem, device, binary).unwrap();
         let data_type = problem.output.data_type();
         let of = |values: Vec<f32>| Buffer::of(device, stream, data_type, encode(data_type, values), shift);
         let list = |values: Vec<f32>| {

@@ -103,6 +103,54 @@ fn arguments_are_laid_out_as_the_text_declares_them() {
     assert_eq!(found[15..18], [4, 5, 20]);
 }
 
+/// A launch for each part, whose images and residual lie behind those of the part before it; the bias is that of all.
+#[test]
+fn what_is_too_large_is_computed_in_parts() {
+    let solver: crate::InParts<JitSolver<FakeDriver>> = crate::InParts(JitSolver::new(
+        "null.direct.v1",
+        Algorithm::Direct,
+        &[INFERENCE, OPERATOR_COUNT, crate::SPAN],
+        Kernels::One(|problem, _| direct("// vendor", problem)),
+    ));
+    let device = open();
+    let of = |lens| TensorDescriptor::nhwc(DataType::Half, lens).unwrap();
+    let (input, weights) = (of([6, 16, 4096, 4096]), of([2, 16, 1, 1]));
+    let conv = ConvolutionDescriptor::d2();
+    let output = conv.forward_output(&input, &weights).unwrap();
+    let bias = TensorDescriptor::nchw(DataType::Half, [1, 2, 1, 1]).unwrap();
+    let ops =
+        vec![Op::ConvForward { conv, weights }, Op::BiasForward { bias }, Op::BiasForward { bias: output }];
+    let problem = Problem { input, output, ops, math: MathMode::Precise };
+    solver.applies(&problem, device.info()).unwrap();
+    let binary = solver.compile_preferred(&problem, device.info()).unwrap();
+    let executable = solver.load(&problem, &device, &binary).unwrap();
+    let info = executable.info();
+    assert_eq!((info.kernels, info.detail.as_str()), (2, "one output a thread; in 2 parts of 3 images"));
+    let at = |address: usize| std::ptr::without_provenance_mut::<std::ffi::c_void>(address);
+    let ops: Vec<_> = [11, 12, 1 << 20]
+        .map(|address| OpArgs {
+            pointers: std::array::from_fn(|i| at(if i == 0 { address } else { 0 })),
+            ..OpArgs::default()
+        })
+        .into();
+    let args = RunArgs { input: at(1), output: at(2), ops: &ops, workspace: std::ptr::null_mut() };
+    // SAFETY: the fake's launch reads nothing.
+    unsafe { executable.run(std::ptr::null_mut(), &args) }.unwrap();
+    let launches: Vec<Vec<u64>> = calls()
+        .iter()
+        .filter_map(|call| call.strip_prefix("launch ["))
+        .map(|words| words.trim_end_matches(']').split(", ").map(|word| word.parse().unwrap()).collect())
+        .collect();
+    let plane = 4096 * 4096;
+    let expected = [0, 1].map(|part| {
+        let (input, output) = (part * 3 * 16 * plane * 2, part * 3 * 2 * plane * 2);
+        [1 + input, 2 + output, 11, 12, (1 << 20) + output]
+    });
+    let found = launches.iter().map(|words| [0, 1, 3, 6, 9].map(|at| words[at])).collect::<Vec<_>>();
+    assert_eq!(found, expected);
+    assert_eq!(launches[0][12..], launches[1][12..], "sizes");
+}
+
 #[test]
 fn the_longest_plan_fits_a_kernels_arguments() {
     let x = TensorDescriptor::nchw(DataType::Float, [2, 16, 4, 5]).unwrap();

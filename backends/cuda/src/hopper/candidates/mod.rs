@@ -7,8 +7,8 @@ use fuseplan_gpu::{
 
 use super::cost::Work;
 use super::tiling::{
-    Lines, Load, SHARED, SHARED_RESERVED, Tiling, Transposed, is_addressable, is_copyable, is_packed,
-    is_tf32x3, outputs_at_once,
+    Lines, Load, SHARED, SHARED_RESERVED, Tiling, Transposed, groups_apart, groups_walked, is_addressable,
+    is_copyable, is_packed, is_tf32x3, outputs_at_once,
 };
 
 mod rows_are_filters;
@@ -43,6 +43,8 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
         pad: spatial(conv.pads_before(), 0)[2],
         is_aligned: (w.strides[0] * element).is_multiple_of(16),
         groups: conv.groups(),
+        groups_apart: groups_apart(problem),
+        groups_walked: groups_walked(problem),
         filters: w.lens[0] / conv.groups(),
         channels: w.lens[1],
         taps: [w.lens[2], w.lens[3], w.lens[4]],
@@ -104,8 +106,8 @@ fn with_splits(mut all: Vec<Tiling>, work: &Work) -> Vec<Tiling> {
 }
 
 /// Channels of a step: those that leave the least of the last step empty. A step of a group with others
-/// beside it must not reach into them.
-fn depth(work: &Work) -> usize {
+/// beside it must not reach into them, unless it is known where groups end.
+fn depth(work: &Work, known: bool) -> usize {
     let cost = |depth: &usize| {
         // Wide rows are loaded faster.
         let slow = match depth * work.element {
@@ -115,7 +117,7 @@ fn depth(work: &Work) -> usize {
         };
         work.channels.next_multiple_of(*depth) * slow
     };
-    let fits = |depth: &usize| work.groups == 1 || work.channels.is_multiple_of(*depth);
+    let fits = |depth: &usize| work.groups == 1 || known || work.channels.is_multiple_of(*depth);
     let rows = [128, 64, 32].map(|row| row / work.element);
     rows.into_iter().filter(fits).min_by_key(cost).unwrap_or(rows[2])
 }
@@ -238,6 +240,8 @@ mod tests {
             pad: 0,
             is_aligned: true,
             groups: 1,
+            groups_apart: true,
+            groups_walked: false,
             filters,
             channels,
             taps: [1, 1, taps],
@@ -529,11 +533,13 @@ mod tests {
 
     #[test]
     fn steps_leave_little_empty_and_stay_within_groups() {
-        let depth_of = |channels, groups| depth(&Work { groups, ..work(100, 64, channels, 1) });
+        let depth_of = |channels, groups| depth(&Work { groups, ..work(100, 64, channels, 1) }, false);
         assert_eq!(
             [8, 16, 24, 32, 48, 64, 72, 512].map(|c| depth_of(c, 1)),
             [16, 16, 32, 32, 64, 64, 32, 64]
         );
         assert_eq!([16, 32, 48, 64, 96].map(|c| depth_of(c, 2)), [16, 32, 16, 64, 32]);
+        // Where it is known where they end, as a single one's.
+        assert_eq!(depth(&Work { groups: 2, ..work(100, 64, 56, 1) }, true), depth_of(56, 1));
     }
 }

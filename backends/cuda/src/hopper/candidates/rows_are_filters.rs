@@ -62,7 +62,7 @@ pub(super) fn planes(work: &Work, copied: bool) -> Vec<Tiling> {
             let tile = Tiling {
                 rearranged: !work.is_aligned,
                 copied,
-                ..Tiling::new(Load::Planes, work, schedule, width, depth(work))
+                ..Tiling::new(Load::Planes, work, schedule, width, depth(work, false))
             };
             // Threads bring filters once. No warpgroup of a tile is without filters.
             for resident in [false, true].into_iter().filter(|&resident| resident || work.is_aligned) {

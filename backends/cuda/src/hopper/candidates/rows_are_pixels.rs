@@ -46,11 +46,16 @@ const LONGEST_BOX: usize = 256;
 /// Every tile that there is room for where TMA walks over pixels.
 pub(super) fn im2col(work: &Work) -> Vec<Tiling> {
     let mut all = Vec::new();
-    for width in widths(work) {
-        for schedule in SCHEDULES {
-            let tile = Tiling::new(Load::Tma, work, schedule, width, depth(work));
-            for resident in [false, true] {
-                all.extend(Tiling { resident, ..tile }.filled(work));
+    let mut depths = vec![depth(work, false), depth(work, work.groups_walked)];
+    depths.dedup();
+    depths.retain(|depth| work.groups == 1 || work.groups_walked || work.channels.is_multiple_of(*depth));
+    for depth in depths {
+        for width in widths(work) {
+            for schedule in SCHEDULES {
+                let tile = Tiling::new(Load::Tma, work, schedule, width, depth);
+                for resident in [false, true] {
+                    all.extend(Tiling { resident, ..tile }.filled(work));
+                }
             }
         }
     }
@@ -65,7 +70,7 @@ pub(super) fn packed(work: &Work) -> Vec<Tiling> {
     widths.dedup();
     for width in widths {
         for schedule in PACKED_SCHEDULES {
-            let tile = Tiling::new(Load::Packed, work, schedule, width, depth(work));
+            let tile = Tiling::new(Load::Packed, work, schedule, width, depth(work, false));
             let mut pixels = vec![tile.rows() / plane * plane, tile.rows()];
             pixels.dedup();
             for pixels in pixels.into_iter().filter(|&pixels| pixels > 0) {
@@ -79,7 +84,8 @@ pub(super) fn packed(work: &Work) -> Vec<Tiling> {
     with_splits(all, work)
 }
 
-/// Every tile that there is room for where TMA loads windows of the image, whose taps lie so far apart, columns first.
+/// Every tile that there is room for where TMA loads windows of the image, whose taps lie so far apart, columns first. A step
+/// may leave its group where TMA knows where groups end.
 pub(super) fn windows(work: &Work, dilations: [usize; 2]) -> Vec<Tiling> {
     let [_, taps_h, taps_w] = work.taps;
     // Lines of taps of a step: all of them, or one.
@@ -87,7 +93,7 @@ pub(super) fn windows(work: &Work, dilations: [usize; 2]) -> Vec<Tiling> {
     steps.dedup();
     steps.retain(|lines| lines * taps_w <= MOST_TAPS && taps_h * taps_w > 1);
     let depths = [128, 64].map(|row| row / work.element).into_iter().filter(|&depth| {
-        let whole = work.groups == 1 || work.channels.is_multiple_of(depth);
+        let whole = work.groups == 1 || work.groups_apart || work.channels.is_multiple_of(depth);
         whole && depth < work.channels.next_multiple_of(16) + 16
     });
     let mut all = Vec::new();
