@@ -1,6 +1,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, final, overload
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, final, overload, type_check_only
 
 __version__: str
 
@@ -354,8 +354,9 @@ class PlanCall:
     """A call of a plan that `Calls` makes again.
 
     `given` are the places among image, weight and operands of those that are no constants, but for the image; `empty(*output)`
-    makes an output as the plan describes it. `stream()` is the number of PyTorch's current stream on the plan's device, None where
-    that has no streams. `kept` lives as long as this does.
+    makes an output as the plan describes it, where there are several devices on PyTorch's current one. `gpu` is None on a
+    CPU; of a GPU it has `index`, its number, and functions: `current()` is the number of the current GPU, `empty()` makes the
+    output on this one, and `stream()` is the number of its current stream. `kept` lives as long as this does.
     """
 
     def __new__(
@@ -364,9 +365,20 @@ class PlanCall:
         given: Sequence[int],
         empty: Callable[..., _Tensor],
         output: tuple[Any, ...],
-        stream: Callable[[], int] | None,
+        gpu: _Gpu | None,
         kept: object,
     ) -> PlanCall: ...
+
+@type_check_only
+class _Gpu(Protocol):
+    @property
+    def index(self) -> int: ...
+    @property
+    def current(self) -> Callable[[], int]: ...
+    @property
+    def empty(self) -> Callable[[], _Tensor]: ...
+    @property
+    def stream(self) -> Callable[[], int]: ...
 
 def openmp_handle(threads: int, library: str) -> Handle | None:
     """The CPU on the threads of the OpenMP runtime that a loaded library calls, if it calls one, by the functions that GCC's

@@ -25,10 +25,23 @@ pub(crate) struct PlanCall {
     /// A function of PyTorch, and what it is called with.
     empty: Py<PyAny>,
     output: Py<PyTuple>,
-    /// A function that gives the current stream, where there are streams.
-    stream: Option<Py<PyAny>>,
+    /// Where there are several devices.
+    gpu: Option<Gpu>,
     /// What has to live as long as the call may be made again.
     _kept: Py<PyAny>,
+}
+
+/// A GPU as PyTorch knows it: functions of PyTorch without arguments.
+#[derive(FromPyObject)]
+struct Gpu {
+    /// Its number.
+    index: i64,
+    /// Gives the number of the current device, on which `empty` makes its tensors.
+    current: Py<PyAny>,
+    /// Makes the output on this device, whichever is the current one.
+    empty: Py<PyAny>,
+    /// Gives the current stream of this device.
+    stream: Py<PyAny>,
 }
 
 #[pymethods]
@@ -39,10 +52,10 @@ impl PlanCall {
         given: Vec<usize>,
         empty: Py<PyAny>,
         output: Py<PyTuple>,
-        stream: Option<Py<PyAny>>,
+        gpu: Option<Gpu>,
         kept: Py<PyAny>,
     ) -> Self {
-        PlanCall { plan, given, empty, output, stream, _kept: kept }
+        PlanCall { plan, given, empty, output, gpu, _kept: kept }
     }
 }
 
@@ -57,31 +70,44 @@ impl PlanCall {
         tensors: &Tensors,
         now: &[Now],
     ) -> PyResult<Bound<'py, PyAny>> {
-        let y = self.empty.bind(py).call1(self.output.bind(py))?;
-        let operands = self.given.iter().map(|&at| now[at].identity.address);
-        let (input, out) = (now[0].identity.address, tensors.address(&y)?);
-        let stream = self.stream.as_ref().map(|stream| stream.bind(py).call0()?.extract()).transpose()?;
+        let (y, stream) = match &self.gpu {
+            None => (self.empty(py)?, None),
+            Some(gpu) => {
+                let current: i64 = gpu.current.bind(py).call0()?.extract()?;
+                let y = if current == gpu.index { self.empty(py)? } else { gpu.empty.bind(py).call0()? };
+                (y, Some(gpu.stream.bind(py).call0()?.extract()?))
+            }
+        };
+        let operands = self.given.iter().map(|&at| now[at].address);
+        let (input, out) = (now[0].address, tensors.address(&y)?);
         // SAFETY: with tensors of these layouts the plan has looked at each as an array, and what is made for the output is
         // what the stub says. All are alive. A plan without a stream has computed when this returns, and memory of PyTorch's
         // is kept until its current stream has passed.
         unsafe { self.plan.get().compute_at(py, input, out, operands, stream) }?;
         Ok(y)
     }
-}
 
-/// Which tensor it is, and in which state.
-#[derive(Clone, Copy, PartialEq)]
-struct Identity {
-    object: usize,
-    address: usize,
-    /// 0 until it is looked up, which only constants need.
-    version: u64,
+    fn empty<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.empty.bind(py).call1(self.output.bind(py))
+    }
 }
 
 /// A tensor at a call.
 struct Now {
     layout: Layout,
-    identity: Identity,
+    /// Python's object.
+    object: usize,
+    address: usize,
+}
+
+/// A tensor that was a constant of a call.
+struct Constant {
+    /// Its place among the tensors.
+    at: usize,
+    object: usize,
+    address: usize,
+    /// As [`torch::version`] gave it.
+    version: Option<u64>,
 }
 
 /// A call that was made.
@@ -89,22 +115,27 @@ struct Call {
     operators: String,
     setting: u64,
     layouts: Vec<Layout>,
-    /// Constants, by their places among the tensors.
-    constants: Arc<[usize]>,
-    identities: Vec<Identity>,
+    constants: Vec<Constant>,
     /// A `PlanCall`, or a function of the operator's tensors.
     again: Py<PyAny>,
 }
 
 impl Call {
-    /// Whether it can be made again in place of a call of now.
+    /// Whether it can be made again in place of a call of now, if its constants [have not changed](Self::is_unchanged).
     fn is_like(&self, operators: &str, setting: u64, now: &[Now]) -> bool {
-        let same = |(&at, identity): (&usize, &Identity)| now[at].identity == *identity;
+        let same = |of: &Constant| (now[of.at].object, now[of.at].address) == (of.object, of.address);
         self.setting == setting
             && self.layouts.len() == now.len()
-            && self.constants.iter().zip(&self.identities).all(same)
+            && self.constants.iter().all(same)
             && self.layouts.iter().zip(now).all(|(layout, now)| *layout == now.layout)
             && self.operators == operators
+    }
+
+    /// Whether PyTorch has counted no changes to the constants, which are among these tensors, since the call.
+    fn is_unchanged(&self, tensors: &[Bound<'_, PyAny>]) -> bool {
+        self.constants
+            .iter()
+            .all(|of| of.version.is_none_or(|known| torch::has_version(&tensors[of.at], known)))
     }
 }
 
@@ -112,9 +143,9 @@ impl Call {
 #[derive(Default)]
 struct Made {
     /// Those with constants, by the weight's object.
-    of_weights: HashMap<usize, VecDeque<Call>>,
+    of_weights: HashMap<usize, VecDeque<Arc<Call>>>,
     /// The others, by a digest of what they were called with, and all digests in the calls' order.
-    others: HashMap<u64, VecDeque<Call>>,
+    others: HashMap<u64, VecDeque<Arc<Call>>>,
     digests: VecDeque<u64>,
 }
 
@@ -128,7 +159,7 @@ enum Place {
 impl Place {
     fn of(now: &[Now], constant: bool) -> Self {
         if constant {
-            return Place::Weight(now[1].identity.object);
+            return Place::Weight(now[1].object);
         }
         let mut hasher = DefaultHasher::new();
         now[0].layout.shape().hash(&mut hasher);
@@ -138,7 +169,7 @@ impl Place {
 }
 
 impl Made {
-    fn at(&self, place: Place) -> Option<&VecDeque<Call>> {
+    fn at(&self, place: Place) -> Option<&VecDeque<Arc<Call>>> {
         match place {
             Place::Weight(object) => self.of_weights.get(&object),
             Place::Other(digest) => self.others.get(&digest),
@@ -146,7 +177,7 @@ impl Made {
     }
 
     /// Keeps a call, and returns the one that is kept no longer for it.
-    fn insert(&mut self, place: Place, call: Call) -> Option<Call> {
+    fn insert(&mut self, place: Place, call: Arc<Call>) -> Option<Arc<Call>> {
         match place {
             Place::Weight(object) => {
                 let calls = self.of_weights.entry(object).or_default();
@@ -223,7 +254,7 @@ impl Calls {
             let arguments = (&tensors[0], &tensors[1], &operands, &operators, constant);
             self.first.bind(py).call1(arguments)?.extract::<(Bound<'py, PyAny>, Py<PyAny>, Vec<usize>)>()
         };
-        let Some(mut now) = self.see(&tensors)? else { return first().map(|(y, ..)| y) };
+        let Some(now) = self.see(&tensors)? else { return first().map(|(y, ..)| y) };
         let setting = if now[0].layout.is_on_gpu() {
             self.setting.bind(py).call0()?
         } else {
@@ -232,12 +263,9 @@ impl Calls {
         let setting: u64 = setting.extract()?;
         let text = operators.to_str()?;
         let place = Place::of(&now, constant);
-        if constant {
-            for &at in self.constants(place, text, now.len()).iter() {
-                now[at].identity.version = torch::version(&tensors[at])?;
-            }
-        }
-        if let Some(again) = self.find(py, place, text, setting, &now) {
+        // Behind a change no call from before it is right, so that the latest is the only one to look at.
+        if let Some(call) = self.find(place, text, setting, &now).filter(|call| call.is_unchanged(&tensors)) {
+            let again = call.again.bind(py);
             return match again.cast::<PlanCall>() {
                 // SAFETY: the call was found to have been made with tensors of these layouts and constants, and those of now
                 // are arguments, which live.
@@ -245,21 +273,24 @@ impl Calls {
                 Err(_) => again.call1((&tensors[0], &tensors[1], operands)),
             };
         }
-        if constant {
-            for (now, tensor) in now.iter_mut().zip(&tensors) {
-                now.identity.version = torch::version(tensor)?;
-            }
-        }
+        // Before the constants are read.
+        let versions = tensors.iter().map(|tensor| if constant { torch::version(tensor) } else { Ok(None) });
+        let versions = versions.collect::<PyResult<Vec<_>>>()?;
         let (y, again, constants) = first()?;
+        let constant_of = |at: usize| Constant {
+            at,
+            object: now[at].object,
+            address: now[at].address,
+            version: versions[at],
+        };
         let call = Call {
             operators: text.to_owned(),
             setting,
             layouts: now.iter().map(|now| now.layout).collect(),
-            identities: constants.iter().map(|&at| now[at].identity).collect(),
-            constants: constants.into(),
+            constants: constants.into_iter().map(constant_of).collect(),
             again,
         };
-        let oldest = self.made().insert(place, call);
+        let oldest = self.made().insert(place, Arc::new(call));
         drop(oldest);
         Ok(y)
     }
@@ -304,36 +335,19 @@ impl Calls {
         Ok(())
     }
 
-    /// The tensors without their versions, if none has more dimensions than a plan has.
+    /// The tensors, if none has more dimensions than a plan has.
     fn see(&self, tensors: &[Bound<'_, PyAny>]) -> PyResult<Option<Vec<Now>>> {
         let mut now = Vec::with_capacity(tensors.len());
         for tensor in tensors {
             let Some((layout, address)) = self.tensors.see(tensor)? else { return Ok(None) };
-            let identity = Identity { object: tensor.as_ptr().addr(), address, version: 0 };
-            now.push(Now { layout, identity });
+            now.push(Now { layout, object: tensor.as_ptr().addr(), address });
         }
         Ok(Some(now))
     }
 
-    /// The places of the constants among so many tensors, which follow from the operators.
-    fn constants(&self, place: Place, operators: &str, count: usize) -> Arc<[usize]> {
+    /// The latest call that is like one of now.
+    fn find(&self, place: Place, operators: &str, setting: u64, now: &[Now]) -> Option<Arc<Call>> {
         let made = self.made();
-        let mut calls = made.at(place).into_iter().flatten();
-        let call = calls.find(|call| call.operators == operators && call.layouts.len() == count);
-        call.map_or_else(Arc::default, |call| call.constants.clone())
-    }
-
-    /// What makes a call again.
-    fn find<'py>(
-        &self,
-        py: Python<'py>,
-        place: Place,
-        operators: &str,
-        setting: u64,
-        now: &[Now],
-    ) -> Option<Bound<'py, PyAny>> {
-        let made = self.made();
-        let call = made.at(place)?.iter().rev().find(|call| call.is_like(operators, setting, now))?;
-        Some(call.again.bind(py).clone())
+        made.at(place)?.iter().rev().find(|call| call.is_like(operators, setting, now)).cloned()
     }
 }

@@ -107,10 +107,16 @@ fn data_ptr(tensor: &Bound<'_, PyAny>) -> PyResult<usize> {
 ///
 /// # Errors
 /// What the look-up of the attributes raises.
-pub(crate) fn version(tensor: &Bound<'_, PyAny>) -> PyResult<u64> {
+pub(crate) fn version(tensor: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let py = tensor.py();
     if tensor.call_method0(intern!(py, "is_inference"))?.is_truthy()? {
-        return Ok(0);
+        return Ok(None);
     }
-    tensor.getattr(intern!(py, "_version"))?.extract()
+    tensor.getattr(intern!(py, "_version"))?.extract().map(Some)
+}
+
+/// Whether that is PyTorch's count of changes to a tensor that had one.
+pub(crate) fn has_version(tensor: &Bound<'_, PyAny>, known: u64) -> bool {
+    let version = tensor.getattr(intern!(tensor.py(), "_version"));
+    version.and_then(|version| version.extract::<u64>()).is_ok_and(|version| version == known)
 }

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 import fuseplan.torch as ft  # noqa: E402
-from fuseplan._native import Calls  # noqa: E402
+from fuseplan._native import Calls, PlanCall  # noqa: E402
 from fuseplan.torch import _operator  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
@@ -168,6 +168,24 @@ def _moved(tensor):
     """Gives a tensor's storage another size and so another place, and what lies at the old one other values."""
     tensor.untyped_storage().resize_(1 << 20)
     return [torch.full_like(tensor, 7) for _ in range(50)]
+
+
+@torch.no_grad()
+def test_a_constant_is_a_new_one_behind_each_change(chain):
+    x, w, b = tensors(2)
+    arguments = (f"{conv_text()} -> bias", True)
+    inference = torch.inference_mode()
+    for change in (lambda: b.add_(1), lambda: w.neg_(), lambda: b.sub_(1)):
+        for _ in range(2):
+            torch.testing.assert_close(chain(x, w, [b], *arguments), F.conv2d(x, w, b, padding=1))
+        change()
+    # Values that have no count of changes any more are another constant's.
+    with inference:
+        other = torch.randn(16)
+    torch.testing.assert_close(chain(x, w, [b], *arguments), F.conv2d(x, w, b, padding=1))
+    b.data = other
+    for _ in range(2):
+        torch.testing.assert_close(chain(x, w, [b], *arguments), F.conv2d(x, w, b, padding=1))
 
 
 def _layout_by_data(tensor):
@@ -390,6 +408,33 @@ def test_calls_of_gpus_follow_the_setting_and_the_device():
         assert calls(*given, f"{conv_text()} -> bias") == "first"
         assert calls(*given, f"{conv_text()} -> bias") == ("again", given)
     assert made == [(0, False), (0, True), (1, True)]
+
+
+@torch.no_grad()
+def test_outputs_are_made_on_the_images_gpu_whichever_is_the_current_one():
+    x, w, b = tensors(2)
+    plan = fuseplan.Plan(x).conv(w, padding=1).bias()
+    of_cpu = plan.compile(fuseplan.Handle("cpu"))
+    shape, strides = plan.output.shape, plan.output.strides
+    current, made, streams = [0], [], []
+
+    def here(*output):
+        made.append(f"here, {current[0]}")
+        return torch.empty_strided(*output)
+
+    def elsewhere():
+        made.append(f"elsewhere, {current[0]}")
+        return torch.empty_strided(shape, strides)
+
+    gpu = _operator._Gpu(1, lambda: current[0], elsewhere, lambda: streams.append(current[0]) or 0)
+    call = PlanCall(of_cpu, [2], here, (shape, strides), gpu, None)
+    calls = Calls(torch.Tensor, lambda *_: (None, call, []), _operator._allows_tf32)
+    assert calls(x, w, [b], "") is None
+    for current[0] in (1, 0, 1):
+        torch.testing.assert_close(calls(x, w, [b], ""), F.conv2d(x, w, b, padding=1))
+    assert made == ["here, 1", "elsewhere, 0", "here, 1"] and streams == [1, 0, 1]
+    with pytest.raises(AttributeError, match="gpu"):
+        PlanCall(of_cpu, [2], here, (shape, strides), object(), None)
 
 
 @torch.no_grad()

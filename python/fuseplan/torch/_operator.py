@@ -13,7 +13,7 @@ import functools
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -294,21 +294,32 @@ class _Call:
         """What `checked` computes, in the way that takes least time."""
         if self._format is not None and 1 in self._names:
             return self.checked
-        shape, strides = self._output
+        (shape, strides), device = self._output, x.device
         if not x.is_cuda:
-            return PlanCall(self._layer, self._given, _empty, (shape, strides, x.dtype), None, self._kept)
+            return PlanCall(self._layer, self._given, _EMPTY["cpu"], (shape, strides, x.dtype), None, self._kept)
         # Functions of PyTorch with their arguments, so that a call runs no code of Python.
-        empty = functools.partial(torch.empty_strided, dtype=x.dtype, device=x.device)
-        stream = functools.partial(torch._C._cuda_getCurrentRawStream, x.device.index)  # type: ignore[attr-defined]
-        return PlanCall(self._layer, self._given, empty, (shape, strides), stream, self._kept)
+        elsewhere = functools.partial(torch.empty_strided, shape, strides, dtype=x.dtype, device=device)
+        stream = functools.partial(torch._C._cuda_getCurrentRawStream, device.index)  # type: ignore[attr-defined]
+        gpu = _Gpu(device.index, torch._C._cuda_getDevice, elsewhere, stream)  # type: ignore[attr-defined]
+        return PlanCall(self._layer, self._given, _EMPTY["cuda"], (shape, strides, x.dtype), gpu, self._kept)
 
 
-def _empty_strided(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty_strided(shape, stride, dtype=dtype, device="cpu")
+class _Gpu(NamedTuple):
+    """A GPU at a call, as functions without arguments: of which number; PyTorch's current GPU; the output, on this one; its stream."""
+
+    index: int
+    current: Callable[[], int]
+    empty: Callable[[], torch.Tensor]
+    stream: Callable[[], int]
 
 
-# Inductor's way to a tensor of the host takes a fifth of the public one's time.
-_empty = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", _empty_strided)
+def _empty_strided(device: str) -> Callable[[Sequence[int], Sequence[int], torch.dtype], torch.Tensor]:
+    """What makes a tensor of the host, or of the current GPU. Inductor's way takes a fifth of the public one's time."""
+    found = getattr(torch._C._dynamo.guards, f"_empty_strided_{device}", None)
+    return found or (lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device))
+
+
+_EMPTY = {device: _empty_strided(device) for device in ("cpu", "cuda")}
 
 
 class _Kept:
