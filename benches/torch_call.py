@@ -1,9 +1,13 @@
 """How long PyTorch is busy with one call of `torch.ops.fuseplan.chain`, beside its own operators, on a tensor so small that the
-computation is the least of it. Needs the package's release build and PyTorch.
+computation is the least of it, and what of that is whose. Needs the package's release build and PyTorch.
 
     python benches/torch_call.py [--device cuda]
 
 On a GPU a call is over when its kernels are queued.
+
+The parts of a call: `dispatcher` is an operator of the same declaration whose kernel does nothing, PyTorch's way from Python to a
+kernel and back; `kernel` is the operator's kernel called by itself, within which `output` is what makes its result. The rest of the kernel
+looks at tensors, finds the plan and computes or launches it.
 """
 
 import argparse
@@ -11,6 +15,7 @@ import time
 
 import fuseplan.torch  # noqa: F401
 import torch
+from fuseplan.torch import _operator
 
 CONV = "conv stride=1,1 padding=0,0,0,0 dilation=1,1 groups=1"
 
@@ -28,6 +33,14 @@ def microseconds(call, device):
         if device == "cuda":
             torch.cuda.synchronize()
     return min(times)
+
+
+def without_a_kernel(device):
+    """An operator that is declared as `chain` is, and gives its first tensor back."""
+    library = torch.library.Library("fuseplan_bench", "DEF")
+    library.define("chain(Tensor x, Tensor weight, Tensor[] operands, str operators, bool constant=False) -> Tensor")
+    library.impl("chain", lambda x, *_: x, device.upper())
+    return library, torch.ops.fuseplan_bench.chain.default
 
 
 @torch.no_grad()
@@ -56,6 +69,14 @@ def main():
         "chain: bias, relu": lambda: chain(x, weight, [bias], relu, True),
         "conv2d with bias, add, relu": lambda: torch.relu(conv2d(x, weight, bias) + residual),
         "chain: bias, residual, relu": lambda: chain(x, weight, [bias, residual], with_residual, True),
+    }
+    library, nothing = without_a_kernel(device)
+    y, kernel, empty = chain(x, weight, [bias], relu, True), _operator._CALLS, _operator._EMPTY[device]
+    output = tuple(y.shape), y.stride(), y.dtype
+    calls |= {
+        "of bias, relu: dispatcher": lambda: nothing(x, weight, [bias], relu, True),
+        "of bias, relu: kernel": lambda: kernel(x, weight, [bias], relu, True),
+        "of that: output": lambda: empty(*output),
     }
     for name, call in calls.items():
         print(f"{name:30} {microseconds(call, device):6.2f} µs")

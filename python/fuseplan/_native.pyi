@@ -355,7 +355,7 @@ class PlanCall:
 
     `given` are the places among image, weight and operands of those that are no constants, but for the image; `empty(*output)`
     makes an output as the plan describes it, where there are several devices on PyTorch's current one. `gpu` is None on a
-    CPU; of a GPU it has `index`, its number, and functions: `current()` is the number of the current GPU, `empty()` makes the
+    CPU; of a GPU it has its `number`, and functions: `current()` is the number of the current GPU, `empty()` makes the
     output on this one, and `stream()` is the number of its current stream. `kept` lives as long as this does.
     """
 
@@ -372,7 +372,7 @@ class PlanCall:
 @type_check_only
 class _Gpu(Protocol):
     @property
-    def index(self) -> int: ...
+    def number(self) -> int: ...
     @property
     def current(self) -> Callable[[], int]: ...
     @property

@@ -34,8 +34,7 @@ pub(crate) struct PlanCall {
 /// A GPU as PyTorch knows it: functions of PyTorch without arguments.
 #[derive(FromPyObject)]
 struct Gpu {
-    /// Its number.
-    index: i64,
+    number: i64,
     /// Gives the number of the current device, on which `empty` makes its tensors.
     current: Py<PyAny>,
     /// Makes the output on this device, whichever is the current one.
@@ -74,7 +73,7 @@ impl PlanCall {
             None => (self.empty(py)?, None),
             Some(gpu) => {
                 let current: i64 = gpu.current.bind(py).call0()?.extract()?;
-                let y = if current == gpu.index { self.empty(py)? } else { gpu.empty.bind(py).call0()? };
+                let y = if current == gpu.number { self.empty(py)? } else { gpu.empty.bind(py).call0()? };
                 (y, Some(gpu.stream.bind(py).call0()?.extract()?))
             }
         };

@@ -106,6 +106,24 @@ def test_constant_weights_follow_changes_in_place(last_w):
             torch.testing.assert_close(y, F.relu(F.conv2d(x, w, b, padding=1)), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_addresses_of_before_and_others_in_turns(last):
+    """What a tensor core's loads are told of an address is kept from call to call, of no more addresses than a few."""
+    x, w, _ = tensors(channels=64, filters=64, last=last)
+    # Numbers whose sums are exact.
+    images = [torch.randint_like(x, -4, 5) for _ in range(40)]
+    weights = [torch.randint_like(w, -2, 3) for _ in range(3)]
+    calls = [(of, weight, constant) for of in images for weight in weights for constant in (False, True)]
+    expected = {(id(of), id(weight)): F.conv2d(of.double(), weight.double(), padding=1).half() for of, weight, _ in calls}
+    for of, weight, constant in [*calls, *calls[::-7], *calls]:
+        assert torch.equal(OP(of, weight, [], TEXT, constant), expected[id(of), id(weight)])
+    # Other numbers at an address of before.
+    for of, weight, constant in calls[::5]:
+        of.neg_()
+        assert torch.equal(OP(of, weight, [], TEXT, constant), -expected[id(of), id(weight)])
+        of.neg_()
+
+
 def test_tf32_follows_pytorchs_switch():
     x, w, _ = tensors(channels=64, filters=64, dtype=torch.float32)
     exact = F.conv2d(x.double(), w.double(), padding=1)

@@ -305,9 +305,9 @@ class _Call:
 
 
 class _Gpu(NamedTuple):
-    """A GPU at a call, as functions without arguments: of which number; PyTorch's current GPU; the output, on this one; its stream."""
+    """A GPU: its number, and functions that give that of the current one, an output on this one, and this one's current stream."""
 
-    index: int
+    number: int
     current: Callable[[], int]
     empty: Callable[[], torch.Tensor]
     stream: Callable[[], int]
