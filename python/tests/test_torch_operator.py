@@ -68,6 +68,41 @@ def test_padding(padding):
     torch.testing.assert_close(causal, F.conv2d(F.pad(x, (1, 1, 2, 0)), w, stride=2))
 
 
+@torch.no_grad()
+def test_options_of_before_have_the_text_of_before(monkeypatch):
+    x, w, b = tensors(2)
+    monkeypatch.setattr(_operator, "_TEXTS", {})
+    monkeypatch.setattr(_operator, "_MOST_TEXTS", 5)
+    of_text, made = _operator._text_of, []
+    monkeypatch.setattr(_operator, "_text_of", lambda *options: made.append(options) or of_text(*options))
+    calls = [
+        (1, w, F.conv2d(x, w, b, padding=1)),
+        ([1, 1], w, F.conv2d(x, w, b, padding=1)),
+        (((2, 0), (1, 1)), w, F.conv2d(F.pad(x, (1, 1, 2, 0)), w, b)),
+        (1, w[..., :1], F.conv2d(x, w[..., :1], b, padding=1)),
+    ]
+    for padding, weight, expected in calls * 3:
+        torch.testing.assert_close(ft.conv(x, weight, b, padding=padding), expected)
+    assert len(made) == 3
+    # A padding by its name goes by the weight.
+    for weight, plain in ((w, 1), (w[..., :1], (1, 0)), (w, 1)):
+        torch.testing.assert_close(ft.conv(x, weight, b, padding="same"), F.conv2d(x, weight, b, padding=plain))
+    assert len(made) == 6
+    for width in range(2, 7):
+        ft.conv(x, w, b, padding=width)
+        assert len(_operator._TEXTS) <= 5
+    slope = torch.tensor(0.5)
+    for _ in range(2):
+        y = ft.conv(x, w, b, activation="leaky_relu", slope=slope)
+        torch.testing.assert_close(y, F.leaky_relu(F.conv2d(x, w, b), slope.item()))
+        slope.mul_(0.5)
+    # What was refused is no text of options that are equal to it.
+    for stride in ((1.0, 1.0), (True, True)):
+        with pytest.raises(ValueError):
+            ft.conv(x, w, stride=stride)
+    torch.testing.assert_close(ft.conv(x, w, stride=(1, 1)), F.conv2d(x, w))
+
+
 def conv_text(dims=2, groups=1):
     ones = ",".join(["1"] * dims)
     return f"conv stride={ones} padding={ones},{ones} dilation={ones} groups={groups}"

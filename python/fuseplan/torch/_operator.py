@@ -50,20 +50,66 @@ def conv(
     parameters are those of `fuseplan.Plan.activation`. With `math="strict"` each output is the sum of its own products, without
     TF32; else PyTorch's switch says whether that may be used. The result lies in memory as the input does: channels last if that is.
     """
-    dims = x.dim() - 2
+    operands = [of for of in (bias, residual) if of is not None]
+    options = (
+        x.dim() - 2,
+        _fixed(stride),
+        _fixed(padding),
+        _fixed(dilation),
+        groups,
+        bias is not None,
+        residual is not None,
+        activation,
+        math,
+        tuple((name, float(value)) for name, value in parameters.items()),
+    )
+    # A padding by its name goes by the weight as well. Where PyTorch traces, it would trace the look-up.
+    is_kept = not isinstance(padding, str) and not torch.compiler.is_compiling()
+    known = _TEXTS.get(options) if is_kept else None
+    text = known or _text_of(weight.shape[2:], *options)
+    y = torch.ops.fuseplan.chain.default(x, weight, operands, text)
+    if is_kept and known is None:
+        # What is right of options is right of those that are equal to them, such as 1 and 1.0; what is wrong may not be.
+        if len(_TEXTS) >= _MOST_TEXTS:
+            _TEXTS.clear()
+        _TEXTS[options] = text
+    return y  # type: ignore[no-any-return]
+
+
+# The operator's texts by the options of `conv`, as putting one together takes as long as calling the operator.
+_TEXTS: dict[tuple[Any, ...], str] = {}
+_MOST_TEXTS = 4096
+
+
+def _fixed(value: Any) -> Any:
+    """An option of numbers, which nobody changes any more."""
+    if isinstance(value, (int, str)):
+        return value
+    return tuple(tuple(of) if isinstance(of, Sequence) else of for of in value)
+
+
+def _text_of(
+    taps: Sequence[int],
+    dims: int,
+    stride: int | Sequence[int],
+    padding: int | str | Sequence[int] | Sequence[tuple[int, int]],
+    dilation: int | Sequence[int],
+    groups: int,
+    has_bias: bool,
+    has_residual: bool,
+    activation: str | None,
+    math: str | None,
+    parameters: Iterable[tuple[str, float]],
+) -> str:
+    """The operator's text for options of `conv`."""
     strides, dilations = _per_dimension(stride, dims), _per_dimension(dilation, dims)
-    operators, operands = [], []
-    for word, tensor in (("bias", bias), ("residual", residual)):
-        if tensor is not None:
-            operators.append(word)
-            operands.append(tensor)
+    operators = [word for word, has in (("bias", has_bias), ("residual", has_residual)) if has]
     if activation is not None:
-        operators.append(operator_text(activation, parameters))
+        operators.append(operator_text(activation, dict(parameters)))
     elif parameters:
-        raise TypeError(f"there is no activation that {', '.join(parameters)} would belong to")
-    padding = pads_of(padding, dims, weight.shape[2:], strides, dilations)
-    text = " -> ".join([convolution_text(strides, padding, dilations, groups, math), *operators])
-    return torch.ops.fuseplan.chain.default(x, weight, operands, text)  # type: ignore[no-any-return]
+        raise TypeError(f"there is no activation that {', '.join(dict(parameters))} would belong to")
+    pads = pads_of(padding, dims, taps, strides, dilations)
+    return " -> ".join([convolution_text(strides, pads, dilations, groups, math), *operators])
 
 
 def convolution_text(
