@@ -47,31 +47,35 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
   }
 }
 
-// Writes a stage with channels innermost: a warp takes eight columns of a line at a time, in all channels. A lane then has four
-// pairs of channels of a column.
+// Writes a stage with channels innermost: a warp takes eight columns of a line at a time, in all channels, and of those some,
+// which are all read before the first is written. A lane then has four pairs of channels of a column of each.
 DEVICE void transpose(unsigned from, unsigned to) {
-  constexpr int WARPS = CHANNEL_PRODUCERS / 32, EIGHTS = (SHIFT + LINE + 7) / 8, COUNT = LINES_IN * EIGHTS;
+  constexpr int WARPS = CHANNEL_PRODUCERS / 32, EIGHTS = (SHIFT + LINE + 7) / 8, COUNT = LINES_IN * EIGHTS, SOME = 4;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS;
-#pragma unroll 4
-  for (int at = warp; at < COUNT; at += WARPS) {
-    const int line = at / EIGHTS, eight = at % EIGHTS;
-    const unsigned row =
-        from + eight / 8 * BOX_BYTES + line * BOX_LINE + lane * (BOX * 2) + ((eight % 8 ^ lane % 8) << 4);
-    unsigned v[4];
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                 : "r"(row)
-                 : "memory");
-    const int column = eight * 8 + lane / 4 - SHIFT;
-    const unsigned offset = (line * LINE + column) * ROW + lane % 4 * 4;
-    if (column >= 0 && column < LINE) {
+#pragma unroll 1
+  for (int first = warp; first < COUNT; first += SOME * WARPS) {
+    unsigned v[SOME][4];
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const unsigned plain = offset + i * 16;
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + (plain ^ (plain >> 7 & 3) << 4)), "r"(v[i]) : "memory");
-      }
+    for (int i = 0; i < SOME; i++) {
+      const int at = first + i * WARPS < COUNT ? first + i * WARPS : first, eight = at % EIGHTS;
+      const unsigned row =
+          from + eight / 8 * BOX_BYTES + at / EIGHTS * BOX_LINE + lane * (BOX * 2) + ((eight % 8 ^ lane % 8) << 4);
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(v[i][0]), "=r"(v[i][1]), "=r"(v[i][2]), "=r"(v[i][3])
+                   : "r"(row)
+                   : "memory");
     }
-    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < SOME; i++) {
+      const int at = first + i * WARPS, column = at % EIGHTS * 8 + lane / 4 - SHIFT;
+      const int pixel = at / EIGHTS * LINE + column;
+      const unsigned plain = pixel * ROW + lane % 4 * 4, swizzle = (pixel >> 1 & 3) << 4;
+      const bool inside = at < COUNT && column >= 0 && column < LINE;
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        if (inside)
+          asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + plain + (j << 4 ^ swizzle)), "r"(v[i][j]) : "memory");
+    }
   }
 }
 

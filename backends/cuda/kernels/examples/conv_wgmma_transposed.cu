@@ -528,6 +528,7 @@ DEVICE void cluster_sync() { __syncthreads(); }
 DEVICE void cluster_arrive() {}
 DEVICE void cluster_wait() {}
 DEVICE Vector<float, 4> cluster_load(int, const float* at) { return *(const Vector<float, 4>*)at; }
+DEVICE double cluster_load(int, const double* at) { return *at; }
 
 // Split-K: SPLIT blocks that follow each other in the grid share a tile, and each accumulates a share of its STEPS.
 //
@@ -604,17 +605,23 @@ DEVICE void bulk_load(unsigned to, const T* from, unsigned bytes, unsigned barri
 
 DEVICE void tma_prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
+// Loads by the im2col mode of TMA from a map of five dimensions: pixels from the coordinates b, c, d of image n on, of which an
+// element lies as far on as the offsets say.
+DEVICE void tma_load_im2col_5d(unsigned to, const TensorMap* map, unsigned barrier, int a, int b, int c, int d, int n,
+                               unsigned short ob, unsigned short oc, unsigned short od) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], {%8, %9, %10};" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c), "r"(d), "r"(n), "h"(ob), "h"(oc), "h"(od)
+      : "memory");
+}
 // Loads by the im2col mode of TMA: one tap of as many output pixels as the map says, of which the first has its first tap
 // at w, h, d of image n, and channels from c on.
 DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h, int d, int n,
                             int tap_w, int tap_h, int tap_d) {
   const unsigned short ow = tap_w, oh = tap_h, od = tap_d;
   if (DIMS == 3) {
-    asm volatile(
-        "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
-        "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], {%8, %9, %10};" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(d), "r"(n), "h"(ow), "h"(oh), "h"(od)
-        : "memory");
+    tma_load_im2col_5d(to, map, barrier, c, w, h, d, n, ow, oh, od);
   } else {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
@@ -623,14 +630,18 @@ DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, unsigned barrier,
         : "memory");
   }
 }
+// Loads a box of five dimensions, as large as the map says, from these coordinates on.
+DEVICE void tma_load_box_5d(unsigned to, const TensorMap* map, unsigned barrier, int a, int b, int c, int d, int e) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c), "r"(d), "r"(e)
+      : "memory");
+}
 // Loads a box, as large as the map says: channels from c on, positions from w, h, d on, images or filters from n on.
 DEVICE void tma_load_box(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h, int d, int n) {
   if (DIMS == 3) {
-    asm volatile(
-        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-        "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
-        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(d), "r"(n)
-        : "memory");
+    tma_load_box_5d(to, map, barrier, c, w, h, d, n);
   } else {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -1164,31 +1175,35 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
   }
 }
 
-// Writes a stage with channels innermost: a warp takes eight columns of a line at a time, in all channels. A lane then has four
-// pairs of channels of a column.
+// Writes a stage with channels innermost: a warp takes eight columns of a line at a time, in all channels, and of those some,
+// which are all read before the first is written. A lane then has four pairs of channels of a column of each.
 DEVICE void transpose(unsigned from, unsigned to) {
-  constexpr int WARPS = CHANNEL_PRODUCERS / 32, EIGHTS = (SHIFT + LINE + 7) / 8, COUNT = LINES_IN * EIGHTS;
+  constexpr int WARPS = CHANNEL_PRODUCERS / 32, EIGHTS = (SHIFT + LINE + 7) / 8, COUNT = LINES_IN * EIGHTS, SOME = 4;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS;
-#pragma unroll 4
-  for (int at = warp; at < COUNT; at += WARPS) {
-    const int line = at / EIGHTS, eight = at % EIGHTS;
-    const unsigned row =
-        from + eight / 8 * BOX_BYTES + line * BOX_LINE + lane * (BOX * 2) + ((eight % 8 ^ lane % 8) << 4);
-    unsigned v[4];
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                 : "r"(row)
-                 : "memory");
-    const int column = eight * 8 + lane / 4 - SHIFT;
-    const unsigned offset = (line * LINE + column) * ROW + lane % 4 * 4;
-    if (column >= 0 && column < LINE) {
+#pragma unroll 1
+  for (int first = warp; first < COUNT; first += SOME * WARPS) {
+    unsigned v[SOME][4];
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const unsigned plain = offset + i * 16;
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + (plain ^ (plain >> 7 & 3) << 4)), "r"(v[i]) : "memory");
-      }
+    for (int i = 0; i < SOME; i++) {
+      const int at = first + i * WARPS < COUNT ? first + i * WARPS : first, eight = at % EIGHTS;
+      const unsigned row =
+          from + eight / 8 * BOX_BYTES + at / EIGHTS * BOX_LINE + lane * (BOX * 2) + ((eight % 8 ^ lane % 8) << 4);
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(v[i][0]), "=r"(v[i][1]), "=r"(v[i][2]), "=r"(v[i][3])
+                   : "r"(row)
+                   : "memory");
     }
-    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < SOME; i++) {
+      const int at = first + i * WARPS, column = at % EIGHTS * 8 + lane / 4 - SHIFT;
+      const int pixel = at / EIGHTS * LINE + column;
+      const unsigned plain = pixel * ROW + lane % 4 * 4, swizzle = (pixel >> 1 & 3) << 4;
+      const bool inside = at < COUNT && column >= 0 && column < LINE;
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        if (inside)
+          asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + plain + (j << 4 ^ swizzle)), "r"(v[i][j]) : "memory");
+    }
   }
 }
 
