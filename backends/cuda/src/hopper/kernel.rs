@@ -319,9 +319,8 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     }
     if tiling.rearranged {
         FiltersConstants { w_vector: tiling::filters_at_once(&w, data_type.size()) }.write(&mut text);
-        text.size("w_k", w.strides[0]);
     }
-    if tiling.is_streamed() {
+    if tiling.rearranged || tiling.is_streamed() {
         text.size("w_k", w.strides[0]);
     }
     let geometry = Geometry { grid: [1; 3], block: tiling.threads() as u32, shared: shared as u32 };
