@@ -473,7 +473,7 @@ template <int V> DEVICE void load(const T* from, const Spot& spot, Packed<V>& v)
 template <int V, int INPUTS, class Body, class Behind>
 DEVICE void each_vector(const Shape& s, const Walk& walk, const T* const (&inputs)[INPUTS], Body body, Behind behind) {
   constexpr int UNROLL = INPUTS == 1 ? 4 : 2, ROUND = UNROLL * WALKERS;
-  constexpr bool AHEAD = ACROSS && LINEAR && INPUTS == 1;
+  constexpr bool AHEAD = ACROSS && LINEAR != 0 && INPUTS == 1;
   const idx vectors = ACROSS ? s.count : V == 1 ? s.count : s.images * s.plane_vectors.value;
   Spot spot[UNROLL];
   Packed<V> v[UNROLL][INPUTS], next[UNROLL][INPUTS];
