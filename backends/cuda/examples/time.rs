@@ -4,12 +4,12 @@
 //!
 //! ```sh
 //! cargo run --release -p fuseplan-cuda --example time -- [--json] [--types f16,bf16,f32] \
-//!     [--layouts nhwc,nchw] [--tf32] [--solver ID] [--every-solver] [--tiles COUNT] [--only PART_OF_A_NAME] \
+//!     [--layouts nhwc,nchw] [--tf32] [--solver ID] [--every-solver] [--tiles COUNT] [--changing] [--only PART_OF_A_NAME] \
 //!     [--convolutions N-C-[D-]H-W-K-EXTENT-PAD-STRIDE-GROUPS[+r],…] [--training N-C-H-W,…]
 //! ```
 //!
 //! `+r` names a convolution with a residual behind the bias. One of volumes is neither padded nor strided in depth. `--training` times
-//! batch-norm for training with ReLU, forward and backward.
+//! batch-norm for training with ReLU, forward and backward. With `--changing` nobody promises that filters and parameters stay as they are.
 //! Every solver that takes a problem is timed with `--every-solver`, else the first; each in its best configuration, or with
 //! `--tiles COUNT` in as many as that, best by its model first.
 
@@ -181,7 +181,12 @@ fn memory(device: &Arc<dyn Device>, stream: &Stream, bytes: usize) -> Result<*mu
 }
 
 /// Microseconds of one execution.
-fn time(device: &Arc<dyn Device>, executable: &dyn Executable, problem: &Problem) -> Result<f64, RunError> {
+fn time(
+    device: &Arc<dyn Device>,
+    executable: &dyn Executable,
+    problem: &Problem,
+    constant: bool,
+) -> Result<f64, RunError> {
     let stream = device.create_stream()?;
     let once = problem.bytes() as usize;
     let sets = (256_000_000 / once).clamp(2, 64);
@@ -196,7 +201,7 @@ fn time(device: &Arc<dyn Device>, executable: &dyn Executable, problem: &Problem
         let (input, output) = (get(problem.input.bytes())?, get(problem.output.bytes())?);
         let mut ops = Vec::new();
         for op in &problem.ops {
-            let prepared = Some(Arc::default());
+            let prepared = constant.then(Arc::default);
             let mut args = OpArgs { scalars: [1.0; MAX_SCALARS], prepared, ..OpArgs::default() };
             for (operand, pointer) in op.operands(&problem.output).zip(&mut args.pointers) {
                 *pointer = get(operand.descriptor.bytes())?;
@@ -244,6 +249,7 @@ struct Options {
     solver: Option<String>,
     every_solver: bool,
     tiles: Option<usize>,
+    changing: bool,
     only: Option<String>,
     convolutions: Option<String>,
     training: Option<String>,
@@ -262,6 +268,7 @@ impl Options {
                 "--solver" => options.solver = value()?,
                 "--only" => options.only = value()?,
                 "--tf32" => options.tf32 = true,
+                "--changing" => options.changing = true,
                 "--every-solver" => options.every_solver = true,
                 "--tiles" => options.tiles = value()?.and_then(|count| count.parse().ok()),
                 "--convolutions" => options.convolutions = value()?,
@@ -323,7 +330,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     {
                         let binary = binary?;
                         let executable = solver.load(&problem, &device, &binary)?;
-                        let us = time(&device, &*executable, &problem)?;
+                        let us = time(&device, &*executable, &problem, !options.changing)?;
                         let (rate, bandwidth) = (problem.flops() / us / 1e6, problem.bytes() / us / 1e3);
                         let (info, estimate) = (executable.info(), estimate.cost() * 1e6);
                         let resources =

@@ -1,12 +1,13 @@
 //! CUDA's driver in a context.
 
 use std::ffi::{CStr, c_int, c_void};
-use std::ptr;
+use std::{mem, ptr};
 
 use fuseplan_api::{BackendError, DeviceInfo, RawGraph, RawGraphExec, RawNode, RawStream};
 use fuseplan_gpu::{Attribute, Driver, Geometry, Object, RawEvent, RawFunction, RawModule, calls};
 
 use crate::driver::{self, call, status};
+use crate::scratch::Scratch;
 use crate::sys::{self, CUdevice, Opaque, Status};
 use crate::{BACKEND, device};
 
@@ -20,6 +21,7 @@ pub(crate) struct Cuda {
     retained: bool,
     /// Whether a kernel is launched while the grid before it in the stream still runs.
     overlaps: bool,
+    scratch: Scratch,
 }
 
 impl Cuda {
@@ -38,7 +40,13 @@ impl Cuda {
                 reason: "the thread has no current context".into(),
             });
         }
-        let mut context = Cuda { context: Object(raw), device: 0, retained: false, overlaps: false };
+        let mut context = Cuda {
+            context: Object(raw),
+            device: 0,
+            retained: false,
+            overlaps: false,
+            scratch: Scratch::default(),
+        };
         context.enter()?;
         // SAFETY: the driver writes the device of the current context.
         let found = unsafe { call!(cuCtxGetDevice(&mut context.device)) };
@@ -57,10 +65,25 @@ impl Cuda {
     pub(crate) fn device(&self) -> CUdevice {
         self.device
     }
+
+    /// Memory of this context's streams and graphs.
+    pub(crate) fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
 }
 
 impl Drop for Cuda {
     fn drop(&mut self) {
+        let mut scratch = mem::take(&mut self.scratch);
+        if !scratch.is_empty() {
+            // Memory knows its context: where that cannot be entered it is given back all the same.
+            let entered = self.enter();
+            scratch.free(self);
+            if entered.is_ok() {
+                // SAFETY: it was entered above.
+                unsafe { self.leave(&()) };
+            }
+        }
         if self.retained {
             // SAFETY: it was retained once. A driver that is shutting down refuses, which is as good.
             let _ = unsafe { call!(cuDevicePrimaryCtxRelease_v2(self.device)) };
@@ -88,7 +111,7 @@ impl Driver for Cuda {
         let mut raw = ptr::null_mut();
         // SAFETY: the driver writes the context.
         unsafe { call!(cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
-        Ok(Cuda { context: Object(raw), device, retained: true, overlaps })
+        Ok(Cuda { context: Object(raw), device, retained: true, overlaps, scratch: Scratch::default() })
     }
 
     fn enter(&self) -> Result<(), BackendError> {

@@ -16,6 +16,7 @@ mod library;
 mod mma;
 mod peaks;
 mod runtime;
+mod scratch;
 mod solvers;
 mod sys;
 

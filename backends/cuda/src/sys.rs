@@ -26,7 +26,7 @@ impl Status {
 pub(crate) type CUdevice = c_int;
 /// An address in a device's memory.
 pub(crate) type CUdeviceptr = u64;
-/// Contexts, modules, functions, streams, events, graphs, nodes and programs are opaque.
+/// Contexts, modules, functions, streams, events, graphs, nodes, user objects and programs are opaque.
 pub(crate) type Opaque = *mut c_void;
 
 pub(crate) const CU_DEVICE_ATTRIBUTE_WARP_SIZE: c_int = 10;
@@ -41,6 +41,9 @@ pub(crate) const CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: c_int = 8;
 pub(crate) const CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: c_int = 6;
 pub(crate) const CU_STREAM_NON_BLOCKING: c_uint = 1;
 pub(crate) const CU_STREAM_CAPTURE_MODE_RELAXED: c_int = 2;
+pub(crate) const CU_STREAM_CAPTURE_STATUS_NONE: c_int = 0;
+pub(crate) const CU_USER_OBJECT_NO_DESTRUCTOR_SYNC: c_uint = 1;
+pub(crate) const CU_GRAPH_USER_OBJECT_MOVE: c_uint = 1;
 pub(crate) const CU_TENSOR_MAP_DATA_TYPE_FLOAT16: c_int = 6;
 pub(crate) const CU_TENSOR_MAP_DATA_TYPE_FLOAT32: c_int = 7;
 pub(crate) const CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: c_int = 9;
@@ -126,6 +129,7 @@ table! {
         cuGraphExecDestroy(Opaque);
         cuGraphInstantiateWithFlags(*mut Opaque, Opaque, u64);
         cuGraphLaunch(Opaque, Opaque);
+        cuGraphRetainUserObject(Opaque, Opaque, c_uint, c_uint);
         cuInit(c_uint);
         cuLaunchKernel(
             Opaque, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Opaque, *mut *mut c_void,
@@ -145,7 +149,8 @@ table! {
         cuStreamCreate(*mut Opaque, c_uint);
         cuStreamDestroy_v2(Opaque);
         cuStreamEndCapture(Opaque, *mut Opaque);
-        cuStreamIsCapturing(Opaque, *mut c_int);
+        cuStreamGetCaptureInfo_v2(Opaque, *mut c_int, *mut u64, *mut Opaque, *mut *const Opaque, *mut usize);
+        cuStreamGetId(Opaque, *mut u64);
         cuStreamSynchronize(Opaque);
         cuTensorMapEncodeIm2col(
             *mut u64, c_int, c_uint, *mut c_void, *const u64, *const u64, *const c_int, *const c_int, c_uint, c_uint,
@@ -155,6 +160,9 @@ table! {
             *mut u64, c_int, c_uint, *mut c_void, *const u64, *const u64, *const c_uint, *const c_uint, c_int, c_int,
             c_int, c_int,
         );
+        cuThreadExchangeStreamCaptureMode(*mut c_int);
+        cuUserObjectCreate(*mut Opaque, *mut c_void, unsafe extern "C" fn(*mut c_void), c_uint, c_uint);
+        cuUserObjectRelease(Opaque, c_uint);
     }
 }
 

@@ -745,12 +745,14 @@ DEVICE void wgmma(float (&acc)[64], unsigned long long rows, unsigned long long 
 // needs functions: affine, channel_of, cluster_arrive, cluster_wait, launch_next_grid, mbarrier_arrive, mbarrier_init,
 //   mbarrier_wait, shared_address, tile_number, tma_prefetch_map, wait_for_grids
 
-// Where filters are STREAMED, the second map's first word is the address of prepared ones, and its second one says whether
-// the launch prepares them.
+// Where filters are STREAMED, the second map's first word is the address of prepared ones, and its second one says what the launch
+// does about them.
 struct Launch {
   TensorMap x, w;
   Args args;
 };
+// It writes them; it loads those that the launch before it writes. Else it loads them at once.
+constexpr unsigned long long PREPARE = 1, JUST_PREPARED = 2;
 
 constexpr int TAPS = TAPS_D * TAPS_H * TAPS_W;
 constexpr int ROWS = ATOMS * 64, WIDTH = PIXELS_ARE_ROWS ? TILE_F : TILE_P;
@@ -1003,7 +1005,7 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
 extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE) * 128, OCCUPANCY) CLUSTER
     fuseplan_kernel(const __grid_constant__ Launch launch) {
   DYNAMIC_SHARED(char, memory);
-  if (STREAMED && launch.w.words[1] != 0) return prepare_filters(launch);
+  if (STREAMED && launch.w.words[1] == PREPARE) return prepare_filters(launch);
   const Args& args = launch.args;
   const unsigned start = shared_address(memory), shared = (start + 1023) / 1024 * 1024;
   char* aligned = memory + (shared - start);

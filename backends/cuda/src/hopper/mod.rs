@@ -5,8 +5,9 @@
 //! [`MMA`](crate::solvers::MMA) too, or of [`FFMA`](crate::solvers::FFMA) where TF32 is not exact enough. They compute any of
 //! these problems, also those too small for it to be worth it.
 //!
-//! Filters that are streamed are prepared by the first execution with constant operands, in memory that is kept beside these. Where
-//! there is none the binary carries the kernel that would have been chosen otherwise, which reads them as they are.
+//! Filters that are streamed are prepared by a launch of their own: once with constant operands, in memory that is kept beside these,
+//! and else before each launch. Where that would take longer than reading them as they are, the binary carries the kernel that
+//! would have been chosen otherwise.
 
 mod candidates;
 mod constraints;
@@ -31,8 +32,8 @@ use fuseplan_api::{
     Solver,
 };
 use fuseplan_gpu::{
-    ArgumentLayout, CONVOLUTION, DATA_TYPE, Entered, Function, GROUP_COUNT, Geometry, INFERENCE, InParts,
-    Kernel, MAX_WORDS, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, binary, compile, load, named,
+    ArgumentLayout, CONVOLUTION, DATA_TYPE, Function, GROUP_COUNT, Geometry, INFERENCE, InParts, Kernel,
+    MAX_WORDS, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, binary, compile, load, named,
     no_configuration, ranked,
 };
 
@@ -41,7 +42,7 @@ use crate::mma::tensor_core_accuracy;
 use crate::solvers::{FFMA, MMA};
 
 use kernel::WgmmaKernel;
-use prepared::Preparation;
+use prepared::{Filters, Preparation};
 use tensor_map::{MAP_WORDS, TensorMap};
 use tiling::{Load, Tiling, is_tf32x3};
 
@@ -92,7 +93,7 @@ pub(crate) static WGMMA_PLANES: InParts<Hopper> = InParts(Hopper {
         SPAN,
         constraints::PLANES_ROOM,
     ],
-    preferences: &[preferences::FILTERS, preferences::PLANES],
+    preferences: &[preferences::FILTERS_OF_PLANES, preferences::PLANES],
     load: Load::Planes,
 });
 
@@ -113,7 +114,7 @@ pub(crate) static WGMMA_LINES: InParts<Hopper> = InParts(Hopper {
         SPAN,
         constraints::LINES_ROOM,
     ],
-    preferences: &[preferences::FILTERS, preferences::LINES],
+    preferences: &[preferences::FILTERS_OF_LINES, preferences::LINES],
     load: Load::Lines,
 });
 
@@ -134,7 +135,7 @@ pub(crate) static WGMMA_TRANSPOSED: InParts<Hopper> = InParts(Hopper {
         SPAN,
         constraints::TRANSPOSED_ROOM,
     ],
-    preferences: &[preferences::FILTERS, preferences::TRANSPOSED],
+    preferences: &[preferences::FILTERS_OF_RECTANGLES, preferences::TRANSPOSED],
     load: Load::Transposed,
 });
 
@@ -183,27 +184,50 @@ impl Hopper {
     }
 }
 
-/// The solver for what a kernel does not take, and its configuration: it computes any of these problems, as exactly. Pointers
-/// are what TMA takes, or else left to solvers without it; streamed filters are constant, or left to the kernel of the least
-/// time that reads them as they are.
-fn other(problem: &Problem, target: &DeviceInfo, tiling: &Tiling) -> (&'static dyn Solver, Configuration) {
-    let preferred = |solver: &'static dyn Solver| (solver, solver.preferred(problem, target));
-    if !tiling.is_streamed() {
-        return preferred(if is_tf32x3(problem) { &FFMA } else { &MMA });
+/// What computes what a kernel does not take: any of these problems, as exactly.
+struct Other {
+    solver: &'static dyn Solver,
+    configuration: Configuration,
+    /// Whether it is sooner done than preparing filters that are not constant, and so takes those as well.
+    reads_filters: bool,
+}
+
+impl Other {
+    fn preferred(solver: &'static dyn Solver, problem: &Problem, target: &DeviceInfo) -> Self {
+        Other { solver, configuration: solver.preferred(problem, target), reads_filters: false }
     }
-    let takes = WGMMA_LINES.applies(problem, target).is_ok();
-    let lines = takes.then(|| candidates::tilings(Load::Lines, problem, Cuda::units(&target.arch)));
-    let lines = lines.unwrap_or_default().into_iter().filter(|(tiling, _)| !tiling.is_streamed());
-    let lines = lines.min_by(|(_, a), (_, b)| a.total_cmp(b));
-    let gathered = if WGMMA_GATHER.applies(problem, target).is_ok() {
-        preferences::least(Load::Gather, problem, target)
-    } else {
-        f64::INFINITY
-    };
-    match lines {
-        Some((tiling, time)) if time < gathered => (&WGMMA_LINES, Configuration::new(tiling.to_string())),
-        _ if gathered.is_finite() => preferred(&WGMMA_GATHER),
-        _ => preferred(&MMA),
+
+    /// Pointers are what TMA takes, or else left to solvers without it; filters that are streamed are prepared, or left to the
+    /// kernel of the least time that reads them as they are.
+    fn of(problem: &Problem, target: &DeviceInfo, planned: &WgmmaKernel) -> Self {
+        let solver: &'static dyn Solver = if is_tf32x3(problem) { &FFMA } else { &MMA };
+        let plain = Other::preferred(solver, problem, target);
+        let Some(bytes) = planned.prepared else { return plain };
+        let tilings = |load| candidates::tilings(load, problem, Cuda::units(&target.arch));
+        let same = |(tiling, _): &(Tiling, f64)| *tiling == planned.tiling;
+        let time =
+            tilings(planned.tiling.load).into_iter().find(same).map_or(f64::INFINITY, |(_, time)| time);
+        // The models err by a tenth.
+        let prepared = 1.1 * time + cost::preparing(bytes);
+        let takes_lines = WGMMA_LINES.applies(problem, target).is_ok();
+        let lines = if takes_lines { tilings(Load::Lines) } else { Vec::new() };
+        let lines = lines.into_iter().filter(|(tiling, _)| !tiling.is_streamed());
+        let lines = lines.min_by(|(_, a), (_, b)| a.total_cmp(b));
+        let gathered = if WGMMA_GATHER.applies(problem, target).is_ok() {
+            preferences::least(Load::Gather, problem, target)
+        } else {
+            f64::INFINITY
+        };
+        match lines {
+            Some((tiling, time)) if time < gathered.min(prepared) => {
+                let configuration = Configuration::new(tiling.to_string());
+                Other { solver: &WGMMA_LINES, configuration, reads_filters: true }
+            }
+            _ if gathered < prepared => {
+                Other { reads_filters: true, ..Other::preferred(&WGMMA_GATHER, problem, target) }
+            }
+            _ => plain,
+        }
     }
 }
 
@@ -256,8 +280,8 @@ impl Solver for Hopper {
         configuration: &Configuration,
     ) -> Option<Vec<u8>> {
         let planned = self.wgmma_kernel(problem, &target.arch, configuration).ok()?;
-        let (other, preferred) = other(problem, target, &planned.tiling);
-        let other = other.cache_key(problem, target, &preferred)?;
+        let other = Other::of(problem, target, &planned);
+        let other = other.solver.cache_key(problem, target, &other.configuration)?;
         Some([binary::cache_key(&planned.kernel.source), other].concat())
     }
 
@@ -268,11 +292,11 @@ impl Solver for Hopper {
         configuration: &Configuration,
     ) -> Result<Binary, BuildError> {
         let planned = self.wgmma_kernel(problem, &target.arch, configuration)?;
+        let Other { solver, configuration: others, .. } = Other::of(problem, target, &planned);
         let text = planned.kernel.source;
-        let (solver, preferred) = other(problem, target, &planned.tiling);
         // NVRTC works in several threads at once.
         let (image, other) = thread::scope(|scope| {
-            let other = || solver.compile(problem, target, &preferred);
+            let other = || solver.compile(problem, target, &others);
             let thread = thread::Builder::new().spawn_scoped(scope, other);
             let image = compile::<Cuda>(self.id, &text, &target.arch);
             let join =
@@ -294,6 +318,7 @@ impl Solver for Hopper {
         let configuration = binary::configuration(self.id, arch, binary)?;
         let planned = self.wgmma_kernel(problem, arch, &configuration)?;
         let blocks = planned.blocks(device.info().compute_units as usize);
+        let Other { solver, reads_filters, .. } = Other::of(problem, device.info(), &planned);
         let WgmmaKernel {
             mut kernel,
             input,
@@ -302,14 +327,12 @@ impl Solver for Hopper {
             output_alignment,
             filter_alignment,
             prepared,
-            tiling,
             ..
         } = planned;
         let images = binary::open(self.id, arch, &kernel.source, binary)?;
         let Some((image, other)) = split(images) else {
             return Err(BuildError::Binary { solver: self.id, reason: "it is cut off".into() });
         };
-        let (solver, _) = self::other(problem, device.info(), &tiling);
         let other = Binary { solver: solver.id().into(), arch: arch.clone(), bytes: other.into() };
         let executable = solver.load(problem, device, &other)?;
         kernel.geometry.grid[0] = blocks;
@@ -319,7 +342,7 @@ impl Solver for Hopper {
         let _ = write!(
             info.detail,
             "; for {}addresses that are not multiples of {ALIGNMENT} bytes: {}, {}",
-            if prepared.is_some() { "filters that are not constant, and " } else { "" },
+            if reads_filters { "filters that are not constant, and " } else { "" },
             other.solver,
             other.detail
         );
@@ -336,7 +359,7 @@ impl Solver for Hopper {
             input_alignment,
             output_alignment,
             filter_alignment,
-            preparation: prepared.map(|bytes| Preparation::new(bytes, device)),
+            preparation: prepared.map(|bytes| Preparation::new(bytes, !reads_filters, device)),
             other: executable,
         }))
     }
@@ -361,23 +384,18 @@ struct HopperExecutable {
     filter_alignment: usize,
     /// Of filters that are streamed.
     preparation: Option<Preparation>,
-    /// For pointers that TMA does not take, and filters that are not prepared.
+    /// For pointers that TMA does not take, and filters that cannot be prepared.
     other: Arc<dyn Executable>,
 }
 
 impl HopperExecutable {
-    /// The words of the text's `struct Launch`, and their number; `None` where TMA does not take the pointers, or filters
-    /// cannot be prepared.
+    /// The words of the text's `struct Launch`, of which those of prepared filters are left, and their number; `None` where TMA does
+    /// not take the pointers.
     ///
     /// # Errors
     /// The driver does not encode a tensor map.
-    ///
-    /// # Safety
-    /// As for [`Executable::run`].
-    unsafe fn arguments(
+    fn arguments(
         &self,
-        entered: &Entered<'_, Cuda>,
-        stream: RawStream,
         args: &RunArgs<'_>,
         words: &mut [u64; MAX_WORDS],
     ) -> Result<Option<usize>, BackendError> {
@@ -395,22 +413,18 @@ impl HopperExecutable {
         if let Some(filters) = &self.filters {
             words[MAP_WORDS..2 * MAP_WORDS].copy_from_slice(&filters.encode(weights)?);
         }
-        let count = 2 * MAP_WORDS + self.arguments.pack(args, &mut words[2 * MAP_WORDS..]);
-        if let Some(preparation) = &self.preparation {
-            let Some(kept) = &args.ops[0].prepared else { return Ok(None) };
-            let write = |memory: *mut c_void| {
-                words[MAP_WORDS..][..2].copy_from_slice(&[memory.addr() as u64, 1]);
-                // SAFETY: the kernel writes as many bytes as were allocated; the caller answers for the operands and the stream.
-                unsafe { self.function.launch_entered(entered, stream, &self.geometry, &words[..count]) }
-            };
-            // SAFETY: the context is entered; the caller answers for the stream.
-            let prepared = unsafe { preparation.get(kept, stream, write) };
-            // Whatever the reason, the other kernel needs none.
-            let Ok(prepared) = prepared else { return Ok(None) };
-            words[MAP_WORDS..][..2].copy_from_slice(&[prepared.address().addr() as u64, 0]);
-        }
-        Ok(Some(count))
+        Ok(Some(2 * MAP_WORDS + self.arguments.pack(args, &mut words[2 * MAP_WORDS..])))
     }
+}
+
+/// What a launch does about streamed filters, in the words of the text.
+mod streamed {
+    /// Loads them.
+    pub(super) const LOAD: u64 = 0;
+    /// Writes them.
+    pub(super) const PREPARE: u64 = 1;
+    /// Loads what the launch before it writes.
+    pub(super) const WAIT: u64 = 2;
 }
 
 impl Executable for HopperExecutable {
@@ -421,14 +435,29 @@ impl Executable for HopperExecutable {
     unsafe fn run(&self, stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
         let mut words = [0; MAX_WORDS];
         let entered = self.function.enter()?;
-        // SAFETY: as promised by the caller.
-        match unsafe { self.arguments(&entered, stream, args, &mut words) }? {
+        // SAFETY: an executable of the same problem and device.
+        let other = || unsafe { self.other.run(stream, args) };
+        let Some(count) = self.arguments(args, &mut words)? else { return other() };
+        let mut launch = |prepared: Option<[u64; 2]>| {
+            if let Some(prepared) = prepared {
+                words[MAP_WORDS..][..2].copy_from_slice(&prepared);
+            }
             // SAFETY: these are the arguments of this kernel's text; the caller keeps what `RunArgs` promises.
-            Some(count) => Ok(unsafe {
-                self.function.launch_entered(&entered, stream, &self.geometry, &words[..count])
-            }?),
-            // SAFETY: an executable of the same problem and device.
-            None => unsafe { self.other.run(stream, args) },
+            unsafe { self.function.launch_entered(&entered, stream, &self.geometry, &words[..count]) }
+        };
+        let Some(preparation) = &self.preparation else { return Ok(launch(None)?) };
+        let kept = args.ops[0].prepared.as_deref();
+        let mut write = |memory: *mut c_void| launch(Some([memory.addr() as u64, streamed::PREPARE]));
+        // SAFETY: the context is entered, and the kernel writes as many bytes; the caller answers for the stream.
+        match unsafe { preparation.filters(&entered, kept, stream, &mut write) } {
+            // What was written is not written again before the launch, as the filters are held.
+            Some(filters) => {
+                let is_new = matches!(filters, Filters::JustWritten(_));
+                let what = if is_new { streamed::WAIT } else { streamed::LOAD };
+                Ok(launch(Some([filters.address().addr() as u64, what]))?)
+            }
+            // Whatever the reason, the other kernel needs none.
+            None => other(),
         }
     }
 }

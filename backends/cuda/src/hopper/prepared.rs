@@ -1,24 +1,27 @@
-//! Filters that an executable has written to the device's memory as its kernel wants them, kept beside constant operands.
+//! Filters that an executable has written to the device's memory as its kernel wants them.
 //!
-//! What is launched into a stream that is being captured does not run now, and runs whenever the graph is launched. So filters
-//! are prepared by an execution that is not captured, and those that a graph reads stay as long as its kernels do.
+//! They are kept beside constant operands. What is launched into a stream that is being captured does not run now, and runs
+//! whenever the graph is launched. So filters are kept of an execution that is not captured, and those that a graph reads stay as
+//! long as its kernels do. Of operands that may change, and of a captured execution where none are kept, filters are written to
+//! scratch memory each time.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fuseplan_api::{BackendError, Device, RawStream};
-use fuseplan_gpu::{GpuDevice, Object};
+use fuseplan_gpu::{Driver, Entered, GpuDevice, Object};
 
-use crate::BACKEND;
 use crate::context::Cuda;
-use crate::driver::call;
+use crate::scratch::{Held, is_captured};
 
 /// What is prepared for one executable.
 pub(super) struct Preparation {
     /// Bytes that it takes.
     bytes: usize,
+    /// Whether filters are also prepared by every execution that has none kept.
+    each_time: bool,
     /// Under which it is kept: a number that no other executable has, of this backend or the one for CPUs.
     owner: u64,
     device: Arc<dyn Device>,
@@ -30,44 +33,84 @@ impl fmt::Debug for Preparation {
     }
 }
 
+/// Filters for one launch.
+pub(super) enum Filters<'a> {
+    /// Written earlier.
+    Kept(Arc<Prepared>),
+    /// Written by the launch before, into memory that is used by no other launch before this is dropped.
+    JustWritten(Held<'a>),
+}
+
+impl Filters<'_> {
+    pub(super) fn address(&self) -> *mut c_void {
+        match self {
+            Filters::Kept(prepared) => prepared.address.0,
+            Filters::JustWritten(held) => held.address(),
+        }
+    }
+}
+
 impl Preparation {
-    pub(super) fn new(bytes: usize, device: &Arc<dyn Device>) -> Self {
+    pub(super) fn new(bytes: usize, each_time: bool, device: &Arc<dyn Device>) -> Self {
         static OWNERS: AtomicU64 = AtomicU64::new(1 << 32);
-        Preparation { bytes, owner: OWNERS.fetch_add(1, Ordering::Relaxed), device: device.clone() }
+        let owner = OWNERS.fetch_add(1, Ordering::Relaxed);
+        Preparation { bytes, each_time, owner, device: device.clone() }
     }
 
-    /// The filters that are kept beside an operand for something launched into the stream next, which are made by what `write`
-    /// launches if there are none. That is waited for, so that executions on other streams may read them at once.
-    ///
-    /// # Errors
-    /// The stream is being captured and there are none; out of memory; the driver lacks a function, or refuses.
+    /// Filters for what is launched into the stream next: those that are kept, which are made by what `write` launches if there are
+    /// none, or those that it writes now. `None` where they are neither kept nor prepared each time, and where they cannot be made.
     ///
     /// # Safety
-    /// A context is current, in which the stream is a live one.
-    pub(super) unsafe fn get(
+    /// A context is entered, in which the stream is a live one, and `write` launches what writes as many bytes.
+    pub(super) unsafe fn filters<'a>(
         &self,
-        kept: &fuseplan_api::Prepared,
+        entered: &'a Entered<'_, Cuda>,
+        kept: Option<&fuseplan_api::Prepared>,
         stream: RawStream,
-        write: impl FnOnce(*mut c_void) -> Result<(), BackendError>,
-    ) -> Result<Arc<Prepared>, BackendError> {
-        let mut capturing: c_int = 0;
-        // SAFETY: as promised by the caller; the driver writes the number.
-        unsafe { call!(cuStreamIsCapturing(stream, &mut capturing)) }?;
-        let is_captured = capturing != 0;
-        let prepared = kept.get_or_try_make(self.owner, || {
-            if is_captured {
-                let what = "preparing filters while a stream is captured";
-                return Err(BackendError::Unsupported { backend: BACKEND, what });
+        mut write: impl FnMut(*mut c_void) -> Result<(), BackendError>,
+    ) -> Option<Filters<'a>> {
+        // SAFETY: as promised by the caller.
+        let captured = unsafe { is_captured(stream) }.ok()?;
+        let make = || {
+            if captured {
+                return Err(None);
             }
-            let address = Object(self.device.memory().allocate(self.bytes)?);
-            let in_graph = AtomicBool::new(false);
-            let prepared = Prepared { address, bytes: self.bytes, in_graph, device: self.device.clone() };
-            write(prepared.address())?;
             // SAFETY: as promised by the caller.
-            unsafe { call!(cuStreamSynchronize(stream)) }.map(|()| prepared)
-        })?;
-        prepared.in_graph.fetch_or(is_captured, Ordering::Relaxed);
-        Ok(prepared)
+            unsafe { self.make(entered, stream, &mut write) }.map_err(Some)
+        };
+        match kept.map(|kept| kept.get_or_try_make(self.owner, make)) {
+            Some(Ok(prepared)) => {
+                prepared.in_graph.fetch_or(captured, Ordering::Relaxed);
+                return Some(Filters::Kept(prepared));
+            }
+            Some(Err(Some(_refused))) => return None,
+            Some(Err(None)) | None => {}
+        }
+        if !self.each_time {
+            return None;
+        }
+        // SAFETY: as promised by the caller.
+        let held = unsafe { entered.scratch().hold(entered, stream, self.bytes) }.ok()?;
+        write(held.address()).ok()?;
+        Some(Filters::JustWritten(held))
+    }
+
+    /// Filters that executions on other streams may read at once.
+    ///
+    /// # Safety
+    /// As for [`filters`](Self::filters).
+    unsafe fn make(
+        &self,
+        entered: &Entered<'_, Cuda>,
+        stream: RawStream,
+        write: &mut impl FnMut(*mut c_void) -> Result<(), BackendError>,
+    ) -> Result<Prepared, BackendError> {
+        let address = Object(self.device.memory().allocate(self.bytes)?);
+        let in_graph = AtomicBool::new(false);
+        let prepared = Prepared { address, bytes: self.bytes, in_graph, device: self.device.clone() };
+        write(prepared.address.0)?;
+        // SAFETY: as promised by the caller.
+        unsafe { entered.synchronize(stream) }.map(|()| prepared)
     }
 }
 
@@ -79,12 +122,6 @@ pub(super) struct Prepared {
     /// Whether a graph was captured that reads them.
     in_graph: AtomicBool,
     device: Arc<dyn Device>,
-}
-
-impl Prepared {
-    pub(super) fn address(&self) -> *mut c_void {
-        self.address.0
-    }
 }
 
 impl Drop for Prepared {

@@ -1,4 +1,4 @@
-//! Filters that the first execution prepares beside constant operands.
+//! Filters that are prepared: once beside constant operands, and else by each execution.
 
 use std::ptr;
 use std::sync::Arc;
@@ -10,100 +10,166 @@ use libtest_mimic::Failed;
 use super::client::Fake;
 use super::{Memory, by_id, nothing_left};
 
-/// Prepared once, for all streams, and given back with the operands; where they cannot be prepared another kernel runs.
-pub(crate) fn prepared(fake: &Fake) -> Result<(), Failed> {
-    let device = CudaBackend.open(0)?;
-    let streams = [device.create_stream()?, device.create_stream()?];
-    let of = |lens: &[usize]| {
-        TensorDescriptor::nchw(DataType::Half, [lens[0], lens[1], lens[2], lens[3]]).unwrap()
-    };
-    let (input, weights) = (of(&[1, 256, 8, 16]), of(&[64, 256, 3, 3]));
-    let conv = ConvolutionDescriptor::d2().with_pads([1, 1])?;
-    let output = conv.forward_output(&input, &weights)?;
-    let problem =
-        Problem { input, output, ops: vec![Op::ConvForward { conv, weights }], math: MathMode::Precise };
-    let solver = by_id("cuda.conv_wgmma_lines.v1");
-    let candidates = solver.configurations(&problem, device.info());
-    let streamed = candidates.iter().find(|one| one.configuration.as_str().ends_with("streamed filters"));
-    let configuration = &streamed.ok_or("no tile streams filters")?.configuration;
-    let executable =
-        solver.load(&problem, &device, &solver.compile(&problem, device.info(), configuration)?)?;
-    let detail = &executable.info().detail;
-    if !detail.contains(
-        "; for filters that are not constant, and addresses that are not multiples of 16 bytes: cuda.conv_",
-    ) {
-        return Err(detail.clone().into());
+/// An executable with streamed filters, and what its runs leave.
+struct Streaming<'a> {
+    fake: &'a Fake,
+    executable: Arc<dyn Executable>,
+    memory: Memory<'a>,
+}
+
+impl<'a> Streaming<'a> {
+    /// Of an image with as many lines and columns.
+    fn new(fake: &'a Fake, device: &'a Arc<dyn Device>, image: [usize; 2]) -> Result<Self, Failed> {
+        let of = |lens: [usize; 4]| TensorDescriptor::nchw(DataType::Half, lens).unwrap();
+        let (input, weights) = (of([1, 256, image[0], image[1]]), of([64, 256, 3, 3]));
+        let conv = ConvolutionDescriptor::d2().with_pads([1, 1])?;
+        let output = conv.forward_output(&input, &weights)?;
+        let problem =
+            Problem { input, output, ops: vec![Op::ConvForward { conv, weights }], math: MathMode::Precise };
+        let solver = by_id("cuda.conv_wgmma_lines.v1");
+        let candidates = solver.configurations(&problem, device.info());
+        let streamed = candidates.iter().find(|one| one.configuration.as_str().ends_with("streamed filters"));
+        let configuration = &streamed.ok_or("no tile streams filters")?.configuration;
+        let binary = solver.compile(&problem, device.info(), configuration)?;
+        let executable = solver.load(&problem, device, &binary)?;
+        Ok(Streaming { fake, executable, memory: Memory::new(device, 32 << 20)? })
     }
 
-    let memory = Memory::new(&device, 1 << 20)?;
-    let run = |stream: &Stream, prepared: Option<&Arc<Prepared>>| {
+    /// Whether filters that may change are read as they are by another kernel.
+    fn reads_filters(&self) -> bool {
+        self.executable.info().detail.contains("; for filters that are not constant, and addresses")
+    }
+
+    fn run(&self, stream: &Stream, prepared: Option<&Arc<Prepared>>) -> Result<(), RunError> {
         let mut ops = [OpArgs { prepared: prepared.cloned(), ..OpArgs::default() }];
-        ops[0].pointers[0] = memory.1;
-        let args = RunArgs { input: memory.1, output: memory.1, ops: &ops, workspace: ptr::null_mut() };
+        ops[0].pointers[0] = self.memory.1;
+        let args =
+            RunArgs { input: self.memory.1, output: self.memory.1, ops: &ops, workspace: ptr::null_mut() };
         // SAFETY: the fake's kernels touch nothing.
-        unsafe { executable.run(stream.raw(), &args) }
-    };
-    let blocks = |fake: &Fake| fake.live().split(' ').filter(|kind| *kind == "memory").count() - 1;
-    // Launches of a run, and memory that there is besides the operands' afterwards.
-    let check = |what: &str,
-                 stream: usize,
-                 prepared: Option<&Arc<Prepared>>,
-                 expected: (u64, usize)|
-     -> Result<(), Failed> {
-        let before = fake.launches(0);
-        run(&streams[stream], prepared)?;
-        let found = (fake.launches(0) - before, blocks(fake));
+        unsafe { self.executable.run(stream.raw(), &args) }
+    }
+
+    /// Blocks of memory that there are besides the operands'.
+    fn blocks(&self) -> usize {
+        self.fake.live().split(' ').filter(|kind| *kind == "memory").count() - 1
+    }
+
+    /// Launches of a run, and blocks that there are afterwards.
+    fn check(
+        &self,
+        what: &str,
+        stream: &Stream,
+        prepared: Option<&Arc<Prepared>>,
+        expected: (u64, usize),
+    ) -> Result<(), Failed> {
+        let before = self.fake.launches(0);
+        self.run(stream, prepared)?;
+        self.are(what, (self.fake.launches(0) - before, self.blocks()), expected)
+    }
+
+    fn are(&self, what: &str, found: (u64, usize), expected: (u64, usize)) -> Result<(), Failed> {
         if found == expected {
             Ok(())
         } else {
             Err(format!("{what}: {found:?}, {expected:?} was expected").into())
         }
-    };
-    check("operands that may change", 0, None, (1, 0))?;
-    let kept = Arc::<Prepared>::default();
-    // What is launched into a captured stream runs later.
-    drop(Graph::capture(&*device, |stream| run(stream, Some(&kept)))?);
-    if blocks(fake) != 0 {
-        return Err("filters were prepared during a capture".into());
     }
-    // The calls of a run: whichever of those that prepare fails, the other kernel runs, and nothing is left.
-    for name in ["cuStreamIsCapturing", "cuMemAlloc_v2", "cuStreamSynchronize"] {
-        let mut tried = false;
-        for nth in 1..20 {
-            let other = Arc::<Prepared>::default();
-            fake.fail(nth, 2);
-            let result = run(&streams[0], Some(&other));
-            let failed = fake.failed();
-            fake.fail(0, 0);
-            if failed == name {
-                tried = true;
-                result.map_err(|error| format!("{name}: {error}"))?;
-                if blocks(fake) != 0 {
-                    return Err(format!("{name}: memory is left").into());
+
+    /// Lets each call of a run fail in turn: whichever of these it is, the run is none the worse, and no memory is left.
+    fn fail(&self, names: &[&str], run: impl Fn() -> Result<(), RunError>) -> Result<(), Failed> {
+        for &name in names {
+            let mut tried = false;
+            for nth in 1..20 {
+                let before = self.blocks();
+                self.fake.fail(nth, 2);
+                let result = run();
+                let failed = self.fake.failed();
+                self.fake.fail(0, 0);
+                if failed == name {
+                    tried = true;
+                    result.map_err(|error| format!("{name}: {error}"))?;
+                    self.are(name, (0, self.blocks().max(before)), (0, before))?;
                 }
             }
+            if !tried {
+                return Err(format!("{name} was not called").into());
+            }
         }
-        if !tried {
-            return Err(format!("{name} was not called").into());
-        }
+        Ok(())
     }
-    check("constant operands", 0, Some(&kept), (2, 1))?;
-    check("again", 0, Some(&kept), (1, 1))?;
-    check("on another stream", 1, Some(&kept), (1, 1))?;
-    check("other operands, which go at once", 0, Some(&Arc::default()), (2, 2))?;
+}
+
+/// Prepared once, for all streams, and given back with the operands; where they cannot be prepared another kernel runs.
+pub(crate) fn prepared(fake: &Fake) -> Result<(), Failed> {
+    let device = CudaBackend.open(0)?;
+    let streams = [device.create_stream()?, device.create_stream()?];
+    let plan = Streaming::new(fake, &device, [8, 16])?;
+    if !plan.reads_filters() {
+        return Err("few pixels are not worth preparing filters each time".into());
+    }
+    plan.check("operands that may change", &streams[0], None, (1, 0))?;
+    let kept = Arc::<Prepared>::default();
+    // What is launched into a captured stream runs later.
+    drop(Graph::capture(&*device, |stream| plan.run(stream, Some(&kept)))?);
+    plan.are("a capture", (0, plan.blocks()), (0, 0))?;
+    plan.fail(&["cuStreamGetCaptureInfo_v2", "cuMemAlloc_v2", "cuStreamSynchronize"], || {
+        plan.run(&streams[0], Some(&Arc::default()))
+    })?;
+    plan.check("constant operands", &streams[0], Some(&kept), (2, 1))?;
+    plan.check("again", &streams[0], Some(&kept), (1, 1))?;
+    plan.check("on another stream", &streams[1], Some(&kept), (1, 1))?;
+    plan.check("other operands, which go at once", &streams[0], Some(&Arc::default()), (2, 2))?;
     drop(kept);
-    if blocks(fake) != 0 {
-        return Err("prepared filters outlive their operands".into());
-    }
+    plan.are("prepared filters of operands that are gone", (0, plan.blocks()), (0, 0))?;
     // A graph that was captured from an execution reads them, whoever has it.
     let kept = Arc::default();
-    check("before a capture", 0, Some(&kept), (2, 1))?;
-    drop(Graph::capture(&*device, |stream| run(stream, Some(&kept)))?);
+    plan.check("before a capture", &streams[0], Some(&kept), (2, 1))?;
+    drop(Graph::capture(&*device, |stream| plan.run(stream, Some(&kept)))?);
     drop(kept);
-    if blocks(fake) != 1 {
-        return Err("what a graph reads is gone".into());
+    plan.are("what a graph reads", (0, plan.blocks()), (0, 1))?;
+    drop((plan, streams));
+    drop(device);
+    nothing_left(fake)
+}
+
+/// Prepared by each execution where operands may change: in memory of the stream's, which its plans share, or of the graph's.
+pub(crate) fn prepared_each_time(fake: &Fake) -> Result<(), Failed> {
+    let device = CudaBackend.open(0)?;
+    let streams = [device.create_stream()?, device.create_stream()?];
+    let plan = Streaming::new(fake, &device, [64, 64])?;
+    if plan.reads_filters() {
+        return Err("many pixels are worth preparing filters each time".into());
     }
-    drop(memory);
-    drop((executable, streams, device));
+    plan.check("operands that may change", &streams[0], None, (2, 1))?;
+    plan.check("again", &streams[0], None, (2, 1))?;
+    plan.check("on another stream", &streams[1], None, (2, 2))?;
+    plan.check("constant operands", &streams[0], Some(&Arc::default()), (2, 3))?;
+    for _ in 0..20 {
+        plan.run(&device.create_stream()?, None)?;
+    }
+    plan.are("streams that are used no more", (0, plan.blocks()), (0, 8))?;
+    let calls =
+        ["cuStreamGetCaptureInfo_v2", "cuStreamGetId", "cuThreadExchangeStreamCaptureMode", "cuMemAlloc_v2"];
+    // A stream that has memory allocates none.
+    plan.fail(&calls, || plan.run(&device.create_stream()?, None))?;
+    let capture =
+        |count: usize| Graph::capture(&*device, |stream| (0..count).try_for_each(|_| plan.run(stream, None)));
+    let before = plan.blocks();
+    let first = capture(2)?;
+    plan.are("executions of a graph share memory", (0, plan.blocks()), (0, before + 1))?;
+    let executable = first.instantiate()?;
+    drop(first);
+    // What is gone is given back when memory is allocated next.
+    let second = capture(1)?;
+    plan.are("a graph that has become an executable", (0, plan.blocks()), (0, before + 2))?;
+    drop((executable, second));
+    let third = capture(1)?;
+    plan.are("graphs that are gone", (0, plan.blocks()), (0, before + 1))?;
+    drop(third);
+    let kept = Arc::default();
+    let graph = Graph::capture(&*device, |stream| plan.run(stream, Some(&kept)))?;
+    plan.are("constant operands, first in a capture", (0, plan.blocks()), (0, before + 1))?;
+    drop((graph, plan, streams));
+    drop(device);
     nothing_left(fake)
 }

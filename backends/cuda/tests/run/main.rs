@@ -58,8 +58,9 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         Problem { input, output, ops, math }
     };
     // Filters of so many channels are streamed.
-    let wide = |groups: usize, behind: &dyn Fn(TensorDescriptor) -> Vec<Op>| {
-        let input = TensorDescriptor::with_layout(Half, Nchw, &[2, 272 * groups, 9, 16]).unwrap();
+    let wide = |groups: usize, image: [usize; 2], behind: &dyn Fn(TensorDescriptor) -> Vec<Op>| {
+        let input =
+            TensorDescriptor::with_layout(Half, Nchw, &[2, 272 * groups, image[0], image[1]]).unwrap();
         let weights = TensorDescriptor::with_layout(Half, Nchw, &[72 * groups, 272, 3, 3]).unwrap();
         let conv = ConvolutionDescriptor::d2().with_pads([1, 1]).unwrap().with_groups(groups).unwrap();
         let output = conv.forward_output(&input, &weights).unwrap();
@@ -111,10 +112,17 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("wgmma.planes.deep", "cuda.conv_wgmma_planes.v1", pointwise([1, 1040, 7, 8])),
         ("wgmma.lines", "cuda.conv_wgmma_lines.v1", convolved(Half, Nchw)),
         ("wgmma.lines.norm", "cuda.conv_wgmma_lines.v1", normed(Nchw, PerActivation)),
-        ("wgmma.lines.streamed", "cuda.conv_wgmma_lines.v1", wide(1, &chain)),
-        ("wgmma.transposed", "cuda.conv_wgmma_transposed.v1", wide(1, &chain)),
+        ("wgmma.lines.streamed", "cuda.conv_wgmma_lines.v1", wide(1, [9, 16], &chain)),
+        // So many pixels are worth preparing filters for each time.
+        ("wgmma.lines.streamed.large", "cuda.conv_wgmma_lines.v1", wide(1, [41, 48], &chain)),
+        ("wgmma.transposed.large", "cuda.conv_wgmma_transposed.v1", wide(1, [41, 48], &chain)),
+        ("wgmma.transposed", "cuda.conv_wgmma_transposed.v1", wide(1, [9, 16], &chain)),
         ("wgmma.transposed.volume", "cuda.conv_wgmma_transposed.v1", volume()),
-        ("wgmma.lines.streamed.groups", "cuda.conv_wgmma_lines.v1", wide(2, &|_| norm(PerActivation))),
+        (
+            "wgmma.lines.streamed.groups",
+            "cuda.conv_wgmma_lines.v1",
+            wide(2, [9, 16], &|_| norm(PerActivation)),
+        ),
         ("mma.nhwc", "cuda.conv_mma.v1", convolved(Half, Nhwc)),
         ("mma.nchw", "cuda.conv_mma.v1", convolved(Half, Nchw)),
         ("mma.norm", "cuda.conv_mma.v1", normed(Nhwc, PerActivation)),
@@ -290,6 +298,47 @@ fn captured_and_replayed(device: &Arc<dyn Device>, problem: &Problem, plan: &Pla
     Ok(())
 }
 
+/// With operands that may change, in turns with another plan that has others: on one stream, on another meanwhile, and in a graph.
+fn changing(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<(), Failed> {
+    let streams = [device.create_stream()?, device.create_stream()?];
+    let found = CudaBackend.solvers().iter().find(|found| found.id() == solver).unwrap();
+    let binary = found.compile_preferred(problem, device.info())?;
+    let of = |content| Plan::of(device, &streams[0], problem, *found, &binary, 0, content).changing();
+    let (whole, noise) = (of(Content::Whole), of(Content::Noise));
+    let on_other = of(Content::Noise);
+    device.synchronize(&streams[0])?;
+    noise.launch(&streams[0]);
+    let (expected, alone) = (reference(problem), noise.bytes(&streams[0]));
+    let check = |what: &str| -> Result<(), Failed> {
+        if whole.results(&streams[0]) != expected || noise.bytes(&streams[0]) != alone {
+            return Err(format!("{what}: wrong beside another plan").into());
+        }
+        [&whole, &noise].into_iter().for_each(|plan| plan.reset(&streams[0]));
+        Ok(device.synchronize(&streams[0])?)
+    };
+    for _ in 0..20 {
+        whole.launch(&streams[0]);
+        on_other.launch(&streams[1]);
+        noise.launch(&streams[0]);
+    }
+    if on_other.bytes(&streams[1]) != alone {
+        return Err("wrong on another stream".into());
+    }
+    check("on a stream")?;
+    let graph = Graph::capture(&**device, |stream| {
+        [&whole, &noise, &whole].into_iter().for_each(|plan| plan.launch(stream));
+        Ok::<_, BackendError>(())
+    })?;
+    let graph = graph.instantiate()?;
+    for _ in 0..3 {
+        // SAFETY: the plans' buffers live until they have been read.
+        unsafe { graph.launch(streams[0].raw()) }?;
+        on_other.launch(&streams[1]);
+        check("in a graph")?;
+    }
+    Ok(())
+}
+
 /// In a context of the caller's own: right numbers, and the context is left as it was.
 fn adopted(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Result<(), Failed> {
     let context = caller::create_context(device.info().ordinal)?;
@@ -404,8 +453,9 @@ fn main() {
         }
     }
     type Check = fn(&Arc<dyn Device>, &Problem, &str) -> Result<(), Failed>;
-    let checks: [(&str, Check); 5] = [
+    let checks: [(&str, Check); 6] = [
         ("misaligned", misaligned),
+        ("changing", changing),
         ("repeated", repeated),
         ("captured", captured),
         ("nodes", nodes),
@@ -414,6 +464,10 @@ fn main() {
     let mut trials = Vec::new();
     for (name, solver, problem) in problems() {
         for (check_name, check) in checks {
+            let streams_filters = name.contains("lines") || name.contains("transposed");
+            if check_name == "changing" && !streams_filters {
+                continue;
+            }
             let (problem, device) = (problem.clone(), device.clone());
             let ignored = device.is_none();
             let run = move || device.map_or(Ok(()), |device| check(&device, &problem, solver));

@@ -149,8 +149,8 @@ pub(crate) struct Plan {
     input: Buffer,
     /// What each operator reads.
     operands: Vec<Vec<Buffer>>,
-    /// What is derived from them, which never change.
-    prepared: Vec<Arc<Prepared>>,
+    /// What is derived from them, where they never change.
+    prepared: Vec<Option<Arc<Prepared>>>,
     /// The output, then what a training operator writes besides, its running statistics last.
     pub(crate) written: Vec<Buffer>,
 }
@@ -223,7 +223,7 @@ impl Plan {
             }
         });
         let operands: Vec<_> = operands.collect();
-        let prepared = operands.iter().map(|_| Arc::default()).collect();
+        let prepared = operands.iter().map(|_| Some(Arc::default())).collect();
         let poison = |data_type: DataType, count| {
             Buffer::of(device, stream, data_type, vec![0xFF; count * data_type.size()], shift)
         };
@@ -241,10 +241,16 @@ impl Plan {
         Plan { problem: problem.clone(), executable, input, operands, prepared, written }
     }
 
+    /// The plan with operands that may change.
+    pub(crate) fn changing(mut self) -> Self {
+        self.prepared.fill(None);
+        self
+    }
+
     pub(crate) fn launch(&self, stream: &Stream) {
         let mut written = self.written[1..].iter();
-        let mut args_of = |((op, read), prepared): ((&Op, &Vec<Buffer>), &Arc<Prepared>)| {
-            let args = OpArgs { prepared: Some(prepared.clone()), ..OpArgs::default() };
+        let mut args_of = |((op, read), prepared): ((&Op, &Vec<Buffer>), &Option<Arc<Prepared>>)| {
+            let args = OpArgs { prepared: prepared.clone(), ..OpArgs::default() };
             let (kind, mut args, mut read) = (op.kind(), args, read.iter());
             for (spec, pointer) in kind.operands().iter().zip(&mut args.pointers) {
                 let buffer = if spec.access.is_written() { written.next() } else { read.next() };

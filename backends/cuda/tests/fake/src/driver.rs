@@ -34,7 +34,7 @@ macro_rules! functions {
 }
 
 /// Functions that end something.
-const RELEASES: [&str; 10] = [
+const RELEASES: [&str; 12] = [
     "cuCtxDestroy_v2",
     "cuCtxPopCurrent_v2",
     "cuDevicePrimaryCtxRelease_v2",
@@ -45,6 +45,8 @@ const RELEASES: [&str; 10] = [
     "cuModuleUnload",
     "cuStreamDestroy_v2",
     "cuStreamEndCapture",
+    "cuThreadExchangeStreamCaptureMode",
+    "cuUserObjectRelease",
 ];
 
 /// The memory behind addresses: real, so that copies are checked by the allocator of the tests' machine.
@@ -377,6 +379,7 @@ functions! {
     ) {
         let launches = state.object(child as usize, "graph")?.value;
         state.object(graph as usize, "graph")?.value += launches;
+        state.refer_alike(child as usize, graph as usize);
         // SAFETY: see above.
         unsafe { put(node, child) }
     }
@@ -389,6 +392,7 @@ functions! {
     fn cuGraphInstantiateWithFlags(state, place: *mut Handle, graph: Handle, _flags: u64) {
         let launches = state.object(graph as usize, "graph")?.value;
         let executable = state.make("executable", launches)?;
+        state.refer_alike(graph as usize, executable);
         // SAFETY: see above.
         unsafe { put(place, handle(executable)) }
     }
@@ -477,11 +481,70 @@ functions! {
         unsafe { put(blocks, 2) }
     }
 
-    fn cuStreamIsCapturing(state, queue: Handle, place: *mut c_int) {
+    fn cuStreamGetId(state, queue: Handle, place: *mut u64) {
+        stream(state, queue)?;
+        if !queue.is_null() && state.own(queue as usize, "stream")?.value != 0 {
+            return Err(CAPTURE_UNSUPPORTED);
+        }
+        // SAFETY: see above.
+        unsafe { put(place, queue as u64) }
+    }
+
+    fn cuStreamGetCaptureInfo_v2(
+        state, queue: Handle, status: *mut c_int, id: *mut u64, place: *mut Handle, _behind: *mut *const Handle,
+        _count: *mut usize,
+    ) {
         stream(state, queue)?;
         let graph = if queue.is_null() { 0 } else { state.own(queue as usize, "stream")?.value };
+        if graph != 0 {
+            // SAFETY: see above.
+            unsafe {
+                put(id, graph as u64)?;
+                put(place, handle(graph))?;
+            }
+        }
         // SAFETY: see above.
-        unsafe { put(place, c_int::from(graph != 0)) }
+        unsafe { put(status, c_int::from(graph != 0)) }
+    }
+
+    fn cuThreadExchangeStreamCaptureMode(state, mode: *mut c_int) {
+        // Only what restores the mode has an effect where it fails.
+        // SAFETY: the place can be read.
+        let restores = !mode.is_null() && unsafe { mode.read() } == 0;
+        if mode.is_null() || (state.failed == Some("cuThreadExchangeStreamCaptureMode") && !restores) {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: the place can be read and written.
+        unsafe { mode.write(MODE.replace(mode.read())) };
+        Ok(())
+    }
+
+    fn cuUserObjectCreate(
+        state, place: *mut Handle, data: Handle, destroy: unsafe extern "C" fn(*mut c_void), count: c_uint,
+        flags: c_uint,
+    ) {
+        if (count, flags) != (1, 1) {
+            return Err(INVALID_VALUE);
+        }
+        let number = state.user_objects.keys().next_back().map_or(1, |last| last + 1);
+        state.user_objects.insert(number, UserObject { owners: vec![0], data: data as usize, destroy });
+        // SAFETY: see above.
+        unsafe { put(place, handle(number)) }
+    }
+
+    fn cuGraphRetainUserObject(state, graph: Handle, object: Handle, count: c_uint, flags: c_uint) {
+        state.object(graph as usize, "graph")?;
+        let object = state.user_objects.get_mut(&(object as usize)).ok_or(INVALID_VALUE)?;
+        if (count, flags, &*object.owners) != (1, 1, &[0]) {
+            return Err(INVALID_VALUE);
+        }
+        object.owners = vec![graph as usize];
+        Ok(())
+    }
+
+    fn cuUserObjectRelease(state, object: Handle, _count: c_uint) {
+        state.leave(0, |address| address == object as usize);
+        Ok(())
     }
 
     fn cuTensorMapEncodeTiled(

@@ -31,7 +31,7 @@ extern "C" fn fake_failed() -> *mut c_char {
     give(state().failed.unwrap_or_default())
 }
 
-/// What is live, a word for each object, and the depth of this thread's stack of contexts where it is not 0.
+/// What is live, a word for each object, and the depth of this thread's stack of contexts and its mode of captures where they are not 0.
 #[unsafe(no_mangle)]
 extern "C" fn fake_live() -> *mut c_char {
     give(&state().live())

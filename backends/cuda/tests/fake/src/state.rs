@@ -1,8 +1,8 @@
 //! What the driver knows of its objects.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) type Result<T> = std::result::Result<T, c_int>;
@@ -13,6 +13,7 @@ pub(crate) const INVALID_CONTEXT: c_int = 201;
 pub(crate) const NO_BINARY: c_int = 209;
 pub(crate) const INVALID_HANDLE: c_int = 400;
 pub(crate) const NOT_FOUND: c_int = 500;
+pub(crate) const CAPTURE_UNSUPPORTED: c_int = 900;
 pub(crate) const CAPTURE_INVALID: c_int = 901;
 
 /// Compute capabilities of the devices.
@@ -28,6 +29,14 @@ pub(crate) struct Object {
     pub(crate) value: usize,
 }
 
+/// What graphs refer to, and what is told of its end.
+pub(crate) struct UserObject {
+    /// The graphs and executables that refer to it; 0 is the caller.
+    pub(crate) owners: Vec<usize>,
+    pub(crate) data: usize,
+    pub(crate) destroy: unsafe extern "C" fn(*mut c_void),
+}
+
 pub(crate) struct State {
     /// Calls until the one that fails, and its status.
     pub(crate) fault: (u64, c_int),
@@ -37,6 +46,7 @@ pub(crate) struct State {
     pub(crate) launches: [u64; DEVICES.len()],
     /// Programs of NVRTC.
     pub(crate) programs: usize,
+    pub(crate) user_objects: BTreeMap<usize, UserObject>,
     next: usize,
 }
 
@@ -48,6 +58,7 @@ pub(crate) fn state() -> MutexGuard<'static, State> {
         objects: BTreeMap::new(),
         launches: [0; DEVICES.len()],
         programs: 0,
+        user_objects: BTreeMap::new(),
         next: 0,
     });
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -56,6 +67,8 @@ pub(crate) fn state() -> MutexGuard<'static, State> {
 thread_local! {
     /// The thread's contexts, the current one last.
     pub(crate) static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// How the thread treats captures of others.
+    pub(crate) static MODE: Cell<c_int> = const { Cell::new(0) };
 }
 
 impl State {
@@ -80,9 +93,13 @@ impl State {
     pub(crate) fn live(&self) -> String {
         let mut words: Vec<_> = self.objects.values().map(|object| object.kind.to_string()).collect();
         words.extend((0..self.programs).map(|_| "program".to_string()));
+        words.extend(self.user_objects.values().map(|_| "user_object".to_string()));
         let depth = STACK.with_borrow(Vec::len);
         if depth != 0 {
             words.push(format!("depth={depth}"));
+        }
+        if MODE.get() != 0 {
+            words.push(format!("mode={}", MODE.get()));
         }
         words.join(" ")
     }
@@ -125,6 +142,29 @@ impl State {
 
     pub(crate) fn remove(&mut self, address: usize, kind: &'static str) -> Result<Object> {
         self.object(address, kind)?;
+        self.leave(address, |_| true);
         self.objects.remove(&address).ok_or(INVALID_HANDLE)
+    }
+
+    /// Whatever the first refers to, the second does too.
+    pub(crate) fn refer_alike(&mut self, from: usize, to: usize) {
+        for object in self.user_objects.values_mut().filter(|object| object.owners.contains(&from)) {
+            object.owners.push(to);
+        }
+    }
+
+    /// An owner no longer refers to the user objects that are meant.
+    pub(crate) fn leave(&mut self, owner: usize, is_meant: impl Fn(usize) -> bool) {
+        for (_, object) in self.user_objects.iter_mut().filter(|(address, _)| is_meant(**address)) {
+            object.owners.retain(|&of| of != owner);
+        }
+        self.user_objects.retain(|_, object| {
+            let is_owned = !object.owners.is_empty();
+            if !is_owned {
+                // SAFETY: the caller gave both for this; it is called once.
+                unsafe { (object.destroy)(object.data as *mut c_void) };
+            }
+            is_owned
+        });
     }
 }
