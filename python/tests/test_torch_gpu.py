@@ -181,6 +181,15 @@ def test_in_a_cuda_graph(last):
         torch.testing.assert_close(y, block(x))
 
 
+def test_weights_that_change_between_replays():
+    x, w = (torch.randn(shape, device="cuda").half() for shape in [(16, 256, 40, 40), (256, 256, 3, 3)])
+    graph, y = graph_of(lambda: ft.conv(x, w, padding=1))
+    for _ in range(3):
+        w.normal_(std=1 / 48)
+        graph.replay()
+        torch.testing.assert_close(y, torch.nn.functional.conv2d(x, w, padding=1), rtol=2e-3, atol=1e-2)
+
+
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
 def test_under_torch_compile(mode, last):
