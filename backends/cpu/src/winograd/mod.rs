@@ -192,7 +192,8 @@ impl Convolution {
         with_scratch(self.epilogue.table_len(), |tables| {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
-            let work = Work { conv: self, steps, input: args.input, output: args.output, weights };
+            let ending = steps.ending();
+            let work = Work { conv: self, steps, ending, input: args.input, output: args.output, weights };
             let plan = &self.plan;
             let (items, len) = (
                 plan.blocks * plan.groups * plan.parts,
