@@ -1,11 +1,12 @@
 //! Times each convolution of a network in f32 NHWC where it stands: behind the layer in front of it, with filters that the
-//! others' may have pushed out of the caches. Beside each time are what its products take at 240 GFLOP/s a thread, and its bytes at
-//! 20 GB/s.
+//! others' may have pushed out of the caches. Beside each time, the median and the least, are what its products take at 240 GFLOP/s a
+//! thread, and its bytes at 20 GB/s.
 //!
-//! `cargo run --release -p fuseplan-cpu --example network_speed -- [mobilenetv2|resnet50] [threads] [rounds] [solvers] [cold]`
+//! `cargo run --release -p fuseplan-cpu --example network_speed -- NETWORK [threads] [rounds] [solvers] [cold|warm] [detail]`
 //!
-//! Solvers are parts of ids with commas between them, `chosen,direct.v1,amx`: one column each, in which a layer that the solver does not
-//! take is computed by the chosen one. With `cold`, 64 MiB are read in front of each round.
+//! Networks are mobilenetv2, resnet50, vgg16, detector, and linear: fully connected layers. Solvers are parts of ids with commas between
+//! them, `chosen,direct.v1,amx`: one column each, in which a layer that the solver does not take is computed by the chosen one. With
+//! `cold`, 64 MiB are read in front of each round. With `detail`, what each executable says of itself follows.
 
 use std::error::Error;
 use std::ffi::c_void;
@@ -109,6 +110,61 @@ fn mobilenetv2() -> Vec<Layer> {
     layers
 }
 
+fn vgg16() -> Vec<Layer> {
+    let relu = Some(ActivationMode::Relu);
+    let (mut layers, mut channels) = (Vec::new(), 3);
+    for (stage, (width, count)) in [(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)].into_iter().enumerate() {
+        for _ in 0..count {
+            layers.push(Layer { filter: 3, ..Layer::point(channels, width, 224 >> stage, relu) });
+            channels = width;
+        }
+    }
+    layers
+}
+
+/// Fully connected layers of one image: those of VGG16, and the last of ResNet-50 and MobileNetV2.
+fn linear() -> Vec<Layer> {
+    [(25088, 4096), (4096, 4096), (4096, 1000), (2048, 1000), (1280, 1000)]
+        .map(|(inputs, outputs)| Layer::point(inputs, outputs, 1, None))
+        .to_vec()
+}
+
+/// The layers of YOLOv8-s for 80 classes at 640x640.
+fn detector() -> Vec<Layer> {
+    let silu =
+        Some(if std::env::var_os("FP_RELU").is_some() { ActivationMode::Relu } else { ActivationMode::Silu });
+    let three = |inputs, outputs, extent| Layer { filter: 3, ..Layer::point(inputs, outputs, extent, silu) };
+    let down = |inputs, outputs, extent| Layer { stride: 2, ..three(inputs, outputs, extent) };
+    let point = |inputs, outputs, extent| Layer::point(inputs, outputs, extent, silu);
+    let mut layers = vec![down(3, 32, 640), down(32, 64, 320)];
+    let split = |layers: &mut Vec<Layer>, inputs: usize, outputs: usize, pairs: usize, extent: usize| {
+        layers.push(point(inputs, outputs, extent));
+        layers.extend(std::iter::repeat_n(three(outputs / 2, outputs / 2, extent), 2 * pairs));
+        layers.push(point((2 + pairs) * outputs / 2, outputs, extent));
+    };
+    split(&mut layers, 64, 64, 1, 160);
+    layers.push(down(64, 128, 160));
+    split(&mut layers, 128, 128, 2, 80);
+    layers.push(down(128, 256, 80));
+    split(&mut layers, 256, 256, 2, 40);
+    layers.push(down(256, 512, 40));
+    split(&mut layers, 512, 512, 1, 20);
+    layers.extend([point(512, 256, 20), point(1024, 512, 20)]);
+    split(&mut layers, 768, 256, 1, 40);
+    split(&mut layers, 384, 128, 1, 80);
+    layers.push(down(128, 128, 80));
+    split(&mut layers, 384, 256, 1, 40);
+    layers.push(down(256, 256, 40));
+    split(&mut layers, 768, 512, 1, 20);
+    for (width, outputs) in [(64, 64), (128, 80)] {
+        for (channels, extent) in [(128, 80), (256, 40), (512, 20)] {
+            layers.extend([three(channels, width, extent), three(width, width, extent)]);
+            layers.push(Layer::point(width, outputs, extent, None));
+        }
+    }
+    layers
+}
+
 fn resnet50() -> Vec<Layer> {
     let relu = Some(ActivationMode::Relu);
     let mut layers = vec![Layer { filter: 7, stride: 2, ..Layer::point(3, 64, 224, relu) }];
@@ -183,7 +239,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let layers = match word(0, "mobilenetv2") {
         "mobilenetv2" => mobilenetv2(),
         "resnet50" => resnet50(),
-        other => return Err(format!("the network is {other:?}; accepted: mobilenetv2, resnet50").into()),
+        "vgg16" => vgg16(),
+        "detector" => detector(),
+        "linear" => linear(),
+        other => {
+            let accepted = "mobilenetv2, resnet50, vgg16, detector, linear";
+            return Err(format!("the network is {other:?}; accepted: {accepted}").into());
+        }
     };
     let (threads, rounds): (usize, usize) = (word(1, "1").parse()?, word(2, "30").parse()?);
     let sides: Vec<&str> =
@@ -227,7 +289,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             times.sort_by(f64::total_cmp);
             let median = times[times.len() / 2];
             *sum += median;
-            print!("  {median:7.1} {:24}", executable.info().solver);
+            print!("  {median:7.1} {:7.1} {:24}", times[0], executable.info().solver);
+            if word(5, "") == "detail" {
+                print!(" {}", executable.info().detail);
+            }
         }
         println!();
     }

@@ -76,7 +76,7 @@ impl Activation {
     pub(crate) unsafe fn apply<S: Simd>(&self, s: S, p: *mut f32, vectors: usize) {
         let Some(simple) = self.simple() else {
             // SAFETY: `s` is the proof that the CPU has the set; the caller answers for the vectors.
-            return unsafe { S::enter(Each { activation: self, p, vectors }) };
+            return unsafe { S::enter(Each { activation: self, p, pitch: S::LANES, vectors }) };
         };
         macro_rules! each {
             ($simple:expr) => {
@@ -97,11 +97,23 @@ impl Activation {
     }
 }
 
+/// Applies an activation to so many vectors in place, the first at `p` and each `pitch` floats behind the one before.
+///
+/// # Safety
+/// The CPU has the instruction set; the vectors are readable and writable.
+pub(crate) unsafe fn activate<S: Simd>(activation: &Activation, p: *mut f32, pitch: usize, vectors: usize) {
+    // SAFETY: the caller says that the CPU has the instruction set, and answers for the vectors.
+    unsafe { S::enter(Each { activation, p, pitch, vectors }) }
+}
+
+pub(crate) type ActivateFn = unsafe fn(&Activation, *mut f32, usize, usize);
+
 /// The activation of whole vectors in memory: one function for each instruction set. What takes more than a few instructions
 /// would make kernels many times as long, all of them together, if each had a copy of it.
 struct Each<'a> {
     activation: &'a Activation,
     p: *mut f32,
+    pitch: usize,
     vectors: usize,
 }
 
@@ -110,7 +122,7 @@ impl Kernel for Each<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Each { activation: of, p, vectors } = self;
+        let Each { activation: of, p, pitch, vectors } = self;
         let (alpha, beta) = (s.splat(of.alpha), s.splat(of.beta));
         let zero = s.splat(0.0);
         // NaN stays NaN: the second operand of `min` and `max` is what NaN gives.
@@ -122,10 +134,10 @@ impl Kernel for Each<'_> {
         macro_rules! each {
             ($x:ident => $y:expr) => {
                 for i in 0..vectors {
-                    // SAFETY: `apply`'s caller says that `vectors` whole vectors at `p` are readable and writable.
+                    // SAFETY: `activate`'s caller says that the vectors are readable and writable.
                     unsafe {
-                        let $x = s.load(p.add(i * S::LANES));
-                        s.store(p.add(i * S::LANES), $y);
+                        let $x = s.load(p.add(i * pitch));
+                        s.store(p.add(i * pitch), $y);
                     }
                 }
             };

@@ -40,19 +40,11 @@ fn exp_parts<S: Simd>(s: S, x: S::V, tail: S::V) -> (S::V, S::V) {
     (s.add(expm1_reduced(s, s.add(r, tail)), s.splat(1.0)), n)
 }
 
-/// `x · 2^n`
-#[inline(always)]
-fn scale<S: Simd>(s: S, x: S::V, n: S::V) -> S::V {
-    // In two steps, because the exponent may leave the range of f32 where the result does not.
-    let half = s.round(s.mul(n, s.splat(0.5)));
-    s.mul(s.mul(x, s.pow2(half)), s.pow2(s.sub(n, half)))
-}
-
 /// `e^(x + tail)` for a tail that is small beside 1.
 #[inline(always)]
 fn exp_with_tail<S: Simd>(s: S, x: S::V, tail: S::V) -> S::V {
     let (e, n) = exp_parts(s, x, tail);
-    scale(s, e, n)
+    s.scale(e, n)
 }
 
 /// `e^x`
@@ -151,8 +143,8 @@ fn times_logistic<S: Simd>(s: S, x: S::V, v: S::V, tail: S::V) -> S::V {
     let below = s.sub(zero, s.abs(v));
     let (e, n) = exp_parts(s, below, s.select(is_positive, s.sub(zero, tail), tail));
     // Where x is below this, so is v.
-    let product = scale(s, s.mul(s.max(x, s.splat(LEAST)), e), n);
-    s.div(s.select(is_positive, x, product), s.add(one, scale(s, e, n)))
+    let product = s.scale(s.mul(s.max(x, s.splat(LEAST)), e), n);
+    s.div(s.select(is_positive, x, product), s.add(one, s.scale(e, n)))
 }
 
 /// `x / (1 + e^−x)`
@@ -208,7 +200,7 @@ pub(crate) fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
     let (square, square_error) = product(s, t, t);
     let half = s.splat(-0.5);
     let (e, n) = exp_parts(s, s.mul(half, square), s.mul(half, square_error));
-    let tail = scale(s, s.mul(factor, e), n);
+    let tail = s.scale(s.mul(factor, e), n);
     at_infinities(s, x, s.sub(s.max(x, zero), tail))
 }
 
@@ -218,12 +210,12 @@ pub(crate) fn mish<S: Simd>(s: S, x: S::V) -> S::V {
     // With w = e^x the tanh is w (w + 2) / (w (w + 2) + 2); with w = e^−x it is (1 + 2w) / (1 + 2w + 2w²).
     let (zero, one, two) = (s.splat(0.0), s.splat(1.0), s.splat(2.0));
     let (e, n) = exp_parts(s, s.sub(zero, s.abs(x)), zero);
-    let w = scale(s, e, n);
+    let w = s.scale(e, n);
     let is_positive = s.gt(x, zero);
     let above = s.fma(two, w, one);
     let product = s.mul(s.max(x, s.splat(LEAST)), e);
     let below = s.fma(product, w, s.add(product, product));
-    let numerator = s.select(is_positive, s.mul(x, above), scale(s, below, n));
+    let numerator = s.select(is_positive, s.mul(x, above), s.scale(below, n));
     let terms = s.select(is_positive, s.add(w, one), s.mul(s.splat(0.5), s.add(w, two)));
     let rest = s.select(is_positive, one, two);
     let denominator = s.fma(s.add(w, w), terms, rest);

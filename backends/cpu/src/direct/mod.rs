@@ -34,6 +34,7 @@ use fuseplan_api::{
     RunArgs, RunError,
 };
 
+use crate::activation::{ActivateFn, activate};
 use crate::arena::with_scratch;
 use crate::constraint;
 use crate::device::CpuDevice;
@@ -126,6 +127,7 @@ struct Functions {
     pack_line: PackLineFn,
     pack_weights: PackWeightsFn,
     finish: FinishFn,
+    activate: ActivateFn,
     lanes: usize,
 }
 
@@ -147,6 +149,7 @@ impl<T: Number> Kernel for Collect<T> {
             pack_line: input::pack::<S, T>,
             pack_weights: weights::pack::<S, T>,
             finish: output::finish::<S, T>,
+            activate: activate::<S>,
             lanes: S::LANES,
         }
     }
@@ -242,7 +245,8 @@ impl Convolution {
         with_scratch(self.epilogue.table_len(), |tables| {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
-            let work = Work { conv: self, steps, input: args.input, output: args.output, weights };
+            let ending = steps.ending();
+            let work = Work { conv: self, steps, ending, input: args.input, output: args.output, weights };
             let len = pack + sums + output::SCRATCH;
             self.pool.for_each_with_scratch(Locked::No, plan.items(g), len, &|scratch, items| {
                 let (packed, scratch) = scratch.split_at_mut(pack);

@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use crate::activation::Simple;
 use crate::epilogue::Steps;
 use crate::isa::{Kernel, Simd};
 
@@ -46,6 +47,10 @@ pub(crate) struct Tile<'a> {
     /// The steps whose front is applied to complete sums, with the parameters of the channels from `channel` on.
     pub(crate) steps: &'a Steps<'a>,
     pub(crate) channel: usize,
+    /// What is added to the first pixel's outputs behind that, and lies as they do; null where there is nothing. Then follows
+    /// the activation.
+    pub(crate) residual: *const f32,
+    pub(crate) simple: Simple,
     /// How many lanes of the last vector are stored.
     pub(crate) tail: usize,
     /// Whether the sums are added to those of earlier chunks, which lie at `y` in whole vectors.
@@ -128,6 +133,13 @@ impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R,
                 s.prefetch_write(t.y.wrapping_add(r * t.y_pixel + v * t.y_vector));
             }
         }
+        if !t.residual.is_null() {
+            for r in 0..R {
+                for v in 0..V {
+                    s.prefetch(t.residual.wrapping_add(r * t.y_pixel + v * t.y_vector));
+                }
+            }
+        }
         let (mut x2, mut w2, mut ahead) = (t.x, t.w, t.ahead);
         for _ in 0..t.taps[0] {
             let (mut x1, mut w1) = (x2, w2);
@@ -190,6 +202,10 @@ unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>, mut
             // SAFETY: tables have room for whole tiles behind every channel.
             std::array::from_fn(|v| unsafe { s.load(table.add(t.channel + v * S::LANES)) })
         });
+        if !t.residual.is_null() {
+            // SAFETY: the caller says that the residual is readable where outputs are writable.
+            unsafe { add(s, t, &mut acc) };
+        }
     }
     for (r, acc) in acc.iter().enumerate() {
         for (v, &value) in acc.iter().enumerate() {
@@ -203,5 +219,36 @@ unsafe fn store<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>, mut
                 }
             }
         }
+    }
+}
+
+/// Adds a tile's residual, and applies the activation behind it.
+///
+/// # Safety
+/// The tile's residual is readable, `tail` lanes of it in the last vector.
+#[inline(always)]
+unsafe fn add<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>, acc: &mut [[S::V; V]; R]) {
+    for (r, row) in acc.iter_mut().enumerate() {
+        for (v, sum) in row.iter_mut().enumerate() {
+            let from = t.residual.wrapping_add(r * t.y_pixel + v * t.y_vector);
+            // SAFETY: as of this function.
+            *sum = s.add(*sum, unsafe {
+                if v + 1 < V || t.tail == S::LANES { s.load(from) } else { s.load_part(from, t.tail) }
+            });
+        }
+    }
+    macro_rules! each {
+        ($simple:expr) => {
+            for row in acc.iter_mut() {
+                for sum in row {
+                    *sum = $simple.apply(s, *sum);
+                }
+            }
+        };
+    }
+    match t.simple {
+        Simple::Identity => {}
+        Simple::Slope(slope) => each!(Simple::Slope(slope)),
+        Simple::Clip(top) => each!(Simple::Clip(top)),
     }
 }

@@ -9,7 +9,8 @@ use super::input::{PackLine, pack_channels};
 use super::output::{Finish, finish_channels};
 use super::tile::Tile;
 use super::weights::Panel;
-use crate::epilogue::{Lanes, Steps};
+use crate::activation::Simple;
+use crate::epilogue::{Ending, Lanes, Steps};
 use crate::row::RowStart;
 use fuseplan_api::DataType;
 
@@ -17,6 +18,7 @@ use fuseplan_api::DataType;
 pub(super) struct Work<'a> {
     pub(super) conv: &'a Convolution,
     pub(super) steps: Steps<'a>,
+    pub(super) ending: Option<Ending>,
     pub(super) input: *const c_void,
     pub(super) output: *mut c_void,
     /// The packed weights of all panels.
@@ -245,15 +247,16 @@ impl Work<'_> {
         unsafe { pack_channels(functions.pack_line, line, &g.input, channels, data_type.size()) }
     }
 
-    /// Whether micro-kernels finish their sums in registers and write them straight to the output.
-    fn is_direct(&self) -> bool {
-        let Convolution { geometry: g, plan, epilogue, data_type, .. } = self.conv;
-        plan.lanes == Lanes::Channels
+    /// What is left behind the front for a panel whose micro-kernels write their sums straight to the output, if they do.
+    fn direct(&self, panel: Panel) -> Option<Ending> {
+        let Convolution { geometry: g, plan, functions, epilogue, data_type, .. } = self.conv;
+        let direct = plan.lanes == Lanes::Channels
             && epilogue.output().strides[1] == 1
-            && g.keeps_vectors(self.conv.functions.lanes)
+            && g.keeps_vectors(functions.lanes)
             && *data_type == DataType::Float
-            && self.steps.end_in_registers()
-            && plan.chunk == g.inputs
+            && plan.chunk == g.inputs;
+        let whole = panel.count.is_multiple_of(functions.lanes);
+        self.ending.filter(|ending| direct && (whole || ending.last.is_none()))
     }
 
     /// The first pixel of a band's line.
@@ -283,22 +286,21 @@ impl Work<'_> {
         let Convolution { geometry: g, plan, functions, epilogue, .. } = self.conv;
         let lanes = functions.lanes;
         let surface = epilogue.output();
-        let (direct, wide_pads) = (self.is_direct(), g.has_wide_pads());
+        let (ending, wide_pads) = (self.direct(panel), g.has_wide_pads());
+        let Ending { simple, last, .. } = ending.unwrap_or(Ending::NONE);
         let vector = panel.vectors * lanes;
-        let tail = if direct { panel.count - (panel.vectors - 1) * lanes } else { lanes };
+        let tail = if ending.is_some() { panel.count - (panel.vectors - 1) * lanes } else { lanes };
         let second_vector = surface.channel_offset(panel.first + lanes) - surface.channel_offset(panel.first);
         let mut pixels = 0;
         for line in band.lines.clone() {
             // SAFETY: the line lies inside of the output, and of the sums.
-            let (y, y_pixel, y_vector) = unsafe {
-                if direct {
-                    (
-                        self.output.cast::<f32>().add(self.row(band, panel, line).offset(surface)),
-                        surface.strides[4],
-                        second_vector,
-                    )
+            let (y, y_pixel, y_vector, residual) = unsafe {
+                if let Some(Ending { residual, .. }) = ending {
+                    let offset = self.row(band, panel, line).offset(surface);
+                    let residual = if residual.is_null() { residual } else { residual.add(offset) };
+                    (self.output.cast::<f32>().add(offset), surface.strides[4], second_vector, residual)
                 } else {
-                    (scratch.sums.as_mut_ptr().add(pixels * vector), vector, lanes)
+                    (scratch.sums.as_mut_ptr().add(pixels * vector), vector, lanes, std::ptr::null())
                 }
             };
             let width = band.columns(g.width(line)).len();
@@ -314,8 +316,17 @@ impl Work<'_> {
                 self,
             );
             // A tile changes where it goes on, since short sums take less time than making another.
-            let mut tile =
-                Tile { y, y_pixel, y_vector, tail, ahead: asked.from, ahead_step: asked.step, ..first };
+            let mut tile = Tile {
+                y,
+                y_pixel,
+                y_vector,
+                residual,
+                simple,
+                tail,
+                ahead: asked.from,
+                ahead_step: asked.step,
+                ..first
+            };
             let mut column = band.columns.start;
             for at in 0..tiles {
                 let rows = least + usize::from(at < larger);
@@ -327,6 +338,15 @@ impl Work<'_> {
                 // SAFETY: the functions are of an instruction set that the CPU has. The tile's pixels are inside of the
                 // line, its taps inside of the band's input, and its weights inside of the panel's.
                 unsafe { kernel(kept.as_ref().unwrap_or(&tile)) };
+                if let Some(last) = &last {
+                    for v in 0..panel.vectors {
+                        // SAFETY: as of the kernel, which has just written these vectors.
+                        unsafe { (functions.activate)(last, tile.y.add(v * y_vector), y_pixel, rows) };
+                    }
+                }
+                if !residual.is_null() {
+                    tile.residual = tile.residual.wrapping_add(rows * y_pixel);
+                }
                 tile.x = tile.x.wrapping_add(rows * tile.x_pixel);
                 tile.y = tile.y.wrapping_add(rows * y_pixel);
                 tile.ahead = tile.ahead.wrapping_add(asked.tile);
@@ -342,7 +362,7 @@ impl Work<'_> {
     /// As [`Work::item`].
     unsafe fn finish(&self, band: &Band, panel: Panel, scratch: &mut Scratch<'_>) {
         let Convolution { geometry: g, plan, functions, epilogue, flat, .. } = self.conv;
-        if self.is_direct() {
+        if self.direct(panel).is_some() {
             return;
         }
         let vector = panel.vectors * functions.lanes;
@@ -424,6 +444,8 @@ impl Work<'_> {
             depth,
             steps: &self.steps,
             channel: panel.first,
+            residual: std::ptr::null(),
+            simple: Simple::Identity,
             tail: 0,
             goes_on: channels.start > 0,
             incomplete: channels.end < g.inputs,

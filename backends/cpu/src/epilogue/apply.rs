@@ -86,7 +86,47 @@ impl ChannelStep {
     }
 }
 
+/// What is left behind the front, for a kernel that writes its sums straight to an output of f32.
+#[derive(Clone, Copy)]
+pub(crate) struct Ending {
+    /// The first element of an operand that is added in registers and lies as the output does; null where there is none.
+    pub(crate) residual: *const f32,
+    /// The activation of the sum with that.
+    pub(crate) simple: Simple,
+    /// The activation of whole vectors of what was written.
+    pub(crate) last: Option<Activation>,
+}
+
+impl Ending {
+    /// Nothing.
+    pub(crate) const NONE: Ending =
+        Ending { residual: std::ptr::null(), simple: Simple::Identity, last: None };
+}
+
 impl Steps<'_> {
+    /// What is left behind the front, if it is no more than an [`Ending`].
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        let [output, ..] = self.epilogue.surfaces[..] else { return None };
+        let lies_alike = |surface: usize| {
+            let v = &self.epilogue.surfaces[surface];
+            (v.strides, v.block, v.block_stride) == (output.strides, output.block, output.block_stride)
+        };
+        let of = |data: *const c_void| Ending { residual: data.cast(), ..Ending::NONE };
+        let ending = match self.rest[..self.len] {
+            [] => Ending::NONE,
+            [Step::Activation(last)] => Ending { last: Some(last), ..Ending::NONE },
+            [Step::Residual { data, surface }] if lies_alike(surface) => of(data),
+            [Step::Residual { data, surface }, Step::Activation(activation)] if lies_alike(surface) => {
+                match activation.simple() {
+                    Some(simple) => Ending { simple, ..of(data) },
+                    None => Ending { last: Some(activation), ..of(data) },
+                }
+            }
+            _ => return None,
+        };
+        (self.epilogue.data_type == DataType::Float).then_some(ending)
+    }
+
     /// The first operand with one value an element, and how it lies.
     pub(crate) fn residual(&self) -> Option<(*const c_void, &Volume)> {
         self.rest[..self.len].iter().find_map(|step| match *step {

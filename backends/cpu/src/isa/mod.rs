@@ -222,6 +222,13 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn round(self, a: Self::V) -> Self::V;
     /// `2^n` for an integer `n` in −126..=127.
     fn pow2(self, n: Self::V) -> Self::V;
+    /// `x · 2^n`, rounded once, for an integer `n` in −252..=254 and an `x` whose product with the root of that is normal.
+    #[inline(always)]
+    fn scale(self, x: Self::V, n: Self::V) -> Self::V {
+        // In two steps, because the exponent may leave the range of f32 where the result does not.
+        let half = self.round(self.mul(n, self.splat(0.5)));
+        self.mul(self.mul(x, self.pow2(half)), self.pow2(self.sub(n, half)))
+    }
     /// Positive normal numbers as `m · 2^e` with m in √½..√2: (m, e).
     fn frexp(self, a: Self::V) -> (Self::V, Self::V);
     /// `a > b`

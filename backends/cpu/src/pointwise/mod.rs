@@ -21,6 +21,7 @@ use fuseplan_api::{
     RunError,
 };
 
+use crate::activation::Simple;
 use crate::arena::with_scratch;
 use crate::constraint;
 use crate::device::CpuDevice;
@@ -245,6 +246,8 @@ impl Convolution {
                     depth: plan.inputs,
                     steps,
                     channel: 0,
+                    residual: std::ptr::null(),
+                    simple: Simple::Identity,
                     tail: functions.lanes,
                     goes_on: false,
                     // Lanes are pixels, and the epilogue is that of a line.

@@ -6,6 +6,7 @@
 use std::marker::PhantomData;
 
 use super::transform::{MOST_IN, MOST_OUT, Transform, filter_tile, input_tile, output_tile};
+use crate::activation::Simple;
 use crate::direct::input::{self, PackLineFn};
 use crate::direct::output::{self, FinishFn};
 use crate::direct::tile::Tiles;
@@ -155,10 +156,16 @@ pub(super) struct OutputTiles<'a> {
     /// The steps whose front is applied, with the parameters of the channels from `channel` on.
     pub(super) steps: &'a Steps<'a>,
     pub(super) channel: usize,
+    /// What is added to the first pixel's channels behind that, and lies as they do; null where there is nothing. Then follows
+    /// the activation.
+    pub(super) residual: *const f32,
+    pub(super) simple: Simple,
     /// Where the first pixel's channels are stored, and the distances from a pixel and from a line to the next.
     pub(super) target: *mut f32,
     pub(super) pixel: usize,
     pub(super) line: usize,
+    /// Whether that may be in no cache of this core, so that a tile asks for the pixels of the next.
+    pub(super) ahead: bool,
     /// How many lines and columns the tiles' output has, and lanes its last vector.
     pub(super) lines: usize,
     pub(super) columns: usize,
@@ -179,6 +186,16 @@ unsafe fn output_tiles<S: Simd, W: Transform>(args: &OutputTiles<'_>) {
             let t = self.0;
             for at in 0..t.tiles {
                 let columns = (t.columns - at * W::OUT).min(W::OUT);
+                // Pixels are far apart, so that no core asks for them by itself. What lies behind the last tile may be another
+                // thread's.
+                if t.ahead && at + 1 < t.tiles {
+                    for (i, j) in (0..t.lines).flat_map(|i| (0..W::OUT).map(move |j| (i, j))) {
+                        let next = i * t.line + ((at + 1) * W::OUT + j) * t.pixel;
+                        for v in 0..t.vectors {
+                            s.prefetch_write(t.target.wrapping_add(next + v * S::LANES));
+                        }
+                    }
+                }
                 for v in 0..t.vectors {
                     let mut points = [[s.splat(0.0); MOST_IN]; MOST_IN];
                     for i in 0..W::IN {
@@ -197,16 +214,29 @@ unsafe fn output_tiles<S: Simd, W: Transform>(args: &OutputTiles<'_>) {
                         // SAFETY: tables have room for whole vectors behind every channel.
                         [unsafe { s.load(table.add(t.channel + v * S::LANES)) }]
                     });
+                    if !t.residual.is_null() {
+                        for i in 0..W::OUT.min(t.lines) {
+                            for j in 0..columns {
+                                let offset = i * t.line + (at * W::OUT + j) * t.pixel + v * S::LANES;
+                                let from = t.residual.wrapping_add(offset);
+                                // SAFETY: the caller says that the residual is readable where lines and columns are writable.
+                                let residual =
+                                    unsafe { if whole { s.load(from) } else { s.load_part(from, t.tail) } };
+                                let [value] = &mut pixels[i * MOST_OUT + j];
+                                *value = t.simple.apply(s, s.add(*value, residual));
+                            }
+                        }
+                    }
                     for i in 0..W::OUT {
                         for j in 0..W::OUT {
                             if i >= t.lines || j >= columns {
                                 continue;
                             }
                             let [value] = pixels[i * MOST_OUT + j];
+                            let offset = i * t.line + (at * W::OUT + j) * t.pixel + v * S::LANES;
                             // SAFETY: the caller says that the lines and columns are writable.
                             unsafe {
-                                let to = i * t.line + (at * W::OUT + j) * t.pixel + v * S::LANES;
-                                let to = t.target.add(to);
+                                let to = t.target.add(offset);
                                 if whole {
                                     s.store(to, value);
                                 } else {

@@ -129,11 +129,11 @@ impl Convolution {
         let epilogue = Epilogue::new(problem, isa);
         let plan = Plan::new(problem, size.out(), functions.lanes, pool.threads(), limits);
         let info = solver.info(format!(
-            "{}, {size}, {} blocks of {} tiles{}, {} threads",
+            "{}, {size}, {} blocks of {} tiles, {} parts, {} threads",
             isa.name(),
             plan.blocks,
             plan.most,
-            if plan.shares { " that threads share" } else { "" },
+            plan.parts,
             pool.threads(),
         ));
         let lanes = lanes_of(epilogue.output());
@@ -192,99 +192,59 @@ impl Convolution {
         with_scratch(self.epilogue.table_len(), |tables| {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
-            let work = Work { conv: self, steps, input: args.input, output: args.output, weights };
-            // SAFETY: the caller says that the tensors are the problem's.
-            unsafe { if self.plan.shares { self.together(&work) } else { self.apart(&work) } }
+            let ending = steps.ending();
+            let work = Work { conv: self, steps, ending, input: args.input, output: args.output, weights };
+            let plan = &self.plan;
+            let (items, len) = (
+                plan.blocks * plan.groups * plan.parts,
+                plan.input_len() + self.panel_len() + plan.lines_len(),
+            );
+            self.pool.for_each_with_scratch(Locked::No, items, len, &|scratch, items| {
+                // SAFETY: the caller says that the tensors are the problem's; scratch has the plan's sizes.
+                unsafe { self.items(&work, scratch, items) }
+            })
         })?
     }
 
-    /// Deals out blocks to threads.
+    /// Computes parts of blocks. Parts of one block that follow one another share its transformed input.
     ///
     /// # Safety
-    /// As [`Convolution::compute`].
-    unsafe fn apart(&self, work: &Work<'_>) -> Result<(), RunError> {
+    /// The tensors are the problem's; `scratch` has the plan's sizes.
+    unsafe fn items(&self, work: &Work<'_>, scratch: &mut [f32], items: Items<'_>) {
         let plan = &self.plan;
-        let len = plan.input_len() + self.panel_len() + plan.lines_len();
-        self.pool.for_each_with_scratch(Locked::No, plan.blocks * plan.groups, len, &|scratch, items| {
-            let (transformed, scratch) = scratch.split_at_mut(plan.input_len());
-            let (scratch, lines) = scratch.split_at_mut(self.panel_len());
-            let (transformed, mut scratch) = (transformed.as_mut_ptr(), self.panel_scratch(scratch));
-            for item in items {
-                let (block, group) = (item / plan.groups, item % plan.groups);
-                let units = plan.units(block);
-                let origin = plan.tiles_of(&units).start;
-                let mut transform = |chunk: &Range<usize>| {
-                    for channel in chunk.clone().step_by(self.functions.lanes) {
-                        let place = (group, chunk, channel);
-                        // SAFETY: the functions are of an instruction set that the CPU has; the caller says that the
-                        // tensors are the problem's; scratch has the plan's sizes, and is this thread's own.
-                        unsafe { work.transform(units.clone(), origin, place, transformed, lines) };
+        let (transformed, scratch) = scratch.split_at_mut(plan.input_len());
+        let (scratch, lines) = scratch.split_at_mut(self.panel_len());
+        let (transformed, mut scratch) = (transformed.as_mut_ptr(), self.panel_scratch(scratch));
+        let cut = plan.chunk < plan.inputs;
+        let mut holds = None;
+        for item in items {
+            let (part, whole) = (item % plan.parts, item / plan.parts);
+            let (group, block) = (whole % plan.groups, whole / plan.groups);
+            let units = plan.units(block);
+            let origin = plan.tiles_of(&units).start;
+            let mut transform = |chunk: &Range<usize>| {
+                for channel in chunk.clone().step_by(self.functions.lanes) {
+                    let place = (group, chunk, channel);
+                    // SAFETY: the functions are of an instruction set that the CPU has; the caller says that the
+                    // tensors are the problem's; scratch has the plan's sizes, and is this thread's own.
+                    unsafe { work.transform(units.clone(), origin, place, transformed, lines) };
+                }
+            };
+            if !cut && holds.replace(whole) != Some(whole) {
+                transform(&(0..plan.inputs));
+            }
+            for &panel in plan.panels_of(group, part) {
+                let chunk = |chunk: &Range<usize>| {
+                    if cut {
+                        transform(chunk);
                     }
                 };
-                let cut = plan.chunk < plan.inputs;
-                if !cut {
-                    transform(&(0..plan.inputs));
-                }
-                for &panel in plan.panels_of(group) {
-                    let chunk = |chunk: &Range<usize>| {
-                        if cut {
-                            transform(chunk);
-                        }
-                    };
-                    // SAFETY: as of the transform; blocks and panels have outputs of their own.
-                    unsafe {
-                        work.panel(units.clone(), origin, panel, transformed, &mut scratch, chunk);
-                    }
+                // SAFETY: as of the transform; blocks and panels have outputs of their own.
+                unsafe {
+                    work.panel(units.clone(), origin, panel, transformed, &mut scratch, chunk);
                 }
             }
-        })
-    }
-
-    /// Computes one block after the other with all threads.
-    ///
-    /// # Safety
-    /// As [`Convolution::compute`].
-    unsafe fn together(&self, work: &Work<'_>) -> Result<(), RunError> {
-        let plan = &self.plan;
-        with_scratch(plan.input_len(), |transformed| {
-            let transformed = Shared(transformed.as_mut_ptr());
-            for (block, group) in (0..plan.blocks).flat_map(|b| (0..plan.groups).map(move |g| (b, g))) {
-                let units = plan.units(block);
-                let origin = plan.tiles_of(&units).start;
-                let vectors = plan.vectors();
-                let (items, len) = (units.len() * vectors, plan.lines_len());
-                self.pool.for_each_with_scratch(Locked::No, items, len, &|lines, items| {
-                    for item in items {
-                        let unit = units.start + item / vectors;
-                        let channel = item % vectors * self.functions.lanes;
-                        let (units, target) = (unit..unit + 1, transformed.get());
-                        // SAFETY: the functions are of an instruction set that the CPU has; the caller says that the
-                        // tensors are the problem's; items have points of their own, and scratch has the plan's sizes.
-                        unsafe {
-                            let place = (group, &(0..plan.inputs), channel);
-                            work.transform(units, origin, place, target, lines);
-                        }
-                    }
-                })?;
-                let panels = plan.panels_of(group);
-                // Where panels are few, their units are dealt out too.
-                let parts = self.pool.threads().div_ceil(panels.len()).min(units.len());
-                let (items, len) = (panels.len() * parts, self.panel_len());
-                self.pool.for_each_with_scratch(Locked::No, items, len, &|scratch, items| {
-                    let mut scratch = self.panel_scratch(scratch);
-                    for item in items {
-                        let (panel, part) = (panels[item / parts], item % parts);
-                        let dealt = |part: usize| units.start + units.len() * part / parts;
-                        let units = dealt(part)..dealt(part + 1);
-                        // SAFETY: as of the transform, which is complete; items have outputs of their own.
-                        unsafe {
-                            work.panel(units, origin, panel, transformed.get(), &mut scratch, |_| ());
-                        }
-                    }
-                })?;
-            }
-            Ok(())
-        })?
+        }
     }
 
     /// Floats of scratch for the output of a panel.

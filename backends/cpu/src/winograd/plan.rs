@@ -1,9 +1,10 @@
 //! How the work is cut: output channels into panels, tiles into units and blocks.
 //!
 //! A unit is some tiles side by side: those of a line of tiles, or a part of it. Units follow one another through lines
-//! and images, and some of them are a block, whose transformed input is in a cache while all panels of output channels
-//! read it. Blocks are dealt out to threads, which have memory of their own for them; where there are too few tiles for
-//! that, all threads compute one block after the other in shared memory, first its input, then its output.
+//! and images, and some of them are a block, whose transformed input is in a cache while panels of output channels read
+//! it. Blocks are dealt out to threads, which have memory of their own for them. Where there are too few tiles for that,
+//! the panels of a block are dealt out too, in parts, and each thread transforms the block's input for itself: that is little
+//! beside the products, and takes less time than fetching what another has transformed, line by line, out of its cache.
 
 use std::ops::Range;
 
@@ -18,11 +19,11 @@ const UNIT: usize = 28;
 /// Floats of transformed input that a thread's block may have: most of it should stay in the second-level cache.
 const PRIVATE: usize = 160 * 1024;
 
-/// The same of a block that threads share.
-const SHARED: usize = 2 << 20;
-
 /// Tiles that should read each of the transformed filters, whatever caches say.
 const REUSE: usize = 28;
+
+/// Tiles that each thread has if all read all of the filters, rather than a part each.
+const ALONE: usize = 20;
 
 /// Input channels that are transformed at a time, where more would take too much memory.
 const CHUNK: usize = 4096;
@@ -32,14 +33,14 @@ const CHUNK: usize = 4096;
 pub(super) struct Limits {
     pub(super) unit: usize,
     pub(super) private: usize,
-    pub(super) shared: usize,
     pub(super) reuse: usize,
+    pub(super) alone: usize,
     pub(super) chunk: usize,
 }
 
 impl Limits {
     pub(super) const USUAL: Limits =
-        Limits { unit: UNIT, private: PRIVATE, shared: SHARED, reuse: REUSE, chunk: CHUNK };
+        Limits { unit: UNIT, private: PRIVATE, reuse: REUSE, alone: ALONE, chunk: CHUNK };
 }
 
 /// A convolution by tiles of `out x out` outputs.
@@ -64,8 +65,8 @@ pub(super) struct Plan {
     /// Floats of all transformed filters.
     pub(super) weights: usize,
     pub(super) blocks: usize,
-    /// Whether threads share a block.
-    pub(super) shares: bool,
+    /// Parts of a block that are dealt out, each with some of the panels of a group.
+    pub(super) parts: usize,
     /// Input channels that are transformed at a time.
     pub(super) chunk: usize,
     /// Tiles of the largest block and of the largest unit.
@@ -90,23 +91,30 @@ impl Plan {
         let tiles = [height.div_ceil(out), width.div_ceil(out)];
         let (groups, points) = (conv.groups(), (out + 2) * (out + 2));
         let (panels, floats) = panels(groups, filters / groups, inputs * points, lanes);
-        let segments = tiles[1].div_ceil(limits.unit);
-        let units = images * tiles[0] * segments;
+        let lines = images * tiles[0];
+        let mut segments = tiles[1].div_ceil(limits.unit);
+        // Where items are few, all threads should have as many.
+        let few = |items: usize| threads > 1 && items < 8 * threads && !items.is_multiple_of(threads);
+        let alone = lines * tiles[1] * groups >= limits.alone * threads;
+        if alone && few(lines * segments * groups) {
+            let even = |s: &usize| (lines * s * groups).is_multiple_of(threads);
+            segments = (segments..=tiles[1]).find(even).unwrap_or(segments);
+        }
+        let units = lines * segments;
         let unit = tiles[1].div_ceil(segments);
         let chunk = inputs.min(limits.chunk);
-        // Units of a block with so many floats of transformed input.
-        let fits = |floats: usize| {
-            let tiles = (floats / (points * (chunk + 16))).max(limits.reuse);
+        // Units of a block.
+        let fits = {
+            let tiles = (limits.private / (points * (chunk + 16))).max(limits.reuse);
             (tiles / unit).max(1)
         };
-        let mut blocks = units.div_ceil(fits(limits.private));
-        let of_threads = units * groups < 8 * threads && !(units * groups).is_multiple_of(threads);
-        let shares =
-            threads > 1 && chunk == inputs && (of_threads || units * unit * groups < limits.reuse * threads);
-        if shares {
-            blocks = units.div_ceil(fits(limits.shared));
-        } else if threads > 1 && blocks * groups < 8 * threads {
-            blocks = (blocks..=units).find(|b| (b * groups).is_multiple_of(threads)).unwrap_or(units);
+        let (mut blocks, mut parts) = (units.div_ceil(fits), 1);
+        if few(blocks * groups) && !alone {
+            let most = panels.len() / groups;
+            parts = (1..=most).find(|p| !few(blocks * groups * p)).unwrap_or(most);
+        }
+        if few(blocks * groups * parts) {
+            blocks = (blocks..=units).find(|b| !few(b * groups * parts)).unwrap_or(units);
         }
         let mut plan = Plan {
             groups,
@@ -121,7 +129,7 @@ impl Plan {
             panels,
             weights: floats,
             blocks,
-            shares,
+            parts,
             chunk,
             most: 0,
             unit,
@@ -157,10 +165,11 @@ impl Plan {
         (line / self.tiles[0], line % self.tiles[0], start(segment)..start(segment + 1))
     }
 
-    /// The panels that read the same input channels.
-    pub(super) fn panels_of(&self, group: usize) -> &[Panel] {
+    /// The panels of a part, all of which read the same input channels.
+    pub(super) fn panels_of(&self, group: usize, part: usize) -> &[Panel] {
         let count = self.panels.len() / self.groups;
-        &self.panels[group * count..][..count]
+        let start = |part: usize| group * count + count * part / self.parts;
+        &self.panels[start(part)..start(part + 1)]
     }
 
     /// Vectors of a chunk's input channels.

@@ -53,7 +53,7 @@ const TYPES: [DataType; 3] = [DataType::Float, DataType::Half, DataType::BFloat1
 const LAYOUTS: [TensorLayout; 2] = [TensorLayout::Nchw, TensorLayout::Nhwc];
 
 /// Cuts where only huge problems are cut otherwise.
-const CUT: Limits = Limits { unit: 3, private: 1, shared: 2000, reuse: 4, chunk: 6 };
+const CUT: Limits = Limits { unit: 3, private: 1, reuse: 4, alone: 1, chunk: 6 };
 
 macro_rules! solver {
     ($size:expr, $limits:expr) => {
@@ -70,8 +70,9 @@ static TWO: CpuSolver = solver!(Size::Two, Limits::USUAL);
 static FOUR: CpuSolver = solver!(Size::Four, Limits::USUAL);
 static CUT_TWO: CpuSolver = solver!(Size::Two, CUT);
 static CUT_FOUR: CpuSolver = solver!(Size::Four, CUT);
-/// Cut, but not the channels, so that threads may share blocks.
-static SHARED_TWO: CpuSolver = solver!(Size::Two, Limits { chunk: 4096, ..CUT });
+/// Panels are dealt out wherever there are more threads than blocks, with all channels and with a few at a time.
+static PARTS_TWO: CpuSolver = solver!(Size::Two, Limits { alone: usize::MAX / 8, ..Limits::USUAL });
+static PARTS_CUT_TWO: CpuSolver = solver!(Size::Two, Limits { alone: usize::MAX / 8, ..CUT });
 
 /// How far results of small integers or fractions, of at most some hundred channels, may be off.
 const SLACK: f64 = 1e-3;
@@ -85,7 +86,7 @@ fn integers_come_out() {
             let more = case.clone().link(Link::Bias).link(Link::Residual);
             for ready in [case, more.link(Link::Act(ActivationMode::Relu))].map(|case| Ready::new(&case)) {
                 for device in threads.iter().flatten() {
-                    for solver in [&TWO, &CUT_TWO, &SHARED_TWO] {
+                    for solver in [&TWO, &CUT_TWO, &PARTS_TWO, &PARTS_CUT_TWO] {
                         ready.check(solver, device, true);
                     }
                     for solver in [&FOUR, &CUT_FOUR] {
@@ -99,12 +100,14 @@ fn integers_come_out() {
 
 #[test]
 fn chains_strides_and_scales_are_as_declared() {
-    use ActivationMode::{LeakyRelu, Tanh};
-    let chains: [&[Link]; 4] = [
+    use ActivationMode::{HardSwish, LeakyRelu, Tanh};
+    let chains: [&[Link]; 6] = [
         &[Link::Norm(BatchNormMode::Spatial), Link::Residual, Link::Act(LeakyRelu)],
         &[Link::Act(Tanh), Link::Norm(BatchNormMode::PerActivation), Link::Bias],
         &[Link::PRelu, Link::Bias, Link::PRelu],
         &[Link::Bias, Link::Act(LeakyRelu)],
+        &[Link::Bias, Link::Residual, Link::Act(LeakyRelu)],
+        &[Link::Bias, Link::Residual, Link::Act(HardSwish)],
     ];
     let devices = devices(2);
     for (shape, chain) in [&SHAPES[9], &SHAPES[11]].into_iter().flat_map(|s| chains.map(move |c| (s, c))) {

@@ -7,11 +7,13 @@ use fuseplan_api::DataType;
 
 use super::Convolution;
 use super::kernel::{InputTiles, OutputTiles};
+use crate::activation::Simple;
+use crate::direct::RESIDENT;
 use crate::direct::input::{Channels, PackLine, pack_channels};
 use crate::direct::output::{Finish, finish_channels};
 use crate::direct::tile::Tile;
 use crate::direct::weights::Panel;
-use crate::epilogue::{Lanes, Steps};
+use crate::epilogue::{Ending, Lanes, Steps};
 use crate::row::RowStart;
 
 /// Floats of a cache line.
@@ -21,6 +23,7 @@ const LINE: usize = 16;
 pub(super) struct Work<'a> {
     pub(super) conv: &'a Convolution,
     pub(super) steps: Steps<'a>,
+    pub(super) ending: Option<Ending>,
     pub(super) input: *const c_void,
     pub(super) output: *mut c_void,
     /// The transformed filters of all panels.
@@ -152,6 +155,8 @@ impl Work<'_> {
                     depth: chunk.len(),
                     steps: &self.steps,
                     channel: panel.first,
+                    residual: std::ptr::null(),
+                    simple: Simple::Identity,
                     tail: functions.lanes,
                     goes_on: chunk.start > 0,
                     // The epilogue is applied to the output, not to its points.
@@ -219,11 +224,18 @@ impl Work<'_> {
         let direct = self.conv.lanes == Lanes::Channels
             && surface.strides[1] == 1
             && panel.first / surface.block == (panel.first + panel.count - 1) / surface.block
-            && *data_type == DataType::Float
-            && self.steps.end_in_registers();
+            && *data_type == DataType::Float;
+        // Where sums go straight to the output, and what is left for them then.
+        let ending = self.ending.filter(|ending| direct && ending.last.is_none());
+        let direct = ending.is_some();
+        let Ending { mut residual, simple, .. } = ending.unwrap_or(Ending::NONE);
         let vector = panel.vectors * lanes;
         let (target, pixel, line, tail) = if direct {
-            let target = self.output.cast::<f32>().wrapping_add(start(0).offset(surface));
+            let offset = start(0).offset(surface);
+            let target = self.output.cast::<f32>().wrapping_add(offset);
+            if !residual.is_null() {
+                residual = residual.wrapping_add(offset);
+            }
             let tail = panel.count - (panel.vectors - 1) * lanes;
             (target, surface.strides[4], surface.strides[3], tail)
         } else {
@@ -241,7 +253,10 @@ impl Work<'_> {
                 vectors: panel.vectors,
                 steps: &self.steps,
                 channel: panel.first,
+                residual,
+                simple,
                 target,
+                ahead: direct && surface.lens[1..].iter().product::<usize>() * size_of::<f32>() > RESIDENT,
                 pixel,
                 line,
                 lines,

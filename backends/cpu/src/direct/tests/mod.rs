@@ -259,6 +259,9 @@ fn every_chain_of_operators_is_applied_in_order() {
     let chains: Vec<Vec<Link>> = vec![
         vec![Link::Residual],
         vec![Link::Residual, Link::Act(Relu)],
+        vec![Link::Bias, Link::Residual, Link::Act(LeakyRelu)],
+        vec![Link::Bias, Link::Residual, Link::Act(Silu)],
+        vec![Link::Bias, Link::Act(HardSwish)],
         vec![Link::Norm(Spatial), Link::Residual, Link::Act(Relu)],
         vec![Link::Act(Relu), Link::Bias],
         vec![Link::Act(Tanh), Link::Norm(Spatial), Link::Act(Logistic), Link::Bias],
@@ -270,7 +273,8 @@ fn every_chain_of_operators_is_applied_in_order() {
         // In registers, and in rows.
         vec![Link::PRelu, Link::Norm(Spatial), Link::PRelu],
     ];
-    let shapes: [Shape; 5] = [
+    let shapes: [Shape; 6] = [
+        ([1, 9, 6, 17], [48, 3, 3], [1, 1], [1, 1], [1, 1], 1),
         ([2, 6, 7, 5], [35, 1, 1], [0, 0], [1, 1], [1, 1], 1),
         ([2, 6, 7, 21], [19, 3, 3], [1, 1], [1, 1], [1, 1], 1),
         ([1, 6, 9, 9], [4, 3, 3], [1, 1], [2, 2], [1, 1], 1),
