@@ -5,9 +5,10 @@ computation is the least of it, and what of that is whose. Needs the package's r
 
 On a GPU a call is over when its kernels are queued.
 
-The parts of a call: `dispatcher` is an operator of the same declaration whose kernel does nothing, PyTorch's way from Python to a
-kernel and back; `kernel` is the operator's kernel called by itself, within which `output` is what makes its result. The rest of the kernel
-looks at tensors, finds the plan and computes or launches it.
+A call that is like one before does not pass PyTorch's dispatcher. The parts of one that does: `dispatcher` is an operator of the same
+declaration whose kernel does nothing, PyTorch's way from Python to a kernel and back; `kernel` is the operator's kernel called by
+itself, within which `output` is what makes its result. The rest of the kernel looks at tensors, finds the plan and computes or
+launches it.
 """
 
 import argparse

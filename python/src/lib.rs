@@ -7,6 +7,8 @@ mod array;
 mod calls;
 mod chains;
 mod compiled;
+mod direct;
+mod dispatcher;
 mod dlpack;
 mod error;
 mod handle;
@@ -29,6 +31,10 @@ mod _native {
     use crate::chains::find_chains;
     #[pymodule_export]
     use crate::compiled::{CompiledPlan, restore};
+    #[pymodule_export]
+    use crate::direct::Direct;
+    #[pymodule_export]
+    use crate::dispatcher::dispatch_keys;
     #[pymodule_export]
     use crate::handle::{Handle, devices};
     #[pymodule_export]
