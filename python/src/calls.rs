@@ -87,6 +87,16 @@ impl PlanCall {
         self.empty.bind(py).call1(self.output.bind(py))
     }
 
+    /// So many bytes where [outputs](Self::empty) are made.
+    pub(crate) fn bytes<'py>(
+        &self,
+        py: Python<'py>,
+        count: usize,
+        uint8: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.empty.bind(py).call1(((count,), (1,), uint8))
+    }
+
     /// Whether outputs on the current device are on the plan's.
     pub(crate) fn is_on_current(&self, py: Python<'_>) -> PyResult<bool> {
         let is_current = |gpu: &Gpu| Ok(gpu.current.bind(py).call0()?.extract::<i64>()? == gpu.number);
@@ -96,6 +106,15 @@ impl PlanCall {
     /// PyTorch's current stream of a GPU.
     pub(crate) fn stream(&self, py: Python<'_>) -> PyResult<Option<usize>> {
         self.gpu.as_ref().map(|gpu| gpu.stream.bind(py).call0()?.extract()).transpose()
+    }
+
+    pub(crate) fn plan(&self) -> &CompiledPlan {
+        self.plan.get()
+    }
+
+    /// The places of tensors other than the image that are no constants of the plan.
+    pub(crate) fn rest(&self) -> &[usize] {
+        &self.given
     }
 
     /// The places of all tensors that are no constants.
@@ -116,6 +135,11 @@ pub(crate) struct Now {
 impl Now {
     pub(crate) fn new(tensor: &Bound<'_, PyAny>, (layout, address): (Layout, usize)) -> Self {
         Now { layout, object: tensor.as_ptr().addr(), address }
+    }
+
+    /// A tensor that is not there yet.
+    pub(crate) fn of_layout(layout: Layout) -> Self {
+        Now { layout, object: 0, address: 0 }
     }
 }
 

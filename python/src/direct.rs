@@ -1,6 +1,8 @@
 //! PyTorch's operator without PyTorch's dispatcher, for calls that it would hand on to the kernel, and that are like one before.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -8,7 +10,11 @@ use pyo3::types::{PyBool, PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::calls::{Calls, Now};
 use crate::dispatcher::{Dispatcher, Keys};
+use crate::program::Program;
 use crate::torch;
+
+/// How many programs are kept.
+const MOST_PROGRAMS: usize = 256;
 
 /// The operator as Python calls it.
 #[pyclass(frozen, module = "fuseplan")]
@@ -19,6 +25,9 @@ pub(crate) struct Direct {
     dispatcher: Dispatcher,
     /// Those of tensors that are nothing but tensors.
     classes: Vec<Py<PyType>>,
+    uint8: Py<PyAny>,
+    /// By the hashes that Python keeps with their texts.
+    programs: Mutex<HashMap<isize, Arc<Program>>>,
 }
 
 #[pymethods]
@@ -44,6 +53,8 @@ impl Direct {
                 .into_iter()
                 .map(|class| Ok(class.cast_into::<PyType>()?.unbind()))
                 .collect::<PyResult<_>>()?,
+            uint8: torch.getattr("uint8")?.unbind(),
+            programs: Mutex::default(),
         })
     }
 
@@ -65,11 +76,53 @@ impl Direct {
     fn hands_on(&self) -> bool {
         self.dispatcher.hands_on()
     }
+
+    /// Calls behind each other by their text, with tensors from outside of them, some by their names, if each is like one before.
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        program: &Bound<'py, PyString>,
+        buffers: &Bound<'py, PyDict>,
+        names: &Bound<'py, PyTuple>,
+        tensors: &Bound<'py, PyTuple>,
+    ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+        let mut tensors: Vec<_> = tensors.iter().collect();
+        tensors.reserve(names.len());
+        for name in names {
+            let Some(tensor) = buffers.get_item(name)? else { return Ok(None) };
+            tensors.push(tensor);
+        }
+        let Some(now) = self.see(&tensors)? else { return Ok(None) };
+        let text = program.to_str()?;
+        let hash = program.hash()?;
+        let known = self.programs().get(&hash).filter(|program| program.text() == text).cloned();
+        let program = match known {
+            Some(program) => program,
+            None => {
+                let made = Arc::new(Program::new(text, tensors.len())?);
+                let mut programs = self.programs();
+                if programs.len() >= MOST_PROGRAMS {
+                    programs.clear();
+                }
+                programs.insert(hash, made.clone());
+                made
+            }
+        };
+        program.run(py, self, &tensors, &now)
+    }
 }
 
 impl Direct {
-    fn calls(&self) -> &Calls {
+    pub(crate) fn calls(&self) -> &Calls {
         self.calls.get()
+    }
+
+    pub(crate) fn uint8<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
+        self.uint8.bind(py)
+    }
+
+    fn programs(&self) -> MutexGuard<'_, HashMap<isize, Arc<Program>>> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn call<'py>(&self, py: Python<'py>, args: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -125,7 +178,7 @@ impl Direct {
     }
 
     /// A tensor that is nothing but one, and has memory.
-    fn look(&self, tensor: &Bound<'_, PyAny>) -> Option<Now> {
+    pub(crate) fn look(&self, tensor: &Bound<'_, PyAny>) -> Option<Now> {
         let class = tensor.get_type();
         if !self.classes.iter().any(|known| known.is(&class)) {
             return None;

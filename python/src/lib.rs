@@ -15,6 +15,7 @@ mod handle;
 mod names;
 mod openmp;
 mod plan;
+mod program;
 mod tensor;
 mod torch;
 

@@ -44,6 +44,11 @@ impl Layout {
         matches!(self.device.kind, dlpack::CUDA | dlpack::ROCM)
     }
 
+    /// Whether both are of one device.
+    pub(crate) fn is_beside(&self, other: &Layout) -> bool {
+        self.device == other.device
+    }
+
     pub(crate) fn shape(&self) -> &[i64; MAX_RANK] {
         &self.shape
     }
