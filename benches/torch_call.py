@@ -5,9 +5,10 @@ computation is the least of it, and what of that is whose. Needs the package's r
 
 On a GPU a call is over when its kernels are queued.
 
-The parts of a call: `dispatcher` is an operator of the same declaration whose kernel does nothing, PyTorch's way from Python to a
-kernel and back; `kernel` is the operator's kernel called by itself, within which `output` is what makes its result. The rest of the kernel
-looks at tensors, finds the plan and computes or launches it.
+A call that is like one before does not pass PyTorch's dispatcher. The parts of one that does: `dispatcher` is an operator of the same
+declaration whose kernel does nothing, PyTorch's way from Python to a kernel and back; `kernel` is the operator's kernel called by
+itself, within which `output` is what makes its result. The rest of the kernel looks at tensors, finds the plan and computes or
+launches it. `in a run` is one of twenty calls behind each other as the code of rewritten networks makes them.
 """
 
 import argparse
@@ -80,6 +81,10 @@ def main():
     }
     for name, call in calls.items():
         print(f"{name:30} {microseconds(call, device):6.2f} µs")
+    if _operator.DIRECT is not None:
+        program = "\n".join(["22", *(f"constant {2 + at if at else 0} 1 2: {relu}" for at in range(20))])
+        one = microseconds(lambda: _operator.DIRECT.run(program, {}, (), (x, weight, bias)), device) / 20
+        print(f"{'chain: bias, relu, in a run':30} {one:6.2f} µs")
 
 
 if __name__ == "__main__":

@@ -414,3 +414,34 @@ class Calls:
     def clear(self) -> None: ...
     def __len__(self) -> int:
         """How many calls can be made again."""
+
+@final
+class Direct:
+    """PyTorch's operator `chain` as Python calls it. A call that `calls` knows to be like one before does not pass PyTorch's
+    dispatcher where that would hand it to the kernel as it is: where no mode, transform, tracer, profiler or autocast takes it on
+    its way, and tensors are nothing but tensors that record no gradient. Every other call is `dispatched`'s.
+
+    `library` is a loaded library of PyTorch's; `of_inference` are the keys (`dispatch_keys`) of a thread in inference mode.
+    """
+
+    def __new__(
+        cls, calls: Calls, dispatched: Callable[..., _Tensor], library: str, of_inference: tuple[int, int]
+    ) -> Direct: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> _Tensor: ...
+    def hands_on(self) -> bool:
+        """Whether the dispatcher would hand calls of this thread to the kernel as they are, unless a tensor is more than one."""
+
+    def run(
+        self, program: str, buffers: Mapping[str, _Tensor], names: Sequence[str], tensors: Sequence[_Tensor]
+    ) -> list[_Tensor] | None:
+        """The results of calls behind each other, if each is like one before and goes directly; None if not.
+
+        The first line of the program has the numbers of the results, each further one a call: `constant 0 1 2: conv … -> bias` of
+        the tensors 0 to 2, `variable` where weight and biases are no constants. Numbers are those of `tensors`, then of the
+        buffers that have these names, then of the calls' results in their order. What is not returned has memory for this run alone.
+        """
+
+def dispatch_keys(library: str) -> tuple[int, int] | None:
+    """What the calling thread adds to tensors' dispatch keys and takes from them, beside what all threads begin with; None
+    where the libraries that this one of PyTorch's depends on do not tell.
+    """

@@ -5,7 +5,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple, PyType};
 
@@ -63,20 +62,17 @@ impl PlanCall {
     ///
     /// # Safety
     /// They have the layouts of tensors that the plan has computed with, are those where it has constants, and are alive.
-    unsafe fn run<'py>(
+    pub(crate) unsafe fn run<'py>(
         &self,
         py: Python<'py>,
         tensors: &Tensors,
         now: &[Now],
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (y, stream) = match &self.gpu {
-            None => (self.empty(py)?, None),
-            Some(gpu) => {
-                let current: i64 = gpu.current.bind(py).call0()?.extract()?;
-                let y = if current == gpu.number { self.empty(py)? } else { gpu.empty.bind(py).call0()? };
-                (y, Some(gpu.stream.bind(py).call0()?.extract()?))
-            }
+        let y = match &self.gpu {
+            Some(gpu) if !self.is_on_current(py)? => gpu.empty.bind(py).call0()?,
+            _ => self.empty(py)?,
         };
+        let stream = self.stream(py)?;
         let operands = self.given.iter().map(|&at| now[at].address);
         let (input, out) = (now[0].address, tensors.address(&y)?);
         // SAFETY: with tensors of these layouts the plan has looked at each as an array, and what is made for the output is
@@ -86,35 +82,94 @@ impl PlanCall {
         Ok(y)
     }
 
-    fn empty<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    /// An output, where there are several devices on the current one.
+    pub(crate) fn empty<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.empty.bind(py).call1(self.output.bind(py))
+    }
+
+    /// So many bytes where [outputs](Self::empty) are made.
+    pub(crate) fn bytes<'py>(
+        &self,
+        py: Python<'py>,
+        count: usize,
+        uint8: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.empty.bind(py).call1(((count,), (1,), uint8))
+    }
+
+    /// Whether outputs on the current device are on the plan's.
+    pub(crate) fn is_on_current(&self, py: Python<'_>) -> PyResult<bool> {
+        let is_current = |gpu: &Gpu| Ok(gpu.current.bind(py).call0()?.extract::<i64>()? == gpu.number);
+        self.gpu.as_ref().map_or(Ok(true), is_current)
+    }
+
+    /// PyTorch's current stream of a GPU.
+    pub(crate) fn stream(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        self.gpu.as_ref().map(|gpu| gpu.stream.bind(py).call0()?.extract()).transpose()
+    }
+
+    pub(crate) fn plan(&self) -> &CompiledPlan {
+        self.plan.get()
+    }
+
+    /// The places of tensors other than the image that are no constants of the plan.
+    pub(crate) fn rest(&self) -> &[usize] {
+        &self.given
+    }
+
+    /// The places of all tensors that are no constants.
+    pub(crate) fn given(&self) -> impl Iterator<Item = usize> + '_ {
+        std::iter::once(0).chain(self.given.iter().copied())
     }
 }
 
 /// A tensor at a call.
-struct Now {
-    layout: Layout,
+#[derive(Clone, Copy)]
+pub(crate) struct Now {
+    pub(crate) layout: Layout,
     /// Python's object.
     object: usize,
-    address: usize,
+    pub(crate) address: usize,
+}
+
+impl Now {
+    pub(crate) fn new(tensor: &Bound<'_, PyAny>, (layout, address): (Layout, usize)) -> Self {
+        Now { layout, object: tensor.as_ptr().addr(), address }
+    }
+
+    /// A tensor that is not there yet.
+    pub(crate) fn of_layout(layout: Layout) -> Self {
+        Now { layout, object: 0, address: 0 }
+    }
 }
 
 /// A tensor that was a constant of a call.
-struct Constant {
+pub(crate) struct Constant {
     /// Its place among the tensors.
-    at: usize,
+    pub(crate) at: usize,
     object: usize,
     address: usize,
     /// As [`torch::version`] gave it.
     version: Option<u64>,
 }
 
+impl Constant {
+    pub(crate) fn is(&self, now: &Now) -> bool {
+        (now.object, now.address) == (self.object, self.address)
+    }
+
+    /// Whether PyTorch has counted no change to the tensor since the call.
+    pub(crate) fn is_unchanged(&self, tensor: &Bound<'_, PyAny>) -> bool {
+        self.version.is_none_or(|known| torch::has_version(tensor, known))
+    }
+}
+
 /// A call that was made.
-struct Call {
+pub(crate) struct Call {
     operators: String,
     setting: u64,
     layouts: Vec<Layout>,
-    constants: Vec<Constant>,
+    pub(crate) constants: Vec<Constant>,
     /// A `PlanCall`, or a function of the operator's tensors.
     again: Py<PyAny>,
 }
@@ -122,19 +177,20 @@ struct Call {
 impl Call {
     /// Whether it can be made again in place of a call of now, if its constants [have not changed](Self::is_unchanged).
     fn is_like(&self, operators: &str, setting: u64, now: &[Now]) -> bool {
-        let same = |of: &Constant| (now[of.at].object, now[of.at].address) == (of.object, of.address);
         self.setting == setting
             && self.layouts.len() == now.len()
-            && self.constants.iter().all(same)
+            && self.constants.iter().all(|of| of.is(&now[of.at]))
             && self.layouts.iter().zip(now).all(|(layout, now)| *layout == now.layout)
             && self.operators == operators
     }
 
     /// Whether PyTorch has counted no changes to the constants, which are among these tensors, since the call.
     fn is_unchanged(&self, tensors: &[Bound<'_, PyAny>]) -> bool {
-        self.constants
-            .iter()
-            .all(|of| of.version.is_none_or(|known| torch::has_version(&tensors[of.at], known)))
+        self.constants.iter().all(|of| of.is_unchanged(&tensors[of.at]))
+    }
+
+    pub(crate) fn plan_call<'a>(&'a self, py: Python<'a>) -> Option<&'a PlanCall> {
+        self.again.cast_bound::<PlanCall>(py).ok().map(|call| call.get())
     }
 }
 
@@ -254,16 +310,10 @@ impl Calls {
             self.first.bind(py).call1(arguments)?.extract::<(Bound<'py, PyAny>, Py<PyAny>, Vec<usize>)>()
         };
         let Some(now) = self.see(&tensors)? else { return first().map(|(y, ..)| y) };
-        let setting = if now[0].layout.is_on_gpu() {
-            self.setting.bind(py).call0()?
-        } else {
-            self.get_num_threads.bind(py).call0()?
-        };
-        let setting: u64 = setting.extract()?;
+        let setting = self.setting(py, &now[0].layout)?;
         let text = operators.to_str()?;
         let place = Place::of(&now, constant);
-        // Behind a change no call from before it is right, so that the latest is the only one to look at.
-        if let Some(call) = self.find(place, text, setting, &now).filter(|call| call.is_unchanged(&tensors)) {
+        if let Some(call) = self.find(place, text, setting, &now, &tensors) {
             let again = call.again.bind(py);
             return match again.cast::<PlanCall>() {
                 // SAFETY: the call was found to have been made with tensors of these layouts and constants, and those of now
@@ -324,7 +374,7 @@ impl Calls {
             return Ok(());
         }
         for tensor in tensors {
-            if tensor.getattr(intern!(py, "requires_grad"))?.is_truthy()? {
+            if torch::requires_grad(tensor)? {
                 return Err(PyRuntimeError::new_err(
                     "fuseplan's operators are for inference, they have no gradient; call them under torch.no_grad() or \
                      torch.inference_mode()",
@@ -339,14 +389,45 @@ impl Calls {
         let mut now = Vec::with_capacity(tensors.len());
         for tensor in tensors {
             let Some((layout, address)) = self.tensors.see(tensor)? else { return Ok(None) };
-            now.push(Now { layout, object: tensor.as_ptr().addr(), address });
+            now.push(Now::new(tensor, (layout, address)));
         }
         Ok(Some(now))
     }
 
-    /// The latest call that is like one of now.
-    fn find(&self, place: Place, operators: &str, setting: u64, now: &[Now]) -> Option<Arc<Call>> {
+    pub(crate) fn tensors(&self) -> &Tensors {
+        &self.tensors
+    }
+
+    /// What besides tensors and operators says how an image of this layout is computed.
+    pub(crate) fn setting(&self, py: Python<'_>, image: &Layout) -> PyResult<u64> {
+        let setting = if image.is_on_gpu() { &self.setting } else { &self.get_num_threads };
+        setting.bind(py).call0()?.extract()
+    }
+
+    /// A call that is like one of now.
+    pub(crate) fn known(
+        &self,
+        (operators, constant): (&str, bool),
+        setting: u64,
+        now: &[Now],
+        tensors: &[Bound<'_, PyAny>],
+    ) -> Option<Arc<Call>> {
+        self.find(Place::of(now, constant), operators, setting, now, tensors)
+    }
+
+    /// The latest call that is like one of now. Behind a change to a constant no call from before it is right, so that there is
+    /// no other to look at.
+    fn find(
+        &self,
+        place: Place,
+        operators: &str,
+        setting: u64,
+        now: &[Now],
+        tensors: &[Bound<'_, PyAny>],
+    ) -> Option<Arc<Call>> {
         let made = self.made();
-        made.at(place)?.iter().rev().find(|call| call.is_like(operators, setting, now)).cloned()
+        let call = made.at(place)?.iter().rev().find(|call| call.is_like(operators, setting, now)).cloned();
+        drop(made);
+        call.filter(|call| call.is_unchanged(tensors))
     }
 }

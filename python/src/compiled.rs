@@ -15,6 +15,27 @@ use crate::plan::{Chain, FusionPlan};
 use crate::tensor::TensorDescriptor;
 use crate::{error, names, type_name};
 
+/// Why a call by addresses failed.
+pub(crate) enum ComputeError {
+    /// There are not as many as the plan takes, or one is 0.
+    Addresses {
+        /// How many operands are no constants.
+        expected: usize,
+    },
+    Execute(ExecuteError),
+}
+
+impl From<ComputeError> for PyErr {
+    fn from(error: ComputeError) -> Self {
+        match error {
+            ComputeError::Addresses { expected } => PyValueError::new_err(format!(
+                "a call takes the addresses of input, output and {expected} operands, none of them 0"
+            )),
+            ComputeError::Execute(error) => error::execute(&error),
+        }
+    }
+}
+
 /// A plan compiled for a device, with the arrays among its operands that do not change.
 #[pyclass(frozen, module = "fuseplan")]
 pub(crate) struct CompiledPlan {
@@ -122,9 +143,27 @@ impl CompiledPlan {
         py: Python<'_>,
         input: usize,
         out: usize,
-        mut operands: impl ExactSizeIterator<Item = usize>,
+        operands: impl ExactSizeIterator<Item = usize> + Send,
         stream: Option<usize>,
     ) -> PyResult<()> {
+        // SAFETY: as the function's own.
+        py.detach(|| unsafe { self.compute(input, out, operands, stream) }).map_err(PyErr::from)
+    }
+
+    /// As [`compute_at`](Self::compute_at), where Python's lock is not held.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn compute(
+        &self,
+        input: usize,
+        out: usize,
+        mut operands: impl ExactSizeIterator<Item = usize>,
+        stream: Option<usize>,
+    ) -> Result<(), ComputeError> {
         let own = self.device.get();
         let in_stream = stream.map(|stream| own.with_stream(stream));
         let device = in_stream.as_ref().unwrap_or(own);
@@ -140,14 +179,16 @@ impl CompiledPlan {
             }
         }
         if !is_whole {
-            return Err(PyValueError::new_err(format!(
-                "a call takes the addresses of input, output and {expected} operands, none of them 0"
-            )));
+            return Err(ComputeError::Addresses { expected });
         }
         let waits = !device.has_given_stream && device.backend() != "cpu";
         // SAFETY: as the function's own; none of the addresses is 0.
-        let executed = py.detach(|| unsafe { self.execute(&device.inner, input, out, &args, waits) });
-        executed.map_err(|error| error::execute(&error))
+        unsafe { self.execute(&device.inner, input, out, &args, waits) }.map_err(ComputeError::Execute)
+    }
+
+    /// How many bytes an output has.
+    pub(crate) fn output_bytes(&self) -> usize {
+        self.inner.output().bytes()
     }
 
     fn constants_of(&self, py: Python<'_>) -> Vec<(String, Py<PyAny>)> {

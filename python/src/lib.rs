@@ -7,12 +7,15 @@ mod array;
 mod calls;
 mod chains;
 mod compiled;
+mod direct;
+mod dispatcher;
 mod dlpack;
 mod error;
 mod handle;
 mod names;
 mod openmp;
 mod plan;
+mod program;
 mod tensor;
 mod torch;
 
@@ -29,6 +32,10 @@ mod _native {
     use crate::chains::find_chains;
     #[pymodule_export]
     use crate::compiled::{CompiledPlan, restore};
+    #[pymodule_export]
+    use crate::direct::Direct;
+    #[pymodule_export]
+    use crate::dispatcher::dispatch_keys;
     #[pymodule_export]
     use crate::handle::{Handle, devices};
     #[pymodule_export]

@@ -44,6 +44,11 @@ impl Layout {
         matches!(self.device.kind, dlpack::CUDA | dlpack::ROCM)
     }
 
+    /// Whether both are of one device.
+    pub(crate) fn is_beside(&self, other: &Layout) -> bool {
+        self.device == other.device
+    }
+
     pub(crate) fn shape(&self) -> &[i64; MAX_RANK] {
         &self.shape
     }
@@ -64,14 +69,15 @@ impl Tensors {
     /// # Errors
     /// What PyTorch raises of a tensor without strides or memory.
     pub(crate) fn see(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, usize)>> {
-        let read = |view: &View<'_>| {
-            let elements = Elements::Dlpack(view.dtype);
-            Layout::new(view.device, elements, view.shape, view.strides).map(|layout| (layout, view.address))
-        };
-        match self.0.as_ref().and_then(|looker| looker.look(tensor, read)) {
+        match self.0.as_ref().and_then(|looker| looker.look(tensor, seen)) {
             Some(seen) => Ok(seen),
             None => by_attributes(tensor),
         }
+    }
+
+    /// As [`see`](Self::see), of what DLPack's function in C tells of; nothing without that.
+    pub(crate) fn look(&self, tensor: &Bound<'_, PyAny>) -> Option<(Layout, usize)> {
+        self.0.as_ref()?.look(tensor, seen)?
     }
 
     /// Where a tensor's elements begin.
@@ -84,6 +90,11 @@ impl Tensors {
             None => data_ptr(tensor),
         }
     }
+}
+
+fn seen(view: &View<'_>) -> Option<(Layout, usize)> {
+    let elements = Elements::Dlpack(view.dtype);
+    Layout::new(view.device, elements, view.shape, view.strides).map(|layout| (layout, view.address))
 }
 
 fn by_attributes(tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, usize)>> {
@@ -119,4 +130,20 @@ pub(crate) fn version(tensor: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
 pub(crate) fn has_version(tensor: &Bound<'_, PyAny>, known: u64) -> bool {
     let version = tensor.getattr(intern!(tensor.py(), "_version"));
     version.and_then(|version| version.extract::<u64>()).is_ok_and(|version| version == known)
+}
+
+/// Whether the tensor's elements are the negatives of those in its memory, as PyTorch has it of views of complex numbers.
+///
+/// # Errors
+/// What the call raises.
+pub(crate) fn is_negative(tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+    tensor.call_method0(intern!(tensor.py(), "is_neg"))?.is_truthy()
+}
+
+/// Whether PyTorch would record gradients of what is computed with the tensor.
+///
+/// # Errors
+/// What the look-up of the attribute raises.
+pub(crate) fn requires_grad(tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+    tensor.getattr(intern!(tensor.py(), "requires_grad"))?.is_truthy()
 }

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
 import fuseplan.torch as ft  # noqa: E402
-from fuseplan.torch import _choice, _operator  # noqa: E402
+from fuseplan.torch import _choice, _operator, _runs  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
@@ -257,6 +257,58 @@ def check(of, model, x):
     exact = copy.deepcopy(model).double()(x.double())
     most = max(8 * torch.finfo(x.dtype).eps, 1e-5)
     torch.testing.assert_close(of(x).double(), exact, rtol=most, atol=most)
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Whether each run of chains behind each other was one, as they are called."""
+    own, made = _runs.run, []
+
+    def run(*args):
+        results = own(*args)
+        made.append(results is not None)
+        return results
+
+    monkeypatch.setattr(_runs, "run", run)
+    return made
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_chains_behind_each_other_are_a_run(runs, last, monkeypatch):
+    model, x = network(torch.float16, last)
+    fused = ft.optimize(model, x, choose="all")
+    with monkeypatch.context() as without:
+        without.setattr(_operator, "DIRECT", None)
+        expected = fused(x)
+    runs.clear()
+    for _ in range(3):
+        assert torch.equal(fused(x), expected)
+    assert runs == [True] * 3
+    # In the current stream, behind what is in it.
+    given, stream = x.clone(), torch.cuda.Stream()
+    x.zero_()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)
+        x.copy_(given)
+        y = fused(x)
+    stream.synchronize()
+    assert torch.equal(y, expected)
+    graph, y = graph_of(lambda: fused(x))
+    for factor in (2, -1):
+        x.copy_(given * factor)
+        graph.replay()
+        assert torch.equal(y, fused(x))
+    # What is made for the run lies where other tensors of the stream lay.
+    for _ in range(20):
+        other = torch.full_like(x, float("nan"))
+        assert torch.equal(fused(x), y)
+        del other
+    assert runs[-1]
+    if torch.cuda.device_count() > 1:
+        with torch.cuda.device(1):
+            assert torch.equal(fused(x), y)
+        assert not runs[-1]
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -11,13 +11,25 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
 
-from .._native import Calls, CompiledPlan, Handle, PlanCall, Plan, TensorDescriptor, compile_all, openmp_handle
+from .._native import (
+    Calls,
+    CompiledPlan,
+    Direct,
+    Handle,
+    Plan,
+    PlanCall,
+    TensorDescriptor,
+    compile_all,
+    dispatch_keys,
+    openmp_handle,
+)
 from ..errors import Error
 
 _LIBRARY = torch.library.Library("fuseplan", "DEF")  # type: ignore[no-untyped-call]
@@ -455,6 +467,42 @@ def _first(
 _CALLS = Calls(torch.Tensor, _first, _allows_tf32)
 _LIBRARY.impl("chain", _CALLS, "CPU")  # type: ignore[no-untyped-call]
 _LIBRARY.impl("chain", _CALLS, "CUDA")  # type: ignore[no-untyped-call]
+
+
+def _direct(dispatched: Callable[..., torch.Tensor]) -> Direct | None:
+    """The operator without PyTorch's dispatcher where that would hand a call on; none where PyTorch does not tell, or says
+    something else than it does today of modes whose effect is known."""
+    library, found = torch._C.__file__, []
+
+    def look() -> None:
+        before = dispatch_keys(library)
+        with torch.inference_mode():
+            within = dispatch_keys(library)
+        if before != (0, 0) or within is None or within == before:
+            return
+        direct = Direct(_CALLS, dispatched, library, within)
+
+        def hands_on(mode: contextlib.AbstractContextManager[Any]) -> bool:
+            with mode:
+                return direct.hands_on()
+
+        plain: tuple[Any, ...] = (contextlib.nullcontext(), torch.no_grad(), torch.inference_mode())
+        other: tuple[Any, ...] = (torch.autocast("cpu"), torch.device("cpu"))
+        if all(map(hands_on, plain)) and not any(map(hands_on, other)):
+            found.append(direct)
+
+    if hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        # A thread of its own is in none of the modes that this one may be in.
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+    return found[0] if found else None
+
+
+DIRECT = _direct(torch.ops.fuseplan.chain.default._op)
+if DIRECT is not None:
+    # What the operator's object calls, whoever calls that: half of a small call's time is PyTorch's way to a kernel and back.
+    torch.ops.fuseplan.chain.default._op = DIRECT
 
 
 @torch.library.register_fake("fuseplan::chain", lib=_LIBRARY)

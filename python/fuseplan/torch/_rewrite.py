@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._native import Handle, TensorDescriptor, find_chains
-from . import _choice, _layouts, _operator
+from . import _choice, _layouts, _operator, _runs
 from ._export import arguments, as_tuple, export
 from ._report import Fused, Report, Unfused
 
@@ -109,6 +109,7 @@ def rewrite(
     module.graph.eliminate_dead_code()
     module.graph.lint()  # type: ignore[no-untyped-call]
     _read_buffers_directly(module)
+    module.graph.on_generate_code(lambda before: lambda lines: _runs.in_runs(before(lines) if before else lines))
     module.recompile()
     return report
 

@@ -1,0 +1,189 @@
+//! PyTorch's operator without PyTorch's dispatcher, for calls that it would hand on to the kernel, and that are like one before.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyList, PyString, PyTuple, PyType};
+
+use crate::calls::{Calls, Now};
+use crate::dispatcher::{Dispatcher, Keys};
+use crate::program::Program;
+use crate::torch;
+
+/// How many programs are kept.
+const MOST_PROGRAMS: usize = 256;
+
+/// The operator as Python calls it.
+#[pyclass(frozen, module = "fuseplan")]
+pub(crate) struct Direct {
+    calls: Py<Calls>,
+    /// The operator by PyTorch's dispatcher.
+    dispatched: Py<PyAny>,
+    dispatcher: Dispatcher,
+    /// Those of tensors that are nothing but tensors.
+    classes: Vec<Py<PyType>>,
+    uint8: Py<PyAny>,
+    /// By the hashes that Python keeps with their texts.
+    programs: Mutex<HashMap<isize, Arc<Program>>>,
+}
+
+#[pymethods]
+impl Direct {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        calls: Py<Calls>,
+        dispatched: Py<PyAny>,
+        library: PathBuf,
+        of_inference: Keys,
+    ) -> PyResult<Self> {
+        let torch = py.import("torch")?;
+        let dispatcher = Dispatcher::of(&library, of_inference).ok_or_else(|| {
+            PyRuntimeError::new_err("PyTorch's libraries lack what tells of its dispatcher")
+        })?;
+        let classes = [torch.getattr("Tensor")?, torch.getattr("nn")?.getattr("Parameter")?];
+        Ok(Direct {
+            calls,
+            dispatched,
+            dispatcher,
+            classes: classes
+                .into_iter()
+                .map(|class| Ok(class.cast_into::<PyType>()?.unbind()))
+                .collect::<PyResult<_>>()?,
+            uint8: torch.getattr("uint8")?.unbind(),
+            programs: Mutex::default(),
+        })
+    }
+
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if kwargs.is_none_or(|kwargs| kwargs.is_empty())
+            && let Some(y) = self.call(py, args)?
+        {
+            return Ok(y);
+        }
+        self.dispatched.bind(py).call(args, kwargs)
+    }
+
+    fn hands_on(&self) -> bool {
+        self.dispatcher.hands_on()
+    }
+
+    /// Calls behind each other by their text, with tensors from outside of them, some by their names, if each is like one before.
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        program: &Bound<'py, PyString>,
+        buffers: &Bound<'py, PyDict>,
+        names: &Bound<'py, PyTuple>,
+        tensors: &Bound<'py, PyTuple>,
+    ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+        let mut tensors: Vec<_> = tensors.iter().collect();
+        tensors.reserve(names.len());
+        for name in names {
+            let Some(tensor) = buffers.get_item(name)? else { return Ok(None) };
+            tensors.push(tensor);
+        }
+        let Some(now) = self.see(&tensors)? else { return Ok(None) };
+        let text = program.to_str()?;
+        let hash = program.hash()?;
+        let known = self.programs().get(&hash).filter(|program| program.text() == text).cloned();
+        let program = match known {
+            Some(program) => program,
+            None => {
+                let made = Arc::new(Program::new(text, tensors.len())?);
+                let mut programs = self.programs();
+                if programs.len() >= MOST_PROGRAMS {
+                    programs.clear();
+                }
+                programs.insert(hash, made.clone());
+                made
+            }
+        };
+        program.run(py, self, &tensors, &now)
+    }
+}
+
+impl Direct {
+    pub(crate) fn calls(&self) -> &Calls {
+        self.calls.get()
+    }
+
+    pub(crate) fn uint8<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
+        self.uint8.bind(py)
+    }
+
+    fn programs(&self) -> MutexGuard<'_, HashMap<isize, Arc<Program>>> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call<'py>(&self, py: Python<'py>, args: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let mut arguments = args.iter();
+        let mut next = || arguments.next();
+        let (Some(x), Some(weight), Some(operands), Some(operators)) = (next(), next(), next(), next())
+        else {
+            return Ok(None);
+        };
+        let (constant, more) = (next(), next());
+        let (Ok(operands), Ok(operators), Ok(constant), None) = (
+            operands.cast_exact::<PyList>(),
+            operators.cast_exact::<PyString>(),
+            constant
+                .as_ref()
+                .map_or(Ok(false), |constant| constant.cast_exact::<PyBool>().map(|of| of.is_true())),
+            more,
+        ) else {
+            return Ok(None);
+        };
+        let mut tensors = Vec::with_capacity(8);
+        tensors.extend([x, weight]);
+        tensors.extend(operands.iter());
+        let Some(now) = self.see(&tensors)? else { return Ok(None) };
+        let setting = self.calls().setting(py, &now[0].layout)?;
+        let known = self.calls().known((operators.to_str()?, constant), setting, &now, &tensors);
+        let Some(plan) = known.as_ref().and_then(|call| call.plan_call(py)) else { return Ok(None) };
+        for at in plan.given() {
+            if torch::is_negative(&tensors[at])? {
+                return Ok(None);
+            }
+        }
+        // SAFETY: the call was found to have been made with tensors of these layouts and constants, and those of now are
+        // arguments, which live.
+        unsafe { plan.run(py, self.calls().tensors(), &now) }.map(Some)
+    }
+
+    /// The tensors, if calls with them in this thread get to the kernel as they are, unless one is
+    /// [negative](torch::is_negative).
+    fn see(&self, tensors: &[Bound<'_, PyAny>]) -> PyResult<Option<Vec<Now>>> {
+        if !self.dispatcher.hands_on() {
+            return Ok(None);
+        }
+        let wants_gradients = self.dispatcher.is_grad_enabled();
+        let mut now = Vec::with_capacity(tensors.len());
+        for tensor in tensors {
+            match self.look(tensor) {
+                Some(seen) if !(wants_gradients && torch::requires_grad(tensor)?) => now.push(seen),
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(now))
+    }
+
+    /// A tensor that is nothing but one, and has memory.
+    pub(crate) fn look(&self, tensor: &Bound<'_, PyAny>) -> Option<Now> {
+        let class = tensor.get_type();
+        if !self.classes.iter().any(|known| known.is(&class)) {
+            return None;
+        }
+        let seen = self.calls().tensors().look(tensor)?;
+        (seen.1 != 0).then(|| Now::new(tensor, seen))
+    }
+}
