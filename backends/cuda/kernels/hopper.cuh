@@ -107,6 +107,15 @@ DEVICE void tma_load_rows(unsigned to, const TensorMap* map, unsigned barrier, i
       : "memory");
 }
 
+// Loads as many elements as the map says, from this one of all on.
+DEVICE void tma_load_part(unsigned to, const TensorMap* map, unsigned barrier, int at) {
+  asm volatile(
+      "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3}], [%2];" ::"r"(
+          to),
+      "l"(map), "r"(barrier), "r"(at)
+      : "memory");
+}
+
 // Loads BLOCK_P positions of a plane from p on, in channels from c on, of image n.
 DEVICE void tma_load_planes(unsigned to, const TensorMap* map, unsigned barrier, int p, int c, int n) {
   asm volatile(
@@ -154,4 +163,11 @@ template <int PENDING> DEVICE void wgmma_wait() {
 template <int N> DEVICE void wgmma_fence_accumulators(float (&acc)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(acc[i])::"memory");
+}
+// Keeps the compiler from giving the registers of rows to anything else before this: wgmma in flight still reads them.
+template <int N> DEVICE void wgmma_fence_rows(unsigned (&rows)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N; i++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) asm volatile("" : "+r"(rows[i][e])::"memory");
 }

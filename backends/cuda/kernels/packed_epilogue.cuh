@@ -5,9 +5,10 @@
 // needs constants: ATOMS, COOPERATIVE, FILTERS, PART_FLOATS, PRODUCERS, ROWS, TF32X3, TILE_F, WIDTH, Y_VECTOR
 // needs sizes: y_c
 // needs types: Args, Channel, Column, Coord, Early, Pixels, Shape, idx
-// needs functions: column_of, coord_of, finish_to, interleaved, make_plain, pixels_of, shared_address, write_vector
+// needs functions: are_finite, column_of, coord_of, finish_to, make_plain, pixels_of, row_of_pixel, shared_address, sum_of_products,
+//   write_vector
 
-static_assert(Y_VECTOR == 1 && !TF32X3, "a lane has two pixels, and writes elements");
+static_assert(Y_VECTOR == 1, "a lane has two pixels, and writes elements");
 // Filters of a part, and parts of 64 rows. A filter has its rows one after the other; half of them are moved by four, so
 // that neither writing the rows of a fragment nor reading the pixels of a warp has bank conflicts.
 constexpr int PART_FILTERS = 32, PARTS = (WIDTH + PART_FILTERS - 1) / PART_FILTERS, FILTER_PITCH = 68;
@@ -41,7 +42,7 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
   const unsigned to = shared_address(parts + lane % 4 * 2 * FILTER_PITCH + place_of(warp * 16 + lane / 4));
   const float* const from = parts + warp * 8 * FILTER_PITCH;
   // Where the rows of a lane's two pixels lie.
-  const int places[2] = {place_of(interleaved(lane)), place_of(interleaved(lane + 32))};
+  const int places[2] = {place_of(row_of_pixel(lane)), place_of(row_of_pixel(lane + 32))};
   const auto meet = [&] { asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 3) : "memory"); };
 #pragma unroll 1
   for (int along = 0; along < ATOMS; along++) {
@@ -75,7 +76,10 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
           y[j] = coord.y += coord.k * s.y_c;
           writes[j] = inside[j % 2] && (FILTERS % 2 == 0 || column.filter + filter < FILTERS);
           if ((!PLAIN || READS_ELEMENTS) && !writes[j]) continue;
-          const float v[1] = {from[(f + j / 2) * FILTER_PITCH + places[j % 2]]};
+          float v[1] = {from[(f + j / 2) * FILTER_PITCH + places[j % 2]]};
+          if (TF32X3 && writes[j] && !are_finite(v))
+            v[0] = sum_of_products(args, column.group, column.filter + filter,
+                                   pixels.first + consumer * ROWS + along * 64 + j % 2 * 32 + lane);
           const Channel channel = channels[filter];
           finish_to<1, false>(args, &channel, v, coord, out[j]);
         }

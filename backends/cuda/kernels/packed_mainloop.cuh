@@ -6,7 +6,8 @@
 //   PRODUCERS, RESIDENT, ROWS, STAGES, STEPS, TILE_K, WIDTH, W_AT, W_BYTES, X_BYTES
 // needs types: Barriers, PipelineState, T
 // needs functions: first_step, mbarrier_arrive, mbarrier_wait, interleaved, step_count, tile_number, tile_stride, wgmma,
-//   wgmma_commit, wgmma_descriptor, wgmma_fence, wgmma_fence_accumulators, wgmma_wait
+//   wgmma_commit, wgmma_descriptor, wgmma_fence, wgmma_fence_accumulators, wgmma_fence_rows,
+//   wgmma_wait
 
 static_assert(PIXELS_ARE_ROWS && ATOMS <= 2 && sizeof(T) == 2 && CHANNELS % 2 == 0,
               "a register has two channels of a pixel");
@@ -77,7 +78,7 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
     if (LAST_CHANNELS < TILE_K && first_step<STEPS>() + step == STEPS - 1) factors.cut();
   };
   wait_for_step(0);
-  Factors factors[2];
+  Factors factors[2] = {};
   load(factors[0], 0, 0);
   int last = 0;
 #pragma unroll 1
@@ -95,6 +96,7 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
       wgmma_fence_accumulators(acc[atom]);
       // When this returns, the products of the 64 rows before have read their operands. Those of the next come meanwhile.
       wgmma_wait<1>();
+      wgmma_fence_rows(factors[1 - i].v);
       if (atom == 0 && step > 0 && lane == 0) mbarrier_arrive(barriers.empty(last));
       last = stage;
       if (atom + 1 < ATOMS) {
@@ -110,5 +112,7 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
   wgmma_wait<0>();
 #pragma unroll
   for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
+  wgmma_fence_rows(factors[0].v);
+  wgmma_fence_rows(factors[1].v);
   if (lane == 0) mbarrier_arrive(barriers.empty(last));
 }

@@ -1,53 +1,68 @@
 // Filters that TMA cannot load and that a block has no room for: one launch writes them to memory as the main loop wants them
 // in shared memory, for every column of tiles the filters of each step one after the other, and later launches, the next or many,
-// bring a step's filters by one bulk copy. A step has the taps of a column of taps, in TILE_K channels.
+// bring a step's filters by one bulk copy. A step has STREAMED_TAPS taps, in TILE_K channels.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, JUST_PREPARED, RAW_STAGES,
-//   ROW, SPLIT, STREAMED, TAPS, TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES
+// needs constants: BY_PLANES, CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, JUST_PREPARED, ROW,
+//   SPLIT, STREAMED, STREAMED_TAPS, TAPS, TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES, W_LOADED
 // needs sizes: w_k
 // needs types: Barriers, Launch, PipelineState, T
-// needs functions: begin_grid, bulk_load, mbarrier_expect_tx, mbarrier_wait, tile_number, tile_stride, tiles_of,
-//   wait_for_grids
+// needs functions: begin_grid, bulk_load, low_word_of, mbarrier_expect_tx, mbarrier_wait, tile_number, tile_stride,
+//   tiles_of, wait_for_grids
 
-static_assert(STREAMED && SPLIT == 1 && sizeof(T) == 2 && W_BYTES == TILE_F * ROW, "as the launch was planned");
+static_assert(STREAMED && SPLIT == 1 && W_LOADED == TILE_F * ROW, "as the launch was planned");
 
 // Steps of a tile, and bytes of one.
-constexpr int STREAMED_TAPS = RAW_STAGES > 0 ? TAPS_W : TAPS_H, STREAMED_STEPS = FILTER_STEPS / STREAMED_TAPS;
+constexpr int STREAMED_STEPS = FILTER_STEPS / STREAMED_TAPS;
 constexpr unsigned STREAMED_BYTES = STREAMED_TAPS * W_BYTES;
 
-// A thread writes two channels of a filter, in a plane of taps if that is few, or a line: such that what a warp reads lies together.
-// Channels beyond the last are zeros.
+// A word of neighbouring channels of a filter's tap, of which so many are there.
+template <class E> DEVICE unsigned filter_word(const E* from, int count) {
+  return (count > 0 ? from->bits : 0) | (unsigned)(count > 1 ? from[TAPS].bits : 0) << 16;
+}
+DEVICE unsigned filter_word(const float* from, int count) {
+  unsigned word = 0;
+  if (count > 0) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(*from));
+  return word;
+}
+
+// A thread writes a word of a filter's channels, in a plane of taps if that is few, or a line: such that what a warp reads lies together.
+// Channels beyond the last are zeros. Behind the high parts of a tap's filters lie the low ones, where they have these.
 DEVICE void prepare_filters(const Launch& launch) {
   constexpr int SOME = TAPS_H * TAPS_W <= 9 ? TAPS_H * TAPS_W : TAPS_W, PARTS = TAPS / SOME;
-  constexpr int PAIRS = TILE_K / 2, PADDED_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
+  constexpr int OF_WORD = 4 / (int)sizeof(T), WORDS = TILE_K / OF_WORD;
+  constexpr int PADDED_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
+  constexpr bool LOW = W_BYTES > W_LOADED;
   begin_grid();
 #pragma unroll 1
-  for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < COLUMNS * PADDED_STEPS * TILE_F * PAIRS * PARTS;
+  for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < COLUMNS * PADDED_STEPS * TILE_F * WORDS * PARTS;
        at += gridDim.x * blockDim.x) {
-    const int part = at % PARTS, pair = at / PARTS % PAIRS, row = at / PARTS / PAIRS % TILE_F;
-    const int of_column = at / PARTS / PAIRS / TILE_F, chunk = of_column % PADDED_STEPS,
+    const int part = at % PARTS, word = at / PARTS % WORDS, row = at / PARTS / WORDS % TILE_F;
+    const int of_column = at / PARTS / WORDS / TILE_F, chunk = of_column % PADDED_STEPS,
               column = of_column / PADDED_STEPS;
-    const int c = chunk * TILE_K + pair * 2, filter = column % FILTER_TILES * TILE_F + row;
+    const int c = chunk * TILE_K + word * OF_WORD, filter = column % FILTER_TILES * TILE_F + row;
+    const int count = filter < FILTERS ? CHANNELS - c : 0;
     const T* const from = (const T*)launch.args.op[0].p[0] +
                           (column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + c * TAPS + part * SOME;
-    const bool first = filter < FILTERS && c < CHANNELS, second = filter < FILTERS && c + 1 < CHANNELS;
     // All are read before the first is written, as the compiler does not know that these are other places.
-    unsigned words[SOME];
+    unsigned words[SOME], low[LOW ? SOME : 1];
 #pragma unroll
-    for (int i = 0; i < SOME; i++)
-      words[i] = (first ? from[i].bits : 0) | (unsigned)(second ? from[TAPS + i].bits : 0) << 16;
+    for (int i = 0; i < SOME; i++) {
+      words[i] = filter_word(from + i, count);
+      if (LOW) low[LOW ? i : 0] = count > 0 ? low_word_of(from + i) : 0u;
+    }
     // What TMA's swizzle makes of an offset in rows of ROW bytes.
-    const unsigned offset = row * ROW + pair * 4, mask = ROW == 128 ? 7 : ROW == 64 ? 3 : 1;
+    const unsigned offset = row * ROW + word * 4, mask = ROW == 128 ? 7 : ROW == 64 ? 3 : 1;
     char* const to = (char*)launch.w.words[0] + (offset ^ (offset >> 7 & mask) << 4);
 #pragma unroll
     for (int i = 0; i < SOME; i++) {
-      // Steps are columns of taps, then channels; or planes of taps, channels, then lines of taps.
+      // All taps of a plane come for some channels before others do, or a column of taps for all channels.
       const int line = part * (SOME / TAPS_W) + i / TAPS_W, tap = i % TAPS_W;
-      const int step =
-          RAW_STAGES > 0 ? (line / TAPS_H * PADDED_STEPS + chunk) * TAPS_H + line % TAPS_H : tap * PADDED_STEPS + chunk;
-      const int number = (column * STREAMED_STEPS + step) * STREAMED_TAPS + (RAW_STAGES > 0 ? tap : line);
-      *(unsigned*)(to + (long long)number * W_BYTES) = words[i];
+      const int of_tile = BY_PLANES ? ((line / TAPS_H * PADDED_STEPS + chunk) * TAPS_H + line % TAPS_H) * TAPS_W + tap
+                                    : (tap * PADDED_STEPS + chunk) * TAPS_H + line;
+      char* const written = to + (column * FILTER_STEPS + of_tile) * (long long)W_BYTES;
+      *(unsigned*)written = words[i];
+      if (LOW) *(unsigned*)(written + W_LOADED) = low[LOW ? i : 0];
     }
   }
 }

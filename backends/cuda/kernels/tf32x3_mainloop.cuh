@@ -1,19 +1,12 @@
-// The main loop of 3xTF32. The rows' factors come to a thread's registers, where it splits them. The columns' parts are in
-// shared memory, the high ones in front of the low ones.
-// Tensor cores cut sums off instead of rounding them, and what they cut off adds up. So an interval of products is short: those of
-// 16 of the depth, the small ones first, are summed by themselves and added to the others by f32 additions. Meanwhile the
-// tensor cores have an interval of another warpgroup.
+// The main loop of 3xTF32. The rows' factors come to a thread's registers from rows in shared memory.
 //
 // needs macros: DEVICE
-// needs constants: ATOMS, COOPERATIVE, FILTERS_IN_PARTS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT, ROW, ROWS,
+// needs constants: ATOMS, COOPERATIVE, FILTERS_IN_PARTS, INTERVAL, INTERVALS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT, ROW, ROWS,
 //   STAGES, STEPS, WIDTH, W_AT, W_BYTES, W_LOADED, X_BYTES, X_PART
-// needs types: Barriers, Parts, PipelineState
-// needs functions: bits_of, mbarrier_arrive, mbarrier_wait, parts_of, step_count, wgmma, wgmma_commit, wgmma_descriptor,
-//   wgmma_fence, wgmma_fence_accumulators, wgmma_wait
+// needs types: Barriers, FactorParts, PipelineState
+// needs functions: issue_interval, mbarrier_arrive, mbarrier_wait, step_count, wgmma_descriptor, wgmma_fence_accumulators, wgmma_wait
 
 static_assert(ATOMS == 1, "a thread has the factors of two rows");
-// Of the depth each instruction takes 32 bytes: those of an interval, and intervals of a step.
-constexpr int INTERVAL = ROW > 32 ? 2 : 1, INTERVALS = ROW / 32 / INTERVAL;
 // Whether factors are split before the interval before ends: where pixels are gathered, producers have the registers that it takes.
 constexpr bool SPLITS_AHEAD = PIXELS_ARE_ROWS;
 
@@ -36,34 +29,6 @@ struct Factors {
                      : "memory");
   }
 };
-struct FactorParts {
-  unsigned high[INTERVAL][4], low[INTERVAL][4];
-  DEVICE explicit FactorParts(const Factors& factors) {
-#pragma unroll
-    for (int k = 0; k < INTERVAL; k++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) {
-        const Parts parts = parts_of(factors.v[k][e]);
-        high[k][e] = parts.high, low[k][e] = bits_of(parts.low);
-        // Here, and not behind the wait for the interval before.
-        asm volatile("" : "+r"(high[k][e]), "+r"(low[k][e])::"memory");
-      }
-  }
-};
-
-// Issues an interval, whose columns begin at these descriptors.
-DEVICE void issue_interval(float (&sum)[WIDTH / 2], const FactorParts& rows, unsigned long long high,
-                           unsigned long long low) {
-  wgmma_fence_accumulators(sum);
-  wgmma_fence();
-#pragma unroll
-  for (int k = 0; k < INTERVAL; k++) wgmma(sum, rows.low[k], high + k * 2, k != 0);
-#pragma unroll
-  for (int k = 0; k < INTERVAL; k++) wgmma(sum, rows.high[k], low + k * 2, true);
-#pragma unroll
-  for (int k = 0; k < INTERVAL; k++) wgmma(sum, rows.high[k], high + k * 2, true);
-  wgmma_commit();
-}
 
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count) {
   const int consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE, lane = threadIdx.x % 32, set = count % PINGPONG;
@@ -84,7 +49,7 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
   wait_for_step(0);
   Factors factors;
   factors.load(PIXELS_ARE_ROWS ? x(pipe.stage) : w(pipe.stage, 0), at, 0);
-  FactorParts rows(factors), next_rows = rows;
+  FactorParts rows(factors.v), next_rows = rows;
 #pragma unroll 1
   for (int step = 0; step < steps; step++) {
     const int stage = pipe.stage;
@@ -98,13 +63,14 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
       const int next = ends && step + 1 < steps ? step + 1 : step;
       if (next > step) pipe.next(), wait_for_step(next);
       factors.load(PIXELS_ARE_ROWS ? x(pipe.stage) : w(pipe.stage, next), at, ends ? 0 : interval + 1);
-      if (SPLITS_AHEAD) next_rows = FactorParts(factors);
+      if (SPLITS_AHEAD) next_rows = FactorParts(factors.v);
       wgmma_wait<0>();
       wgmma_fence_accumulators(sum);
+      rows.fence();
       if (ends && lane == 0) mbarrier_arrive(barriers.empty(stage));
 #pragma unroll
       for (int i = 0; i < WIDTH / 2; i++) acc[0][i] += sum[i];
-      rows = SPLITS_AHEAD ? next_rows : FactorParts(factors);
+      rows = SPLITS_AHEAD ? next_rows : FactorParts(factors.v);
     }
   }
 }

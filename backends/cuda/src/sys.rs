@@ -49,6 +49,7 @@ pub(crate) const CU_TENSOR_MAP_DATA_TYPE_FLOAT32: c_int = 7;
 pub(crate) const CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: c_int = 9;
 pub(crate) const CU_TENSOR_MAP_DATA_TYPE_TFLOAT32: c_int = 11;
 pub(crate) const CU_TENSOR_MAP_INTERLEAVE_NONE: c_int = 0;
+pub(crate) const CU_TENSOR_MAP_SWIZZLE_NONE: c_int = 0;
 pub(crate) const CU_TENSOR_MAP_SWIZZLE_32B: c_int = 1;
 pub(crate) const CU_TENSOR_MAP_SWIZZLE_64B: c_int = 2;
 pub(crate) const CU_TENSOR_MAP_SWIZZLE_128B: c_int = 3;

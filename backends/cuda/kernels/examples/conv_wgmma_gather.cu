@@ -127,7 +127,7 @@ constexpr int CHANNEL_STAGES{2};
 constexpr int ATOMS{1};
 constexpr int PIXELS_ARE_ROWS{0};
 constexpr int PIXELS_INNERMOST{0};
-constexpr int INTERLEAVED{0};
+constexpr int INTERLEAVED{1};
 constexpr int BLOCK_P{64};
 constexpr int LINES{0};
 constexpr int LOADED_P{128};
@@ -672,6 +672,15 @@ DEVICE void tma_load_rows(unsigned to, const TensorMap* map, unsigned barrier, i
       : "memory");
 }
 
+// Loads as many elements as the map says, from this one of all on.
+DEVICE void tma_load_part(unsigned to, const TensorMap* map, unsigned barrier, int at) {
+  asm volatile(
+      "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3}], [%2];" ::"r"(
+          to),
+      "l"(map), "r"(barrier), "r"(at)
+      : "memory");
+}
+
 // Loads BLOCK_P positions of a plane from p on, in channels from c on, of image n.
 DEVICE void tma_load_planes(unsigned to, const TensorMap* map, unsigned barrier, int p, int c, int n) {
   asm volatile(
@@ -720,6 +729,13 @@ template <int N> DEVICE void wgmma_fence_accumulators(float (&acc)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(acc[i])::"memory");
 }
+// Keeps the compiler from giving the registers of rows to anything else before this: wgmma in flight still reads them.
+template <int N> DEVICE void wgmma_fence_rows(unsigned (&rows)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N; i++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) asm volatile("" : "+r"(rows[i][e])::"memory");
+}
 
 DEVICE void wgmma(float (&acc)[64], unsigned long long rows, unsigned long long columns, bool add, float = float()) {
   asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
@@ -735,8 +751,8 @@ DEVICE void wgmma(float (&acc)[64], unsigned long long rows, unsigned long long 
 // are, also while a tile is in its epilogue. Rows of the product are pixels and columns are filters (PIXELS_ARE_ROWS),
 // or the other way round. PIXELS_INNERMOST says that pixels lie in a stage as they do in an image's planes, BLOCK_P side
 // by side; a tile then stays within an image, and has LINES whole lines of it if that is not 0. RECTANGLE is how
-// many columns a tile has that is a rectangle of an output's plane, else 0. INTERLEAVED says that rows are not in the order
-// of pixels. RESIDENT says that a block's filters never change: they are loaded once, by the consumers if they are
+// many columns a tile has that is a rectangle of an output's plane, else 0. INTERLEAVED is how far apart the pixels of
+// eight neighbouring rows lie. RESIDENT says that a block's filters never change: they are loaded once, by the consumers if they are
 // REARRANGED. STREAMED says that they come by FILTER_STAGES stages of their own, from where an earlier launch has prepared
 // them. FILTER_ROOM is how many taps' filters shared memory has room for. TF32X3 says that products of f32 are three of TF32, for which columns of the product have two parts in shared memory; where these are filters, threads split what TMA loads.
 // The text behind this one says how operands come (`produce`), how they are multiplied (`mainloop`), and how accumulators
@@ -794,7 +810,7 @@ constexpr unsigned CHANNELS_AT =
 constexpr unsigned TABLE_AT = (CHANNELS_AT + CHANNEL_STAGES * TILE_F * CHANNEL_VALUES * 4 + 15) / 16 * 16;
 constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
 static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
-constexpr int PARTS_BARRIERS = !FILTERS_IN_PARTS ? 0 : RESIDENT ? 1 : STAGES;
+constexpr int PARTS_BARRIERS = !FILTERS_IN_PARTS || STREAMED ? 0 : RESIDENT ? 1 : STAGES;
 static_assert(BARRIERS_AT +
                       (2 * (STAGES + CHANNEL_STAGES + FILTER_STAGES + RAW_STAGES) + PINGPONG + 1 + PARTS_BARRIERS) * 8 +
                       1024 <=
@@ -901,10 +917,15 @@ DEVICE int row_pixel(const Shape& s, const Rectangle& rectangle, int first, int 
   return h < s.out_h && w < s.out_w ? (rectangle.plane * (int)s.out_h + h) * (int)s.out_w + w : (int)s.pixels;
 }
 
-// The pixel of one of a tile's rows, as they are counted within it, and as well the row of a pixel. Where rows are interleaved,
-// the eight of a fragment are pixels that lie eight apart: threads that read these from planes of an odd number of pixels, in
-// four channels that lie two apart, read different banks.
-DEVICE int interleaved(int row) { return INTERLEAVED ? row / 64 * 64 + row % 8 * 8 + row % 64 / 8 : row; }
+// The pixel of one of a tile's rows, as they are counted within it, and the row of a pixel. Where rows are INTERLEAVED, the eight of
+// a fragment are pixels that lie as far apart: threads that read these from planes of an odd number of pixels, eight apart in four
+// channels of 16 bits that lie two apart, or four apart in four neighbouring ones of f32, read different banks.
+DEVICE int interleaved(int row) {
+  return row / (INTERLEAVED * 8) * (INTERLEAVED * 8) + row % 8 * INTERLEAVED + row / 8 % INTERLEAVED;
+}
+DEVICE int row_of_pixel(int pixel) {
+  return pixel / (INTERLEAVED * 8) * (INTERLEAVED * 8) + pixel % INTERLEAVED * 8 + pixel / INTERLEAVED % 8;
+}
 
 // Loads what the operators need of a tile's channels into the next stage of channel parameters. `count` threads call it.
 DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& barriers,
@@ -1075,6 +1096,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
 template <class E> DEVICE unsigned low_word_of(const E*) { return 0; }
 template <int N> DEVICE bool are_finite(const float (&)[N]) { return true; }
 DEVICE float sum_of_products(const Args&, int, int, int) { return 0.f; }
+
 
 DEVICE void rearrange_filters(const Args&, char*, float*) {}
 

@@ -127,7 +127,7 @@ constexpr int CHANNEL_STAGES{2};
 constexpr int ATOMS{1};
 constexpr int PIXELS_ARE_ROWS{0};
 constexpr int PIXELS_INNERMOST{0};
-constexpr int INTERLEAVED{0};
+constexpr int INTERLEAVED{1};
 constexpr int BLOCK_P{64};
 constexpr int LINES{5};
 constexpr int LOADED_P{336};
@@ -149,6 +149,8 @@ constexpr int Y_VECTOR{8};
 constexpr int TAPS_D{1};
 constexpr int TAPS_H{3};
 constexpr int TAPS_W{3};
+constexpr int STREAMED_TAPS{3};
+constexpr int BY_PLANES{1};
 constexpr int BOXES{1};
 constexpr int PAD_D{0};
 constexpr int PAD_H{1};
@@ -660,6 +662,15 @@ DEVICE void tma_load_rows(unsigned to, const TensorMap* map, unsigned barrier, i
       : "memory");
 }
 
+// Loads as many elements as the map says, from this one of all on.
+DEVICE void tma_load_part(unsigned to, const TensorMap* map, unsigned barrier, int at) {
+  asm volatile(
+      "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3}], [%2];" ::"r"(
+          to),
+      "l"(map), "r"(barrier), "r"(at)
+      : "memory");
+}
+
 // Loads BLOCK_P positions of a plane from p on, in channels from c on, of image n.
 DEVICE void tma_load_planes(unsigned to, const TensorMap* map, unsigned barrier, int p, int c, int n) {
   asm volatile(
@@ -708,6 +719,13 @@ template <int N> DEVICE void wgmma_fence_accumulators(float (&acc)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(acc[i])::"memory");
 }
+// Keeps the compiler from giving the registers of rows to anything else before this: wgmma in flight still reads them.
+template <int N> DEVICE void wgmma_fence_rows(unsigned (&rows)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N; i++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) asm volatile("" : "+r"(rows[i][e])::"memory");
+}
 
 DEVICE void wgmma(float (&acc)[120], unsigned long long rows, unsigned long long columns, bool add, f16 = f16()) {
   asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %122, 0;\n"
@@ -723,8 +741,8 @@ DEVICE void wgmma(float (&acc)[120], unsigned long long rows, unsigned long long
 // are, also while a tile is in its epilogue. Rows of the product are pixels and columns are filters (PIXELS_ARE_ROWS),
 // or the other way round. PIXELS_INNERMOST says that pixels lie in a stage as they do in an image's planes, BLOCK_P side
 // by side; a tile then stays within an image, and has LINES whole lines of it if that is not 0. RECTANGLE is how
-// many columns a tile has that is a rectangle of an output's plane, else 0. INTERLEAVED says that rows are not in the order
-// of pixels. RESIDENT says that a block's filters never change: they are loaded once, by the consumers if they are
+// many columns a tile has that is a rectangle of an output's plane, else 0. INTERLEAVED is how far apart the pixels of
+// eight neighbouring rows lie. RESIDENT says that a block's filters never change: they are loaded once, by the consumers if they are
 // REARRANGED. STREAMED says that they come by FILTER_STAGES stages of their own, from where an earlier launch has prepared
 // them. FILTER_ROOM is how many taps' filters shared memory has room for. TF32X3 says that products of f32 are three of TF32, for which columns of the product have two parts in shared memory; where these are filters, threads split what TMA loads.
 // The text behind this one says how operands come (`produce`), how they are multiplied (`mainloop`), and how accumulators
@@ -782,7 +800,7 @@ constexpr unsigned CHANNELS_AT =
 constexpr unsigned TABLE_AT = (CHANNELS_AT + CHANNEL_STAGES * TILE_F * CHANNEL_VALUES * 4 + 15) / 16 * 16;
 constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
 static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
-constexpr int PARTS_BARRIERS = !FILTERS_IN_PARTS ? 0 : RESIDENT ? 1 : STAGES;
+constexpr int PARTS_BARRIERS = !FILTERS_IN_PARTS || STREAMED ? 0 : RESIDENT ? 1 : STAGES;
 static_assert(BARRIERS_AT +
                       (2 * (STAGES + CHANNEL_STAGES + FILTER_STAGES + RAW_STAGES) + PINGPONG + 1 + PARTS_BARRIERS) * 8 +
                       1024 <=
@@ -889,10 +907,15 @@ DEVICE int row_pixel(const Shape& s, const Rectangle& rectangle, int first, int 
   return h < s.out_h && w < s.out_w ? (rectangle.plane * (int)s.out_h + h) * (int)s.out_w + w : (int)s.pixels;
 }
 
-// The pixel of one of a tile's rows, as they are counted within it, and as well the row of a pixel. Where rows are interleaved,
-// the eight of a fragment are pixels that lie eight apart: threads that read these from planes of an odd number of pixels, in
-// four channels that lie two apart, read different banks.
-DEVICE int interleaved(int row) { return INTERLEAVED ? row / 64 * 64 + row % 8 * 8 + row % 64 / 8 : row; }
+// The pixel of one of a tile's rows, as they are counted within it, and the row of a pixel. Where rows are INTERLEAVED, the eight of
+// a fragment are pixels that lie as far apart: threads that read these from planes of an odd number of pixels, eight apart in four
+// channels of 16 bits that lie two apart, or four apart in four neighbouring ones of f32, read different banks.
+DEVICE int interleaved(int row) {
+  return row / (INTERLEAVED * 8) * (INTERLEAVED * 8) + row % 8 * INTERLEAVED + row / 8 % INTERLEAVED;
+}
+DEVICE int row_of_pixel(int pixel) {
+  return pixel / (INTERLEAVED * 8) * (INTERLEAVED * 8) + pixel % INTERLEAVED * 8 + pixel / INTERLEAVED % 8;
+}
 
 // Loads what the operators need of a tile's channels into the next stage of channel parameters. `count` threads call it.
 DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& barriers,
@@ -1064,58 +1087,74 @@ template <class E> DEVICE unsigned low_word_of(const E*) { return 0; }
 template <int N> DEVICE bool are_finite(const float (&)[N]) { return true; }
 DEVICE float sum_of_products(const Args&, int, int, int) { return 0.f; }
 
+
 DEVICE void rearrange_filters(const Args&, char*, float*) {}
 
 // Filters that TMA cannot load and that a block has no room for: one launch writes them to memory as the main loop wants them
 // in shared memory, for every column of tiles the filters of each step one after the other, and later launches, the next or many,
-// bring a step's filters by one bulk copy. A step has the taps of a column of taps, in TILE_K channels.
+// bring a step's filters by one bulk copy. A step has STREAMED_TAPS taps, in TILE_K channels.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, JUST_PREPARED, RAW_STAGES,
-//   ROW, SPLIT, STREAMED, TAPS, TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES
+// needs constants: BY_PLANES, CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, JUST_PREPARED, ROW,
+//   SPLIT, STREAMED, STREAMED_TAPS, TAPS, TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES, W_LOADED
 // needs sizes: w_k
 // needs types: Barriers, Launch, PipelineState, T
-// needs functions: begin_grid, bulk_load, mbarrier_expect_tx, mbarrier_wait, tile_number, tile_stride, tiles_of,
-//   wait_for_grids
+// needs functions: begin_grid, bulk_load, low_word_of, mbarrier_expect_tx, mbarrier_wait, tile_number, tile_stride,
+//   tiles_of, wait_for_grids
 
-static_assert(STREAMED && SPLIT == 1 && sizeof(T) == 2 && W_BYTES == TILE_F * ROW, "as the launch was planned");
+static_assert(STREAMED && SPLIT == 1 && W_LOADED == TILE_F * ROW, "as the launch was planned");
 
 // Steps of a tile, and bytes of one.
-constexpr int STREAMED_TAPS = RAW_STAGES > 0 ? TAPS_W : TAPS_H, STREAMED_STEPS = FILTER_STEPS / STREAMED_TAPS;
+constexpr int STREAMED_STEPS = FILTER_STEPS / STREAMED_TAPS;
 constexpr unsigned STREAMED_BYTES = STREAMED_TAPS * W_BYTES;
 
-// A thread writes two channels of a filter, in a plane of taps if that is few, or a line: such that what a warp reads lies together.
-// Channels beyond the last are zeros.
+// A word of neighbouring channels of a filter's tap, of which so many are there.
+template <class E> DEVICE unsigned filter_word(const E* from, int count) {
+  return (count > 0 ? from->bits : 0) | (unsigned)(count > 1 ? from[TAPS].bits : 0) << 16;
+}
+DEVICE unsigned filter_word(const float* from, int count) {
+  unsigned word = 0;
+  if (count > 0) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(*from));
+  return word;
+}
+
+// A thread writes a word of a filter's channels, in a plane of taps if that is few, or a line: such that what a warp reads lies together.
+// Channels beyond the last are zeros. Behind the high parts of a tap's filters lie the low ones, where they have these.
 DEVICE void prepare_filters(const Launch& launch) {
   constexpr int SOME = TAPS_H * TAPS_W <= 9 ? TAPS_H * TAPS_W : TAPS_W, PARTS = TAPS / SOME;
-  constexpr int PAIRS = TILE_K / 2, PADDED_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
+  constexpr int OF_WORD = 4 / (int)sizeof(T), WORDS = TILE_K / OF_WORD;
+  constexpr int PADDED_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
+  constexpr bool LOW = W_BYTES > W_LOADED;
   begin_grid();
 #pragma unroll 1
-  for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < COLUMNS * PADDED_STEPS * TILE_F * PAIRS * PARTS;
+  for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < COLUMNS * PADDED_STEPS * TILE_F * WORDS * PARTS;
        at += gridDim.x * blockDim.x) {
-    const int part = at % PARTS, pair = at / PARTS % PAIRS, row = at / PARTS / PAIRS % TILE_F;
-    const int of_column = at / PARTS / PAIRS / TILE_F, chunk = of_column % PADDED_STEPS,
+    const int part = at % PARTS, word = at / PARTS % WORDS, row = at / PARTS / WORDS % TILE_F;
+    const int of_column = at / PARTS / WORDS / TILE_F, chunk = of_column % PADDED_STEPS,
               column = of_column / PADDED_STEPS;
-    const int c = chunk * TILE_K + pair * 2, filter = column % FILTER_TILES * TILE_F + row;
+    const int c = chunk * TILE_K + word * OF_WORD, filter = column % FILTER_TILES * TILE_F + row;
+    const int count = filter < FILTERS ? CHANNELS - c : 0;
     const T* const from = (const T*)launch.args.op[0].p[0] +
                           (column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + c * TAPS + part * SOME;
-    const bool first = filter < FILTERS && c < CHANNELS, second = filter < FILTERS && c + 1 < CHANNELS;
     // All are read before the first is written, as the compiler does not know that these are other places.
-    unsigned words[SOME];
+    unsigned words[SOME], low[LOW ? SOME : 1];
 #pragma unroll
-    for (int i = 0; i < SOME; i++)
-      words[i] = (first ? from[i].bits : 0) | (unsigned)(second ? from[TAPS + i].bits : 0) << 16;
+    for (int i = 0; i < SOME; i++) {
+      words[i] = filter_word(from + i, count);
+      if (LOW) low[LOW ? i : 0] = count > 0 ? low_word_of(from + i) : 0u;
+    }
     // What TMA's swizzle makes of an offset in rows of ROW bytes.
-    const unsigned offset = row * ROW + pair * 4, mask = ROW == 128 ? 7 : ROW == 64 ? 3 : 1;
+    const unsigned offset = row * ROW + word * 4, mask = ROW == 128 ? 7 : ROW == 64 ? 3 : 1;
     char* const to = (char*)launch.w.words[0] + (offset ^ (offset >> 7 & mask) << 4);
 #pragma unroll
     for (int i = 0; i < SOME; i++) {
-      // Steps are columns of taps, then channels; or planes of taps, channels, then lines of taps.
+      // All taps of a plane come for some channels before others do, or a column of taps for all channels.
       const int line = part * (SOME / TAPS_W) + i / TAPS_W, tap = i % TAPS_W;
-      const int step =
-          RAW_STAGES > 0 ? (line / TAPS_H * PADDED_STEPS + chunk) * TAPS_H + line % TAPS_H : tap * PADDED_STEPS + chunk;
-      const int number = (column * STREAMED_STEPS + step) * STREAMED_TAPS + (RAW_STAGES > 0 ? tap : line);
-      *(unsigned*)(to + (long long)number * W_BYTES) = words[i];
+      const int of_tile = BY_PLANES ? ((line / TAPS_H * PADDED_STEPS + chunk) * TAPS_H + line % TAPS_H) * TAPS_W + tap
+                                    : (tap * PADDED_STEPS + chunk) * TAPS_H + line;
+      char* const written = to + (column * FILTER_STEPS + of_tile) * (long long)W_BYTES;
+      *(unsigned*)written = words[i];
+      if (LOW) *(unsigned*)(written + W_LOADED) = low[LOW ? i : 0];
     }
   }
 }

@@ -4,6 +4,7 @@ use fuseplan_api::{Constraint, DeviceInfo, Problem};
 use fuseplan_gpu::{Runtime, Volume, channel_values, spatial};
 
 use super::candidates;
+use super::runs::Sight;
 use super::tiling::{Load, groups_apart, is_addressable, is_copyable, is_packed};
 use crate::context::Cuda;
 
@@ -173,6 +174,43 @@ pub(crate) const TRANSPOSED_GROUPS: Constraint = Constraint {
         let fits = conv.groups() == 1 || channels.is_multiple_of(32);
         (!fits).then(|| format!("{} groups of {channels} channels", conv.groups()))
     },
+};
+
+/// f32 in planes of which a tile's pixels see runs, and results that lie side by side along pixels.
+pub(crate) const RUNS: Constraint = Constraint {
+    property: "layout",
+    accepts: "f32; places of a channel side by side in input and output, channels not innermost; images of the input multiples of \
+              16 bytes, and its planes and channels too, or planes one behind the other; packed filters, channels before taps, of \
+              at most 32 taps in a plane; lines and planes of the output that begin no further back in the input than those before \
+              end",
+    check: |problem, _| {
+        let (conv, weights) = problem.conv()?;
+        let (w, y) = (Volume::of(weights), Volume::of(&problem.output));
+        let packed = w.position_stride() == Some(1) && (w.lens[1] == 1 || w.strides[1] == w.plane());
+        let along = !y.is_channels_last() && y.position_stride() == Some(1);
+        let fits = packed && along && Sight::of(problem).is_some();
+        (!fits).then(|| format!("{}, {conv}, filters {weights}, {}", problem.input, problem.output))
+    },
+};
+
+/// As [`TRANSPOSED_GROUPS`], of f32.
+pub(crate) const RUNS_GROUPS: Constraint = Constraint {
+    property: "groups",
+    accepts: "one, or groups of a multiple of 16 channels",
+    check: |problem, _| {
+        let (conv, weights) = problem.conv()?;
+        let channels = weights.lens()[1];
+        let fits = conv.groups() == 1 || channels.is_multiple_of(16);
+        (!fits).then(|| format!("{} groups of {channels} channels", conv.groups()))
+    },
+};
+
+/// Runs and stages of filters.
+pub(crate) const RUNS_ROOM: Constraint = Constraint {
+    property: "shared memory",
+    accepts: "planes and filters such that 16 channels of what 64 pixels see, in at most 4 boxes of 248 elements where TMA loads them, \
+              fit twice beside filters of two taps",
+    check: |problem, device| no_tile(Load::Runs, problem, device),
 };
 
 /// Rectangles and stages of filters.

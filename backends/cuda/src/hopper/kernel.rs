@@ -1,14 +1,16 @@
 //! The kernel's text, and the tensor maps that it is launched with.
 
-use fuseplan_api::{DataType, Problem};
+use fuseplan_api::Problem;
 use fuseplan_gpu::{
     ALONE, COORD, Geometry, Kernel, Runtime, SHARE, Text, Volume, channel_values, constants, spatial,
 };
 
 use super::ALIGNMENT;
 use super::instruction::{Rows, wgmma};
+use super::maps;
+use super::runs::{By, Sight};
 use super::tensor_map::{Part, TensorMap};
-use super::tiling::{self, BOX, COPIED, Load, Packed, Tiling, Window};
+use super::tiling::{self, COPIED, Load, Packed, Tiling, Window};
 use crate::context::Cuda;
 use crate::runtime::CLUSTER;
 
@@ -105,8 +107,8 @@ constants! {
         atoms: usize,
         pixels_are_rows: bool,
         pixels_innermost: bool,
-        /// Whether rows are not in the order of pixels.
-        interleaved: bool,
+        /// How far apart the pixels of neighbouring rows lie.
+        interleaved: usize,
         /// Pixels side by side in a stage, where any are.
         block_p: usize,
         /// Lines of a tile, where it has whole ones.
@@ -136,6 +138,15 @@ constants! {
 }
 
 constants! {
+    /// The constants of `streamed_filters.cuh`.
+    struct StreamedConstants {
+        /// Taps of a stage of filters, and whether all taps of a plane come for some channels before others do.
+        streamed_taps: usize,
+        by_planes: bool,
+    }
+}
+
+constants! {
     /// The constants of `window.cuh`.
     struct WindowConstants {
         /// Taps of a step.
@@ -160,6 +171,28 @@ constants! {
         /// Boxes in which a stage's pixels come.
         boxes: usize,
         pad: [usize; 3],
+    }
+}
+
+constants! {
+    /// The constants of `runs.cuh` and `runs_mainloop.cuh`.
+    struct RunsConstants {
+        /// Elements from a channel to the next in a stage.
+        channel_pitch: usize,
+        /// Whether a box is one of all channels, elements of it along a plane, and boxes one behind the other.
+        by_boxes: bool,
+        columns_of_box: usize,
+        boxes: usize,
+        /// The most images that a tile has pixels of, whether their planes come as a whole, and elements in front of these.
+        images: usize,
+        whole: bool,
+        guard: usize,
+        image: [usize; 3],
+        output: [usize; 3],
+        padded: bool,
+        pad: [usize; 3],
+        dilation: [usize; 3],
+        stride: [usize; 3],
     }
 }
 
@@ -223,6 +256,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     let (arrivals, channel_producers) = match load {
         // Another warp issues the loads of filters.
         Load::Lines if tiling.is_streamed() => (1, 64),
+        Load::Runs => (1, 64),
         // Two warps transpose.
         Load::Transposed => (2, 64),
         Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines if !tiling.copied => (1, 96),
@@ -230,6 +264,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     };
 
     let data_type = problem.output.data_type();
+    let sight = tiling.runs.and_then(|_| Sight::of(problem));
     let mut text = Text::default();
     let [before, after] = [conv.pads_before(), conv.pads_after()].map(|pads| spatial(pads, 0));
     let [strides, dilations] = [conv.strides(), conv.dilations()].map(|list| spatial(list, 1));
@@ -258,13 +293,22 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         channel_stages: tiling.channel_stages(),
         atoms: tiling.atoms,
         pixels_are_rows: tiling.pixels_are_rows(),
-        pixels_innermost: matches!(load, Load::Planes | Load::Lines),
-        interleaved: tiling.packed.is_some_and(|packed| !packed.plane.is_multiple_of(2)),
+        pixels_innermost: matches!(load, Load::Planes | Load::Lines)
+            || tiling.runs.is_some_and(|runs| runs.images == 1 && runs.by != By::Planes),
+        interleaved: match () {
+            () if sight.is_some_and(|sight| sight.is_odd()) => 4,
+            () if tiling.packed.is_some_and(|packed| !packed.plane.is_multiple_of(2)) => 8,
+            () => 1,
+        },
         block_p: tiling.block(),
         lines: tiling.lines.map_or(tiling.transposed.map_or(0, |tile| tile.lines), |lines| lines.count),
         loaded_p: tiling.loaded_pixels(),
         tile_p: tiling.pixels(),
-        covered_p: tiling.packed.map_or(tiling.pixels(), |packed| packed.pixels),
+        covered_p: tiling
+            .packed
+            .map(|packed| packed.pixels)
+            .or(tiling.runs.map(|runs| runs.pixels))
+            .unwrap_or(tiling.pixels()),
         tile_f: tiling.filters(),
         tile_k: tiling.depth,
         row: tiling.row(),
@@ -281,6 +325,10 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         taps: each,
     }
     .write(&mut text);
+    if tiling.is_streamed() {
+        StreamedConstants { streamed_taps: tiling.streamed_taps(each), by_planes: load != Load::Lines }
+            .write(&mut text);
+    }
     if tiling.window.is_some() {
         WindowConstants { step_taps: tiling.step_taps() }.write(&mut text);
     }
@@ -294,6 +342,28 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     }
     if let Some(tile) = tiling.transposed {
         TransposedConstants { boxes: tile.boxes, pad: before }.write(&mut text);
+    }
+    if let (Some(runs), Some(sight)) = (tiling.runs, sight) {
+        let Sight { image, output, padded, pads, dilations, strides, .. } = sight;
+        RunsConstants {
+            channel_pitch: runs.pitch,
+            by_boxes: runs.by == By::Boxes,
+            columns_of_box: runs.columns,
+            boxes: runs.boxes,
+            images: runs.images,
+            whole: runs.by == By::Planes,
+            guard: runs.guard,
+            image,
+            output,
+            padded,
+            pad: pads,
+            dilation: dilations,
+            stride: strides,
+        }
+        .write(&mut text);
+        if !tiling.tf32x3 {
+            text.size("x_n", x.strides[0]);
+        }
     }
     if matches!(load, Load::Tma | Load::Halo | Load::Gather) {
         TapConstants { pad: before, dilation: dilations }.write(&mut text);
@@ -320,7 +390,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     if tiling.rearranged {
         FiltersConstants { w_vector: tiling::filters_at_once(&w, data_type.size()) }.write(&mut text);
     }
-    if tiling.rearranged || tiling.is_streamed() {
+    if (tiling.rearranged || tiling.is_streamed()) && !tiling.tf32x3 {
         text.size("w_k", w.strides[0]);
     }
     let geometry = Geometry { grid: [1; 3], block: tiling.threads() as u32, shared: shared as u32 };
@@ -336,6 +406,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
             Load::Packed => "by bulk copies of planes",
             Load::Lines => "by TMA by lines",
             Load::Transposed => "by TMA from planes, transposed",
+            Load::Runs => "by runs of planes",
             Load::Gather => "gathered",
         },
         tiling.pixels(),
@@ -352,9 +423,17 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         if tiling.split > 1 { format!(", shared by {} blocks", tiling.split) } else { String::new() },
     );
     let hopper = include_str!("../../kernels/hopper.cuh");
-    let rows = if tiling.tf32x3 || load == Load::Packed { Rows::InRegisters } else { Rows::InMemory };
+    let rows = if tiling.tf32x3 || matches!(load, Load::Packed | Load::Runs) {
+        Rows::InRegisters
+    } else {
+        Rows::InMemory
+    };
     let wgmma = wgmma(tiling.width, data_type, rows, matches!(load, Load::Planes | Load::Lines));
-    let parts = if tiling.tf32x3 { TF32X3 } else { ONE_PART };
+    let parts = if tiling.tf32x3 {
+        [TF32X3, include_str!("../../kernels/tf32x3_interval.cuh")]
+    } else {
+        [ONE_PART, ""]
+    };
     let main = include_str!("../../kernels/wgmma.cuh");
     let (loads, producer) = match load {
         Load::Tma if tiling.tf32x3 => {
@@ -367,9 +446,12 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         Load::Packed => (include_str!("../../kernels/packed_planes.cuh"), TMA_PRODUCER),
         Load::Lines => (include_str!("../../kernels/lines.cuh"), TMA_PRODUCER),
         Load::Transposed => (include_str!("../../kernels/transposed.cuh"), ""),
+        Load::Runs => (include_str!("../../kernels/runs.cuh"), include_str!("../../kernels/runs_rows.cuh")),
         Load::Gather => (include_str!("../../kernels/gather.cuh"), ""),
     };
     let mainloop = match load {
+        Load::Runs if tiling.tf32x3 => include_str!("../../kernels/runs_tf32x3_mainloop.cuh"),
+        Load::Runs => include_str!("../../kernels/runs_mainloop.cuh"),
         _ if tiling.tf32x3 => include_str!("../../kernels/tf32x3_mainloop.cuh"),
         Load::Tma | Load::Planes | Load::Gather => include_str!("../../kernels/mainloop.cuh"),
         Load::Halo => include_str!("../../kernels/window_mainloop.cuh"),
@@ -381,7 +463,9 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     let residuals_along_pixels = include_str!("../../kernels/residuals_along_pixels.cuh");
     let epilogue = match load {
         Load::Tma | Load::Halo => [parts_of_rows, "", include_str!("../../kernels/along_channels.cuh")],
-        Load::Packed => ["", residuals_along_pixels, include_str!("../../kernels/packed_epilogue.cuh")],
+        Load::Packed | Load::Runs => {
+            ["", residuals_along_pixels, include_str!("../../kernels/packed_epilogue.cuh")]
+        }
         Load::Lines | Load::Transposed => {
             ["", residuals_along_pixels, include_str!("../../kernels/along_lines.cuh")]
         }
@@ -403,7 +487,8 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         hopper,
         &wgmma,
         main,
-        parts,
+        parts[0],
+        parts[1],
         filters[0],
         filters[1],
         loads,
@@ -455,24 +540,31 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
             let map = |of, part| {
                 Some(TensorMap {
                     rounds: !tiling.tf32x3,
-                    ..tensor_map(of, dims, tiling.depth, data_type, part)
+                    ..maps::tensor_map(of, dims, tiling.depth, data_type, part)
                 })
             };
             let image = map(&x, pixels);
-            let image = if of_groups { image.map(|image| grouped(image, groups)) } else { image };
+            let image = if of_groups { image.map(|image| maps::grouped(image, groups)) } else { image };
             (image, map(&w, filters))
         }
         Load::Planes if tiling.copied => (None, filter_rows()),
-        Load::Planes => (Some(planes(&x, tiling.depth, data_type)), filter_rows()),
-        Load::Lines => (Some(lines(&x, tiling, data_type)), None),
-        Load::Transposed => (Some(rectangles(&x, dims, tiling, data_type)), None),
+        Load::Planes => (Some(maps::planes(&x, tiling.depth, data_type)), filter_rows()),
+        Load::Lines => (Some(maps::lines(&x, tiling, data_type)), None),
+        Load::Transposed => (Some(maps::rectangles(&x, dims, tiling, data_type)), None),
+        Load::Runs => (tiling.runs.map(|runs| maps::runs(&x, tiling, &runs)), None),
         Load::Packed | Load::Gather => (None, filter_rows()),
     };
     let output_alignment = y_vector * data_type.size();
     let input_alignment = match load {
         Load::Planes if tiling.copied => COPIED,
         Load::Gather => data_type.size(),
-        Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines | Load::Transposed => ALIGNMENT,
+        Load::Tma
+        | Load::Halo
+        | Load::Planes
+        | Load::Packed
+        | Load::Lines
+        | Load::Transposed
+        | Load::Runs => ALIGNMENT,
     };
     let filter_alignment = if tiling.is_streamed() {
         data_type.size()
@@ -488,7 +580,9 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         input_alignment,
         filter_alignment,
         output_alignment,
-        prepared: tiling.is_streamed().then(|| columns * filter_steps * tiling.filters() * tiling.row()),
+        prepared: tiling.is_streamed().then(|| {
+            columns * filter_steps * tiling.filters() * tiling.row() * if tiling.tf32x3 { 2 } else { 1 }
+        }),
         tiling: *tiling,
         tiles,
         columns,
@@ -497,106 +591,13 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     planned
 }
 
-/// A tensor of `dims` spatial dimensions for loads of `channels` channels.
-fn tensor_map(volume: &Volume, dims: usize, channels: usize, data_type: DataType, part: Part) -> TensorMap {
-    let order = [4, 3, 2].into_iter().take(dims).chain([0]);
-    let mut strides = Vec::new();
-    // Dimensions of length 1 have no stride; any that is aligned does.
-    let mut packed = volume.lens[1].next_multiple_of(8);
-    for d in order.clone() {
-        let stride = if volume.lens[d] > 1 { volume.strides[d] } else { packed };
-        packed = stride * volume.lens[d];
-        strides.push((stride * data_type.size()) as u64);
-    }
-    let lens = [1].into_iter().chain(order).map(|d| volume.lens[d] as u64).collect();
-    TensorMap { data_type, rounds: true, lens, strides, innermost: channels as u32, part }
-}
-
-/// The map with groups as a dimension, of which a load has one: by its coordinate, or by an offset where pixels are walked over.
-fn grouped(mut map: TensorMap, groups: usize) -> TensorMap {
-    let channels = map.lens[0] / groups as u64;
-    map.lens.splice(..1, [channels, groups as u64]);
-    map.strides.insert(0, channels * map.data_type.size() as u64);
-    match &mut map.part {
-        Part::Tile { extents } => extents.insert(0, 1),
-        Part::Pixels { strides, lower, upper, .. } => {
-            strides.insert(0, 1);
-            lower.insert(0, 0);
-            upper.insert(0, 1 - groups as i32);
-        }
-    }
-    map
-}
-
-/// Images whose positions are neighbours, for loads of a box of positions of `channels` channels.
-fn planes(volume: &Volume, channels: usize, data_type: DataType) -> TensorMap {
-    let mut packed = volume.plane().next_multiple_of(8);
-    // As above, dimensions of length 1 have any stride.
-    let strides = [1, 0].map(|d| {
-        let stride = if volume.lens[d] > 1 { volume.strides[d] } else { packed };
-        packed = stride * volume.lens[d];
-        (stride * data_type.size()) as u64
-    });
-    TensorMap {
-        data_type,
-        rounds: true,
-        lens: [volume.plane(), volume.lens[1], volume.lens[0]].map(|len| len as u64).into(),
-        strides: strides.into(),
-        innermost: BOX as u32,
-        part: Part::Tile { extents: vec![channels as u32, 1] },
-    }
-}
-
-/// Images whose lines have no gaps, for loads of the lines that a tile sees.
-fn lines(volume: &Volume, tiling: &Tiling, data_type: DataType) -> TensorMap {
-    let Some(lines) = tiling.lines else { unreachable!("a tile of lines has some") };
-    let [images, channels, _, height, width] = volume.lens;
-    let blocks = lines.columns / lines.block;
-    let mut packed = width.next_multiple_of(8);
-    let [line, channel, image] = [3, 1, 0].map(|d| {
-        let stride = if volume.lens[d] > 1 { volume.strides[d] } else { packed };
-        packed = stride * volume.lens[d];
-        stride
-    });
-    let bytes = |stride: usize| (stride * data_type.size()) as u64;
-    TensorMap {
-        data_type,
-        rounds: true,
-        lens: [width.min(lines.block), channels, blocks, height, images].map(|len| len as u64).into(),
-        strides: [channel, lines.block, line, image].map(bytes).into(),
-        innermost: lines.block as u32,
-        part: Part::Tile {
-            extents: [tiling.depth, blocks, lines.count + lines.halo, 1].map(|extent| extent as u32).into(),
-        },
-    }
-}
-
-/// Images whose columns have no gaps, for loads of a box of columns of the lines that a tile sees.
-fn rectangles(volume: &Volume, dims: usize, tiling: &Tiling, data_type: DataType) -> TensorMap {
-    let Some(tile) = tiling.transposed else { unreachable!("a tile of a rectangle has one") };
-    let order = [1, 3, 2, 0].into_iter().filter(|&d| dims == 3 || d != 2);
-    let any = volume.lens[4].next_multiple_of(8);
-    // Dimensions of length 1 have any stride.
-    let stride = |d: usize| if volume.lens[d] > 1 { volume.strides[d] } else { any };
-    let mut extents = vec![tiling.depth as u32, (tile.lines + tile.halo) as u32];
-    extents.resize(dims + 1, 1);
-    TensorMap {
-        data_type,
-        rounds: true,
-        lens: [4].into_iter().chain(order.clone()).map(|d| volume.lens[d] as u64).collect(),
-        strides: order.map(|d| (stride(d) * data_type.size()) as u64).collect(),
-        innermost: BOX as u32,
-        part: Part::Tile { extents },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{WGMMA, candidates, constraints};
     use super::*;
     use crate::CudaBackend;
     use fuseplan_api::{
-        Backend, ConvolutionDescriptor, MathMode, Op, Solver, TensorDescriptor, TensorLayout,
+        Backend, ConvolutionDescriptor, DataType, MathMode, Op, Solver, TensorDescriptor, TensorLayout,
     };
 
     /// One dimension of a convolution: length, taps, padding before and after, stride, dilation.

@@ -14,8 +14,10 @@ mod constraints;
 mod cost;
 mod instruction;
 mod kernel;
+mod maps;
 pub(crate) mod preferences;
 mod prepared;
+mod runs;
 mod tensor_map;
 mod tiling;
 
@@ -139,6 +141,26 @@ pub(crate) static WGMMA_TRANSPOSED: InParts<Hopper> = InParts(Hopper {
     load: Load::Transposed,
 });
 
+/// f32 in planes without gaps: TMA brings runs of them, which threads read to registers.
+pub(crate) static WGMMA_RUNS: InParts<Hopper> = InParts(Hopper {
+    id: "cuda.conv_wgmma_runs.v1",
+    constraints: &[
+        constraints::ARCHITECTURE,
+        CONVOLUTION,
+        DATA_TYPE,
+        INFERENCE,
+        OPERATOR_COUNT,
+        constraints::CHANNEL_VALUES,
+        constraints::RUNS,
+        constraints::RUNS_GROUPS,
+        GROUP_COUNT,
+        SPAN,
+        constraints::RUNS_ROOM,
+    ],
+    preferences: &[preferences::RUNS_OF_PLANES],
+    load: Load::Runs,
+});
+
 /// Any other layout: threads gather the image.
 pub(crate) static WGMMA_GATHER: InParts<Hopper> = InParts(Hopper {
     id: "cuda.conv_wgmma_gather.v1",
@@ -177,6 +199,7 @@ impl Hopper {
             Load::Planes | Load::Packed => "wgmma from planes",
             Load::Lines => "wgmma with TMA by lines",
             Load::Transposed => "wgmma with transposed pixels",
+            Load::Runs => "wgmma with runs of planes",
             Load::Gather => "wgmma with gathered pixels",
         };
         let tilings = candidates::tilings(self.load, problem, Cuda::units(arch));

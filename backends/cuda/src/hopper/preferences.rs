@@ -5,7 +5,7 @@ use fuseplan_gpu::{Runtime, Volume, image_run};
 
 use super::WGMMA_LINES;
 use super::candidates;
-use super::constraints::GATHERED_LAYOUT;
+use super::constraints::{GATHERED_LAYOUT, TAPS};
 use super::tiling::{Load, is_addressable, is_tf32x3};
 use crate::context::Cuda;
 use crate::solvers::{FFMA, HALO_FFMA, HALO_MMA};
@@ -111,6 +111,20 @@ pub(crate) const TRANSPOSED: Preference = Preference {
         let other = by_lines.min(least(Load::Gather, problem, device));
         let transposed = least(Load::Transposed, problem, device);
         (transposed >= other).then(|| format!("{transposed:.1} and {other:.1} us"))
+    },
+};
+
+/// Runs that come sooner than what pixels would be gathered for.
+pub(crate) const RUNS_OF_PLANES: Preference = Preference {
+    property: "convolution",
+    prefers: "what pixels would be gathered for, and less time by runs of planes, as the models of both have it",
+    check: |problem, device| {
+        let checks = [GATHERED_LAYOUT.check, TAPS.check, SIZE.check, F32.check];
+        if let Some(reason) = checks.into_iter().find_map(|check| check(problem, device)) {
+            return Some(reason);
+        }
+        let [runs, gathered] = [Load::Runs, Load::Gather].map(|load| least(load, problem, device));
+        (runs >= gathered).then(|| format!("{runs:.1} and {gathered:.1} us"))
     },
 };
 

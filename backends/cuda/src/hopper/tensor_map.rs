@@ -67,11 +67,12 @@ impl TensorMap {
             DataType::Float => sys::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
             other @ (DataType::Double | DataType::Int8) => unreachable!("a constraint refuses {other}"),
         };
-        // Rows are swizzled over their whole length.
+        // Rows are swizzled over their whole length, if they are short.
         let swizzle = match self.innermost as usize * self.data_type.size() {
             128 => sys::CU_TENSOR_MAP_SWIZZLE_128B,
             64 => sys::CU_TENSOR_MAP_SWIZZLE_64B,
-            _ => sys::CU_TENSOR_MAP_SWIZZLE_32B,
+            32 => sys::CU_TENSOR_MAP_SWIZZLE_32B,
+            _ => sys::CU_TENSOR_MAP_SWIZZLE_NONE,
         };
         let (flat, promotion, zeros) = (
             sys::CU_TENSOR_MAP_INTERLEAVE_NONE,
@@ -135,7 +136,8 @@ impl TensorMap {
             }
         }
         let bytes = self.strides.iter().zip(&self.lens[1..]).map(|(stride, len)| stride * len).max();
-        if bytes.unwrap_or(0) < SMALL && driver::version()? <= LAST_FLAWED {
+        let bytes = bytes.unwrap_or(self.lens[0] * self.data_type.size() as u64);
+        if bytes < SMALL && driver::version()? <= LAST_FLAWED {
             encoded.0[1] &= !FLAW;
         }
         Ok(encoded.0)

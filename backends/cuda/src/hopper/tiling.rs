@@ -5,6 +5,8 @@ use std::fmt;
 use fuseplan_api::{DataType, MathMode, Problem};
 use fuseplan_gpu::{Volume, common_power};
 
+use super::runs::{By, Runs};
+
 /// How pixels come into shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
@@ -20,6 +22,8 @@ pub(crate) enum Load {
     Lines,
     /// By TMA, rectangles of planes, which threads write with channels innermost. Rows of the product are filters.
     Transposed,
+    /// By TMA, runs of the planes of f32. Rows of the product are pixels, which threads read to registers.
+    Runs,
     /// By loads of elements, any layout. Rows of the product are filters.
     Gather,
 }
@@ -141,6 +145,8 @@ pub(crate) struct Tiling {
     pub(crate) lines: Option<Lines>,
     /// With [`Load::Transposed`].
     pub(crate) transposed: Option<Transposed>,
+    /// With [`Load::Runs`].
+    pub(crate) runs: Option<Runs>,
     /// With [`Load::Halo`].
     pub(crate) window: Option<Window>,
 }
@@ -171,6 +177,17 @@ impl fmt::Display for Tiling {
         }
         if let Some(Transposed { lines, columns, .. }) = self.transposed {
             write!(f, ", {lines} lines of {columns} columns")?;
+        }
+        if let Some(runs) = self.runs.filter(|runs| runs.images > 1 && runs.by != By::Planes) {
+            write!(f, ", {} images", runs.images)?;
+        }
+        match self.runs.map(|runs| (runs.pixels, runs.boxes, runs.by)) {
+            Some((pixels, boxes, By::Boxes)) => write!(f, ", {pixels} pixels by {boxes} boxes")?,
+            Some((pixels, boxes, By::Channels)) => {
+                write!(f, ", {pixels} pixels by {boxes} boxes of a channel")?
+            }
+            Some((pixels, _, By::Planes)) => write!(f, ", {pixels} pixels of planes")?,
+            None => {}
         }
         if let Some(Lines { count, block, keep, .. }) = self.lines {
             write!(f, ", {count} lines of blocks of {block}{}", if keep { ", kept" } else { "" })?;
@@ -203,7 +220,7 @@ impl Tiling {
     }
 
     pub(super) fn pixels_are_rows(&self) -> bool {
-        matches!(self.load, Load::Tma | Load::Halo | Load::Packed)
+        matches!(self.load, Load::Tma | Load::Halo | Load::Packed | Load::Runs)
     }
 
     pub(super) fn filters(&self) -> usize {
@@ -228,6 +245,13 @@ impl Tiling {
         if let Some(packed) = self.packed {
             return (images * lines * columns).div_ceil(packed.pixels);
         }
+        match self.runs {
+            Some(Runs { images: 1, by: By::Boxes | By::Channels, pixels, .. }) => {
+                return images * (lines * columns).div_ceil(pixels);
+            }
+            Some(runs) => return (images * lines * columns).div_ceil(runs.pixels),
+            None => {}
+        }
         match (self.load, self.lines) {
             (Load::Lines, Some(tile)) => images * lines.div_ceil(tile.count),
             (Load::Planes, _) => images * (lines * columns).div_ceil(self.pixels()),
@@ -245,6 +269,9 @@ impl Tiling {
         }
         if let Some(tile) = self.transposed {
             return (tile.lines + tile.halo) * tile.line();
+        }
+        if let Some(runs) = self.runs {
+            return runs.loaded(self.depth);
         }
         match (self.load, self.lines) {
             (Load::Lines, Some(lines)) => (lines.count + lines.halo) * lines.columns,
@@ -274,7 +301,7 @@ impl Tiling {
         match (self.load, self.lines) {
             (Load::Lines, Some(lines)) if lines.keep => self.channel_steps(channels),
             (Load::Lines, _) => self.channel_steps(channels) * taps[2],
-            (Load::Transposed, _) => self.channel_steps(channels) * taps[0],
+            (Load::Transposed | Load::Runs, _) => self.channel_steps(channels) * taps[0],
             (Load::Tma | Load::Halo, _) => self.channel_steps(channels) * all / self.step_taps(),
             (Load::Planes | Load::Packed | Load::Gather, _) => (channels * all).div_ceil(self.depth),
         }
@@ -283,7 +310,7 @@ impl Tiling {
     /// Steps of the depth, each of which has filters of its own.
     pub(super) fn filter_steps(&self, channels: usize, taps: [usize; 3]) -> usize {
         match self.load {
-            Load::Lines | Load::Halo | Load::Transposed => {
+            Load::Lines | Load::Halo | Load::Transposed | Load::Runs => {
                 self.channel_steps(channels) * taps.iter().product::<usize>()
             }
             Load::Tma | Load::Planes | Load::Packed | Load::Gather => self.steps(channels, taps),
@@ -308,6 +335,15 @@ impl Tiling {
         self.warpgroups() * 128
     }
 
+    /// Taps of a stage of streamed filters.
+    pub(super) fn streamed_taps(&self, taps: [usize; 3]) -> usize {
+        match self.load {
+            Load::Lines => taps[1],
+            Load::Transposed => taps[2],
+            _ => 1,
+        }
+    }
+
     /// Bytes of a row of a stage: a step's elements of one pixel or filter.
     pub(super) fn row(&self) -> usize {
         self.depth * self.element
@@ -321,7 +357,8 @@ impl Tiling {
     /// Stages that filters have for themselves.
     pub(super) fn filter_stages(&self) -> usize {
         let transposed = self.transposed.map(|tile| tile.filter_stages);
-        transposed.or(self.lines.map(|lines| lines.filter_stages)).unwrap_or(0)
+        let runs = self.runs.map(|runs| runs.filter_stages);
+        transposed.or(runs).or(self.lines.map(|lines| lines.filter_stages)).unwrap_or(0)
     }
 
     /// Stages of pixels as they come.
@@ -338,6 +375,9 @@ impl Tiling {
     pub(super) fn filter_room(&self, filter_steps: usize) -> usize {
         if let Some(tile) = self.transposed {
             return tile.filter_stages * tile.taps;
+        }
+        if let Some(runs) = self.runs {
+            return runs.filter_stages;
         }
         match self.lines {
             Some(lines) if lines.filter_stages > 0 => lines.filter_stages * (lines.halo + 1),
@@ -363,7 +403,7 @@ impl Tiling {
 
     /// Mbarriers of filters that threads split.
     fn parts_barriers(&self) -> usize {
-        match (self.tf32x3 && self.pixels_are_rows(), self.resident) {
+        match (self.tf32x3 && self.pixels_are_rows() && !self.is_streamed(), self.resident) {
             (false, _) => 0,
             (true, true) => 1,
             (true, false) => self.stages,
@@ -432,10 +472,18 @@ impl Tiling {
         let consumers = self.pingpong * self.cooperative;
         let pool = self.registers_at_launch() * self.warpgroups();
         match self.load {
-            Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines | Load::Transposed => {
+            Load::Tma
+            | Load::Halo
+            | Load::Planes
+            | Load::Packed
+            | Load::Lines
+            | Load::Transposed
+            | Load::Runs => {
                 let producer = match pool {
                     // Filters are split, planes copied, or pixels transposed.
-                    _ if self.tf32x3 || self.copied || self.transposed.is_some() => 56,
+                    _ if (self.tf32x3 && self.runs.is_none()) || self.copied || self.transposed.is_some() => {
+                        56
+                    }
                     400.. => 40,
                     _ if self.load != Load::Tma => 40,
                     _ => 24,
@@ -485,7 +533,7 @@ pub(super) fn outputs_at_once(load: Load, problem: &Problem) -> usize {
             common_power(y.alignment(1, most), y.lens[1] / groups)
         }
         // A warp writes the pixels of a plane, one a lane.
-        Load::Packed => 1,
+        Load::Packed | Load::Runs => 1,
         Load::Planes | Load::Lines | Load::Transposed | Load::Gather => {
             // A tile's line ends where the output's does.
             let run = if matches!(load, Load::Lines | Load::Transposed) { y.lens[4] } else { y.plane() };

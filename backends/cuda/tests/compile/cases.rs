@@ -9,6 +9,7 @@ pub(crate) const WGMMA: &str = "cuda.conv_wgmma.v1";
 pub(crate) const PLANES: &str = "cuda.conv_wgmma_planes.v1";
 pub(crate) const LINES: &str = "cuda.conv_wgmma_lines.v1";
 pub(crate) const TRANSPOSED: &str = "cuda.conv_wgmma_transposed.v1";
+pub(crate) const RUNS: &str = "cuda.conv_wgmma_runs.v1";
 pub(crate) const GATHER: &str = "cuda.conv_wgmma_gather.v1";
 
 /// Those for narrow groups.
@@ -68,6 +69,8 @@ pub(crate) fn cases() -> Vec<Case> {
     let gather: &[&str] = &["HGMMA", "UTMALDG.2D", "LDG.E.U16", "USETMAXREG", "STG.E.128"];
     let copied: &[&str] = &["HGMMA", "UTMALDG.2D", "USETMAXREG", "!UTMALDG.3D", "LDGSTS.E.64"];
     // Rows of the product are in registers.
+    let runs: &[&str] = &["HGMMA", "UTMALDG.3D", "UBLKCP", "USETMAXREG", "LDS"];
+    let runs_of_channels: &[&str] = &["HGMMA", "UTMALDG.1D", "UBLKCP", "USETMAXREG", "LDS"];
     let packed: &[&str] = &["HGMMA", "UTMALDG.2D", "UBLKCP", "USETMAXREG", "LDS.U16", "STG.E.U16"];
     let planes: &[&str] = &["HGMMA", "UTMALDG.3D", "UTMALDG.2D", "USETMAXREG", "STG.E.128"];
     let lines: &[&str] = &["HGMMA", "UTMALDG.5D", "USETMAXREG", "SHFL.IDX", "STG.E.128"];
@@ -119,6 +122,53 @@ pub(crate) fn cases() -> Vec<Case> {
             &["HGMMA", "TF32"],
         ),
         ("wgmma.tf32x3.parameters", WGMMA, conv(Float, Nhwc, x, 128, 3, 1, parameters(Float, y)), &["HGMMA"]),
+        ("runs.tf32", RUNS, tf32(conv(Float, Nchw, x, 128, 3, 1, relu(y, Float, Nchw))), runs),
+        ("runs.tf32.1x1", RUNS, tf32(conv(Float, Nchw, x, 128, 1, 1, relu(y, Float, Nchw))), runs),
+        (
+            "runs.tf32.channels",
+            RUNS,
+            tf32(conv(Float, Nchw, &[64, 64, 55, 55], 64, 3, 1, vec![])),
+            runs_of_channels,
+        ),
+        (
+            "runs.tf32.planes",
+            RUNS,
+            tf32(conv(Float, Nchw, &[64, 512, 7, 7], 512, 3, 1, vec![])),
+            runs_of_channels,
+        ),
+        (
+            "runs.tf32.parameters",
+            RUNS,
+            tf32(conv(Float, Nchw, &[32, 40, 56, 56], 128, 1, 1, parameters(Float, y))),
+            runs,
+        ),
+        (
+            "runs.tf32.ncdhw",
+            RUNS,
+            tf32(conv(Float, Ncdhw, &[2, 24, 8, 20, 20], 48, 3, 1, relu(&[2, 48, 8, 20, 20], Float, Ncdhw))),
+            runs,
+        ),
+        (
+            "runs.tf32.strided",
+            RUNS,
+            tf32(strided(Float, Nchw, &[64, 64, 56, 56], 128, 3, 1, 2, vec![])),
+            runs,
+        ),
+        ("runs.tf32x3", RUNS, conv(Float, Nchw, x, 128, 3, 1, relu(y, Float, Nchw)), runs),
+        ("runs.tf32x3.1x1", RUNS, conv(Float, Nchw, x, 256, 1, 1, vec![]), runs),
+        (
+            "runs.tf32x3.channels",
+            RUNS,
+            conv(Float, Nchw, &[64, 64, 55, 55], 64, 3, 1, vec![]),
+            runs_of_channels,
+        ),
+        (
+            "runs.tf32x3.planes",
+            RUNS,
+            conv(Float, Nchw, &[64, 512, 7, 7], 1024, 3, 1, residual(Float, Nchw, 7)),
+            runs_of_channels,
+        ),
+        ("runs.tf32.groups", RUNS, tf32(conv(Float, Nchw, x, 128, 3, 4, relu(y, Float, Nchw))), runs),
         ("wgmma_gather.tf32x3", GATHER, conv(Float, Nchw, x, 128, 3, 1, relu(y, Float, Nchw)), tf32_gather),
         (
             "wgmma_gather.tf32x3.1x1",

@@ -91,6 +91,15 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         Problem { input, output, ops, math: MathMode::Precise }
     };
     let (precise, tf32_allowed) = (MathMode::Precise, MathMode::AllowTf32);
+    // Planes that TMA can address, and of an odd number of elements, large or small.
+    let runs = |lens: [usize; 4], extent: usize, math| {
+        let input = TensorDescriptor::with_layout(Float, Nchw, &lens).unwrap();
+        let weights = TensorDescriptor::with_layout(Float, Nchw, &[72, lens[1], extent, extent]).unwrap();
+        let conv = ConvolutionDescriptor::d2().with_pads([extent / 2; 2]).unwrap();
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let ops = [vec![Op::ConvForward { conv, weights }], chain(output)].concat();
+        Problem { input, output, ops, math }
+    };
     // Groups of powers of two, so that shares of sums are exact.
     let trained = |data_type, layout, ops| {
         alone(TensorDescriptor::with_layout(data_type, layout, &[4, 32, 8, 16]).unwrap(), ops)
@@ -123,6 +132,13 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
             "cuda.conv_wgmma_lines.v1",
             wide(2, [9, 16], &|_| norm(PerActivation)),
         ),
+        ("wgmma.runs", "cuda.conv_wgmma_runs.v1", runs([3, 36, 18, 16], 3, tf32_allowed)),
+        ("wgmma.runs.pointwise", "cuda.conv_wgmma_runs.v1", runs([3, 80, 9, 16], 1, tf32_allowed)),
+        ("wgmma.runs.channels", "cuda.conv_wgmma_runs.v1", runs([2, 36, 13, 15], 3, tf32_allowed)),
+        ("wgmma.runs.planes", "cuda.conv_wgmma_runs.v1", runs([5, 36, 7, 7], 3, tf32_allowed)),
+        ("wgmma.runs.tf32x3", "cuda.conv_wgmma_runs.v1", runs([3, 36, 18, 16], 3, precise)),
+        ("wgmma.runs.tf32x3.channels", "cuda.conv_wgmma_runs.v1", runs([2, 36, 13, 15], 3, precise)),
+        ("wgmma.runs.tf32x3.planes", "cuda.conv_wgmma_runs.v1", runs([5, 80, 7, 7], 1, precise)),
         ("mma.nhwc", "cuda.conv_mma.v1", convolved(Half, Nhwc)),
         ("mma.nchw", "cuda.conv_mma.v1", convolved(Half, Nchw)),
         ("mma.norm", "cuda.conv_mma.v1", normed(Nhwc, PerActivation)),

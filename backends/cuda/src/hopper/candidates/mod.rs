@@ -6,6 +6,7 @@ use fuseplan_gpu::{
 };
 
 use super::cost::Work;
+use super::runs::{Runs, Sight};
 use super::tiling::{
     Lines, Load, SHARED, SHARED_RESERVED, Tiling, Transposed, groups_apart, groups_walked, is_addressable,
     is_copyable, is_packed, is_tf32x3, outputs_at_once,
@@ -79,6 +80,10 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
             (all, Work::time)
         }
         Load::Lines => (rows_are_filters::lines(&work), Work::lines_time),
+        Load::Runs => {
+            let sight = Sight::of(problem);
+            (sight.map_or(Vec::new(), |sight| rows_are_pixels::runs(&work, &sight)), Work::runs_time)
+        }
         Load::Transposed => (rows_are_filters::transposed(&work), Work::transposed_time),
         Load::Gather => (rows_are_filters::gathering(&work), Work::gathering_time),
     };
@@ -145,6 +150,7 @@ impl Tiling {
             packed: None,
             lines: None,
             transposed: None,
+            runs: None,
             window: None,
         }
     }
@@ -160,7 +166,7 @@ impl Tiling {
             Load::Halo => (26, 40 + work.epilogue, 0),
             Load::Planes => (40, 40 + work.channel_values, 0),
             // The factors of two intervals, which come by halves.
-            Load::Packed => (40, PACKED_FACTORS.max(40 + work.channel_values), 0),
+            Load::Packed | Load::Runs => (40, PACKED_FACTORS.max(40 + work.channel_values), 0),
             // Four sets of consumers have few at launch.
             Load::Transposed => (40, 40 + work.channel_values, 0),
             Load::Lines => (if self.pingpong > 3 { 48 } else { 40 }, 40 + work.channel_values, 0),
@@ -202,6 +208,15 @@ impl Tiling {
                 .into_iter()
                 .take_while(fits)
                 .last()?
+        } else if let Some(runs) = self.runs {
+            let with =
+                |stages, filter_stages| Tiling { stages, runs: Some(Runs { filter_stages, ..runs }), ..self };
+            // A tap's filters and a step's pixels are asked for about as long before.
+            let taps = work.taps[1] * work.taps[2];
+            let growing = (2..=STAGES).map(|stages| with(stages, (stages * taps).clamp(3, 8)));
+            let first =
+                [with(2, 2), with(2, 3), with(2, 4)].into_iter().filter(|tiling| tiling.filter_stages() < 8);
+            first.chain(growing).take_while(fits).last()?
         } else if self.is_streamed() {
             // Filters of each step come anew, so they are further ahead before pixels are.
             let with = |stages, filter_stages| Tiling {
@@ -224,9 +239,10 @@ impl Tiling {
 
 #[cfg(test)]
 mod tests {
+    use super::super::runs::By;
     use super::super::tiling::{Lines, Packed, REGISTERS, columns_behind};
     use super::rows_are_filters::{blocks, gathering, lines, planes, transposed};
-    use super::rows_are_pixels::{im2col, packed, windows};
+    use super::rows_are_pixels::{im2col, packed, runs, windows};
     use super::*;
 
     fn work(pixels: usize, filters: usize, channels: usize, taps: usize) -> Work {
@@ -513,6 +529,78 @@ mod tests {
                         shared <= SHARED - SHARED_RESERVED && work.transposed_time(&tiling) > 0.0,
                         "{tiling:?}"
                     );
+                }
+            }
+        }
+    }
+
+    /// Where a tile's pixels begin and end, and what of the image's plane their taps see.
+    #[test]
+    fn runs_fit_a_block_and_cover_what_taps_see() {
+        for (filters, channels, tf32x3) in [(16, 24, false), (200, 64, false), (130, 512, true)] {
+            for ([_, height, width], taps, stride) in [
+                ([1, 7, 7], 3, 1),
+                ([1, 13, 15], 3, 1),
+                ([1, 28, 28], 1, 1),
+                ([1, 56, 56], 3, 1),
+                ([1, 9, 14], 5, 2),
+            ] {
+                let extent = |len: usize| (len + taps / 2 * 2 - taps) / stride + 1;
+                let sight = Sight {
+                    image: [1, height, width],
+                    output: [1, extent(height), extent(width)],
+                    taps: [1, taps, taps],
+                    pads: [0, taps / 2, taps / 2],
+                    padded: taps > 1,
+                    strides: [1, stride, stride],
+                    dilations: [1; 3],
+                    boxed: height * width % 4 == 0,
+                };
+                let work = Work {
+                    images: 3,
+                    lines: extent(height),
+                    element: 4,
+                    tf32x3,
+                    vector: 1,
+                    ..work(extent(width), filters, channels, 1)
+                };
+                let work = Work { taps: sight.taps, ..work };
+                let all = runs(&work, &sight);
+                assert!(!all.is_empty(), "{work:?}");
+                for tiling in all {
+                    let tile = tiling.runs.unwrap();
+                    assert!(tile.pixels <= tiling.pixels() && tile.columns <= 256, "{tiling:?}");
+                    assert!(tile.columns > 32, "128 bytes are swizzled, {tiling:?}");
+                    let whole = match tile.by {
+                        By::Planes => {
+                            assert_eq!(tile.pitch, height * width);
+                            tile.boxes * tile.columns >= tiling.depth * tile.pitch
+                        }
+                        By::Boxes => sight.boxed && matches!(tile.pitch % 32, 8 | 24),
+                        By::Channels => !sight.boxed && tile.columns.is_multiple_of(32),
+                    };
+                    assert!(whole, "{tiling:?}");
+                    let at = |pixel: usize| {
+                        let width_of = sight.output[2];
+                        pixel / width_of * stride * width + pixel % width_of * stride
+                    };
+                    let last = tile.pixels.min(sight.pixels()) - 1;
+                    let seen = at(last) + (taps - 1) * (width + 1) + 1;
+                    assert!(tile.by == By::Planes || tile.boxes * tile.columns >= seen, "{tiling:?}");
+                    // No tile has pixels of more images than a stage holds.
+                    let plane = sight.pixels();
+                    let of = |first: usize| (first + tile.pixels - 1) / plane - first / plane + 1;
+                    let apart = tile.images > 1 || tile.by == By::Planes;
+                    let most = (0..plane).map(|number| of(number * tile.pixels)).max().unwrap();
+                    assert!(!apart || most <= tile.images, "{tiling:?}");
+                    let covered = tiling.tiles_of_pixels(3, 1, work.lines, work.columns) * tile.pixels;
+                    assert!(covered >= 3 * sight.pixels(), "{tiling:?}");
+                    let (producer, consumer) = tiling.registers();
+                    let registers = producer + tiling.pingpong * tiling.cooperative * consumer;
+                    assert!(registers * tiling.occupancy <= REGISTERS && consumer <= 240, "{tiling:?}");
+                    let shared = tiling.shared(work.filter_steps(&tiling), taps * taps, 1);
+                    assert!(shared * tiling.occupancy <= SHARED, "{tiling:?}");
+                    assert!(work.runs_time(&tiling) > 0.0 && tiling.is_streamed(), "{tiling:?}");
                 }
             }
         }

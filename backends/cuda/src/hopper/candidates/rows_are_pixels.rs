@@ -1,6 +1,7 @@
 //! Tiles whose rows are pixels: TMA loads channels that are innermost, or threads read planes from shared memory.
 
 use super::super::cost::Work;
+use super::super::runs::Sight;
 use super::super::tiling::{Load, Packed, Tiling, Window};
 use super::{FILTERS, Schedule, depth, with_splits};
 
@@ -33,6 +34,18 @@ const PACKED_SCHEDULES: [Schedule; 12] = [
     (1, 2, 1, 2),
     (1, 1, 2, 2),
     (2, 1, 1, 2),
+];
+
+/// Schedules of tiles whose pixels come as runs.
+const RUN_SCHEDULES: [Schedule; 8] = [
+    (1, 2, 1, 1),
+    (2, 1, 1, 1),
+    (1, 3, 1, 1),
+    (2, 2, 1, 1),
+    (1, 4, 1, 1),
+    (3, 1, 1, 1),
+    (1, 1, 1, 2),
+    (1, 2, 1, 2),
 ];
 
 /// The narrowest tile whose pixels come in whole planes: the epilogue has parts of as many filters.
@@ -82,6 +95,28 @@ pub(super) fn packed(work: &Work) -> Vec<Tiling> {
         }
     }
     with_splits(all, work)
+}
+
+/// Every tile that there is room for where pixels come as runs of planes, or as whole planes.
+pub(super) fn runs(work: &Work, sight: &Sight) -> Vec<Tiling> {
+    let mut widths: Vec<_> = widths(work).into_iter().map(|width| width.max(NARROWEST_PACKED)).collect();
+    widths.dedup();
+    let depths = [128, 64].map(|row| row / work.element).into_iter();
+    let padded = |depth| work.channels.next_multiple_of(depth);
+    let depths = depths.filter(|&depth| work.groups == 1 || work.channels.is_multiple_of(depth));
+    let depths = depths.filter(|&depth| depth == 16 || padded(depth) < padded(16) + 16);
+    let mut all = Vec::new();
+    for depth in depths {
+        for schedule in RUN_SCHEDULES {
+            for runs in sight.tiles(work.images, schedule.1 * schedule.2 * 64, depth) {
+                for &width in &widths {
+                    let tile = Tiling::new(Load::Runs, work, schedule, width, depth);
+                    all.extend(Tiling { runs: Some(runs), ..tile }.filled(work));
+                }
+            }
+        }
+    }
+    all
 }
 
 /// Every tile that there is room for where TMA loads windows of the image, whose taps lie so far apart, columns first. A step
