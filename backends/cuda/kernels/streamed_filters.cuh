@@ -3,7 +3,7 @@
 // bring a step's filters by one bulk copy. A step has STREAMED_TAPS taps, in TILE_K channels.
 //
 // needs macros: DEVICE
-// needs constants: BY_PLANES, CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, JUST_PREPARED, ROW,
+// needs constants: BY_PLANES, CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, ROW,
 //   SPLIT, STREAMED, STREAMED_TAPS, TAPS, TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES, W_LOADED
 // needs sizes: w_k
 // needs types: Barriers, Launch, PipelineState, T
@@ -11,6 +11,9 @@
 //   tiles_of, wait_for_grids
 
 static_assert(STREAMED && SPLIT == 1 && W_LOADED == TILE_F * ROW, "as the launch was planned");
+
+// The launch loads what the one before it writes. Else it loads what has been there before.
+constexpr unsigned long long JUST_PREPARED = 2;
 
 // Steps of a tile, and bytes of one.
 constexpr int STREAMED_STEPS = FILTER_STEPS / STREAMED_TAPS;

@@ -767,8 +767,8 @@ struct Launch {
   TensorMap x, w;
   Args args;
 };
-// It writes them; it loads those that the launch before it writes. Else it loads them at once.
-constexpr unsigned long long PREPARE = 1, JUST_PREPARED = 2;
+// It writes them. Else it loads them.
+constexpr unsigned long long PREPARE = 1;
 
 constexpr int TAPS = TAPS_D * TAPS_H * TAPS_W;
 constexpr int ROWS = ATOMS * 64, WIDTH = PIXELS_ARE_ROWS ? TILE_F : TILE_P;
