@@ -294,11 +294,16 @@ impl Case {
         // One block, or blocks of one pixel, lie as channels-last ones do.
         let lies_in_blocks =
             |block: usize, lens: &[usize]| lens[1] > block && lens[2..].iter().any(|&len| len > 1);
+        let output = self.output_lens();
+        // A tensor of one channel or one pixel lies in either order of them.
+        let is_ordered = [&self.input, &output]
+            .into_iter()
+            .all(|lens| lens[1] > 1 && lens[2..].iter().any(|&len| len > 1));
         self.layout.block().is_some_and(|block| lies_in_blocks(block, &self.input))
             || self
                 .output_layouts()
-                .any(|layout| layout.block().is_some_and(|block| lies_in_blocks(block, &self.output_lens())))
-            || self.output_layout() != self.output_of(self.layout.clone())
+                .any(|layout| layout.block().is_some_and(|block| lies_in_blocks(block, &output)))
+            || is_ordered && self.output_layout() != self.output_of(self.layout.clone())
     }
 
     /// The layout of the output where the convolution chooses none and the input has this one.

@@ -10,6 +10,7 @@
 //! would have been chosen otherwise.
 
 mod candidates;
+mod constants;
 mod constraints;
 mod cost;
 mod instruction;

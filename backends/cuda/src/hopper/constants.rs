@@ -1,0 +1,169 @@
+//! The constants of the kernel's text, by the files that need them.
+
+use fuseplan_gpu::constants;
+
+constants! {
+    /// The constants of `wgmma.cuh` and of the files around it.
+    pub(super) struct WgmmaConstants {
+        /// Spatial dimensions.
+        dims: usize,
+        groups: usize,
+        filters: usize,
+        channels: usize,
+        /// Numbers that the operators need of a channel.
+        channel_values: usize,
+        /// Steps of a tile.
+        steps: usize,
+        split: usize,
+        producers: usize,
+        /// Steps of filters of a tile.
+        filter_steps: usize,
+        /// Taps whose filters shared memory has room for.
+        filter_room: usize,
+        /// Stages that filters have for themselves.
+        filter_stages: usize,
+        /// Stages of pixels as they come, where they are transposed, and bytes of one.
+        raw_stages: usize,
+        raw_bytes: usize,
+        /// Columns of a tile that is a rectangle of an output's plane; else none.
+        rectangle: usize,
+        /// Arrivals that complete a stage's full barrier.
+        full_arrivals: usize,
+        /// Threads that load the parameters of channels.
+        channel_producers: usize,
+        /// Bytes of the table of the depth.
+        table_bytes: usize,
+        pingpong: usize,
+        cooperative: usize,
+        channel_stages: usize,
+        atoms: usize,
+        pixels_are_rows: bool,
+        pixels_innermost: bool,
+        /// How far apart the pixels of neighbouring rows lie.
+        interleaved: usize,
+        /// Pixels side by side in a stage, where any are.
+        block_p: usize,
+        /// Lines of a tile, where it has whole ones.
+        lines: usize,
+        /// Pixels of a stage.
+        loaded_p: usize,
+        tile_p: usize,
+        /// Pixels that a tile covers.
+        covered_p: usize,
+        tile_f: usize,
+        tile_k: usize,
+        /// Bytes of a row of a tile.
+        row: usize,
+        stages: usize,
+        occupancy: usize,
+        resident: bool,
+        rearranged: bool,
+        streamed: bool,
+        tf32x3: bool,
+        /// Bytes of shared memory.
+        shared: usize,
+        producer_registers: usize,
+        consumer_registers: usize,
+        y_vector: usize,
+        taps: [usize; 3],
+    }
+}
+
+constants! {
+    /// The constants of `streamed_filters.cuh`.
+    pub(super) struct StreamedConstants {
+        /// Taps of a stage of filters, and whether all taps of a plane come for some channels before others do.
+        streamed_taps: usize,
+        by_planes: bool,
+    }
+}
+
+constants! {
+    /// The constants of `window.cuh`.
+    pub(super) struct WindowConstants {
+        /// Taps of a step.
+        step_taps: usize,
+    }
+}
+
+constants! {
+    /// The constants of `lines.cuh`.
+    pub(super) struct LinesConstants {
+        keep: bool,
+        /// Columns behind a line's end onto which sums move.
+        behind: usize,
+        pad_h: usize,
+        pad_w: usize,
+    }
+}
+
+constants! {
+    /// The constants of `transposed.cuh`.
+    pub(super) struct TransposedConstants {
+        /// Boxes in which a stage's pixels come.
+        boxes: usize,
+        pad: [usize; 3],
+    }
+}
+
+constants! {
+    /// The constants of `runs.cuh` and `runs_mainloop.cuh`.
+    pub(super) struct RunsConstants {
+        /// Elements from a channel to the next in a stage.
+        channel_pitch: usize,
+        /// Whether a box is one of all channels, elements of it along a plane, and boxes one behind the other.
+        by_boxes: bool,
+        columns_of_box: usize,
+        boxes: usize,
+        /// The most images that a tile has pixels of, whether their planes come as a whole, and elements in front of these.
+        images: usize,
+        whole: bool,
+        guard: usize,
+        image: [usize; 3],
+        output: [usize; 3],
+        padded: bool,
+        pad: [usize; 3],
+        dilation: [usize; 3],
+        stride: [usize; 3],
+    }
+}
+
+constants! {
+    /// The constants of `packed_planes.cuh` and `packed_mainloop.cuh`.
+    pub(super) struct PackedConstants {
+        /// Pixels of a plane.
+        plane: usize,
+        /// The most images that a tile has pixels of.
+        images: usize,
+    }
+}
+
+constants! {
+    /// The constants of `filters.cuh`.
+    pub(super) struct FiltersConstants {
+        /// Elements that are read at once.
+        w_vector: usize,
+    }
+}
+
+constants! {
+    /// How taps lie, where there are several.
+    pub(super) struct TapConstants {
+        pad: [usize; 3],
+        dilation: [usize; 3],
+    }
+}
+
+constants! {
+    /// Whether groups are a dimension of the image's map.
+    pub(super) struct GroupConstants {
+        of_groups: bool,
+    }
+}
+
+constants! {
+    /// How far apart outputs' first taps lie, where that may be more than a pixel.
+    pub(super) struct StrideConstants {
+        stride: [usize; 3],
+    }
+}
