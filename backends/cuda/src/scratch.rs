@@ -63,16 +63,15 @@ impl Scratch {
     /// Out of memory; the driver lacks a function, or refuses.
     ///
     /// # Safety
-    /// The driver's context is current, the stream is a live one of it, and the memory is used by nothing but what is launched into
-    /// the stream while the result lives.
+    /// The driver's context is current, the stream is a live one of it, `capture` is what [`Capture::of`] gives of it, and the memory
+    /// is used by nothing but what is launched into the stream while the result lives.
     pub(crate) unsafe fn hold(
         &self,
         driver: &Cuda,
         stream: RawStream,
+        capture: Option<Capture>,
         bytes: usize,
     ) -> Result<Held<'_>, BackendError> {
-        // SAFETY: as promised by the caller.
-        let capture = unsafe { Capture::of(stream) }?;
         let number = match &capture {
             // The driver does not tell its number meanwhile; its address is no other stream's before the capture ends.
             Some(_) => stream.addr() as u64,
@@ -143,18 +142,6 @@ impl Room {
     }
 }
 
-/// Whether what is launched into the stream is captured.
-///
-/// # Errors
-/// The driver lacks the function, or refuses.
-///
-/// # Safety
-/// The stream's context is current, and it is a live one.
-pub(crate) unsafe fn is_captured(stream: RawStream) -> Result<bool, BackendError> {
-    // SAFETY: as promised by the caller.
-    unsafe { Capture::of(stream) }.map(|capture| capture.is_some())
-}
-
 /// A number that no other stream of the context has or had.
 ///
 /// # Safety
@@ -166,7 +153,7 @@ unsafe fn number(stream: RawStream) -> Result<u64, BackendError> {
 }
 
 /// A capture that is under way.
-struct Capture {
+pub(crate) struct Capture {
     id: u64,
     graph: Opaque,
 }
@@ -174,9 +161,12 @@ struct Capture {
 impl Capture {
     /// Of a stream, if it is being captured.
     ///
+    /// # Errors
+    /// The driver lacks the function, or refuses.
+    ///
     /// # Safety
     /// The stream's context is current, and it is a live one.
-    unsafe fn of(stream: RawStream) -> Result<Option<Self>, BackendError> {
+    pub(crate) unsafe fn of(stream: RawStream) -> Result<Option<Self>, BackendError> {
         let (mut status, mut capture) = (0, Capture { id: 0, graph: ptr::null_mut() });
         let (id, graph) = (&mut capture.id, &mut capture.graph);
         // SAFETY: as promised by the caller; the driver writes what has a place.

@@ -330,7 +330,7 @@ fn added_up(tiling: &Tiling) -> f64 {
     MEET + (tiling.occupancy * values * size_of::<f32>()) as f64 / SENT
 }
 
-/// Microseconds of a launch that prepares so many bytes of streamed filters: what it added to eleven convolutions on an H100.
+/// Microseconds of a launch that prepares so many bytes of streamed filters: what it added to thirteen convolutions on an H100.
 pub(super) fn preparing(bytes: usize) -> f64 {
     const LAUNCH: f64 = 1.8;
     const BYTES: f64 = 1.7e6;

@@ -36,8 +36,8 @@ use fuseplan_api::{
 };
 use fuseplan_gpu::{
     ArgumentLayout, CONVOLUTION, DATA_TYPE, Function, GROUP_COUNT, Geometry, INFERENCE, InParts, Kernel,
-    MAX_WORDS, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, binary, compile, load, named,
-    no_configuration, ranked,
+    MAX_WORDS, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, binary, compile, load, no_configuration,
+    ranked,
 };
 
 use crate::context::Cuda;
@@ -47,7 +47,7 @@ use crate::solvers::{FFMA, MMA};
 use kernel::WgmmaKernel;
 use prepared::{Filters, Preparation};
 use tensor_map::{MAP_WORDS, TensorMap};
-use tiling::{Load, Tiling, is_tf32x3};
+use tiling::{Load, is_tf32x3};
 
 /// A solver: pixels are loaded in one of the ways.
 #[derive(Debug)]
@@ -182,16 +182,17 @@ pub(crate) static WGMMA_GATHER: InParts<Hopper> = InParts(Hopper {
 });
 
 impl Hopper {
-    /// The kernel of a problem that meets the constraints, in one of its configurations.
+    /// The kernel of a problem that meets the constraints, in one of its configurations, and its microseconds by the model.
     fn wgmma_kernel(
         &self,
         problem: &Problem,
         arch: &str,
         configuration: &Configuration,
-    ) -> Result<WgmmaKernel, BuildError> {
-        let tilings = candidates::tilings(self.load, problem, Cuda::units(arch));
-        let tiling = named(tilings, configuration).ok_or_else(|| no_configuration(self.id, configuration))?;
-        Ok(kernel::wgmma_kernel(problem, arch, &tiling))
+    ) -> Result<(WgmmaKernel, f64), BuildError> {
+        let mut tilings = candidates::tilings(self.load, problem, Cuda::units(arch)).into_iter();
+        let found = tilings.find(|(tiling, _)| configuration.is_of(tiling));
+        let (tiling, time) = found.ok_or_else(|| no_configuration(self.id, configuration))?;
+        Ok((kernel::wgmma_kernel(problem, arch, &tiling), time))
     }
 
     fn ranked(&self, problem: &Problem, arch: &str) -> Vec<(Configuration, Estimate)> {
@@ -223,19 +224,15 @@ impl Other {
 
     /// Pointers are what TMA takes, or else left to solvers without it; filters that are streamed are prepared, or left to the
     /// kernel of the least time that reads them as they are.
-    fn of(problem: &Problem, target: &DeviceInfo, planned: &WgmmaKernel) -> Self {
+    fn of(problem: &Problem, target: &DeviceInfo, planned: &WgmmaKernel, time: f64) -> Self {
         let solver: &'static dyn Solver = if is_tf32x3(problem) { &FFMA } else { &MMA };
-        let plain = Other::preferred(solver, problem, target);
-        let Some(bytes) = planned.prepared else { return plain };
-        let tilings = |load| candidates::tilings(load, problem, Cuda::units(&target.arch));
-        let same = |(tiling, _): &(Tiling, f64)| *tiling == planned.tiling;
-        let time =
-            tilings(planned.tiling.load).into_iter().find(same).map_or(f64::INFINITY, |(_, time)| time);
+        let plain = || Other::preferred(solver, problem, target);
+        let Some(bytes) = planned.prepared else { return plain() };
         // The models err by a tenth.
         let prepared = 1.1 * time + cost::preparing(bytes);
         let takes_lines = WGMMA_LINES.applies(problem, target).is_ok();
-        let lines = if takes_lines { tilings(Load::Lines) } else { Vec::new() };
-        let lines = lines.into_iter().filter(|(tiling, _)| !tiling.is_streamed());
+        let lines = takes_lines.then(|| candidates::tilings(Load::Lines, problem, Cuda::units(&target.arch)));
+        let lines = lines.unwrap_or_default().into_iter().filter(|(tiling, _)| !tiling.is_streamed());
         let lines = lines.min_by(|(_, a), (_, b)| a.total_cmp(b));
         let gathered = if WGMMA_GATHER.applies(problem, target).is_ok() {
             preferences::least(Load::Gather, problem, target)
@@ -250,7 +247,7 @@ impl Other {
             _ if gathered < prepared => {
                 Other { reads_filters: true, ..Other::preferred(&WGMMA_GATHER, problem, target) }
             }
-            _ => plain,
+            _ => plain(),
         }
     }
 }
@@ -260,7 +257,7 @@ const ALIGNMENT: usize = 16;
 
 impl Planner for Hopper {
     fn kernel_in(&self, problem: &Problem, arch: &str, configuration: &Configuration) -> Option<Kernel> {
-        Some(self.wgmma_kernel(problem, arch, configuration).ok()?.kernel)
+        Some(self.wgmma_kernel(problem, arch, configuration).ok()?.0.kernel)
     }
 
     fn kernel(&self, problem: &Problem, arch: &str) -> Kernel {
@@ -303,8 +300,8 @@ impl Solver for Hopper {
         target: &DeviceInfo,
         configuration: &Configuration,
     ) -> Option<Vec<u8>> {
-        let planned = self.wgmma_kernel(problem, &target.arch, configuration).ok()?;
-        let other = Other::of(problem, target, &planned);
+        let (planned, time) = self.wgmma_kernel(problem, &target.arch, configuration).ok()?;
+        let other = Other::of(problem, target, &planned, time);
         let other = other.solver.cache_key(problem, target, &other.configuration)?;
         Some([binary::cache_key(&planned.kernel.source), other].concat())
     }
@@ -315,8 +312,8 @@ impl Solver for Hopper {
         target: &DeviceInfo,
         configuration: &Configuration,
     ) -> Result<Binary, BuildError> {
-        let planned = self.wgmma_kernel(problem, &target.arch, configuration)?;
-        let Other { solver, configuration: others, .. } = Other::of(problem, target, &planned);
+        let (planned, time) = self.wgmma_kernel(problem, &target.arch, configuration)?;
+        let Other { solver, configuration: others, .. } = Other::of(problem, target, &planned, time);
         let text = planned.kernel.source;
         // NVRTC works in several threads at once.
         let (image, other) = thread::scope(|scope| {
@@ -340,9 +337,9 @@ impl Solver for Hopper {
     ) -> Result<Arc<dyn Executable>, BuildError> {
         let arch = &device.info().arch;
         let configuration = binary::configuration(self.id, arch, binary)?;
-        let planned = self.wgmma_kernel(problem, arch, &configuration)?;
+        let (planned, time) = self.wgmma_kernel(problem, arch, &configuration)?;
         let blocks = planned.blocks(device.info().compute_units as usize);
-        let Other { solver, reads_filters, .. } = Other::of(problem, device.info(), &planned);
+        let Other { solver, reads_filters, .. } = Other::of(problem, device.info(), &planned, time);
         let WgmmaKernel {
             mut kernel,
             input,

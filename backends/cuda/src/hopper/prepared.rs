@@ -14,7 +14,7 @@ use fuseplan_api::{BackendError, Device, RawStream};
 use fuseplan_gpu::{Driver, Entered, GpuDevice, Object};
 
 use crate::context::Cuda;
-use crate::scratch::{Held, is_captured};
+use crate::scratch::{Capture, Held};
 
 /// What is prepared for one executable.
 pub(super) struct Preparation {
@@ -70,7 +70,8 @@ impl Preparation {
         mut write: impl FnMut(*mut c_void) -> Result<(), BackendError>,
     ) -> Option<Filters<'a>> {
         // SAFETY: as promised by the caller.
-        let captured = unsafe { is_captured(stream) }.ok()?;
+        let capture = unsafe { Capture::of(stream) }.ok()?;
+        let captured = capture.is_some();
         let make = || {
             if captured {
                 return Err(None);
@@ -90,7 +91,7 @@ impl Preparation {
             return None;
         }
         // SAFETY: as promised by the caller.
-        let held = unsafe { entered.scratch().hold(entered, stream, self.bytes) }.ok()?;
+        let held = unsafe { entered.scratch().hold(entered, stream, capture, self.bytes) }.ok()?;
         write(held.address()).ok()?;
         Some(Filters::JustWritten(held))
     }
