@@ -4,8 +4,9 @@ use fuseplan_api::{Constraint, DeviceInfo, Problem};
 use fuseplan_gpu::{Runtime, Volume, channel_values, spatial};
 
 use super::candidates;
+use super::layout::{groups_apart, is_addressable, is_copyable, is_packed};
 use super::runs::Sight;
-use super::tiling::{Load, groups_apart, is_addressable, is_copyable, is_packed};
+use super::tiling::Load;
 use crate::context::Cuda;
 
 /// The only architecture with these instructions.

@@ -13,14 +13,18 @@ mod candidates;
 mod constants;
 mod constraints;
 mod cost;
+mod files;
 mod instruction;
 mod kernel;
+mod layout;
 mod maps;
 pub(crate) mod preferences;
 mod prepared;
 mod runs;
 mod tensor_map;
+mod text;
 mod tiling;
+mod work;
 
 use std::ffi::c_void;
 use std::fmt::Write;
@@ -45,9 +49,10 @@ use crate::mma::tensor_core_accuracy;
 use crate::solvers::{FFMA, MMA};
 
 use kernel::WgmmaKernel;
+use layout::is_tf32x3;
 use prepared::{Filters, Preparation};
 use tensor_map::{MAP_WORDS, TensorMap};
-use tiling::{Load, is_tf32x3};
+use tiling::Load;
 
 /// A solver: pixels are loaded in one of the ways.
 #[derive(Debug)]

@@ -6,7 +6,8 @@ use fuseplan_gpu::{Runtime, Volume, image_run};
 use super::WGMMA_LINES;
 use super::candidates;
 use super::constraints::{GATHERED_LAYOUT, TAPS};
-use super::tiling::{Load, is_addressable, is_tf32x3};
+use super::layout::{is_addressable, is_tf32x3};
+use super::tiling::Load;
 use crate::context::Cuda;
 use crate::solvers::{FFMA, HALO_FFMA, HALO_MMA};
 

@@ -1,7 +1,8 @@
 //! Tiles whose rows are filters: pixels are loaded from channels-first tensors.
 
-use super::super::cost::Work;
-use super::super::tiling::{BOX, Lines, Load, TRANSPOSED_DEPTH, Tiling, Transposed, columns_behind};
+use super::super::layout::columns_behind;
+use super::super::tiling::{BOX, Lines, Load, TRANSPOSED_DEPTH, Tiling, Transposed};
+use super::super::work::Work;
 use super::{FILTERS, Schedule, depth, with_splits};
 
 /// Schedules of tiles of planes.

@@ -1,8 +1,8 @@
 //! Tiles whose rows are pixels: TMA loads channels that are innermost, or threads read planes from shared memory.
 
-use super::super::cost::Work;
 use super::super::runs::Sight;
 use super::super::tiling::{Load, Packed, Tiling, Window};
+use super::super::work::Work;
 use super::{FILTERS, Schedule, depth, with_splits};
 
 /// Schedules of tiles whose rows are pixels.

@@ -61,7 +61,7 @@ const TF32X3: Rates = Rates {
 
 impl Work {
     /// About how many microseconds the kernel takes.
-    pub(in super::super) fn runs_time(&self, tiling: &Tiling) -> f64 {
+    pub(super) fn runs_time(&self, tiling: &Tiling) -> f64 {
         let Some(runs) = tiling.runs else { return f64::INFINITY };
         let rates = if tiling.tf32x3 { &TF32X3 } else { &TF32 };
         let row = tiling.row() as f64;

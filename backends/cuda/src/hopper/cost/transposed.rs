@@ -22,7 +22,7 @@ const RATES: Rates =
 
 impl Work {
     /// About how many microseconds the kernel takes.
-    pub(in super::super) fn transposed_time(&self, tiling: &Tiling) -> f64 {
+    pub(super) fn transposed_time(&self, tiling: &Tiling) -> f64 {
         let Some(tile) = tiling.transposed else { return f64::INFINITY };
         let row = tiling.row() as f64;
         let (steps, filter_steps) = (self.steps(tiling) as f64, self.filter_steps(tiling) as f64);

@@ -1,0 +1,254 @@
+//! What bounds a kernel whose pixels TMA loads, or threads copy.
+
+use super::super::tiling::{Load, Tiling};
+use super::{PRODUCTS, Work, added_up};
+
+/// Microseconds in which a warpgroup rearranges a byte of filters.
+const REARRANGED: f64 = 0.76e-4;
+
+/// Microseconds of a pixel that TMA walks to where groups are a dimension: it goes over the end of that dimension for each.
+const WALKED: f64 = 5.6e-3;
+
+/// What bounds a kernel whose pixels TMA loads.
+struct Rates {
+    /// Of a multiprocessor in a microsecond: bytes into and out of shared memory, outputs finished.
+    bytes_in: f64,
+    bytes_out: f64,
+    outputs: f64,
+    /// Bytes of the device's memory in a microsecond.
+    memory: f64,
+    /// Microseconds of a launch, more for every group of a multiprocessor; of a step; of 64 pixels times 64 filters in
+    /// the epilogue of a set of consumers; from asking for a stage until it is there.
+    launch: f64,
+    group: f64,
+    step: f64,
+    part: f64,
+    latency: f64,
+    /// Bytes that the loads of a block bring in a microsecond, and stages that are not on their way meanwhile.
+    block: f64,
+    held: f64,
+    /// Bytes of shared memory in a microsecond, and microseconds of a row of a box that TMA loads.
+    shared: f64,
+    row: f64,
+    /// Of a channel that threads copy, and of each of its pixels.
+    channel: f64,
+    pixel: f64,
+    /// Of the sums of 64 pixels and 64 filters by a pixel.
+    moved: f64,
+    /// Of an instruction of 3xTF32, for the rows in registers, whatever its width; of a promotion, from an interval that ends until the next begins.
+    instruction: f64,
+    promotion: f64,
+    /// Resident filters are waited for.
+    kept: f64,
+    /// How far what a multiprocessor does and what the memory does overlap.
+    overlap: f64,
+}
+
+/// Fitted to 918 timings of 20 convolutions on an H200, such that the choice is 1.5 % slower than the fastest tile in the
+/// mean; what is waited for, shared memory and rows to timings of half of 47 more. Over 22 of these, of which tiles were timed that
+/// it chooses among, the choice is 3.2 % slower.
+const CHANNELS: Rates = Rates {
+    bytes_in: 130e3,
+    bytes_out: 45.7e3,
+    outputs: 15.6e3,
+    memory: 4.76e6,
+    launch: 1.34,
+    group: 0.34,
+    step: 0.0051,
+    part: 0.61,
+    latency: 0.9,
+    block: 64e3,
+    held: 1.0,
+    shared: 200e3,
+    row: 0.001,
+    channel: 0.0,
+    pixel: 0.0,
+    moved: 0.0,
+    instruction: 0.0,
+    promotion: 0.0,
+    kept: 4.1,
+    overlap: 1.64,
+};
+
+/// 3xTF32, channels last. Fitted to 309 timings of 25 convolutions on an H100, of which the choice is 2.1 % slower than the
+/// fastest tile in the mean, 14 % at worst; of 22 others 3.3 and 15 %.
+const TF32X3: Rates = Rates {
+    memory: 5.4e6,
+    launch: 2.56,
+    part: 0.46,
+    shared: 161e3,
+    instruction: 0.004,
+    promotion: 0.13,
+    overlap: 1.0,
+    ..CHANNELS
+};
+
+/// Fitted to timings of 12 convolutions on an H200, of which the choice is 2.2 % slower than the fastest tile in the mean;
+/// of 12 others 6.3 %.
+const PLANES: Rates = Rates {
+    bytes_in: 149e3,
+    bytes_out: 72.6e3,
+    outputs: 43.1e3,
+    memory: 5.24e6,
+    launch: 1.84,
+    group: 0.28,
+    step: 0.0107,
+    part: 0.56,
+    latency: 1.1,
+    block: f64::INFINITY,
+    held: 0.0,
+    shared: f64::INFINITY,
+    row: 0.0,
+    channel: 0.0,
+    pixel: 0.0,
+    moved: 0.0,
+    instruction: 0.0,
+    promotion: 0.0,
+    kept: 0.94,
+    overlap: 1.28,
+};
+
+/// Planes that threads copy. Fitted to 68 timings of 4 convolutions on an H100, of which the choice is 0.5 % slower than the
+/// fastest tile in the mean; of 4 others 3.9 %.
+const COPIED: Rates = Rates {
+    bytes_in: 268e3,
+    bytes_out: 22.6e3,
+    outputs: 20.9e3,
+    memory: 2.7e6,
+    launch: 2.21,
+    group: 0.3,
+    step: 0.0695,
+    part: 0.0178,
+    latency: 0.034,
+    channel: 0.0022,
+    pixel: 2.86e-5,
+    kept: 1.53,
+    overlap: 1.54,
+    ..PLANES
+};
+
+/// Planes that come as a whole.
+const PACKED: Rates = Rates {
+    bytes_in: 146e3,
+    bytes_out: 53.9e3,
+    outputs: 5.77e3,
+    memory: 4.39e6,
+    launch: 1.8,
+    group: 0.456,
+    step: 0.0,
+    part: 0.728,
+    latency: 1.03,
+    shared: 188e3,
+    kept: 2.26,
+    overlap: 1.0,
+    ..PLANES
+};
+
+/// Fitted to 68 timings of 8 convolutions on an H100, of which the choice is 0.6 % slower than the fastest tile in the mean, 4.9 %
+/// at worst; of 8 others 1.2 and 8.4 %. Among rates that fit as well, those whose choices for all 16 were timed.
+const LINES: Rates = Rates {
+    bytes_in: 163e3,
+    bytes_out: 155e3,
+    outputs: 78e3,
+    memory: 1.65e6,
+    launch: 1.03,
+    group: 0.016,
+    step: 0.122,
+    part: 0.241,
+    latency: 0.305,
+    block: f64::INFINITY,
+    held: 0.0,
+    shared: 118e3,
+    row: 0.0,
+    channel: 0.0,
+    pixel: 0.0,
+    moved: 0.268,
+    instruction: 0.0,
+    promotion: 0.0,
+    kept: 0.0,
+    overlap: 4.0,
+};
+
+impl Work {
+    /// About how many microseconds the kernel takes: what bounds it, at these rates.
+    pub(super) fn tma_time(&self, tiling: &Tiling) -> f64 {
+        let rates = match tiling.load {
+            _ if tiling.tf32x3 => &TF32X3,
+            Load::Planes if tiling.copied => &COPIED,
+            Load::Planes => &PLANES,
+            Load::Packed => &PACKED,
+            Load::Lines => &LINES,
+            Load::Tma | Load::Halo | Load::Transposed | Load::Runs | Load::Gather => &CHANNELS,
+        };
+        let (steps, columns) = (self.steps(tiling).div_ceil(tiling.split) as f64, self.columns(tiling));
+        let tiles = self.tiles(tiling) * tiling.split;
+        let slots = self.units * tiling.occupancy;
+        let slots = if tiling.resident { slots / columns * columns } else { slots };
+        let rounds = tiles.div_ceil(slots.max(1)) as f64;
+        let row = tiling.row() as f64;
+        let outputs = (tiling.rows() * tiling.columns_of_parts()) as f64;
+        let filter_steps = self.filter_steps(tiling).div_ceil(tiling.split) as f64;
+        let filters = filter_steps * tiling.filters() as f64 * row / rates.bytes_in;
+        let pixels = if tiling.copied {
+            let channel = rates.channel + rates.pixel * tiling.pixels() as f64;
+            steps * tiling.depth as f64 * channel
+        } else {
+            steps * tiling.loaded_pixels() as f64 * row / rates.bytes_in
+        };
+        let bytes = pixels
+            + if tiling.resident { 0.0 } else { filters }
+            + outputs * self.element as f64 / rates.bytes_out;
+        let times = tiling.products();
+        let instructions = filter_steps * (times * tiling.rows() / 64 * tiling.row() / 32) as f64;
+        let products = filter_steps * (times * tiling.pixels() * tiling.filters() * tiling.row()) as f64
+            / PRODUCTS
+            + rates.instruction * instructions;
+        // Pixels and filters that loads bring, and what products read, with half of what loads write.
+        let brought = steps * tiling.loaded_pixels() as f64
+            + if tiling.resident { 0.0 } else { filter_steps * tiling.filters() as f64 };
+        // Threads read elements of 16 bits, which takes as long as words.
+        let rows = if tiling.load == Load::Packed { 128 } else { 64 };
+        let reads = filter_steps * (tiling.rows() / 64 * (rows + times * tiling.width)) as f64;
+        // Filters that are split are read and written in two parts.
+        let split = if tiling.tf32x3 && !tiling.resident {
+            3.0 * filter_steps * tiling.filters() as f64
+        } else {
+            0.0
+        };
+        let shared_memory = (reads + split + brought / 2.0) * row / rates.shared;
+        let walks = tiling.load == Load::Tma && tiling.leaves_group(self.groups, self.channels);
+        let walked = if walks { steps * tiling.pixels() as f64 * WALKED } else { 0.0 };
+        let multiply = products.max(bytes).max(shared_memory).max(brought * rates.row).max(walked);
+        let finish = rates.part * (tiling.atoms * tiling.columns_of_parts()) as f64 / 64.0;
+        // Sums move to the right, and back.
+        let moves = if tiling.load == Load::Lines { 2 * (self.taps[2] - 1) - self.pad } else { 0 };
+        let moved = rates.moved * (moves * tiling.atoms * tiling.width) as f64 / 64.0;
+        // A set's warpgroups wait for their own promotions.
+        let promotions = filter_steps * tiling.row().div_ceil(64) as f64;
+        let waits = products / tiling.cooperative as f64 + rates.promotion * promotions;
+        let alone = if tiling.tf32x3 { multiply.max(waits) } else { multiply } + rates.step * steps;
+
+        // What all consumers of a multiprocessor share, and what one set of them does one after the other.
+        let blocks = tiling.occupancy.min(tiles.div_ceil(self.units)) as f64;
+        let shared = rounds * blocks * multiply.max(outputs / rates.outputs);
+        let one = (rounds / tiling.pingpong as f64).ceil() * (alone + moved + finish);
+        let in_turn = if tiling.pingpong > 1 { rounds * alone + moved + finish } else { 0.0 };
+        // Stages that a block has in flight come no sooner than they were asked for.
+        let filters_of_stage = if tiling.resident { 0 } else { tiling.step_taps() * tiling.filters() };
+        let stage = (tiling.loaded_pixels() + filters_of_stage) as f64 * row / rates.block;
+        let waited = rounds * steps * (rates.latency + stage) / (tiling.stages as f64 - rates.held);
+        let unit = shared.max(one).max(in_turn).max(waited);
+        let memory = self.bytes as f64 / rates.memory;
+        let kept = match (tiling.resident, tiling.rearranged) {
+            (true, true) => {
+                let bytes = filter_steps * tiling.filters() as f64 * row * blocks;
+                REARRANGED * bytes / (tiling.pingpong * tiling.cooperative) as f64
+            }
+            (true, false) => rates.kept * filters,
+            (false, _) => 0.0,
+        };
+        let warpgroups = (tiling.pingpong * tiling.cooperative * tiling.occupancy) as f64;
+        let work = (unit.powf(rates.overlap) + memory.powf(rates.overlap)).powf(1.0 / rates.overlap);
+        rates.launch + rates.group * warpgroups + kept + work + added_up(tiling)
+    }
+}

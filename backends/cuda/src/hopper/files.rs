@@ -1,0 +1,98 @@
+//! The files that a kernel's text is made of.
+
+use fuseplan_gpu::{ALONE, COORD, SHARE};
+
+use super::tiling::{Load, Tiling};
+use crate::runtime::CLUSTER;
+
+const TMA_PRODUCER: &str = include_str!("../../kernels/tma_producer.cuh");
+
+const TF32X3: &str = include_str!("../../kernels/tf32x3.cuh");
+
+/// What stands for `tf32x3.cuh` where factors have one part.
+const ONE_PART: &str = "\
+template <class E> DEVICE unsigned low_word_of(const E*) { return 0; }
+template <int N> DEVICE bool are_finite(const float (&)[N]) { return true; }
+DEVICE float sum_of_products(const Args&, int, int, int) { return 0.f; }
+";
+
+/// What stands for `filters.cuh` where threads do not bring filters.
+const NOT_REARRANGED: &str = "DEVICE void rearrange_filters(const Args&, char*, float*) {}\n";
+
+/// What stands for `streamed_filters.cuh` where filters are not prepared.
+const NOT_STREAMED: &str = "\
+DEVICE void prepare_filters(const Launch&) {}
+DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
+";
+
+/// The files of a tile's kernel, of which `wgmma` are the instructions.
+pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 17] {
+    let load = tiling.load;
+    let parts = if tiling.tf32x3 {
+        [TF32X3, include_str!("../../kernels/tf32x3_interval.cuh")]
+    } else {
+        [ONE_PART, ""]
+    };
+    let (loads, producer) = match load {
+        Load::Tma if tiling.tf32x3 => {
+            (include_str!("../../kernels/im2col.cuh"), include_str!("../../kernels/tf32x3_producer.cuh"))
+        }
+        Load::Tma => (include_str!("../../kernels/im2col.cuh"), TMA_PRODUCER),
+        Load::Halo => (include_str!("../../kernels/window.cuh"), TMA_PRODUCER),
+        Load::Planes if tiling.copied => (include_str!("../../kernels/copied_planes.cuh"), ""),
+        Load::Planes => (include_str!("../../kernels/planes.cuh"), TMA_PRODUCER),
+        Load::Packed => (include_str!("../../kernels/packed_planes.cuh"), TMA_PRODUCER),
+        Load::Lines => (include_str!("../../kernels/lines.cuh"), TMA_PRODUCER),
+        Load::Transposed => (include_str!("../../kernels/transposed.cuh"), ""),
+        Load::Runs => (include_str!("../../kernels/runs.cuh"), include_str!("../../kernels/runs_rows.cuh")),
+        Load::Gather => (include_str!("../../kernels/gather.cuh"), ""),
+    };
+    let mainloop = match load {
+        Load::Runs if tiling.tf32x3 => include_str!("../../kernels/runs_tf32x3_mainloop.cuh"),
+        Load::Runs => include_str!("../../kernels/runs_mainloop.cuh"),
+        _ if tiling.tf32x3 => include_str!("../../kernels/tf32x3_mainloop.cuh"),
+        Load::Tma | Load::Planes | Load::Gather => include_str!("../../kernels/mainloop.cuh"),
+        Load::Halo => include_str!("../../kernels/window_mainloop.cuh"),
+        Load::Packed => include_str!("../../kernels/packed_mainloop.cuh"),
+        Load::Lines => include_str!("../../kernels/lines_mainloop.cuh"),
+        Load::Transposed => include_str!("../../kernels/transposed_mainloop.cuh"),
+    };
+    let parts_of_rows = include_str!("../../kernels/parts.cuh");
+    let residuals_along_pixels = include_str!("../../kernels/residuals_along_pixels.cuh");
+    let epilogue = match load {
+        Load::Tma | Load::Halo => [parts_of_rows, "", include_str!("../../kernels/along_channels.cuh")],
+        Load::Packed | Load::Runs => {
+            ["", residuals_along_pixels, include_str!("../../kernels/packed_epilogue.cuh")]
+        }
+        Load::Lines | Load::Transposed => {
+            ["", residuals_along_pixels, include_str!("../../kernels/along_lines.cuh")]
+        }
+        Load::Planes | Load::Gather => {
+            [parts_of_rows, residuals_along_pixels, include_str!("../../kernels/along_pixels.cuh")]
+        }
+    };
+    let filters = match () {
+        () if tiling.is_streamed() => [NOT_REARRANGED, include_str!("../../kernels/streamed_filters.cuh")],
+        () if tiling.rearranged => [include_str!("../../kernels/filters.cuh"), NOT_STREAMED],
+        () => [NOT_REARRANGED, NOT_STREAMED],
+    };
+    [
+        COORD,
+        if tiling.split > 1 { CLUSTER } else { ALONE },
+        SHARE,
+        include_str!("../../kernels/hopper.cuh"),
+        wgmma,
+        include_str!("../../kernels/wgmma.cuh"),
+        parts[0],
+        parts[1],
+        filters[0],
+        filters[1],
+        loads,
+        producer,
+        mainloop,
+        epilogue[0],
+        epilogue[1],
+        epilogue[2],
+        include_str!("../../kernels/wgmma_split.cuh"),
+    ]
+}

@@ -1,0 +1,87 @@
+//! What the layout of a problem's tensors allows: to TMA, to bulk copies and to vectors.
+
+use fuseplan_api::{DataType, MathMode, Problem};
+use fuseplan_gpu::{Volume, common_power};
+
+use super::tiling::{COPIED, Load};
+
+/// Whether groups can be a dimension of an image's map: images have two dimensions, and groups begin at multiples of 16 bytes.
+pub(super) fn groups_apart(problem: &Problem) -> bool {
+    let channels = problem.conv().map_or(0, |(_, weights)| weights.lens()[1]);
+    problem.input.spatial().len() == 2 && (channels * problem.input.data_type().size()).is_multiple_of(16)
+}
+
+/// The same where TMA walks over pixels, with the limits of its im2col mode in three dimensions: groups are the offsets of taps.
+pub(super) fn groups_walked(problem: &Problem) -> bool {
+    let Some((conv, weights)) = problem.conv().filter(|_| groups_apart(problem)) else { return false };
+    let taps = &weights.lens()[2..];
+    let fits = (0..conv.spatial_dims()).all(|d| {
+        let last_tap = (taps[d] - 1) * conv.dilations()[d];
+        let [before, after] = [conv.pads_before()[d], conv.pads_after()[d]];
+        before <= 15 && after.abs_diff(last_tap) <= 15 && last_tap <= 31
+    });
+    conv.groups() <= 16 && fits
+}
+
+/// Whether a problem's products are 3xTF32: those of f32 that its plan does not allow to be TF32.
+pub(super) fn is_tf32x3(problem: &Problem) -> bool {
+    problem.output.data_type() == DataType::Float && problem.math != MathMode::AllowTf32
+}
+
+/// Results that lie side by side in memory, at most 16 bytes of them: of channels, or of positions where rows of the
+/// product are filters.
+pub(super) fn outputs_at_once(load: Load, problem: &Problem) -> usize {
+    let (y, most) = (Volume::of(&problem.output), 16 / problem.output.data_type().size());
+    match load {
+        Load::Tma | Load::Halo => {
+            let groups = problem.conv().map_or(1, |(conv, _)| conv.groups());
+            common_power(y.alignment(1, most), y.lens[1] / groups)
+        }
+        // A warp writes the pixels of a plane, one a lane.
+        Load::Packed | Load::Runs => 1,
+        Load::Planes | Load::Lines | Load::Transposed | Load::Gather => {
+            // A tile's line ends where the output's does.
+            let run = if matches!(load, Load::Lines | Load::Transposed) { y.lens[4] } else { y.plane() };
+            y.strides[..2].iter().fold(common_power(most, run), |power, &stride| common_power(power, stride))
+        }
+    }
+}
+
+/// Whether TMA can address a tensor of 16 bits by boxes of these dimensions, given innermost first, the first of which has no
+/// gaps.
+pub(super) fn is_addressable(volume: &Volume, first: usize, dims: &[usize]) -> bool {
+    const CHUNK: usize = 8;
+    let mut least = first;
+    dims.iter().filter(|&&d| volume.lens[d] > 1).all(|&d| {
+        let fits = volume.strides[d] >= least && volume.strides[d].is_multiple_of(CHUNK);
+        least = volume.strides[d] * volume.lens[d];
+        fits
+    })
+}
+
+/// Whether planes of 16 bits begin and end at multiples of [`COPIED`] bytes.
+pub(super) fn is_copyable(x: &Volume) -> bool {
+    let strides = [0, 1].into_iter().filter(|&d| x.lens[d] > 1).map(|d| x.strides[d]);
+    strides.chain([x.plane()]).all(|count| (count * 2).is_multiple_of(COPIED))
+}
+
+/// Whether planes of 16 bits follow one another without gaps, and bulk copies can bring those of all channels of a group: whole
+/// numbers of 16 bytes, at multiples of as many.
+pub(super) fn is_packed(x: &Volume, channels: usize) -> bool {
+    const CHUNK: usize = 8;
+    let follow = x.lens[1] == 1 || x.strides[1] == x.plane();
+    let images = x.lens[0] == 1 || x.strides[0].is_multiple_of(CHUNK);
+    follow && images && (channels * x.plane()).is_multiple_of(CHUNK) && channels.is_multiple_of(2)
+}
+
+/// Elements of packed filters that are read at once: 16 bytes of filters that are whole numbers of these, else one.
+pub(super) fn filters_at_once(weights: &Volume, element: usize) -> usize {
+    let depth = weights.lens[1] * weights.plane();
+    let whole = [depth, weights.strides[0]].into_iter().all(|count| (count * element).is_multiple_of(16));
+    if whole { 16 / element } else { 1 }
+}
+
+/// Columns behind the end of a tile's line onto which sums move.
+pub(super) fn columns_behind(columns: usize, taps: usize, pad: usize, line: usize) -> usize {
+    (columns + taps - 1 - pad).saturating_sub(line)
+}

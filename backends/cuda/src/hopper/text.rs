@@ -1,0 +1,169 @@
+//! The constants that a kernel's text has of a problem and a tile.
+
+use fuseplan_api::Problem;
+use fuseplan_gpu::{Text, Volume, channel_values, spatial};
+
+use super::constants::{
+    FiltersConstants, GroupConstants, LinesConstants, PackedConstants, RunsConstants, StreamedConstants,
+    StrideConstants, TapConstants, TransposedConstants, WgmmaConstants, WindowConstants,
+};
+use super::layout::{columns_behind, filters_at_once, outputs_at_once};
+use super::runs::{By, Sight};
+use super::tiling::{Load, Packed, Tiling};
+
+/// A text that has the constants, with as many bytes of shared memory.
+pub(super) fn constants(problem: &Problem, tiling: &Tiling, shared: usize) -> Text {
+    let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let load = tiling.load;
+    let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
+    let groups = conv.groups();
+    let (filters, channels) = (w.lens[0] / groups, w.lens[1]);
+    let taps = w.plane();
+    let each = [w.lens[2], w.lens[3], w.lens[4]];
+    let (steps, filter_steps) = (tiling.steps(channels, each), tiling.filter_steps(channels, each));
+    let (producer, consumer) = tiling.registers();
+    let dims = conv.spatial_dims();
+    let y_vector = outputs_at_once(load, problem);
+    // Arrivals that complete a stage's full barrier, and threads that load the parameters of channels.
+    let (arrivals, channel_producers) = match load {
+        // Another warp issues the loads of filters.
+        Load::Lines if tiling.is_streamed() => (1, 64),
+        Load::Runs => (1, 64),
+        // Two warps transpose.
+        Load::Transposed => (2, 64),
+        Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines if !tiling.copied => (1, 96),
+        _ => (tiling.producers * 4 + usize::from(!tiling.resident), tiling.producers * 128),
+    };
+
+    let data_type = problem.output.data_type();
+    let sight = tiling.runs.and_then(|_| Sight::of(problem));
+    let mut text = Text::default();
+    let before = spatial(conv.pads_before(), 0);
+    let [strides, dilations] = [conv.strides(), conv.dilations()].map(|list| spatial(list, 1));
+    WgmmaConstants {
+        dims,
+        groups,
+        filters,
+        channels,
+        channel_values: channel_values(problem),
+        steps,
+        split: tiling.split,
+        producers: tiling.producers,
+        filter_steps,
+        filter_room: tiling.filter_room(filter_steps),
+        filter_stages: tiling.filter_stages(),
+        raw_stages: tiling.raw_stages(),
+        raw_bytes: tiling.transposed.map_or(0, |tile| tile.raw_bytes()),
+        rectangle: tiling
+            .window
+            .map_or(tiling.transposed.map_or(0, |tile| tile.columns), |window| window.columns),
+        full_arrivals: arrivals,
+        channel_producers,
+        table_bytes: tiling.table(taps),
+        pingpong: tiling.pingpong,
+        cooperative: tiling.cooperative,
+        channel_stages: tiling.channel_stages(),
+        atoms: tiling.atoms,
+        pixels_are_rows: tiling.pixels_are_rows(),
+        pixels_innermost: matches!(load, Load::Planes | Load::Lines)
+            || tiling.runs.is_some_and(|runs| runs.images == 1 && runs.by != By::Planes),
+        interleaved: match () {
+            () if sight.is_some_and(|sight| sight.is_odd()) => 4,
+            () if tiling.packed.is_some_and(|packed| !packed.plane.is_multiple_of(2)) => 8,
+            () => 1,
+        },
+        block_p: tiling.block(),
+        lines: tiling.lines.map_or(tiling.transposed.map_or(0, |tile| tile.lines), |lines| lines.count),
+        loaded_p: tiling.loaded_pixels(),
+        tile_p: tiling.pixels(),
+        covered_p: tiling
+            .packed
+            .map(|packed| packed.pixels)
+            .or(tiling.runs.map(|runs| runs.pixels))
+            .unwrap_or(tiling.pixels()),
+        tile_f: tiling.filters(),
+        tile_k: tiling.depth,
+        row: tiling.row(),
+        stages: tiling.stages,
+        occupancy: tiling.occupancy,
+        resident: tiling.resident,
+        rearranged: tiling.rearranged,
+        streamed: tiling.is_streamed(),
+        tf32x3: tiling.tf32x3,
+        shared,
+        producer_registers: producer,
+        consumer_registers: consumer,
+        y_vector,
+        taps: each,
+    }
+    .write(&mut text);
+    if tiling.is_streamed() {
+        StreamedConstants { streamed_taps: tiling.streamed_taps(each), by_planes: load != Load::Lines }
+            .write(&mut text);
+    }
+    if tiling.window.is_some() {
+        WindowConstants { step_taps: tiling.step_taps() }.write(&mut text);
+    }
+    if let Some(lines) = tiling.lines {
+        let behind = columns_behind(y.lens[4], w.lens[4], before[2], lines.columns);
+        LinesConstants { keep: lines.keep, behind, pad_h: before[1], pad_w: before[2] }.write(&mut text);
+    }
+    if let Some(packed @ Packed { plane, .. }) = tiling.packed {
+        PackedConstants { plane, images: packed.images() }.write(&mut text);
+        text.size("x_n", x.strides[0]);
+    }
+    if let Some(tile) = tiling.transposed {
+        TransposedConstants { boxes: tile.boxes, pad: before }.write(&mut text);
+    }
+    if let (Some(runs), Some(sight)) = (tiling.runs, sight) {
+        let Sight { image, output, padded, pads, dilations, strides, .. } = sight;
+        RunsConstants {
+            channel_pitch: runs.pitch,
+            by_boxes: runs.by == By::Boxes,
+            columns_of_box: runs.columns,
+            boxes: runs.boxes,
+            images: runs.images,
+            whole: runs.by == By::Planes,
+            guard: runs.guard,
+            image,
+            output,
+            padded,
+            pad: pads,
+            dilation: dilations,
+            stride: strides,
+        }
+        .write(&mut text);
+        if !tiling.tf32x3 {
+            text.size("x_n", x.strides[0]);
+        }
+    }
+    if matches!(load, Load::Tma | Load::Halo | Load::Gather) {
+        TapConstants { pad: before, dilation: dilations }.write(&mut text);
+    }
+    let of_groups = tiling.leaves_group(groups, channels);
+    if matches!(load, Load::Tma | Load::Halo) {
+        GroupConstants { of_groups }.write(&mut text);
+    }
+    if matches!(load, Load::Tma | Load::Gather) {
+        StrideConstants { stride: strides }.write(&mut text);
+    }
+    text.output(&y).coord(&y);
+    if load == Load::Gather || tiling.tf32x3 {
+        text.size("in_d", x.lens[2]).size("in_h", x.lens[3]).size("in_w", x.lens[4]).strides("x", &x.strides);
+    }
+    if tiling.copied {
+        text.size("x_n", x.strides[0]).size("x_c", x.strides[1]);
+    }
+    if tiling.tf32x3 {
+        for (name, stride) in ["w_k", "w_c", "w_d", "w_h", "w_w"].into_iter().zip(w.strides) {
+            text.size(name, stride);
+        }
+    }
+    if tiling.rearranged {
+        FiltersConstants { w_vector: filters_at_once(&w, data_type.size()) }.write(&mut text);
+    }
+    if (tiling.rearranged || tiling.is_streamed()) && !tiling.tf32x3 {
+        text.size("w_k", w.strides[0]);
+    }
+    text
+}

@@ -1,0 +1,147 @@
+//! What a tile takes of a multiprocessor: shared memory and registers.
+
+use super::{Load, Tiling};
+
+/// Registers of a multiprocessor for each of 128 threads.
+pub(crate) const REGISTERS: usize = 512;
+/// Bytes of shared memory of a multiprocessor, and of it what every block costs besides its own.
+pub(crate) const SHARED: usize = 228 * 1024;
+pub(crate) const SHARED_RESERVED: usize = 1024;
+
+impl Tiling {
+    fn warpgroups(&self) -> usize {
+        self.producers + self.pingpong * self.cooperative
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.warpgroups() * 128
+    }
+
+    /// Bytes of the table of the depth where pixels are gathered.
+    pub(crate) fn table(&self, taps: usize) -> usize {
+        if self.load == Load::Gather { self.depth * taps * 8 } else { 0 }
+    }
+
+    /// Taps whose filters shared memory has room for.
+    pub(crate) fn filter_room(&self, filter_steps: usize) -> usize {
+        if let Some(tile) = self.transposed {
+            return tile.filter_stages * tile.taps;
+        }
+        if let Some(runs) = self.runs {
+            return runs.filter_stages;
+        }
+        match self.lines {
+            Some(lines) if lines.filter_stages > 0 => lines.filter_stages * (lines.halo + 1),
+            _ if self.resident => filter_steps,
+            _ => self.stages * self.step_taps(),
+        }
+    }
+
+    /// Bytes of the operands of all stages, and of filters that stay.
+    pub(crate) fn operands(&self, filter_steps: usize) -> usize {
+        let row = self.row();
+        let kept = self.filter_room(filter_steps);
+        let (pixel_parts, filter_parts) = match (self.tf32x3, self.pixels_are_rows()) {
+            (false, _) => (1, 1),
+            (true, true) => (1, 2),
+            (true, false) => (2, 1),
+        };
+        // Swizzled rows repeat after 1024 bytes.
+        let pixels = pixel_parts * (self.loaded_pixels() * row).next_multiple_of(1024);
+        let raw = self.transposed.map_or(0, |tile| tile.raw_stages * tile.raw_bytes());
+        raw + self.stages * pixels + kept * filter_parts * self.filters() * row
+    }
+
+    /// Mbarriers of filters that threads split.
+    fn parts_barriers(&self) -> usize {
+        match (self.tf32x3 && self.pixels_are_rows() && !self.is_streamed(), self.resident) {
+            (false, _) => 0,
+            (true, true) => 1,
+            (true, false) => self.stages,
+        }
+    }
+
+    /// Bytes that accumulators pass through: parts of all warps, or the accumulators of blocks that share a tile.
+    pub(crate) fn passed(&self) -> usize {
+        let values = if self.split > 1 {
+            self.rows() * (self.width + 4)
+        } else {
+            let (rows, columns) = self.part();
+            self.pingpong * self.cooperative * 4 * rows * (columns + 8)
+        };
+        values * size_of::<f32>()
+    }
+
+    /// Bytes of shared memory of a block; as the text counts them.
+    pub(crate) fn shared(&self, filter_steps: usize, taps: usize, channel_values: usize) -> usize {
+        let channels =
+            (self.channel_stages() * self.filters() * channel_values * size_of::<f32>()).next_multiple_of(16);
+        let stages = 2 * (self.stages + self.channel_stages() + self.filter_stages() + self.raw_stages());
+        let barriers = (stages + self.pingpong + 1 + self.parts_barriers()) * 8;
+        1024 + self.operands(filter_steps) + self.passed() + channels + self.table(taps) + barriers
+    }
+
+    /// Rows and columns of the parts in which a warp's accumulators pass through shared memory; as the text counts them.
+    fn part(&self) -> (usize, usize) {
+        match self.width {
+            ..=16 => (16, 16),
+            17..=32 => (16, 32),
+            33.. => (8, 64),
+        }
+    }
+
+    /// Columns of all parts side by side: those that lanes take time for.
+    pub(crate) fn columns_of_parts(&self) -> usize {
+        self.width.next_multiple_of(self.part().1)
+    }
+
+    pub(crate) fn registers_at_launch(&self) -> usize {
+        (REGISTERS / (self.occupancy * self.warpgroups()) / 8 * 8).min(248)
+    }
+
+    /// Registers of a consumer's accumulators.
+    pub(crate) fn accumulators(&self) -> usize {
+        self.atoms * self.width / 2
+    }
+
+    /// Registers that a consumer's main loop needs besides where products are 3xTF32: an interval's sums, the rows' factors and
+    /// their parts, also those of the next interval, and what counts steps, of which a split tile has a share.
+    pub(crate) fn promotion(&self) -> usize {
+        let gathers = self.load == Load::Gather;
+        let factors = if gathers { 24 } else { 40 };
+        let counters = 24 + if gathers { 24 } else { 0 } + if self.split > 1 { 16 } else { 0 };
+        if self.tf32x3 { self.accumulators() + factors + counters } else { 0 }
+    }
+
+    /// Registers of a producer's thread and of a consumer's.
+    pub(crate) fn registers(&self) -> (usize, usize) {
+        let consumers = self.pingpong * self.cooperative;
+        let pool = self.registers_at_launch() * self.warpgroups();
+        match self.load {
+            Load::Tma
+            | Load::Halo
+            | Load::Planes
+            | Load::Packed
+            | Load::Lines
+            | Load::Transposed
+            | Load::Runs => {
+                let producer = match pool {
+                    // Filters are split, planes copied, or pixels transposed.
+                    _ if (self.tf32x3 && self.runs.is_none()) || self.copied || self.transposed.is_some() => {
+                        56
+                    }
+                    400.. => 40,
+                    _ if self.load != Load::Tma => 40,
+                    _ => 24,
+                };
+                (producer, ((pool - producer) / consumers / 8 * 8).min(240))
+            }
+            Load::Gather => {
+                let needed = self.accumulators() + 56.max(self.promotion());
+                let consumer = needed.next_multiple_of(8).clamp(self.registers_at_launch(), 240);
+                let producer = pool.saturating_sub(consumer * consumers) / self.producers / 8 * 8;
+                (producer.min(self.registers_at_launch()), consumer)
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What the choice of a tile is made of.
+
+use fuseplan_api::Problem;
+use fuseplan_gpu::{Volume, chain_values, channel_values, has_exponentials, residuals, spatial};
+
+use super::layout::{groups_apart, groups_walked, is_tf32x3, outputs_at_once};
+use super::tiling::{Load, Tiling};
+
+/// The numbers of a problem that tiles and their times depend on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Work {
+    pub(super) images: usize,
+    /// Planes of an output's image, their lines, and columns.
+    pub(super) planes: usize,
+    pub(super) lines: usize,
+    pub(super) columns: usize,
+    /// Columns of the input, and those of its padding before the first.
+    pub(super) image_columns: usize,
+    pub(super) pad: usize,
+    /// Whether TMA can load the filters as rows.
+    pub(super) is_aligned: bool,
+    pub(super) groups: usize,
+    /// Whether TMA can know where groups end: where it loads boxes, and where it walks over pixels.
+    pub(super) groups_apart: bool,
+    pub(super) groups_walked: bool,
+    /// Filters and channels of a group.
+    pub(super) filters: usize,
+    pub(super) channels: usize,
+    pub(super) taps: [usize; 3],
+    pub(super) channel_values: usize,
+    /// Registers that operators of the chain need in the epilogue where eight channels of two pixels are finished at a
+    /// time: numbers of these channels, residuals that are on their way, what is between exponentials.
+    pub(super) epilogue: usize,
+    /// Outputs that are written at once.
+    pub(super) vector: usize,
+    /// Bytes of an element.
+    pub(super) element: usize,
+    /// Whether products are three of TF32.
+    pub(super) tf32x3: bool,
+    /// Bytes of input, filters and output.
+    pub(super) bytes: usize,
+    /// Multiprocessors.
+    pub(super) units: usize,
+}
+
+impl Work {
+    /// Of a problem that meets the solver's constraints, on a device of about `units` multiprocessors.
+    pub(super) fn of(load: Load, problem: &Problem, units: usize) -> Work {
+        let Some((conv, weights)) = problem.conv() else {
+            unreachable!("a constraint demands a convolution")
+        };
+        let [x, w, y] = [&problem.input, weights, &problem.output].map(Volume::of);
+        let element = problem.output.data_type().size();
+        Work {
+            images: y.lens[0],
+            planes: y.lens[2],
+            lines: y.lens[3],
+            columns: y.lens[4],
+            image_columns: x.lens[4],
+            pad: spatial(conv.pads_before(), 0)[2],
+            is_aligned: (w.strides[0] * element).is_multiple_of(16),
+            groups: conv.groups(),
+            groups_apart: groups_apart(problem),
+            groups_walked: groups_walked(problem),
+            filters: w.lens[0] / conv.groups(),
+            channels: w.lens[1],
+            taps: [w.lens[2], w.lens[3], w.lens[4]],
+            channel_values: channel_values(problem),
+            epilogue: 8 * chain_values(problem)
+                + 4 * element * residuals(problem)
+                + if has_exponentials(problem) { 8 } else { 0 },
+            element,
+            tf32x3: is_tf32x3(problem),
+            vector: outputs_at_once(load, problem),
+            bytes: problem.input.bytes() + weights.bytes() + problem.output.bytes(),
+            units,
+        }
+    }
+
+    pub(super) fn steps(&self, tiling: &Tiling) -> usize {
+        tiling.steps(self.channels, self.taps)
+    }
+
+    pub(super) fn filter_steps(&self, tiling: &Tiling) -> usize {
+        tiling.filter_steps(self.channels, self.taps)
+    }
+
+    pub(super) fn columns(&self, tiling: &Tiling) -> usize {
+        self.groups * self.filters.div_ceil(tiling.filters())
+    }
+
+    pub(super) fn tiles(&self, tiling: &Tiling) -> usize {
+        tiling.tiles_of_pixels(self.images, self.planes, self.lines, self.columns) * self.columns(tiling)
+    }
+}
