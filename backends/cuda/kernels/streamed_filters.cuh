@@ -12,8 +12,10 @@
 
 static_assert(STREAMED && SPLIT == 1 && W_LOADED == TILE_F * ROW, "as the launch was planned");
 
-// The launch loads what the one before it writes. Else it loads what has been there before.
-constexpr unsigned long long JUST_PREPARED = 2;
+// The launch writes filters, or loads what the one before it writes. Else it loads what has been there before.
+constexpr unsigned long long PREPARE = 1, JUST_PREPARED = 2;
+
+DEVICE bool prepares(const Launch& launch) { return launch.w.words[1] == PREPARE; }
 
 // Steps of a tile, and bytes of one.
 constexpr int STREAMED_STEPS = FILTER_STEPS / STREAMED_TAPS;
@@ -31,7 +33,7 @@ DEVICE unsigned filter_word(const float* from, int count) {
 
 // A thread writes a word of a filter's channels, in a plane of taps if that is few, or a line: such that what a warp reads lies together.
 // Channels beyond the last are zeros. Behind the high parts of a tap's filters lie the low ones, where they have these.
-DEVICE void prepare_filters(const Launch& launch) {
+DEVICE void prepare(const Launch& launch) {
   constexpr int SOME = TAPS_H * TAPS_W <= 9 ? TAPS_H * TAPS_W : TAPS_W, PARTS = TAPS / SOME;
   constexpr int OF_WORD = 4 / (int)sizeof(T), WORDS = TILE_K / OF_WORD;
   constexpr int PADDED_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;

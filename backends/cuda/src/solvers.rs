@@ -12,10 +12,11 @@ use crate::hopper;
 use crate::mma::{self, NARROW, TENSOR_CORES, halo_mma, mma, tensor_core_accuracy};
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
-pub(crate) const PLANNERS: [&dyn Planner; 14] = [
+pub(crate) const PLANNERS: [&dyn Planner; 15] = [
     &DEPTHWISE_CONV,
     &HALO_MMA,
     &hopper::WGMMA,
+    &hopper::WGMMA_REORDERED,
     &hopper::WGMMA_PLANES,
     &hopper::WGMMA_TRANSPOSED,
     &hopper::WGMMA_LINES,
@@ -30,7 +31,7 @@ pub(crate) const PLANNERS: [&dyn Planner; 14] = [
 ];
 
 /// [`PLANNERS`] as solvers, for callers that have no use for kernels.
-pub(crate) static SOLVERS: [&dyn Solver; 14] = upcast(PLANNERS);
+pub(crate) static SOLVERS: [&dyn Solver; 15] = upcast(PLANNERS);
 
 static DEPTHWISE_CONV: InParts<JitSolver<Cuda>> = InParts(JitSolver::depthwise("cuda.conv_depthwise.v1"));
 

@@ -759,13 +759,11 @@ DEVICE void wgmma(float (&acc)[64], unsigned long long rows, unsigned long long 
 //   mbarrier_wait, shared_address, tile_number, tma_prefetch_map, wait_for_grids
 
 // Where filters are STREAMED, the second map's first word is the address of prepared ones, and its second one says what the launch
-// does about them.
+// does about them. Where operands are reordered, a launch without maps does that, to the address that is the second map's first word.
 struct Launch {
   TensorMap x, w;
   Args args;
 };
-// It writes them. Else it loads them.
-constexpr unsigned long long PREPARE = 1;
 
 constexpr int TAPS = TAPS_D * TAPS_H * TAPS_W;
 constexpr int ROWS = ATOMS * 64, WIDTH = PIXELS_ARE_ROWS ? TILE_F : TILE_P;
@@ -932,8 +930,10 @@ DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& b
 // Brings the block's filters, where they are rearranged. All consumers call it.
 DEVICE void rearrange_filters(const Args& args, char* memory, float* part);
 
-// What a launch does for later ones, where filters are STREAMED: writes them as these load them. All threads call it.
-DEVICE void prepare_filters(const Launch& launch);
+// Whether a launch prepares operands for later ones, and what it does then: it writes them as these load them. All threads call
+// them.
+DEVICE bool prepares(const Launch& launch);
+DEVICE void prepare(const Launch& launch);
 
 // Issues the loads of the filters of every tile, where they are STREAMED. One thread calls it.
 DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers& barriers);
@@ -1023,7 +1023,7 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
 extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE) * 128, OCCUPANCY) CLUSTER
     fuseplan_kernel(const __grid_constant__ Launch launch) {
   DYNAMIC_SHARED(char, memory);
-  if (STREAMED && launch.w.words[1] == PREPARE) return prepare_filters(launch);
+  if (prepares(launch)) return prepare(launch);
   const Args& args = launch.args;
   const unsigned start = shared_address(memory), shared = (start + 1023) / 1024 * 1024;
   char* aligned = memory + (shared - start);
@@ -1104,8 +1104,10 @@ DEVICE void rearrange_filters(const Args&, char*, float*) {}
 
 static_assert(STREAMED && SPLIT == 1 && W_LOADED == TILE_F * ROW, "as the launch was planned");
 
-// The launch loads what the one before it writes. Else it loads what has been there before.
-constexpr unsigned long long JUST_PREPARED = 2;
+// The launch writes filters, or loads what the one before it writes. Else it loads what has been there before.
+constexpr unsigned long long PREPARE = 1, JUST_PREPARED = 2;
+
+DEVICE bool prepares(const Launch& launch) { return launch.w.words[1] == PREPARE; }
 
 // Steps of a tile, and bytes of one.
 constexpr int STREAMED_STEPS = FILTER_STEPS / STREAMED_TAPS;
@@ -1123,7 +1125,7 @@ DEVICE unsigned filter_word(const float* from, int count) {
 
 // A thread writes a word of a filter's channels, in a plane of taps if that is few, or a line: such that what a warp reads lies together.
 // Channels beyond the last are zeros. Behind the high parts of a tap's filters lie the low ones, where they have these.
-DEVICE void prepare_filters(const Launch& launch) {
+DEVICE void prepare(const Launch& launch) {
   constexpr int SOME = TAPS_H * TAPS_W <= 9 ? TAPS_H * TAPS_W : TAPS_W, PARTS = TAPS / SOME;
   constexpr int OF_WORD = 4 / (int)sizeof(T), WORDS = TILE_K / OF_WORD;
   constexpr int PADDED_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;

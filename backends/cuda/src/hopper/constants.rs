@@ -79,6 +79,17 @@ constants! {
 }
 
 constants! {
+    /// The constants of `reorder.cuh`.
+    pub(super) struct ReorderConstants {
+        /// Elements of a pixel and of a filter's tap, as they are reordered.
+        image_channels: usize,
+        filter_channels: usize,
+        /// Bytes in front of the filters.
+        filters_at: usize,
+    }
+}
+
+constants! {
     /// The constants of `window.cuh`.
     pub(super) struct WindowConstants {
         /// Taps of a step.

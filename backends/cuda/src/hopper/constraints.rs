@@ -5,6 +5,7 @@ use fuseplan_gpu::{Runtime, Volume, channel_values, spatial};
 
 use super::candidates;
 use super::layout::{groups_apart, is_addressable, is_copyable, is_packed};
+use super::reordered::Reordered;
 use super::runs::Sight;
 use super::tiling::Load;
 use crate::context::Cuda;
@@ -47,6 +48,32 @@ pub(crate) const LAYOUT: Constraint = Constraint {
         let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
         let fits = addressable(&x) && addressable(&w) && y.is_channels_last();
         (!fits).then(|| format!("{}, filters {weights}, {}", problem.input, problem.output))
+    },
+};
+
+/// Images and filters that threads copy line by line, results that lie side by side along pixels.
+pub(crate) const REORDERED_LAYOUT: Constraint = Constraint {
+    property: "layout",
+    accepts: "channels not innermost in input and output, places of a channel side by side; packed filters, channels before taps",
+    check: |problem, _| {
+        let (_, weights) = problem.conv()?;
+        let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
+        let planes = [&x, &y].map(|volume| !volume.is_channels_last() && volume.position_stride() == Some(1));
+        let packed = w.position_stride() == Some(1) && (w.lens[1] == 1 || w.strides[1] == w.plane());
+        let fits = planes == [true; 2] && packed;
+        (!fits).then(|| format!("{}, filters {weights}, {}", problem.input, problem.output))
+    },
+};
+
+/// Memory that reordered operands lie in.
+pub(crate) const MEMORY: Constraint = Constraint {
+    property: "memory",
+    accepts: "an image and filters that take at most 2^30 bytes with their channels innermost, a multiple of 16 bytes for a place",
+    check: |problem, _| {
+        let fits = Reordered::of(problem).is_some();
+        (!fits).then(|| {
+            format!("{}, filters {}", problem.input, problem.conv().map_or(&problem.input, |conv| conv.1))
+        })
     },
 };
 

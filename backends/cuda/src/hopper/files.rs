@@ -19,9 +19,10 @@ DEVICE float sum_of_products(const Args&, int, int, int) { return 0.f; }
 /// What stands for `filters.cuh` where threads do not bring filters.
 const NOT_REARRANGED: &str = "DEVICE void rearrange_filters(const Args&, char*, float*) {}\n";
 
-/// What stands for `streamed_filters.cuh` where filters are not prepared.
+/// What stands for `streamed_filters.cuh` and `reorder.cuh` where no operands are prepared.
 const NOT_STREAMED: &str = "\
-DEVICE void prepare_filters(const Launch&) {}
+DEVICE bool prepares(const Launch&) { return false; }
+DEVICE void prepare(const Launch&) {}
 DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
 ";
 
@@ -37,7 +38,7 @@ pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 17] {
         Load::Tma if tiling.tf32x3 => {
             (include_str!("../../kernels/im2col.cuh"), include_str!("../../kernels/tf32x3_producer.cuh"))
         }
-        Load::Tma => (include_str!("../../kernels/im2col.cuh"), TMA_PRODUCER),
+        Load::Tma | Load::Reordered => (include_str!("../../kernels/im2col.cuh"), TMA_PRODUCER),
         Load::Halo => (include_str!("../../kernels/window.cuh"), TMA_PRODUCER),
         Load::Planes if tiling.copied => (include_str!("../../kernels/copied_planes.cuh"), ""),
         Load::Planes => (include_str!("../../kernels/planes.cuh"), TMA_PRODUCER),
@@ -51,7 +52,9 @@ pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 17] {
         Load::Runs if tiling.tf32x3 => include_str!("../../kernels/runs_tf32x3_mainloop.cuh"),
         Load::Runs => include_str!("../../kernels/runs_mainloop.cuh"),
         _ if tiling.tf32x3 => include_str!("../../kernels/tf32x3_mainloop.cuh"),
-        Load::Tma | Load::Planes | Load::Gather => include_str!("../../kernels/mainloop.cuh"),
+        Load::Tma | Load::Reordered | Load::Planes | Load::Gather => {
+            include_str!("../../kernels/mainloop.cuh")
+        }
         Load::Halo => include_str!("../../kernels/window_mainloop.cuh"),
         Load::Packed => include_str!("../../kernels/packed_mainloop.cuh"),
         Load::Lines => include_str!("../../kernels/lines_mainloop.cuh"),
@@ -67,11 +70,12 @@ pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 17] {
         Load::Lines | Load::Transposed => {
             ["", residuals_along_pixels, include_str!("../../kernels/along_lines.cuh")]
         }
-        Load::Planes | Load::Gather => {
+        Load::Planes | Load::Reordered | Load::Gather => {
             [parts_of_rows, residuals_along_pixels, include_str!("../../kernels/along_pixels.cuh")]
         }
     };
     let filters = match () {
+        () if load == Load::Reordered => [NOT_REARRANGED, include_str!("../../kernels/reorder.cuh")],
         () if tiling.is_streamed() => [NOT_REARRANGED, include_str!("../../kernels/streamed_filters.cuh")],
         () if tiling.rearranged => [include_str!("../../kernels/filters.cuh"), NOT_STREAMED],
         () => [NOT_REARRANGED, NOT_STREAMED],

@@ -1,10 +1,11 @@
 //! A kernel, and what it is launched with.
 
 use fuseplan_api::Problem;
-use fuseplan_gpu::{Geometry, Kernel, Runtime, Volume, channel_values};
+use fuseplan_gpu::{Geometry, Kernel, Runtime, Volume, channel_values, units_at_once};
 
 use super::instruction::{Rows, wgmma};
 use super::layout::{filters_at_once, outputs_at_once};
+use super::reordered::Reordered;
 use super::tensor_map::TensorMap;
 use super::tiling::{COPIED, Load, Tiling};
 use super::{ALIGNMENT, files, maps, text};
@@ -26,6 +27,8 @@ pub(crate) struct WgmmaKernel {
     pub(crate) output_alignment: usize,
     /// Bytes that filters are prepared to, where they are streamed.
     pub(crate) prepared: Option<usize>,
+    /// Where filters and image are reordered to.
+    pub(crate) reordered: Option<Reordered>,
     pub(super) tiling: Tiling,
     tiles: usize,
     /// Tiles side by side that cover all filters of all groups.
@@ -33,6 +36,12 @@ pub(crate) struct WgmmaKernel {
 }
 
 impl WgmmaKernel {
+    /// Blocks that a device of as many multiprocessors holds at once, in whole clusters.
+    pub(crate) fn slots(&self, units: usize) -> u32 {
+        let split = self.tiling.split;
+        (units_at_once(units, split) * self.tiling.occupancy / split * split) as u32
+    }
+
     /// Blocks for a device of as many multiprocessors. They are persistent: as many as the device holds at once, but no
     /// more than tiles. Blocks that share a tile have no other.
     pub(crate) fn blocks(&self, units: usize) -> u32 {
@@ -67,9 +76,11 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     };
     let wgmma = wgmma(tiling.width, data_type, rows, matches!(load, Load::Planes | Load::Lines));
     let files = files::files(tiling, &wgmma);
-    let text = text::constants(problem, tiling, shared);
+    let reordered = (load == Load::Reordered).then(|| Reordered::of(problem)).flatten();
+    let text = text::constants(problem, tiling, reordered.as_ref(), shared);
     let kernel = text.finish(Cuda::VENDOR, problem, &files, geometry, detail(tiling, y_vector));
-    let (input, filters) = maps::of(problem, tiling);
+    let (input, filters) =
+        maps::of(reordered.as_ref().map_or(problem, |reordered| &reordered.problem), tiling);
     let output_alignment = y_vector * data_type.size();
     let input_alignment = match load {
         Load::Planes if tiling.copied => COPIED,
@@ -81,8 +92,9 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         | Load::Lines
         | Load::Transposed
         | Load::Runs => ALIGNMENT,
+        Load::Reordered => data_type.size(),
     };
-    let filter_alignment = if tiling.is_streamed() {
+    let filter_alignment = if tiling.is_streamed() || load == Load::Reordered {
         data_type.size()
     } else if tiling.rearranged {
         filters_at_once(&w, data_type.size()) * data_type.size()
@@ -99,6 +111,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         prepared: tiling.is_streamed().then(|| {
             columns * filter_steps * tiling.filters() * tiling.row() * if tiling.tf32x3 { 2 } else { 1 }
         }),
+        reordered,
         tiling: *tiling,
         tiles,
         columns,
@@ -122,6 +135,7 @@ fn detail(tiling: &Tiling, y_vector: usize) -> String {
             Load::Lines => "by TMA by lines",
             Load::Transposed => "by TMA from planes, transposed",
             Load::Runs => "by runs of planes",
+            Load::Reordered => "by TMA, reordered",
             Load::Gather => "gathered",
         },
         tiling.pixels(),

@@ -28,6 +28,11 @@ pub(super) fn is_tf32x3(problem: &Problem) -> bool {
     problem.output.data_type() == DataType::Float && problem.math != MathMode::AllowTf32
 }
 
+/// Whether a load has products of 3xTF32 for the problem.
+pub(super) fn takes_tf32x3(load: Load, problem: &Problem) -> bool {
+    is_tf32x3(problem) && load != Load::Reordered
+}
+
 /// Results that lie side by side in memory, at most 16 bytes of them: of channels, or of positions where rows of the
 /// product are filters.
 pub(super) fn outputs_at_once(load: Load, problem: &Problem) -> usize {
@@ -39,7 +44,7 @@ pub(super) fn outputs_at_once(load: Load, problem: &Problem) -> usize {
         }
         // A warp writes the pixels of a plane, one a lane.
         Load::Packed | Load::Runs => 1,
-        Load::Planes | Load::Lines | Load::Transposed | Load::Gather => {
+        Load::Planes | Load::Lines | Load::Transposed | Load::Reordered | Load::Gather => {
             // A tile's line ends where the output's does.
             let run = if matches!(load, Load::Lines | Load::Transposed) { y.lens[4] } else { y.plane() };
             y.strides[..2].iter().fold(common_power(most, run), |power, &stride| common_power(power, stride))

@@ -33,7 +33,7 @@ pub(super) fn of(problem: &Problem, tiling: &Tiling) -> (Option<TensorMap>, Opti
         })
     };
     match load {
-        Load::Tma | Load::Halo => {
+        Load::Tma | Load::Reordered | Load::Halo => {
             let tile = |lens: &[(usize, usize)]| {
                 let mut extents = vec![1; dims + 1];
                 lens.iter().for_each(|&(at, len)| extents[at] = len as u32);

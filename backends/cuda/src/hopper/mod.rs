@@ -20,6 +20,7 @@ mod layout;
 mod maps;
 pub(crate) mod preferences;
 mod prepared;
+mod reordered;
 mod runs;
 mod tensor_map;
 mod text;
@@ -39,18 +40,20 @@ use fuseplan_api::{
     Solver,
 };
 use fuseplan_gpu::{
-    ArgumentLayout, CONVOLUTION, DATA_TYPE, Function, GROUP_COUNT, Geometry, INFERENCE, InParts, Kernel,
-    MAX_WORDS, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, binary, compile, load, no_configuration,
-    ranked,
+    ArgumentLayout, CONVOLUTION, DATA_TYPE, Entered, Function, GROUP_COUNT, Geometry, INFERENCE, InParts,
+    Kernel, MAX_WORDS, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, binary, compile, load,
+    no_configuration, ranked,
 };
 
 use crate::context::Cuda;
 use crate::mma::tensor_core_accuracy;
+use crate::scratch::{Capture, Held};
 use crate::solvers::{FFMA, MMA};
 
 use kernel::WgmmaKernel;
-use layout::is_tf32x3;
+use layout::{is_tf32x3, takes_tf32x3};
 use prepared::{Filters, Preparation};
+use reordered::Reordered;
 use tensor_map::{MAP_WORDS, TensorMap};
 use tiling::Load;
 
@@ -167,6 +170,27 @@ pub(crate) static WGMMA_RUNS: InParts<Hopper> = InParts(Hopper {
     load: Load::Runs,
 });
 
+/// Images whose channels are not innermost: an earlier launch copies them, and TMA loads the copy.
+pub(crate) static WGMMA_REORDERED: InParts<Hopper> = InParts(Hopper {
+    id: "cuda.conv_wgmma_reordered.v1",
+    constraints: &[
+        constraints::ARCHITECTURE,
+        CONVOLUTION,
+        DATA_TYPE,
+        INFERENCE,
+        OPERATOR_COUNT,
+        constraints::CHANNEL_VALUES,
+        constraints::REORDERED_LAYOUT,
+        constraints::GROUPS,
+        constraints::RECEPTIVE_EXTENT,
+        GROUP_COUNT,
+        SPAN,
+        constraints::MEMORY,
+    ],
+    preferences: &[preferences::REORDERED],
+    load: Load::Reordered,
+});
+
 /// Any other layout: threads gather the image.
 pub(crate) static WGMMA_GATHER: InParts<Hopper> = InParts(Hopper {
     id: "cuda.conv_wgmma_gather.v1",
@@ -207,6 +231,7 @@ impl Hopper {
             Load::Lines => "wgmma with TMA by lines",
             Load::Transposed => "wgmma with transposed pixels",
             Load::Runs => "wgmma with runs of planes",
+            Load::Reordered => "wgmma with reordered pixels",
             Load::Gather => "wgmma with gathered pixels",
         };
         let tilings = candidates::tilings(self.load, problem, Cuda::units(arch));
@@ -290,7 +315,7 @@ impl Solver for Hopper {
     }
 
     fn accuracy(&self, problem: &Problem) -> Accuracy {
-        if is_tf32x3(problem) { Accuracy::Tf32x3 } else { tensor_core_accuracy(problem) }
+        if takes_tf32x3(self.load, problem) { Accuracy::Tf32x3 } else { tensor_core_accuracy(problem) }
     }
 
     fn configurations(&self, problem: &Problem, target: &DeviceInfo) -> Vec<Candidate> {
@@ -343,7 +368,8 @@ impl Solver for Hopper {
         let arch = &device.info().arch;
         let configuration = binary::configuration(self.id, arch, binary)?;
         let (planned, time) = self.wgmma_kernel(problem, arch, &configuration)?;
-        let blocks = planned.blocks(device.info().compute_units as usize);
+        let units = device.info().compute_units as usize;
+        let (blocks, slots) = (planned.blocks(units), planned.slots(units));
         let Other { solver, reads_filters, .. } = Other::of(problem, device.info(), &planned, time);
         let WgmmaKernel {
             mut kernel,
@@ -353,6 +379,7 @@ impl Solver for Hopper {
             output_alignment,
             filter_alignment,
             prepared,
+            reordered,
             ..
         } = planned;
         let images = binary::open(self.id, arch, &kernel.source, binary)?;
@@ -379,6 +406,7 @@ impl Solver for Hopper {
             info,
             function,
             geometry: kernel.geometry,
+            whole: Geometry { grid: [slots, 1, 1], ..kernel.geometry },
             arguments: kernel.arguments,
             input,
             filters,
@@ -386,6 +414,7 @@ impl Solver for Hopper {
             output_alignment,
             filter_alignment,
             preparation: prepared.map(|bytes| Preparation::new(bytes, !reads_filters, device)),
+            reordered,
             other: executable,
         }))
     }
@@ -402,6 +431,8 @@ struct HopperExecutable {
     info: ExecutableInfo,
     function: Function<Cuda>,
     geometry: Geometry,
+    /// As many blocks as the device holds at once.
+    whole: Geometry,
     arguments: ArgumentLayout,
     input: Option<TensorMap>,
     filters: Option<TensorMap>,
@@ -410,7 +441,9 @@ struct HopperExecutable {
     filter_alignment: usize,
     /// Of filters that are streamed.
     preparation: Option<Preparation>,
-    /// For pointers that TMA does not take, and filters that cannot be prepared.
+    /// Of operands that are reordered.
+    reordered: Option<Reordered>,
+    /// For pointers that TMA does not take, and operands that cannot be prepared.
     other: Arc<dyn Executable>,
 }
 
@@ -433,13 +466,26 @@ impl HopperExecutable {
         if !aligned {
             return Ok(None);
         }
+        if self.reordered.is_none() {
+            self.maps(args.input, weights, words)?;
+        }
+        Ok(Some(2 * MAP_WORDS + self.arguments.pack(args, &mut words[2 * MAP_WORDS..])))
+    }
+
+    /// Writes the tensor maps of operands at these addresses.
+    fn maps(
+        &self,
+        image: *const c_void,
+        weights: *const c_void,
+        words: &mut [u64; MAX_WORDS],
+    ) -> Result<(), BackendError> {
         if let Some(input) = &self.input {
-            words[..MAP_WORDS].copy_from_slice(&input.encode(args.input)?);
+            words[..MAP_WORDS].copy_from_slice(&input.encode(image)?);
         }
         if let Some(filters) = &self.filters {
             words[MAP_WORDS..2 * MAP_WORDS].copy_from_slice(&filters.encode(weights)?);
         }
-        Ok(Some(2 * MAP_WORDS + self.arguments.pack(args, &mut words[2 * MAP_WORDS..])))
+        Ok(())
     }
 }
 
@@ -453,6 +499,21 @@ mod streamed {
     pub(super) const WAIT: u64 = 2;
 }
 
+/// Memory for what is launched into the stream next.
+///
+/// # Safety
+/// A context is entered, in which the stream is a live one.
+unsafe fn scratch<'a>(
+    entered: &'a Entered<'_, Cuda>,
+    stream: RawStream,
+    bytes: usize,
+) -> Result<Held<'a>, BackendError> {
+    // SAFETY: as promised by the caller.
+    let capture = unsafe { Capture::of(stream) }?;
+    // SAFETY: the same; what is launched while the memory is held is the stream's.
+    unsafe { entered.scratch().hold(entered, stream, capture, bytes) }
+}
+
 impl Executable for HopperExecutable {
     fn info(&self) -> &ExecutableInfo {
         &self.info
@@ -464,6 +525,20 @@ impl Executable for HopperExecutable {
         // SAFETY: an executable of the same problem and device.
         let other = || unsafe { self.other.run(stream, args) };
         let Some(count) = self.arguments(args, &mut words)? else { return other() };
+        if let Some(reordered) = &self.reordered {
+            // SAFETY: as promised by the caller.
+            let Ok(memory) = (unsafe { scratch(&entered, stream, reordered.bytes) }) else { return other() };
+            let launch = |geometry: &Geometry, words: &[u64; MAX_WORDS]| {
+                // SAFETY: these are the arguments of this kernel's text; the caller keeps what `RunArgs` promises.
+                unsafe { self.function.launch_entered(&entered, stream, geometry, &words[..count]) }
+            };
+            // The launch without maps writes what the next one loads.
+            words[MAP_WORDS] = memory.address().addr() as u64;
+            launch(&self.whole, &words)?;
+            let filters = memory.address().wrapping_byte_add(reordered.filters_at);
+            self.maps(memory.address(), filters, &mut words)?;
+            return Ok(launch(&self.geometry, &words)?);
+        }
         let mut launch = |prepared: Option<[u64; 2]>| {
             if let Some(prepared) = prepared {
                 words[MAP_WORDS..][..2].copy_from_slice(&prepared);

@@ -4,15 +4,21 @@ use fuseplan_api::Problem;
 use fuseplan_gpu::{Text, Volume, channel_values, spatial};
 
 use super::constants::{
-    FiltersConstants, GroupConstants, LinesConstants, PackedConstants, RunsConstants, StreamedConstants,
-    StrideConstants, TapConstants, TransposedConstants, WgmmaConstants, WindowConstants,
+    FiltersConstants, GroupConstants, LinesConstants, PackedConstants, ReorderConstants, RunsConstants,
+    StreamedConstants, StrideConstants, TapConstants, TransposedConstants, WgmmaConstants, WindowConstants,
 };
 use super::layout::{columns_behind, filters_at_once, outputs_at_once};
+use super::reordered::Reordered;
 use super::runs::{By, Sight};
 use super::tiling::{Load, Packed, Tiling};
 
 /// A text that has the constants, with as many bytes of shared memory.
-pub(super) fn constants(problem: &Problem, tiling: &Tiling, shared: usize) -> Text {
+pub(super) fn constants(
+    problem: &Problem,
+    tiling: &Tiling,
+    reordered: Option<&Reordered>,
+    shared: usize,
+) -> Text {
     let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
     let load = tiling.load;
     let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
@@ -31,7 +37,11 @@ pub(super) fn constants(problem: &Problem, tiling: &Tiling, shared: usize) -> Te
         Load::Runs => (1, 64),
         // Two warps transpose.
         Load::Transposed => (2, 64),
-        Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines if !tiling.copied => (1, 96),
+        Load::Tma | Load::Reordered | Load::Halo | Load::Planes | Load::Packed | Load::Lines
+            if !tiling.copied =>
+        {
+            (1, 96)
+        }
         _ => (tiling.producers * 4 + usize::from(!tiling.resident), tiling.producers * 128),
     };
 
@@ -137,21 +147,27 @@ pub(super) fn constants(problem: &Problem, tiling: &Tiling, shared: usize) -> Te
             text.size("x_n", x.strides[0]);
         }
     }
-    if matches!(load, Load::Tma | Load::Halo | Load::Gather) {
+    if matches!(load, Load::Tma | Load::Reordered | Load::Halo | Load::Gather) {
         TapConstants { pad: before, dilation: dilations }.write(&mut text);
     }
     let of_groups = tiling.leaves_group(groups, channels);
-    if matches!(load, Load::Tma | Load::Halo) {
+    if matches!(load, Load::Tma | Load::Reordered | Load::Halo) {
         GroupConstants { of_groups }.write(&mut text);
     }
-    if matches!(load, Load::Tma | Load::Gather) {
+    if matches!(load, Load::Tma | Load::Reordered | Load::Gather) {
         StrideConstants { stride: strides }.write(&mut text);
     }
     text.output(&y).coord(&y);
     if load == Load::Gather || tiling.tf32x3 {
         text.size("in_d", x.lens[2]).size("in_h", x.lens[3]).size("in_w", x.lens[4]).strides("x", &x.strides);
     }
-    if tiling.copied {
+    if let Some(reordered) = reordered {
+        let [image_channels, filter_channels] = reordered.channels();
+        ReorderConstants { image_channels, filter_channels, filters_at: reordered.filters_at }
+            .write(&mut text);
+        text.size("images", x.lens[0]).size("in_plane", x.plane());
+    }
+    if tiling.copied || reordered.is_some() {
         text.size("x_n", x.strides[0]).size("x_c", x.strides[1]);
     }
     if tiling.tf32x3 {
@@ -162,7 +178,7 @@ pub(super) fn constants(problem: &Problem, tiling: &Tiling, shared: usize) -> Te
     if tiling.rearranged {
         FiltersConstants { w_vector: filters_at_once(&w, data_type.size()) }.write(&mut text);
     }
-    if (tiling.rearranged || tiling.is_streamed()) && !tiling.tf32x3 {
+    if (tiling.rearranged || tiling.is_streamed() || reordered.is_some()) && !tiling.tf32x3 {
         text.size("w_k", w.strides[0]);
     }
     text

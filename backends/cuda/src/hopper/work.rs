@@ -3,7 +3,7 @@
 use fuseplan_api::Problem;
 use fuseplan_gpu::{Volume, chain_values, channel_values, has_exponentials, residuals, spatial};
 
-use super::layout::{groups_apart, groups_walked, is_tf32x3, outputs_at_once};
+use super::layout::{groups_apart, groups_walked, outputs_at_once, takes_tf32x3};
 use super::tiling::{Load, Tiling};
 
 /// The numbers of a problem that tiles and their times depend on.
@@ -39,6 +39,8 @@ pub(super) struct Work {
     pub(super) tf32x3: bool,
     /// Bytes of input, filters and output.
     pub(super) bytes: usize,
+    /// Of these, of input and filters.
+    pub(super) read: usize,
     /// Multiprocessors.
     pub(super) units: usize,
 }
@@ -70,9 +72,10 @@ impl Work {
                 + 4 * element * residuals(problem)
                 + if has_exponentials(problem) { 8 } else { 0 },
             element,
-            tf32x3: is_tf32x3(problem),
+            tf32x3: takes_tf32x3(load, problem),
             vector: outputs_at_once(load, problem),
             bytes: problem.input.bytes() + weights.bytes() + problem.output.bytes(),
+            read: problem.input.bytes() + weights.bytes(),
             units,
         }
     }

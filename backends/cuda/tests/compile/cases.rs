@@ -9,6 +9,7 @@ pub(crate) const WGMMA: &str = "cuda.conv_wgmma.v1";
 pub(crate) const PLANES: &str = "cuda.conv_wgmma_planes.v1";
 pub(crate) const LINES: &str = "cuda.conv_wgmma_lines.v1";
 pub(crate) const TRANSPOSED: &str = "cuda.conv_wgmma_transposed.v1";
+pub(crate) const REORDERED: &str = "cuda.conv_wgmma_reordered.v1";
 pub(crate) const RUNS: &str = "cuda.conv_wgmma_runs.v1";
 pub(crate) const GATHER: &str = "cuda.conv_wgmma_gather.v1";
 
@@ -369,6 +370,25 @@ pub(crate) fn cases() -> Vec<Case> {
             conv(Half, Nchw, &[2, 64, 17, 24], 140, 5, 2, vec![]),
             transposed,
         ),
+        (
+            "reordered.f16",
+            REORDERED,
+            conv(Half, Nchw, &[64, 256, 14, 14], 256, 3, 1, relu(&[64, 256, 14, 14], Half, Nchw)),
+            &["HGMMA", "UTMALDG.4D.IM2COL", "USETMAXREG", "STG.E.64", "LDG.E.U16", "STS"],
+        ),
+        (
+            "reordered.bf16.ncdhw",
+            REORDERED,
+            padded(conv(BFloat16, Ncdhw, &[1, 96, 6, 48, 832], 96, 3, 1, vec![]), &[0, 1, 1], &[0, 1, 1], 1),
+            &["HGMMA", "UTMALDG.5D.IM2COL", "STG.E.128"],
+        ),
+        (
+            "reordered.tf32",
+            REORDERED,
+            tf32(conv(Float, Nchw, &[8, 37, 15, 15], 130, 3, 1, vec![])),
+            &["HGMMA", "TF32", "UTMALDG.4D.IM2COL"],
+        ),
+        ("split.reordered", REORDERED, conv(Half, Nchw, few, 512, 3, 1, vec![]), cluster),
         ("lines.f16.groups", LINES, conv(Half, Nchw, &[8, 128, 40, 40], 128, 3, 2, vec![]), lines),
         ("split.planes.copied", PLANES, conv(Half, Nchw, &[1, 1024, 14, 14], 256, 1, 1, vec![]), cluster),
         ("split.planes", PLANES, conv(Half, Nchw, &[1, 2048, 8, 8], 512, 1, 1, vec![]), cluster),

@@ -127,6 +127,16 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("wgmma.transposed.large", "cuda.conv_wgmma_transposed.v1", wide(1, [41, 48], &chain)),
         ("wgmma.transposed", "cuda.conv_wgmma_transposed.v1", wide(1, [9, 16], &chain)),
         ("wgmma.transposed.volume", "cuda.conv_wgmma_transposed.v1", volume()),
+        ("wgmma.reordered", "cuda.conv_wgmma_reordered.v1", wide(1, [9, 16], &chain)),
+        ("wgmma.reordered.odd", "cuda.conv_wgmma_reordered.v1", convolved(Half, Nchw)),
+        (
+            "wgmma.reordered.groups",
+            "cuda.conv_wgmma_reordered.v1",
+            wide(2, [9, 15], &|_| norm(PerActivation)),
+        ),
+        ("wgmma.reordered.volume", "cuda.conv_wgmma_reordered.v1", volume()),
+        ("wgmma.reordered.deep", "cuda.conv_wgmma_reordered.v1", deep(Half, Nchw, precise)),
+        ("wgmma.reordered.tf32", "cuda.conv_wgmma_reordered.v1", runs([3, 37, 13, 15], 3, tf32_allowed)),
         (
             "wgmma.lines.streamed.groups",
             "cuda.conv_wgmma_lines.v1",
@@ -480,7 +490,7 @@ fn main() {
     let mut trials = Vec::new();
     for (name, solver, problem) in problems() {
         for (check_name, check) in checks {
-            let streams_filters = name.contains("lines") || name.contains("transposed");
+            let streams_filters = ["lines", "transposed", "reordered"].iter().any(|of| name.contains(of));
             if check_name == "changing" && !streams_filters {
                 continue;
             }

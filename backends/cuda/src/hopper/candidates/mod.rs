@@ -52,6 +52,7 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
             sight.map_or(Vec::new(), |sight| rows_are_pixels::runs(&work, &sight))
         }
         Load::Transposed => rows_are_filters::transposed(&work),
+        Load::Reordered => rows_are_filters::reordered(&work),
         Load::Gather => rows_are_filters::gathering(&work),
     };
     all.into_iter().map(|tiling| (tiling, work.time(&tiling))).collect()

@@ -19,7 +19,7 @@ impl Tiling {
             Load::Tma => (26, 32 + work.epilogue, 0),
             // A window's place is kept as well.
             Load::Halo => (26, 40 + work.epilogue, 0),
-            Load::Planes => (40, 40 + work.channel_values, 0),
+            Load::Planes | Load::Reordered => (40, 40 + work.channel_values, 0),
             // The factors of two intervals, which come by halves.
             Load::Packed | Load::Runs => (40, PACKED_FACTORS.max(40 + work.channel_values), 0),
             // Four sets of consumers have few at launch.

@@ -176,6 +176,25 @@ pub(super) fn transposed(work: &Work) -> Vec<Tiling> {
     all
 }
 
+/// Pixels of a tile that are reordered.
+const REORDERED_WIDTHS: [usize; 7] = [64, 96, 128, 160, 192, 224, 256];
+
+/// Every tile that there is room for where TMA walks over pixels that are reordered.
+pub(super) fn reordered(work: &Work) -> Vec<Tiling> {
+    let mut all = Vec::new();
+    for width in REORDERED_WIDTHS {
+        for schedule in PLANE_SCHEDULES.into_iter().chain([(1, 3, 1, 1)]) {
+            let tile = Tiling::new(Load::Reordered, work, schedule, width, depth(work, false));
+            // No warpgroup of a tile is without filters.
+            let fits = tile.filters() < work.filters + 64;
+            for resident in [false, true] {
+                all.extend(Tiling { resident, ..tile }.filled(work).filter(|_| fits));
+            }
+        }
+    }
+    with_splits(all, work)
+}
+
 /// Every tile that there is room for where pixels are gathered.
 pub(super) fn gathering(work: &Work) -> Vec<Tiling> {
     let mut all = Vec::new();

@@ -1,7 +1,7 @@
 use super::super::layout::columns_behind;
 use super::super::runs::{By, Sight};
 use super::super::tiling::{Lines, Packed, REGISTERS, SHARED, SHARED_RESERVED};
-use super::rows_are_filters::{blocks, gathering, lines, planes, transposed};
+use super::rows_are_filters::{blocks, gathering, lines, planes, reordered, transposed};
 use super::rows_are_pixels::{im2col, packed, runs, windows};
 use super::*;
 
@@ -27,6 +27,7 @@ fn work(pixels: usize, filters: usize, channels: usize, taps: usize) -> Work {
         tf32x3: false,
         vector: 8,
         bytes,
+        read: 2 * pixels * channels,
         units: 132,
     }
 }
@@ -276,6 +277,26 @@ fn rectangles_fit_a_block_and_cover_the_image() {
                 let filter_steps = work.filter_steps(&tiling);
                 let shared = tiling.shared(filter_steps, taps.iter().product(), 1);
                 assert!(shared <= SHARED - SHARED_RESERVED && work.time(&tiling) > 0.0, "{tiling:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn reordered_pixels_fit_a_block() {
+    for (pixels, filters, channels) in [(49, 16, 24), (3136, 200, 37), (800_000, 384, 192), (200, 5000, 4096)]
+    {
+        for element in [2, 4] {
+            let work = Work { element, ..work(pixels, filters, channels, 9) };
+            let all = reordered(&work);
+            assert!(!all.is_empty(), "{work:?}");
+            for tiling in all {
+                assert!(tiling.filters() < filters + 64 && tiling.stages >= 3, "{tiling:?}");
+                let shared = tiling.shared(work.filter_steps(&tiling), 9, 1);
+                assert!(shared <= SHARED / tiling.occupancy - SHARED_RESERVED, "{tiling:?}");
+                // Every warp has a part of 32 pixels with a line of 128 bytes and a bank between them.
+                assert!(tiling.threads() / 32 * 32 * 33 * 4 <= shared, "{tiling:?}");
+                assert!(work.time(&tiling) > 0.0, "{tiling:?}");
             }
         }
     }

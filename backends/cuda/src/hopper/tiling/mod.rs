@@ -197,7 +197,9 @@ impl Tiling {
             (Load::Lines, Some(lines)) if lines.keep => self.channel_steps(channels),
             (Load::Lines, _) => self.channel_steps(channels) * taps[2],
             (Load::Transposed | Load::Runs, _) => self.channel_steps(channels) * taps[0],
-            (Load::Tma | Load::Halo, _) => self.channel_steps(channels) * all / self.step_taps(),
+            (Load::Tma | Load::Reordered | Load::Halo, _) => {
+                self.channel_steps(channels) * all / self.step_taps()
+            }
             (Load::Planes | Load::Packed | Load::Gather, _) => (channels * all).div_ceil(self.depth),
         }
     }
@@ -208,7 +210,9 @@ impl Tiling {
             Load::Lines | Load::Halo | Load::Transposed | Load::Runs => {
                 self.channel_steps(channels) * taps.iter().product::<usize>()
             }
-            Load::Tma | Load::Planes | Load::Packed | Load::Gather => self.steps(channels, taps),
+            Load::Tma | Load::Reordered | Load::Planes | Load::Packed | Load::Gather => {
+                self.steps(channels, taps)
+            }
         }
     }
 

@@ -17,6 +17,8 @@ pub(crate) enum Load {
     Transposed,
     /// By TMA, runs of the planes of f32. Rows of the product are pixels, which threads read to registers.
     Runs,
+    /// By TMA, channels innermost, as an earlier launch has written them. Rows of the product are filters.
+    Reordered,
     /// By loads of elements, any layout. Rows of the product are filters.
     Gather,
 }

@@ -119,6 +119,7 @@ impl Tiling {
         let pool = self.registers_at_launch() * self.warpgroups();
         match self.load {
             Load::Tma
+            | Load::Reordered
             | Load::Halo
             | Load::Planes
             | Load::Packed

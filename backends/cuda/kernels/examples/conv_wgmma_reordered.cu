@@ -1,0 +1,1660 @@
+// cuda.conv_wgmma_reordered.v1 on sm_90a: wgmma, pixels by TMA, reordered, tile 192 pixels x 128 filters x 64, 1 ping-pong x 2 cooperative warpgroups, 5 stages, 4 outputs at a time
+// Geometry { grid: [132, 1, 1], block: 384, shared: 227456 }
+// Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
+
+// What the shared kernels need of CUDA C++, with no header.
+
+#define DEVICE __device__ __forceinline__
+// Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
+#define KERNEL(...) \
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+// A grid may have been launched while the grid before it in the stream still ran (programmatic dependent launch). It lets the
+// next one be launched, and each of its threads waits for those before it, whose results it sees from then on, before it
+// reads or writes global memory.
+DEVICE void launch_next_grid() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+DEVICE void wait_for_grids() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The same, not before this number is known, which is never negative: it is the condition of the instruction, or the compiler would
+// move what the number is computed by behind the wait, where it takes time.
+DEVICE void wait_for_grids(int known) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{\n.reg .pred p;\nsetp.ge.s32 p, %0, 0;\n@p griddepcontrol.wait;\n}" ::"r"(known) : "memory");
+#endif
+}
+// What a kernel calls first whose threads have nothing else to do before they wait.
+DEVICE void begin_grid() {
+  launch_next_grid();
+  wait_for_grids();
+}
+// How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
+#define CLUSTER
+// What KERNEL is told of blocks that are to be on a multiprocessor at once.
+#if __CUDA_ARCH__ < 800
+// Their instructions need a few registers more than later ones for the same.
+#define AT_ONCE(blocks, shared) ((blocks) < 2 ? (blocks) : 2)
+#else
+#define AT_ONCE(blocks, shared) (blocks)
+#endif
+// How many of a loop's rounds are unrolled, which have so many products for each result.
+#define UNROLLED(rounds, products) (rounds)
+// The same of a loop whose indices have 64 bits.
+#define WIDE_ROUNDS 4
+#define DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
+
+// The kernel's arguments, to be read anew: here they lie in a bank that instructions read at no cost.
+template <class Args> DEVICE const Args& reread(const Args& args) { return args; }
+
+DEVICE float float_of_bits(unsigned v) { return __uint_as_float(v); }
+DEVICE unsigned bits_of(float v) { return __float_as_uint(v); }
+
+struct f16 {
+  unsigned short bits;
+};
+struct bf16 {
+  unsigned short bits;
+};
+
+DEVICE float to_float(f16 v) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v.bits));
+  return r;
+}
+DEVICE float to_float(bf16 v) { return __uint_as_float((unsigned)v.bits << 16); }
+DEVICE f16 f16_from_float(float v) {
+  f16 r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
+  return r;
+}
+DEVICE bf16 bf16_from_float(float v) {
+  bf16 r;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
+#else
+  const unsigned u = __float_as_uint(v);
+  r.bits = v != v ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16;
+#endif
+  return r;
+}
+
+struct ConvForward { enum { weights }; };
+struct BiasForward { enum { bias }; };
+struct PReluForward { enum { slope }; };
+struct BatchNormInference { enum { scale, bias, mean, variance }; };
+struct BatchNormForward { enum { scale, bias, saved_mean, saved_inv_variance, running_mean, running_variance }; };
+struct BatchNormBackward { enum { x, scale, bias, saved_mean, saved_inv_variance, scale_diff, bias_diff }; };
+struct ActivationBackward { enum { y }; };
+typedef f16 T;
+typedef int idx;
+typedef unsigned int Unsigned;
+struct alignas(8) Size {
+  idx value;
+  DEVICE operator idx() const { return value; }
+};
+struct Divisor {
+  Size value;
+  unsigned multiplier, shift;
+  DEVICE idx divide(idx n) const {
+    return sizeof(idx) == 4 ? (idx)((unsigned long long)(unsigned)n * multiplier >> shift) : n / value;
+  }
+};
+constexpr int DIMS{2};
+constexpr int GROUPS{1};
+constexpr int FILTERS{256};
+constexpr int CHANNELS{256};
+constexpr int CHANNEL_VALUES{3};
+constexpr int STEPS{36};
+constexpr int SPLIT{1};
+constexpr int PRODUCERS{1};
+constexpr int FILTER_STEPS{36};
+constexpr int FILTER_ROOM{5};
+constexpr int FILTER_STAGES{0};
+constexpr int RAW_STAGES{0};
+constexpr int RAW_BYTES{0};
+constexpr int RECTANGLE{0};
+constexpr int FULL_ARRIVALS{1};
+constexpr int CHANNEL_PRODUCERS{96};
+constexpr int TABLE_BYTES{0};
+constexpr int PINGPONG{1};
+constexpr int COOPERATIVE{2};
+constexpr int CHANNEL_STAGES{2};
+constexpr int ATOMS{1};
+constexpr int PIXELS_ARE_ROWS{0};
+constexpr int PIXELS_INNERMOST{0};
+constexpr int INTERLEAVED{1};
+constexpr int BLOCK_P{64};
+constexpr int LINES{0};
+constexpr int LOADED_P{192};
+constexpr int TILE_P{192};
+constexpr int COVERED_P{192};
+constexpr int TILE_F{128};
+constexpr int TILE_K{64};
+constexpr int ROW{128};
+constexpr int STAGES{5};
+constexpr int OCCUPANCY{1};
+constexpr int RESIDENT{0};
+constexpr int REARRANGED{0};
+constexpr int STREAMED{0};
+constexpr int TF32X3{0};
+constexpr int SHARED{227456};
+constexpr int PRODUCER_REGISTERS{40};
+constexpr int CONSUMER_REGISTERS{232};
+constexpr int Y_VECTOR{4};
+constexpr int TAPS_D{1};
+constexpr int TAPS_H{3};
+constexpr int TAPS_W{3};
+constexpr int PAD_D{0};
+constexpr int PAD_H{1};
+constexpr int PAD_W{1};
+constexpr int DILATION_D{1};
+constexpr int DILATION_H{1};
+constexpr int DILATION_W{1};
+constexpr int OF_GROUPS{0};
+constexpr int STRIDE_D{1};
+constexpr int STRIDE_H{1};
+constexpr int STRIDE_W{1};
+constexpr int Y_LINEAR{0};
+constexpr int Y_PLANAR{1};
+constexpr int IMAGE_CHANNELS{256};
+constexpr int FILTER_CHANNELS{256};
+constexpr int FILTERS_AT{6422528};
+constexpr int OPS = 5;
+constexpr int POINTERS = 4;
+struct Shape {
+  Size out_h;
+  Size out_w;
+  Size out_plane;
+  Size pixels;
+  Size y_p;
+  Size y_n;
+  Size y_c;
+  Size y_d;
+  Size y_h;
+  Size y_w;
+  Size images;
+  Size in_plane;
+  Size x_n;
+  Size x_c;
+  Size w_k;
+  Size bias1_c;
+};
+
+// Elements, vectors and arguments. The vendor's text before this defines DEVICE, KERNEL, f16, bf16 and
+// their conversions; the generated text between defines T, idx, Shape, OPS and POINTERS.
+//
+// needs macros: DEVICE
+// needs constants: OPS, POINTERS
+// needs types: BatchNormInference, Shape, T, bf16, f16, idx
+// needs functions: bf16_from_float, f16_from_float, float_of_bits
+
+// Elements that are loaded or stored at once.
+template <class E, int V> struct alignas(sizeof(E) * V) Vector {
+  E at[V];
+};
+
+DEVICE float to_float(float v) { return v; }
+template <class E> DEVICE E from_float(float v);
+template <> DEVICE float from_float<float>(float v) { return v; }
+template <> DEVICE f16 from_float<f16>(float v) { return f16_from_float(v); }
+template <> DEVICE bf16 from_float<bf16>(float v) { return bf16_from_float(v); }
+
+// V elements as they are read: whole words, which take no instructions to take apart and half the registers of
+// elements of 16 bits.
+DEVICE float part(unsigned word, bool, float) { return float_of_bits(word); }
+DEVICE float part(unsigned word, bool high, f16) {
+  const f16 element = {(unsigned short)(high ? word >> 16 : word)};
+  return to_float(element);
+}
+DEVICE float part(unsigned word, bool high, bf16) { return float_of_bits(high ? word & 0xffff0000u : word << 16); }
+DEVICE unsigned bits_of(f16 v) { return v.bits; }
+DEVICE unsigned bits_of(bf16 v) { return v.bits; }
+
+template <int V, bool WORDS = (sizeof(T) * V >= 4)> struct alignas(sizeof(T) * V) Packed {
+  static constexpr int A_WORD = 4 / (int)sizeof(T);
+  unsigned words[V / A_WORD];
+  DEVICE float at(int i) const { return part(words[i / A_WORD], i % A_WORD != 0, T()); }
+  // Sets an element that is zero.
+  DEVICE void set(int i, T v) { words[i / A_WORD] |= bits_of(v) << 16 * (i % A_WORD); }
+};
+template <int V> struct Packed<V, false> {
+  T element;
+  DEVICE float at(int) const { return to_float(element); }
+  DEVICE void set(int, T v) { element = v; }
+};
+
+// Arguments of one operator: its pointers, of which each kind of operator has a struct with their numbers, its alpha,
+// its scalars in their order.
+struct Op {
+  const void* p[POINTERS];
+  float alpha, a, b, c;
+};
+
+struct Args {
+  const void* x;
+  void* y;
+  float beta;
+  float reserved;
+  Op op[OPS];
+  Shape shape;
+};
+
+// The coordinates of an element of the output: its offset in memory, image, channel, and position in the plane or volume.
+struct Coord {
+  idx y, n, k, p;
+};
+
+// Pointers are aligned to their element at least: what takes elements one by one has no second form.
+DEVICE bool is_aligned(const void* p, int bytes) {
+  return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
+}
+
+// Blends V elements in a row of memory that lies at a multiple of its size with what is there, and writes them.
+template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
+  Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at);
+  if (__builtin_expect(args.beta != 0.f, 0)) {
+    const Vector<T, V> prior = *y;
+#pragma unroll
+    for (int i = 0; i < V; i++) v[i] = fmaf(args.beta, to_float(prior.at[i]), v[i]);
+  }
+  Vector<T, V> result;
+#pragma unroll
+  for (int i = 0; i < V; i++) result.at[i] = from_float<T>(v[i]);
+  *y = result;
+}
+
+// A number of an operand that lies as E: as T, or as float beside it.
+template <class E> DEVICE float param(const Op& o, int which, idx i) { return to_float(((const E*)o.p[which])[i]); }
+// Keeps the compiler from moving reads down to where they are used, behind calls, or up to where they would need registers for long.
+#define KEEP_ORDER asm volatile("" ::: "memory")
+
+// Parameters of a batch-norm.
+struct Norm {
+  float scale, bias, mean, variance, epsilon;
+};
+template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
+  typedef BatchNormInference In;
+  return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
+          o.a};
+}
+DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
+DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
+// V elements of a residual in a row, from a multiple of V on: at once where the operator's pointer allows it.
+template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
+  const T* from = (const T*)o.p[0] + i;
+  if (is_aligned(o.p[0], V * (int)sizeof(T))) return *(const Packed<V>*)from;
+  Packed<V> v = {};
+#pragma unroll
+  for (int e = 0; e < V; e++) v.set(e, from[e]);
+  return v;
+}
+
+// Activations and their gradients, by the names of the modes. Each compiles to nothing where it is not used.
+//
+// needs macros: DEVICE
+// needs types: Op, T
+
+// MIOpen's. min and max give the other operand for a NaN.
+constexpr float LEAST = sizeof(T) == 4 ? 1e-6f : 1e-4f;
+// 1 / b for a b within [1, 8], to less than 1 unit in the last place. An exact quotient has to look for numbers at the ends of
+// the range and calls a function for them, which takes longer than the rest of a tile's epilogue.
+DEVICE float reciprocal(float b) {
+  const float r = __fdividef(1.f, b);
+  return fmaf(r, fmaf(-b, r, 1.f), r);
+}
+// 1 / (1 + e^-x), by an exponential of at most 1.
+DEVICE float logistic(float x) {
+  const float e = expf(-fabsf(x));
+  return (x < 0.f ? e : 1.f) * reciprocal(1.f + e);
+}
+DEVICE float act_pasthru(float x, const Op&) { return x; }
+DEVICE float act_logistic(float x, const Op&) { return logistic(x); }
+DEVICE float act_tanh(float x, const Op& o) { return o.b * tanhf(o.a * x); }
+DEVICE float act_relu(float x, const Op&) { return x > 0.f ? x : 0.f; }
+DEVICE float act_softrelu(float x, const Op&) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
+DEVICE float act_abs(float x, const Op&) { return fabsf(x); }
+DEVICE float act_power(float x, const Op& o) {
+  const float base = fmaf(o.b, x, o.a);
+  return base <= LEAST ? 0.f : powf(base, o.c);
+}
+DEVICE float act_clippedrelu(float x, const Op& o) { return fminf(o.a, fmaxf(x, 0.f)); }
+DEVICE float act_leakyrelu(float x, const Op& o) { return x > 0.f ? x : o.a * x; }
+DEVICE float act_elu(float x, const Op& o) { return x > 0.f ? x : o.a * expm1f(x); }
+DEVICE float act_clamp(float x, const Op& o) { return fmaxf(o.a, fminf(o.b, x)); }
+
+// An operator of its own, whose slopes are the channels'.
+DEVICE float prelu(float x, float slope) { return x > 0.f ? x : slope * x; }
+
+// PyTorch's. NaN gives NaN, and so does -inf where x is multiplied by what goes to 0.
+//
+// x / (1 + e^-v) for a v that has the sign of x: exponentials that are used are at most 1.
+DEVICE float times_logistic(float x, float v) {
+  const float e = expf(-fabsf(v));
+  return (x > 0.f ? x : x * e) * reciprocal(1.f + e);
+}
+// 2 sqrt(2 / pi) * (x + 0.044715 x^3)
+DEVICE float gelu_argument(float x) { return x * fmaf(0.071354816f * x, x, 1.5957691f); }
+DEVICE float act_silu(float x, const Op&) { return times_logistic(x, x); }
+DEVICE float act_hardsigmoid(float x, const Op&) {
+  const float v = x + 3.f;
+  return (v < 0.f ? 0.f : v > 6.f ? 6.f : v) * (1.f / 6.f);
+}
+DEVICE float act_hardswish(float x, const Op& o) { return x * act_hardsigmoid(x, o); }
+DEVICE float act_gelu(float x, const Op&) { return x * normcdff(x); }
+DEVICE float act_gelutanh(float x, const Op&) { return times_logistic(x, gelu_argument(x)); }
+DEVICE float act_mish(float x, const Op&) {
+  // With w = e^-|x| the tanh is (1 + 2w) / (1 + 2w + 2w^2) above 0 and w (w + 2) / (w (w + 2) + 2) below.
+  const float w = expf(-fabsf(x)), above = fmaf(2.f, w, 1.f), below = w * (w + 2.f);
+  return x * (x > 0.f ? above : below) * reciprocal(x > 0.f ? fmaf(2.f * w, w, above) : below + 2.f);
+}
+
+// The gradients with respect to the input x, given the output y. MIOpen's of POWER leaves dy out.
+DEVICE float grad_pasthru(float, float, float dy, const Op&) { return dy; }
+DEVICE float grad_logistic(float, float y, float dy, const Op&) { return dy * y * (1.f - y); }
+DEVICE float grad_tanh(float, float y, float dy, const Op& o) {
+  return fabsf(o.b) <= LEAST ? 0.f : dy * o.a * (o.b - y * y / o.b);
+}
+DEVICE float grad_relu(float x, float, float dy, const Op&) { return x > 0.f ? dy : 0.f; }
+DEVICE float grad_softrelu(float x, float, float dy, const Op&) {
+  const float e = expf(fminf(x, 50.f));
+  return dy * e / (1.f + e);
+}
+DEVICE float grad_abs(float x, float, float dy, const Op&) { return x > 0.f ? dy : -dy; }
+DEVICE float grad_power(float x, float y, float, const Op& o) {
+  const float base = fmaf(o.b, x, o.a);
+  return base <= LEAST ? 0.f : o.b * o.c * y / base;
+}
+DEVICE float grad_clippedrelu(float x, float, float dy, const Op& o) { return x > 0.f && x <= o.a ? dy : 0.f; }
+DEVICE float grad_leakyrelu(float x, float, float dy, const Op& o) { return x > 0.f ? dy : o.a * dy; }
+DEVICE float grad_elu(float x, float y, float dy, const Op& o) { return x > 0.f ? dy : dy * (y + o.a); }
+DEVICE float grad_clamp(float x, float, float dy, const Op& o) { return x > o.a && x <= o.b ? dy : 0.f; }
+DEVICE float grad_silu(float x, float, float dy, const Op&) {
+  const float s = logistic(x);
+  return dy * s * fmaf(x, 1.f - s, 1.f);
+}
+DEVICE float grad_hardswish(float x, float, float dy, const Op&) {
+  return x <= -3.f ? 0.f : x < 3.f ? dy * fmaf(x, 1.f / 3.f, 0.5f) : dy;
+}
+DEVICE float grad_hardsigmoid(float x, float, float dy, const Op&) {
+  return x > -3.f && x < 3.f ? dy * (1.f / 6.f) : 0.f;
+}
+DEVICE float grad_gelu(float x, float, float dy, const Op&) {
+  return dy * fmaf(x, 0.39894228f * expf(-0.5f * x * x), normcdff(x));
+}
+DEVICE float grad_gelutanh(float x, float, float dy, const Op&) {
+  // The slope counts where the logistic is not 0 or 1: elsewhere it may overflow.
+  const float s = logistic(gelu_argument(x)), near = fmaxf(-16.f, fminf(16.f, x));
+  const float slope = fmaf(0.21406445f * near, near, 1.5957691f);
+  return dy * fmaf(x * s * (1.f - s), slope, s);
+}
+DEVICE float grad_mish(float x, float, float dy, const Op& o) {
+  const float t = tanhf(act_softrelu(x, o));
+  return dy * fmaf(x * logistic(x), 1.f - t * t, t);
+}
+
+#define READS_ELEMENTS true
+
+struct Channel {
+  float term, factor, shift;
+};
+
+DEVICE Channel channel_of(const Args& args, idx k) {
+  Channel c;
+  const float bias1 = param<T>(args.op[1], BiasForward::bias, k * args.shape.bias1_c);
+  const Norm norm2 = norm_of<float>(args.op[2], k);
+  KEEP_ORDER;
+  c.shift = bias1;
+  c.shift *= args.op[1].alpha;
+  c.term = c.shift - norm2.mean;
+  c.factor = factor_of(norm2);
+  c.shift = norm2.bias;
+  c.shift *= args.op[2].alpha;
+  c.factor *= args.op[2].alpha;
+  return c;
+}
+
+DEVICE Channel one_of(bool first, const Channel& a, const Channel& b) {
+  Channel c;
+  c.term = first ? a.term : b.term;
+  c.factor = first ? a.factor : b.factor;
+  c.shift = first ? a.shift : b.shift;
+  return c;
+}
+
+DEVICE float affine(const Args& args, const Channel& c, float v) {
+  return fmaf(fmaf(v, args.op[0].alpha * args.op[1].alpha, c.term), c.factor, c.shift);
+}
+
+template <int V> struct Residuals {
+  Packed<V> of3;
+};
+
+template <int V> DEVICE Residuals<V> residuals_of(const Args& args, idx y) {
+  Residuals<V> r;
+  r.of3 = elements<V>(args.op[3], y);
+  return r;
+}
+
+template <class F> DEVICE void each_residual(const Args& args, F visit) {
+  visit((const T*)args.op[3].p[0]);
+}
+
+template <int V>
+DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, int e, float v, const Coord& at) {
+  v += r.of3.at(e);
+  v *= args.op[3].alpha;
+  v = act_relu(v, args.op[4]);
+  v *= args.op[4].alpha;
+  return v;
+}
+
+// The epilogue of every kernel: the operators behind the convolution, and the blend with the output's previous contents.
+//
+// needs macros: DEVICE
+// needs types: Args, Channel, Coord, Residuals, T
+// needs functions: affine, chain, from_float, residuals_of, to_float, write_vector
+
+DEVICE void finish(const Args& args, const Channel& channel, float v, const Coord& at) {
+  T* y = (T*)args.y + at.y;
+  v = chain(args, channel, residuals_of<1>(args, at.y), 0, affine(args, channel, v), at);
+  if (args.beta != 0.f) v = fmaf(args.beta, to_float(*y), v);
+  *y = from_float<T>(v);
+}
+
+// Takes V neighbouring elements of the output through the operators, to `out`. `ALONG_K` says whether they are of consecutive
+// channels (one Channel each) or of consecutive positions of one channel (one Channel for all). `affine` has been at them, and
+// their residuals were read before.
+template <int V, bool ALONG_K>
+DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                         Coord at, float* out) {
+#pragma unroll
+  for (int i = 0; i < V; i++) {
+    out[i] = chain(args, channel[ALONG_K ? i : 0], residuals, i, v[i], at);
+    at.y++;
+    if (ALONG_K) at.k++;
+    else at.p++;
+  }
+}
+
+// The same from sums on, which `affine` has not been at.
+template <int V, bool ALONG_K>
+DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                      const Coord& at, float* out) {
+#pragma unroll
+  for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
+  chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
+}
+
+// The same, whose residuals are read behind `affine`, when its parameters need no registers any more.
+template <int V, bool ALONG_K>
+DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
+#pragma unroll
+  for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
+  chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), out, at, out);
+}
+
+// The same, and writes them to the output, where they lie at a multiple of their size.
+template <int V, bool ALONG_K>
+DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
+  float out[V];
+  finish_to<V, ALONG_K>(args, channel, v, at, out);
+  write_vector<V>(args, at.y, out);
+}
+
+// The coordinates of output pixel `m`, counted over all images, and filter `k`.
+//
+// needs macros: DEVICE
+// needs constants: Y_LINEAR, Y_PLANAR
+// needs sizes: out_h, out_plane, out_w, y_c, y_d, y_h, y_n, y_p, y_w
+// needs types: Coord, Shape
+
+DEVICE Coord coord_of(const Shape& s, int m, int k) {
+  Coord at;
+  at.n = m / s.out_plane;
+  at.p = m % s.out_plane;
+  at.k = k;
+  at.y = k * s.y_c;
+  if (Y_LINEAR) {
+    at.y += m * s.y_p;
+  } else if (Y_PLANAR) {
+    at.y += at.n * s.y_n + at.p * s.y_p;
+  } else {
+    const int row = at.p / s.out_w;
+    at.y += at.n * s.y_n + row / s.out_h * s.y_d + row % s.out_h * s.y_h + at.p % s.out_w * s.y_w;
+  }
+  return at;
+}
+
+// These stand for cluster.cuh where no tile is split.
+//
+// needs macros: DEVICE
+// needs constants: SPLIT
+// needs types: Vector
+
+static_assert(SPLIT == 1, "blocks that share a tile are a cluster");
+DEVICE void cluster_sync() { __syncthreads(); }
+DEVICE void cluster_arrive() {}
+DEVICE void cluster_wait() {}
+DEVICE Vector<float, 4> cluster_load(int, const float* at) { return *(const Vector<float, 4>*)at; }
+DEVICE double cluster_load(int, const double* at) { return *at; }
+
+// Split-K: SPLIT blocks that follow each other in the grid share a tile, and each accumulates a share of its STEPS.
+//
+// needs macros: DEVICE
+// needs constants: SPLIT
+
+DEVICE int tile_number() { return blockIdx.x / SPLIT; }
+DEVICE int cluster_rank() { return SPLIT == 1 ? 0 : blockIdx.x % SPLIT; }
+template <int STEPS> DEVICE int first_step() { return SPLIT == 1 ? 0 : STEPS * cluster_rank() / SPLIT; }
+template <int STEPS> DEVICE int step_count() {
+  return SPLIT == 1 ? STEPS : STEPS * (cluster_rank() + 1) / SPLIT - first_step<STEPS>();
+}
+
+// A block's share of some rows of the tile, whose accumulators it adds up. Shares of few rows are empty, or end before they begin.
+struct Rows {
+  int first, end;
+};
+DEVICE Rows share_of(int rows, int rank = cluster_rank()) {
+  const int share = (rows + SPLIT - 1) / SPLIT, first = rank * share;
+  return {first, first + share < rows ? first + share : rows};
+}
+
+// Hopper's instructions (sm_90a): mbarriers that count bytes, TMA loads, and wgmma. Shared memory is named by its
+// 32-bit address.
+//
+// needs macros: DEVICE
+// needs constants: BLOCK_P, DIMS, ROW, TILE_K
+// needs types: T
+
+struct alignas(64) TensorMap {
+  unsigned long long words[16];
+};
+
+DEVICE unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+
+DEVICE void mbarrier_init(unsigned barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+DEVICE void mbarrier_arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+DEVICE void mbarrier_expect_tx(unsigned barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// Waits until the mbarrier's phase of this parity has completed. A phase of parity 1 precedes a new mbarrier's first.
+DEVICE void mbarrier_wait(unsigned barrier, unsigned parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nWAIT_%=:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra WAIT_%=;\n}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// One lane of a whole warp.
+DEVICE bool is_elected() {
+  unsigned elected;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
+  return elected != 0;
+}
+
+// Starts to bring `count` elements from `from` on into L2, by the pieces of 16 bytes that they lie in.
+DEVICE void prefetch_l2(const T* from, int count) {
+  const unsigned long long first = (unsigned long long)from / 16 * 16;
+  const unsigned bytes = (unsigned)(((unsigned long long)(from + count) + 15) / 16 * 16 - first);
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(first), "r"(bytes) : "memory");
+}
+
+// Copies bytes that lie side by side: whole numbers of 16 bytes, at multiples of as many.
+DEVICE void bulk_load(unsigned to, const T* from, unsigned bytes, unsigned barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+DEVICE void tma_prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+
+// Loads by the im2col mode of TMA from a map of five dimensions: pixels from the coordinates b, c, d of image n on, of which an
+// element lies as far on as the offsets say.
+DEVICE void tma_load_im2col_5d(unsigned to, const TensorMap* map, unsigned barrier, int a, int b, int c, int d, int n,
+                               unsigned short ob, unsigned short oc, unsigned short od) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], {%8, %9, %10};" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c), "r"(d), "r"(n), "h"(ob), "h"(oc), "h"(od)
+      : "memory");
+}
+// Loads by the im2col mode of TMA: one tap of as many output pixels as the map says, of which the first has its first tap
+// at w, h, d of image n, and channels from c on.
+DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h, int d, int n,
+                            int tap_w, int tap_h, int tap_d) {
+  const unsigned short ow = tap_w, oh = tap_h, od = tap_d;
+  if (DIMS == 3) {
+    tma_load_im2col_5d(to, map, barrier, c, w, h, d, n, ow, oh, od);
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(n), "h"(ow), "h"(oh)
+        : "memory");
+  }
+}
+// Loads a box of five dimensions, as large as the map says, from these coordinates on.
+DEVICE void tma_load_box_5d(unsigned to, const TensorMap* map, unsigned barrier, int a, int b, int c, int d, int e) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c), "r"(d), "r"(e)
+      : "memory");
+}
+// Loads a box, as large as the map says: channels from c on, positions from w, h, d on, images or filters from n on.
+DEVICE void tma_load_box(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h, int d, int n) {
+  if (DIMS == 3) {
+    tma_load_box_5d(to, map, barrier, c, w, h, d, n);
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(n)
+        : "memory");
+  }
+}
+
+// Loads the filters from k on, and elements of their depth from `depth` on.
+DEVICE void tma_load_rows(unsigned to, const TensorMap* map, unsigned barrier, int depth, int k) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(depth), "r"(k)
+      : "memory");
+}
+
+// Loads as many elements as the map says, from this one of all on.
+DEVICE void tma_load_part(unsigned to, const TensorMap* map, unsigned barrier, int at) {
+  asm volatile(
+      "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3}], [%2];" ::"r"(
+          to),
+      "l"(map), "r"(barrier), "r"(at)
+      : "memory");
+}
+
+// Loads BLOCK_P positions of a plane from p on, in channels from c on, of image n.
+DEVICE void tma_load_planes(unsigned to, const TensorMap* map, unsigned barrier, int p, int c, int n) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(p), "r"(c), "r"(n)
+      : "memory");
+}
+
+// Loads whole lines from h on, as many as the map says, in channels from c on, of image n: the map's dimensions are the
+// columns of a block, channels, blocks, lines, images.
+DEVICE void tma_load_lines(unsigned to, const TensorMap* map, unsigned barrier, int c, int h, int n) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %3, %5, %6}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(0), "r"(c), "r"(h), "r"(n)
+      : "memory");
+}
+
+// The descriptor of a wgmma operand in shared memory: rows of ROW bytes along the depth, swizzled over ROW bytes as TMA
+// writes them.
+DEVICE unsigned long long wgmma_descriptor(unsigned at) {
+  constexpr unsigned long long SWIZZLE = ROW == 128 ? 1 : ROW == 64 ? 2 : 3, EIGHT_ROWS = 8 * ROW >> 4;
+  return (unsigned long long)((at & 0x3FFFF) >> 4) | 1ull << 16 | EIGHT_ROWS << 32 | SWIZZLE << 62;
+}
+// The same of rows whose groups of eight are this many bytes apart, and need not begin where the swizzle does: it is one of
+// addresses.
+DEVICE unsigned long long wgmma_descriptor_lines(unsigned at, unsigned eight_rows) {
+  constexpr unsigned long long SWIZZLE = ROW == 128 ? 1 : ROW == 64 ? 2 : 3;
+  return (unsigned long long)((at & 0x3FFFF) >> 4) | 1ull << 16 | (unsigned long long)(eight_rows >> 4) << 32 |
+         SWIZZLE << 62;
+}
+// The same of columns that are innermost (MN-major): blocks of BLOCK_P columns, each TILE_K rows.
+DEVICE unsigned long long wgmma_descriptor_innermost(unsigned at) {
+  constexpr unsigned long long SWIZZLE = BLOCK_P == 64 ? 1 : BLOCK_P == 32 ? 2 : 3;
+  constexpr unsigned long long BLOCK = TILE_K * BLOCK_P * 2 >> 4, EIGHT_ROWS = 8 * BLOCK_P * 2 >> 4;
+  return (unsigned long long)((at & 0x3FFFF) >> 4) | BLOCK << 16 | EIGHT_ROWS << 32 | SWIZZLE << 62;
+}
+DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING> DEVICE void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+// Keeps the compiler from moving accesses of accumulators across wgmma in flight, to which they belong meanwhile.
+template <int N> DEVICE void wgmma_fence_accumulators(float (&acc)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+f"(acc[i])::"memory");
+}
+// Keeps the compiler from giving the registers of rows to anything else before this: wgmma in flight still reads them.
+template <int N> DEVICE void wgmma_fence_rows(unsigned (&rows)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N; i++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) asm volatile("" : "+r"(rows[i][e])::"memory");
+}
+
+DEVICE void wgmma(float (&acc)[96], unsigned long long rows, unsigned long long columns, bool add, f16 = f16()) {
+  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %98, 0;\n"
+    "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, %96, %97, add, 1, 1, 0, 0;\n}"
+    : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3]), "+f"(acc[4]), "+f"(acc[5]), "+f"(acc[6]), "+f"(acc[7]), "+f"(acc[8]), "+f"(acc[9]), "+f"(acc[10]), "+f"(acc[11]), "+f"(acc[12]), "+f"(acc[13]), "+f"(acc[14]), "+f"(acc[15]), "+f"(acc[16]), "+f"(acc[17]), "+f"(acc[18]), "+f"(acc[19]), "+f"(acc[20]), "+f"(acc[21]), "+f"(acc[22]), "+f"(acc[23]), "+f"(acc[24]), "+f"(acc[25]), "+f"(acc[26]), "+f"(acc[27]), "+f"(acc[28]), "+f"(acc[29]), "+f"(acc[30]), "+f"(acc[31]), "+f"(acc[32]), "+f"(acc[33]), "+f"(acc[34]), "+f"(acc[35]), "+f"(acc[36]), "+f"(acc[37]), "+f"(acc[38]), "+f"(acc[39]), "+f"(acc[40]), "+f"(acc[41]), "+f"(acc[42]), "+f"(acc[43]), "+f"(acc[44]), "+f"(acc[45]), "+f"(acc[46]), "+f"(acc[47]), "+f"(acc[48]), "+f"(acc[49]), "+f"(acc[50]), "+f"(acc[51]), "+f"(acc[52]), "+f"(acc[53]), "+f"(acc[54]), "+f"(acc[55]), "+f"(acc[56]), "+f"(acc[57]), "+f"(acc[58]), "+f"(acc[59]), "+f"(acc[60]), "+f"(acc[61]), "+f"(acc[62]), "+f"(acc[63]), "+f"(acc[64]), "+f"(acc[65]), "+f"(acc[66]), "+f"(acc[67]), "+f"(acc[68]), "+f"(acc[69]), "+f"(acc[70]), "+f"(acc[71]), "+f"(acc[72]), "+f"(acc[73]), "+f"(acc[74]), "+f"(acc[75]), "+f"(acc[76]), "+f"(acc[77]), "+f"(acc[78]), "+f"(acc[79]), "+f"(acc[80]), "+f"(acc[81]), "+f"(acc[82]), "+f"(acc[83]), "+f"(acc[84]), "+f"(acc[85]), "+f"(acc[86]), "+f"(acc[87]), "+f"(acc[88]), "+f"(acc[89]), "+f"(acc[90]), "+f"(acc[91]), "+f"(acc[92]), "+f"(acc[93]), "+f"(acc[94]), "+f"(acc[95]) : "l"(rows), "l"(columns), "r"((int)add));
+}
+
+// Convolution on Hopper's tensor cores as an implicit matrix product (sm_90a). The kernel is persistent and warp
+// specialised. The first PRODUCERS warpgroups of a block bring operands and the parameters of channels into shared
+// memory; the consumer warpgroups behind them multiply with wgmma and run the epilogue. COOPERATIVE consumer
+// warpgroups share a tile, and each computes ATOMS * 64 rows of it. PINGPONG sets of them alternate between the block's
+// tiles, so that one set multiplies while another is in its epilogue. The producers run as many stages ahead as there
+// are, also while a tile is in its epilogue. Rows of the product are pixels and columns are filters (PIXELS_ARE_ROWS),
+// or the other way round. PIXELS_INNERMOST says that pixels lie in a stage as they do in an image's planes, BLOCK_P side
+// by side; a tile then stays within an image, and has LINES whole lines of it if that is not 0. RECTANGLE is how
+// many columns a tile has that is a rectangle of an output's plane, else 0. INTERLEAVED is how far apart the pixels of
+// eight neighbouring rows lie. RESIDENT says that a block's filters never change: they are loaded once, by the consumers if they are
+// REARRANGED. STREAMED says that they come by FILTER_STAGES stages of their own, from where an earlier launch has prepared
+// them. FILTER_ROOM is how many taps' filters shared memory has room for. TF32X3 says that products of f32 are three of TF32, for which columns of the product have two parts in shared memory; where these are filters, threads split what TMA loads.
+// The text behind this one says how operands come (`produce`), how they are multiplied (`mainloop`), and how accumulators
+// are written (`epilogue`).
+//
+// needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
+// needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
+//   FILTERS, FILTER_ROOM, FILTER_STAGES, FILTER_STEPS, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG,
+//   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, RAW_BYTES, RAW_STAGES, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED,
+//   SPLIT, STAGES, STEPS, STREAMED, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
+// needs sizes: out_h, out_plane, out_w, pixels
+// needs types: Args, Channel, Residuals, Shape, T, TensorMap
+// needs functions: affine, channel_of, cluster_arrive, cluster_wait, launch_next_grid, mbarrier_arrive, mbarrier_init,
+//   mbarrier_wait, shared_address, tile_number, tma_prefetch_map, wait_for_grids
+
+// Where filters are STREAMED, the second map's first word is the address of prepared ones, and its second one says what the launch
+// does about them. Where operands are reordered, a launch without maps does that, to the address that is the second map's first word.
+struct Launch {
+  TensorMap x, w;
+  Args args;
+};
+
+constexpr int TAPS = TAPS_D * TAPS_H * TAPS_W;
+constexpr int ROWS = ATOMS * 64, WIDTH = PIXELS_ARE_ROWS ? TILE_F : TILE_P;
+static_assert((PIXELS_ARE_ROWS ? TILE_P : TILE_F) == COOPERATIVE * ROWS,
+              "a set of consumer warpgroups computes a tile");
+constexpr int FILTER_TILES = (FILTERS + TILE_F - 1) / TILE_F;
+constexpr int COLUMNS = GROUPS * FILTER_TILES;
+// Pixels of a stage, and of a line of the tile.
+static_assert(LINES == 0 || TILE_P % LINES == 0, "lines are whole");
+constexpr int LINE = LINES == 0 ? TILE_P : TILE_P / LINES;
+// Bytes of pixels that come into a stage, those of a part of them, since swizzled rows repeat after 1024 bytes, and those of
+// all parts. The same of a step's filters of a tap.
+constexpr bool FILTERS_IN_PARTS = TF32X3 && PIXELS_ARE_ROWS;
+constexpr unsigned X_LOADED = LOADED_P * ROW, X_PART = (X_LOADED + 1023) / 1024 * 1024;
+constexpr unsigned X_BYTES = X_PART * (TF32X3 && !PIXELS_ARE_ROWS ? 2 : 1);
+constexpr unsigned W_LOADED = TILE_F * ROW, W_BYTES = W_LOADED * (FILTERS_IN_PARTS ? 2 : 1);
+// The persistent tile scheduler: a block's first tile is `tile_number()`, and its next one `tile_stride()` further.
+DEVICE int tile_stride() { return gridDim.x / SPLIT; }
+
+// In the epilogue a warp passes its accumulators through shared memory in parts of PART_ROWS rows times PART columns, which
+// are no more than a narrow tile has, so that every lane has something to finish.
+constexpr int PART = WIDTH > 32 ? 64 : WIDTH > 16 ? 32 : 16, PART_ROWS = PART == 64 ? 8 : 16;
+constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PITCH = PART + 8, PART_FLOATS = PART_ROWS * PITCH;
+
+// Offsets in shared memory, which starts at a multiple of 1024 bytes.
+constexpr unsigned W_AT = STAGES * X_BYTES;
+constexpr unsigned RAW_AT = W_AT + FILTER_ROOM * W_BYTES, ACC_AT = RAW_AT + RAW_STAGES * RAW_BYTES;
+// Here lie the parts of all warps, or what the blocks of a cluster send of the accumulators of a tile that they share.
+constexpr int ACC_PITCH = WIDTH + 4;
+constexpr unsigned CHANNELS_AT =
+    ACC_AT + (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * PART_FLOATS) * 4;
+constexpr unsigned TABLE_AT = (CHANNELS_AT + CHANNEL_STAGES * TILE_F * CHANNEL_VALUES * 4 + 15) / 16 * 16;
+constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
+static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
+constexpr int PARTS_BARRIERS = !FILTERS_IN_PARTS || STREAMED ? 0 : RESIDENT ? 1 : STAGES;
+static_assert(BARRIERS_AT +
+                      (2 * (STAGES + CHANNEL_STAGES + FILTER_STAGES + RAW_STAGES) + PINGPONG + 1 + PARTS_BARRIERS) * 8 +
+                      1024 <=
+                  SHARED,
+              "shared memory is large enough");
+
+// The block's mbarriers by their addresses: for each stage one that says that it is full and one that it is empty, the
+// same for the stages of channel parameters, one for each set of consumers that orders the sets' main loops, one
+// for resident filters, or for the accumulators that the blocks of a cluster send, one for each stage that says that its
+// filters have been split, or the only one where all of them are resident, and two for each stage of streamed filters.
+struct Barriers {
+  unsigned first;
+  DEVICE unsigned full(int stage) const { return first + stage * 8; }
+  DEVICE unsigned empty(int stage) const { return first + (STAGES + stage) * 8; }
+  DEVICE unsigned channels_full(int stage) const { return first + (2 * STAGES + stage) * 8; }
+  DEVICE unsigned channels_empty(int stage) const { return first + (2 * STAGES + CHANNEL_STAGES + stage) * 8; }
+  DEVICE unsigned order(int set) const { return first + (2 * STAGES + 2 * CHANNEL_STAGES + set) * 8; }
+  DEVICE unsigned filters() const { return order(PINGPONG); }
+  DEVICE unsigned sent() const { return order(PINGPONG); }
+  DEVICE unsigned parts(int stage) const { return order(PINGPONG + 1 + stage); }
+  DEVICE unsigned filters_full(int stage) const { return parts(PARTS_BARRIERS + stage); }
+  DEVICE unsigned filters_empty(int stage) const { return parts(PARTS_BARRIERS + FILTER_STAGES + stage); }
+  DEVICE unsigned raw_full(int stage) const { return filters_empty(FILTER_STAGES + stage); }
+  DEVICE unsigned raw_empty(int stage) const { return filters_empty(FILTER_STAGES + RAW_STAGES + stage); }
+};
+
+// The state of a pipeline of N stages, `count` stages after its start: the stage, and the phase of its mbarriers.
+template <int N> struct PipelineState {
+  int stage;
+  unsigned phase;
+  DEVICE explicit PipelineState(unsigned count) : stage(count % (N > 0 ? N : 1)), phase(count / (N > 0 ? N : 1) & 1) {}
+  DEVICE void next() {
+    if (++stage == N) stage = 0, phase ^= 1;
+  }
+};
+
+// The column of tiles that a tile is in: its group, and the first of its filters within the group.
+struct Column {
+  int group, filter;
+};
+DEVICE Column column_of(int tile) {
+  const int column = tile % COLUMNS;
+  return {column / FILTER_TILES, column % FILTER_TILES * TILE_F};
+}
+// The rectangle of an output's plane that a tile is: the plane's number, and where the rectangle begins in it.
+constexpr int RECTANGLE_COLUMNS = RECTANGLE > 0 ? RECTANGLE : 8,
+              RECTANGLE_LINES = LINES > 0 ? LINES : TILE_P / RECTANGLE_COLUMNS, SQUARES = RECTANGLE_COLUMNS / 8;
+DEVICE int rectangles_across(const Shape& s) { return ((int)s.out_w + RECTANGLE_COLUMNS - 1) / RECTANGLE_COLUMNS; }
+struct Rectangle {
+  int plane, h, w;
+};
+DEVICE Rectangle rectangle_of(const Shape& s, int tile) {
+  const int across = rectangles_across(s), down = ((int)s.out_h + RECTANGLE_LINES - 1) / RECTANGLE_LINES;
+  const int number = tile / COLUMNS, within = number % (across * down);
+  return {number / (across * down), within / across * RECTANGLE_LINES, within % across * RECTANGLE_COLUMNS};
+}
+// How many pixels a tile has that is not the last of its image or of all (rows behind these have none), and how many tiles
+// there are of so many pixels.
+DEVICE int pixels_of_tile(const Shape& s) { return LINES == 0 ? COVERED_P : LINES * (int)s.out_w; }
+DEVICE int tiles_along(const Shape& s, int pixels) { return (pixels + pixels_of_tile(s) - 1) / pixels_of_tile(s); }
+DEVICE int tiles_of(const Shape& s) {
+  if (RECTANGLE > 0)
+    return s.pixels / (s.out_h * s.out_w) * rectangles_across(s) *
+           (((int)s.out_h + RECTANGLE_LINES - 1) / RECTANGLE_LINES) * COLUMNS;
+  return (PIXELS_INNERMOST ? s.pixels / s.out_plane * tiles_along(s, s.out_plane) : tiles_along(s, s.pixels)) * COLUMNS;
+}
+
+// The pixels of a tile, counted over all images.
+struct Pixels {
+  int first, end;
+  // Of a rectangle's lines.
+  int columns, lines;
+};
+DEVICE Pixels pixels_of(const Shape& s, int tile) {
+  if (RECTANGLE > 0) {
+    const Rectangle at = rectangle_of(s, tile);
+    const int columns = (int)s.out_w - at.w, lines = (int)s.out_h - at.h;
+    return {(at.plane * (int)s.out_h + at.h) * (int)s.out_w + at.w, (int)s.pixels,
+            columns < RECTANGLE_COLUMNS ? columns : RECTANGLE_COLUMNS,
+            lines < RECTANGLE_LINES ? lines : RECTANGLE_LINES};
+  }
+  const int number = tile / COLUMNS, of_image = PIXELS_INNERMOST ? tiles_along(s, s.out_plane) : 0;
+  const int image = PIXELS_INNERMOST ? number / of_image * s.out_plane : 0;
+  const int first = image + (PIXELS_INNERMOST ? number % of_image : number) * pixels_of_tile(s);
+  const int end = PIXELS_INNERMOST ? image + s.out_plane : (int)s.pixels;
+  return {first, first + pixels_of_tile(s) < end ? first + pixels_of_tile(s) : end, 0, 0};
+}
+// The pixel of one of a tile's columns; none of the tile's where the column is beyond the end of its line.
+DEVICE int pixel_at(const Shape& s, const Pixels& pixels, int column) {
+  if (LINES == 0) return pixels.first + column;
+  if (RECTANGLE > 0) {
+    const bool inside = column % LINE < pixels.columns && column / LINE < pixels.lines;
+    return inside ? pixels.first + column / LINE * (int)s.out_w + column % LINE : pixels.end;
+  }
+  return column % LINE < s.out_w ? pixels.first + column / LINE * s.out_w + column % LINE : pixels.end;
+}
+
+// The output pixel of one of a tile's rows: rows of a rectangle are squares of 8 x 8 pixels, line by line. It is beyond all
+// pixels where the row has none.
+DEVICE int row_pixel(const Shape& s, const Rectangle& rectangle, int first, int row) {
+  if (RECTANGLE == 0) return first + row;
+  const int square = row / 64;
+  const int h = rectangle.h + square / SQUARES * 8 + row % 64 / 8, w = rectangle.w + square % SQUARES * 8 + row % 8;
+  return h < s.out_h && w < s.out_w ? (rectangle.plane * (int)s.out_h + h) * (int)s.out_w + w : (int)s.pixels;
+}
+
+// The pixel of one of a tile's rows, as they are counted within it, and the row of a pixel. Where rows are INTERLEAVED, the eight of
+// a fragment are pixels that lie as far apart: threads that read these from planes of an odd number of pixels, eight apart in four
+// channels of 16 bits that lie two apart, or four apart in four neighbouring ones of f32, read different banks.
+DEVICE int interleaved(int row) {
+  return row / (INTERLEAVED * 8) * (INTERLEAVED * 8) + row % 8 * INTERLEAVED + row / 8 % INTERLEAVED;
+}
+DEVICE int row_of_pixel(int pixel) {
+  return pixel / (INTERLEAVED * 8) * (INTERLEAVED * 8) + pixel % INTERLEAVED * 8 + pixel / INTERLEAVED % 8;
+}
+
+// Loads what the operators need of a tile's channels into the next stage of channel parameters. `count` threads call it.
+DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& barriers,
+                          PipelineState<CHANNEL_STAGES>& pipe, int tile, int thread, int count) {
+  const Column column = column_of(tile);
+  mbarrier_wait(barriers.channels_empty(pipe.stage), pipe.phase ^ 1);
+#pragma unroll 1
+  for (int f = thread; f < TILE_F && column.filter + f < FILTERS; f += count)
+    channels[pipe.stage * TILE_F + f] = channel_of(args, column.group * FILTERS + column.filter + f);
+  mbarrier_arrive(barriers.channels_full(pipe.stage));
+  pipe.next();
+}
+
+// Brings the block's filters, where they are rearranged. All consumers call it.
+DEVICE void rearrange_filters(const Args& args, char* memory, float* part);
+
+// Whether a launch prepares operands for later ones, and what it does then: it writes them as these load them. All threads call
+// them.
+DEVICE bool prepares(const Launch& launch);
+DEVICE void prepare(const Launch& launch);
+
+// Issues the loads of the filters of every tile, where they are STREAMED. One thread calls it.
+DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers& barriers);
+
+// Brings the operands of all tiles. All threads of the producer warpgroups call it, and each that reads memory waits for the
+// grids before this one first (`wait_for_grids`), when it knows what to read.
+DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers);
+
+// The residuals of a thread's elements of a tile that it has read before the tile's main loop.
+struct Early;
+
+// Takes the warp's accumulators of a tile through the operators and writes the results. PLAIN says that nothing is scaled
+// or blended.
+template <bool PLAIN>
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels,
+                     const Early& early, int tile);
+
+// The main loop: accumulates the products of the block's tile number `count`.
+DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
+
+// Takes a tile's accumulators through `affine` where columns are filters: a thread has the same two of every eight columns in
+// all of its rows, so that their parameters are read once and need no registers afterwards.
+DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], const Channel* channels) {
+  struct alignas(8) Pair {
+    Channel at[2];
+  };
+  const Pair* pairs = (const Pair*)channels + threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < WIDTH / 2; i += 4) {
+    // Registers hold the parameters of 16 columns at a time: no load moves up beyond this.
+    if (i % 8 == 0) __syncwarp();
+    const Pair pair = pairs[i];
+#pragma unroll
+    for (int atom = 0; atom < ATOMS; atom++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) acc[atom][i + e] = affine(args, pair.at[e % 2], acc[atom][i + e]);
+  }
+}
+
+// Whether every alpha is 1 and beta is 0, as usual.
+DEVICE bool is_plain(const Args& args) {
+  bool plain = args.beta == 0.f;
+#pragma unroll
+  for (int i = 0; i < OPS; i++) plain = plain && args.op[i].alpha == 1.f;
+  return plain;
+}
+
+DEVICE void make_plain(Args& args) {
+  args.beta = 0.f;
+#pragma unroll
+  for (int i = 0; i < OPS; i++) args.op[i].alpha = 1.f;
+}
+
+// Elements of a tile that a thread finishes at a time where blocks share it, how many of these a row has, how many rows a block
+// has at most, and how often a thread does so. How many vectors of residuals a thread's elements of a tile have.
+constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, UNITS_ACROSS = WIDTH / UNIT,
+              SHARE_ROWS = (COOPERATIVE * ROWS + SPLIT - 1) / SPLIT;
+constexpr int UNITS_OF_THREAD = (SHARE_ROWS * UNITS_ACROSS + COOPERATIVE * 128 - 1) / (COOPERATIVE * 128);
+constexpr int VECTORS_OF_TILE = (SPLIT > 1 ? UNITS_OF_THREAD * UNIT : ATOMS * PARTS_ALONG * PART / 2) / Y_VECTOR;
+// Whether a thread reads all residuals of its elements of a tile before the tile's main loop, so that it does not wait for them
+// behind it: where a block has a tile or two, nothing else would hide that. They stay in registers meanwhile, beside the
+// accumulators and what the main loop needs, so a thread has few of them, and the loop is short: up to 36 steps of it gained
+// where timed, 72 lost. Else threads only start to bring a tile's residuals into L2 there.
+constexpr int EARLY_REGISTERS = VECTORS_OF_TILE * (int)sizeof(Residuals<Y_VECTOR>) / 4,
+              OTHER_REGISTERS = ATOMS * WIDTH / 2 * (TF32X3 ? 2 : 1) + (TF32X3 ? 80 : 56);
+constexpr bool SHORT_LOOP = FILTER_STEPS <= 36 * SPLIT;
+constexpr bool FEW_REGISTERS =
+    EARLY_REGISTERS <= (SPLIT > 1 ? 16 : 32) && EARLY_REGISTERS + OTHER_REGISTERS <= CONSUMER_REGISTERS;
+constexpr bool RESIDUALS_EARLY = SHORT_LOOP && FEW_REGISTERS && PIXELS_ARE_ROWS != 0 && sizeof(Residuals<1>) > 1 &&
+                                 Y_VECTOR * sizeof(T) >= 8;
+struct Early {
+  Residuals<Y_VECTOR> of[RESIDUALS_EARLY ? VECTORS_OF_TILE : 1];
+};
+
+// Reads the residuals of a thread's elements of a tile, where it does so early.
+DEVICE void read_residuals(const Args& args, Early& early, int tile);
+DEVICE void read_residuals_split(const Args& args, Early& early);
+
+// Starts to bring the residuals of a tile into L2, by `count` threads.
+DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count);
+
+// The epilogue of a tile that is split over a cluster of blocks, each of which arrives at the cluster's barrier before its
+// main loop; it waits there for the others.
+DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
+                           const Barriers& barriers, const Channel* channels, const Early& early);
+
+extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE) * 128, OCCUPANCY) CLUSTER
+    fuseplan_kernel(const __grid_constant__ Launch launch) {
+  DYNAMIC_SHARED(char, memory);
+  if (prepares(launch)) return prepare(launch);
+  const Args& args = launch.args;
+  const unsigned start = shared_address(memory), shared = (start + 1023) / 1024 * 1024;
+  char* aligned = memory + (shared - start);
+  const Barriers barriers = {shared + BARRIERS_AT};
+  if (threadIdx.x == 0) {
+    if (!STREAMED) tma_prefetch_map(&launch.w);
+    for (int i = 0; i < STAGES; i++)
+      mbarrier_init(barriers.full(i), FULL_ARRIVALS), mbarrier_init(barriers.empty(i), COOPERATIVE * 4);
+    for (int i = 0; i < CHANNEL_STAGES; i++)
+      mbarrier_init(barriers.channels_full(i), CHANNEL_PRODUCERS),
+          mbarrier_init(barriers.channels_empty(i), COOPERATIVE * 128);
+    for (int i = 0; i < PINGPONG; i++) mbarrier_init(barriers.order(i), COOPERATIVE * 4);
+    mbarrier_init(barriers.filters(), 1);
+    // A warp arrives for each step that it has split.
+    for (int i = 0; i < PARTS_BARRIERS; i++) mbarrier_init(barriers.parts(i), RESIDENT ? 3 * STEPS : 3);
+    for (int i = 0; i < FILTER_STAGES; i++)
+      mbarrier_init(barriers.filters_full(i), 1), mbarrier_init(barriers.filters_empty(i), COOPERATIVE * 4);
+    for (int i = 0; i < RAW_STAGES; i++)
+      mbarrier_init(barriers.raw_full(i), 1), mbarrier_init(barriers.raw_empty(i), FULL_ARRIVALS);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  launch_next_grid();
+  if (SPLIT > 1) cluster_arrive();
+  // The first warp is about to load pixels.
+  if (threadIdx.x < PRODUCERS * 128) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PRODUCER_REGISTERS));
+    produce(launch, aligned, barriers);
+    if (SPLIT > 1) cluster_wait();
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONSUMER_REGISTERS));
+    const Channel* channels = (const Channel*)(aligned + CHANNELS_AT);
+    float* part = (float*)(aligned + ACC_AT) + (threadIdx.x / 32 - PRODUCERS * 4) * PART_FLOATS;
+    float acc[ATOMS][WIDTH / 2];
+    wait_for_grids();
+    if (REARRANGED) rearrange_filters(args, aligned, part);
+    else if (RESIDENT && tile_number() < tiles_of(args.shape))
+      mbarrier_wait(FILTERS_IN_PARTS ? barriers.parts(0) : barriers.filters(), 0);
+    const bool plain = is_plain(args);
+    unsigned count = (threadIdx.x / 128 - PRODUCERS) / COOPERATIVE;
+#pragma unroll 1
+    for (int tile = tile_number() + count * tile_stride(); tile < tiles_of(args.shape);
+         tile += PINGPONG * tile_stride()) {
+      Early early;
+      if (RESIDUALS_EARLY && SPLIT > 1) read_residuals_split(args, early);
+      else if (RESIDUALS_EARLY) read_residuals(args, early, tile);
+      else prefetch_residuals(args, tile, threadIdx.x % (COOPERATIVE * 128), COOPERATIVE * 128);
+      mainloop(acc, shared, barriers, count);
+      const PipelineState<CHANNEL_STAGES> channel_pipe(count);
+      mbarrier_wait(barriers.channels_full(channel_pipe.stage), channel_pipe.phase);
+      if (SPLIT > 1) epilogue_split(args, acc, aligned, barriers, channels, early);
+      else if (plain) epilogue<true>(args, acc, part, channels + channel_pipe.stage * TILE_F, early, tile);
+      else epilogue<false>(args, acc, part, channels + channel_pipe.stage * TILE_F, early, tile);
+      mbarrier_arrive(barriers.channels_empty(channel_pipe.stage));
+      count += PINGPONG;
+    }
+  }
+}
+
+template <class E> DEVICE unsigned low_word_of(const E*) { return 0; }
+template <int N> DEVICE bool are_finite(const float (&)[N]) { return true; }
+DEVICE float sum_of_products(const Args&, int, int, int) { return 0.f; }
+
+
+DEVICE void rearrange_filters(const Args&, char*, float*) {}
+
+// Operands that TMA cannot load as pixels with all their channels: one launch copies the image to memory with its channels innermost,
+// and behind it the filters, and the next one loads them from there. A pixel, and a filter's tap, has IMAGE_CHANNELS and
+// FILTER_CHANNELS elements in memory, of which those behind the last channel are not read.
+//
+// needs macros: DEVICE, DYNAMIC_SHARED
+// needs constants: CHANNELS, COOPERATIVE, FILTERS, FILTERS_AT, FILTER_CHANNELS, GROUPS, IMAGE_CHANNELS, PINGPONG, PRODUCERS, SHARED, TAPS
+// needs sizes: in_plane, images, w_k, x_c, x_n
+// needs types: Args, Barriers, Launch, Shape, T
+// needs functions: begin_grid
+
+// A warp copies so many pixels, one a lane, of as many channels as a line of 128 bytes has, by way of shared memory, where a pixel's
+// words lie beside those of the next one in another bank.
+constexpr int OF_WORD = 4 / (int)sizeof(T), LINE_WORDS = 32, LINE_CHANNELS = LINE_WORDS * OF_WORD,
+              WORD_PITCH = LINE_WORDS + 1;
+constexpr int LINES_OF_PIXEL = (CHANNELS * GROUPS + LINE_CHANNELS - 1) / LINE_CHANNELS;
+constexpr int COPYING_WARPS = (PRODUCERS + PINGPONG * COOPERATIVE) * 4;
+static_assert(COPYING_WARPS * 32 * WORD_PITCH * 4 <= SHARED, "shared memory has room for a part of each warp");
+
+// No map that TMA takes has words of zeros alone.
+DEVICE bool prepares(const Launch& launch) {
+  unsigned long long any = 0;
+#pragma unroll
+  for (int i = 0; i < 16; i++) any |= launch.x.words[i];
+  return any == 0;
+}
+
+template <class E> DEVICE unsigned bits_of(const E* from) { return from->bits; }
+DEVICE unsigned bits_of(const float* from) { return __float_as_uint(*from); }
+
+DEVICE void reorder_image(const Args& args, unsigned* to, unsigned* part) {
+  const Shape& s = args.shape;
+  const int lane = threadIdx.x % 32, across = ((int)s.in_plane + 31) / 32;
+  const int all = (int)s.images * LINES_OF_PIXEL * across;
+#pragma unroll 1
+  for (int at = (blockIdx.x * COPYING_WARPS) + threadIdx.x / 32; at < all; at += gridDim.x * COPYING_WARPS) {
+    const int first = at % across * 32, line = at / across % LINES_OF_PIXEL, n = at / across / LINES_OF_PIXEL;
+    const int left = (int)s.in_plane - first, count = left < 32 ? left : 32, c = line * LINE_CHANNELS;
+    const T* const from = (const T*)args.x + (n * (long long)s.x_n + c * (long long)s.x_c + first + lane);
+    unsigned words[LINE_WORDS];
+#pragma unroll
+    for (int word = 0; word < LINE_WORDS; word++) {
+      words[word] = 0;
+#pragma unroll
+      for (int e = 0; e < OF_WORD; e++) {
+        const int of = word * OF_WORD + e;
+        if (lane < count && c + of < CHANNELS * GROUPS) words[word] |= bits_of(from + of * (long long)s.x_c) << e * 16;
+      }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int word = 0; word < LINE_WORDS; word++) part[lane * WORD_PITCH + word] = words[word];
+    __syncwarp();
+    unsigned* const pixel = to + ((n * (long long)s.in_plane + first) * IMAGE_CHANNELS + c) / OF_WORD + lane;
+    if (c + lane * OF_WORD >= IMAGE_CHANNELS) continue;
+#pragma unroll 8
+    for (int p = 0; p < count; p++) pixel[p * (IMAGE_CHANNELS / OF_WORD)] = part[p * WORD_PITCH + lane];
+  }
+}
+
+// A thread copies a word of a filter's channels, of so many taps at a time.
+DEVICE void reorder_filters(const Args& args, unsigned* to) {
+  constexpr int SOME = TAPS <= 9 ? TAPS : 9, WORDS = FILTER_CHANNELS / OF_WORD;
+#pragma unroll 1
+  for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < FILTERS * GROUPS * WORDS; at += gridDim.x * blockDim.x) {
+    const int word = at % WORDS, k = at / WORDS, c = word * OF_WORD;
+    const T* const from = (const T*)args.op[0].p[0] + k * (long long)args.shape.w_k + c * TAPS;
+    unsigned* const filter = to + (long long)k * TAPS * WORDS + word;
+#pragma unroll 1
+    for (int tap = 0; tap < TAPS; tap += SOME) {
+      unsigned words[SOME] = {};
+#pragma unroll
+      for (int i = 0; i < SOME; i++)
+#pragma unroll
+        for (int e = 0; e < OF_WORD; e++)
+          if (tap + i < TAPS && c + e < CHANNELS) words[i] |= bits_of(from + e * TAPS + tap + i) << e * 16;
+#pragma unroll
+      for (int i = 0; i < SOME; i++)
+        if (tap + i < TAPS) filter[(tap + i) * WORDS] = words[i];
+    }
+  }
+}
+
+DEVICE void prepare(const Launch& launch) {
+  DYNAMIC_SHARED(unsigned, parts);
+  begin_grid();
+  char* const memory = (char*)launch.w.words[0];
+  reorder_filters(launch.args, (unsigned*)(memory + FILTERS_AT));
+  reorder_image(launch.args, (unsigned*)memory, parts + threadIdx.x / 32 * 32 * WORD_PITCH);
+}
+
+DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
+
+// Load::Tma: rows of the product are pixels, which TMA loads in its im2col mode, one tap and TILE_K channels at a time;
+// columns are filters; results are written along channels. One thread of the producer warpgroup issues all TMA loads, and
+// its other three warps load the parameters of channels. Where a step would reach into another group's channels, groups are a
+// dimension of the image's map (OF_GROUPS), in two dimensions: pixels lie in the first group, and are those of another by an
+// offset, as a tap's are.
+//
+// needs macros: DEVICE
+// needs constants: CHANNELS, COLUMNS, DILATION_D, DILATION_H, DILATION_W, DIMS, FILTERS, OF_GROUPS, PAD_D, PAD_H,
+//   PAD_W, PRODUCERS, RESIDENT, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K,
+//   TILE_P, W_AT, W_BYTES, W_LOADED, X_BYTES, X_LOADED
+// needs sizes: out_h, out_plane, out_w
+// needs types: Barriers, Column, Launch, PipelineState, Shape
+// needs functions: column_of, first_step, mbarrier_expect_tx, mbarrier_wait, step_count, tile_number, tile_stride,
+//   tiles_of, tma_load_box, tma_load_im2col, tma_load_im2col_5d, tma_prefetch_map, wait_for_grids
+
+constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
+static_assert(STEPS == CHANNEL_STEPS * TAPS && PRODUCERS == 1, "as the launch was planned");
+
+// Issues the loads of every step of every tile. One thread calls it.
+DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers& barriers) {
+  const Shape& s = launch.args.shape;
+  tma_prefetch_map(&launch.x);
+  if (RESIDENT && tile_number() < tiles_of(s)) {
+    wait_for_grids();
+    const Column column = column_of(tile_number());
+    mbarrier_expect_tx(barriers.filters(), STEPS * W_LOADED);
+    unsigned to = shared + W_AT;
+#pragma unroll 1
+    for (int c = 0; c < CHANNEL_STEPS; c++)
+#pragma unroll 1
+      for (int t = 0; t < TAPS; t++, to += W_BYTES)
+        tma_load_box(to, &launch.w, barriers.filters(), c * TILE_K, t % TAPS_W, t / TAPS_W % TAPS_H,
+                     t / (TAPS_W * TAPS_H), column.group * FILTERS + column.filter);
+  }
+  PipelineState<STAGES> pipe(0);
+#pragma unroll 1
+  for (int tile = tile_number(); tile < tiles_of(s); tile += tile_stride()) {
+    // The steps of the tile before this block's share, and the steps of its share.
+    int before = first_step<STEPS>(), steps = step_count<STEPS>();
+    const Column column = column_of(tile);
+    const int k = column.group * FILTERS + column.filter, first = tile / COLUMNS * TILE_P;
+    const int n = first / s.out_plane, p = first % s.out_plane, row = p / s.out_w;
+    const int plane = DIMS == 2 ? 0 : row / s.out_h, line = DIMS == 2 ? row : row % s.out_h,
+              column_of_line = p % s.out_w;
+    const int w = column_of_line * STRIDE_W - PAD_W, h = line * STRIDE_H - PAD_H, d = plane * STRIDE_D - PAD_D;
+    wait_for_grids(column_of_line | line | plane);
+#pragma unroll 1
+    for (int c = 0; c < CHANNEL_STEPS; c++)
+#pragma unroll 1
+      for (int td = 0; td < TAPS_D; td++)
+#pragma unroll 1
+        for (int th = 0; th < TAPS_H; th++)
+#pragma unroll 1
+          for (int tw = 0; tw < TAPS_W; tw++) {
+            if (SPLIT > 1 && before-- > 0) continue;
+            if (SPLIT > 1 && steps-- <= 0) continue;
+            const unsigned full = barriers.full(pipe.stage);
+            mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
+            // The bytes that TMA fills with zeros count too.
+            mbarrier_expect_tx(full, RESIDENT ? X_LOADED : X_LOADED + W_LOADED);
+            const unsigned to = shared + pipe.stage * X_BYTES;
+            if (OF_GROUPS)
+              tma_load_im2col_5d(to, &launch.x, full, c * TILE_K, 0, w, h, n, column.group, tw * DILATION_W,
+                                 th * DILATION_H);
+            else
+              tma_load_im2col(to, &launch.x, full, column.group * CHANNELS + c * TILE_K, w, h, d, n, tw * DILATION_W,
+                              th * DILATION_H, td * DILATION_D);
+            if (!RESIDENT)
+              tma_load_box(shared + W_AT + pipe.stage * W_BYTES, &launch.w, full, c * TILE_K, tw, th, td, k);
+            pipe.next();
+          }
+  }
+}
+
+// The producer warpgroup where TMA loads all operands: one thread issues the loads (`load_operands`), another one those of
+// filters where they are STREAMED, and the other warps load the parameters of channels.
+//
+// needs macros: DEVICE
+// needs constants: CHANNELS_AT, CHANNEL_PRODUCERS, CHANNEL_STAGES
+// needs types: Barriers, Channel, Launch, PipelineState
+// needs functions: is_elected, load_channels, load_operands, shared_address, stream_filters, tile_number,
+//   tile_stride, tiles_of, wait_for_grids
+
+DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers) {
+  constexpr int ISSUERS = 128 - CHANNEL_PRODUCERS;
+  if (threadIdx.x >= ISSUERS) {
+    wait_for_grids();
+    PipelineState<CHANNEL_STAGES> pipe(0);
+#pragma unroll 1
+    for (int tile = tile_number(); tile < tiles_of(launch.args.shape); tile += tile_stride())
+      load_channels(launch.args, (Channel*)(memory + CHANNELS_AT), barriers, pipe, tile, threadIdx.x - ISSUERS,
+                    CHANNEL_PRODUCERS);
+  } else if (is_elected()) {
+    if (threadIdx.x < 32) load_operands(launch, shared_address(memory), barriers);
+    else stream_filters(launch, shared_address(memory), barriers);
+  }
+}
+
+// The main loop where a stage has all that a step multiplies.
+//
+// needs macros: DEVICE
+// needs constants: ATOMS, BLOCK_P, COOPERATIVE, PINGPONG, PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, RESIDENT, ROW,
+//   ROWS, STAGES, STEPS, WIDTH, W_AT, W_BYTES, X_BYTES
+// needs types: Barriers, PipelineState, T
+// needs functions: mbarrier_arrive, mbarrier_wait, step_count, wgmma, wgmma_commit, wgmma_descriptor,
+//   wgmma_descriptor_innermost, wgmma_fence, wgmma_fence_accumulators, wgmma_wait
+
+// The main loop: accumulates the products of every step of the block's tile number `count`. A set of consumers waits
+// until the set before it has seen its last stage become full, since an mbarrier that is two phases behind looks like one
+// that has completed.
+DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count) {
+  const int consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE, lane = threadIdx.x % 32, set = count % PINGPONG;
+  const int steps = step_count<STEPS>();
+  PipelineState<STAGES> pipe(count * STEPS);
+  if (PINGPONG > 1) mbarrier_wait(barriers.order(set), (count / PINGPONG & 1) ^ (set == 0));
+  int last = 0;
+#pragma unroll 1
+  for (int step = 0; step < steps; step++) {
+    mbarrier_wait(barriers.full(pipe.stage), pipe.phase);
+    if (PINGPONG > 1 && step == STEPS - 1 && lane == 0) mbarrier_arrive(barriers.order((set + 1) % PINGPONG));
+    const unsigned x = shared + pipe.stage * X_BYTES, w = shared + W_AT + (RESIDENT ? step : pipe.stage) * W_BYTES;
+    const auto rows = wgmma_descriptor((PIXELS_ARE_ROWS ? x : w) + consumer * (ROWS * ROW));
+    const auto columns = PIXELS_INNERMOST ? wgmma_descriptor_innermost(x) : wgmma_descriptor(PIXELS_ARE_ROWS ? w : x);
+    // From one instruction's part of the columns to the next one's, in 16 bytes.
+    constexpr int COLUMNS_ON = PIXELS_INNERMOST ? 16 * BLOCK_P * 2 / 16 : 2;
+#pragma unroll
+    for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < ROW / 32; k++)
+#pragma unroll
+      for (int atom = 0; atom < ATOMS; atom++)
+        wgmma(acc[atom], rows + atom * (64 * ROW >> 4) + k * 2, columns + k * COLUMNS_ON, step + k != 0, T());
+    wgmma_commit();
+#pragma unroll
+    for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
+    // When this returns, the wgmma of the step before have read their operands, and their stage is released.
+    wgmma_wait<1>();
+    if (step > 0 && lane == 0) mbarrier_arrive(barriers.empty(last));
+    last = pipe.stage;
+    pipe.next();
+  }
+  wgmma_wait<0>();
+#pragma unroll
+  for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
+  if (lane == 0) mbarrier_arrive(barriers.empty(last));
+}
+
+// How a warp passes its accumulators through shared memory by parts of its rows, part by part.
+//
+// needs macros: DEVICE
+// needs constants: ATOMS, PART, PARTS_ALONG, PART_ROWS, PITCH, WIDTH
+// needs functions: shared_address
+
+constexpr int PARTS_DOWN = ATOMS * 16 / PART_ROWS;
+// A row of a part has the first four of every 8 columns, and behind them the other four of every 8 columns, so that
+// accesses of 16 bytes have no bank conflicts.
+constexpr int HALF = PITCH / 2;
+DEVICE int part_at(int row, int column) { return row * PITCH + column % 8 / 4 * HALF + column / 8 * 4 + column % 4; }
+
+// Stores this thread's accumulators of a part to shared memory. The compiler must know which registers these are, so the
+// part is found by comparing, and the comment in the instruction keeps the compiler from merging all of these stores into
+// one with a computed index.
+template <int AT> DEVICE void stage_accumulators(const float (&acc)[ATOMS][WIDTH / 2], unsigned to, int part) {
+  if constexpr (AT < PARTS_ALONG * PARTS_DOWN) {
+    if (part != AT) return stage_accumulators<AT + 1>(acc, to, part);
+#pragma unroll
+    for (int row = 0; row < PART_ROWS; row += 8) {
+      const int below = AT % PARTS_DOWN * PART_ROWS + row;
+#pragma unroll
+      for (int j = 0; j < PART / 8; j++) {
+        const int at = AT / PARTS_DOWN * (PART / 2) + j * 4 + below % 16 / 4;
+        if (at < WIDTH / 2)
+          asm volatile("st.shared.v2.f32 [%0], {%1, %2}; // part %3" ::"r"(to + (row * PITCH + j * 4) * 4),
+                       "f"(acc[below / 16][at]), "f"(acc[below / 16][at + 1]), "n"(AT)
+                       : "memory");
+      }
+    }
+  }
+}
+
+// The address of a lane's first pair of accumulators in a part.
+DEVICE unsigned part_address(const float* part) {
+  const int lane = threadIdx.x % 32;
+  return shared_address(part + part_at(lane / 4, lane % 4 * 2));
+}
+
+// Residuals of a tile where they lie along pixels.
+//
+// needs macros: DEVICE
+// needs constants: FILTERS, RECTANGLE, RESIDUALS_EARLY, TILE_F
+// needs sizes: out_plane, out_w, y_c
+// needs types: Args, Column, Early, Pixels, Shape, T
+// needs functions: column_of, coord_of, each_residual, pixels_of, prefetch_l2
+
+// One channel's pixels of the tile a thread, image by image.
+DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count) {
+  each_residual(args, [&](const T* residual) {
+    const Shape& s = args.shape;
+    const Column column = column_of(tile);
+    const Pixels pixels = pixels_of(s, tile);
+#pragma unroll 1
+    for (int f = thread; f < TILE_F && column.filter + f < FILTERS; f += count)
+      if (RECTANGLE > 0) {
+#pragma unroll 1
+        for (int line = 0; line < pixels.lines; line++)
+          prefetch_l2(residual + coord_of(s, pixels.first + line * s.out_w, 0).y +
+                          (column.group * FILTERS + column.filter + f) * s.y_c,
+                      pixels.columns);
+      } else
+#pragma unroll 1
+        for (int pixel = pixels.first; pixel < pixels.end;) {
+          const int left = s.out_plane - pixel % s.out_plane,
+                    some = left < pixels.end - pixel ? left : pixels.end - pixel;
+          prefetch_l2(residual + coord_of(s, pixel, 0).y + (column.group * FILTERS + column.filter + f) * s.y_c, some);
+          pixel += some;
+        }
+  });
+}
+
+static_assert(!RESIDUALS_EARLY, "they are read where they are used");
+DEVICE void read_residuals(const Args&, Early&, int) {}
+
+// The epilogue where columns of the product are pixels and results are written along them.
+//
+// needs macros: DEVICE, READS_ELEMENTS
+// needs constants: ATOMS, COOPERATIVE, FILTERS, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH, PRODUCERS, ROWS,
+//   TF32X3, TILE_F, WIDTH, Y_VECTOR
+// needs sizes: y_c
+// needs types: Args, Channel, Column, Coord, Early, Pixels, Shape, Vector, idx
+// needs functions: are_finite, column_of, coord_of, finish_to, make_plain, part_address, part_at, pixel_at, pixels_of,
+//   stage_accumulators, sum_of_products, write_vector
+
+template <bool PLAIN>
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, const Early&,
+                     int tile) {
+  if (PLAIN) make_plain(args);
+  const Shape& s = args.shape;
+  const Column column = column_of(tile);
+  const Pixels pixels = pixels_of(s, tile);
+  const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
+  const int first_filter = consumer * ROWS + threadIdx.x / 32 % 4 * 16;
+  const unsigned to = part_address(part);
+  // A part's vectors are dealt out row by row, so that those of a lane have only COORDS different pixels. A lane takes
+  // TOGETHER of them at a time, those of DOWN rows.
+  constexpr int VECTORS = PART / Y_VECTOR, COORDS = VECTORS > 32 ? VECTORS / 32 : 1;
+  constexpr int TOGETHER = VECTORS < 16 ? VECTORS / 4 : 4, DOWN = TOGETHER * 32 / VECTORS;
+  static_assert(PART_ROWS == 8 && 8 % DOWN == 0 && TOGETHER % COORDS == 0, "a lane's vectors come in whole parts");
+  const float* from = part + part_at(lane / VECTORS, lane % VECTORS * Y_VECTOR);
+#pragma unroll 1
+  for (int along = 0; along < PARTS_ALONG; along++) {
+    Coord coords[COORDS];
+    bool inside[COORDS];
+#pragma unroll
+    for (int i = 0; i < COORDS; i++) {
+      const int pixel = pixel_at(s, pixels, along * PART + (i * 32 + lane) % VECTORS * Y_VECTOR);
+      inside[i] = pixel < pixels.end;
+      coords[i] = coord_of(s, pixel, 0);
+    }
+#pragma unroll 1
+    for (int down = 0; down < PARTS_DOWN; down++) {
+      // The part's first filter. All of a warp may be beyond the last.
+      const int part_filter = first_filter + down / 2 * 64 + down % 2 * 8;
+      if (FILTERS % TILE_F != 0 && column.filter + part_filter >= FILTERS) break;
+      __syncwarp();
+      stage_accumulators<0>(acc, to, along * PARTS_DOWN + down);
+      __syncwarp();
+      const int below = part_filter + lane / VECTORS;
+#pragma unroll 1
+      for (int top = 0; top < 8; top += DOWN) {
+        float out[TOGETHER][Y_VECTOR];
+        idx y[TOGETHER];
+        bool writes[TOGETHER];
+        // Elements beyond the output are computed too, unless that would read memory: this takes no branch.
+#pragma unroll
+        for (int j = 0; j < TOGETHER; j++) {
+          const int row = j * 32 / VECTORS, column_of_row = j * 32 % VECTORS, f = below + top + row;
+          Coord at = coords[j % COORDS];
+          at.k = column.group * FILTERS + column.filter + f;
+          y[j] = at.y += at.k * s.y_c;
+          writes[j] = inside[j % COORDS] && (FILTERS % TILE_F == 0 || column.filter + f < FILTERS);
+          if ((!PLAIN || READS_ELEMENTS) && !writes[j]) continue;
+          float v[Y_VECTOR];
+#pragma unroll
+          for (int e = 0; e < Y_VECTOR; e += 4) {
+            constexpr int SOME = Y_VECTOR < 4 ? Y_VECTOR : 4;
+            const float* at_part = from + top * PITCH + part_at(row, column_of_row * Y_VECTOR + e);
+            const Vector<float, SOME> some = *(const Vector<float, SOME>*)at_part;
+#pragma unroll
+            for (int i = 0; i < SOME; i++) v[e + i] = some.at[i];
+          }
+          if (TF32X3 && writes[j] && !are_finite(v)) {
+            const int pixel = pixel_at(s, pixels, along * PART + (j * 32 + lane) % VECTORS * Y_VECTOR);
+            float* const at_part = part + (from - part) + top * PITCH;
+#pragma unroll 1
+            for (int e = 0; e < Y_VECTOR; e++)
+              at_part[part_at(row, column_of_row * Y_VECTOR + e)] =
+                  sum_of_products(args, column.group, column.filter + f, pixel + e);
+#pragma unroll
+            for (int e = 0; e < Y_VECTOR; e++) v[e] = at_part[part_at(row, column_of_row * Y_VECTOR + e)];
+          }
+          const Channel channel = channels[f];
+          finish_to<Y_VECTOR, false>(args, &channel, v, at, out[j]);
+        }
+#pragma unroll
+        for (int j = 0; j < TOGETHER; j++)
+          if (writes[j]) write_vector<Y_VECTOR>(args, y[j], out[j]);
+      }
+    }
+  }
+}
+
+// Split-K over a cluster of SPLIT blocks, each of which has a share of the tile's steps, and finishes a share of its rows. A
+// block leaves its accumulators where its operands were, and sends every block the rows which that finishes: copies between
+// the shared memories of a cluster that the hardware makes as a whole take a fraction of the time of loads from there. Then
+// it adds up what it was sent in the order of the blocks' ranks, and runs these rows' epilogue. A block has one tile.
+//
+// needs macros: DEVICE
+// needs constants: ACC_AT, ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
+//   RESIDUALS_EARLY, ROWS, SPLIT, TF32X3, UNIT, UNITS_ACROSS, UNITS_OF_THREAD, WIDTH, Y_VECTOR
+// needs sizes: y_c
+// needs types: Args, Barriers, Channel, Column, Coord, Early, Pixels, Rows, Shape, Vector
+// needs functions: are_finite, cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_to, interleaved,
+//   mbarrier_expect_tx, mbarrier_wait, pixels_of, residuals_of, share_of, shared_address, sum_of_products, tile_number,
+//   write_vector
+
+static_assert(SPLIT == 1 || (PINGPONG == 1 && !RESIDENT), "a block has one tile");
+static_assert(SPLIT == 1 || COOPERATIVE * ROWS * ACC_PITCH * 4 <= ACC_AT, "accumulators fit where the operands were");
+
+// Starts to copy from this block's shared memory to that of the block of this rank, whose mbarrier counts the bytes.
+DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, unsigned barrier) {
+  unsigned there, counted;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(rank));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counted) : "r"(barrier), "r"(rank));
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(there),
+      "r"(from), "r"(bytes), "r"(counted)
+      : "memory");
+}
+
+// Waits until no consumer reads operands any more. Nobody writes them either: consumers have seen every step, so what producers
+// wrote came before.
+DEVICE void operands_end() { asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory"); }
+
+// The tile's rows that there are: of pixels, or of filters.
+DEVICE int rows_there(const Pixels& pixels, const Column& column) {
+  const int left = PIXELS_ARE_ROWS ? pixels.end - pixels.first : FILTERS - column.filter;
+  return left < COOPERATIVE * ROWS ? left : COOPERATIVE * ROWS;
+}
+
+// Visits what a thread finishes of this block's share of the rows, UNIT elements of a row at a time: which of the thread's
+// they are, the row, and the first of them in it. Threads beside each other have rows beside each other where these are pixels
+// of a plane, so that they write side by side.
+template <class F> DEVICE void each_unit(const Shape& s, const Rows& rows, F visit) {
+  const bool down = PIXELS_ARE_ROWS && Y_VECTOR == 1 && s.y_c != 1;
+  const int thread = threadIdx.x - PRODUCERS * 128, count = rows.end - rows.first;
+#pragma unroll(RESIDUALS_EARLY ? UNITS_OF_THREAD : 1)
+  for (int i = 0; i < UNITS_OF_THREAD; i++) {
+    const int at = thread + i * COOPERATIVE * 128;
+    if (at < count * UNITS_ACROSS)
+      visit(i, rows.first + (down ? at % count : at / UNITS_ACROSS), (down ? at / count : at % UNITS_ACROSS) * UNIT);
+  }
+}
+
+// Visits the vectors of such elements that are within the tensor: the first element of the vector, and its coordinates.
+template <class F>
+DEVICE void each_vector(const Shape& s, const Pixels& pixels, const Column& column, int row, int from, F visit) {
+#pragma unroll
+  for (int e = 0; e < UNIT; e += Y_VECTOR) {
+    const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
+    if (pixels.first + pixel >= pixels.end || column.filter + filter >= FILTERS) break;
+    visit(e, coord_of(s, pixels.first + pixel, column.group * FILTERS + column.filter + filter));
+  }
+}
+
+DEVICE void read_residuals_split(const Args& args, Early& early) {
+  const Column column = column_of(tile_number());
+  const Pixels pixels = pixels_of(args.shape, tile_number());
+  each_unit(args.shape, share_of(rows_there(pixels, column)), [&](int i, int row, int from) {
+    each_vector(args.shape, pixels, column, row, from, [&](int e, const Coord& at) {
+      if constexpr (RESIDUALS_EARLY) early.of[(i * UNIT + e) / Y_VECTOR] = residuals_of<Y_VECTOR>(args, at.y);
+    });
+  });
+}
+
+DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
+                           const Barriers& barriers, const Channel* channels, const Early& early) {
+  const Shape& s = args.shape;
+  const Column column = column_of(tile_number());
+  const Pixels pixels = pixels_of(s, tile_number());
+  const int thread = threadIdx.x - PRODUCERS * 128, lane = thread % 32;
+  operands_end();
+  float* own = (float*)memory;
+#pragma unroll
+  for (int atom = 0; atom < ATOMS; atom++)
+#pragma unroll
+    for (int i = 0; i < WIDTH / 2; i += 2) {
+      const int row = thread / 128 * ROWS + atom * 64 + thread / 32 % 4 * 16 + i / 2 % 2 * 8 + lane / 4;
+      *(Vector<float, 2>*)(own + interleaved(row) * ACC_PITCH + i / 4 * 8 + lane % 4 * 2) = {acc[atom][i],
+                                                                                             acc[atom][i + 1]};
+    }
+  // Copies see what these threads wrote.
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory");
+
+  const int there = rows_there(pixels, column), share = (there + SPLIT - 1) / SPLIT;
+  const Rows rows = share_of(there);
+  const float* sent = (const float*)(memory + ACC_AT);
+  // Every block has begun, and its mbarriers are there.
+  cluster_wait();
+  if (thread == 0 && rows.first < rows.end)
+    mbarrier_expect_tx(barriers.sent(), (SPLIT - 1) * (rows.end - rows.first) * ACC_PITCH * 4);
+  if (thread < SPLIT && thread != cluster_rank()) {
+    const Rows of = share_of(there, thread);
+    if (of.first < of.end)
+      cluster_copy(thread, shared_address(sent + cluster_rank() * share * ACC_PITCH),
+                   shared_address(own + of.first * ACC_PITCH), (of.end - of.first) * ACC_PITCH * 4, barriers.sent());
+  }
+  if (rows.first < rows.end) mbarrier_wait(barriers.sent(), 0);
+  // What others have sent to this block has left them.
+  cluster_arrive();
+
+  each_unit(s, rows, [&](int i, int row, int from) {
+    float v[UNIT] = {};
+#pragma unroll
+    for (int e = 0; e < UNIT; e += 4) {
+      Vector<float, 4> parts[SPLIT];
+#pragma unroll
+      for (int rank = 0; rank < SPLIT; rank++) {
+        const float* of =
+            rank == cluster_rank() ? own + row * ACC_PITCH : sent + (rank * share + row - rows.first) * ACC_PITCH;
+        parts[rank] = *(const Vector<float, 4>*)(of + from + e);
+      }
+#pragma unroll
+      for (int rank = 0; rank < SPLIT; rank++)
+#pragma unroll
+        for (int n = 0; n < 4; n++) v[e + n] += parts[rank].at[n];
+    }
+    if (TF32X3 && !are_finite(v)) {
+      // No other thread reads these of the block's own accumulators.
+#pragma unroll 1
+      for (int e = 0; e < UNIT; e++) {
+        const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
+        if (pixels.first + pixel < pixels.end && column.filter + filter < FILTERS)
+          own[row * ACC_PITCH + from + e] =
+              sum_of_products(args, column.group, column.filter + filter, pixels.first + pixel);
+      }
+#pragma unroll
+      for (int e = 0; e < UNIT; e++) v[e] = own[row * ACC_PITCH + from + e];
+    }
+    Channel channel[UNIT];
+#pragma unroll
+    for (int e = 0; e < UNIT; e++) channel[e] = channels[PIXELS_ARE_ROWS ? from + e : row];
+    each_vector(s, pixels, column, row, from, [&](int e, const Coord& at) {
+      float out[Y_VECTOR];
+      if constexpr (RESIDUALS_EARLY)
+        finish_to<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, early.of[(i * UNIT + e) / Y_VECTOR], v + e, at,
+                                                  out);
+      else finish_to<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, v + e, at, out);
+      write_vector<Y_VECTOR>(args, at.y, out);
+    });
+  });
+  // No block may exit before its accumulators have left it.
+  cluster_wait();
+}
