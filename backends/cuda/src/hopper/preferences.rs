@@ -115,10 +115,10 @@ pub(crate) const TRANSPOSED: Preference = Preference {
     },
 };
 
-/// Images that are sooner copied and loaded than loaded in any other way: by a tenth, as much as the models err.
+/// Images that are sooner copied and loaded than loaded in any other way: by a twentieth, as the copy takes memory.
 pub(crate) const REORDERED: Preference = Preference {
     property: "convolution",
-    prefers: "what pixels would be gathered for, and less than 0.9 of the time without a copy, as the models have it",
+    prefers: "what pixels would be gathered for, and less than 0.95 of the time without a copy, as the models have it",
     check: |problem, device| {
         if let Some(reason) = (SIZE.check)(problem, device) {
             return Some(reason);
@@ -128,7 +128,7 @@ pub(crate) const REORDERED: Preference = Preference {
         let applying = others.into_iter().filter(|other| other.applies(problem, device).is_ok());
         let times =
             applying.filter_map(|other| Some(other.configurations(problem, device).first()?.estimate.cost()));
-        let other = 0.9e6 * times.fold(f64::INFINITY, f64::min);
+        let other = 0.95e6 * times.fold(f64::INFINITY, f64::min);
         let reordered = least(Load::Reordered, problem, device);
         (reordered >= other).then(|| format!("{reordered:.1} and {other:.1} us"))
     },

@@ -38,11 +38,11 @@ pub(super) fn preparing(bytes: usize) -> f64 {
 impl Work {
     /// Microseconds of a launch that reorders the image and the filters.
     fn reordering(&self) -> f64 {
-        const LAUNCH: f64 = 1.82;
+        const LAUNCH: f64 = 2.0;
         // Bytes that stay in L2, and what is read and written in a microsecond, of those and of others.
         const CACHE: f64 = 40e6;
-        const NEAR: f64 = 3.94e6;
-        const FAR: f64 = 1.77e6;
+        const NEAR: f64 = 3.17e6;
+        const FAR: f64 = 1.93e6;
 
         let moved = 2.0 * self.read as f64;
         LAUNCH + moved.min(CACHE) / NEAR + (moved - CACHE).max(0.0) / FAR

@@ -127,24 +127,24 @@ const COPIED: Rates = Rates {
     ..PLANES
 };
 
-/// Pixels that are reordered before. Fitted with the rates of that launch to 12 tiles of each of 19 convolutions of 16 bits and of TF32
-/// on an H100, to 10 % in the mean square, with a choice that is 1.9 % slower than the fastest tile in the mean; of 19 others 19 and 4.6 %.
+/// Pixels that are reordered before. Fitted with the rates of that launch to up to 15 tiles of each of 23 convolutions of 16 bits and of
+/// TF32 on an H100, to 11 % in the mean square, with a choice that is 2.2 % slower than the fastest tile in the mean; of 23 others 18 and 3.6 %.
 const REORDERED: Rates = Rates {
-    bytes_in: 146e3,
-    bytes_out: 71.6e3,
-    outputs: 43.6e3,
-    memory: 5.0e6,
-    launch: 1.73,
-    group: 0.32,
-    step: 0.0103,
-    part: 0.514,
-    latency: 1.3,
-    block: 69.9e3,
+    bytes_in: 87.9e3,
+    bytes_out: 62.6e3,
+    outputs: 43.2e3,
+    memory: 4.86e6,
+    launch: 1.86,
+    group: 0.302,
+    step: 0.0115,
+    part: 0.398,
+    latency: 1.1,
+    block: 67.1e3,
     held: 1.0,
-    shared: 206e3,
-    row: 0.00178,
-    kept: 0.948,
-    overlap: 1.64,
+    shared: 201e3,
+    row: 0.00166,
+    kept: 0.957,
+    overlap: 1.29,
     ..PLANES
 };
 
