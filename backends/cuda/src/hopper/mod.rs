@@ -343,7 +343,8 @@ impl Solver for Hopper {
         let arch = &device.info().arch;
         let configuration = binary::configuration(self.id, arch, binary)?;
         let (planned, time) = self.wgmma_kernel(problem, arch, &configuration)?;
-        let blocks = planned.blocks(device.info().compute_units as usize);
+        let units = device.info().compute_units;
+        let blocks = planned.blocks(units as usize);
         let Other { solver, reads_filters, .. } = Other::of(problem, device.info(), &planned, time);
         let WgmmaKernel {
             mut kernel,
@@ -379,6 +380,7 @@ impl Solver for Hopper {
             info,
             function,
             geometry: kernel.geometry,
+            preparing: Geometry { grid: [blocks.max(units), 1, 1], ..kernel.geometry },
             arguments: kernel.arguments,
             input,
             filters,
@@ -402,6 +404,8 @@ struct HopperExecutable {
     info: ExecutableInfo,
     function: Function<Cuda>,
     geometry: Geometry,
+    /// Of the launch that writes filters, which all multiprocessors share however few tiles there are.
+    preparing: Geometry,
     arguments: ArgumentLayout,
     input: Option<TensorMap>,
     filters: Option<TensorMap>,
@@ -464,23 +468,24 @@ impl Executable for HopperExecutable {
         // SAFETY: an executable of the same problem and device.
         let other = || unsafe { self.other.run(stream, args) };
         let Some(count) = self.arguments(args, &mut words)? else { return other() };
-        let mut launch = |prepared: Option<[u64; 2]>| {
+        let mut launch = |geometry: &Geometry, prepared: Option<[u64; 2]>| {
             if let Some(prepared) = prepared {
                 words[MAP_WORDS..][..2].copy_from_slice(&prepared);
             }
             // SAFETY: these are the arguments of this kernel's text; the caller keeps what `RunArgs` promises.
-            unsafe { self.function.launch_entered(&entered, stream, &self.geometry, &words[..count]) }
+            unsafe { self.function.launch_entered(&entered, stream, geometry, &words[..count]) }
         };
-        let Some(preparation) = &self.preparation else { return Ok(launch(None)?) };
+        let Some(preparation) = &self.preparation else { return Ok(launch(&self.geometry, None)?) };
         let kept = args.ops[0].prepared.as_deref();
-        let mut write = |memory: *mut c_void| launch(Some([memory.addr() as u64, streamed::PREPARE]));
+        let mut write =
+            |memory: *mut c_void| launch(&self.preparing, Some([memory.addr() as u64, streamed::PREPARE]));
         // SAFETY: the context is entered, and the kernel writes as many bytes; the caller answers for the stream.
         match unsafe { preparation.filters(&entered, kept, stream, &mut write) } {
             // What was written is not written again before the launch, as the filters are held.
             Some(filters) => {
                 let is_new = matches!(filters, Filters::JustWritten(_));
                 let what = if is_new { streamed::WAIT } else { streamed::LOAD };
-                Ok(launch(Some([filters.address().addr() as u64, what]))?)
+                Ok(launch(&self.geometry, Some([filters.address().addr() as u64, what]))?)
             }
             // Whatever the reason, the other kernel needs none.
             None => other(),
