@@ -4,17 +4,18 @@
 //!
 //! ```sh
 //! cargo run --release -p fuseplan-cuda --example time -- [--json] [--types f16,bf16,f32] \
-//!     [--layouts nhwc,nchw] [--tf32] [--solver ID] [--every-solver] [--tiles COUNT] [--changing] [--only PART_OF_A_NAME] \
+//!     [--layouts nhwc,nchw] [--tf32] [--solver ID] [--every-solver] [--tiles COUNT] [--spread COUNT] [--changing] [--only PART_OF_A_NAME] \
 //!     [--convolutions N-C-[D-]H-W-K-EXTENT-PAD-STRIDE-GROUPS[+r],…] [--training N-C-H-W,…]
 //! ```
 //!
 //! `+r` names a convolution with a residual behind the bias. One of volumes is neither padded nor strided in depth. `--training` times
 //! batch-norm for training with ReLU, forward and backward. With `--changing` nobody promises that filters and parameters stay as they are.
-//! Every solver that takes a problem is timed with `--every-solver`, else the first; each in its best configuration, or with
-//! `--tiles COUNT` in as many as that, best by its model first.
+//! Every solver that takes a problem is timed with `--every-solver`, else the one that is chosen; each in its best configuration, or with
+//! `--tiles COUNT` in as many as that, best by its model first, and `--spread COUNT` more from the better half of the others.
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, LazyLock};
 use std::thread;
 
@@ -180,63 +181,78 @@ fn memory(device: &Arc<dyn Device>, stream: &Stream, bytes: usize) -> Result<*mu
     Ok(memory)
 }
 
-/// Microseconds of one execution.
-fn time(
-    device: &Arc<dyn Device>,
-    executable: &dyn Executable,
-    problem: &Problem,
-    constant: bool,
-) -> Result<f64, RunError> {
-    let stream = device.create_stream()?;
-    let once = problem.bytes() as usize;
-    let sets = (256_000_000 / once).clamp(2, 64);
-    let mut all = Vec::new();
-    let mut get = |bytes: usize| -> Result<*mut c_void, BackendError> {
-        let pointer = memory(device, &stream, bytes)?;
-        all.push((pointer, bytes));
-        Ok(pointer)
-    };
-    let mut runs = Vec::new();
-    for _ in 0..sets {
-        let (input, output) = (get(problem.input.bytes())?, get(problem.output.bytes())?);
-        let mut ops = Vec::new();
-        for op in &problem.ops {
-            let prepared = constant.then(Arc::default);
-            let mut args = OpArgs { scalars: [1.0; MAX_SCALARS], prepared, ..OpArgs::default() };
-            for (operand, pointer) in op.operands(&problem.output).zip(&mut args.pointers) {
-                *pointer = get(operand.descriptor.bytes())?;
+/// Sets of operands in memory of the device, 256 MB of them or more, which are freed when this is dropped.
+struct Sets<'d> {
+    device: &'d Arc<dyn Device>,
+    allocated: Vec<(*mut c_void, usize)>,
+    /// Input, output, and the arguments of operators.
+    runs: Vec<(*mut c_void, *mut c_void, Vec<OpArgs>)>,
+}
+
+impl<'d> Sets<'d> {
+    fn of(device: &'d Arc<dyn Device>, problem: &Problem) -> Result<Self, BackendError> {
+        let stream = device.create_stream()?;
+        let count = (256_000_000 / problem.bytes() as usize).clamp(2, 64);
+        let mut sets = Sets { device, allocated: Vec::new(), runs: Vec::new() };
+        for _ in 0..count {
+            let mut get = |bytes: usize| -> Result<*mut c_void, BackendError> {
+                let pointer = memory(device, &stream, bytes)?;
+                sets.allocated.push((pointer, bytes));
+                Ok(pointer)
+            };
+            let (input, output) = (get(problem.input.bytes())?, get(problem.output.bytes())?);
+            let mut ops = Vec::new();
+            for op in &problem.ops {
+                let mut args = OpArgs { scalars: [1.0; MAX_SCALARS], ..OpArgs::default() };
+                for (operand, pointer) in op.operands(&problem.output).zip(&mut args.pointers) {
+                    *pointer = get(operand.descriptor.bytes())?;
+                }
+                ops.push(args);
             }
-            ops.push(args);
+            sets.runs.push((input, output, ops));
         }
-        runs.push((input, output, ops));
+        Ok(sets)
     }
-    let run_all = |stream: &Stream| {
-        for (input, output, ops) in &runs {
-            let args = RunArgs { input: *input, output: *output, ops, workspace: ptr::null_mut() };
-            // SAFETY: memory of the problem's descriptors on this device, freed when all has run.
-            unsafe { executable.run(stream.raw(), &args) }?;
+
+    /// Microseconds of one execution.
+    fn time(&mut self, executable: &dyn Executable, constant: bool) -> Result<f64, RunError> {
+        for args in self.runs.iter_mut().flat_map(|(.., ops)| ops) {
+            args.prepared = constant.then(Arc::default);
         }
-        Ok::<_, RunError>(())
-    };
-    // What is derived from operands is prepared before a capture.
-    run_all(&stream)?;
-    let graph = Graph::capture(&**device, run_all)?;
-    let graph = graph.instantiate()?;
-    let mut times = Vec::new();
-    for _ in 0..8 {
-        let elapsed = device.time(&stream, &mut || {
-            // SAFETY: the memory lives; the stream is the device's.
-            Ok(unsafe { graph.launch(stream.raw()) }?)
-        })?;
-        times.push(elapsed.as_secs_f64() * 1e6 / sets as f64);
+        let stream = self.device.create_stream()?;
+        let run_all = |stream: &Stream| {
+            for (input, output, ops) in &self.runs {
+                let args = RunArgs { input: *input, output: *output, ops, workspace: ptr::null_mut() };
+                // SAFETY: memory of the problem's descriptors on this device, which lives as long as this.
+                unsafe { executable.run(stream.raw(), &args) }?;
+            }
+            Ok::<_, RunError>(())
+        };
+        // What is derived from operands is prepared before a capture.
+        run_all(&stream)?;
+        let graph = Graph::capture(&**self.device, run_all)?;
+        let graph = graph.instantiate()?;
+        let mut times = Vec::new();
+        for _ in 0..8 {
+            let elapsed = self.device.time(&stream, &mut || {
+                // SAFETY: the memory lives; the stream is the device's.
+                Ok(unsafe { graph.launch(stream.raw()) }?)
+            })?;
+            times.push(elapsed.as_secs_f64() * 1e6 / self.runs.len() as f64);
+        }
+        times.remove(0);
+        times.sort_by(f64::total_cmp);
+        Ok(times[times.len() / 2])
     }
-    for (pointer, bytes) in all {
-        // SAFETY: allocated above, once, and `time` has waited.
-        unsafe { device.memory().free(pointer, bytes) };
+}
+
+impl Drop for Sets<'_> {
+    fn drop(&mut self) {
+        for &(pointer, bytes) in &self.allocated {
+            // SAFETY: allocated by `of`, once, and `time` has waited.
+            unsafe { self.device.memory().free(pointer, bytes) };
+        }
     }
-    times.remove(0);
-    times.sort_by(f64::total_cmp);
-    Ok(times[times.len() / 2])
 }
 
 /// What the command line asks for.
@@ -249,6 +265,7 @@ struct Options {
     solver: Option<String>,
     every_solver: bool,
     tiles: Option<usize>,
+    spread: usize,
     changing: bool,
     only: Option<String>,
     convolutions: Option<String>,
@@ -271,6 +288,7 @@ impl Options {
                 "--changing" => options.changing = true,
                 "--every-solver" => options.every_solver = true,
                 "--tiles" => options.tiles = value()?.and_then(|count| count.parse().ok()),
+                "--spread" => options.spread = value()?.and_then(|count| count.parse().ok()).unwrap_or(0),
                 "--convolutions" => options.convolutions = value()?,
                 "--training" => options.training = value()?,
                 _ => return Err(format!("unknown option {word}")),
@@ -285,12 +303,48 @@ impl Options {
     }
 }
 
+type Compiled = (&'static dyn Solver, Candidate, Result<Binary, BuildError>);
+
+/// What is to be timed of a problem. NVRTC works in several threads at once.
+fn compile(problem: &Problem, device: &Arc<dyn Device>, options: &Options) -> Vec<Compiled> {
+    let takes = |solver: &&&dyn Solver| {
+        options.solver.as_deref().is_none_or(|id| id == solver.id())
+            && solver.applies(problem, device.info()).is_ok()
+    };
+    // Those that have a reservation about the problem come after all others.
+    let has_reservation = |solver: &&&dyn Solver| {
+        solver.preferences().iter().any(|preference| (preference.check)(problem, device.info()).is_some())
+    };
+    let mut solvers: Vec<_> = CudaBackend.solvers().iter().filter(takes).collect();
+    solvers.sort_by_key(has_reservation);
+    let most = if options.every_solver { usize::MAX } else { 1 };
+    let candidates = solvers.into_iter().take(most).flat_map(|&solver| {
+        let mut candidates = solver.configurations(problem, device.info());
+        let first = options.tiles.unwrap_or(1).min(candidates.len());
+        let rest = candidates.split_off(first);
+        let apart = (rest.len() / 2 / options.spread.max(1)).max(1);
+        candidates.extend(rest.into_iter().step_by(apart).take(options.spread));
+        candidates.into_iter().map(move |candidate| (solver, candidate))
+    });
+    let candidates: Vec<_> = candidates.collect();
+    let binaries: Vec<_> = thread::scope(|scope| {
+        let compile = |(solver, candidate): &(&'static dyn Solver, Candidate)| {
+            solver.compile(problem, device.info(), &candidate.configuration)
+        };
+        let threads: Vec<_> =
+            candidates.iter().map(|candidate| scope.spawn(move || compile(candidate))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a compiler panics")).collect()
+    });
+    candidates.into_iter().zip(binaries).map(|((solver, one), binary)| (solver, one, binary)).collect()
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = Options::read()?;
     let device = CudaBackend.open(0)?;
     if !options.json {
         println!("{} ({})", device.info().name, device.info().toolchain);
     }
+    let mut jobs = Vec::new();
     for (type_name, data_type) in
         [("f16", DataType::Half), ("bf16", DataType::BFloat16), ("f32", DataType::Float)]
     {
@@ -300,58 +354,51 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             {
                 continue;
             }
-            if !options.json {
-                println!("\n{type_name} {layout_name}: microseconds, TFLOP/s, GB/s, solver");
-            }
             for (name, problem) in problems(data_type, layout, &options)? {
-                if options.only.as_deref().is_some_and(|part| !name.contains(part)) {
-                    continue;
-                }
-                let takes = |solver: &&&dyn Solver| {
-                    options.solver.as_deref().is_none_or(|id| id == solver.id())
-                        && solver.applies(&problem, device.info()).is_ok()
-                };
-                let most = if options.every_solver { usize::MAX } else { 1 };
-                for solver in CudaBackend.solvers().iter().filter(takes).take(most) {
-                    let mut candidates = solver.configurations(&problem, device.info());
-                    candidates.truncate(options.tiles.unwrap_or(1));
-                    // NVRTC works in several threads at once.
-                    let binaries: Vec<_> = thread::scope(|scope| {
-                        let compile = |candidate: &Candidate| {
-                            solver.compile(&problem, device.info(), &candidate.configuration)
-                        };
-                        let threads: Vec<_> = candidates
-                            .iter()
-                            .map(|candidate| scope.spawn(move || compile(candidate)))
-                            .collect();
-                        threads.into_iter().map(|thread| thread.join().expect("a compiler panics")).collect()
-                    });
-                    for (Candidate { configuration, estimate, .. }, binary) in candidates.iter().zip(binaries)
-                    {
-                        let binary = binary?;
-                        let executable = solver.load(&problem, &device, &binary)?;
-                        let us = time(&device, &*executable, &problem, !options.changing)?;
-                        let (rate, bandwidth) = (problem.flops() / us / 1e6, problem.bytes() / us / 1e3);
-                        let (info, estimate) = (executable.info(), estimate.cost() * 1e6);
-                        let resources =
-                            info.resources.map_or(String::new(), |resources| format!("; {resources}"));
-                        let detail = format!("{}{resources}", info.detail);
-                        if options.json {
-                            // Names and details have no characters that JSON would escape.
-                            println!(
-                                r#"{{"type":"{type_name}","layout":"{layout_name}","name":"{name}","us":{us:.3},"solver":"{}","configuration":"{configuration}","estimate":{estimate:.3},"detail":"{detail}"}}"#,
-                                solver.id()
-                            );
-                        } else {
-                            println!(
-                                "{name:24} {us:8.1} {rate:7.1} {bandwidth:7.0}  {} {detail}",
-                                solver.id()
-                            );
-                        }
-                    }
+                if options.only.as_deref().is_none_or(|part| name.contains(part)) {
+                    jobs.push(([type_name, layout_name], name, problem));
                 }
             }
         }
     }
-    Ok(())
+    thread::scope(|scope| {
+        let (sender, compiled) = sync_channel(1);
+        let (jobs, options, device) = (&jobs, &options, &device);
+        // The next problem's kernels are compiled while this one's are timed.
+        scope.spawn(move || {
+            for (kind, name, problem) in jobs {
+                let sent = sender.send((kind, name, problem, compile(problem, device, options)));
+                if sent.is_err() {
+                    return;
+                }
+            }
+        });
+        let mut last = None;
+        for (kind, name, problem, compiled) in compiled {
+            if !options.json && last.replace(kind) != Some(kind) {
+                println!("\n{} {}: microseconds, TFLOP/s, GB/s, solver", kind[0], kind[1]);
+            }
+            let mut sets = Sets::of(device, problem)?;
+            for (solver, Candidate { configuration, estimate, .. }, binary) in compiled {
+                let executable = solver.load(problem, device, &binary?)?;
+                let us = sets.time(&*executable, !options.changing)?;
+                let (rate, bandwidth) = (problem.flops() / us / 1e6, problem.bytes() / us / 1e3);
+                let (info, estimate) = (executable.info(), estimate.cost() * 1e6);
+                let resources = info.resources.map_or(String::new(), |resources| format!("; {resources}"));
+                let detail = format!("{}{resources}", info.detail);
+                if options.json {
+                    // Names and details have no characters that JSON would escape.
+                    println!(
+                        r#"{{"type":"{}","layout":"{}","name":"{name}","us":{us:.3},"solver":"{}","configuration":"{configuration}","estimate":{estimate:.3},"detail":"{detail}"}}"#,
+                        kind[0],
+                        kind[1],
+                        solver.id()
+                    );
+                } else {
+                    println!("{name:24} {us:8.1} {rate:7.1} {bandwidth:7.0}  {} {detail}", solver.id());
+                }
+            }
+        }
+        Ok(())
+    })
 }

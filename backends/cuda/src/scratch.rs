@@ -2,7 +2,8 @@
 //!
 //! Each stream has its own, as its launches follow each other. What is captured runs whenever the graph is launched, also beside the
 //! stream's own work, so a graph has memory of its own for each stream that was captured. The driver says when it is gone: by a
-//! user object, which the graph and all that is made of it refer to.
+//! user object, which the graph and all that is made of it refer to. Memory that its owner is done with, but graphs may still read, is
+//! left here in the same way.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,7 @@ use crate::context::Cuda;
 use crate::driver::call;
 use crate::sys::{self, Opaque};
 
-/// The memory of a device's streams and graphs; what was used last is last.
+/// The memory of a device's streams and graphs; of a stream's what was used last is last.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch(Mutex<Vec<Room>>);
 
@@ -25,20 +26,31 @@ const MOST_STREAMS: usize = 8;
 
 #[derive(Debug)]
 struct Room {
-    /// A number that no other stream has or had, in the capture if it is captured.
-    stream: u64,
-    /// Of a captured stream.
-    graph: Option<OfGraph>,
+    /// A number that no other stream has or had, in the capture if it is captured; none where memory is only read.
+    stream: Option<u64>,
+    /// Those that use it: one of a captured stream, some of what is only read.
+    graphs: Vec<OfGraph>,
     address: Object,
     bytes: usize,
 }
 
+/// A graph that was captured, and all that is made of it.
 #[derive(Debug)]
-struct OfGraph {
+pub(crate) struct OfGraph {
     /// A number that no other capture has or had.
     capture: u64,
     /// Set by the driver.
     is_gone: Arc<AtomicBool>,
+}
+
+impl OfGraph {
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_of(&self, capture: &Capture) -> bool {
+        self.capture == capture.id
+    }
 }
 
 /// Memory for what is launched into a stream before this is dropped.
@@ -79,7 +91,7 @@ impl Scratch {
             None => unsafe { number(stream) }?,
         };
         let of_stream = |room: &Room| {
-            (room.stream, room.capture()) == (number, capture.as_ref().map(|capture| capture.id))
+            (room.stream, room.capture()) == (Some(number), capture.as_ref().map(|capture| capture.id))
         };
         let mut rooms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = rooms.iter().position(|room| of_stream(room) && room.bytes >= bytes);
@@ -90,16 +102,16 @@ impl Scratch {
             // A stream's larger memory takes the place of its own. The driver waits for the device's work before it gives memory away.
             let is_over = |room: &mut Room| room.is_gone() || (capture.is_none() && of_stream(room));
             rooms.extract_if(.., is_over).for_each(|room| room.free(driver));
-            let mut of_streams = rooms.iter().enumerate().filter(|(_, room)| room.graph.is_none());
+            let mut of_streams = rooms.iter().enumerate().filter(|(_, room)| room.graphs.is_empty());
             if capture.is_none() && of_streams.clone().count() >= MOST_STREAMS {
                 let oldest = of_streams.next().map(|(at, _)| at);
                 oldest.into_iter().for_each(|at| rooms.remove(at).free(driver));
             }
             // SAFETY: the context is current.
             let address = unsafe { driver.allocate(bytes) }?;
-            let mut room = Room { stream: number, graph: None, address: Object(address), bytes };
-            match capture.map(Capture::retain).transpose() {
-                Ok(graph) => room.graph = graph,
+            let mut room = Room { stream: Some(number), graphs: Vec::new(), address: Object(address), bytes };
+            match capture.as_ref().map(Capture::retain).transpose() {
+                Ok(graph) => room.graphs.extend(graph),
                 Err(error) => {
                     room.free(driver);
                     return Err(error);
@@ -110,6 +122,18 @@ impl Scratch {
         let address = room.address.0;
         rooms.push(room);
         Ok(Held { address, _rooms: rooms })
+    }
+
+    /// Takes memory over that the driver gave and that graphs may read.
+    pub(crate) fn leave(&self, address: Object, bytes: usize, graphs: Vec<OfGraph>) {
+        let room = Room { stream: None, graphs, address, bytes };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(room);
+    }
+
+    /// Gives back what belonged to graphs that are gone.
+    pub(crate) fn free_gone(&self, driver: &Cuda) {
+        let mut rooms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        rooms.extract_if(.., |room| room.is_gone()).for_each(|room| room.free(driver));
     }
 
     pub(crate) fn is_empty(&mut self) -> bool {
@@ -128,11 +152,11 @@ impl Scratch {
 
 impl Room {
     fn is_gone(&self) -> bool {
-        self.graph.as_ref().is_some_and(|graph| graph.is_gone.load(Ordering::Acquire))
+        !self.graphs.is_empty() && self.graphs.iter().all(OfGraph::is_gone)
     }
 
     fn capture(&self) -> Option<u64> {
-        self.graph.as_ref().map(|graph| graph.capture)
+        self.graphs.first().map(|graph| graph.capture)
     }
 
     /// Of a driver that refuses nobody could be told.
@@ -177,7 +201,10 @@ impl Capture {
     }
 
     /// Has the graph say when it is gone.
-    fn retain(self) -> Result<OfGraph, BackendError> {
+    ///
+    /// # Errors
+    /// The driver lacks the function, or refuses.
+    pub(crate) fn retain(&self) -> Result<OfGraph, BackendError> {
         /// # Safety
         /// What is given is a strong reference to a flag, which is taken over.
         unsafe extern "C" fn gone(flag: *mut c_void) {

@@ -1,15 +1,12 @@
 //! What work on a device runs in, and the time in which a thread is there.
 
-use std::ffi::c_void;
 use std::marker::PhantomData;
-use std::mem;
 use std::ops::Deref;
-use std::sync::{Mutex, PoisonError};
 
 use fuseplan_api::BackendError;
 
+use crate::Driver;
 use crate::modules::Modules;
-use crate::{Driver, Object};
 
 /// An opened device's driver, with the modules that it has loaded. Whatever is made of a device keeps it: streams,
 /// functions and graphs do not outlive the context or the modules.
@@ -17,13 +14,11 @@ use crate::{Driver, Object};
 pub struct Context<D: Driver> {
     driver: D,
     modules: Modules,
-    /// Memory that graphs may still read.
-    kept: Mutex<Vec<Object>>,
 }
 
 impl<D: Driver> Context<D> {
     pub(crate) fn new(driver: D) -> Self {
-        Context { driver, modules: Modules::default(), kept: Mutex::default() }
+        Context { driver, modules: Modules::default() }
     }
 
     /// The driver, for what needs no current device.
@@ -34,11 +29,6 @@ impl<D: Driver> Context<D> {
     /// The kernels that were loaded.
     pub(crate) fn modules(&self) -> &Modules {
         &self.modules
-    }
-
-    /// Takes memory over that `allocate` gave, and that a graph may read, also a caller's: it stays as long as modules do.
-    pub(crate) fn keep(&self, memory: *mut c_void) {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Object(memory));
     }
 
     /// Makes it the thread's current one until the result, by which the driver is called, is dropped.
@@ -61,15 +51,10 @@ impl<D: Driver> Context<D> {
 impl<D: Driver> Drop for Context<D> {
     fn drop(&mut self) {
         let modules = self.modules.take();
-        let kept = mem::take(self.kept.get_mut().unwrap_or_else(PoisonError::into_inner));
-        if modules.is_empty() && kept.is_empty() {
+        if modules.is_empty() {
             return;
         }
         self.give_back(|driver| {
-            for memory in kept {
-                // SAFETY: it was allocated, and is freed once; what launched kernels that read it is gone.
-                let _ = unsafe { driver.free(memory.0) };
-            }
             for module in modules.values() {
                 // SAFETY: the module is unloaded once; what used its functions kept this context, and is gone.
                 let _ = unsafe { driver.unload(module.raw()) };

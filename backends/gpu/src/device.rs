@@ -71,12 +71,6 @@ impl<R: Runtime> GpuDevice<R> {
         self.context.driver()
     }
 
-    /// Takes over memory of this device that a graph may read, also a caller's: it stays as long as anything of the device
-    /// does.
-    pub fn keep(&self, memory: *mut c_void) {
-        self.context.keep(memory);
-    }
-
     /// Loads an image that was compiled for the device's architecture. `geometry` is what it will be launched with.
     ///
     /// # Errors

@@ -406,7 +406,7 @@ impl Solver for Hopper {
             info,
             function,
             geometry: kernel.geometry,
-            whole: Geometry { grid: [slots, 1, 1], ..kernel.geometry },
+            preparing: Geometry { grid: [slots, 1, 1], ..kernel.geometry },
             arguments: kernel.arguments,
             input,
             filters,
@@ -431,8 +431,8 @@ struct HopperExecutable {
     info: ExecutableInfo,
     function: Function<Cuda>,
     geometry: Geometry,
-    /// As many blocks as the device holds at once.
-    whole: Geometry,
+    /// Of the launch that prepares operands, which all multiprocessors share however few tiles there are.
+    preparing: Geometry,
     arguments: ArgumentLayout,
     input: Option<TensorMap>,
     filters: Option<TensorMap>,
@@ -534,28 +534,29 @@ impl Executable for HopperExecutable {
             };
             // The launch without maps writes what the next one loads.
             words[MAP_WORDS] = memory.address().addr() as u64;
-            launch(&self.whole, &words)?;
+            launch(&self.preparing, &words)?;
             let filters = memory.address().wrapping_byte_add(reordered.filters_at);
             self.maps(memory.address(), filters, &mut words)?;
             return Ok(launch(&self.geometry, &words)?);
         }
-        let mut launch = |prepared: Option<[u64; 2]>| {
+        let mut launch = |geometry: &Geometry, prepared: Option<[u64; 2]>| {
             if let Some(prepared) = prepared {
                 words[MAP_WORDS..][..2].copy_from_slice(&prepared);
             }
             // SAFETY: these are the arguments of this kernel's text; the caller keeps what `RunArgs` promises.
-            unsafe { self.function.launch_entered(&entered, stream, &self.geometry, &words[..count]) }
+            unsafe { self.function.launch_entered(&entered, stream, geometry, &words[..count]) }
         };
-        let Some(preparation) = &self.preparation else { return Ok(launch(None)?) };
+        let Some(preparation) = &self.preparation else { return Ok(launch(&self.geometry, None)?) };
         let kept = args.ops[0].prepared.as_deref();
-        let mut write = |memory: *mut c_void| launch(Some([memory.addr() as u64, streamed::PREPARE]));
+        let mut write =
+            |memory: *mut c_void| launch(&self.preparing, Some([memory.addr() as u64, streamed::PREPARE]));
         // SAFETY: the context is entered, and the kernel writes as many bytes; the caller answers for the stream.
         match unsafe { preparation.filters(&entered, kept, stream, &mut write) } {
             // What was written is not written again before the launch, as the filters are held.
             Some(filters) => {
                 let is_new = matches!(filters, Filters::JustWritten(_));
                 let what = if is_new { streamed::WAIT } else { streamed::LOAD };
-                Ok(launch(Some([filters.address().addr() as u64, what]))?)
+                Ok(launch(&self.geometry, Some([filters.address().addr() as u64, what]))?)
             }
             // Whatever the reason, the other kernel needs none.
             None => other(),

@@ -2,19 +2,20 @@
 //!
 //! They are kept beside constant operands. What is launched into a stream that is being captured does not run now, and runs
 //! whenever the graph is launched. So filters are kept of an execution that is not captured, and those that a graph reads stay as
-//! long as its kernels do. Of operands that may change, and of a captured execution where none are kept, filters are written to
+//! long as it does. Of operands that may change, and of a captured execution where none are kept, filters are written to
 //! scratch memory each time.
 
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fuseplan_api::{BackendError, Device, RawStream};
 use fuseplan_gpu::{Driver, Entered, GpuDevice, Object};
 
 use crate::context::Cuda;
-use crate::scratch::{Capture, Held};
+use crate::scratch::{Capture, Held, OfGraph};
 
 /// What is prepared for one executable.
 pub(super) struct Preparation {
@@ -81,7 +82,9 @@ impl Preparation {
         };
         match kept.map(|kept| kept.get_or_try_make(self.owner, make)) {
             Some(Ok(prepared)) => {
-                prepared.in_graph.fetch_or(captured, Ordering::Relaxed);
+                if let Some(capture) = &capture {
+                    prepared.stay_for(capture).ok()?;
+                }
                 return Some(Filters::Kept(prepared));
             }
             Some(Err(Some(_refused))) => return None,
@@ -106,9 +109,10 @@ impl Preparation {
         stream: RawStream,
         write: &mut impl FnMut(*mut c_void) -> Result<(), BackendError>,
     ) -> Result<Prepared, BackendError> {
+        entered.scratch().free_gone(entered);
         let address = Object(self.device.memory().allocate(self.bytes)?);
-        let in_graph = AtomicBool::new(false);
-        let prepared = Prepared { address, bytes: self.bytes, in_graph, device: self.device.clone() };
+        let (graphs, device) = (Mutex::default(), self.device.clone());
+        let prepared = Prepared { address, bytes: self.bytes, graphs, device };
         write(prepared.address.0)?;
         // SAFETY: as promised by the caller.
         unsafe { entered.synchronize(stream) }.map(|()| prepared)
@@ -120,15 +124,31 @@ impl Preparation {
 pub(super) struct Prepared {
     address: Object,
     bytes: usize,
-    /// Whether a graph was captured that reads them.
-    in_graph: AtomicBool,
+    /// Those that read them.
+    graphs: Mutex<Vec<OfGraph>>,
     device: Arc<dyn Device>,
+}
+
+impl Prepared {
+    /// Until the graph that is being captured is gone.
+    fn stay_for(&self, capture: &Capture) -> Result<(), BackendError> {
+        let mut graphs = self.graphs.lock().unwrap_or_else(PoisonError::into_inner);
+        graphs.retain(|graph| !graph.is_gone());
+        if !graphs.iter().any(|graph| graph.is_of(capture)) {
+            graphs.push(capture.retain()?);
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Prepared {
     fn drop(&mut self) {
+        let mut graphs = mem::take(self.graphs.get_mut().unwrap_or_else(PoisonError::into_inner));
+        graphs.retain(|graph| !graph.is_gone());
         match GpuDevice::<Cuda>::of(&*self.device) {
-            Ok(device) if *self.in_graph.get_mut() => device.keep(self.address.0),
+            Ok(device) if !graphs.is_empty() => {
+                device.driver().scratch().leave(self.address, self.bytes, graphs)
+            }
             // SAFETY: the memory was allocated with as many bytes, and is freed once.
             _ => unsafe { self.device.memory().free(self.address.0, self.bytes) },
         }

@@ -124,9 +124,18 @@ pub(crate) fn prepared(fake: &Fake) -> Result<(), Failed> {
     // A graph that was captured from an execution reads them, whoever has it.
     let kept = Arc::default();
     plan.check("before a capture", &streams[0], Some(&kept), (2, 1))?;
-    drop(Graph::capture(&*device, |stream| plan.run(stream, Some(&kept)))?);
+    let capture =
+        || Graph::capture(&*device, |stream| (0..2).try_for_each(|_| plan.run(stream, Some(&kept))));
+    let graphs = [capture()?, capture()?];
+    plan.fail(&["cuUserObjectCreate", "cuGraphRetainUserObject"], || capture().map(drop))?;
+    drop(capture()?);
     drop(kept);
-    plan.are("what a graph reads", (0, plan.blocks()), (0, 1))?;
+    let [first, second] = graphs;
+    plan.are("what graphs read", (0, plan.blocks()), (0, 1))?;
+    drop(first);
+    plan.check("while one of them is there", &streams[0], Some(&Arc::default()), (2, 2))?;
+    drop(second);
+    plan.check("when all are gone", &streams[0], Some(&Arc::default()), (2, 1))?;
     drop((plan, streams));
     drop(device);
     nothing_left(fake)
