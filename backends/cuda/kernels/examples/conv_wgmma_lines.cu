@@ -334,7 +334,21 @@ DEVICE float act_hardsigmoid(float x, const Op&) {
   return (v < 0.f ? 0.f : v > 6.f ? 6.f : v) * (1.f / 6.f);
 }
 DEVICE float act_hardswish(float x, const Op& o) { return x * act_hardsigmoid(x, o); }
-DEVICE float act_gelu(float x, const Op&) { return x * normcdff(x); }
+// The normal distribution's share below x. 16 bits do not hold the error of less than a part in 100,000 that their function has.
+DEVICE float normal_cdf(float x) {
+  if (sizeof(T) == 4) return normcdff(x);
+  // With t = |x| what lies below -t is e^(-t^2 / 2) times a polynomial of 1 / (t + 2.5), of the least relative error up to 14.
+  const float t = fabsf(x), r = __fdividef(1.f, t + 2.5f);
+  float p = fmaf(10.728068f, r, -20.928404f);
+  p = fmaf(p, r, 11.318586f);
+  p = fmaf(p, r, 0.65369183f);
+  p = fmaf(p, r, 1.1364965f);
+  p = fmaf(p, r, 0.39210796f);
+  p = fmaf(p, r, 1.3377491e-4f);
+  const float tail = p * __expf(-0.5f * t * t);
+  return x > 0.f ? 1.f - tail : tail;
+}
+DEVICE float act_gelu(float x, const Op&) { return x * normal_cdf(x); }
 DEVICE float act_gelutanh(float x, const Op&) { return times_logistic(x, gelu_argument(x)); }
 DEVICE float act_mish(float x, const Op&) {
   // With w = e^-|x| the tanh is (1 + 2w) / (1 + 2w + 2w^2) above 0 and w (w + 2) / (w (w + 2) + 2) below.
@@ -373,7 +387,7 @@ DEVICE float grad_hardsigmoid(float x, float, float dy, const Op&) {
   return x > -3.f && x < 3.f ? dy * (1.f / 6.f) : 0.f;
 }
 DEVICE float grad_gelu(float x, float, float dy, const Op&) {
-  return dy * fmaf(x, 0.39894228f * expf(-0.5f * x * x), normcdff(x));
+  return dy * fmaf(x, 0.39894228f * expf(-0.5f * x * x), normal_cdf(x));
 }
 DEVICE float grad_gelutanh(float x, float, float dy, const Op&) {
   // The slope counts where the logistic is not 0 or 1: elsewhere it may overflow.
