@@ -7,12 +7,13 @@
 //!
 //! Filters that are streamed are prepared by a launch of their own: once with constant operands, in memory that is kept beside these,
 //! and else before each launch. Where that would take longer than reading them as they are, the binary carries the kernel that
-//! would have been chosen otherwise.
+//! would have been chosen otherwise. Image and filters that are reordered are so before each launch.
 
 mod candidates;
 mod constants;
 mod constraints;
 mod cost;
+mod executable;
 mod files;
 mod instruction;
 mod kernel;
@@ -27,34 +28,28 @@ mod text;
 mod tiling;
 mod work;
 
-use std::ffi::c_void;
 use std::fmt::Write;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 
-use fuseplan_api::operands::ConvForward;
 use fuseplan_api::{
-    Accuracy, Algorithm, BackendError, Binary, BuildError, Candidate, Configuration, Constraint, Device,
-    DeviceInfo, Estimate, Executable, ExecutableInfo, Preference, Problem, RawStream, RunArgs, RunError,
-    Solver,
+    Accuracy, Algorithm, Binary, BuildError, Candidate, Configuration, Constraint, Device, DeviceInfo,
+    Estimate, Executable, Preference, Problem, Solver,
 };
 use fuseplan_gpu::{
-    ArgumentLayout, CONVOLUTION, DATA_TYPE, Entered, Function, GROUP_COUNT, Geometry, INFERENCE, InParts,
-    Kernel, MAX_WORDS, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, binary, compile, load,
-    no_configuration, ranked,
+    CONVOLUTION, DATA_TYPE, GROUP_COUNT, Geometry, INFERENCE, InParts, Kernel, OPERATOR_COUNT, Planner,
+    Runtime, SIXTEEN_BITS, SPAN, binary, compile, load, no_configuration, ranked,
 };
 
 use crate::context::Cuda;
 use crate::mma::tensor_core_accuracy;
-use crate::scratch::{Capture, Held};
 use crate::solvers::{FFMA, MMA};
 
+use executable::{HopperExecutable, Prepares};
 use kernel::WgmmaKernel;
 use layout::{is_tf32x3, takes_tf32x3};
-use prepared::{Filters, Preparation};
-use reordered::Reordered;
-use tensor_map::{MAP_WORDS, TensorMap};
+use prepared::Preparation;
 use tiling::Load;
 
 /// A solver: pixels are loaded in one of the ways.
@@ -413,8 +408,11 @@ impl Solver for Hopper {
             input_alignment,
             output_alignment,
             filter_alignment,
-            preparation: prepared.map(|bytes| Preparation::new(bytes, !reads_filters, device)),
-            reordered,
+            prepares: match (prepared, reordered) {
+                (Some(bytes), _) => Prepares::Filters(Preparation::new(bytes, !reads_filters, device)),
+                (None, Some(operands)) => Prepares::Operands(operands),
+                (None, None) => Prepares::Nothing,
+            },
             other: executable,
         }))
     }
@@ -424,142 +422,4 @@ impl Solver for Hopper {
 fn split(images: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, images) = images.split_first_chunk()?;
     images.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
-}
-
-#[derive(Debug)]
-struct HopperExecutable {
-    info: ExecutableInfo,
-    function: Function<Cuda>,
-    geometry: Geometry,
-    /// Of the launch that prepares operands, which all multiprocessors share however few tiles there are.
-    preparing: Geometry,
-    arguments: ArgumentLayout,
-    input: Option<TensorMap>,
-    filters: Option<TensorMap>,
-    input_alignment: usize,
-    output_alignment: usize,
-    filter_alignment: usize,
-    /// Of filters that are streamed.
-    preparation: Option<Preparation>,
-    /// Of operands that are reordered.
-    reordered: Option<Reordered>,
-    /// For pointers that TMA does not take, and operands that cannot be prepared.
-    other: Arc<dyn Executable>,
-}
-
-impl HopperExecutable {
-    /// The words of the text's `struct Launch`, of which those of prepared filters are left, and their number; `None` where TMA does
-    /// not take the pointers.
-    ///
-    /// # Errors
-    /// The driver does not encode a tensor map.
-    fn arguments(
-        &self,
-        args: &RunArgs<'_>,
-        words: &mut [u64; MAX_WORDS],
-    ) -> Result<Option<usize>, BackendError> {
-        let ConvForward { weights } = ConvForward::of(&args.ops[0]);
-        let is_aligned = |pointer: *const c_void, alignment| pointer.addr().is_multiple_of(alignment);
-        let aligned = is_aligned(args.input, self.input_alignment)
-            && is_aligned(args.output, self.output_alignment)
-            && is_aligned(weights, self.filter_alignment);
-        if !aligned {
-            return Ok(None);
-        }
-        if self.reordered.is_none() {
-            self.maps(args.input, weights, words)?;
-        }
-        Ok(Some(2 * MAP_WORDS + self.arguments.pack(args, &mut words[2 * MAP_WORDS..])))
-    }
-
-    /// Writes the tensor maps of operands at these addresses.
-    fn maps(
-        &self,
-        image: *const c_void,
-        weights: *const c_void,
-        words: &mut [u64; MAX_WORDS],
-    ) -> Result<(), BackendError> {
-        if let Some(input) = &self.input {
-            words[..MAP_WORDS].copy_from_slice(&input.encode(image)?);
-        }
-        if let Some(filters) = &self.filters {
-            words[MAP_WORDS..2 * MAP_WORDS].copy_from_slice(&filters.encode(weights)?);
-        }
-        Ok(())
-    }
-}
-
-/// What a launch does about streamed filters, in the words of the text.
-mod streamed {
-    /// Loads them.
-    pub(super) const LOAD: u64 = 0;
-    /// Writes them.
-    pub(super) const PREPARE: u64 = 1;
-    /// Loads what the launch before it writes.
-    pub(super) const WAIT: u64 = 2;
-}
-
-/// Memory for what is launched into the stream next.
-///
-/// # Safety
-/// A context is entered, in which the stream is a live one.
-unsafe fn scratch<'a>(
-    entered: &'a Entered<'_, Cuda>,
-    stream: RawStream,
-    bytes: usize,
-) -> Result<Held<'a>, BackendError> {
-    // SAFETY: as promised by the caller.
-    let capture = unsafe { Capture::of(stream) }?;
-    // SAFETY: the same; what is launched while the memory is held is the stream's.
-    unsafe { entered.scratch().hold(entered, stream, capture, bytes) }
-}
-
-impl Executable for HopperExecutable {
-    fn info(&self) -> &ExecutableInfo {
-        &self.info
-    }
-
-    unsafe fn run(&self, stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
-        let mut words = [0; MAX_WORDS];
-        let entered = self.function.enter()?;
-        // SAFETY: an executable of the same problem and device.
-        let other = || unsafe { self.other.run(stream, args) };
-        let Some(count) = self.arguments(args, &mut words)? else { return other() };
-        if let Some(reordered) = &self.reordered {
-            // SAFETY: as promised by the caller.
-            let Ok(memory) = (unsafe { scratch(&entered, stream, reordered.bytes) }) else { return other() };
-            let launch = |geometry: &Geometry, words: &[u64; MAX_WORDS]| {
-                // SAFETY: these are the arguments of this kernel's text; the caller keeps what `RunArgs` promises.
-                unsafe { self.function.launch_entered(&entered, stream, geometry, &words[..count]) }
-            };
-            // The launch without maps writes what the next one loads.
-            words[MAP_WORDS] = memory.address().addr() as u64;
-            launch(&self.preparing, &words)?;
-            let filters = memory.address().wrapping_byte_add(reordered.filters_at);
-            self.maps(memory.address(), filters, &mut words)?;
-            return Ok(launch(&self.geometry, &words)?);
-        }
-        let mut launch = |geometry: &Geometry, prepared: Option<[u64; 2]>| {
-            if let Some(prepared) = prepared {
-                words[MAP_WORDS..][..2].copy_from_slice(&prepared);
-            }
-            // SAFETY: these are the arguments of this kernel's text; the caller keeps what `RunArgs` promises.
-            unsafe { self.function.launch_entered(&entered, stream, geometry, &words[..count]) }
-        };
-        let Some(preparation) = &self.preparation else { return Ok(launch(&self.geometry, None)?) };
-        let kept = args.ops[0].prepared.as_deref();
-        let mut write =
-            |memory: *mut c_void| launch(&self.preparing, Some([memory.addr() as u64, streamed::PREPARE]));
-        // SAFETY: the context is entered, and the kernel writes as many bytes; the caller answers for the stream.
-        match unsafe { preparation.filters(&entered, kept, stream, &mut write) } {
-            // What was written is not written again before the launch, as the filters are held.
-            Some(filters) => {
-                let is_new = matches!(filters, Filters::JustWritten(_));
-                let what = if is_new { streamed::WAIT } else { streamed::LOAD };
-                Ok(launch(&self.geometry, Some([filters.address().addr() as u64, what]))?)
-            }
-            // Whatever the reason, the other kernel needs none.
-            None => other(),
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Filters that are prepared: once beside constant operands, and else by each execution.
+//! Operands that are prepared: filters once beside constant operands, and else by each execution; images and filters that are reordered.
 
 use std::ptr;
 use std::sync::Arc;
@@ -10,29 +10,40 @@ use libtest_mimic::Failed;
 use super::client::Fake;
 use super::{Memory, by_id, nothing_left};
 
-/// An executable with streamed filters, and what its runs leave.
-struct Streaming<'a> {
+/// An executable with operands that are prepared, and what its runs leave.
+struct Plan<'a> {
     fake: &'a Fake,
     executable: Arc<dyn Executable>,
     memory: Memory<'a>,
 }
 
-impl<'a> Streaming<'a> {
-    /// Of an image with as many lines and columns.
-    fn new(fake: &'a Fake, device: &'a Arc<dyn Device>, image: [usize; 2]) -> Result<Self, Failed> {
+impl<'a> Plan<'a> {
+    /// With streamed filters, of an image with as many lines and columns.
+    fn streaming(fake: &'a Fake, device: &'a Arc<dyn Device>, image: [usize; 2]) -> Result<Self, Failed> {
+        Plan::new(fake, device, image, "cuda.conv_wgmma_lines.v1", "streamed filters")
+    }
+
+    /// On a solver, with a tile whose name ends so.
+    fn new(
+        fake: &'a Fake,
+        device: &'a Arc<dyn Device>,
+        image: [usize; 2],
+        solver: &str,
+        tile: &str,
+    ) -> Result<Self, Failed> {
         let of = |lens: [usize; 4]| TensorDescriptor::nchw(DataType::Half, lens).unwrap();
         let (input, weights) = (of([1, 256, image[0], image[1]]), of([64, 256, 3, 3]));
         let conv = ConvolutionDescriptor::d2().with_pads([1, 1])?;
         let output = conv.forward_output(&input, &weights)?;
         let problem =
             Problem { input, output, ops: vec![Op::ConvForward { conv, weights }], math: MathMode::Precise };
-        let solver = by_id("cuda.conv_wgmma_lines.v1");
+        let solver = by_id(solver);
         let candidates = solver.configurations(&problem, device.info());
-        let streamed = candidates.iter().find(|one| one.configuration.as_str().ends_with("streamed filters"));
-        let configuration = &streamed.ok_or("no tile streams filters")?.configuration;
+        let found = candidates.iter().find(|one| one.configuration.as_str().ends_with(tile));
+        let configuration = &found.ok_or("there is no such tile")?.configuration;
         let binary = solver.compile(&problem, device.info(), configuration)?;
         let executable = solver.load(&problem, device, &binary)?;
-        Ok(Streaming { fake, executable, memory: Memory::new(device, 32 << 20)? })
+        Ok(Plan { fake, executable, memory: Memory::new(device, 32 << 20)? })
     }
 
     /// Whether filters that may change are read as they are by another kernel.
@@ -103,7 +114,7 @@ impl<'a> Streaming<'a> {
 pub(crate) fn prepared(fake: &Fake) -> Result<(), Failed> {
     let device = CudaBackend.open(0)?;
     let streams = [device.create_stream()?, device.create_stream()?];
-    let plan = Streaming::new(fake, &device, [8, 16])?;
+    let plan = Plan::streaming(fake, &device, [8, 16])?;
     if !plan.reads_filters() {
         return Err("few pixels are not worth preparing filters each time".into());
     }
@@ -145,7 +156,7 @@ pub(crate) fn prepared(fake: &Fake) -> Result<(), Failed> {
 pub(crate) fn prepared_each_time(fake: &Fake) -> Result<(), Failed> {
     let device = CudaBackend.open(0)?;
     let streams = [device.create_stream()?, device.create_stream()?];
-    let plan = Streaming::new(fake, &device, [64, 64])?;
+    let plan = Plan::streaming(fake, &device, [64, 64])?;
     if plan.reads_filters() {
         return Err("many pixels are worth preparing filters each time".into());
     }
@@ -179,6 +190,30 @@ pub(crate) fn prepared_each_time(fake: &Fake) -> Result<(), Failed> {
     let graph = Graph::capture(&*device, |stream| plan.run(stream, Some(&kept)))?;
     plan.are("constant operands, first in a capture", (0, plan.blocks()), (0, before + 1))?;
     drop((graph, plan, streams));
+    drop(device);
+    nothing_left(fake)
+}
+
+/// Reordered by each execution, in memory of the stream's or of the graph's; without memory another kernel runs.
+pub(crate) fn reordered(fake: &Fake) -> Result<(), Failed> {
+    let device = CudaBackend.open(0)?;
+    let streams = [device.create_stream()?, device.create_stream()?];
+    let plan = Plan::new(fake, &device, [64, 64], "cuda.conv_wgmma_reordered.v1", "")?;
+    let streaming = Plan::streaming(fake, &device, [64, 64])?;
+    let blocks = plan.blocks();
+    plan.check("an execution", &streams[0], None, (2, blocks + 1))?;
+    plan.check("again", &streams[0], None, (2, blocks + 1))?;
+    plan.check("constant operands", &streams[0], Some(&Arc::default()), (2, blocks + 1))?;
+    streaming.check("another plan of the stream", &streams[0], None, (2, blocks + 1))?;
+    plan.check("on another stream", &streams[1], None, (2, blocks + 2))?;
+    let calls =
+        ["cuStreamGetCaptureInfo_v2", "cuStreamGetId", "cuThreadExchangeStreamCaptureMode", "cuMemAlloc_v2"];
+    plan.fail(&calls, || plan.run(&device.create_stream()?, None))?;
+    let before = plan.blocks();
+    let graph = Graph::capture(&*device, |stream| (0..2).try_for_each(|_| plan.run(stream, None)))?;
+    plan.are("executions of a graph share memory", (0, plan.blocks()), (0, before + 1))?;
+    drop(graph);
+    drop((plan, streaming, streams));
     drop(device);
     nothing_left(fake)
 }
