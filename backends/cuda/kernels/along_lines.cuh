@@ -3,27 +3,12 @@
 // accumulators need not pass through shared memory.
 //
 // needs macros: DEVICE, READS_ELEMENTS
-// needs constants: ATOMS, COOPERATIVE, FILTERS, PRODUCERS, ROWS, TILE_F, WIDTH, Y_LINEAR, Y_PLANAR, Y_VECTOR
+// needs constants: ATOMS, COOPERATIVE, FILTERS, OF_FOUR, PRODUCERS, ROWS, TILE_F, WIDTH, Y_LINEAR, Y_PLANAR, Y_VECTOR
 // needs sizes: y_c, y_p
 // needs types: Args, Channel, Column, Coord, Early, Pixels, Shape
-// needs functions: column_of, coord_of, finish_to, make_plain, pixel_at, pixels_of, write_vector
+// needs functions: column_of, coord_of, finish_to, make_plain, pixel_at, pixels_of, take, write_vector
 
 static_assert(ATOMS == 1, "a lane has two filters of a tile");
-
-// Numbers of a lane in four eights of columns: of each eight two neighbours in a row, and two in the other.
-constexpr int OF_FOUR = 16;
-
-// Takes a lane's accumulators of four eights. The compiler must know which registers these are, so they are found by comparing,
-// and the comment in the instruction keeps the compiler from merging all of these moves into one with a computed index.
-template <int AT> DEVICE void take(const float (&acc)[WIDTH / 2], int four, float (&taken)[OF_FOUR]) {
-  if constexpr (AT * OF_FOUR < WIDTH / 2) {
-    if (four != AT) return take<AT + 1>(acc, four, taken);
-#pragma unroll
-    for (int i = 0; i < OF_FOUR; i++)
-      if (AT * OF_FOUR + i < WIDTH / 2)
-        asm volatile("mov.b32 %0, %1; // four %2" : "=f"(taken[i]) : "f"(acc[AT * OF_FOUR + i]), "n"(AT));
-  }
-}
 
 // Exchanges with the lane whose number differs in this bit: a lane keeps the eights whose number has the bit as its own has it,
 // and gets the other lane's share of these for what it had of the others.

@@ -1,14 +1,14 @@
 // The epilogue where rows of the product are pixels and results are written along them: the accumulators of a warpgroup
-// pass through shared memory in parts of 32 filters, of which a warp finishes eight.
+// pass through shared memory in parts of 32 filters, of which a warp finishes eight. A lane has Y_VECTOR neighbouring pixels.
 //
 // needs macros: DEVICE, READS_ELEMENTS
-// needs constants: ATOMS, COOPERATIVE, FILTERS, PART_FLOATS, PRODUCERS, ROWS, TF32X3, TILE_F, WIDTH, Y_VECTOR
+// needs constants: ATOMS, COOPERATIVE, FILTERS, INTERLEAVED, PART_FLOATS, PRODUCERS, ROWS, TF32X3, TILE_F, WIDTH, Y_VECTOR
 // needs sizes: y_c
-// needs types: Args, Channel, Column, Coord, Early, Pixels, Shape, idx
+// needs types: Args, Channel, Column, Coord, Early, Pixels, Shape, Vector, idx
 // needs functions: are_finite, column_of, coord_of, finish_to, make_plain, pixels_of, row_of_pixel, shared_address, sum_of_products,
 //   write_vector
 
-static_assert(Y_VECTOR == 1, "a lane has two pixels, and writes elements");
+static_assert(Y_VECTOR == 1 || (INTERLEAVED == 1 && !TF32X3), "neighbouring pixels are neighbouring rows");
 // Filters of a part, and parts of 64 rows. A filter has its rows one after the other; half of them are moved by four, so
 // that neither writing the rows of a fragment nor reading the pixels of a warp has bank conflicts.
 constexpr int PART_FILTERS = 32, PARTS = (WIDTH + PART_FILTERS - 1) / PART_FILTERS, FILTER_PITCH = 68;
@@ -40,17 +40,19 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
   const int warpgroup = threadIdx.x / 128 - PRODUCERS, consumer = warpgroup % COOPERATIVE;
   float* const parts = part - warp * PART_FLOATS;
   const unsigned to = shared_address(parts + lane % 4 * 2 * FILTER_PITCH + place_of(warp * 16 + lane / 4));
-  const float* const from = parts + warp * 8 * FILTER_PITCH;
-  // Where the rows of a lane's two pixels lie.
-  const int places[2] = {place_of(row_of_pixel(lane)), place_of(row_of_pixel(lane + 32))};
+  // A lane has vectors of COORDS different pixels, and takes some TOGETHER, those of STEP filters of all lanes.
+  constexpr int COORDS = Y_VECTOR == 1 ? 2 : 1, ACROSS = 64 / Y_VECTOR / COORDS, DOWN = 32 / ACROSS;
+  constexpr int TOGETHER = Y_VECTOR > 2 ? 2 : 4, STEP = TOGETHER / COORDS * DOWN, SOME = Y_VECTOR < 4 ? 1 : 4;
+  const int across = lane % ACROSS * Y_VECTOR, down = lane / ACROSS;
+  const float* const from = parts + (warp * 8 + down) * FILTER_PITCH;
   const auto meet = [&] { asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 3) : "memory"); };
 #pragma unroll 1
   for (int along = 0; along < ATOMS; along++) {
-    Coord coords[2];
-    bool inside[2];
+    Coord coords[COORDS];
+    bool inside[COORDS];
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int pixel = pixels.first + consumer * ROWS + along * 64 + i * 32 + lane;
+    for (int i = 0; i < COORDS; i++) {
+      const int pixel = pixels.first + consumer * ROWS + along * 64 + i * ACROSS + across;
       inside[i] = pixel < pixels.end;
       coords[i] = coord_of(s, pixel, 0);
     }
@@ -62,30 +64,37 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
       meet();
       const int first = at * PART_FILTERS + warp * 8;
 #pragma unroll 1
-      for (int f = 0; f < 8; f += 2) {
+      for (int f = 0; f < 8; f += STEP) {
         if (first + f >= TILE_F || column.filter + first + f >= FILTERS) break;
-        float out[4][1];
-        idx y[4];
-        bool writes[4];
+        float out[TOGETHER][Y_VECTOR];
+        idx y[TOGETHER];
+        bool writes[TOGETHER];
         // Elements beyond the output are computed too, unless that would read memory: this takes no branch.
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-          const int filter = first + f + j / 2;
-          Coord coord = coords[j % 2];
+        for (int j = 0; j < TOGETHER; j++) {
+          const int row = j % COORDS * ACROSS + across, below = f + j / COORDS * DOWN, filter = first + below + down;
+          Coord coord = coords[j % COORDS];
           coord.k = column.group * FILTERS + column.filter + filter;
           y[j] = coord.y += coord.k * s.y_c;
-          writes[j] = inside[j % 2] && (FILTERS % 2 == 0 || column.filter + filter < FILTERS);
+          writes[j] = inside[j % COORDS] && (FILTERS % STEP == 0 || column.filter + filter < FILTERS);
           if ((!PLAIN || READS_ELEMENTS) && !writes[j]) continue;
-          float v[1] = {from[(f + j / 2) * FILTER_PITCH + places[j % 2]]};
+          float v[Y_VECTOR];
+#pragma unroll
+          for (int e = 0; e < Y_VECTOR; e += SOME) {
+            const float* const at_row = from + below * FILTER_PITCH + place_of(row_of_pixel(row + e));
+            const Vector<float, SOME> some = *(const Vector<float, SOME>*)at_row;
+#pragma unroll
+            for (int i = 0; i < SOME; i++) v[e + i] = some.at[i];
+          }
           if (TF32X3 && writes[j] && !are_finite(v))
             v[0] = sum_of_products(args, column.group, column.filter + filter,
-                                   pixels.first + consumer * ROWS + along * 64 + j % 2 * 32 + lane);
+                                   pixels.first + consumer * ROWS + along * 64 + row);
           const Channel channel = channels[filter];
-          finish_to<1, false>(args, &channel, v, coord, out[j]);
+          finish_to<Y_VECTOR, false>(args, &channel, v, coord, out[j]);
         }
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-          if (writes[j]) write_vector<1>(args, y[j], out[j]);
+        for (int j = 0; j < TOGETHER; j++)
+          if (writes[j]) write_vector<Y_VECTOR>(args, y[j], out[j]);
       }
     }
   }

@@ -1,22 +1,22 @@
-// Load::Runs, for f32 images whose planes have no gaps: pixels of a tile are neighbours in an output's plane, so that of a channel
+// Load::Runs, for images whose planes have no gaps: pixels of a tile are neighbours in an output's plane, so that of a channel
 // they see one run of the input's plane, for a plane of taps. TMA brings it as it lies, for TILE_K channels, CHANNEL_PITCH elements from
-// one to the next: BY_BOXES of all channels, which lie one behind the other and have zeros where no plane is; or, where TMA cannot
-// address planes, as parts of all elements of the tensor, in which what is beyond a plane is another's: BOXES of each channel, or, of
-// small planes, which come as a WHOLE, of all channels of an image as they follow one another. A tile stays within an image, or has
-// pixels of several IMAGES, which lie one behind the other. A filter comes tap by tap. Rows
-// of the product are pixels.
+// one to the next: BY_BOXES of all channels, which lie APART one behind the other and have zeros where no plane is; or, where TMA cannot
+// address planes of f32, as parts of all elements of the tensor, in which what is beyond a plane is another's: BOXES of each channel.
+// Small planes come as a WHOLE, all channels of an image as they follow one another. Planes of 16 bits that TMA cannot address are
+// lines of PHASES planes to it, of which a box has one phase's, beginning at a multiple of 16 bytes. A tile stays within an image, or
+// has pixels of several IMAGES, which lie one behind the other. Rows of the product are pixels.
 //
 // needs macros: DEVICE
-// needs constants: BOXES, BY_BOXES, CHANNELS, CHANNELS_AT, CHANNEL_PRODUCERS, CHANNEL_STAGES, COLUMNS, COLUMNS_OF_BOX, COVERED_P,
+// needs constants: APART, BOXES, BY_BOXES, CHANNELS, CHANNELS_AT, CHANNEL_PRODUCERS, CHANNEL_STAGES, COLUMNS, COLUMNS_OF_BOX, COVERED_P,
 //   DILATION_D, DILATION_H, DILATION_W, GUARD, IMAGES, IMAGE_D, IMAGE_H, IMAGE_W, LOADED_P, OUTPUT_D, OUTPUT_H, OUTPUT_W, PAD_D,
-//   PAD_H, PAD_W, PRODUCERS, ROW, STAGES, STEPS, STREAMED, STRIDE_D, STRIDE_H, STRIDE_W, TAPS_D, TILE_K, WHOLE, X_BYTES
+//   PAD_H, PAD_W, PHASES, PRODUCERS, ROW, STAGES, STEPS, STREAMED, STRIDE_D, STRIDE_H, STRIDE_W, TAPS_D, TILE_K, WHOLE, X_BYTES
 // needs sizes: pixels, x_n
-// needs types: Barriers, Channel, Launch, PipelineState, Shape
-// needs functions: column_of, is_elected, load_channels, mbarrier_expect_tx, mbarrier_wait, shared_address, stream_filters,
+// needs types: Barriers, Channel, Launch, PipelineState, Shape, T
+// needs functions: bulk_load, column_of, is_elected, load_channels, mbarrier_expect_tx, mbarrier_wait, shared_address, stream_filters,
 //   tile_number, tile_stride, tiles_of, tma_load_part, tma_load_planes, tma_prefetch_map, wait_for_grids
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
-static_assert(STEPS == CHANNEL_STEPS * TAPS_D && STREAMED && PRODUCERS == 1 && ROW == TILE_K * 4 &&
+static_assert(STEPS == CHANNEL_STEPS * TAPS_D && STREAMED && PRODUCERS == 1 && ROW == TILE_K * (int)sizeof(T) &&
                   CHANNEL_PRODUCERS == 64 && (WHOLE || LOADED_P == IMAGES * BOXES * COLUMNS_OF_BOX),
               "as the launch was planned");
 constexpr int IMAGE_PLANE = IMAGE_D * IMAGE_H * IMAGE_W, OUTPUT_PLANE = OUTPUT_D * OUTPUT_H * OUTPUT_W;
@@ -25,7 +25,7 @@ constexpr int TAP_D = DILATION_D * IMAGE_H * IMAGE_W, TAP_H = DILATION_H * IMAGE
 // Elements of a stage from an image to the next.
 constexpr int IMAGE_ELEMENTS = BOXES * COLUMNS_OF_BOX * (WHOLE ? 1 : TILE_K);
 // A box begins at a multiple of 16 bytes: how far behind one an element is.
-DEVICE int behind(int element) { return WHOLE ? 0 : element & 3; }
+DEVICE constexpr int behind(int element) { return WHOLE ? 0 : element & (16 / (int)sizeof(T) - 1); }
 
 // Where the first tap of a pixel is, counted within the image's plane.
 struct FirstTap {
@@ -70,23 +70,26 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
       const int c = step % CHANNEL_STEPS * TILE_K, d = step / CHANNEL_STEPS * TAP_D;
       const int channels = CHANNELS - c < TILE_K ? CHANNELS - c : TILE_K;
       const unsigned full = barriers.full(pipe.stage);
-      unsigned to = shared + pipe.stage * X_BYTES + GUARD * 4;
+      unsigned to = shared + pipe.stage * X_BYTES + GUARD * sizeof(T);
       mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
       const int parts = BY_BOXES ? TILE_K : WHOLE ? 1 : channels;
-      mbarrier_expect_tx(full, images * parts * (BOXES * COLUMNS_OF_BOX * 4));
+      mbarrier_expect_tx(full, images * parts * (BOXES * COLUMNS_OF_BOX * (int)sizeof(T)));
 #pragma unroll 1
-      for (int i = 0; i < images; i++, to += IMAGE_ELEMENTS * 4) {
+      for (int i = 0; i < images; i++, to += IMAGE_ELEMENTS * sizeof(T)) {
         const int at = pixels.begin(i) + d;
         // Channels that come together, or one by one, and where the first one begins in all elements.
         const int first = (pixels.image + i) * (int)s.x_n + (group + c) * IMAGE_PLANE + at;
+        const bool bulk = WHOLE && sizeof(T) == 2;
+        if (bulk) bulk_load(to, (const T*)launch.args.x + first, IMAGE_ELEMENTS * sizeof(T), full);
 #pragma unroll 1
-        for (int part = 0; part < (BY_BOXES ? 1 : parts); part++) {
-          const int from = BY_BOXES ? at : first + part * IMAGE_PLANE;
+        for (int part = 0; part < (BY_BOXES ? PHASES : bulk ? 0 : parts); part++) {
+          const int before = part * IMAGE_PLANE, from = BY_BOXES ? at - behind(at) + before : first + before;
 #pragma unroll
           for (int j = 0; j < BOXES; j++) {
-            const int column = from - behind(from) + j * COLUMNS_OF_BOX;
+            const int column = from - behind(BY_BOXES ? before : from) + j * APART;
             if (BY_BOXES)
-              tma_load_planes(to + j * (COLUMNS_OF_BOX * ROW), &launch.x, full, column, group + c, pixels.image + i);
+              tma_load_planes(to + (j * PHASES + part) * (COLUMNS_OF_BOX * ROW / PHASES), &launch.x, full, column,
+                              (group + c) / PHASES, pixels.image + i);
             else tma_load_part(to + (part * BOXES + j) * (COLUMNS_OF_BOX * 4), &launch.x, full, column);
           }
         }

@@ -1,10 +1,12 @@
 // Filters that TMA cannot load and that a block has no room for: one launch writes them to memory as the main loop wants them
 // in shared memory, for every column of tiles the filters of each step one after the other, and later launches, the next or many,
-// bring a step's filters by one bulk copy. A step has STREAMED_TAPS taps, in TILE_K channels.
+// bring a step's filters by one bulk copy. A step has STREAMED_TAPS taps, in TILE_K channels. These are SLOTTED where threads
+// read pixels of 16 bits to registers: a slot is where a channel's pixels lie in a stage, the channels of each of PHASES after those of
+// the one before, and of the four slots that follow one another a thread has one.
 //
 // needs macros: DEVICE
-// needs constants: BY_PLANES, CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, ROW,
-//   SPLIT, STREAMED, STREAMED_TAPS, TAPS, TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES, W_LOADED
+// needs constants: BY_PLANES, CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, PHASES, ROW,
+//   SLOTTED, SPLIT, STREAMED, STREAMED_TAPS, TAPS, TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES, W_LOADED
 // needs sizes: w_k
 // needs types: Barriers, Launch, PipelineState, T
 // needs functions: begin_grid, bulk_load, low_word_of, mbarrier_expect_tx, mbarrier_wait, tile_number, tile_stride,
@@ -21,13 +23,21 @@ DEVICE bool prepares(const Launch& launch) { return launch.w.words[1] == PREPARE
 constexpr int STREAMED_STEPS = FILTER_STEPS / STREAMED_TAPS;
 constexpr unsigned STREAMED_BYTES = STREAMED_TAPS * W_BYTES;
 
-// A word of neighbouring channels of a filter's tap, of which so many are there.
-template <class E> DEVICE unsigned filter_word(const E* from, int count) {
-  return (count > 0 ? from->bits : 0) | (unsigned)(count > 1 ? from[TAPS].bits : 0) << 16;
+// The channel at a place of a step's depth.
+DEVICE int channel_at(int place) {
+  constexpr int OF_PHASE = TILE_K / PHASES;
+  if (!SLOTTED) return place;
+  const int slot = (place / 16 * 4 + place % 2 * 2 + place / 8 % 2) * 4 + place % 8 / 2;
+  return slot % OF_PHASE * PHASES + slot / OF_PHASE;
 }
-DEVICE unsigned filter_word(const float* from, int count) {
+
+// A word of a filter's tap: these of its channels, if they are before the end.
+template <class E> DEVICE unsigned filter_word(const E* from, int c, int second, int end) {
+  return (c < end ? from[c * TAPS].bits : 0) | (unsigned)(second < end ? from[second * TAPS].bits : 0) << 16;
+}
+DEVICE unsigned filter_word(const float* from, int c, int, int end) {
   unsigned word = 0;
-  if (count > 0) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(*from));
+  if (c < end) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(from[c * TAPS]));
   return word;
 }
 
@@ -45,16 +55,17 @@ DEVICE void prepare(const Launch& launch) {
     const int part = at % PARTS, word = at / PARTS % WORDS, row = at / PARTS / WORDS % TILE_F;
     const int of_column = at / PARTS / WORDS / TILE_F, chunk = of_column % PADDED_STEPS,
               column = of_column / PADDED_STEPS;
-    const int c = chunk * TILE_K + word * OF_WORD, filter = column % FILTER_TILES * TILE_F + row;
-    const int count = filter < FILTERS ? CHANNELS - c : 0;
+    const int first = chunk * TILE_K, filter = column % FILTER_TILES * TILE_F + row;
+    const int c = first + channel_at(word * OF_WORD), second = first + channel_at(word * OF_WORD + OF_WORD - 1);
+    const int end = filter < FILTERS ? CHANNELS : 0;
     const T* const from = (const T*)launch.args.op[0].p[0] +
-                          (column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + c * TAPS + part * SOME;
+                          (column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + part * SOME;
     // All are read before the first is written, as the compiler does not know that these are other places.
     unsigned words[SOME], low[LOW ? SOME : 1];
 #pragma unroll
     for (int i = 0; i < SOME; i++) {
-      words[i] = filter_word(from + i, count);
-      if (LOW) low[LOW ? i : 0] = count > 0 ? low_word_of(from + i) : 0u;
+      words[i] = filter_word(from + i, c, second, end);
+      if (LOW) low[LOW ? i : 0] = c < end ? low_word_of(from + c * TAPS + i) : 0u;
     }
     // What TMA's swizzle makes of an offset in rows of ROW bytes.
     const unsigned offset = row * ROW + word * 4, mask = ROW == 128 ? 7 : ROW == 64 ? 3 : 1;

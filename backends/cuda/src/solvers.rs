@@ -164,12 +164,15 @@ mod tests {
     /// Also those on Hopper's tensor cores, which carry one of the others.
     #[test]
     fn matrix_kernels_take_as_many_groups_as_a_launch() {
-        for (layout, best) in
-            [(TensorLayout::Nhwc, &hopper::WGMMA), (TensorLayout::Nchw, &hopper::WGMMA_GATHER)]
-        {
+        let best: [(_, &[_]); 2] = [
+            (TensorLayout::Nhwc, &[hopper::WGMMA.id()]),
+            (TensorLayout::Nchw, &[hopper::WGMMA_RUNS.id(), hopper::WGMMA_GATHER.id()]),
+        ];
+        for (layout, best) in best {
             let takers = |groups: usize| takers(layout, [1, groups * 32, 2, 2], groups, 1);
             let halo = [HALO_MMA.id(), HALO_FFMA.id()];
-            assert_eq!(takers(65_535), [halo[0], best.id(), MMA.id(), halo[1], FFMA.id(), DIRECT.id()]);
+            let others = [MMA.id(), halo[1], FFMA.id(), DIRECT.id()];
+            assert_eq!(takers(65_535), [&halo[..1], best, &others].concat());
             assert_eq!(takers(65_536), [halo[0], halo[1], DIRECT.id()]);
         }
     }

@@ -126,6 +126,7 @@ constexpr int COOPERATIVE{3};
 constexpr int CHANNEL_STAGES{2};
 constexpr int ATOMS{1};
 constexpr int PIXELS_ARE_ROWS{1};
+constexpr int ALONG_CHANNELS{0};
 constexpr int PIXELS_INNERMOST{0};
 constexpr int INTERLEAVED{1};
 constexpr int BLOCK_P{64};
@@ -151,10 +152,13 @@ constexpr int TAPS_H{3};
 constexpr int TAPS_W{3};
 constexpr int STREAMED_TAPS{1};
 constexpr int BY_PLANES{1};
+constexpr int SLOTTED{0};
+constexpr int PHASES{1};
 constexpr int CHANNEL_PITCH{168};
 constexpr int BY_BOXES{1};
 constexpr int COLUMNS_OF_BOX{168};
 constexpr int BOXES{2};
+constexpr int APART{168};
 constexpr int IMAGES{2};
 constexpr int WHOLE{0};
 constexpr int GUARD{0};
@@ -783,7 +787,7 @@ DEVICE void wgmma(float (&acc)[64], const unsigned (&rows)[4], unsigned long lon
 // are written (`epilogue`).
 //
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
-// needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
+// needs constants: ALONG_CHANNELS, ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
 //   FILTERS, FILTER_ROOM, FILTER_STAGES, FILTER_STEPS, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG,
 //   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, RAW_BYTES, RAW_STAGES, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED,
 //   SPLIT, STAGES, STEPS, STREAMED, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
@@ -1036,7 +1040,7 @@ constexpr int EARLY_REGISTERS = VECTORS_OF_TILE * (int)sizeof(Residuals<Y_VECTOR
 constexpr bool SHORT_LOOP = FILTER_STEPS <= 36 * SPLIT;
 constexpr bool FEW_REGISTERS =
     EARLY_REGISTERS <= (SPLIT > 1 ? 16 : 32) && EARLY_REGISTERS + OTHER_REGISTERS <= CONSUMER_REGISTERS;
-constexpr bool RESIDUALS_EARLY = SHORT_LOOP && FEW_REGISTERS && PIXELS_ARE_ROWS != 0 && sizeof(Residuals<1>) > 1 &&
+constexpr bool RESIDUALS_EARLY = SHORT_LOOP && FEW_REGISTERS && ALONG_CHANNELS != 0 && sizeof(Residuals<1>) > 1 &&
                                  Y_VECTOR * sizeof(T) >= 8;
 struct Early {
   Residuals<Y_VECTOR> of[RESIDUALS_EARLY ? VECTORS_OF_TILE : 1];
@@ -1126,11 +1130,13 @@ DEVICE void rearrange_filters(const Args&, char*, float*) {}
 
 // Filters that TMA cannot load and that a block has no room for: one launch writes them to memory as the main loop wants them
 // in shared memory, for every column of tiles the filters of each step one after the other, and later launches, the next or many,
-// bring a step's filters by one bulk copy. A step has STREAMED_TAPS taps, in TILE_K channels.
+// bring a step's filters by one bulk copy. A step has STREAMED_TAPS taps, in TILE_K channels. These are SLOTTED where threads
+// read pixels of 16 bits to registers: a slot is where a channel's pixels lie in a stage, the channels of each of PHASES after those of
+// the one before, and of the four slots that follow one another a thread has one.
 //
 // needs macros: DEVICE
-// needs constants: BY_PLANES, CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, ROW,
-//   SPLIT, STREAMED, STREAMED_TAPS, TAPS, TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES, W_LOADED
+// needs constants: BY_PLANES, CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, PHASES, ROW,
+//   SLOTTED, SPLIT, STREAMED, STREAMED_TAPS, TAPS, TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES, W_LOADED
 // needs sizes: w_k
 // needs types: Barriers, Launch, PipelineState, T
 // needs functions: begin_grid, bulk_load, low_word_of, mbarrier_expect_tx, mbarrier_wait, tile_number, tile_stride,
@@ -1147,13 +1153,21 @@ DEVICE bool prepares(const Launch& launch) { return launch.w.words[1] == PREPARE
 constexpr int STREAMED_STEPS = FILTER_STEPS / STREAMED_TAPS;
 constexpr unsigned STREAMED_BYTES = STREAMED_TAPS * W_BYTES;
 
-// A word of neighbouring channels of a filter's tap, of which so many are there.
-template <class E> DEVICE unsigned filter_word(const E* from, int count) {
-  return (count > 0 ? from->bits : 0) | (unsigned)(count > 1 ? from[TAPS].bits : 0) << 16;
+// The channel at a place of a step's depth.
+DEVICE int channel_at(int place) {
+  constexpr int OF_PHASE = TILE_K / PHASES;
+  if (!SLOTTED) return place;
+  const int slot = (place / 16 * 4 + place % 2 * 2 + place / 8 % 2) * 4 + place % 8 / 2;
+  return slot % OF_PHASE * PHASES + slot / OF_PHASE;
 }
-DEVICE unsigned filter_word(const float* from, int count) {
+
+// A word of a filter's tap: these of its channels, if they are before the end.
+template <class E> DEVICE unsigned filter_word(const E* from, int c, int second, int end) {
+  return (c < end ? from[c * TAPS].bits : 0) | (unsigned)(second < end ? from[second * TAPS].bits : 0) << 16;
+}
+DEVICE unsigned filter_word(const float* from, int c, int, int end) {
   unsigned word = 0;
-  if (count > 0) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(*from));
+  if (c < end) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(from[c * TAPS]));
   return word;
 }
 
@@ -1171,16 +1185,17 @@ DEVICE void prepare(const Launch& launch) {
     const int part = at % PARTS, word = at / PARTS % WORDS, row = at / PARTS / WORDS % TILE_F;
     const int of_column = at / PARTS / WORDS / TILE_F, chunk = of_column % PADDED_STEPS,
               column = of_column / PADDED_STEPS;
-    const int c = chunk * TILE_K + word * OF_WORD, filter = column % FILTER_TILES * TILE_F + row;
-    const int count = filter < FILTERS ? CHANNELS - c : 0;
+    const int first = chunk * TILE_K, filter = column % FILTER_TILES * TILE_F + row;
+    const int c = first + channel_at(word * OF_WORD), second = first + channel_at(word * OF_WORD + OF_WORD - 1);
+    const int end = filter < FILTERS ? CHANNELS : 0;
     const T* const from = (const T*)launch.args.op[0].p[0] +
-                          (column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + c * TAPS + part * SOME;
+                          (column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + part * SOME;
     // All are read before the first is written, as the compiler does not know that these are other places.
     unsigned words[SOME], low[LOW ? SOME : 1];
 #pragma unroll
     for (int i = 0; i < SOME; i++) {
-      words[i] = filter_word(from + i, count);
-      if (LOW) low[LOW ? i : 0] = count > 0 ? low_word_of(from + i) : 0u;
+      words[i] = filter_word(from + i, c, second, end);
+      if (LOW) low[LOW ? i : 0] = c < end ? low_word_of(from + c * TAPS + i) : 0u;
     }
     // What TMA's swizzle makes of an offset in rows of ROW bytes.
     const unsigned offset = row * ROW + word * 4, mask = ROW == 128 ? 7 : ROW == 64 ? 3 : 1;
@@ -1217,25 +1232,25 @@ DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers
   }
 }
 
-// Load::Runs, for f32 images whose planes have no gaps: pixels of a tile are neighbours in an output's plane, so that of a channel
+// Load::Runs, for images whose planes have no gaps: pixels of a tile are neighbours in an output's plane, so that of a channel
 // they see one run of the input's plane, for a plane of taps. TMA brings it as it lies, for TILE_K channels, CHANNEL_PITCH elements from
-// one to the next: BY_BOXES of all channels, which lie one behind the other and have zeros where no plane is; or, where TMA cannot
-// address planes, as parts of all elements of the tensor, in which what is beyond a plane is another's: BOXES of each channel, or, of
-// small planes, which come as a WHOLE, of all channels of an image as they follow one another. A tile stays within an image, or has
-// pixels of several IMAGES, which lie one behind the other. A filter comes tap by tap. Rows
-// of the product are pixels.
+// one to the next: BY_BOXES of all channels, which lie APART one behind the other and have zeros where no plane is; or, where TMA cannot
+// address planes of f32, as parts of all elements of the tensor, in which what is beyond a plane is another's: BOXES of each channel.
+// Small planes come as a WHOLE, all channels of an image as they follow one another. Planes of 16 bits that TMA cannot address are
+// lines of PHASES planes to it, of which a box has one phase's, beginning at a multiple of 16 bytes. A tile stays within an image, or
+// has pixels of several IMAGES, which lie one behind the other. Rows of the product are pixels.
 //
 // needs macros: DEVICE
-// needs constants: BOXES, BY_BOXES, CHANNELS, CHANNELS_AT, CHANNEL_PRODUCERS, CHANNEL_STAGES, COLUMNS, COLUMNS_OF_BOX, COVERED_P,
+// needs constants: APART, BOXES, BY_BOXES, CHANNELS, CHANNELS_AT, CHANNEL_PRODUCERS, CHANNEL_STAGES, COLUMNS, COLUMNS_OF_BOX, COVERED_P,
 //   DILATION_D, DILATION_H, DILATION_W, GUARD, IMAGES, IMAGE_D, IMAGE_H, IMAGE_W, LOADED_P, OUTPUT_D, OUTPUT_H, OUTPUT_W, PAD_D,
-//   PAD_H, PAD_W, PRODUCERS, ROW, STAGES, STEPS, STREAMED, STRIDE_D, STRIDE_H, STRIDE_W, TAPS_D, TILE_K, WHOLE, X_BYTES
+//   PAD_H, PAD_W, PHASES, PRODUCERS, ROW, STAGES, STEPS, STREAMED, STRIDE_D, STRIDE_H, STRIDE_W, TAPS_D, TILE_K, WHOLE, X_BYTES
 // needs sizes: pixels, x_n
-// needs types: Barriers, Channel, Launch, PipelineState, Shape
-// needs functions: column_of, is_elected, load_channels, mbarrier_expect_tx, mbarrier_wait, shared_address, stream_filters,
+// needs types: Barriers, Channel, Launch, PipelineState, Shape, T
+// needs functions: bulk_load, column_of, is_elected, load_channels, mbarrier_expect_tx, mbarrier_wait, shared_address, stream_filters,
 //   tile_number, tile_stride, tiles_of, tma_load_part, tma_load_planes, tma_prefetch_map, wait_for_grids
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
-static_assert(STEPS == CHANNEL_STEPS * TAPS_D && STREAMED && PRODUCERS == 1 && ROW == TILE_K * 4 &&
+static_assert(STEPS == CHANNEL_STEPS * TAPS_D && STREAMED && PRODUCERS == 1 && ROW == TILE_K * (int)sizeof(T) &&
                   CHANNEL_PRODUCERS == 64 && (WHOLE || LOADED_P == IMAGES * BOXES * COLUMNS_OF_BOX),
               "as the launch was planned");
 constexpr int IMAGE_PLANE = IMAGE_D * IMAGE_H * IMAGE_W, OUTPUT_PLANE = OUTPUT_D * OUTPUT_H * OUTPUT_W;
@@ -1244,7 +1259,7 @@ constexpr int TAP_D = DILATION_D * IMAGE_H * IMAGE_W, TAP_H = DILATION_H * IMAGE
 // Elements of a stage from an image to the next.
 constexpr int IMAGE_ELEMENTS = BOXES * COLUMNS_OF_BOX * (WHOLE ? 1 : TILE_K);
 // A box begins at a multiple of 16 bytes: how far behind one an element is.
-DEVICE int behind(int element) { return WHOLE ? 0 : element & 3; }
+DEVICE constexpr int behind(int element) { return WHOLE ? 0 : element & (16 / (int)sizeof(T) - 1); }
 
 // Where the first tap of a pixel is, counted within the image's plane.
 struct FirstTap {
@@ -1289,23 +1304,26 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
       const int c = step % CHANNEL_STEPS * TILE_K, d = step / CHANNEL_STEPS * TAP_D;
       const int channels = CHANNELS - c < TILE_K ? CHANNELS - c : TILE_K;
       const unsigned full = barriers.full(pipe.stage);
-      unsigned to = shared + pipe.stage * X_BYTES + GUARD * 4;
+      unsigned to = shared + pipe.stage * X_BYTES + GUARD * sizeof(T);
       mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
       const int parts = BY_BOXES ? TILE_K : WHOLE ? 1 : channels;
-      mbarrier_expect_tx(full, images * parts * (BOXES * COLUMNS_OF_BOX * 4));
+      mbarrier_expect_tx(full, images * parts * (BOXES * COLUMNS_OF_BOX * (int)sizeof(T)));
 #pragma unroll 1
-      for (int i = 0; i < images; i++, to += IMAGE_ELEMENTS * 4) {
+      for (int i = 0; i < images; i++, to += IMAGE_ELEMENTS * sizeof(T)) {
         const int at = pixels.begin(i) + d;
         // Channels that come together, or one by one, and where the first one begins in all elements.
         const int first = (pixels.image + i) * (int)s.x_n + (group + c) * IMAGE_PLANE + at;
+        const bool bulk = WHOLE && sizeof(T) == 2;
+        if (bulk) bulk_load(to, (const T*)launch.args.x + first, IMAGE_ELEMENTS * sizeof(T), full);
 #pragma unroll 1
-        for (int part = 0; part < (BY_BOXES ? 1 : parts); part++) {
-          const int from = BY_BOXES ? at : first + part * IMAGE_PLANE;
+        for (int part = 0; part < (BY_BOXES ? PHASES : bulk ? 0 : parts); part++) {
+          const int before = part * IMAGE_PLANE, from = BY_BOXES ? at - behind(at) + before : first + before;
 #pragma unroll
           for (int j = 0; j < BOXES; j++) {
-            const int column = from - behind(from) + j * COLUMNS_OF_BOX;
+            const int column = from - behind(BY_BOXES ? before : from) + j * APART;
             if (BY_BOXES)
-              tma_load_planes(to + j * (COLUMNS_OF_BOX * ROW), &launch.x, full, column, group + c, pixels.image + i);
+              tma_load_planes(to + (j * PHASES + part) * (COLUMNS_OF_BOX * ROW / PHASES), &launch.x, full, column,
+                              (group + c) / PHASES, pixels.image + i);
             else tma_load_part(to + (part * BOXES + j) * (COLUMNS_OF_BOX * 4), &launch.x, full, column);
           }
         }
@@ -1535,16 +1553,16 @@ static_assert(!RESIDUALS_EARLY, "they are read where they are used");
 DEVICE void read_residuals(const Args&, Early&, int) {}
 
 // The epilogue where rows of the product are pixels and results are written along them: the accumulators of a warpgroup
-// pass through shared memory in parts of 32 filters, of which a warp finishes eight.
+// pass through shared memory in parts of 32 filters, of which a warp finishes eight. A lane has Y_VECTOR neighbouring pixels.
 //
 // needs macros: DEVICE, READS_ELEMENTS
-// needs constants: ATOMS, COOPERATIVE, FILTERS, PART_FLOATS, PRODUCERS, ROWS, TF32X3, TILE_F, WIDTH, Y_VECTOR
+// needs constants: ATOMS, COOPERATIVE, FILTERS, INTERLEAVED, PART_FLOATS, PRODUCERS, ROWS, TF32X3, TILE_F, WIDTH, Y_VECTOR
 // needs sizes: y_c
-// needs types: Args, Channel, Column, Coord, Early, Pixels, Shape, idx
+// needs types: Args, Channel, Column, Coord, Early, Pixels, Shape, Vector, idx
 // needs functions: are_finite, column_of, coord_of, finish_to, make_plain, pixels_of, row_of_pixel, shared_address, sum_of_products,
 //   write_vector
 
-static_assert(Y_VECTOR == 1, "a lane has two pixels, and writes elements");
+static_assert(Y_VECTOR == 1 || (INTERLEAVED == 1 && !TF32X3), "neighbouring pixels are neighbouring rows");
 // Filters of a part, and parts of 64 rows. A filter has its rows one after the other; half of them are moved by four, so
 // that neither writing the rows of a fragment nor reading the pixels of a warp has bank conflicts.
 constexpr int PART_FILTERS = 32, PARTS = (WIDTH + PART_FILTERS - 1) / PART_FILTERS, FILTER_PITCH = 68;
@@ -1576,17 +1594,19 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
   const int warpgroup = threadIdx.x / 128 - PRODUCERS, consumer = warpgroup % COOPERATIVE;
   float* const parts = part - warp * PART_FLOATS;
   const unsigned to = shared_address(parts + lane % 4 * 2 * FILTER_PITCH + place_of(warp * 16 + lane / 4));
-  const float* const from = parts + warp * 8 * FILTER_PITCH;
-  // Where the rows of a lane's two pixels lie.
-  const int places[2] = {place_of(row_of_pixel(lane)), place_of(row_of_pixel(lane + 32))};
+  // A lane has vectors of COORDS different pixels, and takes some TOGETHER, those of STEP filters of all lanes.
+  constexpr int COORDS = Y_VECTOR == 1 ? 2 : 1, ACROSS = 64 / Y_VECTOR / COORDS, DOWN = 32 / ACROSS;
+  constexpr int TOGETHER = Y_VECTOR > 2 ? 2 : 4, STEP = TOGETHER / COORDS * DOWN, SOME = Y_VECTOR < 4 ? 1 : 4;
+  const int across = lane % ACROSS * Y_VECTOR, down = lane / ACROSS;
+  const float* const from = parts + (warp * 8 + down) * FILTER_PITCH;
   const auto meet = [&] { asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 3) : "memory"); };
 #pragma unroll 1
   for (int along = 0; along < ATOMS; along++) {
-    Coord coords[2];
-    bool inside[2];
+    Coord coords[COORDS];
+    bool inside[COORDS];
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int pixel = pixels.first + consumer * ROWS + along * 64 + i * 32 + lane;
+    for (int i = 0; i < COORDS; i++) {
+      const int pixel = pixels.first + consumer * ROWS + along * 64 + i * ACROSS + across;
       inside[i] = pixel < pixels.end;
       coords[i] = coord_of(s, pixel, 0);
     }
@@ -1598,30 +1618,37 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
       meet();
       const int first = at * PART_FILTERS + warp * 8;
 #pragma unroll 1
-      for (int f = 0; f < 8; f += 2) {
+      for (int f = 0; f < 8; f += STEP) {
         if (first + f >= TILE_F || column.filter + first + f >= FILTERS) break;
-        float out[4][1];
-        idx y[4];
-        bool writes[4];
+        float out[TOGETHER][Y_VECTOR];
+        idx y[TOGETHER];
+        bool writes[TOGETHER];
         // Elements beyond the output are computed too, unless that would read memory: this takes no branch.
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-          const int filter = first + f + j / 2;
-          Coord coord = coords[j % 2];
+        for (int j = 0; j < TOGETHER; j++) {
+          const int row = j % COORDS * ACROSS + across, below = f + j / COORDS * DOWN, filter = first + below + down;
+          Coord coord = coords[j % COORDS];
           coord.k = column.group * FILTERS + column.filter + filter;
           y[j] = coord.y += coord.k * s.y_c;
-          writes[j] = inside[j % 2] && (FILTERS % 2 == 0 || column.filter + filter < FILTERS);
+          writes[j] = inside[j % COORDS] && (FILTERS % STEP == 0 || column.filter + filter < FILTERS);
           if ((!PLAIN || READS_ELEMENTS) && !writes[j]) continue;
-          float v[1] = {from[(f + j / 2) * FILTER_PITCH + places[j % 2]]};
+          float v[Y_VECTOR];
+#pragma unroll
+          for (int e = 0; e < Y_VECTOR; e += SOME) {
+            const float* const at_row = from + below * FILTER_PITCH + place_of(row_of_pixel(row + e));
+            const Vector<float, SOME> some = *(const Vector<float, SOME>*)at_row;
+#pragma unroll
+            for (int i = 0; i < SOME; i++) v[e + i] = some.at[i];
+          }
           if (TF32X3 && writes[j] && !are_finite(v))
             v[0] = sum_of_products(args, column.group, column.filter + filter,
-                                   pixels.first + consumer * ROWS + along * 64 + j % 2 * 32 + lane);
+                                   pixels.first + consumer * ROWS + along * 64 + row);
           const Channel channel = channels[filter];
-          finish_to<1, false>(args, &channel, v, coord, out[j]);
+          finish_to<Y_VECTOR, false>(args, &channel, v, coord, out[j]);
         }
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-          if (writes[j]) write_vector<1>(args, y[j], out[j]);
+        for (int j = 0; j < TOGETHER; j++)
+          if (writes[j]) write_vector<Y_VECTOR>(args, y[j], out[j]);
       }
     }
   }

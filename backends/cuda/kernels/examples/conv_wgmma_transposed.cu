@@ -126,6 +126,7 @@ constexpr int COOPERATIVE{2};
 constexpr int CHANNEL_STAGES{2};
 constexpr int ATOMS{1};
 constexpr int PIXELS_ARE_ROWS{0};
+constexpr int ALONG_CHANNELS{0};
 constexpr int PIXELS_INNERMOST{0};
 constexpr int INTERLEAVED{1};
 constexpr int BLOCK_P{64};
@@ -151,6 +152,8 @@ constexpr int TAPS_H{3};
 constexpr int TAPS_W{3};
 constexpr int STREAMED_TAPS{3};
 constexpr int BY_PLANES{1};
+constexpr int SLOTTED{0};
+constexpr int PHASES{1};
 constexpr int BOXES{1};
 constexpr int PAD_D{0};
 constexpr int PAD_H{1};
@@ -763,7 +766,7 @@ DEVICE void wgmma(float (&acc)[120], unsigned long long rows, unsigned long long
 // are written (`epilogue`).
 //
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
-// needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
+// needs constants: ALONG_CHANNELS, ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
 //   FILTERS, FILTER_ROOM, FILTER_STAGES, FILTER_STEPS, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG,
 //   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, RAW_BYTES, RAW_STAGES, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED,
 //   SPLIT, STAGES, STEPS, STREAMED, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
@@ -1016,7 +1019,7 @@ constexpr int EARLY_REGISTERS = VECTORS_OF_TILE * (int)sizeof(Residuals<Y_VECTOR
 constexpr bool SHORT_LOOP = FILTER_STEPS <= 36 * SPLIT;
 constexpr bool FEW_REGISTERS =
     EARLY_REGISTERS <= (SPLIT > 1 ? 16 : 32) && EARLY_REGISTERS + OTHER_REGISTERS <= CONSUMER_REGISTERS;
-constexpr bool RESIDUALS_EARLY = SHORT_LOOP && FEW_REGISTERS && PIXELS_ARE_ROWS != 0 && sizeof(Residuals<1>) > 1 &&
+constexpr bool RESIDUALS_EARLY = SHORT_LOOP && FEW_REGISTERS && ALONG_CHANNELS != 0 && sizeof(Residuals<1>) > 1 &&
                                  Y_VECTOR * sizeof(T) >= 8;
 struct Early {
   Residuals<Y_VECTOR> of[RESIDUALS_EARLY ? VECTORS_OF_TILE : 1];
@@ -1106,11 +1109,13 @@ DEVICE void rearrange_filters(const Args&, char*, float*) {}
 
 // Filters that TMA cannot load and that a block has no room for: one launch writes them to memory as the main loop wants them
 // in shared memory, for every column of tiles the filters of each step one after the other, and later launches, the next or many,
-// bring a step's filters by one bulk copy. A step has STREAMED_TAPS taps, in TILE_K channels.
+// bring a step's filters by one bulk copy. A step has STREAMED_TAPS taps, in TILE_K channels. These are SLOTTED where threads
+// read pixels of 16 bits to registers: a slot is where a channel's pixels lie in a stage, the channels of each of PHASES after those of
+// the one before, and of the four slots that follow one another a thread has one.
 //
 // needs macros: DEVICE
-// needs constants: BY_PLANES, CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, ROW,
-//   SPLIT, STREAMED, STREAMED_TAPS, TAPS, TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES, W_LOADED
+// needs constants: BY_PLANES, CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, PHASES, ROW,
+//   SLOTTED, SPLIT, STREAMED, STREAMED_TAPS, TAPS, TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES, W_LOADED
 // needs sizes: w_k
 // needs types: Barriers, Launch, PipelineState, T
 // needs functions: begin_grid, bulk_load, low_word_of, mbarrier_expect_tx, mbarrier_wait, tile_number, tile_stride,
@@ -1127,13 +1132,21 @@ DEVICE bool prepares(const Launch& launch) { return launch.w.words[1] == PREPARE
 constexpr int STREAMED_STEPS = FILTER_STEPS / STREAMED_TAPS;
 constexpr unsigned STREAMED_BYTES = STREAMED_TAPS * W_BYTES;
 
-// A word of neighbouring channels of a filter's tap, of which so many are there.
-template <class E> DEVICE unsigned filter_word(const E* from, int count) {
-  return (count > 0 ? from->bits : 0) | (unsigned)(count > 1 ? from[TAPS].bits : 0) << 16;
+// The channel at a place of a step's depth.
+DEVICE int channel_at(int place) {
+  constexpr int OF_PHASE = TILE_K / PHASES;
+  if (!SLOTTED) return place;
+  const int slot = (place / 16 * 4 + place % 2 * 2 + place / 8 % 2) * 4 + place % 8 / 2;
+  return slot % OF_PHASE * PHASES + slot / OF_PHASE;
 }
-DEVICE unsigned filter_word(const float* from, int count) {
+
+// A word of a filter's tap: these of its channels, if they are before the end.
+template <class E> DEVICE unsigned filter_word(const E* from, int c, int second, int end) {
+  return (c < end ? from[c * TAPS].bits : 0) | (unsigned)(second < end ? from[second * TAPS].bits : 0) << 16;
+}
+DEVICE unsigned filter_word(const float* from, int c, int, int end) {
   unsigned word = 0;
-  if (count > 0) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(*from));
+  if (c < end) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(from[c * TAPS]));
   return word;
 }
 
@@ -1151,16 +1164,17 @@ DEVICE void prepare(const Launch& launch) {
     const int part = at % PARTS, word = at / PARTS % WORDS, row = at / PARTS / WORDS % TILE_F;
     const int of_column = at / PARTS / WORDS / TILE_F, chunk = of_column % PADDED_STEPS,
               column = of_column / PADDED_STEPS;
-    const int c = chunk * TILE_K + word * OF_WORD, filter = column % FILTER_TILES * TILE_F + row;
-    const int count = filter < FILTERS ? CHANNELS - c : 0;
+    const int first = chunk * TILE_K, filter = column % FILTER_TILES * TILE_F + row;
+    const int c = first + channel_at(word * OF_WORD), second = first + channel_at(word * OF_WORD + OF_WORD - 1);
+    const int end = filter < FILTERS ? CHANNELS : 0;
     const T* const from = (const T*)launch.args.op[0].p[0] +
-                          (column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + c * TAPS + part * SOME;
+                          (column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + part * SOME;
     // All are read before the first is written, as the compiler does not know that these are other places.
     unsigned words[SOME], low[LOW ? SOME : 1];
 #pragma unroll
     for (int i = 0; i < SOME; i++) {
-      words[i] = filter_word(from + i, count);
-      if (LOW) low[LOW ? i : 0] = count > 0 ? low_word_of(from + i) : 0u;
+      words[i] = filter_word(from + i, c, second, end);
+      if (LOW) low[LOW ? i : 0] = c < end ? low_word_of(from + c * TAPS + i) : 0u;
     }
     // What TMA's swizzle makes of an offset in rows of ROW bytes.
     const unsigned offset = row * ROW + word * 4, mask = ROW == 128 ? 7 : ROW == 64 ? 3 : 1;
@@ -1365,6 +1379,25 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
   if (lane == 0) mbarrier_arrive(barriers.empty(last)), mbarrier_arrive(barriers.filters_empty(last_filters));
 }
 
+// A lane's accumulators of four eights of columns.
+//
+// needs macros: DEVICE
+// needs constants: WIDTH
+
+// Numbers of a lane in four eights of columns: of each eight two neighbours in a row, and two in the other.
+constexpr int OF_FOUR = 16;
+
+// Takes a lane's accumulators of four eights. The compiler must know which registers these are, so they are found by comparing,
+// and the comment in the instruction keeps the compiler from merging all of these moves into one with a computed index.
+template <int AT> DEVICE void take(const float (&acc)[WIDTH / 2], int four, float (&taken)[OF_FOUR]) {
+  if constexpr (AT * OF_FOUR < WIDTH / 2) {
+    if (four != AT) return take<AT + 1>(acc, four, taken);
+#pragma unroll
+    for (int i = 0; i < OF_FOUR; i++)
+      if (AT * OF_FOUR + i < WIDTH / 2)
+        asm volatile("mov.b32 %0, %1; // four %2" : "=f"(taken[i]) : "f"(acc[AT * OF_FOUR + i]), "n"(AT));
+  }
+}
 
 // Residuals of a tile where they lie along pixels.
 //
@@ -1407,27 +1440,12 @@ DEVICE void read_residuals(const Args&, Early&, int) {}
 // accumulators need not pass through shared memory.
 //
 // needs macros: DEVICE, READS_ELEMENTS
-// needs constants: ATOMS, COOPERATIVE, FILTERS, PRODUCERS, ROWS, TILE_F, WIDTH, Y_LINEAR, Y_PLANAR, Y_VECTOR
+// needs constants: ATOMS, COOPERATIVE, FILTERS, OF_FOUR, PRODUCERS, ROWS, TILE_F, WIDTH, Y_LINEAR, Y_PLANAR, Y_VECTOR
 // needs sizes: y_c, y_p
 // needs types: Args, Channel, Column, Coord, Early, Pixels, Shape
-// needs functions: column_of, coord_of, finish_to, make_plain, pixel_at, pixels_of, write_vector
+// needs functions: column_of, coord_of, finish_to, make_plain, pixel_at, pixels_of, take, write_vector
 
 static_assert(ATOMS == 1, "a lane has two filters of a tile");
-
-// Numbers of a lane in four eights of columns: of each eight two neighbours in a row, and two in the other.
-constexpr int OF_FOUR = 16;
-
-// Takes a lane's accumulators of four eights. The compiler must know which registers these are, so they are found by comparing,
-// and the comment in the instruction keeps the compiler from merging all of these moves into one with a computed index.
-template <int AT> DEVICE void take(const float (&acc)[WIDTH / 2], int four, float (&taken)[OF_FOUR]) {
-  if constexpr (AT * OF_FOUR < WIDTH / 2) {
-    if (four != AT) return take<AT + 1>(acc, four, taken);
-#pragma unroll
-    for (int i = 0; i < OF_FOUR; i++)
-      if (AT * OF_FOUR + i < WIDTH / 2)
-        asm volatile("mov.b32 %0, %1; // four %2" : "=f"(taken[i]) : "f"(acc[AT * OF_FOUR + i]), "n"(AT));
-  }
-}
 
 // Exchanges with the lane whose number differs in this bit: a lane keeps the eights whose number has the bit as its own has it,
 // and gets the other lane's share of these for what it had of the others.

@@ -38,6 +38,8 @@ constants! {
         channel_stages: usize,
         atoms: usize,
         pixels_are_rows: bool,
+        /// Whether results are written along channels.
+        along_channels: bool,
         pixels_innermost: bool,
         /// How far apart the pixels of neighbouring rows lie.
         interleaved: usize,
@@ -75,6 +77,9 @@ constants! {
         /// Taps of a stage of filters, and whether all taps of a plane come for some channels before others do.
         streamed_taps: usize,
         by_planes: bool,
+        /// Whether a step's channels are in the order of slots, and channels whose planes are one line to TMA.
+        slotted: bool,
+        phases: usize,
     }
 }
 
@@ -118,7 +123,7 @@ constants! {
 }
 
 constants! {
-    /// The constants of `runs.cuh` and `runs_mainloop.cuh`.
+    /// The constants of `runs.cuh` and of the files behind it.
     pub(super) struct RunsConstants {
         /// Elements from a channel to the next in a stage.
         channel_pitch: usize,
@@ -126,6 +131,8 @@ constants! {
         by_boxes: bool,
         columns_of_box: usize,
         boxes: usize,
+        /// From where a box along a plane begins to where the next one does.
+        apart: usize,
         /// The most images that a tile has pixels of, whether their planes come as a whole, and elements in front of these.
         images: usize,
         whole: bool,

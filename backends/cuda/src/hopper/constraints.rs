@@ -204,13 +204,13 @@ pub(crate) const TRANSPOSED_GROUPS: Constraint = Constraint {
     },
 };
 
-/// f32 in planes of which a tile's pixels see runs, and results that lie side by side along pixels.
+/// Planes of which a tile's pixels see runs, and results that lie side by side along pixels.
 pub(crate) const RUNS: Constraint = Constraint {
     property: "layout",
-    accepts: "f32; places of a channel side by side in input and output, channels not innermost; images of the input multiples of \
-              16 bytes, and its planes and channels too, or planes one behind the other; packed filters, channels before taps, of \
-              at most 32 taps in a plane; lines and planes of the output that begin no further back in the input than those before \
-              end",
+    accepts: "places of a channel side by side in input and output, channels not innermost; images of the input multiples of \
+              16 bytes, and its planes and channels too, or planes one behind the other, of 16 bits in multiples of as many channels \
+              as make planes multiples of 16 bytes; packed filters, channels before taps, of at most 32 taps in a plane; lines and \
+              planes of the output that begin no further back in the input than those before end",
     check: |problem, _| {
         let (conv, weights) = problem.conv()?;
         let (w, y) = (Volume::of(weights), Volume::of(&problem.output));
@@ -221,14 +221,14 @@ pub(crate) const RUNS: Constraint = Constraint {
     },
 };
 
-/// As [`TRANSPOSED_GROUPS`], of f32.
+/// As [`TRANSPOSED_GROUPS`], of 64 bytes.
 pub(crate) const RUNS_GROUPS: Constraint = Constraint {
     property: "groups",
-    accepts: "one, or groups of a multiple of 16 channels",
+    accepts: "one, or groups of a multiple of 16 channels of f32, 32 of 16 bits",
     check: |problem, _| {
         let (conv, weights) = problem.conv()?;
         let channels = weights.lens()[1];
-        let fits = conv.groups() == 1 || channels.is_multiple_of(16);
+        let fits = conv.groups() == 1 || (channels * weights.data_type().size()).is_multiple_of(64);
         (!fits).then(|| format!("{} groups of {channels} channels", conv.groups()))
     },
 };
@@ -236,8 +236,8 @@ pub(crate) const RUNS_GROUPS: Constraint = Constraint {
 /// Runs and stages of filters.
 pub(crate) const RUNS_ROOM: Constraint = Constraint {
     property: "shared memory",
-    accepts: "planes and filters such that 16 channels of what 64 pixels see, in at most 4 boxes of 248 elements where TMA loads them, \
-              fit twice beside filters of two taps",
+    accepts: "planes and filters such that 16 channels of what 64 pixels see, 32 of 16 bits, in at most 4 boxes of 240 elements where \
+              TMA loads them, fit twice beside filters of two taps, or of two lines of taps of 16 bits",
     check: |problem, device| no_tile(Load::Runs, problem, device),
 };
 

@@ -7,6 +7,8 @@ use crate::runtime::CLUSTER;
 
 const TMA_PRODUCER: &str = include_str!("../../kernels/tma_producer.cuh");
 
+const FOURS: &str = include_str!("../../kernels/fours.cuh");
+
 const TF32X3: &str = include_str!("../../kernels/tf32x3.cuh");
 
 /// What stands for `tf32x3.cuh` where factors have one part.
@@ -45,11 +47,15 @@ pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 17] {
         Load::Packed => (include_str!("../../kernels/packed_planes.cuh"), TMA_PRODUCER),
         Load::Lines => (include_str!("../../kernels/lines.cuh"), TMA_PRODUCER),
         Load::Transposed => (include_str!("../../kernels/transposed.cuh"), ""),
+        Load::Runs if tiling.element == 2 => {
+            (include_str!("../../kernels/runs.cuh"), include_str!("../../kernels/runs_words.cuh"))
+        }
         Load::Runs => (include_str!("../../kernels/runs.cuh"), include_str!("../../kernels/runs_rows.cuh")),
         Load::Gather => (include_str!("../../kernels/gather.cuh"), ""),
     };
     let mainloop = match load {
         Load::Runs if tiling.tf32x3 => include_str!("../../kernels/runs_tf32x3_mainloop.cuh"),
+        Load::Runs if tiling.element == 2 => include_str!("../../kernels/runs_words_mainloop.cuh"),
         Load::Runs => include_str!("../../kernels/runs_mainloop.cuh"),
         _ if tiling.tf32x3 => include_str!("../../kernels/tf32x3_mainloop.cuh"),
         Load::Tma | Load::Reordered | Load::Planes | Load::Gather => {
@@ -64,11 +70,14 @@ pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 17] {
     let residuals_along_pixels = include_str!("../../kernels/residuals_along_pixels.cuh");
     let epilogue = match load {
         Load::Tma | Load::Halo => [parts_of_rows, "", include_str!("../../kernels/along_channels.cuh")],
+        Load::Runs if tiling.runs.is_some_and(|runs| runs.paired) => {
+            [FOURS, residuals_along_pixels, include_str!("../../kernels/along_pairs.cuh")]
+        }
         Load::Packed | Load::Runs => {
             ["", residuals_along_pixels, include_str!("../../kernels/packed_epilogue.cuh")]
         }
         Load::Lines | Load::Transposed => {
-            ["", residuals_along_pixels, include_str!("../../kernels/along_lines.cuh")]
+            [FOURS, residuals_along_pixels, include_str!("../../kernels/along_lines.cuh")]
         }
         Load::Planes | Load::Reordered | Load::Gather => {
             [parts_of_rows, residuals_along_pixels, include_str!("../../kernels/along_pixels.cuh")]

@@ -4,7 +4,7 @@ use fuseplan_api::Problem;
 use fuseplan_gpu::{Geometry, Kernel, Runtime, Volume, channel_values, units_at_once};
 
 use super::instruction::{Rows, wgmma};
-use super::layout::{filters_at_once, outputs_at_once};
+use super::layout::{filters_at_once, outputs_of};
 use super::reordered::Reordered;
 use super::tensor_map::TensorMap;
 use super::tiling::{COPIED, Load, Tiling};
@@ -66,7 +66,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     let columns = groups * filters.div_ceil(tiling.filters());
     let tiles = tiling.tiles_of_pixels(y.lens[0], y.lens[2], y.lens[3], y.lens[4]) * columns;
     let shared = tiling.shared(filter_steps, w.plane(), channel_values(problem));
-    let y_vector = outputs_at_once(load, problem);
+    let y_vector = outputs_of(tiling, problem);
     let data_type = problem.output.data_type();
     let geometry = Geometry { grid: [1; 3], block: tiling.threads() as u32, shared: shared as u32 };
     let rows = if tiling.tf32x3 || matches!(load, Load::Packed | Load::Runs) {

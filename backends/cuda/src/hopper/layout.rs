@@ -3,7 +3,7 @@
 use fuseplan_api::{DataType, MathMode, Problem};
 use fuseplan_gpu::{Volume, common_power};
 
-use super::tiling::{COPIED, Load};
+use super::tiling::{COPIED, Load, Tiling};
 
 /// Whether groups can be a dimension of an image's map: images have two dimensions, and groups begin at multiples of 16 bytes.
 pub(super) fn groups_apart(problem: &Problem) -> bool {
@@ -42,13 +42,28 @@ pub(super) fn outputs_at_once(load: Load, problem: &Problem) -> usize {
             let groups = problem.conv().map_or(1, |(conv, _)| conv.groups());
             common_power(y.alignment(1, most), y.lens[1] / groups)
         }
-        // A warp writes the pixels of a plane, one a lane.
-        Load::Packed | Load::Runs => 1,
-        Load::Planes | Load::Lines | Load::Transposed | Load::Reordered | Load::Gather => {
+        Load::Planes
+        | Load::Packed
+        | Load::Lines
+        | Load::Transposed
+        | Load::Runs
+        | Load::Reordered
+        | Load::Gather => {
             // A tile's line ends where the output's does.
             let run = if matches!(load, Load::Lines | Load::Transposed) { y.lens[4] } else { y.plane() };
             y.strides[..2].iter().fold(common_power(most, run), |power, &stride| common_power(power, stride))
         }
+    }
+}
+
+/// The same of a tile. Where its rows are pixels, a lane has one, or two that are neighbours, or of runs of 16 bits as many as planes
+/// are multiples of.
+pub(super) fn outputs_of(tiling: &Tiling, problem: &Problem) -> usize {
+    let vector = outputs_at_once(tiling.load, problem);
+    match () {
+        () if tiling.load == Load::Packed || tiling.load == Load::Runs && tiling.element == 4 => 1,
+        () if tiling.runs.is_some_and(|runs| runs.paired) => vector.min(2),
+        () => vector,
     }
 }
 

@@ -70,7 +70,7 @@ pub(super) fn of(problem: &Problem, tiling: &Tiling) -> (Option<TensorMap>, Opti
         Load::Planes => (Some(planes(&x, tiling.depth, data_type)), filter_rows()),
         Load::Lines => (Some(lines(&x, tiling, data_type)), None),
         Load::Transposed => (Some(rectangles(&x, dims, tiling, data_type)), None),
-        Load::Runs => (tiling.runs.map(|tile| runs(&x, tiling, &tile)), None),
+        Load::Runs => (tiling.runs.and_then(|tile| runs(&x, tiling, &tile, data_type)), None),
         Load::Packed | Load::Gather => (None, filter_rows()),
     }
 }
@@ -125,21 +125,30 @@ fn planes(volume: &Volume, channels: usize, data_type: DataType) -> TensorMap {
     }
 }
 
-/// Planes of f32, for loads of some of their elements in a step's channels, or all elements as one line.
-fn runs(volume: &Volume, tiling: &Tiling, runs: &Runs) -> TensorMap {
-    let map = planes(volume, tiling.depth, DataType::Float);
+/// Planes, for loads of some of their elements in a step's channels, or all elements as one line; `None` where bulk copies bring
+/// them.
+fn runs(volume: &Volume, tiling: &Tiling, runs: &Runs, data_type: DataType) -> Option<TensorMap> {
+    if runs.by == By::Planes && tiling.element == 2 {
+        return None;
+    }
+    // The planes of all phases are one line.
+    let phases = runs.phases as u64;
+    let mut map = planes(volume, tiling.depth / runs.phases, data_type);
+    map.lens[0] *= phases;
+    map.lens[1] /= phases;
+    map.strides[0] *= phases;
     let map = TensorMap { rounds: !tiling.tf32x3, innermost: runs.columns as u32, ..map };
     if runs.by == By::Boxes {
-        return map;
+        return Some(map);
     }
     let reach = |d: usize| (volume.lens[d] - 1) * volume.strides[d];
     let elements = reach(0) + reach(1) + volume.plane();
-    TensorMap {
+    Some(TensorMap {
         lens: vec![elements as u64],
         strides: Vec::new(),
         part: Part::Tile { extents: Vec::new() },
         ..map
-    }
+    })
 }
 
 /// Images whose lines have no gaps, for loads of the lines that a tile sees.

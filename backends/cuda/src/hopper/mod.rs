@@ -145,7 +145,7 @@ pub(crate) static WGMMA_TRANSPOSED: InParts<Hopper> = InParts(Hopper {
     load: Load::Transposed,
 });
 
-/// f32 in planes without gaps: TMA brings runs of them, which threads read to registers.
+/// Planes without gaps: TMA brings runs of them, which threads read to registers.
 pub(crate) static WGMMA_RUNS: InParts<Hopper> = InParts(Hopper {
     id: "cuda.conv_wgmma_runs.v1",
     constraints: &[

@@ -95,21 +95,30 @@ pub(crate) const F32: Preference = Preference {
 /// Images large enough that filters are brought in a small part of the time.
 pub(crate) const LINES: Preference = Preference {
     property: "convolution",
-    prefers: "less time by lines than by gathering pixels, as the models of both have it",
+    prefers: "less time by lines than by gathering pixels or by runs of planes, as the models have it",
     check: |problem, device| {
         let [lines, gathered] = [Load::Lines, Load::Gather].map(|load| least(load, problem, device));
-        (lines >= gathered).then(|| format!("{lines:.1} and {gathered:.1} us"))
+        let other = gathered.min(by_runs(problem, device));
+        (lines >= other).then(|| format!("{lines:.1} and {other:.1} us"))
     },
 };
+
+/// Microseconds by runs of planes, where these would be taken.
+fn by_runs(problem: &Problem, device: &DeviceInfo) -> f64 {
+    let taken =
+        WGMMA_RUNS.applies(problem, device).is_ok() && (RUNS_OF_PLANES.check)(problem, device).is_none();
+    if taken { least(Load::Runs, problem, device) } else { f64::INFINITY }
+}
 
 /// Images that are sooner transposed than loaded by lines or gathered: by a tenth where lines can be, as much as the models err.
 pub(crate) const TRANSPOSED: Preference = Preference {
     property: "convolution",
-    prefers: "less time with transposed pixels than by gathering them, and less than 0.9 of that by lines, as the models have it",
+    prefers: "less time with transposed pixels than by gathering them or by runs of planes, and less than 0.9 of that by lines, as the \
+              models have it",
     check: |problem, device| {
         let takes_lines = WGMMA_LINES.applies(problem, device).is_ok();
         let by_lines = if takes_lines { 0.9 * least(Load::Lines, problem, device) } else { f64::INFINITY };
-        let other = by_lines.min(least(Load::Gather, problem, device));
+        let other = by_lines.min(least(Load::Gather, problem, device)).min(by_runs(problem, device));
         let transposed = least(Load::Transposed, problem, device);
         (transposed >= other).then(|| format!("{transposed:.1} and {other:.1} us"))
     },

@@ -1,7 +1,7 @@
 //! What a tile of neighbouring pixels sees of an image: a run of each channel's plane.
 
-use fuseplan_api::{DataType, Problem};
-use fuseplan_gpu::{Volume, spatial};
+use fuseplan_api::Problem;
+use fuseplan_gpu::{Volume, common_power, spatial};
 
 /// The fewest elements of a box, such that it is not swizzled, the most, and boxes that a run comes in.
 const SHORTEST_BOX: usize = 40;
@@ -9,9 +9,10 @@ const LONGEST_BOX: usize = 256;
 const MOST_BOXES: usize = 4;
 /// The most images of a tile.
 const MOST_IMAGES: usize = 6;
-/// Elements at whose multiples a box lies in shared memory, and of 16 bytes.
+/// Elements of f32 at whose multiples a box lies in shared memory.
 const ALIGNED: usize = 32;
-const CHUNK: usize = 4;
+/// The most elements of 16 bits from the first to the last of a line's taps whose factors come together.
+const LONGEST_LINE: usize = 5;
 
 /// How what a tile's pixels see comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,9 +32,17 @@ pub(crate) struct Runs {
     pub(crate) by: By,
     /// The most images that a tile has pixels of; with one, it stays within an image.
     pub(crate) images: usize,
-    /// Elements of a box along a plane, and boxes one behind the other, of a step, a channel or an image.
+    /// Elements of a box along a plane, and boxes one behind the other, of a step, a channel or an image; from where a box begins to
+    /// where the next one does.
     pub(crate) columns: usize,
     pub(crate) boxes: usize,
+    pub(crate) apart: usize,
+    /// Channels of a line of the input as TMA sees it, of which boxes have one each.
+    pub(crate) phases: usize,
+    /// Taps of a line that a stage of filters has.
+    pub(crate) taps: usize,
+    /// Whether a thread's two rows are neighbouring pixels, whose first taps are neighbours as well.
+    pub(crate) paired: bool,
     /// Elements from a channel to the next in a stage, and in front of whole planes.
     pub(crate) pitch: usize,
     pub(crate) guard: usize,
@@ -41,6 +50,12 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
+    /// Words of 16 bits that a thread reads for the two elements of a register, in the mean of a line of taps.
+    pub(crate) fn reads(self) -> f64 {
+        let (rows, span) = if self.paired { (1, self.taps) } else { (2, self.taps - 1) };
+        (rows * (span.div_ceil(2) + 1)) as f64 / self.taps as f64
+    }
+
     /// Pixels of a stage, which has as many words of `depth` channels.
     pub(crate) fn loaded(self, depth: usize) -> usize {
         let run = self.images * self.boxes * self.columns;
@@ -59,8 +74,12 @@ pub(crate) struct Sight {
     pub(crate) padded: bool,
     pub(crate) strides: [usize; 3],
     pub(crate) dilations: [usize; 3],
-    /// Whether TMA can address the planes of all channels.
-    pub(crate) boxed: bool,
+    /// Bytes of an element.
+    pub(crate) element: usize,
+    /// How many planes TMA can address as a line, such that lines of these have those of all channels, if it can.
+    pub(crate) phases: Option<usize>,
+    /// Whether the planes of all channels of an image follow one another, at a multiple of 16 bytes.
+    pub(crate) packed: bool,
 }
 
 impl Sight {
@@ -71,8 +90,17 @@ impl Sight {
         let dims = |volume: &Volume| [volume.lens[2], volume.lens[3], volume.lens[4]];
         let [pads, after] = [conv.pads_before(), conv.pads_after()].map(|pads| spatial(pads, 0));
         let [strides, dilations] = [conv.strides(), conv.dilations()].map(|list| spatial(list, 1));
-        let multiple = |d: usize| x.lens[d] == 1 || x.strides[d].is_multiple_of(CHUNK);
+        let element = problem.output.data_type().size();
+        let chunk = 16 / element;
+        let multiple = |d: usize| x.lens[d] == 1 || x.strides[d].is_multiple_of(chunk);
         let follow = x.lens[1] == 1 || x.strides[1] == x.plane();
+        let packed = follow && multiple(0);
+        let some = chunk / common_power(chunk, x.plane());
+        let phases = match some {
+            1 if multiple(0) && multiple(1) => Some(1),
+            2.. if element == 2 && packed && x.lens[1].is_multiple_of(some) => Some(some),
+            _ => None,
+        };
         let sight = Sight {
             image: dims(&x),
             output: dims(&y),
@@ -81,16 +109,33 @@ impl Sight {
             padded: pads.iter().chain(&after).any(|&pad| pad > 0),
             strides,
             dilations,
-            boxed: multiple(0) && multiple(1) && x.plane().is_multiple_of(CHUNK),
+            element,
+            phases,
+            packed,
         };
         let planar = x.position_stride() == Some(1) && !x.is_channels_last();
         let [_, h, w] = sight.taps;
         let [line, plane] = [sight.reach(1), sight.reach(2)];
         let in_order =
             line <= strides[1] * sight.image[2] && plane <= strides[0] * sight.image[1] * sight.image[2];
-        let float = problem.output.data_type() == DataType::Float;
-        (float && planar && in_order && h * w <= 32 && (sight.boxed || follow && multiple(0)))
-            .then_some(sight)
+        let comes = phases.is_some() || element == 4 && packed;
+        (planar && in_order && h * w <= 32 && comes).then_some(sight)
+    }
+
+    /// Taps of a line that a stage of filters has: all of them, where a thread reads pixels of all at once.
+    fn line_of_taps(&self) -> usize {
+        let taps = self.taps[2];
+        if self.element == 2 && (taps - 1) * self.dilations[2] < LONGEST_LINE { taps } else { 1 }
+    }
+
+    /// Whether of tiles of 16 bits that have pixels of so many images every second pixel is the next one's neighbour in the image.
+    fn pairs(&self, images: usize) -> bool {
+        let [image, output] = [self.image, self.output];
+        let even = |dims: usize| output[3 - dims..].iter().product::<usize>().is_multiple_of(2);
+        let lines = even(1) || image[2] == output[2] && self.strides[1] == 1;
+        let planes = even(2) || output[0] == 1;
+        let of_images = images == 1 || even(3);
+        self.element == 2 && self.strides[2] == 1 && lines && planes && of_images
     }
 
     /// Elements from the first pixel of an output's line to its last, or of a plane.
@@ -128,8 +173,8 @@ impl Sight {
         longest.unwrap_or(0) + taps + 1
     }
 
-    /// The ways in which tiles of so many rows of so many images may come, in steps of `depth` channels.
-    pub(crate) fn tiles(&self, images: usize, rows: usize, depth: usize) -> Vec<Runs> {
+    /// The ways in which tiles of so many rows of so many images may come, in steps of `depth` of a group's channels.
+    pub(crate) fn tiles(&self, images: usize, channels: usize, rows: usize, depth: usize) -> Vec<Runs> {
         let all = self.pixels();
         let spanned = (rows + all - 2) / all + 1;
         let mut tiles = vec![];
@@ -139,7 +184,8 @@ impl Sight {
             tiles.extend(self.runs(rows, spanned));
         }
         let whole = rows / all;
-        if !self.boxed && self.is_odd() && self.taps[0] == 1 && self.image[0] == 1 {
+        let unboxed = if self.element == 4 { self.phases.is_none() } else { channels.is_multiple_of(depth) };
+        if unboxed && self.packed && self.is_odd() && self.taps[0] == 1 && self.image[0] == 1 {
             tiles.extend(
                 [(whole * all, whole), (rows, spanned)]
                     .into_iter()
@@ -157,34 +203,61 @@ impl Sight {
 
     /// Runs of as many images.
     fn runs(&self, pixels: usize, images: usize) -> Option<Runs> {
+        let chunk = 16 / self.element;
         // A box begins at a multiple of 16 bytes.
-        let run = self.longest(pixels, images > 1) + CHUNK - 1;
-        let (by, columns, boxes) = if self.boxed {
-            // Threads of a warp read eight neighbouring pixels of four channels from all banks.
-            let columns = |boxes: usize| {
-                (run.div_ceil(boxes).max(SHORTEST_BOX)..=LONGEST_BOX)
-                    .find(|columns| matches!(columns % 32, 8 | 24))
-            };
-            let (boxes, columns) = (1..=MOST_BOXES).find_map(|boxes| Some((boxes, columns(boxes)?)))?;
-            (By::Boxes, columns, boxes)
-        } else {
-            let boxes = run.div_ceil(LONGEST_BOX);
-            (By::Channels, run.div_ceil(boxes).max(SHORTEST_BOX).next_multiple_of(ALIGNED), boxes)
+        let run = self.longest(pixels, images > 1) + chunk - 1;
+        let with = |by, columns, boxes, apart, pitch| Runs {
+            pixels,
+            by,
+            images,
+            columns,
+            boxes,
+            apart,
+            phases: self.phases.unwrap_or(1),
+            taps: self.line_of_taps(),
+            paired: self.pairs(images),
+            pitch,
+            guard: 0,
+            filter_stages: 0,
         };
-        let pitch = if self.boxed { columns } else { boxes * columns };
-        let runs = Runs { pixels, by, images, columns, boxes, pitch, guard: 0, filter_stages: 0 };
-        (boxes <= MOST_BOXES).then_some(runs)
+        let Some(phases) = self.phases else {
+            let boxes = run.div_ceil(LONGEST_BOX);
+            let columns = run.div_ceil(boxes).max(SHORTEST_BOX).next_multiple_of(ALIGNED);
+            return (boxes <= MOST_BOXES)
+                .then(|| with(By::Channels, columns, boxes, columns, boxes * columns));
+        };
+        // Threads of a warp read eight neighbouring pixels of four channels from all banks.
+        let (banks, fits): (_, fn(usize) -> bool) = match self.element {
+            4 => (SHORTEST_BOX, |columns| matches!(columns % 32, 8 | 24)),
+            _ => (2 * SHORTEST_BOX, |columns| matches!(columns % 64, 16 | 48)),
+        };
+        // Elements of a phase are moved by less than 16 bytes, and those of two pixels' lines of taps are in one box.
+        let moved = if phases > 1 { chunk - 1 } else { 0 };
+        let shared = if self.element == 4 { 0 } else { moved + self.line_of_taps() * self.dilations[2] };
+        let shared = shared.next_multiple_of(chunk);
+        let columns = |boxes: usize| {
+            let least = (run + moved + (boxes - 1) * shared).div_ceil(boxes).max(banks);
+            (least..=LONGEST_BOX).find(|&columns| fits(columns))
+        };
+        let (boxes, columns) = (1..=MOST_BOXES).find_map(|boxes| Some((boxes, columns(boxes)?)))?;
+        Some(with(By::Boxes, columns, boxes, columns - shared, columns))
     }
 
     /// Planes of as many images.
     fn planes(&self, pixels: usize, images: usize, depth: usize) -> Runs {
         let pitch = self.image.iter().product::<usize>();
+        // Elements of 16 bits come by one bulk copy, of f32 by TMA, which rounds them.
+        let columns = if self.element == 4 { LONGEST_BOX } else { depth * pitch };
         Runs {
             pixels,
             by: By::Planes,
             images,
-            columns: LONGEST_BOX,
-            boxes: (depth * pitch).div_ceil(LONGEST_BOX),
+            columns,
+            boxes: (depth * pitch).div_ceil(columns),
+            apart: columns,
+            phases: 1,
+            taps: self.line_of_taps(),
+            paired: false,
             pitch,
             guard: (self.pads[1] * self.image[2] + self.pads[2]).next_multiple_of(ALIGNED),
             filter_stages: 0,

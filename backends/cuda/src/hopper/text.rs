@@ -7,7 +7,7 @@ use super::constants::{
     FiltersConstants, GroupConstants, LinesConstants, PackedConstants, ReorderConstants, RunsConstants,
     StreamedConstants, StrideConstants, TapConstants, TransposedConstants, WgmmaConstants, WindowConstants,
 };
-use super::layout::{columns_behind, filters_at_once, outputs_at_once};
+use super::layout::{columns_behind, filters_at_once, outputs_of};
 use super::reordered::Reordered;
 use super::runs::{By, Sight};
 use super::tiling::{Load, Packed, Tiling};
@@ -29,7 +29,7 @@ pub(super) fn constants(
     let (steps, filter_steps) = (tiling.steps(channels, each), tiling.filter_steps(channels, each));
     let (producer, consumer) = tiling.registers();
     let dims = conv.spatial_dims();
-    let y_vector = outputs_at_once(load, problem);
+    let y_vector = outputs_of(tiling, problem);
     // Arrivals that complete a stage's full barrier, and threads that load the parameters of channels.
     let (arrivals, channel_producers) = match load {
         // Another warp issues the loads of filters.
@@ -75,10 +75,12 @@ pub(super) fn constants(
         channel_stages: tiling.channel_stages(),
         atoms: tiling.atoms,
         pixels_are_rows: tiling.pixels_are_rows(),
+        along_channels: matches!(load, Load::Tma | Load::Halo),
         pixels_innermost: matches!(load, Load::Planes | Load::Lines)
             || tiling.runs.is_some_and(|runs| runs.images == 1 && runs.by != By::Planes),
         interleaved: match () {
-            () if sight.is_some_and(|sight| sight.is_odd()) => 4,
+            () if tiling.runs.is_some_and(|runs| runs.paired) => 2,
+            () if sight.is_some_and(|sight| sight.element == 4 && sight.is_odd()) => 4,
             () if tiling.packed.is_some_and(|packed| !packed.plane.is_multiple_of(2)) => 8,
             () => 1,
         },
@@ -108,8 +110,13 @@ pub(super) fn constants(
     }
     .write(&mut text);
     if tiling.is_streamed() {
-        StreamedConstants { streamed_taps: tiling.streamed_taps(each), by_planes: load != Load::Lines }
-            .write(&mut text);
+        StreamedConstants {
+            streamed_taps: tiling.streamed_taps(each),
+            by_planes: load != Load::Lines,
+            slotted: load == Load::Runs && tiling.element == 2,
+            phases: tiling.runs.map_or(1, |runs| runs.phases),
+        }
+        .write(&mut text);
     }
     if tiling.window.is_some() {
         WindowConstants { step_taps: tiling.step_taps() }.write(&mut text);
@@ -132,6 +139,7 @@ pub(super) fn constants(
             by_boxes: runs.by == By::Boxes,
             columns_of_box: runs.columns,
             boxes: runs.boxes,
+            apart: runs.apart,
             images: runs.images,
             whole: runs.by == By::Planes,
             guard: runs.guard,

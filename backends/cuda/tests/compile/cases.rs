@@ -71,6 +71,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let copied: &[&str] = &["HGMMA", "UTMALDG.2D", "USETMAXREG", "!UTMALDG.3D", "LDGSTS.E.64"];
     // Rows of the product are in registers.
     let runs: &[&str] = &["HGMMA", "UTMALDG.3D", "UBLKCP", "USETMAXREG", "LDS"];
+    let runs_of_planes: &[&str] = &["HGMMA", "!UTMALDG", "UBLKCP", "USETMAXREG", "LDS"];
     let runs_of_channels: &[&str] = &["HGMMA", "UTMALDG.1D", "UBLKCP", "USETMAXREG", "LDS"];
     let packed: &[&str] = &["HGMMA", "UTMALDG.2D", "UBLKCP", "USETMAXREG", "LDS.U16", "STG.E.U16"];
     let planes: &[&str] = &["HGMMA", "UTMALDG.3D", "UTMALDG.2D", "USETMAXREG", "STG.E.128"];
@@ -153,6 +154,22 @@ pub(crate) fn cases() -> Vec<Case> {
             "runs.tf32.strided",
             RUNS,
             tf32(strided(Float, Nchw, &[64, 64, 56, 56], 128, 3, 1, 2, vec![])),
+            runs,
+        ),
+        ("runs.f16", RUNS, conv(Half, Nchw, &[64, 128, 28, 28], 128, 3, 1, vec![]), runs),
+        ("runs.f16.two", RUNS, conv(Half, Nchw, deep, 256, 3, 1, residual(Half, Nchw, 14)), runs),
+        ("runs.f16.eight", RUNS, conv(Half, Nchw, &[64, 64, 55, 55], 64, 3, 1, vec![]), runs),
+        ("runs.f16.planes", RUNS, conv(Half, Nchw, &[64, 512, 7, 7], 512, 3, 1, vec![]), runs_of_planes),
+        ("runs.f16.1x1", RUNS, conv(Half, Nchw, &[64, 64, 55, 55], 256, 1, 1, vec![]), runs),
+        ("runs.f16.1x1.even", RUNS, conv(Half, Nchw, deep, 1024, 1, 1, vec![]), runs),
+        ("runs.f16.5x5", RUNS, conv(Half, Nchw, &[16, 96, 27, 27], 256, 5, 1, vec![]), runs),
+        ("runs.f16.strided", RUNS, strided(Half, Nchw, &[64, 64, 55, 55], 128, 3, 1, 2, vec![]), runs),
+        ("runs.f16.ncdhw", RUNS, conv(Half, Ncdhw, &[2, 32, 8, 21, 21], 64, 3, 1, vec![]), runs),
+        ("runs.bf16.groups", RUNS, conv(BFloat16, Nchw, &[8, 128, 27, 27], 256, 3, 4, vec![]), runs),
+        (
+            "runs.bf16.parameters",
+            RUNS,
+            conv(BFloat16, Nchw, &[32, 40, 56, 56], 128, 3, 1, parameters(BFloat16, y)),
             runs,
         ),
         ("runs.tf32x3", RUNS, conv(Float, Nchw, x, 128, 3, 1, relu(y, Float, Nchw)), runs),

@@ -9,6 +9,7 @@ mod plan;
 
 use std::ptr;
 use std::sync::{Arc, LazyLock};
+use std::thread;
 use std::time::Instant;
 
 use fuseplan_api::*;
@@ -17,6 +18,8 @@ use fuseplan_cuda::CudaBackend;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use plan::{Content, Plan};
+
+const RUNS: &str = "cuda.conv_wgmma_runs.v1";
 
 /// Each kind of kernel with what may stand behind it: name, solver, problem.
 fn problems() -> Vec<(&'static str, &'static str, Problem)> {
@@ -100,6 +103,28 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         let ops = [vec![Op::ConvForward { conv, weights }], chain(output)].concat();
         Problem { input, output, ops, math }
     };
+    // The same of 16 bits, whose planes are lines of one, two or eight to TMA.
+    let runs_of_halves =
+        |lens: &[usize], extent: usize, groups: usize, [pad, stride, dilation]: [usize; 3]| {
+            let layout = if lens.len() == 5 { Ncdhw } else { Nchw };
+            let input = TensorDescriptor::with_layout(Half, layout, lens).unwrap();
+            let dims = lens.len() - 2;
+            let filters = [&[72 * groups, lens[1] / groups][..], &vec![extent; dims]].concat();
+            let weights = TensorDescriptor::with_layout(Half, layout, &filters).unwrap();
+            let conv = ConvolutionDescriptor::of_dims(dims).unwrap().with_groups(groups).unwrap();
+            let conv = conv.with_pads(vec![pad; dims]).unwrap().with_strides(vec![stride; dims]).unwrap();
+            let conv = conv.with_dilations(vec![dilation; dims]).unwrap();
+            let output = conv.forward_output(&input, &weights).unwrap();
+            let channels = [vec![1, output.lens()[1]], vec![1; dims]].concat();
+            let bias = TensorDescriptor::with_layout(Half, layout, &channels).unwrap();
+            let ops = vec![
+                Op::ConvForward { conv, weights },
+                Op::BiasForward { bias },
+                Op::BiasForward { bias: output },
+                relu(),
+            ];
+            Problem { input, output, ops, math: MathMode::Precise }
+        };
     // Groups of powers of two, so that shares of sums are exact.
     let trained = |data_type, layout, ops| {
         alone(TensorDescriptor::with_layout(data_type, layout, &[4, 32, 8, 16]).unwrap(), ops)
@@ -142,13 +167,28 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
             "cuda.conv_wgmma_lines.v1",
             wide(2, [9, 16], &|_| norm(PerActivation)),
         ),
-        ("wgmma.runs", "cuda.conv_wgmma_runs.v1", runs([3, 36, 18, 16], 3, tf32_allowed)),
-        ("wgmma.runs.pointwise", "cuda.conv_wgmma_runs.v1", runs([3, 80, 9, 16], 1, tf32_allowed)),
-        ("wgmma.runs.channels", "cuda.conv_wgmma_runs.v1", runs([2, 36, 13, 15], 3, tf32_allowed)),
-        ("wgmma.runs.planes", "cuda.conv_wgmma_runs.v1", runs([5, 36, 7, 7], 3, tf32_allowed)),
-        ("wgmma.runs.tf32x3", "cuda.conv_wgmma_runs.v1", runs([3, 36, 18, 16], 3, precise)),
-        ("wgmma.runs.tf32x3.channels", "cuda.conv_wgmma_runs.v1", runs([2, 36, 13, 15], 3, precise)),
-        ("wgmma.runs.tf32x3.planes", "cuda.conv_wgmma_runs.v1", runs([5, 80, 7, 7], 1, precise)),
+        ("wgmma.runs", RUNS, runs([3, 36, 18, 16], 3, tf32_allowed)),
+        ("wgmma.runs.pointwise", RUNS, runs([3, 80, 9, 16], 1, tf32_allowed)),
+        ("wgmma.runs.channels", RUNS, runs([2, 36, 13, 15], 3, tf32_allowed)),
+        ("wgmma.runs.planes", RUNS, runs([5, 36, 7, 7], 3, tf32_allowed)),
+        ("wgmma.runs.tf32x3", RUNS, runs([3, 36, 18, 16], 3, precise)),
+        ("wgmma.runs.tf32x3.channels", RUNS, runs([2, 36, 13, 15], 3, precise)),
+        ("wgmma.runs.tf32x3.planes", RUNS, runs([5, 80, 7, 7], 1, precise)),
+        ("wgmma.runs16", RUNS, runs_of_halves(&[3, 40, 18, 16], 3, 1, [1, 1, 1])),
+        ("wgmma.runs16.uneven", RUNS, runs_of_halves(&[3, 32, 9, 30], 3, 1, [1, 1, 1])),
+        ("wgmma.runs16.valid", RUNS, runs_of_halves(&[3, 40, 16, 15], 3, 1, [0, 1, 1])),
+        ("wgmma.runs16.two", RUNS, runs_of_halves(&[3, 36, 14, 14], 3, 1, [1, 1, 1])),
+        ("wgmma.runs16.eight", RUNS, runs_of_halves(&[2, 40, 13, 15], 3, 1, [1, 1, 1])),
+        ("wgmma.runs16.planes", RUNS, runs_of_halves(&[5, 64, 7, 7], 3, 1, [1, 1, 1])),
+        ("wgmma.runs16.boxes", RUNS, runs_of_halves(&[2, 40, 23, 61], 3, 1, [1, 1, 1])),
+        ("wgmma.runs16.pointwise", RUNS, runs_of_halves(&[3, 80, 9, 16], 1, 1, [0, 1, 1])),
+        ("wgmma.runs16.pointwise.odd", RUNS, runs_of_halves(&[3, 64, 9, 7], 1, 1, [0, 1, 1])),
+        ("wgmma.runs16.strided", RUNS, runs_of_halves(&[3, 40, 17, 23], 3, 1, [1, 2, 1])),
+        ("wgmma.runs16.dilated", RUNS, runs_of_halves(&[3, 40, 17, 23], 3, 1, [2, 1, 2])),
+        ("wgmma.runs16.far", RUNS, runs_of_halves(&[3, 32, 17, 18], 3, 1, [3, 1, 3])),
+        ("wgmma.runs16.wide", RUNS, runs_of_halves(&[2, 40, 13, 19], 5, 1, [2, 1, 1])),
+        ("wgmma.runs16.groups", RUNS, runs_of_halves(&[2, 64, 13, 15], 3, 2, [1, 1, 1])),
+        ("wgmma.runs16.volume", RUNS, runs_of_halves(&[2, 40, 4, 9, 11], 3, 1, [1, 1, 1])),
         ("mma.nhwc", "cuda.conv_mma.v1", convolved(Half, Nhwc)),
         ("mma.nchw", "cuda.conv_mma.v1", convolved(Half, Nchw)),
         ("mma.norm", "cuda.conv_mma.v1", normed(Nhwc, PerActivation)),
@@ -253,8 +293,15 @@ fn configured(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Resu
     let stream = device.create_stream()?;
     let expected = reference(problem);
     let solver = CudaBackend.solvers().iter().find(|found| found.id() == solver).unwrap();
-    for Candidate { configuration, .. } in solver.configurations(problem, device.info()) {
-        let binary = solver.compile(problem, device.info(), &configuration)?;
+    let all = solver.configurations(problem, device.info());
+    // Compilers work in several threads at once.
+    let binaries: Vec<_> = thread::scope(|scope| {
+        let compile = |of: &Candidate| solver.compile(problem, device.info(), &of.configuration);
+        let threads: Vec<_> = all.iter().map(|of| scope.spawn(move || compile(of))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for (Candidate { configuration, .. }, binary) in all.iter().zip(binaries) {
+        let binary = binary?;
         let plan = |shift, content| Plan::of(device, &stream, problem, *solver, &binary, shift, content);
         for shift in [0, 1] {
             let plan = plan(shift, Content::Whole);
@@ -490,7 +537,8 @@ fn main() {
     let mut trials = Vec::new();
     for (name, solver, problem) in problems() {
         for (check_name, check) in checks {
-            let streams_filters = ["lines", "transposed", "reordered"].iter().any(|of| name.contains(of));
+            let streams_filters =
+                ["lines", "transposed", "reordered", "runs16"].iter().any(|part| name.contains(part));
             if check_name == "changing" && !streams_filters {
                 continue;
             }
@@ -499,7 +547,7 @@ fn main() {
             let run = move || device.map_or(Ok(()), |device| check(&device, &problem, solver));
             trials.push(Trial::test(format!("{check_name}.{name}"), run).with_ignored_flag(ignored));
         }
-        if solver == TRAINING {
+        if solver == TRAINING || name.contains("runs16") {
             let (problem, device) = (problem.clone(), device.clone());
             let ignored = device.is_none();
             let run = move || device.map_or(Ok(()), |device| configured(&device, &problem, solver));

@@ -67,7 +67,7 @@ impl Tiling {
             let with =
                 |stages, filter_stages| Tiling { stages, runs: Some(Runs { filter_stages, ..runs }), ..self };
             // A tap's filters and a step's pixels are asked for about as long before.
-            let taps = work.taps[1] * work.taps[2];
+            let taps = work.taps[1] * work.taps[2] / runs.taps;
             let growing = (2..=STAGES).map(|stages| with(stages, (stages * taps).clamp(3, 8)));
             let first =
                 [with(2, 2), with(2, 3), with(2, 4)].into_iter().filter(|tiling| tiling.filter_stages() < 8);

@@ -104,11 +104,12 @@ pub(super) fn runs(work: &Work, sight: &Sight) -> Vec<Tiling> {
     let depths = [128, 64].map(|row| row / work.element).into_iter();
     let padded = |depth| work.channels.next_multiple_of(depth);
     let depths = depths.filter(|&depth| work.groups == 1 || work.channels.is_multiple_of(depth));
-    let depths = depths.filter(|&depth| depth == 16 || padded(depth) < padded(16) + 16);
+    let least = 64 / work.element;
+    let depths = depths.filter(|&depth| depth == least || padded(depth) < padded(least) + least);
     let mut all = Vec::new();
     for depth in depths {
         for schedule in RUN_SCHEDULES {
-            for runs in sight.tiles(work.images, schedule.1 * schedule.2 * 64, depth) {
+            for runs in sight.tiles(work.images, work.channels, schedule.1 * schedule.2 * 64, depth) {
                 for &width in &widths {
                     let tile = Tiling::new(Load::Runs, work, schedule, width, depth);
                     all.extend(Tiling { runs: Some(runs), ..tile }.filled(work));

@@ -4,6 +4,7 @@ use super::super::tiling::{Lines, Packed, REGISTERS, SHARED, SHARED_RESERVED};
 use super::rows_are_filters::{blocks, gathering, lines, planes, reordered, transposed};
 use super::rows_are_pixels::{im2col, packed, runs, windows};
 use super::*;
+use fuseplan_gpu::common_power;
 
 fn work(pixels: usize, filters: usize, channels: usize, taps: usize) -> Work {
     let bytes = 2 * pixels * (filters + channels);
@@ -305,7 +306,13 @@ fn reordered_pixels_fit_a_block() {
 /// Where a tile's pixels begin and end, and what of the image's plane their taps see.
 #[test]
 fn runs_fit_a_block_and_cover_what_taps_see() {
-    for (filters, channels, tf32x3) in [(16, 24, false), (200, 64, false), (130, 512, true)] {
+    for (filters, channels, element, tf32x3) in [
+        (16, 24, 4, false),
+        (200, 64, 4, false),
+        (130, 512, 4, true),
+        (16, 24, 2, false),
+        (130, 512, 2, false),
+    ] {
         for ([_, height, width], taps, stride) in [
             ([1, 7, 7], 3, 1),
             ([1, 13, 15], 3, 1),
@@ -314,6 +321,8 @@ fn runs_fit_a_block_and_cover_what_taps_see() {
             ([1, 9, 14], 5, 2),
         ] {
             let extent = |len: usize| (len + taps / 2 * 2 - taps) / stride + 1;
+            // Planes of 16 bits that are multiples of 16 bytes.
+            let phases = 8 / common_power(8, height * width);
             let sight = Sight {
                 image: [1, height, width],
                 output: [1, extent(height), extent(width)],
@@ -322,12 +331,14 @@ fn runs_fit_a_block_and_cover_what_taps_see() {
                 padded: taps > 1,
                 strides: [1, stride, stride],
                 dilations: [1; 3],
-                boxed: height * width % 4 == 0,
+                element,
+                phases: if element == 4 { (height * width % 4 == 0).then_some(1) } else { Some(phases) },
+                packed: true,
             };
             let work = Work {
                 images: 3,
                 lines: extent(height),
-                element: 4,
+                element,
                 tf32x3,
                 vector: 1,
                 ..work(extent(width), filters, channels, 1)
@@ -337,15 +348,19 @@ fn runs_fit_a_block_and_cover_what_taps_see() {
             assert!(!all.is_empty(), "{work:?}");
             for tiling in all {
                 let tile = tiling.runs.unwrap();
-                assert!(tile.pixels <= tiling.pixels() && tile.columns <= 256, "{tiling:?}");
-                assert!(tile.columns > 32, "128 bytes are swizzled, {tiling:?}");
+                let bulk = element == 2 && tile.by == By::Planes;
+                assert!(tile.pixels <= tiling.pixels() && (bulk || tile.columns <= 256), "{tiling:?}");
+                assert!(tile.columns * element > 128, "128 bytes are swizzled, {tiling:?}");
                 let whole = match tile.by {
                     By::Planes => {
                         assert_eq!(tile.pitch, height * width);
                         tile.boxes * tile.columns >= tiling.depth * tile.pitch
                     }
-                    By::Boxes => sight.boxed && matches!(tile.pitch % 32, 8 | 24),
-                    By::Channels => !sight.boxed && tile.columns.is_multiple_of(32),
+                    By::Boxes if element == 2 => {
+                        matches!(tile.pitch % 64, 16 | 48) && tiling.depth / phases >= 4
+                    }
+                    By::Boxes => sight.phases.is_some() && matches!(tile.pitch % 32, 8 | 24),
+                    By::Channels => sight.phases.is_none() && tile.columns.is_multiple_of(32),
                 };
                 assert!(whole, "{tiling:?}");
                 let at = |pixel: usize| {
@@ -354,7 +369,8 @@ fn runs_fit_a_block_and_cover_what_taps_see() {
                 };
                 let last = tile.pixels.min(sight.pixels()) - 1;
                 let seen = at(last) + (taps - 1) * (width + 1) + 1;
-                assert!(tile.by == By::Planes || tile.boxes * tile.columns >= seen, "{tiling:?}");
+                let covered = (tile.boxes - 1) * tile.apart + tile.columns;
+                assert!(tile.by == By::Planes || covered >= seen, "{tiling:?}");
                 // No tile has pixels of more images than a stage holds.
                 let plane = sight.pixels();
                 let of = |first: usize| (first + tile.pixels - 1) / plane - first / plane + 1;

@@ -231,7 +231,7 @@ impl Tiling {
         match self.load {
             Load::Lines => taps[1],
             Load::Transposed => taps[2],
-            _ => 1,
+            _ => self.runs.map_or(1, |runs| runs.taps),
         }
     }
 

@@ -15,7 +15,7 @@ pub(crate) enum Load {
     Lines,
     /// By TMA, rectangles of planes, which threads write with channels innermost. Rows of the product are filters.
     Transposed,
-    /// By TMA, runs of the planes of f32. Rows of the product are pixels, which threads read to registers.
+    /// By TMA, runs of planes. Rows of the product are pixels, which threads read to registers.
     Runs,
     /// By TMA, channels innermost, as an earlier launch has written them. Rows of the product are filters.
     Reordered,

@@ -28,7 +28,7 @@ impl Tiling {
             return tile.filter_stages * tile.taps;
         }
         if let Some(runs) = self.runs {
-            return runs.filter_stages;
+            return runs.filter_stages * runs.taps;
         }
         match self.lines {
             Some(lines) if lines.filter_stages > 0 => lines.filter_stages * (lines.halo + 1),
