@@ -132,12 +132,20 @@ pub(crate) const REORDERED: Preference = Preference {
         if let Some(reason) = (SIZE.check)(problem, device) {
             return Some(reason);
         }
-        let others: [&dyn Solver; 5] =
-            [&WGMMA_PLANES, &WGMMA_LINES, &WGMMA_TRANSPOSED, &WGMMA_RUNS, &WGMMA_GATHER];
-        let applying = others.into_iter().filter(|other| other.applies(problem, device).is_ok());
-        let times =
-            applying.filter_map(|other| Some(other.configurations(problem, device).first()?.estimate.cost()));
-        let other = 0.95e6 * times.fold(f64::INFINITY, f64::min);
+        let others: [(&dyn Solver, Load); 5] = [
+            (&WGMMA_PLANES, Load::Planes),
+            (&WGMMA_LINES, Load::Lines),
+            (&WGMMA_TRANSPOSED, Load::Transposed),
+            (&WGMMA_RUNS, Load::Runs),
+            (&WGMMA_GATHER, Load::Gather),
+        ];
+        let preferred = |other: &dyn Solver| {
+            let mut preferences = other.preferences().iter();
+            other.applies(problem, device).is_ok()
+                && preferences.all(|preference| (preference.check)(problem, device).is_none())
+        };
+        let taken = others.into_iter().filter(|&(other, _)| preferred(other));
+        let other = 0.95 * taken.map(|(_, load)| least(load, problem, device)).fold(f64::INFINITY, f64::min);
         let reordered = least(Load::Reordered, problem, device);
         (reordered >= other).then(|| format!("{reordered:.1} and {other:.1} us"))
     },
@@ -146,8 +154,14 @@ pub(crate) const REORDERED: Preference = Preference {
 /// Runs that come sooner than what pixels would be gathered for.
 pub(crate) const RUNS_OF_PLANES: Preference = Preference {
     property: "convolution",
-    prefers: "what pixels would be gathered for, and less time by runs of planes, as the models of both have it",
+    prefers: "what pixels would be gathered for, of 16 bits in one group and of filters of one plane, and less time by runs of planes, as \
+              the models of both have it",
     check: |problem, device| {
+        let (conv, weights) = problem.conv()?;
+        let (groups, depth) = (conv.groups(), Volume::of(weights).lens[2]);
+        if problem.output.data_type().size() == 2 && (groups > 1 || depth > 1) {
+            return Some(format!("{groups} groups, filters of {depth} planes"));
+        }
         let checks = [GATHERED_LAYOUT.check, TAPS.check, SIZE.check, F32.check];
         if let Some(reason) = checks.into_iter().find_map(|check| check(problem, device)) {
             return Some(reason);
