@@ -379,6 +379,12 @@ NETWORKS = {
     "regnet_y_400mf": (85, {"relu": 65, "sigmoid": 16}),
     "efficientnet_b0": (81, {"silu": 49, "sigmoid": 16, "residual": 9}),
 }
+# What the fully connected layers of classifiers end with; one layer that nothing follows where a network is not named.
+LAYERS = {
+    "squeezenet1_1": [],
+    "vgg11_bn": ["relu", "relu", "bias"],
+    "mobilenet_v3_large": ["hardswish", "bias"],
+}
 # Sums that an activation follows.
 SUMS = {"resnet18": 8, "resnext50_32x4d": 16, "regnet_y_400mf": 16}
 ROUNDED = ["resnet18", "mobilenet_v2", "mobilenet_v3_large", "squeezenet1_1"]
@@ -402,14 +408,17 @@ def test_networks_of_torchvision(name, dtype):
     fused = ft.optimize(model, x, choose="all")
     report = fused.fuseplan_report
     count, ends = NETWORKS[name]
-    assert len(report.fused) == count and not report.unfused, str(report)
-    found = Counter(of.operators[-1].split()[0] for of in report.fused)
+    convolutions = [of for of in report.fused if of.operators[0] == "conv"]
+    assert len(convolutions) == count and not report.unfused, str(report)
+    layers = [of for of in report.fused if of.operators[0] == "linear"]
+    assert [of.operators[-1].split()[0] for of in layers] == LAYERS.get(name, ["bias"]), str(report)
+    found = Counter(of.operators[-1].split()[0] for of in convolutions)
     assert {end: number for end, number in found.items() if end not in ("conv", "bias")} == ends, str(report)
     sums = sum("residual" in of.operators for of in report.fused)
     assert sums == SUMS.get(name, ends.get("residual", 0)), str(report)
     # Nothing that a plan could have taken is left beside the convolutions.
     left = {str(node.target) for node in fused.graph.nodes}
-    assert not left & {"aten.conv2d.default", "aten.convolution.default", "aten.add.Tensor"}
+    assert not left & {"aten.conv2d.default", "aten.convolution.default", "aten.linear.default", "aten.add.Tensor"}
     # No farther from the sum in f64 than PyTorch is, which rounds between the operators.
     error, of_eager = ((y - expected).abs().max().item() for y in (fused(x).double(), eager))
     assert error <= max(1.5 * of_eager, 1e-5 * expected.abs().max().item()), (error, of_eager)
