@@ -284,6 +284,44 @@ def test_activations_and_sums_of_every_kind():
     torch.testing.assert_close(fused(x), model(x), rtol=1e-5, atol=1e-5)
 
 
+# Activations as authors write them, with what they are.
+SPELLED = {
+    "x * relu6(x + 3) / 6": (lambda x: x * nn.functional.relu6(x + 3) / 6, "hardswish"),
+    "x * (clamp(3 + x) / 6)": (lambda x: x * (torch.clamp(3 + x, 0, 6) / 6), "hardswish"),
+    "x * relu6(x + 3) * (1 / 6)": (lambda x: x * nn.functional.hardtanh(x + 3, 0, 6) * (1 / 6), "hardswish"),
+    "relu6(x + 3) / 6": (lambda x: nn.functional.relu6(x + 3) / 6, "hardsigmoid"),
+    "x * sigmoid(x)": (lambda x: x * torch.sigmoid(x), "silu"),
+    "x * tanh(softplus(x))": (lambda x: x * torch.tanh(nn.functional.softplus(x)), "mish"),
+    "gelu by erf": (lambda x: x * 0.5 * (1.0 + torch.erf(x / 2**0.5)), "gelu"),
+    "gelu by tanh": (lambda x: 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * torch.pow(x, 3)))), "gelu_tanh"),
+    "maximum(x, x / 5)": (lambda x: torch.maximum(x, 0.2 * x), "leaky_relu"),
+    # No plan has these.
+    "x * sigmoid(1.702 x)": (lambda x: x * torch.sigmoid(1.702 * x), "bias"),
+    "x * relu6(x + 3)": (lambda x: x * nn.functional.relu6(x + 3), "bias"),
+}
+
+
+@pytest.mark.parametrize("name", SPELLED)
+@pytest.mark.parametrize("kind", ["conv", "linear"])
+@torch.no_grad()
+def test_activations_that_are_spelled_out(kind, name):
+    written, expected = SPELLED[name]
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Conv2d(4, 6, 1) if kind == "conv" else nn.Linear(5, 6)
+
+        def forward(self, x):
+            return written(self.layer(x))
+
+    torch.manual_seed(0)
+    model, x = Net().eval(), 3 * torch.randn(2, 4, 3, 5)
+    fused = ft.optimize(model, x, choose="all")
+    assert fused.fuseplan_report.fused[0].operators[-1].split()[0] == expected
+    torch.testing.assert_close(fused(x), model(x), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @torch.no_grad()
 def test_prelu_with_one_slope_a_channel_and_with_one_for_all(dtype):

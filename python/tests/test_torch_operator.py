@@ -430,19 +430,19 @@ class OnGpu:
 
 @torch.no_grad()
 def test_calls_of_gpus_follow_the_setting_and_the_device():
-    made, tf32 = [], [False]
+    made, tf32 = [], [False, False]
 
     def first(x, *_):
-        made.append((x.device.index, tf32[0]))
+        made.append((x.device.index, *tf32))
         return "first", lambda *tensors: ("again", tensors), []
 
-    calls = Calls(object, first, lambda: tf32[0])
+    calls = Calls(object, first, (lambda: tf32[0], lambda: tf32[1]))
     x, w, b = tensors(2)
-    for index, tf32[0] in [(0, False), (0, True), (1, True)]:
+    for index, *tf32[:] in [(0, False, False), (0, True, False), (0, False, True), (1, False, True)]:
         given = OnGpu(x, index), OnGpu(w, index), [OnGpu(b, index)]
         assert calls(*given, f"{conv_text()} -> bias") == "first"
         assert calls(*given, f"{conv_text()} -> bias") == ("again", given)
-    assert made == [(0, False), (0, True), (1, True)]
+    assert made == [(0, False, False), (0, True, False), (0, False, True), (1, False, True)]
 
 
 @torch.no_grad()
