@@ -42,7 +42,7 @@ def _product(
     module: torch.fx.GraphModule, node: torch.fx.Node, values: MutableMapping[torch.fx.Node, Any], keeps_constants: bool
 ) -> tuple[torch.fx.Node, ...] | None:
     """The arguments of `aten.linear` for a product; none where it is something else."""
-    names = _PRODUCTS.get(node.target)  # type: ignore[arg-type]
+    names = _PRODUCTS.get(node.target)  # type: ignore[call-overload]
     if names is None:
         return None
     of = arguments(node)

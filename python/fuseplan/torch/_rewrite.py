@@ -421,9 +421,16 @@ def _chain_of(
                 flats.add(len(operands))
             operands.append(values[node].flatten() if flat and folds else node)
     return Chain(
-        *(head, nodes[found["tail"]], of["input"]),
-        *(_image_format(of["input"], head) if begins == "conv" else None, filters, tuple(operands)),
-        *(tuple(operators), " -> ".join([text, *operators]), weight in values and not flats, frozenset(flats)),
+        head=head,
+        tail=nodes[found["tail"]],
+        image=of["input"],
+        image_format=_image_format(of["input"], head) if begins == "conv" else None,
+        weight=filters,
+        operands=tuple(operands),
+        operators=tuple(operators),
+        text=" -> ".join([text, *operators]),
+        constant=weight in values and not flats,
+        flat=frozenset(flats),
     )
 
 
