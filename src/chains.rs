@@ -1,21 +1,23 @@
 //! Which operators of a graph can be computed as plans: the one finder of chains, whatever the graph came from.
 //!
 //! Whoever has a graph (PyTorch's, ONNX's) writes it down as [`Node`]s, gets the [`Chain`]s back, and replaces the nodes of
-//! each by one execution. A chain is a convolution and what is computed on its result alone. What a plan takes is not
-//! decided here but asked of it ([`FusionPlan::append`]); what ends a chain is said in words.
+//! each by one execution. A chain is a convolution, or a fully connected layer, and what is computed on its result alone.
+//! The latter is a convolution of images of one pixel ([`rows`]). What a plan takes is not decided here but asked of it ([`FusionPlan::append`]); what ends a chain is said in words.
 
 use std::fmt;
 
-use fuseplan_api::{
-    Activation, BatchNormMode, ConvolutionDescriptor, DescriptorError, MAX_RANK, TensorDescriptor,
-};
+use fuseplan_api::{Activation, ConvolutionDescriptor, TensorDescriptor};
 
 use crate::error::AppendError;
-use crate::operator::{ActivationForward, BatchNormInference, BiasForward, ConvForward, PReluForward};
 use crate::plan::FusionPlan;
 use crate::target::Target;
 
-const ONES: [usize; MAX_RANK] = [1; MAX_RANK];
+use graph::Graph;
+pub use rows::{ROWS, rows};
+
+mod graph;
+mod rows;
+mod spelled;
 
 /// A node of a graph, which makes one value of the values before it and changes none of them.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +41,9 @@ pub enum Operation {
     Constant,
     /// A convolution of the first input with the second; a third is a bias.
     Convolution(ConvolutionDescriptor),
+    /// The product of the first input, whose last dimension has the features, with the second, a matrix `[outputs, features]`;
+    /// a third is a bias.
+    Linear,
     /// `scale · (x − mean) / sqrt(variance + ε) + bias` with one parameter a channel, of five inputs in this order: x, scale,
     /// bias, mean, variance.
     BatchNorm {
@@ -49,7 +54,21 @@ pub enum Operation {
     Add,
     /// The product of two inputs.
     Multiply,
-    /// A function of each element.
+    /// The greater of two inputs.
+    Maximum,
+    /// `scale · x + shift`, with numbers.
+    Affine {
+        /// What x is multiplied by.
+        scale: f64,
+        /// What is added.
+        shift: f64,
+    },
+    /// The error function of each element.
+    Erf,
+    /// The third power of each element.
+    Cube,
+    /// A function of each element. One that is written as several of these nodes is found as well, wherever plans have it: SiLU, hard
+    /// swish, hard sigmoid, Mish, both forms of GELU, leaky ReLU.
     Activation(Activation),
     /// `x > 0 ? x : slope · x`, of two inputs: x, and one slope a channel or one for all.
     PRelu,
@@ -66,6 +85,8 @@ pub struct Step {
     pub kind: StepKind,
     /// The nodes whose values are its operands, beside the tensor that it works on.
     pub operands: Vec<usize>,
+    /// The nodes before it that are part of it, of an activation that is written as several.
+    pub within: Vec<usize>,
 }
 
 /// Which operator of a plan a step is.
@@ -73,6 +94,8 @@ pub struct Step {
 pub enum StepKind {
     /// The convolution; its operand is the weights.
     Convolution(ConvolutionDescriptor),
+    /// The fully connected layer; its operand is the matrix. To it and what is behind it features are channels.
+    Linear,
     /// One value a channel.
     Bias,
     /// One value an element.
@@ -106,7 +129,7 @@ impl Chain {
     }
 }
 
-/// A convolution that is part of no plan.
+/// A convolution or a fully connected layer that is part of no plan.
 #[derive(Debug, Clone)]
 pub struct Unfused {
     /// The node.
@@ -133,9 +156,9 @@ pub enum End {
         /// The node that follows.
         name: String,
     },
-    /// What follows is a convolution, with which another chain begins.
+    /// What follows is what another chain begins with.
     OwnChain {
-        /// The convolution that follows.
+        /// The node that follows.
         name: String,
     },
     /// A sum that another chain computes already.
@@ -152,8 +175,15 @@ pub enum End {
         /// What would be accepted.
         accepted: String,
     },
-    /// A convolution whose tensors plans do not have.
+    /// What would begin a chain has tensors that plans do not have.
     Tensor,
+    /// A fully connected layer whose tensors do not lie in rows.
+    Rows {
+        /// The node.
+        name: String,
+        /// The tensor.
+        found: TensorDescriptor,
+    },
     /// The plan refuses it.
     Refused {
         /// The node that was refused.
@@ -176,6 +206,9 @@ impl fmt::Display for End {
                 write!(f, "{name}: an operand is {found}; accepted: {accepted}")
             }
             End::Tensor => f.write_str("its tensors are of no type or shape that plans have"),
+            End::Rows { name, found } => {
+                write!(f, "{name}: an operand is {found}; accepted: {ROWS}")
+            }
             End::Refused { name, error } => write!(f, "{name}: {error}"),
         }
     }
@@ -184,9 +217,9 @@ impl fmt::Display for End {
 /// What was found in a graph.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
-    /// The chains, by their convolutions' order.
+    /// The chains, by the order of what they begin with.
     pub chains: Vec<Chain>,
-    /// The convolutions that no plan takes.
+    /// The convolutions and fully connected layers that no plan takes.
     pub unfused: Vec<Unfused>,
 }
 
@@ -225,8 +258,22 @@ pub fn find(nodes: &[Node], target: Option<&Target>) -> Found {
     let mut taken = vec![false; nodes.len()];
     let mut found = Found::default();
     for (index, node) in nodes.iter().enumerate() {
-        let Operation::Convolution(conv) = node.operation else { continue };
-        match graph.chain(index, conv, target, &taken) {
+        let begins = match node.operation {
+            Operation::Convolution(conv) => StepKind::Convolution(conv),
+            Operation::Linear => StepKind::Linear,
+            Operation::Constant
+            | Operation::BatchNorm { .. }
+            | Operation::Add
+            | Operation::Multiply
+            | Operation::Maximum
+            | Operation::Affine { .. }
+            | Operation::Erf
+            | Operation::Cube
+            | Operation::Activation(_)
+            | Operation::PRelu
+            | Operation::Other => continue,
+        };
+        match graph.chain(index, begins, target, &taken) {
             Ok(chain) => {
                 chain.steps.iter().for_each(|step| taken[step.node] = true);
                 found.chains.push(chain);
@@ -234,7 +281,7 @@ pub fn find(nodes: &[Node], target: Option<&Target>) -> Found {
             Err(reason) => found.unfused.push(Unfused { node: index, reason }),
         }
     }
-    // A convolution comes after what it reads, so that whether it begins a chain is known only now.
+    // What begins a chain comes after what it reads, so that whether it begins a chain is known only now.
     let begins: Vec<_> = found.chains.iter().map(|chain| chain.steps[0].node).collect();
     for chain in &mut found.chains {
         if let (End::Operator { name }, [reader]) = (&chain.end, graph.readers[chain.tail()].as_slice())
@@ -246,210 +293,9 @@ pub fn find(nodes: &[Node], target: Option<&Target>) -> Found {
     found
 }
 
-/// The nodes, with activations that are written as products, and who reads each value.
-struct Graph<'n> {
-    nodes: &'n [Node],
-    /// What each computes of which values.
-    operations: Vec<(Operation, Vec<usize>)>,
-    readers: Vec<Vec<usize>>,
-}
-
-impl<'n> Graph<'n> {
-    fn of(nodes: &'n [Node]) -> Self {
-        let operations: Vec<_> =
-            nodes.iter().map(|node| (node.operation.clone(), node.inputs.clone())).collect();
-        let mut graph = Graph { nodes, operations, readers: Vec::new() };
-        graph.readers = graph.read();
-        for index in 0..nodes.len() {
-            let Some((activation, gate, x)) = graph.gated(index) else { continue };
-            graph.operations[index] = (Operation::Activation(activation), vec![x]);
-            graph.operations[gate].1.clear();
-        }
-        graph.readers = graph.read();
-        graph
-    }
-
-    fn read(&self) -> Vec<Vec<usize>> {
-        let mut readers = vec![Vec::new(); self.nodes.len()];
-        for (index, (_, inputs)) in self.operations.iter().enumerate() {
-            inputs.iter().filter(|&&input| input < index).for_each(|&input| readers[input].push(index));
-        }
-        readers
-    }
-
-    /// The activation that a product of x and a function of x is, with the function's node, which nothing else reads.
-    fn gated(&self, index: usize) -> Option<(Activation, usize, usize)> {
-        let (Operation::Multiply, inputs) = &self.operations[index] else { return None };
-        let &[a, b] = inputs.as_slice() else { return None };
-        [(a, b), (b, a)].into_iter().find_map(|(x, gate)| {
-            let (operation, of) = self.operations.get(gate)?;
-            let alone = self.readers.get(gate)?.len() == 1 && !self.nodes[gate].is_result;
-            let activation = match operation {
-                Operation::Activation(Activation::Logistic) => Activation::Silu,
-                Operation::Activation(Activation::HardSigmoid) => Activation::HardSwish,
-                _ => return None,
-            };
-            (alone && of.as_slice() == [x]).then_some((activation, gate, x))
-        })
-    }
-
-    fn value(&self, index: usize) -> Option<&TensorDescriptor> {
-        self.nodes.get(index)?.value.as_ref()
-    }
-
-    /// The chain that begins with a convolution.
-    fn chain(
-        &self,
-        index: usize,
-        conv: ConvolutionDescriptor,
-        target: Option<&Target>,
-        taken: &[bool],
-    ) -> Result<Chain, End> {
-        let inputs = &self.operations[index].1;
-        let tensors = inputs.first().zip(inputs.get(1));
-        let tensors = tensors.and_then(|(&x, &w)| Some((w, *self.value(x)?, *self.value(w)?)));
-        let (weights, x, w) = tensors.ok_or(End::Tensor)?;
-        let plan = match target {
-            Some(target) => FusionPlan::for_device(target, x),
-            None => FusionPlan::new(x),
-        };
-        let mut plan = plan.map_err(|_| End::Tensor)?;
-        let refused = |error| End::Refused { name: self.nodes[index].name.clone(), error };
-        plan.append(ConvForward::new(conv, w)).map_err(refused)?;
-        let convolution = StepKind::Convolution(conv);
-        let mut steps = vec![Step { node: index, kind: convolution, operands: vec![weights] }];
-        if let Some(&bias) = inputs.get(2) {
-            self.append(&mut plan, index, StepKind::Bias, &[bias])?;
-            steps.push(Step { node: index, kind: StepKind::Bias, operands: vec![bias] });
-        }
-        let mut last = index;
-        let end = loop {
-            match self.next(last, &mut plan, taken) {
-                Ok(step) => {
-                    last = step.node;
-                    steps.push(step);
-                }
-                Err(end) => break end,
-            }
-        };
-        Ok(Chain { steps, plan, end })
-    }
-
-    /// The operator behind the value of a node, appended to the plan.
-    fn next(&self, last: usize, plan: &mut FusionPlan, taken: &[bool]) -> Result<Step, End> {
-        if self.nodes[last].is_result {
-            return Err(End::Result);
-        }
-        let node = match self.readers[last].as_slice() {
-            [] => return Err(End::Unread),
-            &[reader] => reader,
-            readers => return Err(End::Read { times: readers.len() }),
-        };
-        let (operation, inputs) = &self.operations[node];
-        let name = self.nodes[node].name.clone();
-        if taken[node] {
-            return Err(End::OtherChain { name });
-        }
-        let (kind, operands) = match operation {
-            &Operation::Activation(activation) => (StepKind::Activation(activation), Vec::new()),
-            &Operation::BatchNorm { epsilon } if inputs.len() == 5 && inputs[0] == last => {
-                (StepKind::BatchNorm { epsilon }, inputs[1..].to_vec())
-            }
-            Operation::PRelu if inputs.len() == 2 && inputs[0] == last => {
-                (StepKind::PRelu, inputs[1..].to_vec())
-            }
-            Operation::Add if inputs.len() == 2 => {
-                let other = if inputs[0] == last { inputs[1] } else { inputs[0] };
-                let output = plan.output();
-                let is_whole = self.value(other).is_some_and(|value| value.lens() == output.lens());
-                // One image of one pixel has the lengths of a bias.
-                let is_vector = output.element_count() == output.lens()[1]
-                    && self.nodes[other].operation == Operation::Constant;
-                (if is_whole && !is_vector { StepKind::Residual } else { StepKind::Bias }, vec![other])
-            }
-            Operation::Convolution(_)
-            | Operation::Constant
-            | Operation::BatchNorm { .. }
-            | Operation::Add
-            | Operation::Multiply
-            | Operation::PRelu
-            | Operation::Other => return Err(End::Operator { name }),
-        };
-        self.append(plan, node, kind, &operands)?;
-        Ok(Step { node, kind, operands })
-    }
-
-    /// Appends the operator that a node computes behind a convolution.
-    fn append(
-        &self,
-        plan: &mut FusionPlan,
-        node: usize,
-        kind: StepKind,
-        operands: &[usize],
-    ) -> Result<(), End> {
-        let name = &self.nodes[node].name;
-        let running = *plan.output();
-        let mut per_channel = ONES;
-        per_channel[1] = running.lens()[1];
-        let per_channel = &per_channel[..running.rank()];
-        let wrong = |found: String, accepted: String| End::Operand { name: name.clone(), found, accepted };
-        let described = |made: Result<TensorDescriptor, DescriptorError>| {
-            made.map_err(|error| wrong(error.to_string(), "a smaller tensor".into()))
-        };
-        // One value a channel: as a vector, or with the rank of the tensor. What is added is lined up by its last dimension.
-        let is_added = self.operations[node].0 == Operation::Add;
-        let may_be_one = kind == StepKind::PRelu;
-        let parameters = |operand: usize| {
-            let accepted = || {
-                let or_one = if may_be_one { ", or of one" } else { "" };
-                format!("a constant of {} values, one a channel{or_one}", per_channel[1])
-            };
-            let Some(value) = self.value(operand) else { return Err(wrong("no tensor".into(), accepted())) };
-            if self.nodes[operand].operation != Operation::Constant {
-                return Err(wrong(format!("{value}, not a constant"), accepted()));
-            }
-            if may_be_one && value.element_count() == 1 {
-                return described(TensorDescriptor::packed(value.data_type(), &ONES[..running.rank()]));
-            }
-            let (lens, rank) = (value.lens(), value.rank().min(running.rank()));
-            let (outer, inner) = per_channel.split_at(running.rank() - rank);
-            let lines_up = lens == inner && outer.iter().all(|&len| len == 1);
-            let is_vector = lens == &per_channel[1..2];
-            if !lines_up && (is_added || !is_vector) {
-                return Err(wrong(format!("{value}"), accepted()));
-            }
-            described(TensorDescriptor::packed(value.data_type(), per_channel))
-        };
-        let appended = match kind {
-            StepKind::Bias => {
-                let bias = parameters(operands[0])?;
-                plan.append(BiasForward::with_descriptor(bias)).map(drop)
-            }
-            StepKind::PRelu => {
-                let slope = parameters(operands[0])?;
-                plan.append(PReluForward::with_descriptor(slope)).map(drop)
-            }
-            StepKind::Residual => {
-                let like = self.value(operands[0]).map_or(running.data_type(), TensorDescriptor::data_type);
-                let residual = described(running.with_data_type(like))?;
-                plan.append(BiasForward::with_descriptor(residual)).map(drop)
-            }
-            StepKind::BatchNorm { .. } => {
-                let mut found = operands.iter().map(|&operand| parameters(operand));
-                let first = found.next().unwrap_or(Ok(running))?;
-                if let Some(other) = found.find(|other| other.as_ref() != Ok(&first)) {
-                    return Err(wrong(format!("{}", other?), format!("{first}, as the scale is")));
-                }
-                plan.append(BatchNormInference::with_descriptor(BatchNormMode::Spatial, first)).map(drop)
-            }
-            StepKind::Activation(activation) => {
-                plan.append(ActivationForward::new(activation.mode())).map(drop)
-            }
-            // Never behind a convolution: a plan refuses it.
-            StepKind::Convolution(conv) => plan.append(ConvForward::new(conv, running)).map(drop),
-        };
-        appended.map_err(|error| End::Refused { name: name.clone(), error })
-    }
+/// Of each node whether it is part of an activation that is written as several.
+pub fn spelled_out(nodes: &[Node]) -> Vec<bool> {
+    Graph::of(nodes).spelled_out()
 }
 
 #[cfg(test)]

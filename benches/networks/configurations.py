@@ -5,11 +5,14 @@ import dataclasses
 import functools
 
 import torch
+import torchvision
 from torch import nn
 
 import definitions
 
 NETWORKS = {name: (build, shape) for name, _, build, shape in definitions.NETWORKS}
+# Networks of fully connected layers, which the list of convolutions does not have.
+NETWORKS |= {"convnext": (torchvision.models.convnext_tiny, (3, 224, 224))}
 
 # An autoencoder decodes one latent at a time.
 ONE_AT_A_TIME = ("imagevae", "videovae")

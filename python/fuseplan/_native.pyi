@@ -102,6 +102,13 @@ class TensorDescriptor:
     def strides(self) -> tuple[int, ...]:
         """In elements. An `OperandError` where channels lie in blocks."""
 
+    def rows(self) -> TensorDescriptor:
+        """The tensor, whose last dimension has features, as images of one pixel in the same memory: [rows, features, 1, 1].
+
+        So a plan of a 1x1 convolution computes a fully connected layer, whose matrix [outputs, features] has the convolution's
+        weights as its rows. A `ValueError` where features do not lie side by side, or rows not at one distance.
+        """
+
 Given: TypeAlias = Array | TensorDescriptor | Sequence[int]
 """An array, or what it will be: a descriptor, or a shape of the plan's data type in the plan's layout."""
 
@@ -327,11 +334,13 @@ def find_chains(
     times: bool = False,
     tf32: bool = False,
 ) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
-    """The chains of a graph that plans compute, and the convolutions that none takes, by node with the reason.
+    """The chains of a graph that plans compute, and the convolutions and fully connected layers that none takes, by node with the
+    reason.
 
     A node is its name, its operation, its inputs (numbers of nodes before it), its value, whether that is a result of the
     graph, and the operation's parameters. Operations: constant, conv (stride, padding as pairs, dilation, groups; x, weight,
-    bias), batch_norm (eps; x, scale, bias, mean, variance), add, multiply, activation (mode and its parameters), prelu (x, slope), other.
+    bias), linear (x, matrix [outputs, features], bias), batch_norm (eps; x, scale, bias, mean, variance), add, multiply, maximum,
+    affine (scale, shift: `scale · x + shift`), erf, cube, activation (mode and its parameters), prelu (x, slope), other.
 
     A chain is a dictionary: `steps`, each a tuple of the plan's method or activation, the node, the nodes of its operands,
     and its parameters; `tail`, the node whose value the chain computes; `end`, why it has no further step; with
@@ -392,7 +401,7 @@ class Calls:
 
     `first` makes a call that is like none before. Of its three values the first is the result, the second makes such a call
     again, as a `PlanCall` or a function of image, weight and operands, and the third has the places of constants among those.
-    `setting()` is a number for what else says how an image on a GPU is computed. Tensors are looked at by the function in C
+    `switches` are functions for what else says how an image on a GPU is computed. Tensors are looked at by the function in C
     that `tensor_class` has for DLPack, if it has one, else by their attributes.
     """
 
@@ -403,7 +412,7 @@ class Calls:
             [_Tensor, _Tensor, Sequence[_Tensor], str, bool],
             tuple[_Tensor, PlanCall | Callable[[_Tensor, _Tensor, Sequence[_Tensor]], _Tensor], Sequence[int]],
         ],
-        setting: Callable[[], int],
+        switches: Sequence[Callable[[], bool]],
     ) -> Calls: ...
     def __call__(
         self, x: _Tensor, weight: _Tensor, operands: list[_Tensor], operators: str, constant: bool = False

@@ -263,8 +263,8 @@ pub(crate) struct Calls {
     tensors: Tensors,
     /// Makes a call that is like none before; the result, what makes such a call again, and the places of its constants.
     first: Py<PyAny>,
-    /// Gives what besides tensors and operators says how an image on a GPU is computed.
-    setting: Py<PyAny>,
+    /// Give what besides tensors and operators says how an image on a GPU is computed.
+    switches: Vec<Py<PyAny>>,
     is_grad_enabled: Py<PyAny>,
     get_num_threads: Py<PyAny>,
     /// Not locked while Python's objects are used or dropped, as code of Python may then run, and call the operator.
@@ -278,13 +278,13 @@ impl Calls {
         py: Python<'_>,
         class: &Bound<'_, PyType>,
         first: Py<PyAny>,
-        setting: Py<PyAny>,
+        switches: Vec<Py<PyAny>>,
     ) -> PyResult<Self> {
         let torch = py.import("torch")?;
         Ok(Calls {
             tensors: Tensors::new(class)?,
             first,
-            setting,
+            switches,
             is_grad_enabled: torch.getattr("is_grad_enabled")?.unbind(),
             get_num_threads: torch.getattr("get_num_threads")?.unbind(),
             made: Mutex::default(),
@@ -400,8 +400,12 @@ impl Calls {
 
     /// What besides tensors and operators says how an image of this layout is computed.
     pub(crate) fn setting(&self, py: Python<'_>, image: &Layout) -> PyResult<u64> {
-        let setting = if image.is_on_gpu() { &self.setting } else { &self.get_num_threads };
-        setting.bind(py).call0()?.extract()
+        if !image.is_on_gpu() {
+            return self.get_num_threads.bind(py).call0()?.extract();
+        }
+        self.switches
+            .iter()
+            .try_fold(0, |setting, switch| Ok(2 * setting + u64::from(switch.bind(py).call0()?.is_truthy()?)))
     }
 
     /// A call that is like one of now.

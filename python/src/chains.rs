@@ -13,10 +13,10 @@ use crate::{names, plan};
 type Given<'py> =
     (String, String, Vec<usize>, Option<Bound<'py, TensorDescriptor>>, bool, Bound<'py, PyDict>);
 
-/// Chains, and the convolutions that are in none, by node with the reason.
+/// Chains, and the convolutions and fully connected layers that are in none, by node with the reason.
 type Found<'py> = (Bound<'py, PyList>, Vec<(usize, String)>);
 
-/// The chains of a graph, each a dictionary, and the convolutions that no plan takes with the reasons.
+/// The chains of a graph, each a dictionary, and the convolutions and fully connected layers that no plan takes with the reasons.
 #[pyfunction]
 #[pyo3(signature = (nodes, device=None, *, times=false, tf32=false))]
 pub(crate) fn find_chains<'py>(
@@ -70,9 +70,16 @@ fn node(given: Given<'_>) -> PyResult<Node> {
                 Err(_) => Operation::Other,
             }
         }
+        "linear" => Operation::Linear,
         "batch_norm" => Operation::BatchNorm { epsilon: parameter("eps")?.extract()? },
         "add" => Operation::Add,
         "multiply" => Operation::Multiply,
+        "maximum" => Operation::Maximum,
+        "affine" => {
+            Operation::Affine { scale: parameter("scale")?.extract()?, shift: parameter("shift")?.extract()? }
+        }
+        "erf" => Operation::Erf,
+        "cube" => Operation::Cube,
         "activation" => {
             let mode: String = parameter("mode")?.extract()?;
             let parameters = parameters.copy()?;
@@ -92,6 +99,7 @@ fn describe<'py>(py: Python<'py>, chain: &Chain) -> PyResult<Bound<'py, PyDict>>
         let parameters = PyDict::new(py);
         let kind = match step.kind {
             StepKind::Convolution(_) => "conv",
+            StepKind::Linear => "linear",
             StepKind::Bias => "bias",
             StepKind::Residual => "residual",
             StepKind::BatchNorm { epsilon } => {

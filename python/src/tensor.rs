@@ -1,7 +1,7 @@
 //! Descriptors of tensors, and the three ways in which a caller gives one.
 
 use pyo3::basic::CompareOp;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -61,6 +61,13 @@ impl TensorDescriptor {
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, strides("the tensor", &self.0)?)
+    }
+
+    /// As images of one pixel, channels innermost; a `ValueError` where no strides say that.
+    fn rows(&self) -> PyResult<Self> {
+        let rows = fuseplan::chains::rows(&self.0).map(TensorDescriptor);
+        let accepted = fuseplan::chains::ROWS;
+        rows.ok_or_else(|| PyValueError::new_err(format!("the tensor is {}; accepted: {accepted}", self.0)))
     }
 
     fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: CompareOp, py: Python<'_>) -> PyResult<Py<PyAny>> {

@@ -124,6 +124,53 @@ def test_addresses_of_before_and_others_in_turns(last):
         of.neg_()
 
 
+@pytest.mark.parametrize("shape", [(1, 96), (64, 512), (3, 50, 100), (2, 7, 9, 24), (2, 3, 7)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_fully_connected_layers(dtype, shape):
+    torch.manual_seed(0)
+    x = torch.randn(*shape, device="cuda").to(dtype)
+    w, b = torch.randn(40, shape[-1], device="cuda").to(dtype) / 8, torch.randn(40, device="cuda").to(dtype)
+    residual = torch.randn(*shape[:-1], 40, device="cuda").to(dtype)
+    exact = F.gelu(F.linear(x.double(), w.double(), b.double()) + residual.double())
+    for constant in (False, True):
+        for _ in range(2):
+            y = OP(x, w, [b, residual], "linear -> bias -> residual -> gelu", constant)
+            torch.testing.assert_close(y.double(), exact, rtol=2 * torch.finfo(dtype).eps, atol=1e-5)
+            assert y.is_contiguous()
+    torch.library.opcheck(OP, (x, w, [b], "linear -> bias -> silu"))
+    # Rows with gaps, and whole numbers.
+    x, w = torch.randint(-3, 4, (2, 6, 80), device="cuda").to(dtype), torch.randint(-2, 3, (24, 64), device="cuda").to(dtype)
+    for of in (x[..., :64], x[:, 1, 8:72]):
+        assert torch.equal(OP(of, w, [], "linear", True), F.linear(of.double(), w.double()).to(dtype))
+
+
+def test_tf32_of_fully_connected_layers_follows_the_switch_of_products():
+    x, w = torch.randn(300, 512, device="cuda"), torch.randn(256, 512, device="cuda")
+    exact = F.linear(x.double(), w.double())
+    errors = []
+    for torch.backends.cuda.matmul.allow_tf32 in (False, True, False):
+        errors.append((OP(x, w, [], "linear", True).double() - exact).abs().max().item())
+    assert errors[0] == errors[2] < errors[1] / 20, errors
+
+
+def test_a_feed_forward_part_in_a_graph():
+    model = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)).half().cuda().eval()
+    x = torch.randn(2, 49, 64, device="cuda").half()
+    fused = ft.optimize(model, x, choose="all")
+    assert [of.operators for of in fused.fuseplan_report.fused] == [("linear", "bias", "gelu"), ("linear", "bias")]
+    exact = copy.deepcopy(model).double()
+    fused(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = fused(x)
+    for _ in range(2):
+        x.normal_()
+        graph.replay()
+        torch.testing.assert_close(y.double(), exact(x.double()), rtol=2e-2, atol=2e-3)
+    compiled = torch.compile(model, backend="fuseplan", options={"choose": "all"})
+    torch.testing.assert_close(compiled(x).double(), exact(x.double()), rtol=2e-2, atol=2e-3)
+
+
 def test_tf32_follows_pytorchs_switch():
     x, w, _ = tensors(channels=64, filters=64, dtype=torch.float32)
     exact = F.conv2d(x.double(), w.double(), padding=1)

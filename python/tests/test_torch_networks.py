@@ -284,6 +284,44 @@ def test_activations_and_sums_of_every_kind():
     torch.testing.assert_close(fused(x), model(x), rtol=1e-5, atol=1e-5)
 
 
+# Activations as authors write them, with what they are.
+SPELLED = {
+    "x * relu6(x + 3) / 6": (lambda x: x * nn.functional.relu6(x + 3) / 6, "hardswish"),
+    "x * (clamp(3 + x) / 6)": (lambda x: x * (torch.clamp(3 + x, 0, 6) / 6), "hardswish"),
+    "x * relu6(x + 3) * (1 / 6)": (lambda x: x * nn.functional.hardtanh(x + 3, 0, 6) * (1 / 6), "hardswish"),
+    "relu6(x + 3) / 6": (lambda x: nn.functional.relu6(x + 3) / 6, "hardsigmoid"),
+    "x * sigmoid(x)": (lambda x: x * torch.sigmoid(x), "silu"),
+    "x * tanh(softplus(x))": (lambda x: x * torch.tanh(nn.functional.softplus(x)), "mish"),
+    "gelu by erf": (lambda x: x * 0.5 * (1.0 + torch.erf(x / 2**0.5)), "gelu"),
+    "gelu by tanh": (lambda x: 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * torch.pow(x, 3)))), "gelu_tanh"),
+    "maximum(x, x / 5)": (lambda x: torch.maximum(x, 0.2 * x), "leaky_relu"),
+    # No plan has these.
+    "x * sigmoid(1.702 x)": (lambda x: x * torch.sigmoid(1.702 * x), "bias"),
+    "x * relu6(x + 3)": (lambda x: x * nn.functional.relu6(x + 3), "bias"),
+}
+
+
+@pytest.mark.parametrize("name", SPELLED)
+@pytest.mark.parametrize("kind", ["conv", "linear"])
+@torch.no_grad()
+def test_activations_that_are_spelled_out(kind, name):
+    written, expected = SPELLED[name]
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Conv2d(4, 6, 1) if kind == "conv" else nn.Linear(5, 6)
+
+        def forward(self, x):
+            return written(self.layer(x))
+
+    torch.manual_seed(0)
+    model, x = Net().eval(), 3 * torch.randn(2, 4, 3, 5)
+    fused = ft.optimize(model, x, choose="all")
+    assert fused.fuseplan_report.fused[0].operators[-1].split()[0] == expected
+    torch.testing.assert_close(fused(x), model(x), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @torch.no_grad()
 def test_prelu_with_one_slope_a_channel_and_with_one_for_all(dtype):
@@ -379,6 +417,12 @@ NETWORKS = {
     "regnet_y_400mf": (85, {"relu": 65, "sigmoid": 16}),
     "efficientnet_b0": (81, {"silu": 49, "sigmoid": 16, "residual": 9}),
 }
+# What the fully connected layers of classifiers end with; one layer that nothing follows where a network is not named.
+LAYERS = {
+    "squeezenet1_1": [],
+    "vgg11_bn": ["relu", "relu", "bias"],
+    "mobilenet_v3_large": ["hardswish", "bias"],
+}
 # Sums that an activation follows.
 SUMS = {"resnet18": 8, "resnext50_32x4d": 16, "regnet_y_400mf": 16}
 ROUNDED = ["resnet18", "mobilenet_v2", "mobilenet_v3_large", "squeezenet1_1"]
@@ -402,14 +446,17 @@ def test_networks_of_torchvision(name, dtype):
     fused = ft.optimize(model, x, choose="all")
     report = fused.fuseplan_report
     count, ends = NETWORKS[name]
-    assert len(report.fused) == count and not report.unfused, str(report)
-    found = Counter(of.operators[-1].split()[0] for of in report.fused)
+    convolutions = [of for of in report.fused if of.operators[0] == "conv"]
+    assert len(convolutions) == count and not report.unfused, str(report)
+    layers = [of for of in report.fused if of.operators[0] == "linear"]
+    assert [of.operators[-1].split()[0] for of in layers] == LAYERS.get(name, ["bias"]), str(report)
+    found = Counter(of.operators[-1].split()[0] for of in convolutions)
     assert {end: number for end, number in found.items() if end not in ("conv", "bias")} == ends, str(report)
     sums = sum("residual" in of.operators for of in report.fused)
     assert sums == SUMS.get(name, ends.get("residual", 0)), str(report)
     # Nothing that a plan could have taken is left beside the convolutions.
     left = {str(node.target) for node in fused.graph.nodes}
-    assert not left & {"aten.conv2d.default", "aten.convolution.default", "aten.add.Tensor"}
+    assert not left & {"aten.conv2d.default", "aten.convolution.default", "aten.linear.default", "aten.add.Tensor"}
     # No farther from the sum in f64 than PyTorch is, which rounds between the operators.
     error, of_eager = ((y - expected).abs().max().item() for y in (fused(x).double(), eager))
     assert error <= max(1.5 * of_eager, 1e-5 * expected.abs().max().item()), (error, of_eager)

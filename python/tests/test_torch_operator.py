@@ -31,7 +31,7 @@ def calls():
 @pytest.fixture(params=["operator", "by attributes"])
 def chain(request):
     """The operator, and what it is where PyTorch has no functions of DLPack in C."""
-    return OP if request.param == "operator" else Calls(object, _operator._first, _operator._allows_tf32)
+    return OP if request.param == "operator" else Calls(object, _operator._first, _operator._SWITCHES)
 
 
 def tensors(dims, channels=8, filters=16, groups=1, dtype=torch.float32, last=False):
@@ -398,7 +398,7 @@ class Recorded(torch.Tensor):
 @torch.no_grad()
 def test_tensors_are_looked_at_in_c_where_pytorch_can(tensor_class):
     x, w, b = tensors(2)
-    calls = Calls(tensor_class, _operator._first, _operator._allows_tf32)
+    calls = Calls(tensor_class, _operator._first, _operator._SWITCHES)
     calls(x, w, [b], f"{conv_text()} -> bias")
     Recorded.called.clear()
     y = calls(x.as_subclass(Recorded), w, [b], f"{conv_text()} -> bias")
@@ -430,19 +430,19 @@ class OnGpu:
 
 @torch.no_grad()
 def test_calls_of_gpus_follow_the_setting_and_the_device():
-    made, tf32 = [], [False]
+    made, tf32 = [], [False, False]
 
     def first(x, *_):
-        made.append((x.device.index, tf32[0]))
+        made.append((x.device.index, *tf32))
         return "first", lambda *tensors: ("again", tensors), []
 
-    calls = Calls(object, first, lambda: tf32[0])
+    calls = Calls(object, first, (lambda: tf32[0], lambda: tf32[1]))
     x, w, b = tensors(2)
-    for index, tf32[0] in [(0, False), (0, True), (1, True)]:
+    for index, *tf32[:] in [(0, False, False), (0, True, False), (0, False, True), (1, False, True)]:
         given = OnGpu(x, index), OnGpu(w, index), [OnGpu(b, index)]
         assert calls(*given, f"{conv_text()} -> bias") == "first"
         assert calls(*given, f"{conv_text()} -> bias") == ("again", given)
-    assert made == [(0, False), (0, True), (1, True)]
+    assert made == [(0, False, False), (0, True, False), (0, False, True), (1, False, True)]
 
 
 @torch.no_grad()
@@ -463,7 +463,7 @@ def test_outputs_are_made_on_the_images_gpu_whichever_is_the_current_one():
 
     gpu = _operator._Gpu(1, lambda: current[0], elsewhere, lambda: streams.append(current[0]) or 0)
     call = PlanCall(of_cpu, [2], here, (shape, strides), gpu, None)
-    calls = Calls(torch.Tensor, lambda *_: (None, call, []), _operator._allows_tf32)
+    calls = Calls(torch.Tensor, lambda *_: (None, call, []), _operator._SWITCHES)
     assert calls(x, w, [b], "") is None
     for current[0] in (1, 0, 1):
         torch.testing.assert_close(calls(x, w, [b], ""), F.conv2d(x, w, b, padding=1))

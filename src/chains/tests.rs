@@ -75,7 +75,10 @@ fn a_residual_block_is_two_chains() {
         ]
     );
     let found = find(&graph.0, None);
-    assert_eq!(found.chains[1].steps[2], Step { node: sum, kind: StepKind::Residual, operands: vec![x] });
+    assert_eq!(
+        found.chains[1].steps[2],
+        Step { node: sum, kind: StepKind::Residual, operands: vec![x], within: vec![] }
+    );
     assert_eq!(found.chains[1].plan.ops().len(), 4);
     assert_eq!(found.chains[1].tail(), last);
 }
@@ -153,7 +156,10 @@ fn prelu_has_one_slope_a_channel_or_one_for_all() {
         let prelu = graph.image(Operation::PRelu, &[conv, slope]);
         assert_eq!(graph.find(prelu)[0].0, [conv, prelu], "{lens:?}");
         let chain = find(&graph.0, None).chains.remove(0);
-        assert_eq!(chain.steps[1], Step { node: prelu, kind: StepKind::PRelu, operands: vec![slope] });
+        assert_eq!(
+            chain.steps[1],
+            Step { node: prelu, kind: StepKind::PRelu, operands: vec![slope], within: vec![] }
+        );
         let operand = chain.plan.ops()[1].operands(chain.plan.output()).next().unwrap();
         assert_eq!(operand.descriptor.lens(), [1, slopes, 1, 1]);
     }
@@ -243,7 +249,7 @@ fn what_is_added_to_one_pixel_is_a_bias_where_it_is_constant() {
         let sum = graph.push(Operation::Add, &[conv, other], &lens);
         graph.0[sum].is_result = true;
         let found = find(&graph.0, None);
-        assert_eq!(found.chains[0].steps[1], Step { node: sum, kind, operands: vec![other] });
+        assert_eq!(found.chains[0].steps[1], Step { node: sum, kind, operands: vec![other], within: vec![] });
     }
 }
 
@@ -256,4 +262,272 @@ fn nonsense_does_no_harm() {
     graph.image(Operation::Multiply, &[sum, 12]);
     assert_eq!(find(&graph.0, None).unfused.len(), 1);
     assert!(find(&[], None).chains.is_empty());
+}
+
+/// The plan of a layer on a tensor, as text, and what it ends with; or why there is none.
+fn layer(x: TensorDescriptor, behind: impl FnOnce(&mut Builder, usize, &[usize]) -> usize) -> String {
+    let mut graph = Builder::default();
+    let image = graph.push(Operation::Other, &[], &[1]);
+    graph.0[image].value = Some(x);
+    let features = *x.lens().last().unwrap();
+    let matrix = graph.push(Operation::Constant, &[], &[5, features]);
+    let mut lens = x.lens().to_vec();
+    *lens.last_mut().unwrap() = 5;
+    let bias = graph.push(Operation::Constant, &[], &[5]);
+    let linear = graph.push(Operation::Linear, &[image, matrix, bias], &lens);
+    let result = behind(&mut graph, linear, &lens);
+    graph.0[result].is_result = true;
+    let found = find(&graph.0, None);
+    match (found.chains.as_slice(), found.unfused.as_slice()) {
+        ([chain], []) => format!("{}; {}", chain.plan, chain.end),
+        ([], [unfused]) => unfused.reason.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_layer_is_a_convolution_of_its_rows() {
+    let plan =
+        layer(TensorDescriptor::packed(DataType::Float, &[2, 3, 7]).unwrap(), |graph, linear, lens| {
+            let other = graph.push(Operation::Other, &[], lens);
+            let sum = graph.push(Operation::Add, &[other, linear], lens);
+            graph.push(Operation::Activation(Activation::Gelu), &[sum], lens)
+        });
+    let expected =
+        "f32 6x7x1x1 NHWC -> conv 5 1x1 -> bias -> residual -> gelu; the value is a result of the graph";
+    assert_eq!(plan, expected);
+}
+
+#[test]
+fn parameters_of_a_layer_are_lined_up_by_its_features() {
+    let x = |lens: &[usize]| TensorDescriptor::packed(DataType::Float, lens).unwrap();
+    let with = |lens: &[usize], operation: Operation, parameter: &[usize]| {
+        let count = if matches!(operation, Operation::BatchNorm { .. }) { 4 } else { 1 };
+        layer(x(lens), |graph, linear, lens| {
+            let parameters = [(); 4].map(|()| graph.push(Operation::Constant, &[], parameter));
+            let mut inputs = vec![linear];
+            inputs.extend(&parameters[..count]);
+            graph.push(operation, &inputs, lens)
+        })
+    };
+    let normed = Operation::BatchNorm { epsilon: 1e-5 };
+    for (lens, operation, parameter, expected) in [
+        (&[4, 7][..], Operation::Add, &[5][..], "bias -> bias;"),
+        (&[4, 6, 7], Operation::Add, &[1, 1, 5], "bias -> bias;"),
+        // One value a row is none a feature.
+        (&[4, 7], Operation::Add, &[4, 1], "bias; n5: an operand is"),
+        (&[4, 7], normed.clone(), &[5], "bias -> batch-norm spatial;"),
+        (&[4, 7], Operation::PRelu, &[5], "bias -> prelu;"),
+        (&[4, 6, 7], Operation::PRelu, &[1], "bias -> prelu one;"),
+        // The second dimension is what a vector belongs to, and not the features.
+        (&[4, 5, 7], normed, &[5], "bias; n8: an operand is"),
+        (&[4, 5, 7], Operation::PRelu, &[5], "bias; n8: an operand is"),
+    ] {
+        let found = with(lens, operation.clone(), parameter);
+        let (_, behind) = found.split_once("1x1 -> ").unwrap();
+        let is_refusal = expected.ends_with("operand is");
+        let expected = if is_refusal { "bias; n8: an operand is" } else { expected };
+        assert!(behind.starts_with(expected), "{lens:?} {operation:?} {parameter:?}: {found}");
+    }
+}
+
+#[test]
+fn rows_are_where_strides_say_so() {
+    let tensor =
+        |lens: &[usize], strides: &[usize]| TensorDescriptor::new(DataType::Half, lens, strides).unwrap();
+    for (lens, strides, expected) in [
+        (&[7][..], &[1][..], Some(([1, 7], 7))),
+        (&[2, 3, 7], &[21, 7, 1], Some(([6, 7], 7))),
+        (&[2, 3, 7], &[30, 10, 1], Some(([6, 7], 10))),
+        (&[2, 1, 3, 1, 7], &[30, 999, 10, 0, 1], Some(([6, 7], 10))),
+        (&[3, 1], &[4, 9], Some(([3, 1], 4))),
+        // Rows at two distances, features with gaps, rows that overlap.
+        (&[2, 3, 7], &[40, 10, 1], None),
+        (&[2, 3, 7], &[1, 2, 6], None),
+        (&[2, 7], &[6, 1], None),
+    ] {
+        let found = rows(&tensor(lens, strides));
+        let described = found.map(|of| ([of.lens()[0], of.lens()[1]], of.strides().unwrap()[0]));
+        assert_eq!(described, expected, "{lens:?} {strides:?}");
+        assert!(found.is_none_or(|of| of.lens()[2..] == [1, 1] && of.strides().unwrap()[1] == 1));
+    }
+    let reason = layer(tensor(&[2, 3, 7], &[40, 10, 1]), |_, linear, _| linear);
+    assert!(reason.ends_with("accepted: features side by side, in rows at one distance"), "{reason}");
+}
+
+const HALF_ROOT: f64 = std::f64::consts::FRAC_1_SQRT_2;
+
+impl Builder {
+    fn affine(&mut self, x: usize, scale: f64, shift: f64) -> usize {
+        self.image(Operation::Affine { scale, shift }, &[x])
+    }
+
+    fn activation(&mut self, x: usize, activation: Activation) -> usize {
+        self.image(Operation::Activation(activation), &[x])
+    }
+
+    fn product(&mut self, a: usize, b: usize) -> usize {
+        self.image(Operation::Multiply, &[a, b])
+    }
+
+    fn clip(&mut self, x: usize, max: f64) -> usize {
+        self.activation(x, Activation::Clamp { min: 0.0, max })
+    }
+
+    /// `1 + erf(x / √2)`
+    fn error_function(&mut self, x: usize) -> usize {
+        let inner = self.affine(x, HALF_ROOT, 0.0);
+        let erf = self.image(Operation::Erf, &[inner]);
+        self.affine(erf, 1.0, 1.0)
+    }
+
+    /// `1 + tanh(√(2/π) (x + more · x³))` of a cube.
+    fn tangent(&mut self, x: usize, cube: usize, more: f64) -> usize {
+        let third = self.affine(cube, more, 0.0);
+        let sum = self.add(third, x);
+        let inner = self.affine(sum, 0.797_884_56, 0.0);
+        let tanh = self.activation(inner, Activation::Tanh { alpha: 1.0, beta: 1.0 });
+        self.affine(tanh, 1.0, 1.0)
+    }
+}
+
+type Written = fn(&mut Builder, usize) -> usize;
+
+const WRITTEN: &[(Activation, Written)] = &[
+    // x · (clip(x + 3, 0, 6) / 6), (x · clip(x + 3, 0, 6)) / 6, and with ReLU6
+    (Activation::HardSwish, |g, x| {
+        let three = g.affine(x, 1.0, 3.0);
+        let clip = g.clip(three, 6.0);
+        let sixth = g.affine(clip, 1.0 / 6.0, 0.0);
+        g.product(x, sixth)
+    }),
+    (Activation::HardSwish, |g, x| {
+        let three = g.affine(x, 1.0, 3.0);
+        let clip = g.activation(three, Activation::ClippedRelu { max: 6.0 });
+        let product = g.product(clip, x);
+        g.affine(product, 0.166_67, 0.0)
+    }),
+    (Activation::HardSwish, |g, x| {
+        let three = g.affine(x, 1.0, 3.0);
+        let clip = g.clip(three, 6.0);
+        let sixth = g.affine(x, 1.0 / 6.0, 0.0);
+        g.product(sixth, clip)
+    }),
+    (Activation::HardSigmoid, |g, x| {
+        let three = g.affine(x, 1.0, 3.0);
+        let clip = g.clip(three, 6.0);
+        g.affine(clip, 1.0 / 6.0, 0.0)
+    }),
+    (Activation::HardSigmoid, |g, x| {
+        let sixth = g.affine(x, 1.0 / 6.0, 0.0);
+        let sum = g.affine(sixth, 1.0, 0.5);
+        g.clip(sum, 1.0)
+    }),
+    (Activation::Silu, |g, x| {
+        let one = g.affine(x, 1.0, 0.0);
+        let gate = g.activation(one, Activation::Logistic);
+        g.product(gate, x)
+    }),
+    (Activation::Mish, |g, x| {
+        let soft = g.activation(x, Activation::SoftRelu);
+        let tanh = g.activation(soft, Activation::Tanh { alpha: 1.0, beta: 1.0 });
+        g.product(x, tanh)
+    }),
+    // GELU with the half behind all, at x, and at the sum
+    (Activation::Gelu, |g, x| {
+        let sum = g.error_function(x);
+        let product = g.product(x, sum);
+        g.affine(product, 0.5, 0.0)
+    }),
+    (Activation::Gelu, |g, x| {
+        let (sum, half) = (g.error_function(x), g.affine(x, 0.5, 0.0));
+        g.product(sum, half)
+    }),
+    (Activation::Gelu, |g, x| {
+        let sum = g.error_function(x);
+        let half = g.affine(sum, 0.5, 0.0);
+        g.product(x, half)
+    }),
+    (Activation::GeluTanh, |g, x| {
+        let cube = g.image(Operation::Cube, &[x]);
+        let (sum, half) = (g.tangent(x, cube, 0.044715), g.affine(x, 0.5, 0.0));
+        g.product(half, sum)
+    }),
+    (Activation::GeluTanh, |g, x| {
+        let square = g.product(x, x);
+        let cube = g.product(square, x);
+        let sum = g.tangent(x, cube, 0.044715);
+        let product = g.product(sum, x);
+        g.affine(product, 0.5, 0.0)
+    }),
+    (Activation::LeakyRelu { slope: 0.1 }, |g, x| {
+        let part = g.affine(x, 0.1, 0.0);
+        g.image(Operation::Maximum, &[part, x])
+    }),
+];
+
+#[test]
+fn activations_that_are_written_as_several_nodes_are_found() {
+    for (number, &(activation, write)) in WRITTEN.iter().enumerate() {
+        let mut graph = Builder::default();
+        let x = graph.input();
+        let conv = graph.conv(x);
+        let last = write(&mut graph, conv);
+        assert_eq!(graph.find(last)[0].0, [conv, last], "{number}");
+        let step = find(&graph.0, None).chains[0].steps[1].clone();
+        assert_eq!(step.kind, StepKind::Activation(activation), "{number}");
+        let inner: Vec<_> = (conv + 1..last).collect();
+        assert_eq!(step.within, inner, "{number}");
+        assert!(spelled_out(&graph.0)[conv + 1..=last].iter().all(|&is_part| is_part), "{number}");
+        // A value on the way that is read elsewhere has to be there.
+        for at in inner {
+            graph.0[at].is_result = true;
+            let steps = find(&graph.0, None).chains[0].steps.clone();
+            assert!(steps.iter().all(|step| step.kind != StepKind::Activation(activation)), "{number} {at}");
+            graph.0[at].is_result = false;
+        }
+    }
+}
+
+#[test]
+fn what_is_nearly_an_activation_is_none() {
+    let nearly: &[Written] = &[
+        |g, x| {
+            let four = g.affine(x, 1.0, 4.0);
+            let clip = g.clip(four, 6.0);
+            let sixth = g.affine(clip, 1.0 / 6.0, 0.0);
+            g.product(x, sixth)
+        },
+        |g, x| {
+            let three = g.affine(x, 1.0, 3.0);
+            let clip = g.clip(three, 6.0);
+            g.product(x, clip)
+        },
+        |g, x| {
+            let more = g.affine(x, 1.702, 0.0);
+            let gate = g.activation(more, Activation::Logistic);
+            g.product(x, gate)
+        },
+        |g, x| {
+            let sum = g.error_function(x);
+            g.product(x, sum)
+        },
+        |g, x| {
+            let cube = g.image(Operation::Cube, &[x]);
+            let (sum, half) = (g.tangent(x, cube, 0.05), g.affine(x, 0.5, 0.0));
+            g.product(half, sum)
+        },
+        |g, x| {
+            let part = g.affine(x, 1.5, 0.0);
+            g.image(Operation::Maximum, &[x, part])
+        },
+    ];
+    for (number, write) in nearly.iter().enumerate() {
+        let mut graph = Builder::default();
+        let x = graph.input();
+        let conv = graph.conv(x);
+        let last = write(&mut graph, conv);
+        assert_eq!(graph.find(last)[0].0, [conv], "{number}");
+        assert!(!spelled_out(&graph.0).contains(&true), "{number}");
+    }
 }

@@ -33,11 +33,10 @@ pub(crate) fn head(network: &Network, handle: &Handle, output: &Output) -> Resul
     output.line(format!("network    {}, {} nodes", file_name(&network.path), network.nodes))?;
     output.line(format!("inputs     {}", network.inputs.join(", ")))?;
     output.line(format!("device     {}", handle.target()))?;
-    output.line(format!("chains     {} of {} convolutions", network.chains.len(), network.convolutions))?;
+    output.line(format!("chains     {}", network.begun()))?;
     output.line(format!("work       {} in all", operations(totals.all())))?;
     output.line(format!("fused      {} of it, in plans of several operators", percent(totals.fused)))?;
-    output
-        .line(format!("alone      {}, in convolutions that nothing is fused with", percent(totals.alone)))?;
+    output.line(format!("alone      {}, in plans that nothing is fused in", percent(totals.alone)))?;
     output.line(format!("in none    {}, in {} nodes", percent(totals.rest), nodes(&network.rest)))?;
     if totals.unknown > 0 {
         output
@@ -112,6 +111,7 @@ pub(crate) fn summary(network: &Network, handle: &Handle) -> serde_json::Value {
         "device": handle.target().to_string(),
         "nodes": network.nodes,
         "convolutions": network.convolutions,
+        "layers": network.layers,
         "chains": network.chains.len(),
         "flops": totals.all(),
         "fused_flops": totals.fused,

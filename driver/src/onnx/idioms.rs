@@ -1,19 +1,8 @@
-//! What exporters spell out in several operators: activations that ONNX, or an older version of it, has no operator of, and
-//! a factor and a summand for each channel.
+//! What exporters spell out in several operators beside activations, which the library's finder knows: a factor and a summand for
+//! each channel. And what sums and products with constants are.
 
 use super::graph::{Graph, Node};
 use super::shapes::Shapes;
-use fuseplan::Activation;
-
-/// An activation written as several nodes.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Idiom {
-    pub(crate) activation: Activation,
-    /// The value that it is a function of.
-    pub(crate) of: usize,
-    /// Its nodes; the last makes its value, and nothing else reads the values of the others.
-    pub(crate) nodes: Vec<usize>,
-}
 
 /// `x · scale + shift`, both one constant a channel or one for all: a batch-norm of mean 0 and variance 1.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,21 +33,6 @@ pub(crate) fn scaled_at(index: usize, graph: &Graph, shapes: &Shapes) -> Option<
     })
 }
 
-/// The idiom that ends with a node, if one does.
-pub(crate) fn ending_at(index: usize, graph: &Graph, shapes: &Shapes) -> Option<Idiom> {
-    let found = Match { graph, shapes };
-    [
-        found.silu(index),
-        found.hard_swish(index),
-        found.hard_sigmoid(index),
-        found.mish(index),
-        found.gelu(index),
-    ]
-    .into_iter()
-    .flatten()
-    .find(|idiom| found.is_closed(&idiom.nodes))
-}
-
 struct Match<'a> {
     graph: &'a Graph,
     shapes: &'a Shapes,
@@ -75,23 +49,12 @@ impl<'a> Match<'a> {
         Some((index, self.node(index, op)?))
     }
 
-    /// Whether a value is one number, up to how exporters round it.
-    fn is(&self, value: usize, number: f64) -> bool {
-        let known = &self.shapes.0[value];
-        known.scalar().is_some_and(|found| (found - number).abs() <= 1e-3 * number.abs())
-    }
-
     /// The operands of a node that commutes, in both orders.
     fn both(node: &Node) -> Vec<(usize, usize)> {
         match (node.input(0), node.input(1)) {
             (Some(a), Some(b)) if node.inputs.len() == 2 => vec![(a, b), (b, a)],
             _ => Vec::new(),
         }
-    }
-
-    /// The other operand where one is this number.
-    fn with_number(&self, node: &Node, number: f64) -> Option<usize> {
-        Self::both(node).into_iter().find(|&(_, b)| self.is(b, number)).map(|(a, _)| a)
     }
 
     /// A product with one constant a channel, or one for all.
@@ -112,100 +75,6 @@ impl<'a> Match<'a> {
             })
         })
     }
-
-    /// `clip(x + 3, 0, 6)`: x and the nodes.
-    fn clipped(&self, value: usize) -> Option<(usize, Vec<usize>)> {
-        let (index, clip) = self.maker(value, "Clip")?;
-        if bounds(clip, self.shapes)? != (Some(0.0), Some(6.0)) {
-            return None;
-        }
-        let (sum, add) = self.maker(clip.input(0)?, "Add")?;
-        Some((self.with_number(add, 3.0)?, vec![sum, index]))
-    }
-
-    /// A sixth of a value: the value and the node.
-    fn sixth(&self, index: usize) -> Option<usize> {
-        match self.node(index, "Div") {
-            Some(div) => div.input(0).filter(|_| div.input(1).is_some_and(|by| self.is(by, 6.0))),
-            None => self.with_number(self.node(index, "Mul")?, 1.0 / 6.0),
-        }
-    }
-
-    /// `clip(x + 3, 0, 6) / 6`
-    fn hard_sigmoid(&self, index: usize) -> Option<Idiom> {
-        let (of, mut nodes) = self.clipped(self.sixth(index)?)?;
-        nodes.push(index);
-        Some(Idiom { activation: Activation::HardSigmoid, of, nodes })
-    }
-
-    /// `x · clip(x + 3, 0, 6) / 6`; where the sixth is taken first, the finder knows the product.
-    fn hard_swish(&self, index: usize) -> Option<Idiom> {
-        let (product, mul) = self.maker(self.sixth(index)?, "Mul")?;
-        Self::both(mul).into_iter().find_map(|(x, gate)| {
-            let (of, mut nodes) = self.clipped(gate)?;
-            nodes.extend([product, index]);
-            (of == x).then_some(Idiom { activation: Activation::HardSwish, of, nodes })
-        })
-    }
-
-    /// `x · sigmoid(1 · x)`, as Paddle writes a swish; without the factor the finder knows the product.
-    fn silu(&self, index: usize) -> Option<Idiom> {
-        Self::both(self.node(index, "Mul")?).into_iter().find_map(|(x, gate)| {
-            let (sigmoid, node) = self.maker(gate, "Sigmoid")?;
-            let (factor, mul) = self.maker(node.input(0)?, "Mul")?;
-            let nodes = vec![factor, sigmoid, index];
-            (self.with_number(mul, 1.0)? == x).then_some(Idiom { activation: Activation::Silu, of: x, nodes })
-        })
-    }
-
-    /// `x · tanh(softplus(x))`
-    fn mish(&self, index: usize) -> Option<Idiom> {
-        Self::both(self.node(index, "Mul")?).into_iter().find_map(|(x, gate)| {
-            let (tanh, node) = self.maker(gate, "Tanh")?;
-            let (softplus, node) = self.maker(node.input(0)?, "Softplus")?;
-            let nodes = vec![softplus, tanh, index];
-            (node.input(0)? == x).then_some(Idiom { activation: Activation::Mish, of: x, nodes })
-        })
-    }
-
-    /// `½ x (1 + erf(x / √2))`, whichever product comes first.
-    fn gelu(&self, index: usize) -> Option<Idiom> {
-        let last = self.node(index, "Mul")?;
-        let whole = |x: usize, sum: usize, more: usize| {
-            let (of, mut nodes) = self.error_function(sum)?;
-            nodes.extend([more, index]);
-            (of == x).then_some(Idiom { activation: Activation::Gelu, of, nodes })
-        };
-        // (x · (1 + erf)) · ½
-        let halved = self.with_number(last, 0.5).and_then(|product| {
-            let (more, mul) = self.maker(product, "Mul")?;
-            Self::both(mul).into_iter().find_map(|(x, sum)| whole(x, sum, more))
-        });
-        // (½ x) · (1 + erf), or x · (½ (1 + erf))
-        halved.or_else(|| {
-            Self::both(last).into_iter().find_map(|(a, b)| {
-                let (more, mul) = self.maker(a, "Mul")?;
-                let inner = self.with_number(mul, 0.5)?;
-                whole(inner, b, more).or_else(|| whole(b, inner, more))
-            })
-        })
-    }
-
-    /// `1 + erf(x / √2)`: x and the nodes.
-    fn error_function(&self, value: usize) -> Option<(usize, Vec<usize>)> {
-        let (sum, add) = self.maker(value, "Add")?;
-        let (erf, node) = self.maker(self.with_number(add, 1.0)?, "Erf")?;
-        let inner = node.input(0)?;
-        let root = std::f64::consts::SQRT_2;
-        let divided = self.maker(inner, "Div").and_then(|(index, div)| {
-            Some((index, div.input(0).filter(|_| div.input(1).is_some_and(|by| self.is(by, root)))?))
-        });
-        let (scale, of) = divided.or_else(|| {
-            let (index, mul) = self.maker(inner, "Mul")?;
-            Some((index, self.with_number(mul, 1.0 / root)?))
-        })?;
-        Some((of, vec![scale, erf, sum]))
-    }
 }
 
 /// The channels of x, where a constant lines up with one value for each of them, or is one value.
@@ -216,6 +85,27 @@ pub(crate) fn per_channel(x: usize, constant: usize, shapes: &Shapes) -> Option<
     let channels = *of.get(1).filter(|_| of.len() > 2)?;
     let fits = |(d, &length): (usize, &usize)| length == 1 || (skipped + d == 1 && length == channels);
     (is_changing && is_constant && dims.iter().enumerate().all(fits)).then_some(channels)
+}
+
+/// Scale and shift, where a node adds a number to one value or multiplies it by one.
+pub(crate) fn affine(node: &Node, shapes: &Shapes) -> Option<(usize, f64, f64)> {
+    let (a, b) = (node.input(0)?, node.input(1).filter(|_| node.inputs.len() == 2));
+    let number = |value: Option<usize>| value.and_then(|value| shapes.0[value].scalar());
+    let (x, by, is_first) = match (number(Some(a)), number(b)) {
+        (None, Some(by)) => (a, by, true),
+        (Some(by), None) => (b?, by, false),
+        _ => return None,
+    };
+    let (scale, shift) = match (node.op.as_str(), is_first) {
+        ("Add", _) => (1.0, by),
+        ("Sub", true) => (1.0, -by),
+        ("Sub", false) => (-1.0, by),
+        ("Mul", _) => (by, 0.0),
+        ("Div", true) if by != 0.0 => (1.0 / by, 0.0),
+        _ => return None,
+    };
+    // A list of one number may have more dimensions.
+    (shapes.dims(x)? == shapes.dims(node.output()?)?).then_some((x, scale, shift))
 }
 
 /// The bounds of a Clip, attributes or inputs; `None` where one is computed when the network runs.

@@ -1,12 +1,12 @@
 //! ONNX's graph as the nodes that the library's finder of chains reads.
 
-use fuseplan::chains::{Node, Operation};
+use fuseplan::chains::{self, Node, Operation};
 use fuseplan::{
     Activation, ConvolutionDescriptor, ConvolutionMode, DataType, TensorDescriptor, TensorLayout,
 };
 
 use super::graph::{self, Graph};
-use super::idioms::{self, Idiom, ScaleShift};
+use super::idioms::{self, ScaleShift};
 use super::shapes::Shapes;
 use super::tensor::Known;
 use super::window::Window;
@@ -32,21 +32,18 @@ pub(crate) struct Lowered {
 
 /// Writes a graph down.
 pub(crate) fn lower(graph: &Graph, shapes: &Shapes, form: Form) -> Lowered {
-    let mut idioms: Vec<Option<Idiom>> = vec![None; graph.nodes.len()];
+    let plain = with_scaled(graph, shapes, form, &vec![None; graph.nodes.len()], &[]);
     let mut is_inner = vec![false; graph.nodes.len()];
-    for index in 0..graph.nodes.len() {
-        let Some(idiom) = idioms::ending_at(index, graph, shapes) else { continue };
-        for &inner in &idiom.nodes {
-            // A longer idiom takes the place of a shorter one inside of it.
-            (idioms[inner], is_inner[inner]) = (None, inner != index);
-        }
-        idioms[index] = Some(idiom);
-    }
     let mut scaled: Vec<Option<ScaleShift>> = vec![None; graph.nodes.len()];
+    // Products inside of an activation are its own.
+    let mut is_taken = vec![false; graph.nodes.len()];
+    let spelled = chains::spelled_out(&plain.nodes).into_iter().zip(&plain.of);
+    spelled
+        .filter(|(is_part, _)| *is_part)
+        .for_each(|(_, of)| of.iter().for_each(|&node| is_taken[node] = true));
     for index in 0..graph.nodes.len() {
         let Some(found) = idioms::scaled_at(index, graph, shapes) else { continue };
-        // Products inside of an activation are its own.
-        if found.nodes.iter().any(|&node| is_inner[node] || idioms[node].is_some()) {
+        if found.nodes.iter().any(|&node| is_taken[node]) {
             continue;
         }
         for &inner in found.nodes.iter().filter(|&&inner| inner != index) {
@@ -54,6 +51,17 @@ pub(crate) fn lower(graph: &Graph, shapes: &Shapes, form: Form) -> Lowered {
         }
         scaled[index] = Some(found);
     }
+    with_scaled(graph, shapes, form, &scaled, &is_inner)
+}
+
+/// Writes a graph down in which nodes are scales and shifts, and others inside of these.
+fn with_scaled(
+    graph: &Graph,
+    shapes: &Shapes,
+    form: Form,
+    scaled: &[Option<ScaleShift>],
+    is_inner: &[bool],
+) -> Lowered {
     let places = vec![None; graph.values.len()];
     let mut lowering = Lowering { graph, shapes, form, places, lowered: Lowered::default() };
     for (value, about) in graph.values.iter().enumerate().filter(|(_, value)| value.maker.is_none()) {
@@ -61,10 +69,15 @@ pub(crate) fn lower(graph: &Graph, shapes: &Shapes, form: Form) -> Lowered {
         let node = lowering.put(about.name.clone(), operation, Vec::new(), Some(value), Vec::new());
         lowering.places[value] = Some(node);
     }
-    for (index, node) in graph.nodes.iter().enumerate().filter(|&(index, _)| !is_inner[index]) {
+    for (index, node) in graph
+        .nodes
+        .iter()
+        .enumerate()
+        .filter(|&(index, _)| !is_inner.get(index).is_some_and(|&is_inner| is_inner))
+    {
         match &scaled[index] {
             Some(scaled) => lowering.scaled(node, scaled),
-            None => lowering.node(index, node, idioms[index].as_ref()),
+            None => lowering.node(index, node),
         }
     }
     lowering.lowered
@@ -111,27 +124,27 @@ impl Lowering<'_> {
         values.iter().filter_map(|&value| self.places[value]).collect()
     }
 
-    fn node(&mut self, index: usize, node: &graph::Node, idiom: Option<&Idiom>) {
+    fn node(&mut self, index: usize, node: &graph::Node) {
         let all: Vec<usize> = node.inputs.iter().copied().flatten().collect();
         let is_constant = node.outputs.iter().flatten().all(|&value| self.shapes.0[value].is_constant);
-        let (meaning, reason) = match idiom {
-            Some(idiom) => (Operation::Activation(idiom.activation).of(&[idiom.of]), None),
-            None if is_constant => (Operation::Constant.of(&[]), None),
-            None if is_identity(node) && node.input(0).is_some() => return self.same(node),
-            None => match meaning(node, self.shapes) {
+        let (meaning, reason) = if is_constant {
+            (Operation::Constant.of(&[]), None)
+        } else if is_identity(node) && node.input(0).is_some() {
+            return self.same(node);
+        } else {
+            match meaning(node, self.shapes) {
                 Ok(meaning) => (meaning.unwrap_or(Operation::Other.of(&all)), None),
                 Err(reason) => (Operation::Other.of(&all), Some(reason)),
-            },
+            }
         };
-        let of = match idiom {
-            Some(idiom) => idiom.nodes.clone(),
-            None if is_constant => Vec::new(),
-            None => vec![index],
-        };
+        let of = if is_constant { Vec::new() } else { vec![index] };
         let mut inputs = self.places(&meaning.inputs);
         inputs.extend(self.captured(index, &all));
         if matches!(meaning.operation, Operation::Add | Operation::PRelu | Operation::Convolution(_)) {
             self.line_up(node, &mut inputs);
+        }
+        if meaning.operation == Operation::Linear {
+            self.matrix(node, &mut inputs);
         }
         let first = self.put(node.label.clone(), meaning.operation, inputs, node.output(), of);
         self.lowered.reasons[first] = reason;
@@ -186,6 +199,20 @@ impl Lowering<'_> {
         let captured =
             values.filter(|(value, about)| about.readers.contains(&index) && !read.contains(value));
         captured.filter_map(|(value, _)| self.places[value]).collect()
+    }
+
+    /// The matrix of a layer as the finder has it, `[outputs, features]`, where the file has it otherwise: it is a constant, which
+    /// is brought into any order before the first execution.
+    fn matrix(&mut self, node: &graph::Node, inputs: &mut [usize]) {
+        let Some(value) = node.input(1).filter(|_| node.int("transB", 0) == 0) else { return };
+        let mut known = self.shapes.0[value].clone();
+        known.dims.iter_mut().for_each(|dims| dims.reverse());
+        let mut copy = self.lowered.nodes[inputs[1]].clone();
+        copy.value = describe(&known, self.form);
+        inputs[1] = self.lowered.nodes.len();
+        self.lowered.nodes.push(copy);
+        self.lowered.of.push(Vec::new());
+        self.lowered.reasons.push(None);
     }
 
     /// Operands as the finder lines them up: by the last dimension, and images of one dimension as rows.
@@ -252,7 +279,14 @@ fn meaning(node: &graph::Node, shapes: &Shapes) -> Result<Option<Meaning>, Strin
     let Some(x) = node.input(0) else { return Ok(None) };
     let inputs: Vec<usize> = node.inputs.iter().copied().flatten().collect();
     let is_whole = inputs.len() == node.inputs.len();
+    if let Some((x, scale, shift)) = idioms::affine(node, shapes) {
+        return Ok(Some(Operation::Affine { scale, shift }.of(&[x])));
+    }
     Ok(Some(match node.op.as_str() {
+        "Gemm" | "MatMul" if is_layer(node, shapes) => Operation::Linear.of(&inputs),
+        "Max" if is_whole && inputs.len() == 2 => Operation::Maximum.of(&inputs),
+        "Erf" => Operation::Erf.of(&[x]),
+        "Pow" if inputs.len() == 2 && shapes.0[inputs[1]].scalar() == Some(3.0) => Operation::Cube.of(&[x]),
         "Conv" | "ConvTranspose" if is_whole || node.inputs.len() == 3 => {
             let Some(w) = node.input(1) else { return Ok(None) };
             Operation::Convolution(convolution(node, x, w, shapes)?).of(&inputs)
@@ -277,6 +311,18 @@ fn meaning(node: &graph::Node, shapes: &Shapes) -> Result<Option<Meaning>, Strin
             None => return Ok(None),
         },
     }))
+}
+
+/// Whether a node is a fully connected layer: a product with a constant matrix.
+pub(crate) fn is_layer(node: &graph::Node, shapes: &Shapes) -> bool {
+    let is_matrix =
+        |value: usize| shapes.0[value].is_constant && shapes.dims(value).is_some_and(|dims| dims.len() == 2);
+    let is_plain =
+        node.float("alpha", 1.0) == 1.0 && node.float("beta", 1.0) == 1.0 && node.int("transA", 0) == 0;
+    matches!(node.op.as_str(), "Gemm" | "MatMul")
+        && is_plain
+        && node.input(0).is_some_and(|x| !shapes.0[x].is_constant)
+        && node.input(1).is_some_and(is_matrix)
 }
 
 fn convolution(

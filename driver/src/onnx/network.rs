@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use fuseplan::chains::{self, Chain, End, Operation, StepKind};
 use fuseplan::device::Target;
-use fuseplan::{Activation, PlanText, TensorLayout};
+use fuseplan::{PlanText, TensorLayout};
 
 use super::graph::{self, Graph, Input};
 use super::lower::{self, Form, Lowered};
@@ -82,6 +82,8 @@ pub(crate) struct Network {
     pub(crate) inputs: Vec<String>,
     pub(crate) nodes: usize,
     pub(crate) convolutions: usize,
+    /// Fully connected layers.
+    pub(crate) layers: usize,
     pub(crate) chains: Vec<Found>,
     pub(crate) rest: Vec<Rest>,
 }
@@ -90,7 +92,7 @@ pub(crate) struct Network {
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) chain: Chain,
-    /// The label of the convolution that it begins with.
+    /// The label of the node that it begins with.
     pub(crate) name: String,
     /// The plan, with the activations' parameters.
     pub(crate) text: PlanText,
@@ -117,7 +119,7 @@ pub(crate) struct Rest {
 pub(crate) struct Totals {
     /// In chains of several operators.
     pub(crate) fused: f64,
-    /// In convolutions that nothing is fused with.
+    /// In convolutions and fully connected layers that nothing is fused with.
     pub(crate) alone: f64,
     /// In no chain.
     pub(crate) rest: f64,
@@ -162,9 +164,21 @@ impl Network {
             inputs: described,
             nodes: graph.nodes.len(),
             convolutions: graph.nodes.iter().filter(is_convolution).count(),
+            layers: graph.nodes.iter().filter(|node| lower::is_layer(node, &shapes)).count(),
             rest: apart.rest(),
             chains: apart.chains(),
         })
+    }
+
+    /// Of what plans could begin with how much they do, in words.
+    pub(crate) fn begun(&self) -> String {
+        let begins = |chain: &&Found| matches!(chain.chain.steps[0].kind, StepKind::Linear);
+        let layers = self.chains.iter().filter(begins).count();
+        let convolutions = format!("{} of {} convolutions", self.chains.len() - layers, self.convolutions);
+        match self.layers {
+            0 => convolutions,
+            all => format!("{convolutions}, {layers} of {all} fully connected layers"),
+        }
     }
 
     /// Where its arithmetic is.
@@ -281,17 +295,8 @@ impl Apart<'_> {
     fn covered(&self, chain: &Chain) -> HashSet<usize> {
         let mut covered = HashSet::new();
         for step in &chain.steps {
-            covered.extend(&self.lowered.of[step.node]);
-            // A product of x and a function of x is one activation, which the function's node is a part of.
-            let node = &self.lowered.nodes[step.node];
-            if matches!(step.kind, StepKind::Activation(_)) && node.operation == Operation::Multiply {
-                let gate = |&input: &usize| {
-                    let gate = &self.lowered.nodes[input].operation;
-                    matches!(gate, Operation::Activation(Activation::Logistic | Activation::HardSigmoid))
-                };
-                let gates = node.inputs.iter().copied().filter(gate);
-                covered.extend(gates.flat_map(|gate| &self.lowered.of[gate]));
-            }
+            let nodes = step.within.iter().chain([&step.node]);
+            covered.extend(nodes.flat_map(|&node| &self.lowered.of[node]));
         }
         covered
     }

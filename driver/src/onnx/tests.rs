@@ -366,3 +366,53 @@ fn nesting_and_lengths_are_bounded() {
     let back = [154, 6, 244, 255, 255, 255, 255, 255, 255, 255, 255, 1];
     assert!(graph::parse(back.to_vec()).unwrap_err().starts_with("no ONNX model"));
 }
+
+/// What the finder makes of a layer on `x` and what follows, as plans, or why it is none.
+fn layers(nodes: Vec<NodeProto>, x: &[i64], constants: Vec<TensorProto>) -> String {
+    let graph = graph_of(nodes, x, constants, "y").unwrap();
+    let lowered = lowered(&graph);
+    let found = chains::find(&lowered.nodes, None);
+    let chains = found.chains.iter().map(|chain| chain.plan.to_string());
+    let unfused = found.unfused.iter().map(|unfused| unfused.reason.to_string());
+    chains.chain(unfused).collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn products_with_constant_matrices_are_fully_connected_layers() {
+    let int = |name: &str, i: i64| AttributeProto { name: name.into(), i, ..AttributeProto::default() };
+    let float = |name: &str, f: f32| AttributeProto { name: name.into(), f, ..AttributeProto::default() };
+    let gemm =
+        |attributes| vec![node("Gemm", &["x", "w", "b"], "g", attributes), node("Relu", &["g"], "y", vec![])];
+    let constants = |w: &[i64], b: &[i64]| vec![constant("w", w), constant("b", b)];
+    let plan = "f32 3x6x1x1 NHWC -> conv 4 1x1 -> bias -> relu";
+    for (w, b, attributes) in [
+        (&[6, 4][..], &[4][..], vec![]),
+        (&[4, 6], &[4], vec![int("transB", 1)]),
+        (&[4, 6], &[1, 4], vec![int("transB", 1), float("alpha", 1.0)]),
+    ] {
+        assert_eq!(layers(gemm(attributes), &[3, 6], constants(w, b)), plan);
+    }
+    // Another product than that of the rows, and one value a row.
+    for attributes in [vec![float("alpha", 2.0)], vec![float("beta", 0.5)]] {
+        assert_eq!(layers(gemm(attributes), &[3, 6], constants(&[6, 4], &[4])), "");
+    }
+    assert_eq!(layers(gemm(vec![int("transA", 1)]), &[6, 3], constants(&[6, 4], &[4])), "");
+    let found = layers(gemm(vec![]), &[3, 6], constants(&[6, 4], &[3, 1]));
+    assert!(found.ends_with("accepted: a constant of 4 values, one a channel"), "{found}");
+    // What transformers have: more dimensions, the bias behind, a sum.
+    let mat_mul = |bias: &[i64]| {
+        let nodes = vec![
+            node("MatMul", &["x", "w"], "m", vec![]),
+            node("Add", &["b", "m"], "a", vec![]),
+            node("Add", &["a", "x"], "y", vec![]),
+        ];
+        layers(nodes, &[2, 5, 6], constants(&[6, 6], bias))
+    };
+    assert_eq!(mat_mul(&[6]), "f32 10x6x1x1 NHWC -> conv 6 1x1 -> bias -> residual");
+    assert_eq!(mat_mul(&[5, 1]), "f32 10x6x1x1 NHWC -> conv 6 1x1");
+    // Neither is a layer: both factors depend on the input; matrices for each image.
+    let nodes = vec![node("MatMul", &["x", "x"], "y", vec![])];
+    assert_eq!(layers(nodes, &[4, 4], vec![]), "");
+    let nodes = vec![node("MatMul", &["x", "w"], "y", vec![])];
+    assert_eq!(layers(nodes, &[2, 5, 6], vec![constant("w", &[2, 6, 4])]), "");
+}

@@ -14,7 +14,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from . import _choice, _operator
+from . import _choice, _linear, _operator
 from ._report import Report, Unfused
 from ._rewrite import rewrite
 
@@ -64,7 +64,7 @@ def backend(
         times = _choice.of_graphs(with_plans, whole, inputs)
         if times.slower:
             reason = f"the whole graph is slower with plans: {times}"
-            report = Report(unfused=[*(Unfused(of.name, reason) for of in report.fused), *report.unfused])
+            report = Report(unfused=[*(Unfused(of.name, reason, of.operators[0]) for of in report.fused), *report.unfused])
         chosen = (graph, whole) if times.slower else (lowered, with_plans)
         compiled = _inductor(chosen[0], inputs, options) if _uses_cuda_graphs(options) else chosen[1]
     _LOG.info("%s", report)
@@ -106,6 +106,7 @@ def _lower(
         if isinstance(given, torch.nn.Parameter)
         or new.meta.get("tensor_dict", {}).get("_dynamo_static_input_type")
     }
+    _linear.unify(traced, constants, keeps_constants=False)
     with torch.no_grad():
         return traced, rewrite(traced, constants, choice, folds=False, math=math)
 

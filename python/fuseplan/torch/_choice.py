@@ -88,17 +88,17 @@ def operator_by_operator(
 def one_kernel_behind(
     module: torch.fx.GraphModule, chain: Chain, examples: dict[torch.fx.Node, Any]
 ) -> _Call:
-    """The chain as Inductor has it: the convolution, and one pass over its result for all that follows."""
-    convolution = _program(module, [chain.convolution], chain.convolution, examples)
+    """The chain as Inductor has it: the convolution or product, and one pass over its result for all that follows."""
+    first = _program(module, [chain.head], chain.head, examples)
     inside = _inside(chain)
     if len(inside) == 1:
-        return convolution
-    y = convolution()
+        return first
+    y = first()
     others = [node for of in inside[1:] for node in of.all_input_nodes if node in examples]
     whole = next((examples[node] for node in others if examples[node].shape == y.shape), None)
     if whole is None:
-        return lambda: torch.relu(convolution())
-    return lambda: torch.add(convolution(), whole)
+        return lambda: torch.relu(first())
+    return lambda: torch.add(first(), whole)
 
 
 def of_graphs(plan: Callable[..., Any], own: Callable[..., Any], inputs: Sequence[Any]) -> Times:
@@ -118,8 +118,8 @@ def _inside(chain: Chain) -> list[torch.fx.Node]:
         if node not in needed:
             needed.add(node)
             queue += node.all_input_nodes
-    inside = [chain.convolution]
-    node = chain.convolution
+    inside = [chain.head]
+    node = chain.head
     while node is not chain.tail:
         node = node.next
         if node in needed and not set(node.all_input_nodes).isdisjoint(inside):

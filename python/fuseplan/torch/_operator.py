@@ -1,6 +1,7 @@
-"""The operator `torch.ops.fuseplan.chain`: a convolution and the operators behind it, by their names.
+"""The operator `torch.ops.fuseplan.chain`: a convolution or a fully connected layer and the operators behind it, by their names.
 
-What it computes is a text such as `conv stride=1,1 padding=1,1,1,1 dilation=1,1 groups=1 -> bias -> leaky_relu slope=0.1`:
+What it computes is a text such as `conv stride=1,1 padding=1,1,1,1 dilation=1,1 groups=1 -> bias -> leaky_relu slope=0.1` or
+`linear -> bias -> gelu`, the latter on tensors of any rank whose last dimension has the features and whose rows lie at one distance:
 methods of `fuseplan.Plan` and names of activations, with their numbers. Each takes its tensors from the list of operands in
 turn. A text and not numbers each by itself, as the dispatcher takes longer to hand those to Python than to compute a small
 convolution.
@@ -134,6 +135,12 @@ def convolution_text(
     return " ".join(["conv", *words, *([f"math={math}"] if math else [])])
 
 
+def linear_text(math: str | None = None) -> str:
+    """A fully connected layer, as the operator `chain` has it."""
+    check_math(math)
+    return f"linear math={math}" if math else "linear"
+
+
 def check_math(math: str | None) -> None:
     """Refuses what is not a mode; TF32 is PyTorch's switch."""
     if math not in (None, "strict"):
@@ -181,13 +188,16 @@ class _Steps:
         name, numbers = convolution
         math = numbers.pop("math", None)
         self.math: Literal["strict"] | None = "strict" if math else None
-        known = math in (None, "strict") and numbers.keys() == {"stride", "padding", "dilation", "groups"}
-        if name != "conv" or not known:
+        self.is_linear = name == "linear"
+        keys = {"stride", "padding", "dilation", "groups"} if name == "conv" else set()
+        if name not in ("conv", "linear") or math not in (None, "strict") or numbers.keys() != keys:
             raise ValueError(
-                f"the operators are {text!r}; accepted: conv with stride, padding, dilation and groups, and math=strict if that "
-                "is wanted, then others"
+                f"the operators are {text!r}; accepted: conv with stride, padding, dilation and groups, or linear, and math=strict "
+                "if that is wanted, then others"
             )
         self.text = text
+        if self.is_linear:
+            numbers = {"stride": "1,1", "padding": "0,0,0,0", "dilation": "1,1", "groups": "1"}
         rows = {key: [int(number) for number in row.split(",")] for key, row in numbers.items()}
         self.stride, self.padding, self.dilation = (rows[key] for key in ("stride", "padding", "dilation"))
         self.groups = rows["groups"][0]
@@ -205,6 +215,9 @@ class _Steps:
         name, *numbers = text.split() or [""]
         return name, {key: number for key, _, number in (number.partition("=") for number in numbers)}
 
+    def allows_tf32(self, device: torch.device, dtype: torch.dtype) -> bool:
+        return self.math is None and tf32(device, dtype, self.is_linear)
+
     def plan(
         self,
         x: TensorDescriptor,
@@ -215,6 +228,11 @@ class _Steps:
         if len(operands) != self.count:
             few_or_many = "too few" if len(operands) < self.count else "too many"
             raise ValueError(f"there are {few_or_many} operands for {self.text!r}: {len(operands)}, accepted: {self.count}")
+        if self.is_linear:
+            if len(weight.shape) != 2 or x.shape[-1:] != weight.shape[1:]:
+                sizes = f"{list(x.shape)} and {list(weight.shape)}"
+                raise ValueError(f"tensor and matrix are {sizes}; accepted: [..., features] and [outputs, features]")
+            x, weight = x.rows(), weight.rows()
         plan = Plan(x, device=device).conv(
             weight,
             stride=self.stride,
@@ -230,12 +248,28 @@ class _Steps:
             elif name == "prelu":
                 plan.prelu(shared=own[0].numel() == 1, dtype=own[0].dtype)
             elif name == "residual":
-                plan.residual(_descriptor(own[0]))
+                like = _descriptor(own[0])
+                plan.residual(like.rows() if self.is_linear else like)
             elif name == "batch_norm":
                 plan.batch_norm(dtype=own[0].dtype, **numbers)  # type: ignore[arg-type]
             else:
                 plan.activation(name, **numbers)
         return plan
+
+
+    def output(self, plan: Plan, x: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shape and strides of the result, of the plan for such a tensor."""
+        if not self.is_linear:
+            return plan.output.shape, plan.output.strides
+        shape = (*x.shape[:-1], plan.output.shape[1])
+        return shape, TensorDescriptor(shape, plan.output.dtype).strides
+
+    def tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        """An image, a weight or a residual as the plan has it, in the same memory."""
+        if not self.is_linear:
+            return tensor
+        rows = _descriptor(tensor).rows()
+        return tensor.as_strided(rows.shape, rows.strides)
 
 
 _steps = functools.lru_cache(maxsize=4096)(_Steps)
@@ -321,19 +355,21 @@ class _Call:
         self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor], operators: str, constant: bool
     ) -> None:
         steps, device = _steps(operators), handle_of(x.device)
-        self._format = _weight_format(x.device, x, weight)
+        self._format = None if steps.is_linear else _weight_format(x.device, x, weight)
         if self._format is not None:
             weight = _kept_of(weight).laid(weight, self._format) if constant else self._laid(weight)
         plan = steps.plan(_descriptor(x), _descriptor(weight), operands, device)
-        self._layer: CompiledPlan = plan.compile(device, math=steps.math, tf32=steps.math is None and tf32(x.device, x.dtype))
-        self._output = plan.output.shape, plan.output.strides
+        self._layer: CompiledPlan = plan.compile(device, math=steps.math, tf32=steps.allows_tf32(x.device, x.dtype))
+        self._steps, self._output = steps, steps.output(plan, x)
         # By their places among image, weight and operands.
         tensors = dict(enumerate((weight, *operands), 1))
+        # Those that are not one value a channel.
+        self._whole = {1, *(at + 2 for at in steps.residuals)}
         names = dict(enumerate(plan.operands, 1))
         self.constants = [at for at in tensors if at - 2 not in steps.residuals] if constant else []
         if constant:
             # The memory stays as long as the plan does, so that no other tensor can come to lie there.
-            self._layer = self._layer.bind(**{names[at]: tensors[at].detach() for at in self.constants})
+            self._layer = self._layer.bind(**{names[at]: self._seen(at, tensors[at]) for at in self.constants})
         # Constants are known again by their identity, so the objects stay as well; the weight's end is the plan's.
         self._kept = [tensors[at] for at in self.constants if at != 1]
         self._given = [at for at in tensors if at not in self.constants]
@@ -346,7 +382,14 @@ class _Call:
         """The call, with each tensor looked at."""
         tensors = (x, self._laid(weight) if 1 in self._names else weight, *operands)
         with _current(x.device):
-            return self._layer(x.detach(), **{name: tensors[at].detach() for at, name in self._names.items()})
+            given = {name: self._seen(at, tensors[at]) for at, name in self._names.items()}
+            y = self._layer(self._steps.tensor(x.detach()), **given)
+        return y.view(self._output[0]) if self._steps.is_linear else y
+
+    def _seen(self, at: int, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor as the plan has it."""
+        tensor = tensor.detach()
+        return self._steps.tensor(tensor) if at in self._whole else tensor
 
     def again(self, x: torch.Tensor) -> PlanCall | _Again:
         """What `checked` computes, in the way that takes least time."""
@@ -422,13 +465,13 @@ def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
     return id(tensor), tensor.data_ptr(), version, tensor.dtype, tensor.shape, tensor.stride()
 
 
-# PyTorch's switch for convolutions, as a function without code of Python.
-_allows_tf32: Callable[[], bool] = torch._C._get_cudnn_allow_tf32
+# PyTorch's switches for convolutions and for products of matrices, as functions without code of Python.
+_SWITCHES: tuple[Callable[[], bool], Callable[[], bool]] = (torch._C._get_cudnn_allow_tf32, torch._C._get_cublas_allow_tf32)
 
 
-def tf32(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether PyTorch computes the convolution of such a tensor in TF32."""
-    return device.type == "cuda" and dtype == torch.float32 and _allows_tf32()
+def tf32(device: torch.device, dtype: torch.dtype, is_linear: bool = False) -> bool:
+    """Whether PyTorch computes the convolution, or the fully connected layer, of such a tensor in TF32."""
+    return device.type == "cuda" and dtype == torch.float32 and _SWITCHES[is_linear]()
 
 
 def compile_ahead(
@@ -442,10 +485,10 @@ def compile_ahead(
     plans: dict[tuple[Literal["strict"] | None, bool], list[Plan]] = {}
     for x, weight, operands, operators in calls:
         steps = _steps(operators)
-        laid = _weight_format(device, x, weight)
+        laid = None if steps.is_linear else _weight_format(device, x, weight)
         if laid is not None:
             weight = weight.to(device="meta").contiguous(memory_format=laid)
-        products = steps.math, steps.math is None and tf32(device, x.dtype)
+        products = steps.math, steps.allows_tf32(device, x.dtype)
         with contextlib.suppress(Error):
             plans.setdefault(products, []).append(steps.plan(_descriptor(x), _descriptor(weight), operands, handle))
     for (math, allowed), of in plans.items():
@@ -464,7 +507,7 @@ def _first(
     return call.checked(x, weight, operands), call.again(x), call.constants
 
 
-_CALLS = Calls(torch.Tensor, _first, _allows_tf32)
+_CALLS = Calls(torch.Tensor, _first, _SWITCHES)
 _LIBRARY.impl("chain", _CALLS, "CPU")  # type: ignore[no-untyped-call]
 _LIBRARY.impl("chain", _CALLS, "CUDA")  # type: ignore[no-untyped-call]
 
@@ -513,7 +556,9 @@ def _fake(
     steps = _steps(operators)
     if all(type(number) is int for tensor in every for number in (*tensor.shape, *tensor.stride())):
         plan = steps.plan(_descriptor(x), _descriptor(weight), operands, None)
-        return torch.empty_strided(plan.output.shape, plan.output.strides, dtype=x.dtype, device=x.device)
+        return torch.empty_strided(*steps.output(plan, x), dtype=x.dtype, device=x.device)
+    if steps.is_linear:
+        return torch.empty((*x.shape[:-1], weight.shape[0]), dtype=x.dtype, device=x.device)
     # With sizes that are symbols: the layouts that PyTorch has a name for.
     sums = [before + after for before, after in zip(steps.padding[::2], steps.padding[1::2])]
     extents = [

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+
+# What chains begin with.
+_KINDS = {"conv": "convolutions", "linear": "fully connected layers"}
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Fused:
-    """A chain that one plan computes: the convolution's name, its operators, why it has no further one, and its times if they
+    """A chain that one plan computes: the name of the convolution or fully connected layer, its operators, why it has no further one, and its times if they
     were measured."""
 
     name: str
@@ -34,10 +38,11 @@ class Fused:
 
 @dataclass(frozen=True)
 class Unfused:
-    """A convolution that stays PyTorch's, and why."""
+    """A convolution or fully connected layer that stays PyTorch's, and why."""
 
     name: str
     reason: str
+    operator: str = "conv"
 
 
 @dataclass
@@ -50,9 +55,12 @@ class Report:
     threads: str | None = None
 
     def __str__(self) -> str:
-        total = len(self.fused) + len(self.unfused)
+        of_fused = Counter(of.operators[0] for of in self.fused)
+        total = of_fused + Counter(of.operator for of in self.unfused)
+        kinds = [kind for kind in _KINDS if total[kind]] or ["conv"]
+        counts = [f"{of_fused[kind]} of {total[kind]} {_KINDS[kind]}" for kind in kinds]
         where = f", on {self.threads}" if self.fused and self.threads else ""
-        lines = [f"{len(self.fused)} of {total} convolutions are plans{where}"]
+        lines = [f"{' and '.join(counts)} are plans{where}"]
         for fused in self.fused:
             times = f"; {fused.times}" if fused.times else ""
             lines.append(f"  {fused.name}: {' -> '.join(fused.operators)}; ends as {fused.end}{times}")

@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._native import Handle, TensorDescriptor, find_chains
-from . import _choice, _layouts, _operator, _runs
+from . import _choice, _layouts, _linear, _operator, _runs
 from ._export import arguments, as_tuple, export
 from ._report import Fused, Report, Unfused
 
@@ -26,12 +26,13 @@ def optimize(
     memory_format: torch.memory_format | None = None,
     math: str | None = None,
 ) -> torch.fx.GraphModule:
-    """The network with each convolution, and the batch-norm, bias, residual and activation behind it, as one kernel.
+    """The network with each convolution and each fully connected layer, and the batch-norm, bias, residual and activation behind
+    it, as one kernel.
 
     The model has to be in `eval()`; `args` are example inputs, as for `torch.export.export`, by which it is exported. What no
     plan takes stays PyTorch's; with `choose="measure"` so does what PyTorch computes faster on the example's shapes and on
     this machine, with `choose="all"` it does not. The result's attribute `fuseplan_report` says what became of each
-    convolution. Weights with batch-norms folded in or in another layout are its own and do not follow the model's; whoever
+    of them. Weights with batch-norms folded in or in another layout are its own and do not follow the model's; whoever
     changes weights does it by PyTorch's in-place operators.
 
     Convolutions have the layout that `memory_format` names: `torch.preserve_format` is the one that PyTorch gives them,
@@ -48,13 +49,14 @@ def optimize(
     graph = export(model, args, kwargs, dynamic_shapes)
     with torch.no_grad():
         values = {node: _attribute(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"}
+        _linear.unify(graph, values, keeps_constants=True)
         _reshape_any_layout(graph)
         inputs = pytree.tree_leaves((as_tuple(args), dict(kwargs or {})))
         _layouts.observe(graph, inputs)
         laid_out = _layouts.lay_out(graph, values, inputs, memory_format, lambda: _expected(graph, values, math))
         report = rewrite(graph, values, choice, folds=True, math=math)
-        if laid_out and memory_format is None and not report.fused:
-            # The layout was chosen for plans, of which there are none.
+        if laid_out and memory_format is None and not any(of.operators[0] == "conv" for of in report.fused):
+            # The layout was chosen for plans of convolutions, of which there are none.
             options: dict[str, Any] = {"dynamic_shapes": dynamic_shapes, "choose": choose, "math": math}
             return optimize(model, args, kwargs, memory_format=torch.preserve_format, **options)
         graph.fuseplan_report = report  # type: ignore[assignment]
@@ -90,7 +92,7 @@ def rewrite(
     nodes, chains, unfused = _find(module, values, math)
     handle = _handle(values)
     report = Report(
-        unfused=[Unfused(nodes[index].name, reason) for index, reason in unfused],
+        unfused=[Unfused(nodes[index].name, reason, _begins(nodes[index])) for index, reason in unfused],
         threads=_operator.whose_threads(handle) if handle is not None else None,
     )
     tails = []
@@ -99,10 +101,12 @@ def rewrite(
     for number, (found, chain) in enumerate(zip(chains, of_graph, strict=True)):
         times = choice(module, chain, values) if choice is not None else None
         if times is not None and times.slower:
-            report.unfused.append(Unfused(chain.convolution.name, f"it is slower as a plan: {times}"))
+            reason = f"it is slower as a plan: {times}"
+            report.unfused.append(Unfused(chain.head.name, reason, _begins(chain.head)))
         else:
             tails.append((number, chain))
-            report.fused.append(Fused(chain.convolution.name, ("conv", *chain.operators), found["end"], times))
+            operators = (_begins(chain.head), *chain.operators)
+            report.fused.append(Fused(chain.head.name, operators, found["end"], times))
     replaced: dict[torch.fx.Node, torch.fx.Node] = {}
     for number, chain in tails:
         replaced[chain.tail] = _replace(module, chain, number, replaced)
@@ -112,6 +116,11 @@ def rewrite(
     module.graph.on_generate_code(lambda before: lambda lines: _runs.in_runs(before(lines) if before else lines))
     module.recompile()
     return report
+
+
+def _begins(node: torch.fx.Node) -> str:
+    """The first operator of the chain that a node begins."""
+    return "linear" if node.target is torch.ops.aten.linear.default else "conv"
 
 
 _ATTRIBUTE = re.compile(r"\bself\.(\w+)\b(?!\.)")
@@ -195,7 +204,8 @@ def _expected(
 ) -> dict[torch.fx.Node, float]:
     """The seconds that the plans of convolutions are expected to take, where the device has a model."""
     nodes, chains, _ = _find(module, values, math, times=True)
-    times = ((nodes[found["steps"][0][1]], found["expected_seconds"]) for found in chains)
+    begins = ((found["steps"][0], found["expected_seconds"]) for found in chains)
+    times = ((nodes[first[1]], seconds) for first, seconds in begins if first[0] == "conv")
     return {node: seconds for node, seconds in times if seconds is not None}
 
 
@@ -248,6 +258,30 @@ def _activation(target: str, of: dict[str, Any]) -> tuple[str, dict[str, float]]
     return None
 
 
+_OF_TWO = {"aten.add.Tensor": "add", "aten.mul.Tensor": "multiply", "aten.maximum.default": "maximum"}
+
+
+def _affine(target: str, of: dict[str, Any]) -> tuple[float, float] | None:
+    """Scale and shift, if an operator is a sum or product with numbers."""
+    number = of.get("other")
+    if target == "aten.neg.default":
+        return -1, 0
+    if not isinstance(of.get("self"), torch.fx.Node) or not isinstance(number, (int, float)):
+        return None
+    match target.rpartition(".")[0]:
+        case "aten.add":
+            return 1, number * of["alpha"]
+        case "aten.sub":
+            return 1, -number * of["alpha"]
+        case "aten.rsub":
+            return -of["alpha"], number
+        case "aten.mul":
+            return number, 0
+        case "aten.div" if number != 0 and of.get("rounding_mode") is None:
+            return 1 / number, 0
+    return None
+
+
 _Described = tuple[str, str, list[int], TensorDescriptor | None, bool, dict[str, Any]]
 
 
@@ -293,11 +327,19 @@ def _describe(
         parameters = _convolution(of, values, node)
         inputs = [of["input"], of["weight"], *([of["bias"]] if of["bias"] is not None else [])]
         return as_node("conv", inputs, parameters) if parameters else other
-    if target in ("aten.add.Tensor", "aten.mul.Tensor"):
+    if target == "aten.linear.default":
+        return as_node("linear", [of["input"], of["weight"], *([of["bias"]] if of["bias"] is not None else [])])
+    affine = _affine(target, of)
+    if affine is not None:
+        scale, shift = affine
+        return as_node("affine", [of["self"]], {"scale": scale, "shift": shift})
+    if target in _OF_TWO:
         pair = [of["self"], of["other"]]
         if of.get("alpha", 1) != 1 or not all(isinstance(given, torch.fx.Node) for given in pair):
             return other
-        return as_node("add" if target == "aten.add.Tensor" else "multiply", pair)
+        return as_node(_OF_TWO[target], pair)
+    if target == "aten.erf.default" or target == "aten.pow.Tensor_Scalar" and of["exponent"] == 3:
+        return as_node("erf" if target == "aten.erf.default" else "cube", [of["self"]])
     if target == "aten.prelu.default":
         return as_node("prelu", [of["self"], of["weight"]])
     activation = _activation(target, of)
@@ -328,14 +370,15 @@ def _convolution(
 class Chain:
     """A chain of a graph, as the operator `chain` will compute it. Tensors that are no node's value are folded ones."""
 
-    convolution: torch.fx.Node
+    # The convolution or fully connected layer.
+    head: torch.fx.Node
     tail: torch.fx.Node
     image: torch.fx.Node
     # What the image is brought into first, if anything: PyTorch's own result lies in it and the image does not.
     image_format: torch.memory_format | None
     weight: torch.fx.Node | torch.Tensor
     operands: tuple[torch.fx.Node | torch.Tensor, ...]
-    # Behind the convolution.
+    # Behind the first.
     operators: tuple[str, ...]
     text: str
     constant: bool
@@ -350,13 +393,16 @@ def _chain_of(
     folds: bool,
     math: str | None,
 ) -> Chain:
-    (_, at, (weight_at,), _), *steps = found["steps"]
-    convolution, weight = nodes[at], nodes[weight_at]
-    of = arguments(convolution)
-    numbers = _convolution(of, values, convolution)
-    assert numbers is not None, "the finder takes no convolution without numbers"
-    pads = [pad for pair in numbers["padding"] for pad in pair]
-    text = _operator.convolution_text(numbers["stride"], pads, numbers["dilation"], numbers["groups"], math)
+    (begins, at, (weight_at,), _), *steps = found["steps"]
+    head, weight = nodes[at], nodes[weight_at]
+    of = arguments(head)
+    if begins == "linear":
+        text = _operator.linear_text(math)
+    else:
+        numbers = _convolution(of, values, head)
+        assert numbers is not None, "the finder takes no convolution without numbers"
+        pads = [pad for pair in numbers["padding"] for pad in pair]
+        text = _operator.convolution_text(numbers["stride"], pads, numbers["dilation"], numbers["groups"], math)
     folded = _fold(steps, nodes, values, values.get(weight)) if folds else None
     operators: list[str] = []
     operands: list[torch.fx.Node | torch.Tensor] = []
@@ -375,8 +421,16 @@ def _chain_of(
                 flats.add(len(operands))
             operands.append(values[node].flatten() if flat and folds else node)
     return Chain(
-        *(convolution, nodes[found["tail"]], of["input"], _image_format(of["input"], convolution), filters, tuple(operands)),
-        *(tuple(operators), " -> ".join([text, *operators]), weight in values and not flats, frozenset(flats)),
+        head=head,
+        tail=nodes[found["tail"]],
+        image=of["input"],
+        image_format=_image_format(of["input"], head) if begins == "conv" else None,
+        weight=filters,
+        operands=tuple(operands),
+        operators=tuple(operators),
+        text=" -> ".join([text, *operators]),
+        constant=weight in values and not flats,
+        flat=frozenset(flats),
     )
 
 

@@ -95,6 +95,12 @@ impl Geometry {
         }
         let plane = self.output.plane();
         let images = self.output.lens[0];
+        if plane == 1 {
+            // No distance leads from an image's one pixel to another, so that it can be the one from image to image.
+            let line_up = |v: &mut Volume| v.strides[4] = v.strides[0];
+            epilogue.surfaces_mut().iter_mut().for_each(line_up);
+            line_up(&mut self.input);
+        }
         let joins = |v: &Volume| v.strides[0] == plane * v.strides[4];
         let joined = joins(&self.input) && epilogue.surfaces_mut().iter().all(joins);
         let (images, pixels) = if joined { (1, images * plane) } else { (images, plane) };
