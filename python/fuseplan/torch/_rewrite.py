@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._native import Handle, TensorDescriptor, find_chains
-from . import _choice, _layouts, _operator, _runs
+from . import _choice, _constants, _layouts, _operator, _runs
 from ._export import arguments, as_tuple, export
 from ._report import Fused, Report, Unfused
 
@@ -50,6 +50,10 @@ def optimize(
         values = {node: _attribute(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"}
         _reshape_any_layout(graph)
         inputs = pytree.tree_leaves((as_tuple(args), dict(kwargs or {})))
+        if math != "strict":
+            _constants.gates_once(graph)
+        _constants.as_batch_norms(graph, values)
+        _constants.into_transposed(graph, values)
         _layouts.observe(graph, inputs)
         laid_out = _layouts.lay_out(graph, values, inputs, memory_format, lambda: _expected(graph, values, math))
         report = rewrite(graph, values, choice, folds=True, math=math)
@@ -87,7 +91,7 @@ def rewrite(
     `values` has the nodes that are the same at every call, attributes or inputs, with their values. Where these stay what
     they are, batch-norms are folded into weights. Where there is a choice, only the chains that it finds faster are replaced.
     """
-    nodes, chains, unfused = _find(module, values, math)
+    nodes, chains, unfused = _find(module, values, math, rows=folds)
     handle = _handle(values)
     report = Report(
         unfused=[Unfused(nodes[index].name, reason) for index, reason in unfused],
@@ -142,8 +146,7 @@ def _compile_ahead(chains: Sequence[Chain], values: Mapping[torch.fx.Node, Any])
         if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
             continue
         image, weight, *operands = map(_without_memory, tensors)
-        if chain.image_format is not None:
-            image = image.contiguous(memory_format=chain.image_format)
+        image = chain.brought(image)
         operands = [operand.flatten() if at in chain.flat else operand for at, operand in enumerate(operands)]
         calls.setdefault(tensors[0].device, []).append((image, weight, operands, chain.text))
     for device, of_device in calls.items():
@@ -163,14 +166,20 @@ def _handle(values: Mapping[torch.fx.Node, Any]) -> Handle | None:
 
 
 def _find(
-    module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any], math: str | None, *, times: bool = False
+    module: torch.fx.GraphModule,
+    values: Mapping[torch.fx.Node, Any],
+    math: str | None,
+    *,
+    times: bool = False,
+    rows: bool = False,
 ) -> tuple[list[torch.fx.Node], list[dict[str, Any]], list[tuple[int, str]]]:
-    """The nodes of a graph, and what the finder of chains says of them by their numbers."""
+    """The nodes of a graph, and what the finder of chains says of them by their numbers; with `rows` fully connected layers of one
+    row, whose weights stay what they are, are convolutions."""
     nodes = list(module.graph.nodes)
     constants = [tensor for tensor in values.values() if isinstance(tensor, torch.Tensor)]
     device = _handle(values)
     numbers = {node: index for index, node in enumerate(nodes)}
-    described = [_describe(node, numbers, values) for node in nodes]
+    described = [_describe(node, numbers, values, rows) for node in nodes]
     if times:
         _describe_as_run(nodes, described)
     tf32 = math is None and any(_operator.tf32(tensor.device, tensor.dtype) for tensor in constants)
@@ -207,6 +216,9 @@ def _value(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> TensorDe
     tensor = values.get(node, node.meta.get("val"))
     if not isinstance(tensor, torch.Tensor) or not 1 <= tensor.dim() <= 5 or tensor.layout != torch.strided:
         return None
+    if tensor.dim() == 2 and tensor.device.type == "cpu":
+        # As images of one pixel, which a fully connected layer is a convolution of.
+        tensor = tensor[:, :, None, None]
     try:
         return TensorDescriptor(
             [_operator.hint(length) for length in tensor.shape],
@@ -233,7 +245,7 @@ def _activation(target: str, of: dict[str, Any]) -> tuple[str, dict[str, float]]
         case "aten.hardtanh.default":
             least, most = float(of["min_val"]), float(of["max_val"])
             return ("relu6", {"max": most}) if least == 0 else ("clamp", {"min": least, "max": most})
-        case "aten.clamp.default" if isinstance(of["min"], (int, float)) and isinstance(of["max"], (int, float)):
+        case "aten.clamp.default" | "aten.clip.default" if isinstance(of["min"], (int, float)) and isinstance(of["max"], (int, float)):
             return "clamp", {"min": float(of["min"]), "max": float(of["max"])}
         case "aten.clamp_min.default" if of["min"] == 0:
             return "relu", {}
@@ -252,7 +264,7 @@ _Described = tuple[str, str, list[int], TensorDescriptor | None, bool, dict[str,
 
 
 def _describe(
-    node: torch.fx.Node, numbers: Mapping[torch.fx.Node, int], values: Mapping[torch.fx.Node, Any]
+    node: torch.fx.Node, numbers: Mapping[torch.fx.Node, int], values: Mapping[torch.fx.Node, Any], rows: bool = False
 ) -> _Described:
     """A node as the finder of chains takes it."""
     value = _value(node, values)
@@ -293,6 +305,9 @@ def _describe(
         parameters = _convolution(of, values, node)
         inputs = [of["input"], of["weight"], *([of["bias"]] if of["bias"] is not None else [])]
         return as_node("conv", inputs, parameters) if parameters else other
+    if target == "aten.linear.default" and rows and _is_row(node, values):
+        inputs = [of["input"], of["weight"], *([of["bias"]] if of["bias"] is not None else [])]
+        return as_node("conv", inputs, _PIXEL)
     if target in ("aten.add.Tensor", "aten.mul.Tensor"):
         pair = [of["self"], of["other"]]
         if of.get("alpha", 1) != 1 or not all(isinstance(given, torch.fx.Node) for given in pair):
@@ -305,6 +320,21 @@ def _describe(
         mode, parameters = activation
         return as_node("activation", [of["self"]], {"mode": mode, **parameters})
     return other
+
+
+# The numbers of a convolution of one pixel.
+_PIXEL: dict[str, Any] = {"stride": [1, 1], "dilation": [1, 1], "padding": [(0, 0), (0, 0)], "groups": 1}
+
+
+def _is_row(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> bool:
+    """Whether a fully connected layer has one row, of a CPU: it reads its weights at the memory's rate as a plan.
+
+    With more rows it is PyTorch's product of matrices.
+    """
+    x, weight = node.args[0].meta.get("val"), values.get(node.args[1])  # type: ignore[union-attr, arg-type]
+    if not isinstance(x, torch.Tensor) or not isinstance(weight, torch.Tensor):
+        return False
+    return x.device.type == "cpu" and x.dim() == 2 and type(x.shape[0]) is int and x.shape[0] == 1
 
 
 def _convolution(
@@ -333,6 +363,8 @@ class Chain:
     image: torch.fx.Node
     # What the image is brought into first, if anything: PyTorch's own result lies in it and the image does not.
     image_format: torch.memory_format | None
+    # Whether it is a fully connected layer, whose row is an image of one pixel.
+    is_row: bool
     weight: torch.fx.Node | torch.Tensor
     operands: tuple[torch.fx.Node | torch.Tensor, ...]
     # Behind the convolution.
@@ -341,6 +373,12 @@ class Chain:
     constant: bool
     # The operands that are viewed as vectors.
     flat: frozenset[int]
+
+    def brought(self, image: torch.Tensor) -> torch.Tensor:
+        """An image as the operator gets it."""
+        if self.is_row:
+            return image[:, :, None, None]
+        return image if self.image_format is None else image.contiguous(memory_format=self.image_format)
 
 
 def _chain_of(
@@ -353,14 +391,16 @@ def _chain_of(
     (_, at, (weight_at,), _), *steps = found["steps"]
     convolution, weight = nodes[at], nodes[weight_at]
     of = arguments(convolution)
-    numbers = _convolution(of, values, convolution)
+    is_row = convolution.target is torch.ops.aten.linear.default
+    numbers = _PIXEL if is_row else _convolution(of, values, convolution)
     assert numbers is not None, "the finder takes no convolution without numbers"
     pads = [pad for pair in numbers["padding"] for pad in pair]
     text = _operator.convolution_text(numbers["stride"], pads, numbers["dilation"], numbers["groups"], math)
-    folded = _fold(steps, nodes, values, values.get(weight)) if folds else None
+    constant = values[weight].detach()[:, :, None, None] if is_row else values.get(weight)
+    folded = _fold(steps, nodes, values, constant) if folds else None
     operators: list[str] = []
     operands: list[torch.fx.Node | torch.Tensor] = []
-    filters: torch.fx.Node | torch.Tensor = weight
+    filters: torch.fx.Node | torch.Tensor = constant if is_row and constant is not None else weight
     if folded is not None:
         steps, filters, bias = folded
         operators, operands = ["bias"], [bias]
@@ -375,7 +415,7 @@ def _chain_of(
                 flats.add(len(operands))
             operands.append(values[node].flatten() if flat and folds else node)
     return Chain(
-        *(convolution, nodes[found["tail"]], of["input"], _image_format(of["input"], convolution), filters, tuple(operands)),
+        *(convolution, nodes[found["tail"]], of["input"], _image_format(of["input"], convolution), is_row, filters, tuple(operands)),
         *(tuple(operators), " -> ".join([text, *operators]), weight in values and not flats, frozenset(flats)),
     )
 
@@ -410,6 +450,8 @@ def _replace(
             image = graph.call_function(
                 torch.ops.aten.contiguous.default, (image,), {"memory_format": chain.image_format}
             )
+        if chain.is_row:
+            image = graph.call_function(torch.ops.aten.view.default, (image, [1, -1, 1, 1]))
         operands = [node(f"operand{at}", given) for at, given in enumerate(chain.operands)]
         for at in chain.flat:
             operands[at] = graph.call_function(torch.ops.aten.view.default, (operands[at], [-1]))
@@ -417,8 +459,12 @@ def _replace(
             torch.ops.fuseplan.chain.default, (image, filters, operands, chain.text, chain.constant)
         )
         new.meta.update({key: value for key, value in chain.tail.meta.items() if key in ("val", "tensor_meta")})
-        # The value of the graph before, which comparisons look for.
-        new.meta["fuseplan"] = chain.tail.name
+        # The value of the graph before, which comparisons look for, if there is one.
+        if (of := chain.tail.meta.get("fuseplan_of", chain.tail.name)) is not None:
+            new.meta["fuseplan"] = of
+        if chain.is_row:
+            new = graph.call_function(torch.ops.aten.view.default, (new, [1, -1]))
+            new.meta.update(chain.tail.meta)
     chain.tail.replace_all_uses_with(new)
     return new
 
