@@ -53,6 +53,10 @@ pub(crate) struct CompiledPlan {
 }
 
 impl CompiledPlan {
+    pub(crate) fn device(&self) -> &Handle {
+        self.device.get()
+    }
+
     pub(crate) fn new(
         py: Python<'_>,
         plan: FusionPlan,

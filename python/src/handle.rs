@@ -1,7 +1,8 @@
 //! Handles: a device and the stream that plans run on there.
 
 use std::ffi::c_void;
-use std::path::PathBuf;
+use std::path::Path;
+use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -9,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::error;
+use crate::openmp::Team;
 
 /// A device and a stream.
 #[pyclass(frozen, module = "fuseplan")]
@@ -17,8 +19,8 @@ pub(crate) struct Handle {
     pub(crate) inner: fuseplan::Handle,
     /// Threads of a CPU device of its own.
     threads: Option<usize>,
-    /// The runtime that these belong to, if they are not the library's.
-    openmp: Option<PathBuf>,
+    /// The threads of an OpenMP runtime, if they are not the library's.
+    openmp: Option<Arc<Team>>,
     /// Whether the stream is the caller's.
     pub(crate) has_given_stream: bool,
 }
@@ -94,8 +96,8 @@ impl Handle {
     }
 
     #[getter]
-    fn openmp(&self) -> Option<&PathBuf> {
-        self.openmp.as_ref()
+    fn openmp(&self) -> Option<&Path> {
+        self.openmp.as_deref().map(Team::file)
     }
 
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
@@ -121,14 +123,22 @@ impl Handle {
 
 impl Handle {
     /// The CPU on threads of an OpenMP runtime.
-    pub(crate) fn of_openmp(inner: fuseplan::Handle, threads: usize, runtime: PathBuf) -> Self {
-        Handle { inner, threads: Some(threads), openmp: Some(runtime), has_given_stream: false }
+    pub(crate) fn of_openmp(inner: fuseplan::Handle, threads: usize, team: Arc<Team>) -> Self {
+        Handle { inner, threads: Some(threads), openmp: Some(team), has_given_stream: false }
+    }
+
+    /// Calls `body`, in which many plans are executed: on threads of an OpenMP runtime together.
+    pub(crate) fn together(&self, body: &mut dyn FnMut()) {
+        match &self.openmp {
+            Some(team) => team.together(body),
+            None => body(),
+        }
     }
 
     /// Whose threads plans run on, where it is a CPU's.
     pub(crate) fn whose_threads(&self) -> Option<String> {
         let whose = match &self.openmp {
-            Some(runtime) => runtime.display().to_string(),
+            Some(team) => team.file().display().to_string(),
             None if self.backend() == "cpu" => "the library's own".into(),
             None => return None,
         };

@@ -17,6 +17,7 @@ mod openmp;
 mod plan;
 mod program;
 mod tensor;
+mod together;
 mod torch;
 
 use pyo3::prelude::*;

@@ -2,7 +2,10 @@
 //!
 //! The functions are those that GCC's programs call. LLVM's and Intel's runtimes have them too.
 
+use std::any::Any;
+use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +17,7 @@ use pyo3::prelude::*;
 
 use crate::error;
 use crate::handle::Handle;
+use crate::together::Together;
 
 /// What every thread of a team calls, with one argument for all of them.
 type Region = unsafe extern "C" fn(*mut c_void);
@@ -84,7 +88,7 @@ const LONGEST: u64 = 100_000_000;
 
 /// The team of whichever thread calls: the one that PyTorch's operators have there.
 #[derive(Debug)]
-struct Team {
+pub(crate) struct Team {
     runtime: Runtime,
     threads: usize,
     /// Nanoseconds that loops have waited for threads, less what they computed since.
@@ -112,8 +116,7 @@ impl ParallelFor for Team {
     /// them. On a machine that is busy with other programs a thread comes when the system lets it, which takes milliseconds. So
     /// behind such a wait the calling thread computes alone for as long, that no more than half of the time is lost.
     fn run(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
-        // SAFETY: a function without conditions.
-        if fork::generation() > 0 || unsafe { (self.runtime.in_parallel)() } != 0 {
+        if Together::run(count, work) || self.has_no_regions() {
             return;
         }
         let start = Instant::now();
@@ -132,6 +135,36 @@ impl ParallelFor for Team {
 }
 
 impl Team {
+    /// The runtime's file.
+    pub(crate) fn file(&self) -> &Path {
+        &self.runtime.file
+    }
+
+    /// Whether the calling thread computes alone.
+    fn has_no_regions(&self) -> bool {
+        // SAFETY: a function without conditions.
+        fork::generation() > 0 || unsafe { (self.runtime.in_parallel)() } != 0
+    }
+
+    /// Calls `body`, whose loops have one region for all of them where they would have one each: all threads come once, and look for
+    /// the next loop in memory.
+    pub(crate) fn together(&self, body: &mut dyn FnMut()) {
+        if self.has_no_regions() || self.waited.load(Ordering::Relaxed) > PATIENCE {
+            return body();
+        }
+        let start = Instant::now();
+        let first = Cell::new(Some(First { body, panic: None, computed: 0 }));
+        let argument = Leads { runtime: &self.runtime, together: Together::new(), first: &first };
+        // SAFETY: the region is called with the argument, which lives until all of its calls have returned, as this function
+        // then does.
+        unsafe { (self.runtime.parallel)(leading, (&raw const argument).cast_mut().cast(), 0, 0) }
+        let Some(First { panic, computed, .. }) = first.take() else { return };
+        self.weigh(nanoseconds(start.elapsed()).saturating_sub(computed), computed);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+
     /// Weighs a loop's time of waiting against that of computing. Of several loops at once some may count for nothing.
     fn weigh(&self, waited: u64, computed: u64) {
         let before = self.waited.load(Ordering::Relaxed);
@@ -142,6 +175,44 @@ impl Team {
 
 fn nanoseconds(time: Duration) -> u64 {
     time.as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+/// Loops behind each other, as the threads of a team see them.
+struct Leads<'a> {
+    runtime: &'a Runtime,
+    together: Together,
+    /// Only the calling thread touches it.
+    first: &'a Cell<Option<First<'a>>>,
+}
+
+/// What the calling thread does, and what became of it.
+struct First<'a> {
+    body: &'a mut dyn FnMut(),
+    panic: Option<Box<dyn Any + Send>>,
+    /// Nanoseconds that it took.
+    computed: u64,
+}
+
+/// Leads or follows.
+///
+/// # Safety
+/// As of [`region`], with `Leads`.
+unsafe extern "C" fn leading(argument: *mut c_void) {
+    // SAFETY: as the function's own.
+    let of = unsafe { &*argument.cast::<Leads<'_>>() };
+    // SAFETY: a function without conditions.
+    match usize::try_from(unsafe { (of.runtime.thread_num)() }) {
+        Ok(0) => {
+            let start = Instant::now();
+            if let Some(mut first) = of.first.take() {
+                first.panic = catch_unwind(AssertUnwindSafe(|| of.together.lead(&mut *first.body))).err();
+                first.computed = nanoseconds(start.elapsed());
+                of.first.set(Some(first));
+            }
+        }
+        Ok(part) => of.together.follow(part),
+        Err(_) => {}
+    }
 }
 
 /// Does a thread's part. A smaller team leaves parts to the thread that called the library.
@@ -175,9 +246,8 @@ pub(crate) fn openmp_handle(py: Python<'_>, threads: usize, library: PathBuf) ->
     if usize::try_from(unsafe { (runtime.max_threads)() }) != Ok(threads) {
         return Ok(None);
     }
-    let file = runtime.file.clone();
     let team = Arc::new(Team { runtime, threads, waited: AtomicU64::new(0) });
-    let opened = py.detach(|| fuseplan::Handle::cpu_with_parallel_for(team));
+    let opened = py.detach(|| fuseplan::Handle::cpu_with_parallel_for(team.clone()));
     let inner = opened.map_err(|error| error::backend(&error))?;
-    Ok(Some(Handle::of_openmp(inner, threads, file)))
+    Ok(Some(Handle::of_openmp(inner, threads, team)))
 }

@@ -264,7 +264,7 @@ impl Ready {
             Some(Lies::Result(at)) => starts[at],
         };
         let plans: Vec<_> = plans.into_iter().map(|plan| (plan.plan(), plan.rest())).collect();
-        let computed = py.detach(|| -> Result<(), ComputeError> {
+        let compute = || -> Result<(), ComputeError> {
             for (index, (step, (plan, rest))) in program.steps.iter().zip(&plans).enumerate() {
                 let operands = rest.iter().map(|&at| address(step.tensors[at]));
                 let (input, out) = (address(step.tensors[0]), address(program.given + index));
@@ -275,7 +275,10 @@ impl Ready {
                 unsafe { plan.compute(input, out, operands, stream) }?;
             }
             Ok(())
-        });
+        };
+        let device = plans[0].0.device();
+        let mut computed = Ok(());
+        py.detach(|| device.together(&mut || computed = compute()));
         computed?;
         Ok(Some(results))
     }

@@ -248,3 +248,32 @@ def test_another_runtime_than_pytorchs_is_not_taken():
         assert openmp_handle(2, torch._C.__file__).openmp
         assert openmp_handle(3, torch._C.__file__) is None
     """)
+
+
+def test_chains_of_a_run_share_a_region():
+    """They are the same bits for any number of threads, called by several threads at once, and behind an operator that fails."""
+    run("""
+        from concurrent.futures import ThreadPoolExecutor
+        layers = [layer for at in range(6) for layer in (torch.nn.Conv2d(32, 32, (1, 3)[at % 2], padding=at % 2), torch.nn.ReLU())]
+        net, y = torch.nn.Sequential(*layers).eval(), torch.randn(1, 32, 24, 24)
+        torch.set_num_threads(1)
+        fused = ft.optimize(net, y, choose="all")
+        assert "fuseplan_run" in fused.code
+        with torch.no_grad():
+            expected = fused(y)
+            for count in (2, 3, 2):
+                torch.set_num_threads(count)
+                for _ in range(50):
+                    assert torch.equal(fused(y), expected)
+                before = set(threads())
+                torch.randn(1 << 22).relu_()
+                assert set(threads()) == before
+
+        def work(_):
+            torch.set_num_threads(2)
+            with torch.no_grad():
+                return [fused(y) for _ in range(20)]
+
+        with ThreadPoolExecutor(4) as pool:
+            assert all(torch.equal(of, expected) for of in sum(pool.map(work, range(4)), []))
+    """)

@@ -68,9 +68,8 @@ class _Measured:
             operands = [operand.flatten() if at in chain.flat else operand for at, operand in enumerate(operands)]
 
             def plan() -> torch.Tensor:
-                x = image if chain.image_format is None else image.contiguous(memory_format=chain.image_format)
                 return torch.ops.fuseplan.chain.default(  # type: ignore[no-any-return]
-                    x, weight, operands, chain.text, chain.constant
+                    chain.brought(image), weight, operands, chain.text, chain.constant
                 )
 
             self._known[key] = _times(plan, self._own(module, chain, examples), image.device)

@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._native import Handle, TensorDescriptor, find_chains
-from . import _choice, _layouts, _linear, _operator, _runs
+from . import _choice, _constants, _layouts, _linear, _operator, _runs
 from ._export import arguments, as_tuple, export
 from ._report import Fused, Report, Unfused
 
@@ -52,6 +52,10 @@ def optimize(
         _linear.unify(graph, values, keeps_constants=True)
         _reshape_any_layout(graph)
         inputs = pytree.tree_leaves((as_tuple(args), dict(kwargs or {})))
+        if math != "strict":
+            _constants.gates_once(graph)
+        _constants.as_batch_norms(graph, values)
+        _constants.into_transposed(graph, values)
         _layouts.observe(graph, inputs)
         laid_out = _layouts.lay_out(graph, values, inputs, memory_format, lambda: _expected(graph, values, math))
         report = rewrite(graph, values, choice, folds=True, math=math)
@@ -151,8 +155,7 @@ def _compile_ahead(chains: Sequence[Chain], values: Mapping[torch.fx.Node, Any])
         if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
             continue
         image, weight, *operands = map(_without_memory, tensors)
-        if chain.image_format is not None:
-            image = image.contiguous(memory_format=chain.image_format)
+        image = chain.brought(image)
         operands = [operand.flatten() if at in chain.flat else operand for at, operand in enumerate(operands)]
         calls.setdefault(tensors[0].device, []).append((image, weight, operands, chain.text))
     for device, of_device in calls.items():
@@ -243,7 +246,7 @@ def _activation(target: str, of: dict[str, Any]) -> tuple[str, dict[str, float]]
         case "aten.hardtanh.default":
             least, most = float(of["min_val"]), float(of["max_val"])
             return ("relu6", {"max": most}) if least == 0 else ("clamp", {"min": least, "max": most})
-        case "aten.clamp.default" if isinstance(of["min"], (int, float)) and isinstance(of["max"], (int, float)):
+        case "aten.clamp.default" | "aten.clip.default" if isinstance(of["min"], (int, float)) and isinstance(of["max"], (int, float)):
             return "clamp", {"min": float(of["min"]), "max": float(of["max"])}
         case "aten.clamp_min.default" if of["min"] == 0:
             return "relu", {}
@@ -385,6 +388,10 @@ class Chain:
     # The operands that are viewed as vectors.
     flat: frozenset[int]
 
+    def brought(self, image: torch.Tensor) -> torch.Tensor:
+        """An image as the operator gets it."""
+        return image if self.image_format is None else image.contiguous(memory_format=self.image_format)
+
 
 def _chain_of(
     found: Mapping[str, Any],
@@ -471,8 +478,9 @@ def _replace(
             torch.ops.fuseplan.chain.default, (image, filters, operands, chain.text, chain.constant)
         )
         new.meta.update({key: value for key, value in chain.tail.meta.items() if key in ("val", "tensor_meta")})
-        # The value of the graph before, which comparisons look for.
-        new.meta["fuseplan"] = chain.tail.name
+        # The value of the graph before, which comparisons look for, if there is one.
+        if (of := chain.tail.meta.get("fuseplan_of", chain.tail.name)) is not None:
+            new.meta["fuseplan"] = of
     chain.tail.replace_all_uses_with(new)
     return new
 
