@@ -39,7 +39,7 @@ use crate::arena::with_scratch;
 use crate::constraint;
 use crate::device::CpuDevice;
 use crate::element::with_value_type;
-use crate::epilogue::{self, Epilogue};
+use crate::epilogue::{self, Epilogue, FoldVectorsFn, fold_vectors};
 use crate::isa::{Isa, Kernel, Number, Simd};
 use crate::pool::{Locked, Pool};
 use crate::solver::{self, CpuSolver};
@@ -128,6 +128,7 @@ struct Functions {
     pack_weights: PackWeightsFn,
     finish: FinishFn,
     activate: ActivateFn,
+    fold_vectors: FoldVectorsFn,
     lanes: usize,
 }
 
@@ -150,6 +151,7 @@ impl<T: Number> Kernel for Collect<T> {
             pack_weights: weights::pack::<S, T>,
             finish: output::finish::<S, T>,
             activate: activate::<S>,
+            fold_vectors: fold_vectors::<S>,
             lanes: S::LANES,
         }
     }

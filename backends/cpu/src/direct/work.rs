@@ -287,7 +287,7 @@ impl Work<'_> {
         let lanes = functions.lanes;
         let surface = epilogue.output();
         let (ending, wide_pads) = (self.direct(panel), g.has_wide_pads());
-        let Ending { simple, last, .. } = ending.unwrap_or(Ending::NONE);
+        let Ending { simple, last, behind, .. } = ending.unwrap_or(Ending::NONE);
         let vector = panel.vectors * lanes;
         let tail = if ending.is_some() { panel.count - (panel.vectors - 1) * lanes } else { lanes };
         let second_vector = surface.channel_offset(panel.first + lanes) - surface.channel_offset(panel.first);
@@ -341,7 +341,13 @@ impl Work<'_> {
                 if let Some(last) = &last {
                     for v in 0..panel.vectors {
                         // SAFETY: as of the kernel, which has just written these vectors.
-                        unsafe { (functions.activate)(last, tile.y.add(v * y_vector), y_pixel, rows) };
+                        unsafe {
+                            let y = tile.y.add(v * y_vector);
+                            (functions.activate)(last, y, y_pixel, rows);
+                            if let Some(step) = &behind {
+                                (functions.fold_vectors)(step, panel.first + v * lanes, y, y_pixel, rows);
+                            }
+                        }
                     }
                 }
                 if !residual.is_null() {

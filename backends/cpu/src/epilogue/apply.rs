@@ -65,7 +65,7 @@ pub(super) enum Step {
 
 /// A [`Fold`] for all channels: tables with one value for each.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ChannelStep {
+pub(crate) struct ChannelStep {
     /// The factor and the terms of what is in front of a batch-norm, where there is one.
     pub(super) front: Option<(f32, NonNull<f32>)>,
     pub(super) factor: *const f32,
@@ -93,14 +93,15 @@ pub(crate) struct Ending {
     pub(crate) residual: *const f32,
     /// The activation of the sum with that.
     pub(crate) simple: Simple,
-    /// The activation of whole vectors of what was written.
+    /// The activation of whole vectors of what was written, and the folded step behind that.
     pub(crate) last: Option<Activation>,
+    pub(crate) behind: Option<ChannelStep>,
 }
 
 impl Ending {
     /// Nothing.
     pub(crate) const NONE: Ending =
-        Ending { residual: std::ptr::null(), simple: Simple::Identity, last: None };
+        Ending { residual: std::ptr::null(), simple: Simple::Identity, last: None, behind: None };
 }
 
 impl Steps<'_> {
@@ -115,6 +116,9 @@ impl Steps<'_> {
         let ending = match self.rest[..self.len] {
             [] => Ending::NONE,
             [Step::Activation(last)] => Ending { last: Some(last), ..Ending::NONE },
+            [Step::Activation(last), Step::Channel(step)] => {
+                Ending { last: Some(last), behind: Some(step), ..Ending::NONE }
+            }
             [Step::Residual { data, surface }] if lies_alike(surface) => of(data),
             [Step::Residual { data, surface }, Step::Activation(activation)] if lies_alike(surface) => {
                 match activation.simple() {
@@ -202,6 +206,42 @@ impl Steps<'_> {
         }
     }
 }
+
+/// Applies a folded step to so many vectors of channels from `channel` on in place, the first at `p` and each `pitch` floats behind the
+/// one before.
+///
+/// # Safety
+/// The CPU has the instruction set; the vectors are readable and writable, and tables have the channels.
+pub(crate) unsafe fn fold_vectors<S: Simd>(
+    step: &ChannelStep,
+    channel: usize,
+    p: *mut f32,
+    pitch: usize,
+    vectors: usize,
+) {
+    struct Run<'a>(&'a ChannelStep, usize, *mut f32, usize, usize);
+    impl Kernel for Run<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            let Run(step, channel, p, pitch, vectors) = self;
+            // SAFETY: the caller says that tables have the channels, which have whole vectors behind the last.
+            let fold = step.fold(s, |table: *const f32| unsafe { s.load(table.add(channel)) });
+            for i in 0..vectors {
+                // SAFETY: the caller says that the vectors are readable and writable.
+                unsafe {
+                    let at = p.add(i * pitch);
+                    s.store(at, fold.apply(s, s.load(at)));
+                }
+            }
+        }
+    }
+    // SAFETY: the caller says that the CPU has the instruction set, and answers for the vectors.
+    unsafe { S::enter(Run(step, channel, p, pitch, vectors)) }
+}
+
+pub(crate) type FoldVectorsFn = unsafe fn(&ChannelStep, usize, *mut f32, usize, usize);
 
 /// Rows of elements in scratch: of pixels that follow one another where lanes are channels, else of such channels.
 #[derive(Clone, Copy)]

@@ -263,6 +263,7 @@ fn every_chain_of_operators_is_applied_in_order() {
         vec![Link::Bias, Link::Residual, Link::Act(LeakyRelu)],
         vec![Link::Bias, Link::Residual, Link::Act(Silu)],
         vec![Link::Bias, Link::Act(HardSwish)],
+        vec![Link::Bias, Link::Act(HardSwish), Link::Norm(Spatial)],
         vec![Link::Norm(Spatial), Link::Residual, Link::Act(Relu)],
         vec![Link::Act(Relu), Link::Bias],
         vec![Link::Act(Tanh), Link::Norm(Spatial), Link::Act(Logistic), Link::Bias],
