@@ -364,12 +364,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     thread::scope(|scope| {
         let (sender, compiled) = sync_channel(1);
         let (jobs, options, device) = (&jobs, &options, &device);
-        // The next problem's kernels are compiled while this one's are timed.
+        // The kernels of the next problems are compiled while those of these are timed.
         scope.spawn(move || {
-            for (kind, name, problem) in jobs {
-                let sent = sender.send((kind, name, problem, compile(problem, device, options)));
-                if sent.is_err() {
-                    return;
+            let tiles = options.tiles.unwrap_or(1) + options.spread;
+            for some in jobs.chunks((16 / tiles).max(1)) {
+                let all: Vec<_> = thread::scope(|scope| {
+                    let threads: Vec<_> = some
+                        .iter()
+                        .map(|(.., problem)| scope.spawn(|| compile(problem, device, options)))
+                        .collect();
+                    threads.into_iter().map(|thread| thread.join().expect("a compiler panics")).collect()
+                });
+                for ((kind, name, problem), compiled) in some.iter().zip(all) {
+                    if sender.send((kind, name, problem, compiled)).is_err() {
+                        return;
+                    }
                 }
             }
         });

@@ -1,5 +1,5 @@
-// cuda.conv_wgmma.v1 on sm_90a: wgmma, pixels by TMA, tile 192 pixels x 128 filters x 32, 1 ping-pong x 3 cooperative warpgroups, 4 stages, 4 outputs at a time
-// Geometry { grid: [132, 1, 1], block: 512, shared: 195696 }
+// cuda.conv_wgmma.v1 on sm_90a: wgmma, pixels by TMA with their halo, tile 64 pixels x 64 filters x 32, 2 ping-pong x 1 cooperative warpgroups, 4 stages, 4 outputs at a time, filters resident
+// Geometry { grid: [132, 1, 1], block: 384, shared: 222600 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
 // What the shared kernels need of CUDA C++, with no header.
@@ -109,21 +109,21 @@ constexpr int GROUPS{1};
 constexpr int FILTERS{128};
 constexpr int CHANNELS{64};
 constexpr int CHANNEL_VALUES{3};
-constexpr int STEPS{18};
+constexpr int STEPS{2};
 constexpr int SPLIT{1};
 constexpr int PRODUCERS{1};
 constexpr int FILTER_STEPS{18};
-constexpr int FILTER_ROOM{4};
+constexpr int FILTER_ROOM{18};
 constexpr int FILTER_STAGES{0};
 constexpr int RAW_STAGES{0};
 constexpr int RAW_BYTES{0};
-constexpr int RECTANGLE{0};
+constexpr int RECTANGLE{8};
 constexpr int FULL_ARRIVALS{1};
 constexpr int CHANNEL_PRODUCERS{96};
 constexpr int TABLE_BYTES{0};
-constexpr int PINGPONG{1};
-constexpr int COOPERATIVE{3};
-constexpr int CHANNEL_STAGES{2};
+constexpr int PINGPONG{2};
+constexpr int COOPERATIVE{1};
+constexpr int CHANNEL_STAGES{3};
 constexpr int ATOMS{1};
 constexpr int PIXELS_ARE_ROWS{1};
 constexpr int ALONG_CHANNELS{1};
@@ -131,25 +131,26 @@ constexpr int PIXELS_INNERMOST{0};
 constexpr int INTERLEAVED{1};
 constexpr int BLOCK_P{64};
 constexpr int LINES{0};
-constexpr int LOADED_P{192};
-constexpr int TILE_P{192};
-constexpr int COVERED_P{192};
-constexpr int TILE_F{128};
+constexpr int LOADED_P{100};
+constexpr int TILE_P{64};
+constexpr int COVERED_P{64};
+constexpr int TILE_F{64};
 constexpr int TILE_K{32};
 constexpr int ROW{128};
 constexpr int STAGES{4};
 constexpr int OCCUPANCY{1};
-constexpr int RESIDENT{0};
+constexpr int RESIDENT{1};
 constexpr int REARRANGED{0};
 constexpr int STREAMED{0};
 constexpr int TF32X3{0};
-constexpr int SHARED{195696};
+constexpr int SHARED{222600};
 constexpr int PRODUCER_REGISTERS{40};
-constexpr int CONSUMER_REGISTERS{152};
+constexpr int CONSUMER_REGISTERS{232};
 constexpr int Y_VECTOR{4};
 constexpr int TAPS_D{1};
 constexpr int TAPS_H{3};
 constexpr int TAPS_W{3};
+constexpr int STEP_TAPS{9};
 constexpr int PAD_D{0};
 constexpr int PAD_H{1};
 constexpr int PAD_W{1};
@@ -157,9 +158,6 @@ constexpr int DILATION_D{1};
 constexpr int DILATION_H{1};
 constexpr int DILATION_W{1};
 constexpr int OF_GROUPS{0};
-constexpr int STRIDE_D{1};
-constexpr int STRIDE_H{1};
-constexpr int STRIDE_W{1};
 constexpr int Y_LINEAR{1};
 constexpr int Y_PLANAR{1};
 constexpr int OPS = 5;
@@ -745,10 +743,10 @@ template <int N> DEVICE void wgmma_fence_rows(unsigned (&rows)[N][4]) {
     for (int e = 0; e < 4; e++) asm volatile("" : "+r"(rows[i][e])::"memory");
 }
 
-DEVICE void wgmma(float (&acc)[64], unsigned long long rows, unsigned long long columns, bool add, float = float()) {
-  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
-    "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, add, 1, 1;\n}"
-    : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3]), "+f"(acc[4]), "+f"(acc[5]), "+f"(acc[6]), "+f"(acc[7]), "+f"(acc[8]), "+f"(acc[9]), "+f"(acc[10]), "+f"(acc[11]), "+f"(acc[12]), "+f"(acc[13]), "+f"(acc[14]), "+f"(acc[15]), "+f"(acc[16]), "+f"(acc[17]), "+f"(acc[18]), "+f"(acc[19]), "+f"(acc[20]), "+f"(acc[21]), "+f"(acc[22]), "+f"(acc[23]), "+f"(acc[24]), "+f"(acc[25]), "+f"(acc[26]), "+f"(acc[27]), "+f"(acc[28]), "+f"(acc[29]), "+f"(acc[30]), "+f"(acc[31]), "+f"(acc[32]), "+f"(acc[33]), "+f"(acc[34]), "+f"(acc[35]), "+f"(acc[36]), "+f"(acc[37]), "+f"(acc[38]), "+f"(acc[39]), "+f"(acc[40]), "+f"(acc[41]), "+f"(acc[42]), "+f"(acc[43]), "+f"(acc[44]), "+f"(acc[45]), "+f"(acc[46]), "+f"(acc[47]), "+f"(acc[48]), "+f"(acc[49]), "+f"(acc[50]), "+f"(acc[51]), "+f"(acc[52]), "+f"(acc[53]), "+f"(acc[54]), "+f"(acc[55]), "+f"(acc[56]), "+f"(acc[57]), "+f"(acc[58]), "+f"(acc[59]), "+f"(acc[60]), "+f"(acc[61]), "+f"(acc[62]), "+f"(acc[63]) : "l"(rows), "l"(columns), "r"((int)add));
+DEVICE void wgmma(float (&acc)[32], unsigned long long rows, unsigned long long columns, bool add, float = float()) {
+  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"
+    "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33, add, 1, 1;\n}"
+    : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3]), "+f"(acc[4]), "+f"(acc[5]), "+f"(acc[6]), "+f"(acc[7]), "+f"(acc[8]), "+f"(acc[9]), "+f"(acc[10]), "+f"(acc[11]), "+f"(acc[12]), "+f"(acc[13]), "+f"(acc[14]), "+f"(acc[15]), "+f"(acc[16]), "+f"(acc[17]), "+f"(acc[18]), "+f"(acc[19]), "+f"(acc[20]), "+f"(acc[21]), "+f"(acc[22]), "+f"(acc[23]), "+f"(acc[24]), "+f"(acc[25]), "+f"(acc[26]), "+f"(acc[27]), "+f"(acc[28]), "+f"(acc[29]), "+f"(acc[30]), "+f"(acc[31]) : "l"(rows), "l"(columns), "r"((int)add));
 }
 
 // Convolution on Hopper's tensor cores as an implicit matrix product (sm_90a). The kernel is persistent and warp
@@ -1112,23 +1110,32 @@ DEVICE bool prepares(const Launch&) { return false; }
 DEVICE void prepare(const Launch&) {}
 DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
 
-// Load::Tma: rows of the product are pixels, which TMA loads in its im2col mode, one tap and TILE_K channels at a time;
-// columns are filters; results are written along channels. One thread of the producer warpgroup issues all TMA loads, and
-// its other three warps load the parameters of channels. Where a step would reach into another group's channels, groups are a
-// dimension of the image's map (OF_GROUPS), in two dimensions: pixels lie in the first group, and are those of another by an
-// offset, as a tap's are.
+// Load::Halo, for convolutions without strides: rows of the product are the pixels of a rectangle of an output's plane. TMA
+// loads the window of the image that several taps see together, with its halo, TILE_K channels at a time, and the filters of
+// these taps; the taps multiply it one after the other, each from another pixel on. Pixels beyond the image come as zeros. Where a
+// step would reach into another group's channels, groups are a dimension of the image's map (OF_GROUPS), in two dimensions: then
+// what is beyond a group's channels comes as zeros too.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS, COLUMNS, DILATION_D, DILATION_H, DILATION_W, DIMS, FILTERS, OF_GROUPS, PAD_D, PAD_H,
-//   PAD_W, PRODUCERS, RESIDENT, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K,
-//   TILE_P, W_AT, W_BYTES, W_LOADED, X_BYTES, X_LOADED
+// needs constants: CHANNELS, DILATION_D, DILATION_H, FILTERS, FILTER_STEPS, OF_GROUPS, PAD_D, PAD_H, PAD_W, PRODUCERS,
+//   RESIDENT, SPLIT, STAGES, STEPS, STEP_TAPS, TAPS, TAPS_H, TAPS_W, TILE_K, W_AT, W_BYTES, X_BYTES, X_LOADED
 // needs sizes: out_h, out_plane, out_w
-// needs types: Barriers, Column, Launch, PipelineState, Shape
-// needs functions: column_of, first_step, mbarrier_expect_tx, mbarrier_wait, step_count, tile_number, tile_stride,
-//   tiles_of, tma_load_box, tma_load_im2col, tma_load_im2col_5d, tma_prefetch_map, wait_for_grids
+// needs types: Barriers, Column, Launch, PipelineState, Rectangle, Shape
+// needs functions: column_of, mbarrier_expect_tx, mbarrier_wait, rectangle_of, tile_number, tile_stride, tiles_of,
+//   tma_load_box, tma_load_box_5d, tma_prefetch_map, wait_for_grids
 
-constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
-static_assert(STEPS == CHANNEL_STEPS * TAPS && PRODUCERS == 1, "as the launch was planned");
+constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K, STEP_LINES = STEP_TAPS / TAPS_W;
+static_assert(FILTER_STEPS == CHANNEL_STEPS * TAPS && STEPS * STEP_TAPS == FILTER_STEPS && SPLIT == 1 && PRODUCERS == 1,
+              "as the launch was planned");
+
+// Loads the filters of taps of a column from one tap on, TILE_K channels of each.
+DEVICE void load_filters(const Launch& launch, unsigned to, unsigned barrier, const Column& column, int c, int tap,
+                         int count) {
+#pragma unroll 1
+  for (int t = tap; t < tap + count; t++, to += W_BYTES)
+    tma_load_box(to, &launch.w, barrier, c, t % TAPS_W, t / TAPS_W % TAPS_H, t / (TAPS_W * TAPS_H),
+                 column.group * FILTERS + column.filter);
+}
 
 // Issues the loads of every step of every tile. One thread calls it.
 DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers& barriers) {
@@ -1136,53 +1143,38 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
   tma_prefetch_map(&launch.x);
   if (RESIDENT && tile_number() < tiles_of(s)) {
     wait_for_grids();
-    const Column column = column_of(tile_number());
-    mbarrier_expect_tx(barriers.filters(), STEPS * W_LOADED);
-    unsigned to = shared + W_AT;
+    mbarrier_expect_tx(barriers.filters(), FILTER_STEPS * W_BYTES);
 #pragma unroll 1
     for (int c = 0; c < CHANNEL_STEPS; c++)
-#pragma unroll 1
-      for (int t = 0; t < TAPS; t++, to += W_BYTES)
-        tma_load_box(to, &launch.w, barriers.filters(), c * TILE_K, t % TAPS_W, t / TAPS_W % TAPS_H,
-                     t / (TAPS_W * TAPS_H), column.group * FILTERS + column.filter);
+      load_filters(launch, shared + W_AT + c * TAPS * W_BYTES, barriers.filters(), column_of(tile_number()), c * TILE_K,
+                   0, TAPS);
   }
   PipelineState<STAGES> pipe(0);
 #pragma unroll 1
   for (int tile = tile_number(); tile < tiles_of(s); tile += tile_stride()) {
-    // The steps of the tile before this block's share, and the steps of its share.
-    int before = first_step<STEPS>(), steps = step_count<STEPS>();
     const Column column = column_of(tile);
-    const int k = column.group * FILTERS + column.filter, first = tile / COLUMNS * TILE_P;
-    const int n = first / s.out_plane, p = first % s.out_plane, row = p / s.out_w;
-    const int plane = DIMS == 2 ? 0 : row / s.out_h, line = DIMS == 2 ? row : row % s.out_h,
-              column_of_line = p % s.out_w;
-    const int w = column_of_line * STRIDE_W - PAD_W, h = line * STRIDE_H - PAD_H, d = plane * STRIDE_D - PAD_D;
-    wait_for_grids(column_of_line | line | plane);
+    const Rectangle rectangle = rectangle_of(s, tile);
+    const int planes = s.out_plane / (s.out_h * s.out_w), n = rectangle.plane / planes,
+              d = rectangle.plane % planes - PAD_D;
+    wait_for_grids(rectangle.h | rectangle.w | n);
 #pragma unroll 1
     for (int c = 0; c < CHANNEL_STEPS; c++)
 #pragma unroll 1
-      for (int td = 0; td < TAPS_D; td++)
-#pragma unroll 1
-        for (int th = 0; th < TAPS_H; th++)
-#pragma unroll 1
-          for (int tw = 0; tw < TAPS_W; tw++) {
-            if (SPLIT > 1 && before-- > 0) continue;
-            if (SPLIT > 1 && steps-- <= 0) continue;
-            const unsigned full = barriers.full(pipe.stage);
-            mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
-            // The bytes that TMA fills with zeros count too.
-            mbarrier_expect_tx(full, RESIDENT ? X_LOADED : X_LOADED + W_LOADED);
-            const unsigned to = shared + pipe.stage * X_BYTES;
-            if (OF_GROUPS)
-              tma_load_im2col_5d(to, &launch.x, full, c * TILE_K, 0, w, h, n, column.group, tw * DILATION_W,
-                                 th * DILATION_H);
-            else
-              tma_load_im2col(to, &launch.x, full, column.group * CHANNELS + c * TILE_K, w, h, d, n, tw * DILATION_W,
-                              th * DILATION_H, td * DILATION_D);
-            if (!RESIDENT)
-              tma_load_box(shared + W_AT + pipe.stage * W_BYTES, &launch.w, full, c * TILE_K, tw, th, td, k);
-            pipe.next();
-          }
+      for (int tap = 0; tap < TAPS; tap += STEP_TAPS) {
+        const unsigned full = barriers.full(pipe.stage);
+        mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
+        mbarrier_expect_tx(full, X_LOADED + (RESIDENT ? 0 : STEP_TAPS * W_BYTES));
+        const unsigned to = shared + pipe.stage * X_BYTES;
+        const int w = rectangle.w - PAD_W, h = rectangle.h - PAD_H + tap / TAPS_W % TAPS_H * DILATION_H;
+        if (OF_GROUPS) tma_load_box_5d(to, &launch.x, full, c * TILE_K, column.group, w, h, n);
+        else
+          tma_load_box(to, &launch.x, full, column.group * CHANNELS + c * TILE_K, w, h,
+                       d + tap / (TAPS_W * TAPS_H) * DILATION_D, n);
+        if (!RESIDENT)
+          load_filters(launch, shared + W_AT + pipe.stage * STEP_TAPS * W_BYTES, full, column, c * TILE_K, tap,
+                       STEP_TAPS);
+        pipe.next();
+      }
   }
 }
 
@@ -1210,47 +1202,63 @@ DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers
   }
 }
 
-// The main loop where a stage has all that a step multiplies.
+// The main loop of Load::Halo. A square of 8 x 8 pixels is the 64 rows of a wgmma: its lines are the groups of eight rows,
+// which lie as far apart as lines of the window do, so that a tap's pixels are the same rows from another address on.
 //
 // needs macros: DEVICE
-// needs constants: ATOMS, BLOCK_P, COOPERATIVE, PINGPONG, PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, RESIDENT, ROW,
-//   ROWS, STAGES, STEPS, WIDTH, W_AT, W_BYTES, X_BYTES
+// needs constants: ATOMS, COOPERATIVE, DILATION_H, DILATION_W, LOADED_P, PINGPONG, PRODUCERS, RECTANGLE_LINES,
+//   RESIDENT, ROW, SQUARES, STAGES, STEPS, STEP_LINES, STEP_TAPS, TAPS_W, WIDTH, W_AT, W_BYTES, X_BYTES
 // needs types: Barriers, PipelineState, T
-// needs functions: mbarrier_arrive, mbarrier_wait, step_count, wgmma, wgmma_commit, wgmma_descriptor,
-//   wgmma_descriptor_innermost, wgmma_fence, wgmma_fence_accumulators, wgmma_wait
+// needs functions: mbarrier_arrive, mbarrier_wait, wgmma, wgmma_commit, wgmma_descriptor, wgmma_descriptor_lines,
+//   wgmma_fence, wgmma_fence_accumulators, wgmma_wait
 
-// The main loop: accumulates the products of every step of the block's tile number `count`. A set of consumers waits
-// until the set before it has seen its last stage become full, since an mbarrier that is two phases behind looks like one
-// that has completed.
+// From a line of the window to the next one, in bytes.
+constexpr unsigned LINE_PITCH = LOADED_P / (RECTANGLE_LINES + (STEP_LINES - 1) * DILATION_H) * ROW;
+
+// Taps whose products are issued before the stage of the step before is released. Of two stages none is on its way until then;
+// of more some are, and to wait behind the first tap would only hold products up.
+constexpr int FIRST_TAPS = STAGES == 2 ? 1 : STEP_TAPS;
+
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count) {
   const int consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE, lane = threadIdx.x % 32, set = count % PINGPONG;
-  const int steps = step_count<STEPS>();
+  unsigned square[ATOMS];
+#pragma unroll
+  for (int atom = 0; atom < ATOMS; atom++) {
+    const int at = consumer * ATOMS + atom;
+    square[atom] = at / SQUARES * 8 * LINE_PITCH + at % SQUARES * 8 * ROW;
+  }
   PipelineState<STAGES> pipe(count * STEPS);
   if (PINGPONG > 1) mbarrier_wait(barriers.order(set), (count / PINGPONG & 1) ^ (set == 0));
   int last = 0;
 #pragma unroll 1
-  for (int step = 0; step < steps; step++) {
+  for (int step = 0; step < STEPS; step++) {
     mbarrier_wait(barriers.full(pipe.stage), pipe.phase);
     if (PINGPONG > 1 && step == STEPS - 1 && lane == 0) mbarrier_arrive(barriers.order((set + 1) % PINGPONG));
-    const unsigned x = shared + pipe.stage * X_BYTES, w = shared + W_AT + (RESIDENT ? step : pipe.stage) * W_BYTES;
-    const auto rows = wgmma_descriptor((PIXELS_ARE_ROWS ? x : w) + consumer * (ROWS * ROW));
-    const auto columns = PIXELS_INNERMOST ? wgmma_descriptor_innermost(x) : wgmma_descriptor(PIXELS_ARE_ROWS ? w : x);
-    // From one instruction's part of the columns to the next one's, in 16 bytes.
-    constexpr int COLUMNS_ON = PIXELS_INNERMOST ? 16 * BLOCK_P * 2 / 16 : 2;
+    const unsigned x = shared + pipe.stage * X_BYTES;
+    const auto filters = wgmma_descriptor(shared + W_AT + (RESIDENT ? step : pipe.stage) * STEP_TAPS * W_BYTES);
+    const auto pixels = wgmma_descriptor_lines(x, LINE_PITCH);
 #pragma unroll
     for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
     wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < ROW / 32; k++)
+    for (int t = 0; t < STEP_TAPS; t++) {
 #pragma unroll
-      for (int atom = 0; atom < ATOMS; atom++)
-        wgmma(acc[atom], rows + atom * (64 * ROW >> 4) + k * 2, columns + k * COLUMNS_ON, step + k != 0, T());
-    wgmma_commit();
+      for (int k = 0; k < ROW / 32; k++)
+#pragma unroll
+        for (int atom = 0; atom < ATOMS; atom++) {
+          const unsigned tap = t / TAPS_W * DILATION_H * LINE_PITCH + t % TAPS_W * DILATION_W * ROW;
+          wgmma(acc[atom], pixels + (square[atom] >> 4) + (tap >> 4) + k * 2, filters + (t * W_BYTES >> 4) + k * 2,
+                step + t + k != 0, T());
+        }
+      if (t + 1 == FIRST_TAPS || t + 1 == STEP_TAPS) wgmma_commit();
+      if (t + 1 == FIRST_TAPS) {
+        // When this returns, the wgmma of the step before have read their operands, and their stage is released.
+        wgmma_wait<1>();
+        if (step > 0 && lane == 0) mbarrier_arrive(barriers.empty(last));
+      }
+    }
 #pragma unroll
     for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
-    // When this returns, the wgmma of the step before have read their operands, and their stage is released.
-    wgmma_wait<1>();
-    if (step > 0 && lane == 0) mbarrier_arrive(barriers.empty(last));
     last = pipe.stage;
     pipe.next();
   }

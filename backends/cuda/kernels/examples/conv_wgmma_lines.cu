@@ -1,5 +1,5 @@
-// cuda.conv_wgmma_lines.v1 on sm_90a: wgmma, pixels by TMA by lines, tile 128 pixels x 128 filters x 32, 1 ping-pong x 2 cooperative warpgroups, 6 stages, 8 outputs at a time, filters streamed
-// Geometry { grid: [132, 1, 1], block: 384, shared: 219344 }
+// cuda.conv_wgmma_lines.v1 on sm_90a: wgmma, pixels by TMA by lines, tile 128 pixels x 64 filters x 64, 3 ping-pong x 1 cooperative warpgroups, 3 stages, 8 outputs at a time, filters resident
+// Geometry { grid: [132, 1, 1], block: 512, shared: 203920 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
 // What the shared kernels need of CUDA C++, with no header.
@@ -109,21 +109,21 @@ constexpr int GROUPS{1};
 constexpr int FILTERS{128};
 constexpr int CHANNELS{64};
 constexpr int CHANNEL_VALUES{3};
-constexpr int STEPS{2};
+constexpr int STEPS{1};
 constexpr int SPLIT{1};
 constexpr int PRODUCERS{1};
-constexpr int FILTER_STEPS{18};
-constexpr int FILTER_ROOM{12};
-constexpr int FILTER_STAGES{4};
+constexpr int FILTER_STEPS{9};
+constexpr int FILTER_ROOM{9};
+constexpr int FILTER_STAGES{0};
 constexpr int RAW_STAGES{0};
 constexpr int RAW_BYTES{0};
 constexpr int RECTANGLE{0};
 constexpr int FULL_ARRIVALS{1};
-constexpr int CHANNEL_PRODUCERS{64};
+constexpr int CHANNEL_PRODUCERS{96};
 constexpr int TABLE_BYTES{0};
-constexpr int PINGPONG{1};
-constexpr int COOPERATIVE{2};
-constexpr int CHANNEL_STAGES{2};
+constexpr int PINGPONG{3};
+constexpr int COOPERATIVE{1};
+constexpr int CHANNEL_STAGES{4};
 constexpr int ATOMS{1};
 constexpr int PIXELS_ARE_ROWS{0};
 constexpr int ALONG_CHANNELS{0};
@@ -134,32 +134,29 @@ constexpr int LINES{2};
 constexpr int LOADED_P{256};
 constexpr int TILE_P{128};
 constexpr int COVERED_P{128};
-constexpr int TILE_F{128};
-constexpr int TILE_K{32};
-constexpr int ROW{64};
-constexpr int STAGES{6};
+constexpr int TILE_F{64};
+constexpr int TILE_K{64};
+constexpr int ROW{128};
+constexpr int STAGES{3};
 constexpr int OCCUPANCY{1};
-constexpr int RESIDENT{0};
-constexpr int REARRANGED{0};
-constexpr int STREAMED{1};
+constexpr int RESIDENT{1};
+constexpr int REARRANGED{1};
+constexpr int STREAMED{0};
 constexpr int TF32X3{0};
-constexpr int SHARED{219344};
+constexpr int SHARED{203920};
 constexpr int PRODUCER_REGISTERS{40};
-constexpr int CONSUMER_REGISTERS{232};
+constexpr int CONSUMER_REGISTERS{152};
 constexpr int Y_VECTOR{8};
 constexpr int TAPS_D{1};
 constexpr int TAPS_H{3};
 constexpr int TAPS_W{3};
-constexpr int STREAMED_TAPS{3};
-constexpr int BY_PLANES{0};
-constexpr int SLOTTED{0};
-constexpr int PHASES{1};
 constexpr int KEEP{1};
 constexpr int BEHIND{0};
 constexpr int PAD_H{1};
 constexpr int PAD_W{1};
 constexpr int Y_LINEAR{0};
 constexpr int Y_PLANAR{1};
+constexpr int W_VECTOR{8};
 constexpr int OPS = 5;
 constexpr int POINTERS = 4;
 struct Shape {
@@ -1105,111 +1102,87 @@ template <int N> DEVICE bool are_finite(const float (&)[N]) { return true; }
 DEVICE float sum_of_products(const Args&, int, int, int) { return 0.f; }
 
 
-DEVICE void rearrange_filters(const Args&, char*, float*) {}
-
-// Filters that TMA cannot load and that a block has no room for: one launch writes them to memory as the main loop wants them
-// in shared memory, for every column of tiles the filters of each step one after the other, and later launches, the next or many,
-// bring a step's filters by one bulk copy. A step has STREAMED_TAPS taps, in TILE_K channels. These are SLOTTED where threads
-// read pixels of 16 bits to registers: a slot is where a channel's pixels lie in a stage, the channels of each of PHASES after those of
-// the one before, and of the four slots that follow one another a thread has one.
+// Filters whose channels are not neighbours in memory, or that do not start at multiples of 16 bytes, which TMA cannot load:
+// the consumers bring a block's filters, once, and write them as TMA would. They lie in shared memory by columns of taps,
+// by TILE_K channels within, then by taps of the column.
+//
+// A warp takes the same channels of a filter at a time, whose taps lie side by side: it reads them in vectors, passes them
+// through its part of the epilogue's memory, and a lane takes two channels from there and writes a word for every tap.
 //
 // needs macros: DEVICE
-// needs constants: BY_PLANES, CHANNELS, COLUMNS, FILTERS, FILTER_STAGES, FILTER_STEPS, FILTER_TILES, PHASES, ROW,
-//   SLOTTED, SPLIT, STREAMED, STREAMED_TAPS, TAPS, TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES, W_LOADED
+// needs constants: CHANNELS, COOPERATIVE, FILTERS, FILTER_STEPS, PART_FLOATS, PINGPONG, PRODUCERS, RESIDENT, ROW,
+//   SPLIT, TAPS, TAPS_H, TAPS_W, TILE_F, TILE_K, W_AT, W_BYTES, W_VECTOR
 // needs sizes: w_k
-// needs types: Barriers, Launch, PipelineState, T
-// needs functions: begin_grid, bulk_load, low_word_of, mbarrier_expect_tx, mbarrier_wait, tile_number, tile_stride,
-//   tiles_of, wait_for_grids
+// needs types: Args, Column, T, Vector, idx
+// needs functions: column_of, tile_number
 
-static_assert(STREAMED && SPLIT == 1 && W_LOADED == TILE_F * ROW, "as the launch was planned");
+static_assert(RESIDENT && SPLIT == 1 && sizeof(T) == 2, "filters are brought once");
 
-// The launch writes filters, or loads what the one before it writes. Else it loads what has been there before.
-constexpr unsigned long long PREPARE = 1, JUST_PREPARED = 2;
+// What TMA's swizzle makes of an offset in rows of ROW bytes.
+DEVICE unsigned swizzled(unsigned at) { return at ^ (at >> 7 & (ROW == 128 ? 7 : ROW == 64 ? 3 : 1)) << 4; }
 
-DEVICE bool prepares(const Launch& launch) { return launch.w.words[1] == PREPARE; }
+// Channels that a warp takes at a time, the elements of these, and vectors of them that a lane reads.
+constexpr int FILTER_CHANNELS = CHANNELS <= 16 || 32 * TAPS * 2 > PART_FLOATS * 4   ? 16
+                                : CHANNELS <= 32 || 64 * TAPS * 2 > PART_FLOATS * 4 ? 32
+                                                                                    : 64;
+constexpr int FILTER_ELEMENTS = FILTER_CHANNELS * TAPS, FILTER_VECTORS = (FILTER_ELEMENTS / W_VECTOR + 31) / 32;
+static_assert(FILTER_ELEMENTS * 2 <= PART_FLOATS * 4, "a part has room");
+// How many filters a warp has on their way at once.
+constexpr int FILTERS_AHEAD = 4;
 
-// Steps of a tile, and bytes of one.
-constexpr int STREAMED_STEPS = FILTER_STEPS / STREAMED_TAPS;
-constexpr unsigned STREAMED_BYTES = STREAMED_TAPS * W_BYTES;
-
-// The channel at a place of a step's depth.
-DEVICE int channel_at(int place) {
-  constexpr int OF_PHASE = TILE_K / PHASES;
-  if (!SLOTTED) return place;
-  const int slot = (place / 16 * 4 + place % 2 * 2 + place / 8 % 2) * 4 + place % 8 / 2;
-  return slot % OF_PHASE * PHASES + slot / OF_PHASE;
-}
-
-// A word of a filter's tap: these of its channels, if they are before the end.
-template <class E> DEVICE unsigned filter_word(const E* from, int c, int second, int end) {
-  return (c < end ? from[c * TAPS].bits : 0) | (unsigned)(second < end ? from[second * TAPS].bits : 0) << 16;
-}
-DEVICE unsigned filter_word(const float* from, int c, int, int end) {
-  unsigned word = 0;
-  if (c < end) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(from[c * TAPS]));
-  return word;
-}
-
-// A thread writes a word of a filter's channels, in a plane of taps if that is few, or a line: such that what a warp reads lies together.
-// Channels beyond the last are zeros. Behind the high parts of a tap's filters lie the low ones, where they have these.
-DEVICE void prepare(const Launch& launch) {
-  constexpr int SOME = TAPS_H * TAPS_W <= 9 ? TAPS_H * TAPS_W : TAPS_W, PARTS = TAPS / SOME;
-  constexpr int OF_WORD = 4 / (int)sizeof(T), WORDS = TILE_K / OF_WORD;
-  constexpr int PADDED_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
-  constexpr bool LOW = W_BYTES > W_LOADED;
-  begin_grid();
+DEVICE void rearrange_filters(const Args& args, char* memory, float* part) {
+  constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K, PADDED = CHANNEL_STEPS * TILE_K;
+  constexpr int ACROSS = (PADDED + FILTER_CHANNELS - 1) / FILTER_CHANNELS, COUNT = TILE_F * ACROSS;
+  static_assert(FILTER_STEPS == CHANNEL_STEPS * TAPS, "as the launch was planned");
+  constexpr int WARPS = PINGPONG * COOPERATIVE * 4;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 - PRODUCERS * 4;
+  const idx pitch = args.shape.w_k;
+  const Column column = column_of(tile_number());
+  const T* const first = (const T*)args.op[0].p[0] + (column.group * FILTERS + column.filter) * pitch;
+  T* const staged = (T*)part;
 #pragma unroll 1
-  for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < COLUMNS * PADDED_STEPS * TILE_F * WORDS * PARTS;
-       at += gridDim.x * blockDim.x) {
-    const int part = at % PARTS, word = at / PARTS % WORDS, row = at / PARTS / WORDS % TILE_F;
-    const int of_column = at / PARTS / WORDS / TILE_F, chunk = of_column % PADDED_STEPS,
-              column = of_column / PADDED_STEPS;
-    const int first = chunk * TILE_K, filter = column % FILTER_TILES * TILE_F + row;
-    const int c = first + channel_at(word * OF_WORD), second = first + channel_at(word * OF_WORD + OF_WORD - 1);
-    const int end = filter < FILTERS ? CHANNELS : 0;
-    const T* const from = (const T*)launch.args.op[0].p[0] +
-                          (column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + part * SOME;
-    // All are read before the first is written, as the compiler does not know that these are other places.
-    unsigned words[SOME], low[LOW ? SOME : 1];
+  for (int at = warp; at < COUNT; at += FILTERS_AHEAD * WARPS) {
+    Vector<T, W_VECTOR> v[FILTERS_AHEAD][FILTER_VECTORS];
 #pragma unroll
-    for (int i = 0; i < SOME; i++) {
-      words[i] = filter_word(from + i, c, second, end);
-      if (LOW) low[LOW ? i : 0] = c < end ? low_word_of(from + c * TAPS + i) : 0u;
+    for (int i = 0; i < FILTERS_AHEAD; i++) {
+      const int f = (at + i * WARPS) / ACROSS, c = (at + i * WARPS) % ACROSS * FILTER_CHANNELS;
+      const int left = at + i * WARPS < COUNT && column.filter + f < FILTERS ? (CHANNELS - c) * TAPS : 0;
+#pragma unroll
+      for (int j = 0; j < FILTER_VECTORS; j++) {
+        const int element = (j * 32 + lane) * W_VECTOR;
+        v[i][j] = {};
+        if (element < FILTER_ELEMENTS && element < left)
+          v[i][j] = *(const Vector<T, W_VECTOR>*)(first + f * pitch + c * TAPS + element);
+      }
     }
-    // What TMA's swizzle makes of an offset in rows of ROW bytes.
-    const unsigned offset = row * ROW + word * 4, mask = ROW == 128 ? 7 : ROW == 64 ? 3 : 1;
-    char* const to = (char*)launch.w.words[0] + (offset ^ (offset >> 7 & mask) << 4);
 #pragma unroll
-    for (int i = 0; i < SOME; i++) {
-      // All taps of a plane come for some channels before others do, or a column of taps for all channels.
-      const int line = part * (SOME / TAPS_W) + i / TAPS_W, tap = i % TAPS_W;
-      const int of_tile = BY_PLANES ? ((line / TAPS_H * PADDED_STEPS + chunk) * TAPS_H + line % TAPS_H) * TAPS_W + tap
-                                    : (tap * PADDED_STEPS + chunk) * TAPS_H + line;
-      char* const written = to + (column * FILTER_STEPS + of_tile) * (long long)W_BYTES;
-      *(unsigned*)written = words[i];
-      if (LOW) *(unsigned*)(written + W_LOADED) = low[LOW ? i : 0];
+    for (int i = 0; i < FILTERS_AHEAD; i++) {
+      const int f = (at + i * WARPS) / ACROSS, c = (at + i * WARPS) % ACROSS * FILTER_CHANNELS + lane * 2;
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < FILTER_VECTORS; j++)
+        if ((j * 32 + lane) * W_VECTOR < FILTER_ELEMENTS)
+          *(Vector<T, W_VECTOR>*)(staged + (j * 32 + lane) * W_VECTOR) = v[i][j];
+      __syncwarp();
+      if (at + i * WARPS >= COUNT || lane * 2 >= FILTER_CHANNELS || c >= PADDED) continue;
+      // All are read before the first is written: a read behind a write would wait for it.
+      unsigned words[TAPS];
+#pragma unroll
+      for (int t = 0; t < TAPS; t++)
+        words[t] = staged[lane * 2 * TAPS + t].bits | (unsigned)staged[(lane * 2 + 1) * TAPS + t].bits << 16;
+      char* const to = memory + W_AT + c / TILE_K * TAPS_H * W_BYTES + swizzled(f * ROW + c % TILE_K * 2);
+#pragma unroll
+      for (int t = 0; t < TAPS; t++)
+        *(unsigned*)(to + (t % TAPS_W * CHANNEL_STEPS * TAPS_H + t / TAPS_W) * W_BYTES) = words[t];
     }
   }
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  asm volatile("bar.sync 1, %0;" ::"n"(PINGPONG * COOPERATIVE * 128) : "memory");
 }
 
-DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers& barriers) {
-  // Others were there before this launch, so no grid is waited for.
-  if (launch.w.words[1] == JUST_PREPARED) wait_for_grids();
-  const char* const first = (const char*)launch.w.words[0];
-  PipelineState<FILTER_STAGES> pipe(0);
-#pragma unroll 1
-  for (int tile = tile_number(); tile < tiles_of(launch.args.shape); tile += tile_stride()) {
-    const char* from = first + (long long)(tile % COLUMNS) * STREAMED_STEPS * STREAMED_BYTES;
-#pragma unroll 1
-    for (int step = 0; step < STREAMED_STEPS; step++, from += STREAMED_BYTES) {
-      const unsigned full = barriers.filters_full(pipe.stage);
-      mbarrier_wait(barriers.filters_empty(pipe.stage), pipe.phase ^ 1);
-      mbarrier_expect_tx(full, STREAMED_BYTES);
-      bulk_load(shared + W_AT + pipe.stage * STREAMED_BYTES, (const T*)from, STREAMED_BYTES, full);
-      pipe.next();
-    }
-  }
-}
+DEVICE bool prepares(const Launch&) { return false; }
+DEVICE void prepare(const Launch&) {}
+DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
 
 // Load::Lines, for convolutions without strides of images whose lines have no gaps and start at multiples of 16 bytes:
 // columns of the product are pixels, of which TMA loads whole lines as they lie, and rows are filters. A box of TMA starts

@@ -37,10 +37,12 @@ pub(super) struct Work {
     pub(super) element: usize,
     /// Whether products are three of TF32.
     pub(super) tf32x3: bool,
-    /// Bytes of input, filters and output.
+    /// Bytes of input, filters, output and residuals.
     pub(super) bytes: usize,
     /// Of these, of input and filters.
     pub(super) read: usize,
+    /// Residuals.
+    pub(super) residuals: usize,
     /// Multiprocessors.
     pub(super) units: usize,
 }
@@ -74,8 +76,11 @@ impl Work {
             element,
             tf32x3: takes_tf32x3(load, problem),
             vector: outputs_at_once(load, problem),
-            bytes: problem.input.bytes() + weights.bytes() + problem.output.bytes(),
+            bytes: problem.input.bytes()
+                + weights.bytes()
+                + (1 + residuals(problem)) * problem.output.bytes(),
             read: problem.input.bytes() + weights.bytes(),
+            residuals: residuals(problem),
             units,
         }
     }
