@@ -158,7 +158,7 @@ def test_a_batch_norm_behind_a_fully_connected_layer_is_folded():
     close(fused, model, x)
     assert all(of.max < 1e-5 for of in ft.compare(model, fused, x))
     # A change of the weights is seen, as of other constants.
-    fused.fuseplan_weight_2.mul_(2)
+    fused.get_parameter("second.weight").mul_(2)
     torch.testing.assert_close(fused(x), 2 * y)
 
 
