@@ -189,7 +189,7 @@ struct Leads<'a> {
 struct First<'a> {
     body: &'a mut dyn FnMut(),
     panic: Option<Box<dyn Any + Send>>,
-    /// Nanoseconds that it took.
+    /// Nanoseconds that it took without waiting.
     computed: u64,
 }
 
@@ -206,7 +206,7 @@ unsafe extern "C" fn leading(argument: *mut c_void) {
             let start = Instant::now();
             if let Some(mut first) = of.first.take() {
                 first.panic = catch_unwind(AssertUnwindSafe(|| of.together.lead(&mut *first.body))).err();
-                first.computed = nanoseconds(start.elapsed());
+                first.computed = nanoseconds(start.elapsed()).saturating_sub(of.together.waited());
                 of.first.set(Some(first));
             }
         }

@@ -3,8 +3,9 @@
 use std::cell::{Cell, UnsafeCell};
 use std::hint;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
 /// What a loop calls, with the number of each part.
 type Work<'a> = &'a (dyn Fn(usize) + Sync);
@@ -17,6 +18,8 @@ pub(crate) struct Together {
     /// The loop's work and how many parts it has. Written while the gate is closed and nobody is inside, read inside.
     job: UnsafeCell<Option<(Work<'static>, usize)>>,
     over: AtomicBool,
+    /// Nanoseconds in which the thread that has the loops waited for the others.
+    waited: AtomicU64,
 }
 
 // SAFETY: `job` is written by the one thread that has the loops, while the gate is closed and nobody is inside, and read inside only;
@@ -34,7 +37,12 @@ thread_local! {
 
 impl Together {
     pub(crate) fn new() -> Self {
-        Together { gate: AtomicUsize::new(CLOSED), job: UnsafeCell::new(None), over: AtomicBool::new(false) }
+        Together {
+            gate: AtomicUsize::new(CLOSED),
+            job: UnsafeCell::new(None),
+            over: AtomicBool::new(false),
+            waited: AtomicU64::new(0),
+        }
     }
 
     /// Calls `body`, of which each loop of this thread's is one of these.
@@ -89,11 +97,21 @@ impl Together {
         together.gate.store(number.wrapping_add(1).wrapping_mul(NEXT), Ordering::Release);
         work(0);
         let (mut word, mut spins) = (together.gate.fetch_or(CLOSED, Ordering::Acquire), 0);
-        while word & INSIDE != 0 {
-            relax(&mut spins);
-            word = together.gate.load(Ordering::Acquire);
+        if word & INSIDE != 0 {
+            let start = Instant::now();
+            while word & INSIDE != 0 {
+                relax(&mut spins);
+                word = together.gate.load(Ordering::Acquire);
+            }
+            let waited = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            together.waited.fetch_add(waited, Ordering::Relaxed);
         }
         true
+    }
+
+    /// Nanoseconds in which the thread that has the loops waited for others at the end of one.
+    pub(crate) fn waited(&self) -> u64 {
+        self.waited.load(Ordering::Relaxed)
     }
 
     fn enter(&self, mut word: usize) -> bool {

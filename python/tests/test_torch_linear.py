@@ -61,11 +61,13 @@ def test_whole_numbers_are_exact_in_views_with_gaps():
 
 
 @torch.no_grad()
-def test_what_lies_in_no_rows_is_refused_with_the_reason():
-    x, weight = torch.randn(2, 6, 8), torch.randn(4, 8)
-    for of in (x.transpose(0, 1)[:, :, :].expand(6, 2, 8)[:4].transpose(0, 1), torch.randn(2, 8, 6).transpose(1, 2)):
-        with pytest.raises(ValueError, match="features side by side, in rows at one distance"):
-            OP(of, weight, [], "linear")
+def test_what_lies_in_no_rows_is_copied_and_what_fits_no_layer_refused():
+    x, weight = torch.randint(-3, 4, (2, 6, 8)).float(), torch.randint(-3, 4, (4, 8)).float()
+    for of in (x.transpose(0, 1)[:4].transpose(0, 1), torch.randint(-3, 4, (2, 8, 6)).float().transpose(1, 2)):
+        residual = torch.randint(-3, 4, (of.shape[1], of.shape[0], 4)).float().transpose(0, 1)
+        for _ in range(3):
+            y = OP(of, weight, [residual], "linear -> residual", True)
+            assert torch.equal(y, of @ weight.T + residual) and y.is_contiguous()
     with pytest.raises(ValueError, match=r"features\] and \[outputs"):
         OP(x, torch.randn(4, 7), [], "linear")
     with pytest.raises(ValueError, match="or linear"):

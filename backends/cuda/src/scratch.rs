@@ -99,9 +99,8 @@ impl Scratch {
             rooms.remove(at)
         } else {
             let _relaxed = Relaxed::begin()?;
-            // A stream's larger memory takes the place of its own. The driver waits for the device's work before it gives memory away.
-            let is_over = |room: &mut Room| room.is_gone() || (capture.is_none() && of_stream(room));
-            rooms.extract_if(.., is_over).for_each(|room| room.free(driver));
+            // The driver waits for the device's work before it gives memory away.
+            rooms.extract_if(.., |room| room.is_gone()).for_each(|room| room.free(driver));
             let mut of_streams = rooms.iter().enumerate().filter(|(_, room)| room.graphs.is_empty());
             if capture.is_none() && of_streams.clone().count() >= MOST_STREAMS {
                 let oldest = of_streams.next().map(|(at, _)| at);
@@ -109,6 +108,9 @@ impl Scratch {
             }
             // SAFETY: the context is current.
             let address = unsafe { driver.allocate(bytes) }?;
+            // A stream's larger memory takes the place of its own, which it has kept if there is no larger one.
+            let own = rooms.extract_if(.., |room| capture.is_none() && of_stream(room));
+            own.for_each(|room| room.free(driver));
             let mut room = Room { stream: Some(number), graphs: Vec::new(), address: Object(address), bytes };
             match capture.as_ref().map(Capture::retain).transpose() {
                 Ok(graph) => room.graphs.extend(graph),
@@ -131,9 +133,14 @@ impl Scratch {
     }
 
     /// Gives back what belonged to graphs that are gone.
-    pub(crate) fn free_gone(&self, driver: &Cuda) {
+    ///
+    /// # Errors
+    /// The driver lacks a function, or refuses.
+    pub(crate) fn free_gone(&self, driver: &Cuda) -> Result<(), BackendError> {
+        let _relaxed = Relaxed::begin()?;
         let mut rooms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         rooms.extract_if(.., |room| room.is_gone()).for_each(|room| room.free(driver));
+        Ok(())
     }
 
     pub(crate) fn is_empty(&mut self) -> bool {

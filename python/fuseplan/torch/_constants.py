@@ -22,7 +22,7 @@ _BETWEEN = (
 )
 
 
-class _Affine(NamedTuple):
+class _Arithmetic(NamedTuple):
     """`x · factor + term`, each one number or one a channel."""
 
     x: torch.fx.Node
@@ -64,11 +64,11 @@ def as_batch_norms(module: torch.fx.GraphModule, values: MutableMapping[torch.fx
     graph = module.graph
     gone: set[torch.fx.Node] = set()
     for first in list(graph.nodes):
-        if first in gone or (step := _affine(first, values)) is None or not _is_in_chain(step.x):
+        if first in gone or (step := _arithmetic(first, values)) is None or not _is_in_chain(step.x) or _is_hard_sigmoid(first, step, values):
             continue
         last, whole, replaced = first, step, [first]
-        while (reader := _only_reader(last)) is not None and (then := _affine(reader, values)) is not None:
-            whole = _Affine(step.x, whole.factor * then.factor, whole.term * then.factor + then.term)
+        while (reader := _only_reader(last)) is not None and (then := _arithmetic(reader, values)) is not None:
+            whole = _Arithmetic(step.x, whole.factor * then.factor, whole.term * then.factor + then.term)
             replaced.append(reader)
             last = reader
         if bool((whole.factor == 1).all()) and whole.term.numel() > 1:
@@ -104,7 +104,7 @@ def into_transposed(module: torch.fx.GraphModule, values: MutableMapping[torch.f
         term = 0 * factor if bias is None else bias.double()
         last, gone = node, []
         while (reader := _only_reader(last)) is not None:
-            then = _affine(reader, values) or _norm(reader, values)
+            then = _arithmetic(reader, values) or _norm(reader, values)
             if then is None or then.x is not last:
                 break
             factor, term = factor * then.factor, term * then.factor + then.term
@@ -126,7 +126,7 @@ def into_transposed(module: torch.fx.GraphModule, values: MutableMapping[torch.f
 _NORM_OF_THREE = "aten._native_batch_norm_legit_no_training.default"
 
 
-def _norm(node: torch.fx.Node, values: MutableMapping[torch.fx.Node, Any]) -> _Affine | None:
+def _norm(node: torch.fx.Node, values: MutableMapping[torch.fx.Node, Any]) -> _Arithmetic | None:
     """A batch-norm with constant parameters."""
     is_of_three = str(node.target) == _NORM_OF_THREE
     if not is_of_three and str(node.target) != "aten.batch_norm.default":
@@ -140,7 +140,7 @@ def _norm(node: torch.fx.Node, values: MutableMapping[torch.fx.Node, Any]) -> _A
         return None
     scale, bias, mean, variance = (value.detach().double() for value in given)
     factor = scale / torch.sqrt(variance + of["eps"])
-    return _Affine(of["input"], factor, bias - mean * factor)
+    return _Arithmetic(of["input"], factor, bias - mean * factor)
 
 
 def _constant(
@@ -160,6 +160,26 @@ def _only_reader(node: torch.fx.Node) -> torch.fx.Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
+def _is_hard_sigmoid(node: torch.fx.Node, step: _Arithmetic, values: MutableMapping[torch.fx.Node, Any]) -> bool:
+    """Whether a node begins or ends `clamp(x + 3, 0, 6) / 6`, which is one activation to plans."""
+
+    def clamped(of: torch.fx.Node | None) -> bool:
+        packet, given = getattr(getattr(of, "target", None), "overloadpacket", None), of.args[1:] if of is not None else ()
+        return packet is _ATEN.relu6 or (packet in (_ATEN.hardtanh, _ATEN.clamp, _ATEN.clip) and tuple(given[:2]) == (0, 6))
+
+    def only(number: torch.Tensor, wanted: float) -> bool:
+        return number.numel() == 1 and abs(float(number) - wanted) < 1e-6
+
+    begins = only(step.factor, 1) and only(step.term, 3)
+    if begins and clamped(reader := _only_reader(node)) and reader is not None:
+        last = _only_reader(reader)
+        return last is not None and (then := _arithmetic(last, values)) is not None and only(then.factor, 1 / 6)
+    if clamped(step.x) and only(step.factor, 1 / 6) and isinstance(step.x.args[0], torch.fx.Node):
+        first = _arithmetic(step.x.args[0], values)
+        return first is not None and only(first.factor, 1) and only(first.term, 3)
+    return False
+
+
 def _is_in_chain(node: torch.fx.Node) -> bool:
     """Whether a value is a convolution's, or made of one's alone, that nothing else reads."""
     while len(node.users) == 1:
@@ -172,7 +192,7 @@ def _is_in_chain(node: torch.fx.Node) -> bool:
     return False
 
 
-def _affine(node: torch.fx.Node, values: MutableMapping[torch.fx.Node, Any]) -> _Affine | None:
+def _arithmetic(node: torch.fx.Node, values: MutableMapping[torch.fx.Node, Any]) -> _Arithmetic | None:
     """A sum, difference, product or quotient of an image and a constant, in f64."""
     packet = getattr(node.target, "overloadpacket", None)
     if packet not in (_ATEN.add, _ATEN.sub, _ATEN.mul, _ATEN.div) or node in values:
@@ -196,11 +216,11 @@ def _affine(node: torch.fx.Node, values: MutableMapping[torch.fx.Node, Any]) -> 
         return None
     one, alpha = torch.ones((), dtype=torch.float64, device=number.device), of.get("alpha", 1)
     if packet is _ATEN.mul:
-        return _Affine(x, number, 0 * one)
+        return _Arithmetic(x, number, 0 * one)
     if packet is _ATEN.div:
-        return _Affine(x, 1 / number, 0 * one) if at == 0 else None
+        return _Arithmetic(x, 1 / number, 0 * one) if at == 0 else None
     sign = -alpha if packet is _ATEN.sub else alpha
-    return _Affine(x, one, sign * number) if at == 0 else _Affine(x, sign * one, number)
+    return _Arithmetic(x, one, sign * number) if at == 0 else _Arithmetic(x, sign * one, number)
 
 
 def _number(given: Any, values: MutableMapping[torch.fx.Node, Any]) -> torch.Tensor | float | None:

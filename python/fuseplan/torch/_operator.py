@@ -232,7 +232,7 @@ class _Steps:
             if len(weight.shape) != 2 or x.shape[-1:] != weight.shape[1:]:
                 sizes = f"{list(x.shape)} and {list(weight.shape)}"
                 raise ValueError(f"tensor and matrix are {sizes}; accepted: [..., features] and [outputs, features]")
-            x, weight = x.rows(), weight.rows()
+            x, weight = _rows(x), _rows(weight)
         plan = Plan(x, device=device).conv(
             weight,
             stride=self.stride,
@@ -249,7 +249,7 @@ class _Steps:
                 plan.prelu(shared=own[0].numel() == 1, dtype=own[0].dtype)
             elif name == "residual":
                 like = _descriptor(own[0])
-                plan.residual(like.rows() if self.is_linear else like)
+                plan.residual(_rows(like) if self.is_linear else like)
             elif name == "batch_norm":
                 plan.batch_norm(dtype=own[0].dtype, **numbers)  # type: ignore[arg-type]
             else:
@@ -265,14 +265,31 @@ class _Steps:
         return shape, TensorDescriptor(shape, plan.output.dtype).strides
 
     def tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        """An image, a weight or a residual as the plan has it, in the same memory."""
+        """An image, a weight or a residual as the plan has it: in the same memory, where rows lie in it as plans take them."""
         if not self.is_linear:
             return tensor
+        tensor = tensor if _lies_in_rows(tensor) else tensor.contiguous()
         rows = _descriptor(tensor).rows()
         return tensor.as_strided(rows.shape, rows.strides)
 
 
 _steps = functools.lru_cache(maxsize=4096)(_Steps)
+
+
+def _rows(tensor: TensorDescriptor) -> TensorDescriptor:
+    """The rows of a tensor, or of its copy where they do not lie as plans take them."""
+    try:
+        return tensor.rows()
+    except ValueError:
+        return TensorDescriptor(tensor.shape, tensor.dtype).rows()
+
+
+def _lies_in_rows(tensor: torch.Tensor) -> bool:
+    try:
+        _descriptor(tensor).rows()
+    except ValueError:
+        return False
+    return True
 
 
 def _descriptor(tensor: torch.Tensor) -> TensorDescriptor:
@@ -373,6 +390,8 @@ class _Call:
         # Constants are known again by their identity, so the objects stay as well; the weight's end is the plan's.
         self._kept = [tensors[at] for at in self.constants if at != 1]
         self._given = [at for at in tensors if at not in self.constants]
+        whole = (x, *(tensors[at] for at in self._whole if at in self._given))
+        self._copies = steps.is_linear and not all(map(_lies_in_rows, whole))
         self._names = {at: names[at] for at in self._given}
 
     def _laid(self, weight: torch.Tensor) -> torch.Tensor:
@@ -393,7 +412,7 @@ class _Call:
 
     def again(self, x: torch.Tensor) -> PlanCall | _Again:
         """What `checked` computes, in the way that takes least time."""
-        if self._format is not None and 1 in self._names:
+        if self._copies or (self._format is not None and 1 in self._names):
             return self.checked
         (shape, strides), device = self._output, x.device
         if not x.is_cuda:

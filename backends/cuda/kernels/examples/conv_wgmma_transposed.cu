@@ -337,7 +337,7 @@ DEVICE float act_hardsigmoid(float x, const Op&) {
   return (v < 0.f ? 0.f : v > 6.f ? 6.f : v) * (1.f / 6.f);
 }
 DEVICE float act_hardswish(float x, const Op& o) { return x * act_hardsigmoid(x, o); }
-// The normal distribution's share below x. 16 bits do not hold the error of less than a part in 100,000 that their function has.
+// The normal distribution's share below x, of 16 bits to a relative error of 2e-5, which is a twenty-fifth of what rounding them has.
 DEVICE float normal_cdf(float x) {
   if (sizeof(T) == 4) return normcdff(x);
   // With t = |x| what lies below -t is e^(-t^2 / 2) times a polynomial of 1 / (t + 2.5), of the least relative error up to 14.
@@ -345,7 +345,7 @@ DEVICE float normal_cdf(float x) {
   float p = fmaf(10.728068f, r, -20.928404f);
   p = fmaf(p, r, 11.318586f);
   p = fmaf(p, r, 0.65369183f);
-  p = fmaf(p, r, 1.1364965f);
+  p = fmaf(p, r, 1.1361965f);
   p = fmaf(p, r, 0.39210796f);
   p = fmaf(p, r, 1.3377491e-4f);
   const float tail = p * __expf(-0.5f * t * t);

@@ -81,7 +81,9 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     let kernel = text.finish(Cuda::VENDOR, problem, &files, geometry, detail(tiling, y_vector));
     let (input, filters) =
         maps::of(reordered.as_ref().map_or(problem, |reordered| &reordered.problem), tiling);
-    let output_alignment = y_vector * data_type.size();
+    // Pairs of pixels are written as words wherever these are aligned in a tensor that is.
+    let pairs = if tiling.runs.is_some_and(|runs| runs.paired) { 2 } else { 1 };
+    let output_alignment = y_vector.max(pairs) * data_type.size();
     let input_alignment = match load {
         Load::Planes if tiling.copied => COPIED,
         Load::Gather => data_type.size(),
@@ -151,4 +153,29 @@ fn detail(tiling: &Tiling, y_vector: usize) -> String {
         },
         if tiling.split > 1 { format!(", shared by {} blocks", tiling.split) } else { String::new() },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::candidates;
+    use super::*;
+    use fuseplan_api::{ConvolutionDescriptor, DataType, MathMode, Op, TensorDescriptor};
+
+    /// A pair is a word, whatever the number of outputs that are written at once.
+    #[test]
+    fn outputs_of_pairs_are_aligned_to_words() {
+        let of = |lens: [usize; 4]| TensorDescriptor::nchw(DataType::Half, lens).unwrap();
+        let conv = ConvolutionDescriptor::d2().with_pads([1, 1]).unwrap();
+        let (input, weights) = (of([4, 64, 13, 13]), of([64, 64, 3, 3]));
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let ops = vec![Op::ConvForward { conv, weights }];
+        let problem = Problem { input, output, ops, math: MathMode::Precise };
+        let tilings = candidates::tilings(Load::Runs, &problem, 132).into_iter().map(|(tiling, _)| tiling);
+        let paired: Vec<_> = tilings.filter(|tiling| tiling.runs.is_some_and(|runs| runs.paired)).collect();
+        assert!(!paired.is_empty());
+        for tiling in paired {
+            let alignment = wgmma_kernel(&problem, "sm_90a", &tiling).output_alignment;
+            assert!(alignment.is_multiple_of(4), "{tiling}: {alignment}");
+        }
+    }
 }

@@ -7,7 +7,7 @@
 //!
 //! Filters that are streamed are prepared by a launch of their own: once with constant operands, in memory that is kept beside these,
 //! and else before each launch. Where that would take longer than reading them as they are, the binary carries the kernel that
-//! would have been chosen otherwise. Image and filters that are reordered are so before each launch.
+//! would have been chosen otherwise. Image and filters that are reordered are so before each launch, from any address.
 
 mod candidates;
 mod constants;
@@ -387,13 +387,14 @@ impl Solver for Hopper {
         let (function, mut info) = load::<Cuda>(self.id, self.algorithm(), &**device, &kernel, image)?;
         let other = executable.info();
         // Writing to a string cannot fail.
-        let _ = write!(
-            info.detail,
-            "; for {}addresses that are not multiples of {ALIGNMENT} bytes: {}, {}",
-            if reads_filters { "filters that are not constant, and " } else { "" },
-            other.solver,
-            other.detail
-        );
+        let when = match (&reordered, reads_filters) {
+            (Some(_), _) => "a device without memory, and other addresses of the output".to_owned(),
+            (None, true) => format!(
+                "filters that are not constant, and addresses that are not multiples of {ALIGNMENT} bytes"
+            ),
+            (None, false) => format!("addresses that are not multiples of {ALIGNMENT} bytes"),
+        };
+        let _ = write!(info.detail, "; for {when}: {}, {}", other.solver, other.detail);
         if let Some(resources) = other.resources {
             let _ = write!(info.detail, ", {resources}");
         }

@@ -127,7 +127,8 @@ pub(crate) const TRANSPOSED: Preference = Preference {
 /// Images that are sooner copied and loaded than loaded in any other way: by a twentieth, as the copy takes memory.
 pub(crate) const REORDERED: Preference = Preference {
     property: "convolution",
-    prefers: "what pixels would be gathered for, and less than 0.95 of the time without a copy, as the models have it",
+    prefers: "what pixels would be gathered for, and less than 0.95 of the time of those that load or gather pixels without a copy, as the \
+              models have it",
     check: |problem, device| {
         if let Some(reason) = (SIZE.check)(problem, device) {
             return Some(reason);
@@ -146,6 +147,9 @@ pub(crate) const REORDERED: Preference = Preference {
         };
         let taken = others.into_iter().filter(|&(other, _)| preferred(other));
         let other = 0.95 * taken.map(|(_, load)| least(load, problem, device)).fold(f64::INFINITY, f64::min);
+        if other.is_infinite() {
+            return Some("none without a copy".into());
+        }
         let reordered = least(Load::Reordered, problem, device);
         (reordered >= other).then(|| format!("{reordered:.1} and {other:.1} us"))
     },

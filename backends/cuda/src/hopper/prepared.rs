@@ -109,7 +109,7 @@ impl Preparation {
         stream: RawStream,
         write: &mut impl FnMut(*mut c_void) -> Result<(), BackendError>,
     ) -> Result<Prepared, BackendError> {
-        entered.scratch().free_gone(entered);
+        entered.scratch().free_gone(entered)?;
         let address = Object(self.device.memory().allocate(self.bytes)?);
         let (graphs, device) = (Mutex::default(), self.device.clone());
         let prepared = Prepared { address, bytes: self.bytes, graphs, device };
