@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 import fuseplan.torch as ft  # noqa: E402
-from fuseplan.torch import _export, _layouts, _rewrite  # noqa: E402
+from fuseplan.torch import _export, _layouts, _nodes, _rewrite  # noqa: E402
 
 LAST = torch.channels_last
 
@@ -179,7 +179,7 @@ def test_images_and_weights_are_described_as_plans_get_them(network):
         _layouts.observe(graph, [x])
         _layouts.lay_out(graph, values, [x], LAST, dict)
     nodes = list(graph.graph.nodes)
-    described = [_rewrite._describe(node, {node: at for at, node in enumerate(nodes)}, values) for node in nodes]
+    described = [_nodes.describe(node, {node: at for at, node in enumerate(nodes)}, values) for node in nodes]
     _rewrite._describe_as_run(nodes, described)
     convolutions = [of for of in described if of[1] == "conv"]
     assert len(convolutions) == 2

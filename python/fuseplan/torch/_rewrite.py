@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from .._native import Handle, TensorDescriptor, find_chains
 from . import _choice, _constants, _layouts, _linear, _operator, _runs
 from ._export import arguments, as_tuple, export
+from ._nodes import Described, convolution_numbers, describe
 from ._report import Fused, Report, Unfused
 
 def optimize(
@@ -182,7 +183,7 @@ def _find(
     constants = [tensor for tensor in values.values() if isinstance(tensor, torch.Tensor)]
     device = _handle(values)
     numbers = {node: index for index, node in enumerate(nodes)}
-    described = [_describe(node, numbers, values) for node in nodes]
+    described = [describe(node, numbers, values) for node in nodes]
     if times:
         _describe_as_run(nodes, described)
     tf32 = math is None and any(_operator.tf32(tensor.device, tensor.dtype) for tensor in constants)
@@ -190,7 +191,7 @@ def _find(
     return nodes, chains, unfused
 
 
-def _describe_as_run(nodes: Sequence[torch.fx.Node], described: list[_Described]) -> None:
+def _describe_as_run(nodes: Sequence[torch.fx.Node], described: list[Described]) -> None:
     """Gives images and weights of convolutions the layout of PyTorch's result, into which they are brought."""
     for index, (_, kind, inputs, value, *_) in enumerate(described):
         wanted = _layouts.formats(nodes[index]) if kind == "conv" and value is not None else []
@@ -214,159 +215,6 @@ def _expected(
 
 def _attribute(module: torch.nn.Module, path: str) -> Any:
     return operator.attrgetter(path)(module)
-
-
-def _value(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> TensorDescriptor | None:
-    tensor = values.get(node, node.meta.get("val"))
-    if not isinstance(tensor, torch.Tensor) or not 1 <= tensor.dim() <= 5 or tensor.layout != torch.strided:
-        return None
-    try:
-        return TensorDescriptor(
-            [_operator.hint(length) for length in tensor.shape],
-            str(tensor.dtype),
-            strides=[_operator.hint(stride) for stride in tensor.stride()],
-        )
-    except ValueError:
-        return None
-
-
-_BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
-
-_WITHOUT_PARAMETERS = {
-    f"aten.{name}.default": name
-    for name in ("relu", "silu", "hardswish", "hardsigmoid", "sigmoid", "tanh", "mish", "abs", "relu6")
-}
-
-
-def _activation(target: str, of: dict[str, Any]) -> tuple[str, dict[str, float]] | None:
-    """The name and parameters of an activation, if an operator is one."""
-    if target in _WITHOUT_PARAMETERS:
-        return _WITHOUT_PARAMETERS[target], {}
-    match target:
-        case "aten.hardtanh.default":
-            least, most = float(of["min_val"]), float(of["max_val"])
-            return ("relu6", {"max": most}) if least == 0 else ("clamp", {"min": least, "max": most})
-        case "aten.clamp.default" | "aten.clip.default" if isinstance(of["min"], (int, float)) and isinstance(of["max"], (int, float)):
-            return "clamp", {"min": float(of["min"]), "max": float(of["max"])}
-        case "aten.clamp_min.default" if of["min"] == 0:
-            return "relu", {}
-        case "aten.leaky_relu.default":
-            return "leaky_relu", {"slope": float(of["negative_slope"])}
-        case "aten.elu.default" if of["scale"] == 1 and of["input_scale"] == 1:
-            return "elu", {"alpha": float(of["alpha"])}
-        case "aten.gelu.default":
-            return ("gelu_tanh" if of["approximate"] == "tanh" else "gelu"), {}
-        case "aten.softplus.default" if of["beta"] == 1:
-            return "softplus", {}
-    return None
-
-
-_OF_TWO = {"aten.add.Tensor": "add", "aten.mul.Tensor": "multiply", "aten.maximum.default": "maximum"}
-
-
-def _affine(target: str, of: dict[str, Any]) -> tuple[float, float] | None:
-    """Scale and shift, if an operator is a sum or product with numbers."""
-    number = of.get("other")
-    if target == "aten.neg.default":
-        return -1, 0
-    if not isinstance(of.get("self"), torch.fx.Node) or not isinstance(number, (int, float)):
-        return None
-    match target.rpartition(".")[0]:
-        case "aten.add":
-            return 1, number * of["alpha"]
-        case "aten.sub":
-            return 1, -number * of["alpha"]
-        case "aten.rsub":
-            return -of["alpha"], number
-        case "aten.mul":
-            return number, 0
-        case "aten.div" if number != 0 and of.get("rounding_mode") is None:
-            return 1 / number, 0
-    return None
-
-
-_Described = tuple[str, str, list[int], TensorDescriptor | None, bool, dict[str, Any]]
-
-
-def _describe(
-    node: torch.fx.Node, numbers: Mapping[torch.fx.Node, int], values: Mapping[torch.fx.Node, Any]
-) -> _Described:
-    """A node as the finder of chains takes it."""
-    value = _value(node, values)
-    is_result = any(user.op == "output" for user in node.users)
-
-    def as_node(
-        kind: str, inputs: Sequence[Any], parameters: dict[str, Any] | None = None
-    ) -> _Described:
-        return node.name, kind, [numbers[of] for of in inputs], value, is_result, parameters or {}
-
-    if node in values:
-        return as_node("constant" if isinstance(values[node], torch.Tensor) else "other", [])
-    other = as_node("other", node.all_input_nodes)
-    if node.op != "call_function":
-        return other
-    if node.target is operator.getitem:
-        # The first result of a batch-norm is the only one that matters, so it stands for the whole.
-        source, index = node.args
-        if index == 0 and isinstance(source, torch.fx.Node) and str(source.target) == _BATCH_NORM:
-            of = arguments(source)
-            inputs = [of["input"], of["weight"], of["bias"], of["running_mean"], of["running_var"]]
-            if all(isinstance(given, torch.fx.Node) for given in inputs):
-                return as_node("batch_norm", inputs, {"eps": of["eps"]})
-        return other
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return other
-    target, of = str(node.target), arguments(node)
-    if target == "aten.batch_norm.default" and of["training"] is False:
-        inputs = [of[name] for name in ("input", "weight", "bias", "running_mean", "running_var")]
-        is_whole = all(isinstance(given, torch.fx.Node) for given in inputs)
-        return as_node("batch_norm", inputs, {"eps": of["eps"]}) if is_whole else other
-    if target == _BATCH_NORM and all(user.target is operator.getitem for user in node.users):
-        weight, bias = of["weight"], of["bias"]
-        return as_node("other", [] if weight is not None and bias is not None else node.all_input_nodes)
-    if target.startswith(("aten.conv2d.", "aten.conv3d.")) or target == "aten.convolution.default":
-        if of.get("transposed"):
-            return other
-        parameters = _convolution(of, values, node)
-        inputs = [of["input"], of["weight"], *([of["bias"]] if of["bias"] is not None else [])]
-        return as_node("conv", inputs, parameters) if parameters else other
-    if target == "aten.linear.default":
-        return as_node("linear", [of["input"], of["weight"], *([of["bias"]] if of["bias"] is not None else [])])
-    affine = _affine(target, of)
-    if affine is not None:
-        scale, shift = affine
-        return as_node("affine", [of["self"]], {"scale": scale, "shift": shift})
-    if target in _OF_TWO:
-        pair = [of["self"], of["other"]]
-        if of.get("alpha", 1) != 1 or not all(isinstance(given, torch.fx.Node) for given in pair):
-            return other
-        return as_node(_OF_TWO[target], pair)
-    if target == "aten.erf.default" or target == "aten.pow.Tensor_Scalar" and of["exponent"] == 3:
-        return as_node("erf" if target == "aten.erf.default" else "cube", [of["self"]])
-    if target == "aten.prelu.default":
-        return as_node("prelu", [of["self"], of["weight"]])
-    activation = _activation(target, of)
-    if activation is not None:
-        mode, parameters = activation
-        return as_node("activation", [of["self"]], {"mode": mode, **parameters})
-    return other
-
-
-def _convolution(
-    of: dict[str, Any], values: Mapping[torch.fx.Node, Any], node: torch.fx.Node
-) -> dict[str, Any] | None:
-    """The numbers of a convolution; none where they are symbols."""
-    weight = _value(of["weight"], values)
-    if weight is None:
-        return None
-    dims = len(weight.shape) - 2
-    each = {key: list(of[key]) * (dims if len(of[key]) == 1 else 1) for key in ("stride", "dilation")}
-    padding = of["padding"] if isinstance(of["padding"], str) else list(of["padding"])
-    pads = _operator.pads_of(padding, dims, weight.shape[2:], each["stride"], each["dilation"])
-    numbers = [*each["stride"], *each["dilation"], *pads, of["groups"]]
-    if not all(type(number) is int for number in numbers):
-        return None
-    return {**each, "padding": list(zip(pads[::2], pads[1::2])), "groups": of["groups"]}
 
 
 @dataclass(frozen=True)
@@ -406,7 +254,7 @@ def _chain_of(
     if begins == "linear":
         text = _operator.linear_text(math)
     else:
-        numbers = _convolution(of, values, head)
+        numbers = convolution_numbers(of, values, head)
         assert numbers is not None, "the finder takes no convolution without numbers"
         pads = [pad for pair in numbers["padding"] for pad in pair]
         text = _operator.convolution_text(numbers["stride"], pads, numbers["dilation"], numbers["groups"], math)
