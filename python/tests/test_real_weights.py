@@ -235,7 +235,8 @@ def test_crepe_hears_the_pitch(capacity, monkeypatch):
     report = fused.fuseplan_report
     # The batch-norm stands behind the activation, so that nothing folds it away.
     operators = [tuple(operator.split()[0] for operator in of.operators) for of in report.fused]
-    assert operators == [("conv", "bias", "relu", "batch_norm")] * 6 and not report.unfused, str(report)
+    assert operators == [("conv", "bias", "relu", "batch_norm")] * 6 + [("linear", "bias", "sigmoid")], str(report)
+    assert not report.unfused, str(report)
     for of in ft.compare(model, fused, x):
         assert of.max <= max(1.5 * of.own_max, 1e-5 * of.largest), of
 

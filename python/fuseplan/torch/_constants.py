@@ -33,10 +33,10 @@ class _Arithmetic(NamedTuple):
 def gates_once(module: torch.fx.GraphModule) -> None:
     """Makes `x + x · s` of f32, where s is smaller than x, `x · (s + 1)`: one pass over x instead of two."""
     for node in list(module.graph.nodes):
-        if getattr(node.target, "overloadpacket", None) is not _ATEN.add or arguments(node).get("alpha", 1) != 1:
+        if not _is(node, _ATEN.add) or arguments(node).get("alpha", 1) != 1:
             continue
         for x, product in (node.args[:2], node.args[1::-1]):
-            if not isinstance(product, torch.fx.Node) or getattr(product.target, "overloadpacket", None) is not _ATEN.mul:
+            if not isinstance(product, torch.fx.Node) or not _is(product, _ATEN.mul):
                 continue
             gate = next((of for of, other in (product.args[:2], product.args[1::-1]) if other is x), None)
             value, image = (of.meta.get("val") if isinstance(of, torch.fx.Node) else None for of in (gate, x))
@@ -54,6 +54,11 @@ def gates_once(module: torch.fx.GraphModule) -> None:
             module.graph.erase_node(node)
             module.graph.erase_node(product)
             break
+
+
+def _is(node: torch.fx.Node, packet: Any) -> bool:
+    """Whether a node calls an operator, in whichever of its overloads."""
+    return getattr(node.target, "overloadpacket", None) is packet
 
 
 def as_batch_norms(module: torch.fx.GraphModule, values: MutableMapping[torch.fx.Node, Any]) -> None:

@@ -89,7 +89,8 @@ pub(crate) fn cases() -> Vec<Case> {
     let wgmma_tf32x3: &[&str] = &["HGMMA", "TF32", "LDS.128", "UTMALDG.4D.IM2COL", "STG.E.128"];
     let deep = &[64, 256, 14, 14];
     vec![
-        ("wgmma.tf32", WGMMA, tf32(conv(Float, Nhwc, x, 128, 3, 1, relu(y, Float, Nhwc))), wgmma),
+        ("wgmma.tf32", WGMMA, tf32(conv(Float, Nhwc, x, 128, 3, 1, relu(y, Float, Nhwc))), windows),
+        ("wgmma.tf32.1x1", WGMMA, tf32(conv(Float, Nhwc, x, 128, 1, 1, relu(y, Float, Nhwc))), wgmma),
         ("wgmma.tf32.groups", WGMMA, tf32(conv(Float, Nhwc, &[8, 128, 28, 28], 512, 3, 4, vec![])), wgmma),
         ("split.wgmma.tf32", WGMMA, tf32(conv(Float, Nhwc, few, 512, 3, 1, vec![])), cluster),
         (

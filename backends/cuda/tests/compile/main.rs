@@ -23,7 +23,9 @@ use fuseplan_api::*;
 use fuseplan_cuda::{CudaBackend, inspect};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use cases::{GATHER, HALO_MMA, LINES, PLANES, RUNS, TRAINED, TRANSPOSED, WGMMA, activations, cases, wide};
+use cases::{
+    GATHER, HALO_MMA, LINES, PLANES, REORDERED, RUNS, TRAINED, TRANSPOSED, WGMMA, activations, cases, wide,
+};
 use problems::training;
 
 /// An architecture that devices are compiled for.
@@ -215,7 +217,9 @@ fn main() {
         let number = of_solver.entry(solver).or_insert(0);
         for (i, &arch) in archs.iter().enumerate() {
             let (taken, every) = match solver {
-                WGMMA | PLANES | LINES | TRANSPOSED | RUNS | GATHER => (arch.name == HOPPER.name, 1),
+                WGMMA | PLANES | LINES | TRANSPOSED | REORDERED | RUNS | GATHER => {
+                    (arch.name == HOPPER.name, 1)
+                }
                 "cuda.conv_mma.v1" | HALO_MMA => (arch.tensor_cores, every * arch.every),
                 _ => (true, every * arch.every),
             };
