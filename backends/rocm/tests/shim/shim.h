@@ -77,4 +77,5 @@ float fmaf(float, float, float), fminf(float, float), fmaxf(float, float);
 double exp(double), erfc(double), sqrt(double), fabs(double), fmin(double, double), fmax(double, double);
 }
 inline float __fdividef(float a, float b) { return a / b; }
+inline float __expf(float x) { return expf(x); }
 inline float normcdff(float x) { return (float)(0.5 * erfc(-0.70710678118654752 * x)); }
