@@ -327,8 +327,10 @@ class CompiledPlan:
     def kernels(self) -> int:
         """How many kernels a call launches."""
 
+_Node: TypeAlias = tuple[str, str, Sequence[int], TensorDescriptor | None, bool, Mapping[str, Any]]
+
 def find_chains(
-    nodes: Sequence[tuple[str, str, Sequence[int], TensorDescriptor | None, bool, Mapping[str, Any]]],
+    nodes: Sequence[_Node],
     device: Handle | None = None,
     *,
     times: bool = False,
@@ -346,6 +348,9 @@ def find_chains(
     and its parameters; `tail`, the node whose value the chain computes; `end`, why it has no further step; with
     `times` also `expected_seconds`, the time of an execution by the device's model of it, None where it has no model.
     """
+
+def spelled_out(nodes: Sequence[_Node]) -> list[bool]:
+    """Of each of such nodes whether it is part of an activation that is written as several, which a chain has as one."""
 
 def rebuild(input: Given, device: Handle | None, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> Plan:
     """A plan that was pickled."""

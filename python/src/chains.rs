@@ -51,6 +51,13 @@ pub(crate) fn find_chains<'py>(
     Ok((chains, unfused.collect()))
 }
 
+/// Of each node whether it is part of an activation that is written as several.
+#[pyfunction]
+pub(crate) fn spelled_out(py: Python<'_>, nodes: Vec<Given<'_>>) -> PyResult<Vec<bool>> {
+    let nodes = nodes.into_iter().map(node).collect::<PyResult<Vec<_>>>()?;
+    Ok(py.detach(|| chains::spelled_out(&nodes)))
+}
+
 fn node(given: Given<'_>) -> PyResult<Node> {
     let (name, operation, inputs, value, is_result, parameters) = given;
     let parameter = |key: &str| {

@@ -30,7 +30,7 @@ mod _native {
     #[pymodule_export]
     use crate::calls::{Calls, PlanCall};
     #[pymodule_export]
-    use crate::chains::find_chains;
+    use crate::chains::{find_chains, spelled_out};
     #[pymodule_export]
     use crate::compiled::{CompiledPlan, restore};
     #[pymodule_export]

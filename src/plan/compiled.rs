@@ -89,7 +89,7 @@ impl CompiledPlan {
         self.info().workspace
     }
 
-    /// Whether an execution is one kernel.
+    /// Whether an execution launches one kernel, besides those that prepare its weights. Those that copy the image first launch two.
     pub fn is_one_kernel(&self) -> bool {
         self.info().kernels == 1
     }

@@ -229,7 +229,7 @@ pub struct ExecutableInfo {
     pub solver: &'static str,
     /// The solver's algorithm.
     pub algorithm: Algorithm,
-    /// Kernels launched by an execution.
+    /// Kernels launched by an execution, besides those that prepare its weights: once, or where they may change each time.
     pub kernels: u32,
     /// Bytes of workspace that an execution needs.
     pub workspace: usize,

@@ -312,9 +312,7 @@ fn compile(problem: &Problem, device: &Arc<dyn Device>, options: &Options) -> Ve
             && solver.applies(problem, device.info()).is_ok()
     };
     // Those that have a reservation about the problem come after all others.
-    let has_reservation = |solver: &&&dyn Solver| {
-        solver.preferences().iter().any(|preference| (preference.check)(problem, device.info()).is_some())
-    };
+    let has_reservation = |solver: &&&dyn Solver| solver.reservation(problem, device.info()).is_some();
     let mut solvers: Vec<_> = CudaBackend.solvers().iter().filter(takes).collect();
     solvers.sort_by_key(has_reservation);
     let most = if options.every_solver { usize::MAX } else { 1 };

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .._native import spelled_out
 from ._export import arguments
+from ._nodes import describe
 
 _ATEN = torch.ops.aten
 _CONVOLUTIONS = (_ATEN.conv2d, _ATEN.conv3d, _ATEN.convolution)
@@ -64,15 +66,18 @@ def _is(node: torch.fx.Node, packet: Any) -> bool:
 def as_batch_norms(module: torch.fx.GraphModule, values: MutableMapping[torch.fx.Node, Any]) -> None:
     """Puts one batch-norm in the place of sums and products with constants behind each other, where a chain may go on with it.
 
-    A sum with one number a channel stays, as it is a bias.
+    A sum with one number a channel stays, as it is a bias, and so does what an activation is written with.
     """
     graph = module.graph
-    gone: set[torch.fx.Node] = set()
-    for first in list(graph.nodes):
-        if first in gone or (step := _arithmetic(first, values)) is None or not _is_in_chain(step.x) or _is_hard_sigmoid(first, step, values):
+    nodes = list(graph.nodes)
+    numbers = {node: index for index, node in enumerate(nodes)}
+    spelled = spelled_out([describe(node, numbers, values) for node in nodes])
+    gone = {node for node, is_part in zip(nodes, spelled) if is_part}
+    for first in nodes:
+        if first in gone or (step := _arithmetic(first, values)) is None or not _is_in_chain(step.x):
             continue
         last, whole, replaced = first, step, [first]
-        while (reader := _only_reader(last)) is not None and (then := _arithmetic(reader, values)) is not None:
+        while (reader := _only_reader(last)) not in gone and reader is not None and (then := _arithmetic(reader, values)) is not None:
             whole = _Arithmetic(step.x, whole.factor * then.factor, whole.term * then.factor + then.term)
             replaced.append(reader)
             last = reader
@@ -163,26 +168,6 @@ def _constant(
 
 def _only_reader(node: torch.fx.Node) -> torch.fx.Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
-
-
-def _is_hard_sigmoid(node: torch.fx.Node, step: _Arithmetic, values: MutableMapping[torch.fx.Node, Any]) -> bool:
-    """Whether a node begins or ends `clamp(x + 3, 0, 6) / 6`, which is one activation to plans."""
-
-    def clamped(of: torch.fx.Node | None) -> bool:
-        packet, given = getattr(getattr(of, "target", None), "overloadpacket", None), of.args[1:] if of is not None else ()
-        return packet is _ATEN.relu6 or (packet in (_ATEN.hardtanh, _ATEN.clamp, _ATEN.clip) and tuple(given[:2]) == (0, 6))
-
-    def only(number: torch.Tensor, wanted: float) -> bool:
-        return number.numel() == 1 and abs(float(number) - wanted) < 1e-6
-
-    begins = only(step.factor, 1) and only(step.term, 3)
-    if begins and clamped(reader := _only_reader(node)) and reader is not None:
-        last = _only_reader(reader)
-        return last is not None and (then := _arithmetic(last, values)) is not None and only(then.factor, 1 / 6)
-    if clamped(step.x) and only(step.factor, 1 / 6) and isinstance(step.x.args[0], torch.fx.Node):
-        first = _arithmetic(step.x.args[0], values)
-        return first is not None and only(first.factor, 1) and only(first.term, 3)
-    return False
 
 
 def _is_in_chain(node: torch.fx.Node) -> bool:

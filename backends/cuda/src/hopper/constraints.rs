@@ -4,7 +4,7 @@ use fuseplan_api::{Constraint, DeviceInfo, Problem};
 use fuseplan_gpu::{Runtime, Volume, channel_values, spatial};
 
 use super::candidates;
-use super::layout::{groups_apart, is_addressable, is_copyable, is_packed};
+use super::layout::{groups_apart, has_taps_innermost, is_addressable, is_copyable, is_packed};
 use super::reordered::Reordered;
 use super::runs::Sight;
 use super::tiling::Load;
@@ -59,7 +59,7 @@ pub(crate) const REORDERED_LAYOUT: Constraint = Constraint {
         let (_, weights) = problem.conv()?;
         let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
         let planes = [&x, &y].map(|volume| !volume.is_channels_last() && volume.position_stride() == Some(1));
-        let packed = w.position_stride() == Some(1) && (w.lens[1] == 1 || w.strides[1] == w.plane());
+        let packed = has_taps_innermost(&w);
         let fits = planes == [true; 2] && packed;
         (!fits).then(|| format!("{}, filters {weights}, {}", problem.input, problem.output))
     },
@@ -70,10 +70,9 @@ pub(crate) const MEMORY: Constraint = Constraint {
     property: "memory",
     accepts: "an image and filters that take at most 2^30 bytes with their channels innermost, a multiple of 16 bytes for a place",
     check: |problem, _| {
+        let (_, weights) = problem.conv()?;
         let fits = Reordered::of(problem).is_some();
-        (!fits).then(|| {
-            format!("{}, filters {}", problem.input, problem.conv().map_or(&problem.input, |conv| conv.1))
-        })
+        (!fits).then(|| format!("{}, filters {weights}", problem.input))
     },
 };
 
@@ -185,7 +184,7 @@ pub(crate) const RECTANGLES_LAYOUT: Constraint = Constraint {
         let (_, weights) = problem.conv()?;
         let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
         let lines = x.lens[4] == 1 || x.strides[4] == 1;
-        let packed = w.position_stride() == Some(1) && (w.lens[1] == 1 || w.strides[1] == w.plane());
+        let packed = has_taps_innermost(&w);
         let along = !y.is_channels_last() && y.position_stride() == Some(1);
         let fits = lines && packed && along && is_addressable(&x, x.lens[4], &[3, 2, 1, 0]);
         (!fits).then(|| format!("{}, filters {weights}, {}", problem.input, problem.output))
@@ -207,14 +206,13 @@ pub(crate) const TRANSPOSED_GROUPS: Constraint = Constraint {
 /// Planes of which a tile's pixels see runs, and results that lie side by side along pixels.
 pub(crate) const RUNS: Constraint = Constraint {
     property: "layout",
-    accepts: "places of a channel side by side in input and output, channels not innermost; images of the input multiples of \
-              16 bytes, and its planes and channels too, or planes one behind the other, of 16 bits in multiples of as many channels \
-              as make planes multiples of 16 bytes; packed filters, channels before taps, of at most 32 taps in a plane; lines and \
-              planes of the output that begin no further back in the input than those before end",
+    accepts: "places of a channel side by side in input and output, channels not innermost; images of the input at multiples of 16 \
+              bytes, planes too, or one behind the other (of 16 bits as many channels as make that so); packed filters, channels before \
+              taps, at most 32 taps in a plane; lines and planes of the output that begin no further back in the input than others end",
     check: |problem, _| {
         let (conv, weights) = problem.conv()?;
         let (w, y) = (Volume::of(weights), Volume::of(&problem.output));
-        let packed = w.position_stride() == Some(1) && (w.lens[1] == 1 || w.strides[1] == w.plane());
+        let packed = has_taps_innermost(&w);
         let along = !y.is_channels_last() && y.position_stride() == Some(1);
         let fits = packed && along && Sight::of(problem).is_some();
         (!fits).then(|| format!("{}, {conv}, filters {weights}, {}", problem.input, problem.output))
@@ -276,7 +274,7 @@ pub(crate) const LINES_LAYOUT: Constraint = Constraint {
         let (_, weights) = problem.conv()?;
         let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
         let lines = x.lens[4] == 1 || x.strides[4] == 1;
-        let packed = w.position_stride() == Some(1) && (w.lens[1] == 1 || w.strides[1] == w.plane());
+        let packed = has_taps_innermost(&w);
         let along = !y.is_channels_last() && y.position_stride() == Some(1);
         let fits = lines && packed && along && is_addressable(&x, x.lens[4], &[3, 1, 0]);
         (!fits).then(|| format!("{}, filters {weights}, {}", problem.input, problem.output))
@@ -315,7 +313,7 @@ pub(crate) const GATHERED_LAYOUT: Constraint = Constraint {
         let (_, weights) = problem.conv()?;
         let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
         let (depth, chunk) = (w.lens[1] * w.plane(), 16 / weights.data_type().size());
-        let packed = w.position_stride() == Some(1) && (w.lens[1] == 1 || w.strides[1] == w.plane());
+        let packed = has_taps_innermost(&w);
         let pitch = if w.lens[0] > 1 { w.strides[0] } else { depth };
         let rows = packed && pitch >= depth && pitch.is_multiple_of(chunk) && depth.is_multiple_of(chunk);
         let along = !x.is_channels_last() && !y.is_channels_last() && y.position_stride() == Some(1);

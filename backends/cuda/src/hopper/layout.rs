@@ -94,6 +94,12 @@ pub(super) fn is_packed(x: &Volume, channels: usize) -> bool {
     follow && images && (channels * x.plane()).is_multiple_of(CHUNK) && channels.is_multiple_of(2)
 }
 
+/// Whether a filter's taps lie side by side, and its channels one behind the other.
+pub(super) fn has_taps_innermost(weights: &Volume) -> bool {
+    let follow = weights.lens[1] == 1 || weights.strides[1] == weights.plane();
+    weights.position_stride() == Some(1) && follow
+}
+
 /// Elements of packed filters that are read at once: 16 bytes of filters that are whole numbers of these, else one.
 pub(super) fn filters_at_once(weights: &Volume, element: usize) -> usize {
     let depth = weights.lens[1] * weights.plane();

@@ -385,6 +385,7 @@ impl Solver for Hopper {
         let executable = solver.load(problem, device, &other)?;
         kernel.geometry.grid[0] = blocks;
         let (function, mut info) = load::<Cuda>(self.id, self.algorithm(), &**device, &kernel, image)?;
+        info.kernels += u32::from(reordered.is_some());
         let other = executable.info();
         // Writing to a string cannot fail.
         let when = match (&reordered, reads_filters) {

@@ -98,16 +98,15 @@ pub(crate) const LINES: Preference = Preference {
     prefers: "less time by lines than by gathering pixels or by runs of planes, as the models have it",
     check: |problem, device| {
         let [lines, gathered] = [Load::Lines, Load::Gather].map(|load| least(load, problem, device));
-        let other = gathered.min(by_runs(problem, device));
+        let other = gathered.min(by(&WGMMA_RUNS, Load::Runs, problem, device));
         (lines >= other).then(|| format!("{lines:.1} and {other:.1} us"))
     },
 };
 
-/// Microseconds by runs of planes, where these would be taken.
-fn by_runs(problem: &Problem, device: &DeviceInfo) -> f64 {
-    let taken =
-        WGMMA_RUNS.applies(problem, device).is_ok() && (RUNS_OF_PLANES.check)(problem, device).is_none();
-    if taken { least(Load::Runs, problem, device) } else { f64::INFINITY }
+/// Microseconds by another solver, where it would be taken.
+fn by(solver: &dyn Solver, load: Load, problem: &Problem, device: &DeviceInfo) -> f64 {
+    let taken = solver.applies(problem, device).is_ok() && solver.reservation(problem, device).is_none();
+    if taken { least(load, problem, device) } else { f64::INFINITY }
 }
 
 /// Images that are sooner transposed than loaded by lines or gathered: by a tenth where lines can be, as much as the models err.
@@ -118,7 +117,12 @@ pub(crate) const TRANSPOSED: Preference = Preference {
     check: |problem, device| {
         let takes_lines = WGMMA_LINES.applies(problem, device).is_ok();
         let by_lines = if takes_lines { 0.9 * least(Load::Lines, problem, device) } else { f64::INFINITY };
-        let other = by_lines.min(least(Load::Gather, problem, device)).min(by_runs(problem, device));
+        let other = by_lines.min(least(Load::Gather, problem, device)).min(by(
+            &WGMMA_RUNS,
+            Load::Runs,
+            problem,
+            device,
+        ));
         let transposed = least(Load::Transposed, problem, device);
         (transposed >= other).then(|| format!("{transposed:.1} and {other:.1} us"))
     },
@@ -140,13 +144,8 @@ pub(crate) const REORDERED: Preference = Preference {
             (&WGMMA_RUNS, Load::Runs),
             (&WGMMA_GATHER, Load::Gather),
         ];
-        let preferred = |other: &dyn Solver| {
-            let mut preferences = other.preferences().iter();
-            other.applies(problem, device).is_ok()
-                && preferences.all(|preference| (preference.check)(problem, device).is_none())
-        };
-        let taken = others.into_iter().filter(|&(other, _)| preferred(other));
-        let other = 0.95 * taken.map(|(_, load)| least(load, problem, device)).fold(f64::INFINITY, f64::min);
+        let times = others.map(|(solver, load)| by(solver, load, problem, device));
+        let other = 0.95 * times.into_iter().fold(f64::INFINITY, f64::min);
         if other.is_infinite() {
             return Some("none without a copy".into());
         }
