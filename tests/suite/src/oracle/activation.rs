@@ -160,9 +160,9 @@ fn lowest(mode: ActivationMode) -> Option<f64> {
     }
 }
 
-/// How far the argument may be off because scalars are rounded to f32, and how many units of roundoff the
+/// How far the argument may be off because scalars are rounded to f32, and how many units of f32's roundoff the
 /// result may have.
-fn accuracy(mode: ActivationMode, [alpha, beta, _]: [f64; 3], x: f64) -> (f64, f64) {
+fn accuracy(mode: ActivationMode, data_type: DataType, [alpha, beta, _]: [f64; 3], x: f64) -> (f64, f64) {
     match mode {
         ActivationMode::Pasthru | ActivationMode::Relu | ActivationMode::Abs => (0.0, 0.0),
         ActivationMode::ClippedRelu | ActivationMode::Clamp => (0.0, 1.0),
@@ -174,7 +174,9 @@ fn accuracy(mode: ActivationMode, [alpha, beta, _]: [f64; 3], x: f64) -> (f64, f
         // Two quotients' terms, each of an exponential.
         ActivationMode::Mish => (0.0, 12.0),
         // Vendors promise at most 16 units of roundoff for erfc, in the tail.
-        ActivationMode::Gelu => (0.0, 18.0),
+        ActivationMode::Gelu if data_type == DataType::Float => (0.0, 18.0),
+        // GPUs' polynomial for 16 bits has a relative error of 2e-5, and their fast exponential rounds its argument, −x²/2.
+        ActivationMode::Gelu => (0.0, 2e-5 / f64::from(f32::EPSILON / 2.0) + 20.0 + 2.0 * x * x),
         // The cubic argument is rounded before the exponential is taken.
         ActivationMode::GeluTanh => (3.0 * x.abs(), 8.0),
     }
@@ -189,7 +191,7 @@ pub(super) fn forward(spec: &ActivationSpec, data_type: DataType, y: &mut Field,
     for i in 0..y.value.len() {
         let x = y.value[i];
         let value = f(x);
-        let (slack, roundings) = accuracy(mode, params, x);
+        let (slack, roundings) = accuracy(mode, data_type, params, x);
         // Infinities have no error.
         let error =
             if x.is_finite() { y.error[i] + if slack.is_finite() { slack * u } else { 0.0 } } else { 0.0 };
@@ -229,7 +231,7 @@ pub(super) fn gradient(
     let at = |x| gradient_at(spec, zero, x, y, dy);
     let value = at(x);
     let [alpha, beta, gamma] = spec.params;
-    let (slack, _) = accuracy(spec.mode, spec.params, x);
+    let (slack, roundings) = accuracy(spec.mode, data_type, spec.params, x);
     let error = error + if slack.is_finite() { slack * u } else { 0.0 };
     let mut spread = (at(x + error) - value).abs().max((at(x - error) - value).abs());
     if spec.mode == ActivationMode::Power && (alpha + beta * x - zero).abs() <= (beta * error).abs() {
@@ -238,7 +240,7 @@ pub(super) fn gradient(
     }
     // The terms of the longest formula, alpha · (beta − y²/beta), may cancel.
     let term = dy.abs() * (1.0 + alpha.abs()) * (1.0 + beta.abs() + y.abs() + y * y / beta.abs().max(1e-3));
-    (value, spread + 8.0 * u * (value.abs() + term))
+    (value, spread + roundings.max(8.0) * u * (value.abs() + term))
 }
 
 /// The formula. `POWER` leaves `dy` out, as MIOpen does.
