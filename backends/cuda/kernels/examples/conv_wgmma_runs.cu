@@ -112,7 +112,6 @@ constexpr int CHANNEL_VALUES{3};
 constexpr int STEPS{4};
 constexpr int SPLIT{1};
 constexpr int PRODUCERS{1};
-constexpr int FILTER_STEPS{36};
 constexpr int FILTER_ROOM{8};
 constexpr int FILTER_STAGES{8};
 constexpr int RAW_STAGES{0};
@@ -126,7 +125,7 @@ constexpr int COOPERATIVE{3};
 constexpr int CHANNEL_STAGES{2};
 constexpr int ATOMS{1};
 constexpr int PIXELS_ARE_ROWS{1};
-constexpr int ALONG_CHANNELS{0};
+constexpr int RESIDUALS_EARLY{0};
 constexpr int PIXELS_INNERMOST{0};
 constexpr int INTERLEAVED{1};
 constexpr int BLOCK_P{64};
@@ -150,6 +149,7 @@ constexpr int Y_VECTOR{1};
 constexpr int TAPS_D{1};
 constexpr int TAPS_H{3};
 constexpr int TAPS_W{3};
+constexpr int FILTER_STEPS{36};
 constexpr int STREAMED_TAPS{1};
 constexpr int BY_PLANES{1};
 constexpr int SLOTTED{0};
@@ -787,12 +787,12 @@ DEVICE void wgmma(float (&acc)[64], const unsigned (&rows)[4], unsigned long lon
 // are written (`epilogue`).
 //
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
-// needs constants: ALONG_CHANNELS, ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
-//   FILTERS, FILTER_ROOM, FILTER_STAGES, FILTER_STEPS, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG,
-//   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, RAW_BYTES, RAW_STAGES, REARRANGED, RECTANGLE, RESIDENT, ROW, SHARED,
-//   SPLIT, STAGES, STEPS, STREAMED, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
+// needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
+//   FILTERS, FILTER_ROOM, FILTER_STAGES, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG,
+//   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, RAW_BYTES, RAW_STAGES, REARRANGED, RECTANGLE, RESIDENT,
+//   RESIDUALS_EARLY, ROW, SHARED, SPLIT, STAGES, STEPS, STREAMED, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
 // needs sizes: out_h, out_plane, out_w, pixels
-// needs types: Args, Channel, Residuals, Shape, T, TensorMap
+// needs types: Args, Channel, Residuals, Shape, TensorMap
 // needs functions: affine, channel_of, cluster_arrive, cluster_wait, launch_next_grid, mbarrier_arrive, mbarrier_init,
 //   mbarrier_wait, shared_address, tile_number, tma_prefetch_map, wait_for_grids
 
@@ -1031,17 +1031,8 @@ constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, UNITS_ACROSS = WIDTH / UNIT,
               SHARE_ROWS = (COOPERATIVE * ROWS + SPLIT - 1) / SPLIT;
 constexpr int UNITS_OF_THREAD = (SHARE_ROWS * UNITS_ACROSS + COOPERATIVE * 128 - 1) / (COOPERATIVE * 128);
 constexpr int VECTORS_OF_TILE = (SPLIT > 1 ? UNITS_OF_THREAD * UNIT : ATOMS * PARTS_ALONG * PART / 2) / Y_VECTOR;
-// Whether a thread reads all residuals of its elements of a tile before the tile's main loop, so that it does not wait for them
-// behind it: where a block has a tile or two, nothing else would hide that. They stay in registers meanwhile, beside the
-// accumulators and what the main loop needs, so a thread has few of them, and the loop is short: up to 36 steps of it gained
-// where timed, 72 lost. Else threads only start to bring a tile's residuals into L2 there.
-constexpr int EARLY_REGISTERS = VECTORS_OF_TILE * (int)sizeof(Residuals<Y_VECTOR>) / 4,
-              OTHER_REGISTERS = ATOMS * WIDTH / 2 * (TF32X3 ? 2 : 1) + (TF32X3 ? 80 : 56);
-constexpr bool SHORT_LOOP = FILTER_STEPS <= 36 * SPLIT;
-constexpr bool FEW_REGISTERS =
-    EARLY_REGISTERS <= (SPLIT > 1 ? 16 : 32) && EARLY_REGISTERS + OTHER_REGISTERS <= CONSUMER_REGISTERS;
-constexpr bool RESIDUALS_EARLY = SHORT_LOOP && FEW_REGISTERS && ALONG_CHANNELS != 0 && sizeof(Residuals<1>) > 1 &&
-                                 Y_VECTOR * sizeof(T) >= 8;
+// The residuals of a thread's elements of a tile, where it reads them before the tile's main loop (RESIDUALS_EARLY). Else threads only
+// start to bring a tile's residuals into L2 there.
 struct Early {
   Residuals<Y_VECTOR> of[RESIDUALS_EARLY ? VECTORS_OF_TILE : 1];
 };

@@ -16,8 +16,6 @@ constants! {
         steps: usize,
         split: usize,
         producers: usize,
-        /// Steps of filters of a tile.
-        filter_steps: usize,
         /// Taps whose filters shared memory has room for.
         filter_room: usize,
         /// Stages that filters have for themselves.
@@ -38,8 +36,8 @@ constants! {
         channel_stages: usize,
         atoms: usize,
         pixels_are_rows: bool,
-        /// Whether results are written along channels.
-        along_channels: bool,
+        /// Whether a tile's residuals are read before its main loop.
+        residuals_early: bool,
         pixels_innermost: bool,
         /// How far apart the pixels of neighbouring rows lie.
         interleaved: usize,
@@ -68,6 +66,14 @@ constants! {
         consumer_registers: usize,
         y_vector: usize,
         taps: [usize; 3],
+    }
+}
+
+constants! {
+    /// Where filters have steps of their own, or are rearranged.
+    pub(super) struct FilterStepsConstants {
+        /// Steps of filters of a tile.
+        filter_steps: usize,
     }
 }
 

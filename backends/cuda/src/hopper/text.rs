@@ -1,11 +1,12 @@
 //! The constants that a kernel's text has of a problem and a tile.
 
 use fuseplan_api::Problem;
-use fuseplan_gpu::{Text, Volume, channel_values, spatial};
+use fuseplan_gpu::{Text, Volume, channel_values, residuals, spatial};
 
 use super::constants::{
-    FiltersConstants, GroupConstants, LinesConstants, PackedConstants, ReorderConstants, RunsConstants,
-    StreamedConstants, StrideConstants, TapConstants, TransposedConstants, WgmmaConstants, WindowConstants,
+    FilterStepsConstants, FiltersConstants, GroupConstants, LinesConstants, PackedConstants,
+    ReorderConstants, RunsConstants, StreamedConstants, StrideConstants, TapConstants, TransposedConstants,
+    WgmmaConstants, WindowConstants,
 };
 use super::layout::{columns_behind, filters_at_once, outputs_of};
 use super::reordered::Reordered;
@@ -59,7 +60,6 @@ pub(super) fn constants(
         steps,
         split: tiling.split,
         producers: tiling.producers,
-        filter_steps,
         filter_room: tiling.filter_room(filter_steps),
         filter_stages: tiling.filter_stages(),
         raw_stages: tiling.raw_stages(),
@@ -75,7 +75,7 @@ pub(super) fn constants(
         channel_stages: tiling.channel_stages(),
         atoms: tiling.atoms,
         pixels_are_rows: tiling.pixels_are_rows(),
-        along_channels: matches!(load, Load::Tma | Load::Halo),
+        residuals_early: tiling.reads_residuals_early(residuals(problem), y_vector, filter_steps),
         pixels_innermost: matches!(load, Load::Planes | Load::Lines)
             || tiling.runs.is_some_and(|runs| runs.images == 1 && runs.by != By::Planes),
         interleaved: match () {
@@ -109,6 +109,9 @@ pub(super) fn constants(
         taps: each,
     }
     .write(&mut text);
+    if tiling.is_streamed() || tiling.rearranged || tiling.window.is_some() {
+        FilterStepsConstants { filter_steps }.write(&mut text);
+    }
     if tiling.is_streamed() {
         StreamedConstants {
             streamed_taps: tiling.streamed_taps(each),

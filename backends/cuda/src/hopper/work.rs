@@ -93,6 +93,11 @@ impl Work {
         tiling.filter_steps(self.channels, self.taps)
     }
 
+    /// Whether a tile's residuals are read before its main loop.
+    pub(super) fn reads_residuals_early(&self, tiling: &Tiling) -> bool {
+        tiling.reads_residuals_early(self.residuals, self.vector, self.filter_steps(tiling))
+    }
+
     pub(super) fn columns(&self, tiling: &Tiling) -> usize {
         self.groups * self.filters.div_ceil(tiling.filters())
     }

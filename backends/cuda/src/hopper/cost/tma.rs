@@ -1,5 +1,7 @@
 //! What bounds a kernel whose pixels TMA loads, or threads copy.
 
+use fuseplan_gpu::common_power;
+
 use super::super::tiling::{Load, Tiling};
 use super::{PRODUCTS, Work, added_up};
 
@@ -24,9 +26,10 @@ struct Rates {
     step: f64,
     part: f64,
     latency: f64,
-    /// As `part`, of a residual; how much longer both take of elements of 32 bits; how much of the last tile's epilogue overlaps with
-    /// nothing.
+    /// As `part`, of a residual, and of one that was read before the main loop; how much longer all of these take of elements of 32
+    /// bits; how much of the last tile's epilogue overlaps with nothing.
     residual: f64,
+    early: f64,
     wide: f64,
     last: f64,
     /// Bytes that the loads of a block bring in a microsecond, how much longer they take for each other block of the multiprocessor,
@@ -36,6 +39,10 @@ struct Rates {
     held: f64,
     /// Of a tile of pixels, in which others want the same filters of the second-level cache: few lines come from few of its slices.
     hot: f64,
+    /// Bytes that all multiprocessors have of the second-level cache in a microsecond, and what part of the lines of residuals that
+    /// tiles have in common comes more than once.
+    second: f64,
+    common: f64,
     /// Bytes of shared memory in a microsecond, and microseconds of a row of a box that TMA loads.
     shared: f64,
     row: f64,
@@ -65,12 +72,15 @@ const NOTHING: Rates = Rates {
     part: 0.0,
     latency: 0.0,
     residual: 0.0,
+    early: 0.0,
     wide: 0.0,
     last: 0.0,
     block: f64::INFINITY,
     crowded: 0.0,
     held: 0.0,
     hot: 0.0,
+    second: f64::INFINITY,
+    common: 0.0,
     shared: f64::INFINITY,
     row: 0.0,
     channel: 0.0,
@@ -95,13 +105,16 @@ const CHANNELS: Rates = Rates {
     step: 0.00507,
     part: 0.443,
     latency: 0.884,
-    residual: 0.525,
+    residual: 0.876,
+    early: 0.224,
     wide: 1.0,
     last: 1.0,
     block: 69.1e3,
     crowded: 0.592,
     held: 1.03,
     hot: 0.00641,
+    second: 15.7e6,
+    common: 0.239,
     shared: 177e3,
     row: 0.00115,
     kept: 3.39,
@@ -224,6 +237,18 @@ const LINES: Rates = Rates {
 };
 
 impl Work {
+    /// Bytes of the residuals' lines of 128 bytes that several columns of tiles read a part of, as often as others read them before.
+    fn residuals_in_common(&self, tiling: &Tiling) -> f64 {
+        const LINE: usize = 128;
+
+        let width = tiling.filters() * self.element;
+        if self.columns(tiling) == 1 {
+            return 0.0;
+        }
+        let outputs = (self.bytes - self.read) / (1 + self.residuals) * self.residuals;
+        outputs as f64 * (LINE - common_power(LINE, width)) as f64 / width as f64
+    }
+
     /// About how many microseconds the kernel takes: what bounds it, at these rates.
     pub(super) fn tma_time(&self, tiling: &Tiling) -> f64 {
         let rates = match tiling.load {
@@ -276,7 +301,8 @@ impl Work {
         let multiply = products.max(bytes).max(shared_memory).max(brought * rates.row).max(walked);
         // The memory waits for twice as many bytes.
         let wide = if self.element > 2 { 1.0 + rates.wide } else { 1.0 };
-        let part = rates.part + rates.residual * self.residuals as f64;
+        let residual = if self.reads_residuals_early(tiling) { rates.early } else { rates.residual };
+        let part = rates.part + residual * self.residuals as f64;
         let finish = wide * part * (tiling.atoms * tiling.columns_of_parts()) as f64 / 64.0;
         // Sums move to the right, and back.
         let moves = if tiling.load == Load::Lines { 2 * (self.taps[2] - 1) - self.pad } else { 0 };
@@ -298,7 +324,8 @@ impl Work {
         let stage = stage * (1.0 + rates.crowded * (blocks - 1.0));
         let waited = rounds * steps * (rates.latency + stage) / (tiling.stages as f64 - rates.held);
         let unit = shared.max(one).max(in_turn).max(waited);
-        let memory = self.bytes as f64 / rates.memory;
+        let memory = (self.bytes as f64 + rates.common * self.residuals_in_common(tiling)) / rates.memory;
+        let second = tiles as f64 * brought * row / rates.second;
         let hot = if tiling.resident { 0.0 } else { rates.hot * (self.tiles(tiling) / columns) as f64 };
         let kept = match (tiling.resident, tiling.rearranged) {
             (true, true) => {
@@ -309,7 +336,7 @@ impl Work {
             (false, _) => 0.0,
         };
         let warpgroups = (tiling.pingpong * tiling.cooperative * tiling.occupancy) as f64;
-        let work = [unit, memory, hot].map(|time| time.powf(rates.overlap)).iter().sum::<f64>();
+        let work = [unit, memory, hot, second].map(|time| time.powf(rates.overlap)).iter().sum::<f64>();
         rates.launch
             + rates.group * warpgroups
             + kept

@@ -72,13 +72,20 @@ impl Tiling {
         values * size_of::<f32>()
     }
 
+    /// Bytes by way of which warps reorder operands, each 32 pixels of 32 words and one; as the text counts them.
+    fn reordered(&self) -> usize {
+        if self.load == Load::Reordered { self.warpgroups() * 4 * 32 * 33 * 4 } else { 0 }
+    }
+
     /// Bytes of shared memory of a block; as the text counts them.
     pub(crate) fn shared(&self, filter_steps: usize, taps: usize, channel_values: usize) -> usize {
         let channels =
             (self.channel_stages() * self.filters() * channel_values * size_of::<f32>()).next_multiple_of(16);
         let stages = 2 * (self.stages + self.channel_stages() + self.filter_stages() + self.raw_stages());
         let barriers = (stages + self.pingpong + 1 + self.parts_barriers()) * 8;
-        1024 + self.operands(filter_steps) + self.passed() + channels + self.table(taps) + barriers
+        let computing =
+            1024 + self.operands(filter_steps) + self.passed() + channels + self.table(taps) + barriers;
+        computing.max(self.reordered())
     }
 
     /// Rows and columns of the parts in which a warp's accumulators pass through shared memory; as the text counts them.
@@ -111,6 +118,31 @@ impl Tiling {
         let factors = if gathers { 24 } else { 40 };
         let counters = 24 + if gathers { 24 } else { 0 } + if self.split > 1 { 16 } else { 0 };
         if self.tf32x3 { self.accumulators() + factors + counters } else { 0 }
+    }
+
+    /// Whether a consumer's thread reads all residuals of its elements of a tile before the tile's main loop, so that it does not
+    /// wait for them behind it: where a block has a tile or two, nothing else would hide that. They stay in registers meanwhile,
+    /// beside the accumulators and what the main loop needs, so a thread has few of them, and the loop is short: up to 36 steps of it
+    /// gained where timed, 72 lost. Results are written along channels, `vector` of them at once.
+    pub(crate) fn reads_residuals_early(&self, residuals: usize, vector: usize, filter_steps: usize) -> bool {
+        let (rows, columns) = (self.rows(), self.columns_of_parts());
+        let elements = if self.split > 1 {
+            // Those of its units of the block's share of the rows.
+            let unit = vector.max(4);
+            let units = rows.div_ceil(self.split) * (self.width / unit);
+            units.div_ceil(self.cooperative * 128) * unit
+        } else {
+            self.atoms * columns / 2
+        };
+        let held = residuals * elements * self.element / 4;
+        let others = if self.tf32x3 { 2 * self.accumulators() + 80 } else { self.accumulators() + 56 };
+        let (most, (_, consumer)) = (if self.split > 1 { 16 } else { 32 }, self.registers());
+        residuals > 0
+            && matches!(self.load, Load::Tma | Load::Halo)
+            && vector * self.element >= 8
+            && filter_steps <= 36 * self.split
+            && held <= most
+            && held + others <= consumer
     }
 
     /// Registers of a producer's thread and of a consumer's.
