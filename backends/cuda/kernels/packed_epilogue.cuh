@@ -4,15 +4,17 @@
 // needs macros: DEVICE, READS_ELEMENTS
 // needs constants: ATOMS, COOPERATIVE, FILTERS, INTERLEAVED, PART_FLOATS, PRODUCERS, ROWS, TF32X3, TILE_F, WIDTH, Y_VECTOR
 // needs sizes: y_c
-// needs types: Args, Channel, Column, Coord, Early, Pixels, Shape, Vector, idx
-// needs functions: are_finite, column_of, coord_of, finish_to, make_plain, pixels_of, row_of_pixel, shared_address, sum_of_products,
-//   write_vector
+// needs types: Args, Channel, Column, Coord, Early, Pixels, Residuals, Shape, Vector, idx
+// needs functions: are_finite, column_of, coord_of, finish_to, make_plain, pixels_of, residuals_of, row_of_pixel, shared_address,
+//   sum_of_products, write_vector
 
 static_assert(Y_VECTOR == 1 || (INTERLEAVED == 1 && !TF32X3), "neighbouring pixels are neighbouring rows");
 // Filters of a part, and parts of 64 rows. A filter has its rows one after the other; half of them are moved by four, so
 // that neither writing the rows of a fragment nor reading the pixels of a warp has bank conflicts.
 constexpr int PART_FILTERS = 32, PARTS = (WIDTH + PART_FILTERS - 1) / PART_FILTERS, FILTER_PITCH = 68;
 static_assert(PART_FILTERS * FILTER_PITCH <= 4 * PART_FLOATS, "a part has room in those of four warps");
+// Whether a lane has the residuals of its next vectors on their way while it finishes some.
+constexpr bool RESIDUALS_AHEAD = sizeof(Residuals<1>) > 1;
 DEVICE int place_of(int row) { return row + row / 32 * 4; }
 
 // Stores this thread's accumulators of a part to shared memory. As in `stage_accumulators`, the part is found by comparing.
@@ -46,6 +48,7 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
   const int across = lane % ACROSS * Y_VECTOR, down = lane / ACROSS;
   const float* const from = parts + (warp * 8 + down) * FILTER_PITCH;
   const auto meet = [&] { asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 3) : "memory"); };
+  Residuals<Y_VECTOR> ahead[TOGETHER];
 #pragma unroll 1
   for (int along = 0; along < ATOMS; along++) {
     Coord coords[COORDS];
@@ -56,6 +59,16 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
       inside[i] = pixel < pixels.end;
       coords[i] = coord_of(s, pixel, 0);
     }
+    const auto load_residuals = [&](int at, int f) {
+#pragma unroll
+      for (int j = 0; j < TOGETHER; j++) {
+        const int filter = at * PART_FILTERS + warp * 8 + f + j / COORDS * DOWN + down;
+        if (inside[j % COORDS] && filter < TILE_F && column.filter + filter < FILTERS)
+          ahead[j] = residuals_of<Y_VECTOR>(
+              args, coords[j % COORDS].y + (column.group * FILTERS + column.filter + filter) * s.y_c);
+      }
+    };
+    if constexpr (RESIDUALS_AHEAD) load_residuals(0, 0);
 #pragma unroll 1
     for (int at = 0; at < PARTS; at++) {
       // All warps have read the part before.
@@ -90,7 +103,12 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
             v[0] = sum_of_products(args, column.group, column.filter + filter,
                                    pixels.first + consumer * ROWS + along * 64 + row);
           const Channel channel = channels[filter];
-          finish_to<Y_VECTOR, false>(args, &channel, v, coord, out[j]);
+          if constexpr (RESIDUALS_AHEAD) finish_to<Y_VECTOR, false>(args, &channel, ahead[j], v, coord, out[j]);
+          else finish_to<Y_VECTOR, false>(args, &channel, v, coord, out[j]);
+        }
+        if constexpr (RESIDUALS_AHEAD) {
+          if (f + STEP < 8) load_residuals(at, f + STEP);
+          else if (at + 1 < PARTS) load_residuals(at + 1, 0);
         }
 #pragma unroll
         for (int j = 0; j < TOGETHER; j++)

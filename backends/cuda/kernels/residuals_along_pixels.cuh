@@ -1,9 +1,9 @@
 // Residuals of a tile where they lie along pixels.
 //
 // needs macros: DEVICE
-// needs constants: FILTERS, RECTANGLE, RESIDUALS_EARLY, TILE_F
+// needs constants: FILTERS, RECTANGLE, TILE_F
 // needs sizes: out_plane, out_w, y_c
-// needs types: Args, Column, Early, Pixels, Shape, T
+// needs types: Args, Column, Pixels, Shape, T
 // needs functions: column_of, coord_of, each_residual, pixels_of, prefetch_l2
 
 // One channel's pixels of the tile a thread, image by image.
@@ -30,6 +30,3 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
         }
   });
 }
-
-static_assert(!RESIDUALS_EARLY, "they are read where they are used");
-DEVICE void read_residuals(const Args&, Early&, int) {}

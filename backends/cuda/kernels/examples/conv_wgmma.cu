@@ -1259,6 +1259,7 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
   if (lane == 0) mbarrier_arrive(barriers.empty(last));
 }
 
+
 // How a warp passes its accumulators through shared memory by parts of its rows, part by part.
 //
 // needs macros: DEVICE

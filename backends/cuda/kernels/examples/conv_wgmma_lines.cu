@@ -1370,32 +1370,12 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
   for (int moves = PAD_W; moves < TAPS_W - 1; moves++) move_left(acc, behind);
 }
 
-// A lane's accumulators of four eights of columns.
-//
-// needs macros: DEVICE
-// needs constants: WIDTH
-
-// Numbers of a lane in four eights of columns: of each eight two neighbours in a row, and two in the other.
-constexpr int OF_FOUR = 16;
-
-// Takes a lane's accumulators of four eights. The compiler must know which registers these are, so they are found by comparing,
-// and the comment in the instruction keeps the compiler from merging all of these moves into one with a computed index.
-template <int AT> DEVICE void take(const float (&acc)[WIDTH / 2], int four, float (&taken)[OF_FOUR]) {
-  if constexpr (AT * OF_FOUR < WIDTH / 2) {
-    if (four != AT) return take<AT + 1>(acc, four, taken);
-#pragma unroll
-    for (int i = 0; i < OF_FOUR; i++)
-      if (AT * OF_FOUR + i < WIDTH / 2)
-        asm volatile("mov.b32 %0, %1; // four %2" : "=f"(taken[i]) : "f"(acc[AT * OF_FOUR + i]), "n"(AT));
-  }
-}
-
 // Residuals of a tile where they lie along pixels.
 //
 // needs macros: DEVICE
-// needs constants: FILTERS, RECTANGLE, RESIDUALS_EARLY, TILE_F
+// needs constants: FILTERS, RECTANGLE, TILE_F
 // needs sizes: out_plane, out_w, y_c
-// needs types: Args, Column, Early, Pixels, Shape, T
+// needs types: Args, Column, Pixels, Shape, T
 // needs functions: column_of, coord_of, each_residual, pixels_of, prefetch_l2
 
 // One channel's pixels of the tile a thread, image by image.
@@ -1423,7 +1403,27 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
   });
 }
 
-static_assert(!RESIDUALS_EARLY, "they are read where they are used");
+// A lane's accumulators of four eights of columns.
+//
+// needs macros: DEVICE
+// needs constants: WIDTH
+
+// Numbers of a lane in four eights of columns: of each eight two neighbours in a row, and two in the other.
+constexpr int OF_FOUR = 16;
+
+// Takes a lane's accumulators of four eights. The compiler must know which registers these are, so they are found by comparing,
+// and the comment in the instruction keeps the compiler from merging all of these moves into one with a computed index.
+template <int AT> DEVICE void take(const float (&acc)[WIDTH / 2], int four, float (&taken)[OF_FOUR]) {
+  if constexpr (AT * OF_FOUR < WIDTH / 2) {
+    if (four != AT) return take<AT + 1>(acc, four, taken);
+#pragma unroll
+    for (int i = 0; i < OF_FOUR; i++)
+      if (AT * OF_FOUR + i < WIDTH / 2)
+        asm volatile("mov.b32 %0, %1; // four %2" : "=f"(taken[i]) : "f"(acc[AT * OF_FOUR + i]), "n"(AT));
+  }
+}
+
+static_assert(!RESIDUALS_EARLY, "residuals are read where they are used");
 DEVICE void read_residuals(const Args&, Early&, int) {}
 
 // The epilogue where columns of the product are pixels of whole lines, and results are written along them. A lane has pairs of

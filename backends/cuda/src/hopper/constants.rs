@@ -101,6 +101,14 @@ constants! {
 }
 
 constants! {
+    /// The constants of `along_pixels.cuh`.
+    pub(super) struct AlongPixelsConstants {
+        /// Whether a tile's residuals are read before results that are finished are written, if not before its main loop.
+        residuals_ahead: bool,
+    }
+}
+
+constants! {
     /// The constants of `window.cuh`.
     pub(super) struct WindowConstants {
         /// Taps of a step.

@@ -18,6 +18,12 @@ template <int N> DEVICE bool are_finite(const float (&)[N]) { return true; }
 DEVICE float sum_of_products(const Args&, int, int, int) { return 0.f; }
 ";
 
+/// Residuals that no thread reads early.
+const NOT_EARLY: &str = "\
+static_assert(!RESIDUALS_EARLY, \"residuals are read where they are used\");
+DEVICE void read_residuals(const Args&, Early&, int) {}
+";
+
 /// What stands for `filters.cuh` where threads do not bring filters.
 const NOT_REARRANGED: &str = "DEVICE void rearrange_filters(const Args&, char*, float*) {}\n";
 
@@ -29,7 +35,7 @@ DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
 ";
 
 /// The files of a tile's kernel, of which `wgmma` are the instructions.
-pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 17] {
+pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 18] {
     let load = tiling.load;
     let parts = if tiling.tf32x3 {
         [TF32X3, include_str!("../../kernels/tf32x3_interval.cuh")]
@@ -67,21 +73,21 @@ pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 17] {
         Load::Transposed => include_str!("../../kernels/transposed_mainloop.cuh"),
     };
     let parts_of_rows = include_str!("../../kernels/parts.cuh");
-    let residuals_along_pixels = include_str!("../../kernels/residuals_along_pixels.cuh");
     let epilogue = match load {
         Load::Tma | Load::Halo => [parts_of_rows, "", include_str!("../../kernels/along_channels.cuh")],
         Load::Runs if tiling.runs.is_some_and(|runs| runs.paired) => {
-            [FOURS, residuals_along_pixels, include_str!("../../kernels/along_pairs.cuh")]
+            [FOURS, NOT_EARLY, include_str!("../../kernels/along_pairs.cuh")]
         }
-        Load::Packed | Load::Runs => {
-            ["", residuals_along_pixels, include_str!("../../kernels/packed_epilogue.cuh")]
-        }
-        Load::Lines | Load::Transposed => {
-            [FOURS, residuals_along_pixels, include_str!("../../kernels/along_lines.cuh")]
-        }
+        Load::Packed | Load::Runs => ["", NOT_EARLY, include_str!("../../kernels/packed_epilogue.cuh")],
+        Load::Lines | Load::Transposed => [FOURS, NOT_EARLY, include_str!("../../kernels/along_lines.cuh")],
         Load::Planes | Load::Reordered | Load::Gather => {
-            [parts_of_rows, residuals_along_pixels, include_str!("../../kernels/along_pixels.cuh")]
+            [parts_of_rows, "", include_str!("../../kernels/along_pixels.cuh")]
         }
+    };
+    let residuals = if matches!(load, Load::Tma | Load::Halo) {
+        ""
+    } else {
+        include_str!("../../kernels/residuals_along_pixels.cuh")
     };
     let filters = match () {
         () if load == Load::Reordered => [NOT_REARRANGED, include_str!("../../kernels/reorder.cuh")],
@@ -103,6 +109,7 @@ pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 17] {
         loads,
         producer,
         mainloop,
+        residuals,
         epilogue[0],
         epilogue[1],
         epilogue[2],

@@ -4,9 +4,9 @@ use fuseplan_api::Problem;
 use fuseplan_gpu::{Text, Volume, channel_values, residuals, spatial};
 
 use super::constants::{
-    FilterStepsConstants, FiltersConstants, GroupConstants, LinesConstants, PackedConstants,
-    ReorderConstants, RunsConstants, StreamedConstants, StrideConstants, TapConstants, TransposedConstants,
-    WgmmaConstants, WindowConstants,
+    AlongPixelsConstants, FilterStepsConstants, FiltersConstants, GroupConstants, LinesConstants,
+    PackedConstants, ReorderConstants, RunsConstants, StreamedConstants, StrideConstants, TapConstants,
+    TransposedConstants, WgmmaConstants, WindowConstants,
 };
 use super::layout::{columns_behind, filters_at_once, outputs_of};
 use super::reordered::Reordered;
@@ -120,6 +120,10 @@ pub(super) fn constants(
             phases: tiling.runs.map_or(1, |runs| runs.phases),
         }
         .write(&mut text);
+    }
+    if matches!(load, Load::Planes | Load::Reordered | Load::Gather) {
+        let residuals_ahead = tiling.reads_residuals_ahead(residuals(problem));
+        AlongPixelsConstants { residuals_ahead }.write(&mut text);
     }
     if tiling.window.is_some() {
         WindowConstants { step_taps: tiling.step_taps() }.write(&mut text);

@@ -123,7 +123,7 @@ impl Tiling {
     /// Whether a consumer's thread reads all residuals of its elements of a tile before the tile's main loop, so that it does not
     /// wait for them behind it: where a block has a tile or two, nothing else would hide that. They stay in registers meanwhile,
     /// beside the accumulators and what the main loop needs, so a thread has few of them, and the loop is short: up to 36 steps of it
-    /// gained where timed, 72 lost. Results are written along channels, `vector` of them at once.
+    /// gained where timed, 72 lost. A thread has `vector` elements that lie side by side.
     pub(crate) fn reads_residuals_early(&self, residuals: usize, vector: usize, filter_steps: usize) -> bool {
         let (rows, columns) = (self.rows(), self.columns_of_parts());
         let elements = if self.split > 1 {
@@ -138,11 +138,22 @@ impl Tiling {
         let others = if self.tf32x3 { 2 * self.accumulators() + 80 } else { self.accumulators() + 56 };
         let (most, (_, consumer)) = (if self.split > 1 { 16 } else { 32 }, self.registers());
         residuals > 0
-            && matches!(self.load, Load::Tma | Load::Halo)
+            && match self.load {
+                Load::Tma | Load::Halo => true,
+                Load::Planes | Load::Reordered | Load::Gather => self.split == 1,
+                Load::Packed | Load::Lines | Load::Transposed | Load::Runs => false,
+            }
             && vector * self.element >= 8
             && filter_steps <= 36 * self.split
             && held <= most
             && held + others <= consumer
+    }
+
+    /// Whether a consumer's thread that writes results along pixels, and has not read their residuals early, has those of its next
+    /// vectors on their way while it finishes some: where there are registers for them.
+    pub(crate) fn reads_residuals_ahead(&self, residuals: usize) -> bool {
+        let (_, consumer) = self.registers();
+        residuals > 0 && self.accumulators() + 64 + 4 * self.element * residuals <= consumer
     }
 
     /// Registers of a producer's thread and of a consumer's.
