@@ -310,6 +310,7 @@ fn compile(problem: &Problem, device: &Arc<dyn Device>, options: &Options) -> Ve
     let takes = |solver: &&&dyn Solver| {
         options.solver.as_deref().is_none_or(|id| id == solver.id())
             && solver.applies(problem, device.info()).is_ok()
+            && solver.accuracy(problem) <= problem.math.allows()
     };
     // Those that have a reservation about the problem come after all others.
     let has_reservation = |solver: &&&dyn Solver| solver.reservation(problem, device.info()).is_some();

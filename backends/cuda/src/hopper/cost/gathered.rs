@@ -6,13 +6,15 @@ use super::{Work, added_up};
 /// In microseconds.
 struct Rates {
     /// Of a launch; of a step of a producer's thread, and of each of its loads; of a tile; of 64 filters times 64 pixels in the
-    /// epilogue, more where few results are written at once.
+    /// epilogue, more where few results are written at once, and of a residual of these, less of one that was read before the main loop.
     launch: f64,
     step: f64,
     load: f64,
     tile: f64,
     part: f64,
     write: f64,
+    residual: f64,
+    early: f64,
     /// Of an instruction with rows in registers, whatever its width.
     instruction: f64,
     /// A step's resident filters are waited for.
@@ -35,6 +37,8 @@ const GATHERED: Rates = Rates {
     tile: 0.677,
     part: 0.585,
     write: 0.663,
+    residual: 2.0,
+    early: 0.4,
     instruction: 0.0,
     kept: 0.53,
     memory: f64::INFINITY,
@@ -43,7 +47,7 @@ const GATHERED: Rates = Rates {
 
 /// TF32: the rates of 16 bits, but for a load and the memory, as elements have twice the bytes. These are fitted to the chosen tiles
 /// of 13 convolutions on an H100, to 10 % in the mean square, and 11 % of 12 others, where they were 24 and 27 % off.
-const GATHERED_TF32: Rates = Rates { load: 0.0242, memory: 2.24e6, ..GATHERED };
+const GATHERED_TF32: Rates = Rates { load: 0.0242, residual: 4.0, early: 1.0, memory: 2.24e6, ..GATHERED };
 
 /// 1x1 of 16 bits: these rates and the memory's, with which they are 9 % from the times of 13 layers on an H100 in the mean square,
 /// and 11 % from those of 13 others, where they were 18 and 20 %. Tiles rank as without it; it is for the comparison with copied planes.
@@ -58,6 +62,8 @@ const GATHERED_TF32X3: Rates = Rates {
     tile: 0.92,
     part: 0.65,
     write: 1.76,
+    residual: 4.0,
+    early: 1.0,
     instruction: 0.0061,
     kept: 0.11,
     memory: f64::INFINITY,
@@ -84,7 +90,9 @@ impl Work {
         let multiplied = (products * tiling.pixels() * tiling.filters() * tiling.row()) as f64;
         let multiply = steps * (multiplied / GATHERED_PRODUCTS + rates.instruction * instructions);
         let parts = (tiling.atoms * tiling.width) as f64 / 64.0;
-        let finish = parts * (rates.part + rates.write / self.vector as f64);
+        let residual = if self.reads_residuals_early(tiling) { rates.early } else { rates.residual };
+        let each = rates.part + rates.write / self.vector as f64 + residual * self.residuals as f64;
+        let finish = parts * each;
         let one = (rounds / tiling.pingpong as f64).ceil() * (multiply + finish);
         let (producers, consumers) = (rounds * gather, one.max(rounds * multiply + finish));
         let bounds = [producers, consumers, self.bytes as f64 / rates.memory];

@@ -12,11 +12,12 @@ struct Rates {
     /// Bytes of the device's memory in a microsecond.
     memory: f64,
     /// Microseconds of a launch; of a stage of filters; of a box; of 64 pixels times 64 filters in the epilogue of a set of
-    /// consumers; from asking for a stage until it is there.
+    /// consumers, and of a residual of these; from asking for a stage until it is there.
     launch: f64,
     step: f64,
     load: f64,
     part: f64,
+    residual: f64,
     latency: f64,
     /// Of an instruction, whatever its width; in which a set has no products between those of two intervals, of which sums are promoted, or
     /// for which factors of 16 bits are put together.
@@ -37,6 +38,7 @@ const TF32: Rates = Rates {
     step: 0.052,
     load: 0.022,
     part: 0.455,
+    residual: 3.5,
     latency: 0.35,
     instruction: 0.0,
     between: 0.0,
@@ -54,6 +56,7 @@ const TF32X3: Rates = Rates {
     step: 0.0,
     load: 0.0263,
     part: 2.0,
+    residual: 3.5,
     latency: 0.3,
     instruction: 0.01,
     between: 0.231,
@@ -71,6 +74,7 @@ const HALF: Rates = Rates {
     step: 0.0,
     load: 0.0352,
     part: 0.978,
+    residual: 1.75,
     latency: 0.587,
     instruction: 0.00189,
     between: 0.0699,
@@ -124,7 +128,8 @@ impl Work {
         let intervals = lines * row / if self.element == 2 { 32.0 } else { 64.0 };
         let waits = products / tiling.cooperative as f64 + rates.between * intervals;
         let alone = multiply.max(waits) + rates.step * lines;
-        let finish = rates.part * tiling.width.div_ceil(32) as f64 / 2.0;
+        let part = rates.part + rates.residual * self.residuals as f64;
+        let finish = part * tiling.width.div_ceil(32) as f64 / 2.0;
         let blocks = tiling.occupancy.min(tiles.div_ceil(self.units)) as f64;
         let outputs = (tiling.pixels() * tiling.filters()) as f64;
         let shared = rounds * blocks * multiply.max(outputs / rates.outputs);
