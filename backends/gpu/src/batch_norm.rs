@@ -14,6 +14,8 @@ use crate::tiling::{SPLITS, Target, units_at_once};
 const THREADS: usize = 512;
 /// Threads of a block where each has its own groups.
 const OWNERS: usize = 128;
+/// Threads of a block for a channel's planes, at least.
+const LEAST: usize = 64;
 /// Vectors that each of a group's threads should have.
 const VECTORS: usize = 4;
 /// Vectors that a thread has on their way.
@@ -146,13 +148,16 @@ fn accesses(problem: &Problem, target: &Target) -> Vec<(Access, f64)> {
         }
     } else if planes(&x) && planes(&y) {
         let vector = if problem.input == problem.output { most } else { 1 };
+        let wanted = x.lens[0] * plane_vectors(&x, vector) / VECTORS;
         // Blocks share a channel's planes only where all of them have a multiprocessor each.
         let at_once = |split: &usize| channels * split <= units_at_once(target.units, *split);
-        for split in splits().filter(|split| *split == 1 || at_once(split)) {
-            let wanted = (x.lens[0] * plane_vectors(&x, vector) / VECTORS / split).next_power_of_two();
+        let shares = splits().filter(|split| *split == 1 || at_once(split)).map(|split| (split, false));
+        let split = (target.units / channels).min(wanted / LEAST);
+        let in_memory = (target.scratch && split > 1).then_some((split, true));
+        for (split, in_memory) in shares.chain(in_memory) {
             let largest = if channels * split < target.units { 2 * THREADS } else { THREADS };
-            let threads = wanted.clamp(64, largest);
-            all.push(Access { across: false, vector, columns: 1, threads, split, in_memory: false });
+            let threads = (wanted / split).next_power_of_two().clamp(LEAST, largest);
+            all.push(Access { across: false, vector, columns: 1, threads, split, in_memory });
         }
     } else {
         let access =
@@ -326,6 +331,18 @@ mod tests {
         assert_eq!((kernel.scratch, kernel.constant("SPLIT")), (0, 8), "{configuration}");
         let (configuration, kernel) = chosen(lens, &Target { scratch: false, cluster: None, ..TARGET });
         assert_eq!((kernel.scratch, kernel.constant("SPLIT")), (0, 1), "{configuration}");
+    }
+
+    #[test]
+    fn planes_of_few_channels_have_blocks_of_all_multiprocessors() {
+        let target = Target { cluster: None, ..TARGET };
+        let of = |channels: usize| {
+            let input = TensorDescriptor::nchw(DataType::Half, [64, channels, 56, 56]).unwrap();
+            let problem = Problem { input, output: input, ..problem([1; 4]) };
+            let (configuration, _) = batch_norm_configurations(&problem, &target).swap_remove(0);
+            batch_norm("// vendor", &problem, &target, &configuration).unwrap().geometry.grid[0]
+        };
+        assert_eq!([3, 16, 64, 256].map(of), [132, 128, 128, 256]);
     }
 
     #[test]

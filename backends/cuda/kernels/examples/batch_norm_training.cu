@@ -1,5 +1,5 @@
-// cuda.batch_norm_training.v1 on sm_80: 8 elements at a time, 1024 threads a group, f64 sums
-// Geometry { grid: [16, 1, 1], block: 1024, shared: 0 }
+// cuda.batch_norm_training.v1 on sm_80: 8 elements at a time, 1536 threads a group in 6 blocks, two launches, f64 sums
+// Geometry { grid: [96, 1, 1], block: 256, shared: 0 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
 // What the shared kernels need of CUDA C++, with no header.
@@ -111,8 +111,8 @@ constexpr int LINEAR{0};
 constexpr int CHANNELS_INNER{0};
 constexpr int V_MAX{8};
 constexpr int COLUMNS{1};
-constexpr int THREADS{1024};
-constexpr int SPLIT{1};
+constexpr int THREADS{256};
+constexpr int SPLIT{6};
 constexpr int HAS_ACTIVATION{1};
 constexpr int OPS = 2;
 constexpr int POINTERS = 6;
@@ -137,6 +137,8 @@ struct Shape {
   Divisor plane;
   Divisor plane_vectors;
   Divisor channels;
+  double* scratch;
+  Size launch;
 };
 
 // Elements, vectors and arguments. The vendor's text before this defines DEVICE, KERNEL, f16, bf16 and
@@ -369,19 +371,6 @@ DEVICE float grad_mish(float x, float, float dy, const Op& o) {
 #define ACTIVATION act_relu
 #define GRADIENT grad_relu
 
-// These stand for cluster.cuh where no tile is split.
-//
-// needs macros: DEVICE
-// needs constants: SPLIT
-// needs types: Vector
-
-static_assert(SPLIT == 1, "blocks that share a tile are a cluster");
-DEVICE void cluster_sync() { __syncthreads(); }
-DEVICE void cluster_arrive() {}
-DEVICE void cluster_wait() {}
-DEVICE Vector<float, 4> cluster_load(int, const float* at) { return *(const Vector<float, 4>*)at; }
-DEVICE double cluster_load(int, const double* at) { return *at; }
-
 // Split-K: SPLIT blocks that follow each other in the grid share a tile, and each accumulates a share of its STEPS.
 //
 // needs macros: DEVICE
@@ -602,41 +591,59 @@ template <int N> DEVICE void block_totals(const Walk& walk, const Sums<N>& sums,
   block_sums<N>(walk, sums.all_b, totals.of + 1);
 }
 
-// Blocks of a batch-norm for training that share groups are a cluster: one launch sums and writes results, and each block adds
-// up the sums of all in the order of their ranks.
+// Blocks of a batch-norm for training that share groups meet between two launches, however many they are: the first launch writes
+// each block's sums to memory, the second adds up those of all, in an order that never changes, and writes results.
 //
 // needs macros: DEVICE
-// needs constants: COLUMNS, SPLIT, THREADS
+// needs constants: COLUMNS, GROUPS, SPLIT, THREADS
+// needs sizes: launch, scratch
 // needs types: Shape, Sums, Totals, Walk
-// needs functions: block_totals, cluster_arrive, cluster_load, cluster_sync, cluster_wait
+// needs functions: block_totals, cluster_rank, shared_numbers, tile_number
 
 // Whether this launch sums.
-DEVICE bool is_summing(const Shape&) { return true; }
+DEVICE bool is_summing(const Shape& s) { return s.launch == 0; }
 // Whether it writes results.
-DEVICE bool is_writing(const Shape&) { return true; }
+DEVICE bool is_writing(const Shape& s) { return s.launch != 0; }
 
 // The totals of part `part` of a block's groups, if this launch writes results.
-template <int N> DEVICE void meet(const Shape&, const Walk& walk, int, const Sums<N>& sums, Totals<N>& totals) {
-  if constexpr (SPLIT == 1) {
+template <int N> DEVICE void meet(const Shape& s, const Walk& walk, int part, const Sums<N>& sums, Totals<N>& totals) {
+  // The sums of a tile's groups in the order of its blocks, behind them what they are the distances from.
+  constexpr int WIDTH = 2 * COLUMNS * N, OF_BLOCK = 2 * GROUPS;
+  double* const of_tile = s.scratch + (long long)tile_number() * (SPLIT * OF_BLOCK + GROUPS);
+  double* const of_part = of_tile + 2 * COLUMNS * part;
+  double* const from = of_tile + SPLIT * OF_BLOCK + COLUMNS * part;
+  if (s.launch == 0) {
     block_totals<N>(walk, sums, totals);
-  } else {
-    __shared__ Totals<N> own;
-    block_totals<N>(walk, sums, own);
-    cluster_sync();
-    for (int t = threadIdx.x; t < 2 * COLUMNS * N; t += THREADS) {
-      double sum = 0.0;
+    __syncthreads();
+    const int rank = cluster_rank();
+    for (int t = threadIdx.x; t < WIDTH; t += THREADS) of_part[rank * OF_BLOCK + t] = totals.of[t];
+    if (rank == 0)
+      for (int t = threadIdx.x; t < COLUMNS * N; t += THREADS) from[t] = totals.from[t];
+    __syncthreads();
+    return;
+  }
+  // Each of PARTS threads adds every PARTS-th block's, then one thread adds those.
+  constexpr int MOST = THREADS / WIDTH < 16 ? THREADS / WIDTH : 16, PARTS = MOST < 1 ? 1 : MOST;
+  double* const parts = shared_numbers();
+  for (int t = threadIdx.x; t < PARTS * WIDTH; t += THREADS) {
+    double sum = 0.0;
+#pragma unroll 8
+    for (int rank = t / WIDTH; rank < SPLIT; rank += PARTS) sum += of_part[rank * OF_BLOCK + t % WIDTH];
+    parts[t] = sum;
+  }
+  for (int t = threadIdx.x; t < COLUMNS * N; t += THREADS) totals.from[t] = (float)from[t];
+  __syncthreads();
+  for (int t = threadIdx.x; t < WIDTH; t += THREADS) {
+    double sum = 0.0;
 #pragma unroll
-      for (int rank = 0; rank < SPLIT; rank++) sum += cluster_load(rank, own.of + t);
-      totals.of[t] = sum;
-    }
-    for (int t = threadIdx.x; t < COLUMNS * N; t += THREADS) totals.from[t] = own.from[t];
-    cluster_arrive();
+    for (int i = 0; i < PARTS; i++) sum += parts[i * WIDTH + t];
+    totals.of[t] = sum;
   }
   __syncthreads();
 }
 
-// What blocks call before they end or meet again: others may still read their sums.
-DEVICE void end_meeting() { cluster_wait(); }
+// What blocks call before they end or meet again.
+DEVICE void end_meeting() {}
 
 // Batch-norm for training, forward and backward: the sums of a walk, and what is written once they are known.
 //
