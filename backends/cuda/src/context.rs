@@ -7,7 +7,7 @@ use fuseplan_api::{BackendError, DeviceInfo, RawGraph, RawGraphExec, RawNode, Ra
 use fuseplan_gpu::{Attribute, Driver, Geometry, Object, RawEvent, RawFunction, RawModule, calls};
 
 use crate::driver::{self, call, status};
-use crate::scratch::Scratch;
+use crate::scratch::{Capture, Scratch};
 use crate::sys::{self, CUdevice, Opaque, Status};
 use crate::{BACKEND, device};
 
@@ -167,6 +167,19 @@ impl Driver for Cuda {
         // reads the launch's description during the call, and the rest is as promised by the caller. That memory is ready when the
         // stream comes to the launch is enough: each kernel of this backend waits by `begin_grid` for the grids before it.
         unsafe { call!(cuLaunchKernelEx(&config, function, parameters, NULL.cast())) }
+    }
+
+    unsafe fn with_scratch(
+        &self,
+        stream: RawStream,
+        bytes: usize,
+        launch: &mut dyn FnMut(*mut c_void) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
+        // SAFETY: as promised by the caller.
+        let capture = unsafe { Capture::of(stream) }?;
+        // SAFETY: the same; what is launched while the memory is held is the stream's.
+        let held = unsafe { self.scratch.hold(self, stream, capture, bytes) }?;
+        launch(held.address())
     }
 
     calls! { call:

@@ -11,6 +11,7 @@ pub(crate) const CLUSTER: &str = include_str!("../kernels/cluster.cuh");
 
 impl Runtime for Cuda {
     const VENDOR: &'static str = include_str!("../kernels/vendor.cuh");
+    const SCRATCH: bool = true;
 
     fn units(arch: &str) -> usize {
         arch::named(arch).map_or(1, |arch| arch.units as usize)

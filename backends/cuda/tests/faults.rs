@@ -522,6 +522,7 @@ fn main() -> ExitCode {
         Trial::test("prepared", || prepared::prepared(fake)),
         Trial::test("prepared_each_time", || prepared::prepared_each_time(fake)),
         Trial::test("reordered", || prepared::reordered(fake)),
+        Trial::test("sums", || prepared::sums(fake)),
     ];
     // No memory, what NVRTC calls a text that does not compile, and a status that nobody knows.
     for status in [2, 6, 999_999] {

@@ -1,4 +1,4 @@
-//! Batch-norm for training: statistics, results and gradients in one kernel.
+//! Batch-norm for training: statistics, results and gradients in one kernel, which is launched once or twice.
 
 use std::fmt;
 
@@ -14,6 +14,8 @@ use crate::tiling::{SPLITS, Target, units_at_once};
 const THREADS: usize = 512;
 /// Threads of a block where each has its own groups.
 const OWNERS: usize = 128;
+/// Threads of a block for a channel's planes, at least.
+const LEAST: usize = 64;
 /// Vectors that each of a group's threads should have.
 const VECTORS: usize = 4;
 /// Vectors that a thread has on their way.
@@ -35,6 +37,8 @@ struct Access {
     threads: usize,
     /// Blocks that share their groups' elements.
     split: usize,
+    /// Whether they meet in memory, between two launches, and not in a cluster.
+    in_memory: bool,
 }
 
 impl Access {
@@ -42,14 +46,24 @@ impl Access {
     fn groups(&self) -> usize {
         if self.across { self.columns * self.vector } else { 1 }
     }
+
+    /// Bytes of the sums that blocks hand on for each other: two numbers in f64 of each block and group, and what they are the
+    /// distances from.
+    fn scratch(&self, groups: usize) -> usize {
+        let tiles = groups.div_ceil(self.groups());
+        if self.in_memory { tiles * self.groups() * (2 * self.split + 1) * size_of::<f64>() } else { 0 }
+    }
 }
 
-/// `16 groups, 512 threads, split 4`
+/// `16 groups, 512 threads, split 4`; `32 groups, 512 threads, split 66 in memory`
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} groups, {} threads", self.groups(), self.threads)?;
         if self.split > 1 {
             write!(f, ", split {}", self.split)?;
+        }
+        if self.in_memory {
+            f.write_str(" in memory")?;
         }
         Ok(())
     }
@@ -104,7 +118,8 @@ fn accesses(problem: &Problem, target: &Target) -> Vec<(Access, f64)> {
         } else {
             1
         };
-        let access = Access { across: true, vector, columns: OWNERS, threads: OWNERS, split: 1 };
+        let access =
+            Access { across: true, vector, columns: OWNERS, threads: OWNERS, split: 1, in_memory: false };
         return vec![(access, 0.0)];
     }
     let splits = || SPLITS.into_iter().filter(|&split| split == 1 || target.cluster.is_some());
@@ -113,23 +128,41 @@ fn accesses(problem: &Problem, target: &Target) -> Vec<(Access, f64)> {
         let vector = of_channels();
         // Of what takes as long by the model the widest slices were faster.
         for slice in SLICES {
-            for split in splits() {
-                let columns = (slice / (vector * size)).max(1).min(channels / vector);
-                all.push(Access { across: true, vector, columns, threads: THREADS, split });
+            let columns = (slice / (vector * size)).max(1).min(channels / vector);
+            let of = |split, in_memory| Access {
+                across: true,
+                vector,
+                columns,
+                threads: THREADS,
+                split,
+                in_memory,
+            };
+            all.extend(splits().map(|split| of(split, false)));
+            if target.scratch {
+                let tiles = channels.div_ceil(columns * vector);
+                let most = x.pixels() * columns / THREADS;
+                // One block for each multiprocessor: two have no room for their registers.
+                let split = (target.units / tiles).min(most);
+                all.extend((split > 1).then(|| of(split, true)));
             }
         }
     } else if planes(&x) && planes(&y) {
         let vector = if problem.input == problem.output { most } else { 1 };
+        let wanted = x.lens[0] * plane_vectors(&x, vector) / VECTORS;
         // Blocks share a channel's planes only where all of them have a multiprocessor each.
         let at_once = |split: &usize| channels * split <= units_at_once(target.units, *split);
-        for split in splits().filter(|split| *split == 1 || at_once(split)) {
-            let wanted = (x.lens[0] * plane_vectors(&x, vector) / VECTORS / split).next_power_of_two();
+        let shares = splits().filter(|split| *split == 1 || at_once(split)).map(|split| (split, false));
+        let split = (target.units / channels).min(wanted / LEAST);
+        let in_memory = (target.scratch && split > 1).then_some((split, true));
+        for (split, in_memory) in shares.chain(in_memory) {
             let largest = if channels * split < target.units { 2 * THREADS } else { THREADS };
-            let threads = wanted.clamp(64, largest);
-            all.push(Access { across: false, vector, columns: 1, threads, split });
+            let threads = (wanted / split).next_power_of_two().clamp(LEAST, largest);
+            all.push(Access { across: false, vector, columns: 1, threads, split, in_memory });
         }
     } else {
-        all.push(Access { across: true, vector: 1, columns: 1, threads: THREADS, split: 1 });
+        let access =
+            Access { across: true, vector: 1, columns: 1, threads: THREADS, split: 1, in_memory: false };
+        all.push(access);
     }
     let of = Sums { channels, pixels: x.pixels(), size, is_backward };
     let timed = |access: Access| (access, time(&access, &of, target.units));
@@ -144,8 +177,9 @@ struct Sums {
     is_backward: bool,
 }
 
-/// About how many cycles the sums and the results take. Fitted to 256 timings of eight shapes on an H100, of which the choice is
-/// 1.4 % slower than the fastest in the mean, 14 % at worst; in a later run of ten shapes, five of them new, 1.5 and 20 %.
+/// About how many cycles the sums and the results take. In one launch fitted to 256 timings of eight shapes on an H100, of which the
+/// choice is 1.4 % slower than the fastest in the mean, 14 % at worst; in a later run of ten shapes, five of them new, 1.5 and 20 %.
+/// With what meets in memory fitted to half of 174 timings of 18 shapes there: 0.1 % and 1.1 %, in the other half 1.0 and 8 %.
 fn time(access: &Access, sums: &Sums, units: usize) -> f64 {
     // Cycles of a multiprocessor for each line of its cache that threads read a part of, and of a round of vectors at least, until
     // they have come; bytes of a cycle that are its share of what memory gives, and that it takes of whole planes; cycles of the
@@ -157,21 +191,31 @@ fn time(access: &Access, sums: &Sums, units: usize) -> f64 {
     const MEMORY: f64 = 18.0;
     const PLANES: f64 = 14.0;
     const MEET: f64 = 400.0;
+    // Of blocks that meet in memory: cycles of a round beside its lines, and of the second launch; bytes of sums of a cycle.
+    const WAIT: f64 = 300.0;
+    const LAUNCH: f64 = 2000.0;
+    const SUMS: f64 = 96.0;
 
     let Sums { channels, pixels, size, is_backward } = *sums;
     let blocks = channels.div_ceil(access.groups()) * access.split;
-    let of_unit = blocks.div_ceil(units_at_once(units, access.split)) as f64;
+    let at_once = if access.in_memory { units } else { units_at_once(units, access.split) };
+    let of_unit = blocks.div_ceil(at_once) as f64;
     let pixels_of_block = pixels.div_ceil(access.split);
     let of_block = if access.across {
         let lanes = access.threads / access.columns;
         let lines = (lanes * UNROLL * (access.groups() * size).div_ceil(CACHE_LINE)) as f64;
         let line = if is_backward && access.groups() * size < 32 { HALF_SECTOR * LINE } else { LINE };
-        pixels_of_block.div_ceil(lanes * UNROLL) as f64 * (line * lines).max(ROUND)
+        let round = if access.in_memory { line * lines + WAIT } else { (line * lines).max(ROUND) };
+        pixels_of_block.div_ceil(lanes * UNROLL) as f64 * round
     } else {
         (pixels_of_block * size) as f64 / PLANES
     };
-    let memory = (pixels * channels * size) as f64 / (MEMORY * units as f64);
-    2.0 * (of_unit * of_block).max(memory) + if access.split > 1 { MEET } else { 0.0 }
+    let (walks, memory) = (of_unit * of_block, (pixels * channels * size) as f64 / (MEMORY * units as f64));
+    if access.in_memory {
+        let sums = of_unit * (access.split * access.groups() * 2 * size_of::<f64>()) as f64;
+        return 2.0 * walks.hypot(memory) + LAUNCH + sums / SUMS;
+    }
+    2.0 * walks.max(memory) + if access.split > 1 { MEET } else { 0.0 }
 }
 
 /// The configurations of [`batch_norm`].
@@ -182,8 +226,8 @@ pub(crate) fn batch_norm_configurations(
     ranked(accesses(problem, target), |cost| Estimate::Cost { cost, unit: "cycles", model: "walks" })
 }
 
-/// Plans the kernel of a batch-norm for training: a block, or blocks that are a cluster, for some channels, or a thread for some
-/// positions of all images. Only for problems that meet [`TRAINING`](crate::constraint::TRAINING).
+/// Plans the kernel of a batch-norm for training: a block, or blocks that are a cluster or meet between two launches, for some
+/// channels, or a thread for some positions of all images. Only for problems that meet [`TRAINING`](crate::constraint::TRAINING).
 pub(crate) fn batch_norm(
     vendor: &str,
     problem: &Problem,
@@ -228,16 +272,96 @@ pub(crate) fn batch_norm(
         .divisor("channels", channels);
     let name = mode_behind.unwrap_or_else(|| "pasthru".into());
     let functions = format!("#define ACTIVATION act_{name}\n#define GRADIENT grad_{name}\n");
+    if access.in_memory {
+        text.launched_twice(access.scratch(groups));
+    }
     let blocks = groups.div_ceil(access.groups()) * access.split;
     let geometry = Geometry { grid: [blocks as u32, 1, 1], block: access.threads as u32, shared: 0 };
-    let shared_by = if access.split > 1 { format!(" in {} blocks", access.split) } else { String::new() };
+    let shared_by = if access.split > 1 {
+        format!(" in {} blocks{}", access.split, if access.in_memory { ", two launches" } else { "" })
+    } else {
+        String::new()
+    };
     let detail = format!(
         "{} {} at a time, {} threads a group{shared_by}, f64 sums",
         access.vector,
         if access.across { "groups" } else { "elements" },
         access.threads / access.columns * access.split,
     );
-    let cluster = target.cluster.filter(|_| access.split > 1).unwrap_or(ALONE);
-    let files = [&functions, cluster, SHARE, include_str!("../kernels/batch_norm.cuh")];
+    let walk = include_str!("../kernels/batch_norm_walk.cuh");
+    let meeting: &[&str] = if access.in_memory {
+        &[SHARE, walk, include_str!("../kernels/meet_in_memory.cuh")]
+    } else {
+        let cluster = target.cluster.filter(|_| access.split > 1).unwrap_or(ALONE);
+        &[cluster, SHARE, walk, include_str!("../kernels/meet_at_once.cuh")]
+    };
+    let files = [&[&*functions], meeting, &[include_str!("../kernels/batch_norm.cuh")]].concat();
     Some(text.finish(vendor, problem, &files, geometry, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fuseplan_api::{DataType, MathMode, Op, TensorDescriptor};
+
+    const TARGET: Target = Target { units: 132, cluster: Some("// cluster"), scratch: true };
+
+    fn problem(lens: [usize; 4]) -> Problem {
+        let input = TensorDescriptor::nhwc(DataType::Half, lens).unwrap();
+        let ops = vec![Op::BatchNormForward { mode: BatchNormMode::Spatial, running: false }];
+        Problem { input, output: input, ops, math: MathMode::Precise }
+    }
+
+    fn chosen(lens: [usize; 4], target: &Target) -> (Configuration, Kernel) {
+        let problem = problem(lens);
+        let (configuration, _) = batch_norm_configurations(&problem, target).swap_remove(0);
+        let kernel = batch_norm("// vendor", &problem, target, &configuration).unwrap();
+        (configuration, kernel)
+    }
+
+    #[test]
+    fn few_channels_have_a_block_of_every_multiprocessor() {
+        let lens = [64, 64, 56, 56];
+        let (configuration, kernel) = chosen(lens, &TARGET);
+        assert!(configuration.as_str().ends_with(" in memory"), "{configuration}");
+        assert_eq!(kernel.geometry.grid[0], 132);
+        // Two numbers of each block and channel, and what they are the distances from.
+        assert_eq!(kernel.scratch, 8 * (kernel.constant("SPLIT") * 2 + 1) * 64);
+        let (configuration, kernel) = chosen(lens, &Target { scratch: false, ..TARGET });
+        assert_eq!((kernel.scratch, kernel.constant("SPLIT")), (0, 8), "{configuration}");
+        let (configuration, kernel) = chosen(lens, &Target { scratch: false, cluster: None, ..TARGET });
+        assert_eq!((kernel.scratch, kernel.constant("SPLIT")), (0, 1), "{configuration}");
+    }
+
+    #[test]
+    fn planes_of_few_channels_have_blocks_of_all_multiprocessors() {
+        let target = Target { cluster: None, ..TARGET };
+        let of = |channels: usize| {
+            let input = TensorDescriptor::nchw(DataType::Half, [64, channels, 56, 56]).unwrap();
+            let problem = Problem { input, output: input, ..problem([1; 4]) };
+            let (configuration, _) = batch_norm_configurations(&problem, &target).swap_remove(0);
+            batch_norm("// vendor", &problem, &target, &configuration).unwrap().geometry.grid[0]
+        };
+        assert_eq!([3, 16, 64, 256].map(of), [132, 128, 128, 256]);
+    }
+
+    #[test]
+    fn a_second_launch_is_for_sums_that_take_long() {
+        for lens in [[64, 64, 1, 1], [1, 2048, 7, 7]] {
+            let (configuration, kernel) = chosen(lens, &TARGET);
+            assert_eq!(kernel.scratch, 0, "{configuration}");
+        }
+    }
+
+    #[test]
+    fn lanes_of_all_blocks_have_a_vector() {
+        for lens in [[2, 3, 1, 1], [3, 40, 9, 16], [8, 64, 56, 56], [1, 7, 30, 40]] {
+            let problem = problem(lens);
+            for (access, _) in accesses(&problem, &TARGET).into_iter().filter(|(access, _)| access.in_memory)
+            {
+                let lanes = access.threads / access.columns * access.split;
+                assert!(access.split > 1 && lanes <= lens[0] * lens[2] * lens[3], "{lens:?} {access}");
+            }
+        }
+    }
 }

@@ -120,6 +120,18 @@ pub trait Driver: Debug + Send + Sync + Sized + 'static {
         stream: RawStream,
     ) -> Result;
 
+    /// Has `launch` launch into the stream with as many bytes of memory, which nothing else uses that is launched meanwhile or before those
+    /// launches are done: not even where the stream is being captured, and the graph launched beside what the stream does then. An error
+    /// of a driver that has no such memory; kernels are planned for what it has ([`Target`](crate::Target)).
+    unsafe fn with_scratch(
+        &self,
+        _stream: RawStream,
+        _bytes: usize,
+        _launch: &mut dyn FnMut(*mut c_void) -> Result,
+    ) -> Result {
+        Err(BackendError::Unsupported { backend: Self::BACKEND, what: "memory between two launches" })
+    }
+
     /// Records from now on what is launched into the stream. Whoever works meanwhile may allocate, and wait for other
     /// streams.
     unsafe fn begin_capture(&self, stream: RawStream) -> Result;

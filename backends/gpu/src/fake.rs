@@ -62,9 +62,10 @@ impl Drop for FakeDriver {
 
 impl Runtime for FakeDriver {
     const VENDOR: &'static str = "";
+    const SCRATCH: bool = true;
 
     fn units(_arch: &str) -> usize {
-        1
+        2
     }
 
     fn cluster(_arch: &str) -> Option<&'static str> {
@@ -102,6 +103,15 @@ impl Driver for FakeDriver {
     }
     unsafe fn leave(&self, (): &()) {
         note("leave");
+    }
+
+    unsafe fn with_scratch(
+        &self,
+        _stream: RawStream,
+        bytes: usize,
+        launch: &mut dyn FnMut(*mut c_void) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
+        launch(note(format!("with_scratch {bytes}")))
     }
 
     calls! { call:

@@ -1,5 +1,6 @@
 //! Solvers whose kernels are compiled at run time.
 
+use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use fuseplan_api::{
 };
 
 use crate::arguments::{ArgumentLayout, MAX_WORDS};
+use crate::kernel::SCRATCH_WORDS;
 use crate::{CompileFailure, Driver, Function, Geometry, GpuDevice, Kernel, Runtime, binary};
 
 /// A solver: what it can compute, and the kernels with which it does.
@@ -188,8 +190,8 @@ impl<R: Runtime> Solver for JitSolver<R> {
         let kernel = self.try_kernel(problem, arch, &configuration)?;
         let image = binary::open(self.id, arch, &kernel.source, binary)?;
         let (function, info) = load::<R>(self.id, self.algorithm, &**device, &kernel, image)?;
-        let Kernel { geometry, arguments, .. } = kernel;
-        Ok(Arc::new(JitExecutable { info, function, geometry, arguments }))
+        let Kernel { geometry, arguments, scratch, .. } = kernel;
+        Ok(Arc::new(JitExecutable { info, function, geometry, arguments, scratch }))
     }
 }
 
@@ -231,7 +233,8 @@ pub fn load<R: Runtime>(
 ) -> Result<(Function<R>, ExecutableInfo), BuildError> {
     let function = GpuDevice::<R>::of(device)?.load(image, &kernel.geometry)?;
     let (detail, resources) = (kernel.detail.clone(), Some(function.resources()));
-    Ok((function, ExecutableInfo { solver, algorithm, kernels: 1, workspace: 0, detail, resources }))
+    let kernels = if kernel.scratch == 0 { 1 } else { 2 };
+    Ok((function, ExecutableInfo { solver, algorithm, kernels, workspace: 0, detail, resources }))
 }
 
 #[derive(Debug)]
@@ -240,6 +243,8 @@ struct JitExecutable<D: Driver> {
     function: Function<D>,
     geometry: Geometry,
     arguments: ArgumentLayout,
+    /// Bytes of memory that a first launch hands on to a second.
+    scratch: usize,
 }
 
 impl<D: Driver> Executable for JitExecutable<D> {
@@ -250,8 +255,22 @@ impl<D: Driver> Executable for JitExecutable<D> {
     unsafe fn run(&self, stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
         let mut words = [0; MAX_WORDS];
         let count = self.arguments.pack(args, &mut words);
-        // SAFETY: these are the arguments of this kernel's text; the caller keeps what `RunArgs` promises.
-        Ok(unsafe { self.function.launch(stream, &self.geometry, &words[..count]) }?)
+        let entered = self.function.enter()?;
+        let launch = |words: &[u64]| {
+            // SAFETY: these are the arguments of this kernel's text; the caller keeps what `RunArgs` promises.
+            unsafe { self.function.launch_entered(&entered, stream, &self.geometry, &words[..count]) }
+        };
+        if self.scratch == 0 {
+            return Ok(launch(&words)?);
+        }
+        let mut launch_both = |scratch: *mut c_void| {
+            (0..2).try_for_each(|number| {
+                words[count - SCRATCH_WORDS..count].copy_from_slice(&[scratch as u64, number]);
+                launch(&words)
+            })
+        };
+        // SAFETY: the context is entered, in which the caller promises a live stream.
+        Ok(unsafe { entered.with_scratch(stream, self.scratch, &mut launch_both) }?)
     }
 }
 

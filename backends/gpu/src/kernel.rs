@@ -18,6 +18,8 @@ pub struct Kernel {
     pub geometry: Geometry,
     /// What the text takes as argument.
     pub arguments: ArgumentLayout,
+    /// Bytes of memory that a first launch hands on to a second; 0 where there is one launch.
+    pub scratch: usize,
     /// The choices made, for people.
     pub detail: String,
 }
@@ -79,12 +81,16 @@ impl Kernel {
     pub const NAME: &'static str = "fuseplan_kernel";
 }
 
+/// Words of a kernel's argument that differ between its two launches: the last ones.
+pub(crate) const SCRATCH_WORDS: usize = 2;
+
 /// What a text is made of besides files: constants, and sizes that are arguments.
 #[derive(Debug, Default)]
 pub struct Text {
     constants: String,
     fields: String,
     sizes: Vec<i64>,
+    scratch: usize,
 }
 
 impl Text {
@@ -136,6 +142,15 @@ impl Text {
         self.size("y_p", pixels.or(positions).unwrap_or(0)).strides("y", &output.strides)
     }
 
+    /// Has the kernel launched twice, with memory that the first launch may write for the second, `args.shape.scratch`, and the number
+    /// of the launch, `args.shape.launch`. To be called when all sizes are there.
+    pub(crate) fn launched_twice(&mut self, scratch: usize) -> &mut Self {
+        self.fields.push_str("  double* scratch;\n  Size launch;\n");
+        self.sizes.extend([0; SCRATCH_WORDS]);
+        self.scratch = scratch;
+        self
+    }
+
     /// The whole text: the vendor's words, the problem's numbers and chain of operators, and `files`.
     pub fn finish(
         mut self,
@@ -172,7 +187,8 @@ impl Text {
             source.push('\n');
             source.push_str(file);
         }
-        Kernel { source, geometry, arguments: ArgumentLayout { pointers, sizes: self.sizes }, detail }
+        let arguments = ArgumentLayout { pointers, sizes: self.sizes };
+        Kernel { source, geometry, arguments, scratch: self.scratch, detail }
     }
 }
 

@@ -15,9 +15,12 @@ pub trait Runtime: Driver {
     /// The text that makes blocks of an architecture a cluster; `None` where they cannot be.
     fn cluster(arch: &str) -> Option<&'static str>;
 
+    /// Whether the driver has memory that one launch hands on to the next.
+    const SCRATCH: bool;
+
     /// What kernels are planned for.
     fn target(arch: &str) -> Target {
-        Target { units: Self::units(arch), cluster: Self::cluster(arch) }
+        Target { units: Self::units(arch), cluster: Self::cluster(arch), scratch: Self::SCRATCH }
     }
 
     /// What computes in f32, f16 or bf16 on an architecture, by the instruction that the backend's kernels use.

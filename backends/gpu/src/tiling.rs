@@ -58,6 +58,8 @@ pub struct Target {
     pub units: usize,
     /// The text that makes blocks a cluster, whose blocks read each other's shared memory; `None` where they cannot.
     pub cluster: Option<&'static str>,
+    /// Whether one launch can hand memory on to the next ([`Driver::with_scratch`](crate::Driver::with_scratch)).
+    pub scratch: bool,
 }
 
 /// What a main loop takes, in microseconds; in a unit of its own where nothing was measured.
@@ -199,7 +201,7 @@ mod tests {
         memory: 2e-7,
         cache: 1e-7,
     };
-    const CLUSTERS: Target = Target { units: 132, cluster: Some("") };
+    const CLUSTERS: Target = Target { units: 132, cluster: Some(""), scratch: false };
 
     fn work(pixels: usize, filters: usize, depth: usize) -> Work {
         let bytes = 4 * (pixels * filters + depth * filters);

@@ -1,5 +1,5 @@
-// cuda.batch_norm_training.v1 on sm_80: 8 elements at a time, 1024 threads a group, f64 sums
-// Geometry { grid: [16, 1, 1], block: 1024, shared: 0 }
+// cuda.batch_norm_training.v1 on sm_80: 8 elements at a time, 1536 threads a group in 6 blocks, two launches, f64 sums
+// Geometry { grid: [96, 1, 1], block: 256, shared: 0 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
 // What the shared kernels need of CUDA C++, with no header.
@@ -111,8 +111,8 @@ constexpr int LINEAR{0};
 constexpr int CHANNELS_INNER{0};
 constexpr int V_MAX{8};
 constexpr int COLUMNS{1};
-constexpr int THREADS{1024};
-constexpr int SPLIT{1};
+constexpr int THREADS{256};
+constexpr int SPLIT{6};
 constexpr int HAS_ACTIVATION{1};
 constexpr int OPS = 2;
 constexpr int POINTERS = 6;
@@ -137,6 +137,8 @@ struct Shape {
   Divisor plane;
   Divisor plane_vectors;
   Divisor channels;
+  double* scratch;
+  Size launch;
 };
 
 // Elements, vectors and arguments. The vendor's text before this defines DEVICE, KERNEL, f16, bf16 and
@@ -369,19 +371,6 @@ DEVICE float grad_mish(float x, float, float dy, const Op& o) {
 #define ACTIVATION act_relu
 #define GRADIENT grad_relu
 
-// These stand for cluster.cuh where no tile is split.
-//
-// needs macros: DEVICE
-// needs constants: SPLIT
-// needs types: Vector
-
-static_assert(SPLIT == 1, "blocks that share a tile are a cluster");
-DEVICE void cluster_sync() { __syncthreads(); }
-DEVICE void cluster_arrive() {}
-DEVICE void cluster_wait() {}
-DEVICE Vector<float, 4> cluster_load(int, const float* at) { return *(const Vector<float, 4>*)at; }
-DEVICE double cluster_load(int, const double* at) { return *at; }
-
 // Split-K: SPLIT blocks that follow each other in the grid share a tile, and each accumulates a share of its STEPS.
 //
 // needs macros: DEVICE
@@ -407,16 +396,15 @@ DEVICE Rows share_of(int rows, int rank = cluster_rank()) {
 // V elements: of V neighbouring groups (ACROSS), or V neighbouring elements of one group. COLUMNS threads
 // beside each other stand for the groups of a block, LANES others walk over the groups' elements, twice: for the
 // sums, which f32 takes over the elements of a vector, or of a few vectors, that are of one group, and f64, in an order that
-// never changes, over all, and for the results. SPLIT blocks, a cluster, may share the elements of their groups: each adds up
-// the sums of all, in the order of their ranks.
+// never changes, over all, and, in the opposite direction, for the results: what was read last is still in a cache. SPLIT blocks
+// may share the elements of their groups: how they come by the sums of all is another file's.
 //
-// needs macros: ACTIVATION, DEVICE, GRADIENT, KERNEL
-// needs constants: ACROSS, BACKWARD, CHANNELS_INNER, COLUMNS, HAS_ACTIVATION, LINEAR, OPS, SPATIAL, SPLIT, THREADS, V_MAX
-// needs sizes: channels, count, groups, images, out_h, out_w, plane, plane_vectors, x_c, x_d, x_h, x_n, x_step, x_w,
-//   y_c, y_d, y_h, y_n, y_step, y_w
-// needs types: ActivationBackward, Args, BatchNormBackward, BatchNormForward, Op, Packed, Shape, T, idx
-// needs functions: batch_norm, begin_grid, cluster_arrive, cluster_load, cluster_rank, cluster_sync, cluster_wait,
-//   is_aligned, tile_number, to_float, write_vector
+// needs macros: DEVICE
+// needs constants: ACROSS, CHANNELS_INNER, COLUMNS, LINEAR, SPATIAL, SPLIT, THREADS, V_MAX
+// needs sizes: channels, count, images, out_h, out_w, plane, plane_vectors, x_d, x_h, x_n, x_step, x_w, y_d, y_h, y_n,
+//   y_step, y_w
+// needs types: Args, Packed, Shape, T, idx
+// needs functions: cluster_rank, write_vector
 
 constexpr int LANES = THREADS / COLUMNS;
 // Lanes of all blocks that share groups.
@@ -482,39 +470,44 @@ template <int V> DEVICE void load(const T* from, const Spot& spot, Packed<V>& v)
     if (e >= spot.from && e < spot.to) v.set(e, from[spot.x + e]);
 }
 
-// Calls `body(spot, a vector of each of the inputs)` for every vector of a walk; several are on their way at once, behind which
-// it calls `behind()`. Of a single input those of the next round are, too, where it takes little to know where they lie.
-template <int V, int INPUTS, class Body, class Behind>
-DEVICE void each_vector(const Shape& s, const Walk& walk, const T* const (&inputs)[INPUTS], Body body, Behind behind) {
+// Calls `body(spot, a vector of each of the inputs)` for every vector of an active walk, from the first on or from the last.
+// Several are on their way at once: before the first of them it calls `begin()`, of all threads, and behind each such round
+// `behind()`. Of a single input those of the next round are, too, where it takes little to know where they lie.
+template <int V, bool FROM_LAST, int INPUTS, class Begin, class Body, class Behind>
+DEVICE void each_vector(const Shape& s, const Walk& walk, const T* const (&inputs)[INPUTS], Begin begin, Body body,
+                        Behind behind) {
   constexpr int UNROLL = INPUTS == 1 ? 4 : 2, ROUND = UNROLL * WALKERS;
   constexpr bool AHEAD = ACROSS && LINEAR != 0 && INPUTS == 1;
-  const idx vectors = ACROSS ? s.count : V == 1 ? s.count : s.images * s.plane_vectors.value;
+  const idx all = ACROSS || V == 1 ? s.count : s.images * s.plane_vectors.value, vectors = walk.active ? all : 0;
   Spot spot[UNROLL];
   Packed<V> v[UNROLL][INPUTS], next[UNROLL][INPUTS];
+  const auto spot_at = [&](idx i) { return spot_of<V>(s, walk, FROM_LAST ? all - 1 - i : i); };
   const auto load_round = [&](idx first, Packed<V>(&to)[UNROLL][INPUTS]) {
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
       if (first + u * WALKERS >= vectors) break;
-      spot[u] = spot_of<V>(s, walk, first + u * WALKERS);
+      spot[u] = spot_at(first + u * WALKERS);
 #pragma unroll
       for (int i = 0; i < INPUTS; i++) load<V>(inputs[i], spot[u], to[u][i]);
     }
   };
   idx first = cluster_rank() * LANES + walk.lane;
-  if (AHEAD) load_round(first, v);
+  load_round(first, v);
+  begin();
 #pragma unroll 1
   for (; first < vectors; first += ROUND) {
     if (AHEAD) load_round(first + ROUND, next);
-    else load_round(first, v);
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
       if (first + u * WALKERS >= vectors) break;
-      body(AHEAD ? spot_of<V>(s, walk, first + u * WALKERS) : spot[u], v[u]);
+      body(AHEAD ? spot_at(first + u * WALKERS) : spot[u], v[u]);
     }
     behind();
     if (AHEAD) {
 #pragma unroll
       for (int u = 0; u < UNROLL; u++) v[u][0] = next[u][0];
+    } else {
+      load_round(first + ROUND, v);
     }
   }
 }
@@ -530,8 +523,10 @@ template <int V> DEVICE void store(const Args& args, const Spot& spot, float* v)
     if (e >= spot.from && e < spot.to) write_vector<1>(args, spot.y + e, v + e);
 }
 
-// What is summed of a group, twice: numbers of a thread over some vectors in f32, over all in f64.
+// What is summed of a group, twice: numbers of a thread over some vectors in f32, over all in f64. What they are the distances
+// from is the same in all blocks.
 template <int N> struct Sums {
+  float from[N] = {};
   float a[N] = {}, b[N] = {};
   double all_a[N] = {}, all_b[N] = {};
   // Takes what was summed of group `i` since the last time.
@@ -546,6 +541,12 @@ template <int N> DEVICE void take_all(Sums<N>& sums) {
   for (int i = 0; i < N; i++) sums.take(i);
 }
 
+// Shared memory for a number of each lane and group, and as many of one more lane: of one use after the other, whatever V is.
+DEVICE double* shared_numbers() {
+  __shared__ double numbers[(LANES + 1) * GROUPS];
+  return numbers;
+}
+
 // The sums over all lanes of each of a block's groups, N of a thread, into every other number of `totals` in shared memory: each
 // of PARTS threads adds every PARTS-th lane's, then one thread adds those. Number `i` of a column is at i * COLUMNS + column.
 template <int N> DEVICE void block_sums(const Walk& walk, const double (&v)[N], double* totals) {
@@ -553,16 +554,18 @@ template <int N> DEVICE void block_sums(const Walk& walk, const double (&v)[N], 
 #pragma unroll
     for (int i = 0; i < N; i++) totals[2 * (i * COLUMNS + walk.column)] = v[i];
   } else {
-    constexpr int WIDTH = COLUMNS * N, PARTS = LANES < 16 ? LANES : 16;
-    __shared__ double lanes[LANES * WIDTH];
+    // What lanes have of a group and its like in other columns lies together; that of a column's next groups begins in other banks.
+    constexpr int WIDTH = COLUMNS * N, PARTS = LANES < 16 ? LANES : 16, NEXT = (LANES + 1) * COLUMNS;
     __shared__ double parts[PARTS * WIDTH];
+    double* const numbers = shared_numbers();
 #pragma unroll
     for (int i = 0; i < N; i++)
-      if (walk.lane < LANES) lanes[walk.lane * WIDTH + i * COLUMNS + walk.column] = v[i];
+      if (walk.lane < LANES) numbers[i * NEXT + walk.lane * COLUMNS + walk.column] = v[i];
     __syncthreads();
     for (int t = threadIdx.x; t < PARTS * WIDTH; t += THREADS) {
+      const int group = t % WIDTH, at = group / COLUMNS * NEXT + group % COLUMNS;
       double sum = 0.0;
-      for (int lane = t / WIDTH; lane < LANES; lane += PARTS) sum += lanes[lane * WIDTH + t % WIDTH];
+      for (int lane = t / WIDTH; lane < LANES; lane += PARTS) sum += numbers[at + lane * COLUMNS];
       parts[t] = sum;
     }
     __syncthreads();
@@ -574,27 +577,84 @@ template <int N> DEVICE void block_sums(const Walk& walk, const double (&v)[N], 
   }
 }
 
-// Both sums of each of a block's groups over all blocks that share them, at 2 * t and 2 * t + 1. Blocks have to wait for the
-// cluster before they end or sum again.
-template <int N> DEVICE void group_sums(const Walk& walk, const Sums<N>& sums, double* totals) {
-  if constexpr (SPLIT == 1) {
-    block_sums<N>(walk, sums.all_a, totals);
-    block_sums<N>(walk, sums.all_b, totals + 1);
-  } else {
-    __shared__ double own[2 * COLUMNS * N];
-    block_sums<N>(walk, sums.all_a, own);
-    block_sums<N>(walk, sums.all_b, own + 1);
-    cluster_sync();
-    for (int t = threadIdx.x; t < 2 * COLUMNS * N; t += THREADS) {
-      double sum = 0.0;
+// Both sums of each of a block's groups over all its elements, at 2 * t and 2 * t + 1, and what they are the distances from.
+template <int N> struct Totals {
+  double of[2 * COLUMNS * N];
+  float from[COLUMNS * N];
+};
+template <int N> DEVICE void block_totals(const Walk& walk, const Sums<N>& sums, Totals<N>& totals) {
+  if (walk.lane == 0) {
 #pragma unroll
-      for (int rank = 0; rank < SPLIT; rank++) sum += cluster_load(rank, own + t);
-      totals[t] = sum;
-    }
-    cluster_arrive();
+    for (int i = 0; i < N; i++) totals.from[i * COLUMNS + walk.column] = sums.from[i];
+  }
+  block_sums<N>(walk, sums.all_a, totals.of);
+  block_sums<N>(walk, sums.all_b, totals.of + 1);
+}
+
+// Blocks of a batch-norm for training that share groups meet between two launches, however many they are: the first launch writes
+// each block's sums to memory, the second adds up those of all, in an order that never changes, and writes results.
+//
+// needs macros: DEVICE
+// needs constants: COLUMNS, GROUPS, SPLIT, THREADS
+// needs sizes: launch, scratch
+// needs types: Shape, Sums, Totals, Walk
+// needs functions: block_totals, cluster_rank, shared_numbers, tile_number
+
+// Whether this launch sums.
+DEVICE bool is_summing(const Shape& s) { return s.launch == 0; }
+// Whether it writes results.
+DEVICE bool is_writing(const Shape& s) { return s.launch != 0; }
+
+// The totals of part `part` of a block's groups, if this launch writes results.
+template <int N> DEVICE void meet(const Shape& s, const Walk& walk, int part, const Sums<N>& sums, Totals<N>& totals) {
+  // The sums of a tile's groups in the order of its blocks, behind them what they are the distances from.
+  constexpr int WIDTH = 2 * COLUMNS * N, OF_BLOCK = 2 * GROUPS;
+  double* const of_tile = s.scratch + (long long)tile_number() * (SPLIT * OF_BLOCK + GROUPS);
+  double* const of_part = of_tile + 2 * COLUMNS * part;
+  double* const from = of_tile + SPLIT * OF_BLOCK + COLUMNS * part;
+  if (s.launch == 0) {
+    block_totals<N>(walk, sums, totals);
+    __syncthreads();
+    const int rank = cluster_rank();
+    for (int t = threadIdx.x; t < WIDTH; t += THREADS) of_part[rank * OF_BLOCK + t] = totals.of[t];
+    if (rank == 0)
+      for (int t = threadIdx.x; t < COLUMNS * N; t += THREADS) from[t] = totals.from[t];
+    __syncthreads();
+    return;
+  }
+  // Each of PARTS threads adds every PARTS-th block's, then one thread adds those.
+  constexpr int MOST = THREADS / WIDTH < 16 ? THREADS / WIDTH : 16, PARTS = MOST < 1 ? 1 : MOST;
+  double* const parts = shared_numbers();
+  for (int t = threadIdx.x; t < PARTS * WIDTH; t += THREADS) {
+    double sum = 0.0;
+#pragma unroll 8
+    for (int rank = t / WIDTH; rank < SPLIT; rank += PARTS) sum += of_part[rank * OF_BLOCK + t % WIDTH];
+    parts[t] = sum;
+  }
+  for (int t = threadIdx.x; t < COLUMNS * N; t += THREADS) totals.from[t] = (float)from[t];
+  __syncthreads();
+  for (int t = threadIdx.x; t < WIDTH; t += THREADS) {
+    double sum = 0.0;
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) sum += parts[i * WIDTH + t];
+    totals.of[t] = sum;
   }
   __syncthreads();
 }
+
+// What blocks call before they end or meet again.
+DEVICE void end_meeting() {}
+
+// Batch-norm for training, forward and backward: the sums of a walk, and what is written once they are known.
+//
+// needs macros: ACTIVATION, DEVICE, GRADIENT, KERNEL
+// needs constants: ACROSS, BACKWARD, CHANNELS_INNER, COLUMNS, GROUPS, HAS_ACTIVATION, LANES, OPS, SPATIAL, THREADS,
+//   V_MAX
+// needs sizes: count, groups, out_h, out_w, plane, x_c, x_d, x_h, x_w, y_c, y_d, y_h, y_w
+// needs types: ActivationBackward, Args, BatchNormBackward, BatchNormForward, GroupCoord, Op, Packed, Shape, Spot,
+//   Sums, T, Totals, Walk, idx
+// needs functions: batch_norm, begin_grid, cluster_rank, coord_of_group, each_vector, end_meeting, is_aligned,
+//   is_summing, is_writing, meet, store, take_all, tile_number, to_float
 
 // An operand of the batch-norm; an activation is the operator behind it.
 typedef BatchNormForward Forward;
@@ -620,59 +680,59 @@ struct alignas(16) Line {
 
 template <int V> DEVICE void forward(const Args& args, const Walk& walk, int part) {
   constexpr int N = ACROSS ? V : 1;
-  __shared__ double totals[2 * COLUMNS * N];
-  __shared__ float pivots[COLUMNS * N];
+  __shared__ Totals<N> totals;
   __shared__ Line lines[COLUMNS * N];
   const Shape& s = args.shape;
   const T* const inputs[1] = {(const T*)args.x};
   // Sums of the distances from the group's first element: the squares of small numbers keep their digits.
-  float pivot[N] = {};
   Sums<N> sums;
-  if (walk.active) {
+  if (is_summing(s)) {
+    if (walk.active) {
 #pragma unroll
-    for (int i = 0; i < N; i++) pivot[i] = to_float(inputs[0][walk.x + i]);
+      for (int i = 0; i < N; i++) sums.from[i] = to_float(inputs[0][walk.x + i]);
+    }
     const auto add = [&](const Spot& spot, const Packed<V>* v) {
 #pragma unroll
       for (int e = 0; e < V; e++) {
         const int i = of_element<V>(e);
-        const float d = v[0].at(e) - pivot[i];
+        const float d = v[0].at(e) - sums.from[i];
         if (e >= spot.from && e < spot.to) sums.a[i] += d, sums.b[i] = fmaf(d, d, sums.b[i]);
       }
       if (!ACROSS) sums.take(0);
     };
-    each_vector<V>(s, walk, inputs, add, [&] {
+    const auto behind = [&] {
       if (ACROSS) take_all(sums);
-    });
+    };
+    each_vector<V, false>(s, walk, inputs, [] {}, add, behind);
   }
-  if (walk.lane == 0) {
-#pragma unroll
-    for (int i = 0; i < N; i++) pivots[i * COLUMNS + walk.column] = pivot[i];
-  }
-  group_sums(walk, sums, totals);
-  each_group<N>(s, part, [&](int t, idx group) {
-    const double count = s.count, apart = totals[2 * t] / count, mean = pivots[t] + apart;
-    const double spread = totals[2 * t + 1] / count - apart * apart, variance = spread < 0.0 ? 0.0 : spread;
-    const double inv_std = 1.0 / sqrt(variance + args.op[0].a);
-    const double f = args.op[0].b, unbiased = count > 1.0 ? variance * count / (count - 1.0) : variance;
-    float* saved_mean = operand<float>(args, Forward::saved_mean);
-    float* saved_inv_std = operand<float>(args, Forward::saved_inv_variance);
-    float* running_mean = operand<float>(args, Forward::running_mean);
-    float* running_variance = operand<float>(args, Forward::running_variance);
-    if (cluster_rank() == 0) {
-      if (saved_mean) saved_mean[group] = (float)mean;
-      if (saved_inv_std) saved_inv_std[group] = (float)inv_std;
-      if (running_mean) running_mean[group] = (float)((1.0 - f) * running_mean[group] + f * mean);
-      if (running_variance) running_variance[group] = (float)((1.0 - f) * running_variance[group] + f * unbiased);
-    }
-    // What the mean loses as f32 is not little beside a small deviation; the bias has it.
-    const double factor = operand<const float>(args, Forward::scale)[group] * inv_std, lost = mean - (float)mean;
-    lines[t] = {(float)mean, (float)factor, (float)(operand<const float>(args, Forward::bias)[group] - lost * factor)};
-  });
-  __syncthreads();
-  if (!walk.active) return;
+  if (!is_writing(s)) return meet<N>(s, walk, part, sums, totals);
   Line line[N];
+  const auto begin = [&] {
+    meet<N>(s, walk, part, sums, totals);
+    each_group<N>(s, part, [&](int t, idx group) {
+      const double count = s.count, apart = totals.of[2 * t] / count, mean = totals.from[t] + apart;
+      const double spread = totals.of[2 * t + 1] / count - apart * apart, variance = spread < 0.0 ? 0.0 : spread;
+      const double inv_std = 1.0 / sqrt(variance + args.op[0].a);
+      const double f = args.op[0].b, unbiased = count > 1.0 ? variance * count / (count - 1.0) : variance;
+      float* saved_mean = operand<float>(args, Forward::saved_mean);
+      float* saved_inv_std = operand<float>(args, Forward::saved_inv_variance);
+      float* running_mean = operand<float>(args, Forward::running_mean);
+      float* running_variance = operand<float>(args, Forward::running_variance);
+      if (cluster_rank() == 0) {
+        if (saved_mean) saved_mean[group] = (float)mean;
+        if (saved_inv_std) saved_inv_std[group] = (float)inv_std;
+        if (running_mean) running_mean[group] = (float)((1.0 - f) * running_mean[group] + f * mean);
+        if (running_variance) running_variance[group] = (float)((1.0 - f) * running_variance[group] + f * unbiased);
+      }
+      // What the mean loses as f32 is not little beside a small deviation; the bias has it.
+      const double factor = operand<const float>(args, Forward::scale)[group] * inv_std, lost = mean - (float)mean;
+      lines[t] = {(float)mean, (float)factor,
+                  (float)(operand<const float>(args, Forward::bias)[group] - lost * factor)};
+    });
+    __syncthreads();
 #pragma unroll
-  for (int i = 0; i < N; i++) line[i] = lines[i * COLUMNS + walk.column];
+    for (int i = 0; i < N; i++) line[i] = lines[i * COLUMNS + walk.column];
+  };
   const auto write = [&](const Spot& spot, const Packed<V>* v) {
     float y[V];
 #pragma unroll
@@ -683,12 +743,12 @@ template <int V> DEVICE void forward(const Args& args, const Walk& walk, int par
     }
     store<V>(args, spot, y);
   };
-  each_vector<V>(s, walk, inputs, write, [] {});
+  each_vector<V, true>(s, walk, inputs, begin, write, [] {});
 }
 
 template <int V> DEVICE void backward(const Args& args, const Walk& walk, int part) {
   constexpr int N = ACROSS ? V : 1, INPUTS = HAS_ACTIVATION ? 3 : 2;
-  __shared__ double totals[2 * COLUMNS * N];
+  __shared__ Totals<N> totals;
   const Shape& s = args.shape;
   const T* const all[3] = {(const T*)args.x, operand<const T>(args, Backward::x),
                            (const T*)args.op[OPS - 1].p[ActivationBackward::y]};
@@ -716,7 +776,7 @@ template <int V> DEVICE void backward(const Args& args, const Walk& walk, int pa
     return op.alpha * GRADIENT(fmaf(scale[i], normalised, bias[i]), v[INPUTS - 1].at(e), dy, op);
   };
   Sums<N> sums;
-  if (walk.active) {
+  if (is_summing(s)) {
     const auto add = [&](const Spot& spot, const Packed<V>* v) {
 #pragma unroll
       for (int e = 0; e < V; e++) {
@@ -727,26 +787,30 @@ template <int V> DEVICE void backward(const Args& args, const Walk& walk, int pa
       }
       if (!ACROSS) sums.take(0);
     };
-    each_vector<V>(s, walk, inputs, add, [&] {
+    const auto behind = [&] {
       if (ACROSS) take_all(sums);
-    });
+    };
+    each_vector<V, false>(s, walk, inputs, [] {}, add, behind);
   }
-  group_sums(walk, sums, totals);
-  if (cluster_rank() == 0) {
-    each_group<N>(s, part, [&](int t, idx group) {
-      operand<float>(args, Backward::scale_diff)[group] = (float)totals[2 * t];
-      operand<float>(args, Backward::bias_diff)[group] = (float)totals[2 * t + 1];
-    });
-  }
-  if (!walk.active) return;
-  const double share = 1.0 / (double)s.count;
+  if (!is_writing(s)) return meet<N>(s, walk, part, sums, totals);
   float factor[N], offset[N], slope[N];
+  const auto begin = [&] {
+    meet<N>(s, walk, part, sums, totals);
+    if (cluster_rank() == 0) {
+      each_group<N>(s, part, [&](int t, idx group) {
+        operand<float>(args, Backward::scale_diff)[group] = (float)totals.of[2 * t];
+        operand<float>(args, Backward::bias_diff)[group] = (float)totals.of[2 * t + 1];
+      });
+    }
+    if (!walk.active) return;
+    const double share = 1.0 / (double)s.count;
 #pragma unroll
-  for (int i = 0; i < N; i++) {
-    factor[i] = args.op[0].alpha * (scale[i] * inv_std[i]);
-    offset[i] = (float)(totals[2 * (i * COLUMNS + walk.column) + 1] * share);
-    slope[i] = (float)(totals[2 * (i * COLUMNS + walk.column)] * share);
-  }
+    for (int i = 0; i < N; i++) {
+      factor[i] = args.op[0].alpha * (scale[i] * inv_std[i]);
+      offset[i] = (float)(totals.of[2 * (i * COLUMNS + walk.column) + 1] * share);
+      slope[i] = (float)(totals.of[2 * (i * COLUMNS + walk.column)] * share);
+    }
+  };
   const auto write = [&](const Spot& spot, const Packed<V>* v) {
     float dx[V];
 #pragma unroll
@@ -758,7 +822,7 @@ template <int V> DEVICE void backward(const Args& args, const Walk& walk, int pa
     }
     store<V>(args, spot, dx);
   };
-  each_vector<V>(s, walk, inputs, write, [] {});
+  each_vector<V, true>(s, walk, inputs, begin, write, [] {});
 }
 
 template <int V> DEVICE void all(const Args& args) {
@@ -778,7 +842,7 @@ template <int V> DEVICE void all(const Args& args) {
     walk.y = at.c * s.y_c + d * s.y_d + h * s.y_h + w * s.y_w;
     if (BACKWARD) backward<V>(args, walk, part);
     else forward<V>(args, walk, part);
-    cluster_wait();
+    end_meeting();
   }
 }
 

@@ -60,6 +60,8 @@ fn parameters(data_type: DataType, output: &[usize; 4]) -> Vec<Op> {
 
 /// An image of the training cases.
 pub(crate) const TRAINED: [usize; 4] = [64, 16, 27, 25];
+/// One of so many pixels and so few channels that all multiprocessors share the sums.
+const FEW_CHANNELS: [usize; 4] = [64, 64, 56, 56];
 
 pub(crate) fn cases() -> Vec<Case> {
     use DataType::*;
@@ -880,6 +882,18 @@ pub(crate) fn cases() -> Vec<Case> {
             "training.backward.bf16.nhwc.spatial",
             "cuda.batch_norm_training.v1",
             training(BFloat16, Nhwc, TRAINED, BatchNormMode::Spatial, ActivationMode::Relu, true),
+            &["DADD", "LDG.E.128", "STG.E.128"],
+        ),
+        (
+            "training.forward.f16.nhwc.few_channels",
+            "cuda.batch_norm_training.v1",
+            training(Half, Nhwc, FEW_CHANNELS, BatchNormMode::Spatial, ActivationMode::Relu, false),
+            &["DADD", "LDG.E.128", "STG.E.128"],
+        ),
+        (
+            "training.backward.f32.nhwc.few_channels",
+            "cuda.batch_norm_training.v1",
+            training(Float, Nhwc, FEW_CHANNELS, BatchNormMode::Spatial, ActivationMode::Relu, true),
             &["DADD", "LDG.E.128", "STG.E.128"],
         ),
         (

@@ -1,4 +1,5 @@
-//! Operands that are prepared: filters once beside constant operands, and else by each execution; images and filters that are reordered.
+//! What is written for a later launch: filters once beside constant operands, and else by each execution; images and filters that are
+//! reordered; sums of a batch-norm.
 
 use std::ptr;
 use std::sync::Arc;
@@ -37,12 +38,23 @@ impl<'a> Plan<'a> {
         let output = conv.forward_output(&input, &weights)?;
         let problem =
             Problem { input, output, ops: vec![Op::ConvForward { conv, weights }], math: MathMode::Precise };
+        Plan::of(fake, device, &problem, solver, tile)
+    }
+
+    /// Of a problem with one operator.
+    fn of(
+        fake: &'a Fake,
+        device: &'a Arc<dyn Device>,
+        problem: &Problem,
+        solver: &str,
+        tile: &str,
+    ) -> Result<Self, Failed> {
         let solver = by_id(solver);
-        let candidates = solver.configurations(&problem, device.info());
+        let candidates = solver.configurations(problem, device.info());
         let found = candidates.iter().find(|one| one.configuration.as_str().ends_with(tile));
         let configuration = &found.ok_or("there is no such tile")?.configuration;
-        let binary = solver.compile(&problem, device.info(), configuration)?;
-        let executable = solver.load(&problem, device, &binary)?;
+        let binary = solver.compile(problem, device.info(), configuration)?;
+        let executable = solver.load(problem, device, &binary)?;
         Ok(Plan { fake, executable, memory: Memory::new(device, 32 << 20)? })
     }
 
@@ -217,6 +229,69 @@ pub(crate) fn reordered(fake: &Fake) -> Result<(), Failed> {
     plan.are("executions of a graph share memory", (0, plan.blocks()), (0, before + 1))?;
     drop(graph);
     drop((plan, streaming, streams));
+    drop(device);
+    nothing_left(fake)
+}
+
+/// Handed on from a first launch to a second, in memory of the stream's or of the graph's. Without memory nothing is launched, and the
+/// error names what was asked for.
+pub(crate) fn sums(fake: &Fake) -> Result<(), Failed> {
+    let device = CudaBackend.open(0)?;
+    let streams = [device.create_stream()?, device.create_stream()?];
+    let input = TensorDescriptor::nhwc(DataType::Half, [8, 64, 56, 56])?;
+    let ops = vec![Op::BatchNormForward { mode: BatchNormMode::Spatial, running: false }];
+    let problem = Problem { input, output: input, ops, math: MathMode::Precise };
+    let plan = Plan::of(fake, &device, &problem, "cuda.batch_norm_training.v1", "in memory")?;
+    let info = plan.executable.info();
+    if (info.kernels, info.workspace) != (2, 0) {
+        return Err(format!("{info:?}").into());
+    }
+    plan.check("an execution", &streams[0], None, (2, 1))?;
+    plan.check("again", &streams[0], None, (2, 1))?;
+    plan.check("on another stream", &streams[1], None, (2, 2))?;
+    let graph = Graph::capture(&*device, |stream| (0..2).try_for_each(|_| plan.run(stream, None)))?;
+    plan.are("executions of a graph share memory", (0, plan.blocks()), (0, 3))?;
+    drop(graph);
+    plan.check("memory of a graph that is gone is given back", &device.create_stream()?, None, (2, 3))?;
+    let mut wanted = vec![
+        "cuStreamGetCaptureInfo_v2",
+        "cuStreamGetId",
+        "cuThreadExchangeStreamCaptureMode",
+        "cuMemAlloc_v2",
+        "cuLaunchKernelEx",
+        "cuLaunchKernelEx",
+    ];
+    for nth in 1.. {
+        // A stream that has memory allocates none.
+        let fresh = device.create_stream()?;
+        let (launches, blocks) = (fake.launches(0), plan.blocks());
+        fake.fail(nth, 2);
+        let result = plan.run(&fresh, None);
+        let failed = fake.failed();
+        fake.fail(0, 0);
+        if failed.is_empty() {
+            result?;
+            break;
+        }
+        let Some(at) = wanted.iter().position(|name| *name == failed) else { continue };
+        wanted.remove(at);
+        let text = result.err().map_or(String::new(), |error| error.to_string());
+        let is_said = match &*failed {
+            "cuMemAlloc_v2" => text.contains("out of memory") && text.contains(" bytes"),
+            name => text.contains(name),
+        };
+        // Only behind the first launch there is one that has run; the stream keeps the memory of either.
+        let is_launch = failed == "cuLaunchKernelEx";
+        let ran = u64::from(is_launch && !wanted.contains(&"cuLaunchKernelEx"));
+        let launched = fake.launches(0) - launches;
+        if !is_said || launched != ran || plan.blocks() > blocks + usize::from(is_launch) {
+            return Err(format!("{failed}: {text:?}, {launched} launches").into());
+        }
+    }
+    if !wanted.is_empty() {
+        return Err(format!("{wanted:?} never failed").into());
+    }
+    drop((plan, streams));
     drop(device);
     nothing_left(fake)
 }

@@ -1,3 +1,5 @@
+use std::ptr;
+
 use fuseplan_api::operands::{ActivationForward, BatchNormInference};
 use fuseplan_api::*;
 use fuseplan_fakes::NullBackend;
@@ -10,7 +12,7 @@ use crate::fake::{FakeDriver, calls};
 use crate::{INFERENCE, OPERATOR_COUNT, Target};
 
 /// A device of one unit.
-const ALONE: Target = Target { units: 1, cluster: None };
+const ALONE: Target = Target { units: 1, cluster: None, scratch: false };
 
 /// The fake's device behind the contract.
 fn open() -> Arc<dyn Device> {
@@ -101,6 +103,36 @@ fn arguments_are_laid_out_as_the_text_declares_them() {
     let shape = of("load ").split("struct Shape {").nth(1).unwrap().split('}').next().unwrap();
     assert_eq!(found.len() - 15, shape.matches("Size ").count());
     assert_eq!(found[15..18], [4, 5, 20]);
+}
+
+/// In memory of the driver's, whose address and the launch's number are the last of the arguments.
+#[test]
+fn what_a_launch_hands_on_lies_in_scratch_memory() {
+    let device = open();
+    let x = TensorDescriptor::nhwc(DataType::Half, [4, 16, 16, 16]).unwrap();
+    let ops = vec![Op::BatchNormForward { mode: BatchNormMode::Spatial, running: false }];
+    let problem = Problem { input: x, output: x, ops, math: MathMode::Precise };
+    let solver = JitSolver::<FakeDriver>::batch_norm("null.batch_norm_training.v1");
+    let configuration = Configuration::new("16 groups, 512 threads, split 2 in memory");
+    let binary = solver.compile(&problem, device.info(), &configuration).unwrap();
+    let executable = solver.load(&problem, &device, &binary).unwrap();
+    assert_eq!((executable.info().kernels, executable.info().workspace), (2, 0));
+    calls();
+    let ops = [OpArgs::default()];
+    let args = RunArgs { input: ptr::null(), output: ptr::null_mut(), ops: &ops, workspace: ptr::null_mut() };
+    // SAFETY: the fake's launch reads nothing.
+    unsafe { executable.run(ptr::null_mut(), &args) }.unwrap();
+    let calls = calls();
+    // Two sums of each of two blocks and sixteen groups, and what they are the distances from.
+    assert_eq!((&*calls[0], &*calls[1]), ("enter", "with_scratch 640"));
+    let [first, second] = [2, 3].map(|at| {
+        let words = calls[at].strip_prefix("launch [").unwrap().trim_end_matches(']');
+        words.split(", ").map(|word| word.parse().unwrap()).collect::<Vec<u64>>()
+    });
+    // The address is the number of the call that gave it.
+    let behind = first.len() - 2;
+    assert_eq!((&first[..behind], &first[behind..]), (&second[..behind], &[2, 0][..]));
+    assert_eq!((second[behind..].to_vec(), calls.len()), (vec![2, 1], 5));
 }
 
 /// A launch for each part, whose images and residual lie behind those of the part before it; the bias is that of all.

@@ -312,7 +312,9 @@ impl Text {
                     self.define(Kind::Type, tokens[name].text, outside);
                 }
                 "constexpr" if !function => self.constants(&tokens[i + 1..], outside),
-                "Size" | "Divisor" if shape && depth == 1 => self.define(Kind::Size, at(1), true),
+                _ if shape && depth == 1 && token.is_name() && at(1) == ";" => {
+                    self.define(Kind::Size, token.text, true);
+                }
                 "alignas" | "__attribute__" => {}
                 _ if function && outside && token.is_name() && at(1) == "(" => {
                     self.define(Kind::Function, token.text, true);
