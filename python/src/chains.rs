@@ -7,7 +7,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::handle::Handle;
 use crate::tensor::TensorDescriptor;
-use crate::{names, plan};
+use crate::{names, spatial};
 
 /// A node: name, operation, inputs, value, whether it is a result, and the operation's parameters.
 type Given<'py> =
@@ -71,7 +71,7 @@ fn node(given: Given<'_>) -> PyResult<Node> {
             let pads: Vec<(usize, usize)> = parameter("padding")?.extract()?;
             let (strides, dilations): (Vec<usize>, Vec<usize>) =
                 (parameter("stride")?.extract()?, parameter("dilation")?.extract()?);
-            match plan::convolution(&strides, &pads, &dilations, parameter("groups")?.extract()?) {
+            match spatial::convolution(&strides, &pads, &dilations, parameter("groups")?.extract()?) {
                 Ok(conv) => Operation::Convolution(conv),
                 // The graph's own program will say what is wrong with it.
                 Err(_) => Operation::Other,

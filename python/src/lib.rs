@@ -16,6 +16,7 @@ mod names;
 mod openmp;
 mod plan;
 mod program;
+mod spatial;
 mod tensor;
 mod together;
 mod torch;

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 import fuseplan.torch as ft  # noqa: E402
 from fuseplan._native import Calls, PlanCall  # noqa: E402
-from fuseplan.torch import _operator  # noqa: E402
+from fuseplan.torch import _operator, _text  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 OP = torch.ops.fuseplan.chain.default
@@ -73,8 +73,8 @@ def test_options_of_before_have_the_text_of_before(monkeypatch):
     x, w, b = tensors(2)
     monkeypatch.setattr(_operator, "_TEXTS", {})
     monkeypatch.setattr(_operator, "_MOST_TEXTS", 5)
-    of_text, made = _operator._text_of, []
-    monkeypatch.setattr(_operator, "_text_of", lambda *options: made.append(options) or of_text(*options))
+    of_text, made = _text.text_of, []
+    monkeypatch.setattr(_text, "text_of", lambda *options: made.append(options) or of_text(*options))
     calls = [
         (1, w, F.conv2d(x, w, b, padding=1)),
         ([1, 1], w, F.conv2d(x, w, b, padding=1)),

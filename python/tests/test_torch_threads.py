@@ -21,7 +21,7 @@ import ctypes, os, pathlib, sys, threading, time
 import torch
 import fuseplan
 import fuseplan.torch as ft
-from fuseplan.torch import _operator
+from fuseplan.torch import _handles
 
 def threads():
     "The threads of the process, by their numbers, with their names."
@@ -60,7 +60,7 @@ def test_plans_and_pytorchs_operators_share_threads():
             plan()
         assert set(threads()) - before == team, threads()
         assert not any(name.startswith("fuseplan") for name in threads().values()), threads()
-        handle = _operator.handle_of(x.device)
+        handle = _handles.handle_of(x.device)
         assert handle.compute_units == 3 and handle.openmp, handle
         assert str(handle.openmp) in pathlib.Path("/proc/self/maps").read_text()
     """)
@@ -84,7 +84,7 @@ def test_pytorchs_threads_compute():
 def test_threads_that_sleep_are_left_alone():
     run("""
         torch.set_num_threads(2)
-        assert _operator.handle_of(x.device).openmp is None
+        assert _handles.handle_of(x.device).openmp is None
         end = time.monotonic() + 60
         while not any(name.startswith("fuseplan") for name in threads().values()):
             assert time.monotonic() < end, threads()
@@ -126,7 +126,7 @@ def test_results_do_not_depend_on_the_number_of_threads():
         for count in (1, 2, 5, 3, 1):
             torch.set_num_threads(count)
             results.append(plan())
-            assert _operator.handle_of(x.device).compute_units == count
+            assert _handles.handle_of(x.device).compute_units == count
             # Of a smaller team PyTorch's runtime ends threads.
             assert count == 1 or len(threads()) - before == count - 1, (count, threads())
         own = fuseplan.Handle("cpu", threads=2)
@@ -142,7 +142,7 @@ def test_each_thread_has_its_own_number():
 
         def work(count):
             torch.set_num_threads(count)
-            results[count] = [plan() for _ in range(10)], _operator.handle_of(x.device).compute_units
+            results[count] = [plan() for _ in range(10)], _handles.handle_of(x.device).compute_units
 
         own = [threading.Thread(target=work, args=(count,)) for count in (1, 2, 3, 4)]
         for thread in own:
@@ -160,7 +160,7 @@ def test_in_a_region_of_openmps_plans_are_computed_by_the_calling_thread():
     run("""
         torch.set_num_threads(2)
         expected = plan()
-        runtime = ctypes.CDLL(str(_operator.handle_of(x.device).openmp))
+        runtime = ctypes.CDLL(str(_handles.handle_of(x.device).openmp))
         # Teams within teams are possible, so that they would be seen.
         runtime.omp_set_max_active_levels(2)
         results, inside = [], []
@@ -208,7 +208,7 @@ def test_children_of_a_fork_before_any_plan_compute():
         child = os.fork()
         if child == 0:
             result = plan()
-            handle = _operator.handle_of(x.device)
+            handle = _handles.handle_of(x.device)
             os._exit(0 if result.shape == (1, 64, 40, 40) and handle.openmp is None else 1)
         end = time.monotonic() + 60
         while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
@@ -226,12 +226,12 @@ def test_explanations_say_whose_threads_they_are():
         network = torch.nn.Sequential(torch.nn.Conv2d(32, 64, 3, padding=1), torch.nn.ReLU()).eval()
         print(ft.optimize(network, x, choose="all").fuseplan_report)
         layer = fuseplan.Plan(x).conv(w, padding=1)
-        print(layer.compile(_operator.handle_of(x.device)).explain())
+        print(layer.compile(_handles.handle_of(x.device)).explain())
         print(layer.compile(fuseplan.Handle("cpu", threads=2)).explain())
         # As where PyTorch has threads of another kind.
-        _operator._handle.cache_clear()
-        _operator._openmp_looks_for_work = lambda: False
-        assert _operator.handle_of(x.device).openmp is None
+        _handles._handle.cache_clear()
+        _handles._openmp_looks_for_work = lambda: False
+        assert _handles.handle_of(x.device).openmp is None
         print(ft.optimize(network, x, choose="all").fuseplan_report)
     """)
     assert "1 of 1 convolutions are plans, on PyTorch's threads\n" in printed

@@ -14,7 +14,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from . import _choice, _linear, _operator
+from . import _choice, _linear, _text
 from ._report import Report, Unfused
 from ._rewrite import rewrite
 
@@ -39,7 +39,7 @@ def backend(
     patches = dict(options or {})
     choose, rest, tell = patches.pop("choose", "measure"), patches.pop("rest", "auto"), patches.pop("report", None)
     math = patches.pop("math", None)
-    _operator.check_math(math)
+    _text.check_math(math)
     if rest not in ("auto", "inductor", "eager"):
         raise ValueError(f"rest is {rest!r}; accepted: 'auto', 'inductor', 'eager'")
     if rest == "auto":

@@ -7,7 +7,7 @@ from torch import nn
 
 from .._native import Plan, TensorDescriptor
 from ..errors import UnsupportedError
-from . import _operator
+from . import _handles, _text
 from ._report import Fused, Report, Unfused
 
 
@@ -50,7 +50,7 @@ def replace_convs(module: nn.Module, *, math: str | None = None) -> Report:
     computed as before. What follows a convolution is fused by `optimize` and `torch.compile(backend="fuseplan")` alone: a module
     does not know who reads its result. `math` is that of `conv`.
     """
-    _operator.check_math(math)
+    _text.check_math(math)
     report = Report()
     for name, conv in module.named_modules():
         if not isinstance(conv, (nn.Conv2d, nn.Conv3d)) or isinstance(conv, _Convolution):
@@ -59,7 +59,7 @@ def replace_convs(module: nn.Module, *, math: str | None = None) -> Report:
         if reason is not None:
             report.unfused.append(Unfused(name, reason))
             continue
-        conv.fuseplan_operators = _text(conv, math)  # type: ignore[assignment]
+        conv.fuseplan_operators = _operators_of(conv, math)  # type: ignore[assignment]
         conv.__class__ = _OURS[type(conv)]  # type: ignore[assignment]
         operators = ("conv",) if conv.bias is None else ("conv", "bias")
         report.fused.append(Fused(name, operators, "a module computes no more"))
@@ -75,7 +75,7 @@ def _refusal(conv: nn.Conv2d | nn.Conv3d) -> str | None:
     if conv.padding_mode != "zeros":
         return f"padding_mode is {conv.padding_mode!r}; accepted: 'zeros'"
     weight = conv.weight
-    device = None if weight.is_meta else _operator.handle_of(weight.device)
+    device = None if weight.is_meta else _handles.handle_of(weight.device)
     # The smallest image that has an output; what plans take does not depend on an image's extents.
     extents = [dilation * (taps - 1) + 1 for taps, dilation in zip(conv.kernel_size, conv.dilation)]
     try:
@@ -93,8 +93,8 @@ def _refusal(conv: nn.Conv2d | nn.Conv3d) -> str | None:
     return None
 
 
-def _text(conv: nn.Conv2d | nn.Conv3d, math: str | None) -> str:
+def _operators_of(conv: nn.Conv2d | nn.Conv3d, math: str | None) -> str:
     dims = len(conv.kernel_size)
-    pads = _operator.pads_of(conv.padding, dims, conv.kernel_size, conv.stride, conv.dilation)
-    text = _operator.convolution_text(conv.stride, pads, conv.dilation, conv.groups, math)
+    pads = _text.pads_of(conv.padding, dims, conv.kernel_size, conv.stride, conv.dilation)
+    text = _text.convolution_text(conv.stride, pads, conv.dilation, conv.groups, math)
     return text if conv.bias is None else f"{text} -> bias"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .._native import TensorDescriptor
-from . import _operator
+from . import _operator, _text
 from ._export import arguments
 
 # Name, operation, inputs by their numbers, value, whether it is a result, parameters.
@@ -160,7 +160,7 @@ def convolution_numbers(
     dims = len(weight.shape) - 2
     each = {key: list(of[key]) * (dims if len(of[key]) == 1 else 1) for key in ("stride", "dilation")}
     padding = of["padding"] if isinstance(of["padding"], str) else list(of["padding"])
-    pads = _operator.pads_of(padding, dims, weight.shape[2:], each["stride"], each["dilation"])
+    pads = _text.pads_of(padding, dims, weight.shape[2:], each["stride"], each["dilation"])
     numbers = [*each["stride"], *each["dilation"], *pads, of["groups"]]
     if not all(type(number) is int for number in numbers):
         return None

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -29,9 +28,9 @@ from .._native import (
     TensorDescriptor,
     compile_all,
     dispatch_keys,
-    openmp_handle,
 )
 from ..errors import Error
+from . import _handles, _text
 
 _LIBRARY = torch.library.Library("fuseplan", "DEF")  # type: ignore[no-untyped-call]
 _LIBRARY.define(  # type: ignore[no-untyped-call]
@@ -79,7 +78,7 @@ def conv(
     # A padding by its name goes by the weight as well. Where PyTorch traces, it would trace the look-up.
     is_kept = not isinstance(padding, str) and not torch.compiler.is_compiling()
     known = _TEXTS.get(options) if is_kept else None
-    text = known or _text_of(weight.shape[2:], *options)
+    text = known or _text.text_of(weight.shape[2:], *options)
     y = torch.ops.fuseplan.chain.default(x, weight, operands, text)
     if is_kept and known is None:
         # What is right of options is right of those that are equal to them, such as 1 and 1.0; what is wrong may not be.
@@ -99,85 +98,6 @@ def _fixed(value: Any) -> Any:
     if isinstance(value, (int, str)):
         return value
     return tuple(tuple(of) if isinstance(of, Sequence) else of for of in value)
-
-
-def _text_of(
-    taps: Sequence[int],
-    dims: int,
-    stride: int | Sequence[int],
-    padding: int | str | Sequence[int] | Sequence[tuple[int, int]],
-    dilation: int | Sequence[int],
-    groups: int,
-    has_bias: bool,
-    has_residual: bool,
-    activation: str | None,
-    math: str | None,
-    parameters: Iterable[tuple[str, float]],
-) -> str:
-    """The operator's text for options of `conv`."""
-    strides, dilations = _per_dimension(stride, dims), _per_dimension(dilation, dims)
-    operators = [word for word, has in (("bias", has_bias), ("residual", has_residual)) if has]
-    if activation is not None:
-        operators.append(operator_text(activation, dict(parameters)))
-    elif parameters:
-        raise TypeError(f"there is no activation that {', '.join(dict(parameters))} would belong to")
-    pads = pads_of(padding, dims, taps, strides, dilations)
-    return " -> ".join([convolution_text(strides, pads, dilations, groups, math), *operators])
-
-
-def convolution_text(
-    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int, math: str | None = None
-) -> str:
-    """A convolution with its numbers, as the operator `chain` has it; padding is before and after each dimension, in a row."""
-    check_math(math)
-    rows = (("stride", stride), ("padding", padding), ("dilation", dilation), ("groups", [groups]))
-    words = [f"{key}={','.join(map(str, row))}" for key, row in rows]
-    return " ".join(["conv", *words, *([f"math={math}"] if math else [])])
-
-
-def linear_text(math: str | None = None) -> str:
-    """A fully connected layer, as the operator `chain` has it."""
-    check_math(math)
-    return f"linear math={math}" if math else "linear"
-
-
-def check_math(math: str | None) -> None:
-    """Refuses what is not a mode; TF32 is PyTorch's switch."""
-    if math not in (None, "strict"):
-        raise ValueError(f"math is {math!r}; accepted: None, 'strict'")
-
-
-def operator_text(name: str, parameters: Mapping[str, float]) -> str:
-    """An operator behind the convolution with its numbers, as the operator `chain` has it."""
-    return " ".join([name, *(f"{key}={float(value)!r}" for key, value in parameters.items())])
-
-
-def _per_dimension(value: int | Sequence[int], dims: int) -> list[int]:
-    return [value] * dims if isinstance(value, int) else list(value)
-
-
-def pads_of(
-    padding: int | str | Sequence[int] | Sequence[tuple[int, int]],
-    dims: int,
-    taps: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-) -> list[int]:
-    """What is added before and after each dimension, in a row."""
-    if isinstance(padding, str):
-        if padding == "valid":
-            return [0] * (2 * dims)
-        if padding != "same":
-            raise ValueError(f"padding is {padding!r}; accepted: numbers, pairs of numbers, 'same', 'valid'")
-        if any(stride != 1 for stride in strides):
-            raise ValueError("padding 'same' needs a stride of 1")
-        sums = [dilation * (count - 1) for count, dilation in zip(taps, dilations)]
-        return [part for total in sums for part in (total // 2, total - total // 2)]
-    each: list[Any] = [padding] * dims if isinstance(padding, int) else list(padding)
-    if len(each) == 1:
-        each = each * dims
-    pairs = [pad if isinstance(pad, Sequence) else (pad, pad) for pad in each]
-    return [part for pair in pairs for part in pair]
 
 
 class _Steps:
@@ -301,43 +221,6 @@ def hint(number: int | torch.SymInt) -> int:
     return number if isinstance(number, int) else int(number.node.hint)
 
 
-@functools.lru_cache
-def _handle(kind: str, index: int, threads: int) -> Handle:
-    if kind != "cpu":
-        return Handle("rocm" if torch.version.hip else "cuda", index)
-    # On PyTorch's own threads, as others would wait for cores on which these look for work.
-    shared = openmp_handle(threads, torch._C.__file__) if _openmp_looks_for_work() else None
-    if shared is not None:
-        return shared
-    handle = Handle("cpu")
-    return handle if handle.compute_units == threads else Handle("cpu", threads=threads)
-
-
-if hasattr(os, "register_at_fork"):
-    # A child has none of the threads that a handle was made for.
-    os.register_at_fork(after_in_child=_handle.cache_clear)
-
-
-def _openmp_looks_for_work() -> bool:
-    """Whether PyTorch's threads are OpenMP's, and wait for work without sleeping. Sleeping ones hold no core, and waking them for
-    each plan takes longer than the library's own threads do."""
-    sleeps = os.environ.get("OMP_WAIT_POLICY", "").strip().lower() == "passive"
-    return not sleeps and "ATen parallel backend: OpenMP" in torch.__config__.parallel_info()
-
-
-def handle_of(device: torch.device) -> Handle:
-    """The handle of a device of PyTorch; on the CPU with as many threads as PyTorch has."""
-    index = torch.cuda.current_device() if device.type == "cuda" and device.index is None else device.index
-    return _handle(device.type, index or 0, torch.get_num_threads())
-
-
-def whose_threads(handle: Handle) -> str | None:
-    """What plans of a CPU's handle are computed on, in words."""
-    if handle.backend != "cpu":
-        return None
-    return "PyTorch's threads" if handle.openmp else "threads of the library's"
-
-
 def formats(tensor: torch.Tensor) -> list[torch.memory_format]:
     """The names that PyTorch has for a tensor's layout; both of two where lengths of 1 make them the same."""
     last = {4: [torch.channels_last], 5: [torch.channels_last_3d]}.get(tensor.dim(), [])
@@ -371,7 +254,7 @@ class _Call:
     def __init__(
         self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor], operators: str, constant: bool
     ) -> None:
-        steps, device = _steps(operators), handle_of(x.device)
+        steps, device = _steps(operators), _handles.handle_of(x.device)
         self._format = None if steps.is_linear else _weight_format(x.device, x, weight)
         if self._format is not None:
             weight = _kept_of(weight).laid(weight, self._format) if constant else self._laid(weight)
@@ -500,7 +383,7 @@ def compile_ahead(
 
     What cannot be compiled is said by the call itself.
     """
-    handle = handle_of(device)
+    handle = _handles.handle_of(device)
     plans: dict[tuple[Literal["strict"] | None, bool], list[Plan]] = {}
     for x, weight, operands, operators in calls:
         steps = _steps(operators)

@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._native import Handle, TensorDescriptor, find_chains
-from . import _choice, _constants, _layouts, _linear, _operator, _runs
+from . import _choice, _constants, _handles, _layouts, _linear, _operator, _runs, _text
 from ._export import arguments, as_tuple, export
 from ._nodes import Described, convolution_numbers, describe
 from ._report import Fused, Report, Unfused
@@ -46,7 +46,7 @@ def optimize(
     `math` is that of `conv`, for all plans; what stays PyTorch's is computed as PyTorch does.
     """
     choice = _choice.of_name(choose, _choice.operator_by_operator)
-    _operator.check_math(math)
+    _text.check_math(math)
     graph = export(model, args, kwargs, dynamic_shapes)
     with torch.no_grad():
         values = {node: _attribute(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"}
@@ -98,7 +98,7 @@ def rewrite(
     handle = _handle(values)
     report = Report(
         unfused=[Unfused(nodes[index].name, reason, _begins(nodes[index])) for index, reason in unfused],
-        threads=_operator.whose_threads(handle) if handle is not None else None,
+        threads=_handles.whose_threads(handle) if handle is not None else None,
     )
     tails = []
     of_graph = [_chain_of(found, nodes, values, folds, math) for found in chains]
@@ -172,7 +172,7 @@ def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
 def _handle(values: Mapping[torch.fx.Node, Any]) -> Handle | None:
     """The handle of the device that all constants are on, if it is one."""
     devices = {tensor.device for tensor in values.values() if isinstance(tensor, torch.Tensor)}
-    return _operator.handle_of(next(iter(devices))) if len(devices) == 1 else None
+    return _handles.handle_of(next(iter(devices))) if len(devices) == 1 else None
 
 
 def _find(
@@ -252,12 +252,12 @@ def _chain_of(
     head, weight = nodes[at], nodes[weight_at]
     of = arguments(head)
     if begins == "linear":
-        text = _operator.linear_text(math)
+        text = _text.linear_text(math)
     else:
         numbers = convolution_numbers(of, values, head)
         assert numbers is not None, "the finder takes no convolution without numbers"
         pads = [pad for pair in numbers["padding"] for pad in pair]
-        text = _operator.convolution_text(numbers["stride"], pads, numbers["dilation"], numbers["groups"], math)
+        text = _text.convolution_text(numbers["stride"], pads, numbers["dilation"], numbers["groups"], math)
     folded = _fold(steps, nodes, values, values.get(weight)) if folds else None
     operators: list[str] = []
     operands: list[torch.fx.Node | torch.Tensor] = []
@@ -267,7 +267,7 @@ def _chain_of(
         operators, operands = ["bias"], [bias]
     flats: set[int] = set()
     for kind, _, given, parameters in steps:
-        operators.append(_operator.operator_text(kind, parameters))
+        operators.append(_text.operator_text(kind, parameters))
         for node in (nodes[operand] for operand in given):
             # The finder takes nothing but constants for what is one value a channel.
             flat = kind != "residual" and values[node].dim() > 1
