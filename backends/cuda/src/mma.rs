@@ -1,7 +1,7 @@
 //! The main loop on tensor cores.
 
 use fuseplan_api::{Accuracy, Constraint, DataType, Preference, Problem, Solver};
-use fuseplan_gpu::{Access, Costs, HaloLoop, MainLoop, Tile, constants, halo_refusal};
+use fuseplan_gpu::{Access, Costs, HaloLoop, MainLoop, Tile, constants, halo_refusal, image_run};
 
 use crate::{arch, hopper};
 
@@ -127,6 +127,7 @@ pub(crate) fn mma(element: usize) -> MainLoop {
     MainLoop {
         text: include_str!("../kernels/mma.cuh"),
         name: "mma.sync",
+        image_run,
         tiles: |access| {
             let deep = access.depth % 64 == 0 && access.element == 2 && !through_registers(access);
             // The largest has too few registers for TF32, and loses to deep steps where chunks are copied.

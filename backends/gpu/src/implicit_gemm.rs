@@ -15,6 +15,8 @@ pub struct MainLoop {
     pub text: &'static str,
     /// Its name, for people.
     pub name: &'static str,
+    /// How many pixels of an image that is not read in chunks it reads at once.
+    pub image_run: fn(&Problem) -> usize,
     /// Its tiles.
     pub tiles: fn(&Access) -> &'static [Tile],
     /// Adds the constants of its own.
@@ -34,8 +36,7 @@ pub struct Access {
     pub element: usize,
     /// Whether the image is read in chunks of 16 bytes along the channels.
     pub image_chunks: bool,
-    /// Otherwise, how many pixels are neighbours in memory wherever the tile lies: a power of two, at most as
-    /// many as 16 bytes hold.
+    /// Otherwise, how many pixels are read at once: a power of two, at most as many as 16 bytes hold.
     pub image_run: usize,
     /// Whether filters are read in chunks of 16 bytes along the depth.
     pub filter_chunks: bool,
@@ -130,6 +131,7 @@ pub fn ffma() -> MainLoop {
     MainLoop {
         text: include_str!("../kernels/ffma.cuh"),
         name: "FFMA",
+        image_run,
         // Chunks of the image take more registers than a thread of the largest tile has.
         tiles: |access| &TILES[usize::from(access.image_chunks)..],
         constants: |tile, _, text| {
@@ -171,8 +173,31 @@ pub fn image_run(problem: &Problem) -> usize {
     x.strides[..2].iter().fold(planes, |power, &stride| common_power(power, stride))
 }
 
+/// Two where an even pixel of the output and the next see neighbours in memory, whichever the tap, as those of one line do, or of
+/// lines that follow each other in the image as in the output; else one. They may lie at any multiple of an element.
+pub fn image_pair(problem: &Problem) -> usize {
+    let Some((conv, _)) = problem.conv() else { return 1 };
+    let (x, y) = (Volume::of(&problem.input), Volume::of(&problem.output));
+    let strides = spatial(conv.strides(), 1);
+    let mut length = 1;
+    // From the innermost dimension outwards, as long as pixels follow each other.
+    for dim in [4, 3, 2] {
+        if y.lens[dim] > 1 && (strides[dim - 2] != 1 || x.strides[dim] != length) {
+            break;
+        }
+        if y.lens[dim] % 2 == 0 {
+            return 2;
+        }
+        if x.lens[dim] != y.lens[dim] {
+            break;
+        }
+        length *= x.lens[dim];
+    }
+    1
+}
+
 /// How a convolution's operands can be read.
-fn access_of(problem: &Problem) -> Access {
+fn access_of(problem: &Problem, main_loop: &MainLoop) -> Access {
     let Some((_, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
     let (x, w) = (Volume::of(&problem.input), Volume::of(weights));
     let (channels, taps) = (w.lens[1], w.plane());
@@ -190,7 +215,7 @@ fn access_of(problem: &Problem) -> Access {
     Access {
         element: problem.output.data_type().size(),
         image_chunks,
-        image_run: if image_chunks { 1 } else { image_run(problem) },
+        image_run: if image_chunks { 1 } else { (main_loop.image_run)(problem) },
         filter_chunks,
         depth: channels * taps,
     }
@@ -199,7 +224,7 @@ fn access_of(problem: &Problem) -> Access {
 /// The tiles of a convolution, with an estimate of each.
 fn tiles_of(problem: &Problem, main_loop: &MainLoop, target: &Target) -> Vec<(Tiling, f64)> {
     let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
-    let access = access_of(problem);
+    let access = access_of(problem, main_loop);
     let chunk = 16 / access.element;
     let work = Work {
         pixels: Volume::of(&problem.output).pixels(),
@@ -243,7 +268,7 @@ pub fn implicit_gemm(
     let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
     let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
     let (filters, channels) = (w.lens[0] / conv.groups(), w.lens[1]);
-    let access = access_of(problem);
+    let access = access_of(problem, main_loop);
     let Access { image_chunks: x_vector, image_run: x_run, filter_chunks: w_vector, .. } = access;
     let chunk = 16 / access.element;
     let channel_inner = x.is_channels_last();
@@ -329,4 +354,35 @@ pub fn implicit_gemm(
     let cluster = target.cluster.filter(|_| split > 1).unwrap_or(ALONE);
     let files = [COORD, cluster, SHARE, include_str!("../kernels/implicit_gemm.cuh"), main_loop.text];
     Some(text.finish(vendor, problem, &files, geometry, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fuseplan_api::{DataType, MathMode, Op, TensorDescriptor};
+
+    /// How many pixels of an image with 3x3 filters are a load.
+    fn pair(plane: [usize; 2], pads: [usize; 2], strides: [usize; 2]) -> usize {
+        let of = |lens| TensorDescriptor::nchw(DataType::Half, lens).unwrap();
+        let conv = ConvolutionDescriptor::d2().with_pads(pads).unwrap().with_strides(strides).unwrap();
+        let (input, weights) = (of([2, 8, plane[0], plane[1]]), of([8, 8, 3, 3]));
+        let output = conv.forward_output(&input, &weights).unwrap();
+        image_pair(&Problem {
+            input,
+            output,
+            ops: vec![Op::ConvForward { conv, weights }],
+            math: MathMode::Precise,
+        })
+    }
+
+    #[test]
+    fn pairs_of_pixels_are_neighbours_under_every_tap() {
+        // Lines of an even length, padded or not.
+        assert_eq!([pair([7, 8], [1, 1], [1, 1]), pair([7, 8], [0, 0], [1, 1])], [2, 2]);
+        // Odd lines that follow each other, of an even and of an odd number.
+        assert_eq!([pair([8, 7], [1, 1], [1, 1]), pair([7, 7], [1, 1], [1, 1])], [2, 1]);
+        // Lines that are shorter than the image's, or of which some are left out.
+        assert_eq!([pair([8, 9], [1, 0], [1, 1]), pair([8, 7], [1, 1], [2, 1])], [1, 1]);
+        assert_eq!([pair([8, 8], [1, 1], [2, 1]), pair([8, 8], [1, 1], [1, 2])], [2, 1]);
+    }
 }

@@ -56,7 +56,7 @@ pub use function::Function;
 pub use fuseplan_api::volume::{Volume, common_power, spatial};
 pub use halo::{HaloLoop, halo, halo_configurations, halo_fma, halo_refusal};
 pub use implicit_gemm::{
-    Access, MainLoop, ffma, ffma_constants, gemm_configurations, image_run, implicit_gemm,
+    Access, MainLoop, ffma, ffma_constants, gemm_configurations, image_pair, image_run, implicit_gemm,
 };
 pub use jit::{JitSolver, Kernels, Planner, compile, kernel_of, load, no_configuration, upcast};
 pub use kernel::{ALONE, COORD, Geometry, Kernel, SHARE, Text, element};

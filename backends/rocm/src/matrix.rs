@@ -1,7 +1,7 @@
 //! Main loops on matrix cores.
 
 use fuseplan_api::{Constraint, DeviceInfo};
-use fuseplan_gpu::{Access, Costs, MainLoop, Tile, constants};
+use fuseplan_gpu::{Access, Costs, MainLoop, Tile, constants, image_pair};
 
 use crate::arch;
 
@@ -86,12 +86,14 @@ fn mfma_constants(tile: &Tile, access: &Access) -> MatrixConstants {
     // Waves of a SIMD that shared memory allows, at most three: fewer have more registers each.
     let blocks = SHARED / operands(tile, access);
     let occupancy = (blocks * tile.threads / 64).div_ceil(4).min(3);
-    MatrixConstants { waves_p: across, waves_f: tile.threads / 64 / across, occupancy, ahead: 2 }
+    let waves_f = tile.threads / 64 / across;
+    MatrixConstants { waves_p: across, waves_f, occupancy, ahead: 2 }
 }
 
 fn wmma_constants(tile: &Tile) -> MatrixConstants {
     let along = tile.filters / 32;
-    MatrixConstants { waves_p: tile.threads / 32 / along, waves_f: along, occupancy: 1, ahead: 1 }
+    let waves_p = tile.threads / 32 / along;
+    MatrixConstants { waves_p, waves_f: along, occupancy: 1, ahead: 1 }
 }
 
 /// CDNA's matrix cores, in f32, f16 or bf16: waves of 64 threads that have 64x64 accumulators, or twice or half as many.
@@ -109,6 +111,7 @@ pub(crate) fn mfma() -> MainLoop {
     MainLoop {
         text: concat!(include_str!("../kernels/mfma.cuh"), "\n", include_str!("../kernels/matrix.cuh")),
         name: "MFMA",
+        image_run: image_pair,
         tiles: |access| match (access.image_chunks, access.element) {
             (true, 4) => const { &in_f32(CHUNKS) },
             (true, _) => &CHUNKS,
@@ -128,6 +131,7 @@ pub(crate) fn wmma() -> MainLoop {
     MainLoop {
         text: concat!(include_str!("../kernels/wmma.cuh"), "\n", include_str!("../kernels/matrix.cuh")),
         name: "WMMA",
+        image_run: image_pair,
         tiles: |_| &TILES,
         constants: |tile, _, text| wmma_constants(tile).write(text),
         shared: operands,
@@ -144,8 +148,10 @@ mod tests {
     #[test]
     fn tiles_suit_their_texts() {
         for (main_loop, wave, block) in [(mfma(), 64, 32), (wmma(), 32, 16)] {
-            for (element, image_chunks) in [(2, true), (2, false), (4, true), (4, false)] {
-                let access = Access { element, image_chunks, image_run: 1, filter_chunks: true, depth: 576 };
+            let all = [(2, true, 1), (2, false, 1), (4, true, 1), (4, false, 1)];
+            let pairs = [(2, false, 2), (4, false, 2)];
+            for (element, image_chunks, image_run) in all.into_iter().chain(pairs) {
+                let access = Access { element, image_chunks, image_run, filter_chunks: true, depth: 576 };
                 for tile in (main_loop.tiles)(&access) {
                     let constants =
                         if wave == 64 { mfma_constants(tile, &access) } else { wmma_constants(tile) };
@@ -157,7 +163,9 @@ mod tests {
                     // Chunks of 16 bytes, four a row, are dealt out evenly; a bit for each load.
                     let loads = [tile.pixels, tile.filters].map(|rows| (rows * 4 / tile.threads, rows * 4));
                     assert!(loads.iter().all(|(count, rows)| count * tile.threads == *rows), "{tile:?}");
-                    assert!(image_chunks || loads[0].0 * (16 / element) <= 32, "{tile:?}");
+                    let runs = tile.pixels * 4 / image_run;
+                    assert!(image_chunks || runs.is_multiple_of(tile.threads), "{tile:?}");
+                    assert!(image_chunks || tile.threads.is_multiple_of(tile.pixels / image_run), "{tile:?}");
                     assert!(loads[1].0 * (16 / element) <= 32, "{tile:?}");
                     let sums = PART * (tile.filters + 8).max(tile.filters * (PART + 4) / PART) * 4;
                     assert!(sums.max((main_loop.shared)(tile, &access)) <= SHARED, "{tile:?}");
