@@ -423,6 +423,8 @@ LAYERS = {
     "vgg11_bn": ["relu", "relu", "bias"],
     "mobilenet_v3_large": ["hardswish", "bias"],
 }
+# In f32 the mean of the last image is a convolution, and so is a layer behind it that nothing follows.
+HEADS = {"squeezenet1_1": 0, "vgg11_bn": 0, "mobilenet_v3_large": 1}
 # Sums that an activation follows.
 SUMS = {"resnet18": 8, "resnext50_32x4d": 16, "regnet_y_400mf": 16}
 ROUNDED = ["resnet18", "mobilenet_v2", "mobilenet_v3_large", "squeezenet1_1"]
@@ -447,9 +449,10 @@ def test_networks_of_torchvision(name, dtype):
     report = fused.fuseplan_report
     count, ends = NETWORKS[name]
     convolutions = [of for of in report.fused if of.operators[0] == "conv"]
-    assert len(convolutions) == count and not report.unfused, str(report)
+    head = HEADS.get(name, 2) if dtype == torch.float32 else 0
+    assert len(convolutions) == count + head and not report.unfused, str(report)
     layers = [of for of in report.fused if of.operators[0] == "linear"]
-    assert [of.operators[-1].split()[0] for of in layers] == LAYERS.get(name, ["bias"]), str(report)
+    assert [of.operators[-1].split()[0] for of in layers] == ([] if head == 2 else LAYERS.get(name, ["bias"])), str(report)
     found = Counter(of.operators[-1].split()[0] for of in convolutions)
     assert {end: number for end, number in found.items() if end not in ("conv", "bias")} == ends, str(report)
     sums = sum("residual" in of.operators for of in report.fused)

@@ -4,7 +4,8 @@
 //!
 //! `cargo run --release -p fuseplan-cpu --example network_speed -- NETWORK [threads] [rounds] [solvers] [cold|warm] [detail]`
 //!
-//! Networks are mobilenetv2, resnet50, vgg16, detector, and linear: fully connected layers. Solvers are parts of ids with commas between
+//! Networks are mobilenetv2, resnet50, vgg16, detector, mobile: separable convolutions with hard swishes, and linear: fully connected layers.
+//! Solvers are parts of ids with commas between
 //! them, `chosen,direct.v1,amx`: one column each, in which a layer that the solver does not take is computed by the chosen one. With
 //! `cold`, 64 MiB are read in front of each round. With `detail`, what each executable says of itself follows.
 
@@ -107,6 +108,32 @@ fn mobilenetv2() -> Vec<Layer> {
         }
     }
     layers.push(Layer::point(320, 1280, extent, relu6));
+    layers
+}
+
+/// Separable convolutions with hard swishes, as PP-OCR's detection has them at 640x640.
+fn mobile() -> Vec<Layer> {
+    let swish = Some(ActivationMode::HardSwish);
+    let mut layers = vec![Layer { filter: 3, stride: 2, ..Layer::point(3, 16, 640, swish) }];
+    let mut extent = 320;
+    // Inputs, outputs, filter, stride.
+    let blocks = [
+        (16, 32, 3, 1),
+        (32, 48, 3, 2),
+        (48, 48, 3, 1),
+        (48, 96, 3, 2),
+        (96, 96, 3, 1),
+        (96, 192, 3, 2),
+        (192, 192, 5, 1),
+        (192, 192, 5, 1),
+        (192, 384, 5, 2),
+        (384, 384, 5, 1),
+    ];
+    for (inputs, outputs, filter, stride) in blocks {
+        layers.push(Layer { filter, stride, groups: inputs, ..Layer::point(inputs, inputs, extent, swish) });
+        extent = extent.div_ceil(stride);
+        layers.push(Layer::point(inputs, outputs, extent, swish));
+    }
     layers
 }
 
@@ -241,9 +268,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         "resnet50" => resnet50(),
         "vgg16" => vgg16(),
         "detector" => detector(),
+        "mobile" => mobile(),
         "linear" => linear(),
         other => {
-            let accepted = "mobilenetv2, resnet50, vgg16, detector, linear";
+            let accepted = "mobilenetv2, resnet50, vgg16, detector, mobile, linear";
             return Err(format!("the network is {other:?}; accepted: {accepted}").into());
         }
     };

@@ -90,7 +90,7 @@ def as_batch_norms(module: torch.fx.GraphModule, values: MutableMapping[torch.fx
         like = torch.ones(channels, dtype=dtype, device=of.device)
         parameters = (whole.factor.to(dtype) * like, whole.term.to(dtype) * like, torch.zeros_like(like), like)
         with graph.inserting_before(last):
-            nodes = [_constant(module, values, tensor) for tensor in parameters]
+            nodes = [constant(module, values, tensor) for tensor in parameters]
             new = graph.call_function(_ATEN.batch_norm.default, (step.x, *nodes, False, 0.0, 0.0, False))
         # Comparisons look for the value by its name.
         new.meta = {**last.meta, "fuseplan_of": last.meta.get("fuseplan_of", last.name)}
@@ -125,7 +125,7 @@ def into_transposed(module: torch.fx.GraphModule, values: MutableMapping[torch.f
             continue
         laid = torch.empty_like(weight).copy_(weight.double() * factor.view(1, -1, *[1] * (weight.dim() - 2))).detach()
         with graph.inserting_before(node):
-            parameters = [_constant(module, values, tensor) for tensor in (laid, term.to(weight.dtype))]
+            parameters = [constant(module, values, tensor) for tensor in (laid, term.to(weight.dtype))]
             node.args = (of["input"], *parameters, *node.args[3:])
             node.kwargs = {name: given for name, given in node.kwargs.items() if name not in ("input", "weight", "bias")}
         last.replace_all_uses_with(node)
@@ -153,7 +153,7 @@ def _norm(node: torch.fx.Node, values: MutableMapping[torch.fx.Node, Any]) -> _A
     return _Arithmetic(of["input"], factor, bias - mean * factor)
 
 
-def _constant(
+def constant(
     module: torch.fx.GraphModule, values: MutableMapping[torch.fx.Node, Any], tensor: torch.Tensor
 ) -> torch.fx.Node:
     number = 0

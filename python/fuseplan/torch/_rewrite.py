@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._native import Handle, TensorDescriptor, find_chains
-from . import _choice, _constants, _handles, _layouts, _linear, _operator, _runs, _text
+from . import _choice, _constants, _handles, _head, _layouts, _linear, _operator, _runs, _text
 from ._export import arguments, as_tuple, export
 from ._nodes import Described, convolution_numbers, describe
 from ._report import Fused, Report, Unfused
@@ -55,6 +55,7 @@ def optimize(
         inputs = pytree.tree_leaves((as_tuple(args), dict(kwargs or {})))
         if math != "strict":
             _constants.gates_once(graph)
+            _head.as_convolutions(graph, values)
         _constants.as_batch_norms(graph, values)
         _constants.into_transposed(graph, values)
         _layouts.observe(graph, inputs)

@@ -98,6 +98,9 @@ pub(crate) struct Ending {
     pub(crate) behind: Option<ChannelStep>,
 }
 
+// SAFETY: as of the steps that it was taken from.
+unsafe impl Sync for Ending {}
+
 impl Ending {
     /// Nothing.
     pub(crate) const NONE: Ending =

@@ -19,7 +19,7 @@ use fuseplan_api::{ActivationMode, BatchNormMode, Constraint, DataType, Op, Prob
 use crate::channels::{LISTS, TABLES};
 use crate::isa::{Isa, MAX_LANES};
 
-pub(crate) use apply::{AHEAD, Ending, FoldVectorsFn, Lanes, Rows, Steps, fold_vectors};
+pub(crate) use apply::{AHEAD, ChannelStep, Ending, FoldVectorsFn, Lanes, Rows, Steps, fold_vectors};
 pub(crate) use lines::Lines;
 
 /// The most operators behind the convolution.

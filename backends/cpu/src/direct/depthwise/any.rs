@@ -57,7 +57,7 @@ impl<T: Number> Kernel for Run<'_, T> {
                 }
                 rows!(1 2 3 4 5 6 7 8);
                 if !b.steps.end_in_registers() {
-                    // SAFETY: the tile's pixels lie inside of the output, and their sums wait in scratch.
+                    // SAFETY: the tile's pixels lie inside of the output, and their sums wait there or in scratch.
                     unsafe { b.finish::<S, T>(s, 0, line, column..column + rows) };
                 }
             }
@@ -103,7 +103,7 @@ impl Band<'_> {
     }
 }
 
-/// Computes channels of a tile's pixels: to the output where the epilogue ends in registers, else to
+/// Computes channels of a tile's pixels: to the output where the band says so, else to
 /// scratch.
 ///
 /// # Safety
@@ -113,7 +113,7 @@ unsafe fn pixels<S: Simd, T: Number, const R: usize>(s: S, b: &Band<'_>, tile: &
     let y_pixel = b.surface.strides[4];
     let row = RowStart { channel: 0, ..b.row_start(tile.line, tile.column) };
     let y = b.output.cast::<T>().wrapping_add(row.offset(b.surface));
-    let done = b.steps.end_in_registers();
+    let done = b.ending.is_some();
     for c in b.channels.clone().step_by(S::LANES) {
         let n = (b.channels.end - c).min(S::LANES);
         // SAFETY: the caller says that the tile lies inside of the tensors; scratch has room for it, and tables have

@@ -65,7 +65,7 @@ impl<T: Number> Kernel for Run<'_, T> {
             unsafe { sizes[b.lines.len() - 1][columns.len() - 1](b, &b.tile3x3(columns.start)) };
             if !b.steps.end_in_registers() {
                 for (l, line) in b.lines.clone().enumerate() {
-                    // SAFETY: the tile's pixels lie inside of the output, and their sums wait in scratch.
+                    // SAFETY: the tile's pixels lie inside of the output, and their sums wait there or in scratch.
                     unsafe { b.finish::<S, T>(s, l * columns.len(), line, columns.clone()) };
                 }
             }
@@ -105,7 +105,7 @@ impl Band<'_> {
     }
 }
 
-/// Computes L lines of R pixels: to the output where the epilogue ends in registers, else to scratch.
+/// Computes L lines of R pixels: to the output where the band says so, else to scratch.
 ///
 /// # Safety
 /// The CPU has the instruction set; the tile lies inside of the tensors.
@@ -190,7 +190,7 @@ unsafe fn vector<S: Simd, T: Number, const L: usize, const R: usize>(
         };
     }
     columns!(0 1 2 3 4 5);
-    let done = b.steps.end_in_registers();
+    let done = b.ending.is_some();
     // SAFETY: tables have room for whole vectors.
     b.steps.front(s, &mut sums, |table| unsafe { [s.load(table.add(c)); R] });
     for (l, line) in sums.iter().enumerate() {

@@ -22,11 +22,12 @@ use fuseplan_api::{
 use super::geometry::{Geometry, Lines};
 use super::prepared::{self, Owner};
 use super::{CONVOLUTION, Shared};
+use crate::activation::{Activation, activate};
 use crate::arena::with_scratch;
 use crate::constraint;
 use crate::device::CpuDevice;
 use crate::element::with_value_type;
-use crate::epilogue::{self, Epilogue, Lanes, Rows, Steps};
+use crate::epilogue::{self, ChannelStep, Ending, Epilogue, Lanes, Rows, Steps, fold_vectors};
 use crate::isa::{Kernel, MAX_LANES, Number, Simd};
 use crate::pool::{Locked, Pool, mirrored};
 use crate::row::RowStart;
@@ -89,6 +90,7 @@ struct Functions {
     /// For any filter.
     any: BandFn,
     filter3x3: BandFn,
+    lanes: usize,
 }
 
 type PackFn = unsafe fn(&Geometry, *const c_void, *mut f32, usize);
@@ -101,7 +103,12 @@ impl<T: Number> Kernel for Collect<T> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> Functions {
-        Functions { pack: pack::<S, T>, any: any::band::<S, T>, filter3x3: filter3x3::band::<S, T> }
+        Functions {
+            pack: pack::<S, T>,
+            any: any::band::<S, T>,
+            filter3x3: filter3x3::band::<S, T>,
+            lanes: S::LANES,
+        }
     }
 }
 
@@ -112,6 +119,7 @@ struct DepthwiseExecutable {
     data_type: DataType,
     pack: PackFn,
     compute: BandFn,
+    lanes: usize,
     pool: Arc<Pool>,
     /// Lines of a work item.
     band: usize,
@@ -157,6 +165,7 @@ impl DepthwiseExecutable {
             data_type: problem.output.data_type(),
             pack: functions.pack,
             compute,
+            lanes: functions.lanes,
             pool: Arc::clone(pool),
             band,
             chunk,
@@ -178,6 +187,17 @@ impl DepthwiseExecutable {
         tensor.wrapping_byte_add(offset * self.data_type.size())
     }
 
+    /// What is left behind the front for tiles that write to the output, if they do. Activations are of whole vectors.
+    fn ending(&self, steps: &Steps<'_>) -> Option<Ending> {
+        if steps.end_in_registers() {
+            return Some(Ending::NONE);
+        }
+        // A work item may have a block's channels only.
+        let is_whole =
+            [self.geometry.output.lens[1], self.chunk].iter().all(|of| of.is_multiple_of(self.lanes));
+        steps.ending().filter(|ending| is_whole && ending.residual.is_null())
+    }
+
     /// # Safety
     /// As [`Executable::run`]; `weights` are packed.
     unsafe fn compute(&self, args: &RunArgs<'_>, weights: &[f32]) -> Result<(), RunError> {
@@ -188,6 +208,7 @@ impl DepthwiseExecutable {
         with_scratch(self.epilogue.table_len(), |tables| {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
+            let ending = self.ending(&steps);
             let (count, len) = (images * depth * bands * chunks, PIXELS * CHUNK);
             self.pool.for_each_with_scratch(Locked::No, count, len, &|scratch, items| {
                 for item in items {
@@ -203,6 +224,7 @@ impl DepthwiseExecutable {
                             geometry: g,
                             surface: self.epilogue.output(),
                             steps: &steps,
+                            ending,
                             input: self.channel_0_beside(input.get(), &g.input, channel),
                             output: self.channel_0_beside(output.get(), self.epilogue.output(), channel),
                             weights: weights.as_ptr(),
@@ -272,6 +294,8 @@ struct Band<'a> {
     geometry: &'a Geometry,
     surface: &'a Volume,
     steps: &'a Steps<'a>,
+    /// What is left for what tiles write to the output; none where they write to scratch.
+    ending: Option<Ending>,
     /// As if the channels in front of the item's first lay side by side with it.
     input: *const c_void,
     output: *mut c_void,
@@ -297,12 +321,21 @@ impl Band<'_> {
         self.scratch.wrapping_add(pixel * CHUNK + (c - self.channels.start))
     }
 
-    /// Applies what the front of the epilogue has left to `columns` pixels of a line, and writes the output.
+    /// Applies what the front of the epilogue has left to `columns` pixels of a line, in the output where tiles write there, else
+    /// in scratch, from where it writes them to the output.
     ///
     /// # Safety
-    /// The pixels lie inside of the output, of type `T`; their sums are in scratch from pixel `first` on.
+    /// The pixels lie inside of the output, of type `T`; their sums are there, or in scratch from pixel `first` on.
     #[inline(always)]
     unsafe fn finish<S: Simd, T: Number>(&self, s: S, first: usize, line: usize, columns: Range<usize>) {
+        if let Some(Ending { last, behind, .. }) = &self.ending {
+            if let Some(last) = last {
+                // SAFETY: the caller says that the pixels lie inside of the output; only of f32 in whole vectors is there an
+                // activation. The vocabulary is the proof that the CPU has the set.
+                unsafe { end::<S>(self, last, behind.as_ref(), line, columns) };
+            }
+            return;
+        }
         let (start, len) = (self.row_start(line, columns.start), self.channels.len());
         let sums = self.row(first, self.channels.start);
         let rows = Rows { first: sums, pitch: CHUNK, count: columns.len(), len };
@@ -317,6 +350,39 @@ impl Band<'_> {
                 // SAFETY: as of the rest, for the pixel's channels from `c` on.
                 unsafe { store_strided(s, to.add(c), s.load(row.add(c)), 1, (len - c).min(S::LANES)) };
             }
+        }
+    }
+}
+
+/// Applies an activation, and the folded step behind it, to `columns` pixels of a line in the output. One function for each
+/// instruction set, as it consists of calls.
+///
+/// # Safety
+/// The CPU has the instruction set; the pixels lie inside of the output, of f32, and the item's channels are whole vectors.
+#[inline(never)]
+unsafe fn end<S: Simd>(
+    band: &Band<'_>,
+    last: &Activation,
+    behind: Option<&ChannelStep>,
+    line: usize,
+    columns: Range<usize>,
+) {
+    let (channels, pitch) = (band.channels.clone(), band.surface.strides[4]);
+    let pixel = RowStart { channel: 0, ..band.row_start(line, columns.start) }.offset(band.surface);
+    let first = band.output.cast::<f32>().wrapping_add(pixel);
+    // Pixels without gaps are one.
+    let is_flat = pitch == channels.len();
+    let (rows, len) = if is_flat { (1, columns.len() * pitch) } else { (columns.len(), channels.len()) };
+    for row in 0..rows {
+        // SAFETY: as of this function.
+        unsafe {
+            activate::<S>(last, first.add(row * pitch + channels.start), S::LANES, len / S::LANES);
+        }
+    }
+    if let Some(step) = behind {
+        for c in channels.step_by(S::LANES) {
+            // SAFETY: as of this function; tables have all channels.
+            unsafe { fold_vectors::<S>(step, c, first.add(c), pitch, columns.len()) };
         }
     }
 }
