@@ -2,7 +2,7 @@
 // each block's sums to memory, the second adds up those of all, in an order that never changes, and writes results.
 //
 // needs macros: DEVICE
-// needs constants: COLUMNS, GROUPS, SPLIT, THREADS
+// needs constants: COLUMNS, GROUPS, LANES, SPLIT, THREADS
 // needs sizes: launch, scratch
 // needs types: Shape, Sums, Totals, Walk
 // needs functions: block_totals, cluster_rank, shared_numbers, tile_number
@@ -31,6 +31,7 @@ template <int N> DEVICE void meet(const Shape& s, const Walk& walk, int part, co
   }
   // Each of PARTS threads adds every PARTS-th block's, then one thread adds those.
   constexpr int MOST = THREADS / WIDTH < 16 ? THREADS / WIDTH : 16, PARTS = MOST < 1 ? 1 : MOST;
+  static_assert(PARTS * WIDTH <= (LANES + 1) * GROUPS, "shared memory has room for what threads add");
   double* const parts = shared_numbers();
   for (int t = threadIdx.x; t < PARTS * WIDTH; t += THREADS) {
     double sum = 0.0;

@@ -18,7 +18,8 @@ pub struct Kernel {
     pub geometry: Geometry,
     /// What the text takes as argument.
     pub arguments: ArgumentLayout,
-    /// Bytes of memory that a first launch hands on to a second; 0 where there is one launch.
+    /// Bytes of memory that a first launch hands on to a second, for both of which [`Driver::with_scratch`](crate::Driver::with_scratch) is
+    /// to be called; 0 where there is one launch.
     pub scratch: usize,
     /// The choices made, for people.
     pub detail: String,

@@ -1314,7 +1314,7 @@ DEVICE unsigned part_address(const float* part) {
 // Whether this epilogue's residuals have been read before.
 constexpr bool ARE_EARLY = RESIDUALS_EARLY && SPLIT == 1;
 // Whether a thread has the residuals of a part on their way while it finishes the part before.
-constexpr bool RESIDUALS_AHEAD = sizeof(Residuals<1>) > 1 && Y_VECTOR * sizeof(T) >= 8 && !RESIDUALS_EARLY;
+constexpr bool ARE_AHEAD = sizeof(Residuals<1>) > 1 && Y_VECTOR * sizeof(T) >= 8 && !RESIDUALS_EARLY;
 
 // One pixel's channels of the tile a thread.
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count) {
@@ -1396,7 +1396,7 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
   const float* from = part + part_at(lane_pixel(lane), lane % LANES_ALONG * 8);
   const auto pixel_of = [&](int down, int i) { return part_pixel(args, rectangle, tile, first_row, lane, down, i); };
   Residuals<Y_VECTOR> ahead[PIXELS][VECTORS];
-  if constexpr (RESIDUALS_AHEAD)
+  if constexpr (ARE_AHEAD)
 #pragma unroll
     for (int i = 0; i < PIXELS; i++) load_residuals(args, ahead[i], column, lane % LANES_ALONG * 8, pixel_of(0, i));
   // Early residuals are in registers, whose numbers are constants.
@@ -1442,14 +1442,14 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
               chain_vector<Y_VECTOR, true>(
                   args, channel + e, early.of[((along * PARTS_DOWN + down) * PIXELS + i) * VECTORS + e / Y_VECTOR],
                   v + e, here, out);
-            else if constexpr (RESIDUALS_AHEAD)
+            else if constexpr (ARE_AHEAD)
               chain_vector<Y_VECTOR, true>(args, channel + e, ahead[i][e / Y_VECTOR], v + e, here, out);
             else
               chain_vector<Y_VECTOR, true>(args, channel + e, residuals_of<Y_VECTOR>(args, here.y), v + e, here, out);
             write_vector<Y_VECTOR>(args, here.y, out);
           }
         }
-        if constexpr (RESIDUALS_AHEAD) {
+        if constexpr (ARE_AHEAD) {
           if (down + 1 < PARTS_DOWN) load_residuals(args, ahead[i], column, f, pixel_of(down + 1, i));
           else if (along + 1 < PARTS_ALONG) load_residuals(args, ahead[i], column, f + PART, pixel_of(0, i));
         }

@@ -1558,8 +1558,8 @@ static_assert(Y_VECTOR == 1 || (INTERLEAVED == 1 && !TF32X3), "neighbouring pixe
 // that neither writing the rows of a fragment nor reading the pixels of a warp has bank conflicts.
 constexpr int PART_FILTERS = 32, PARTS = (WIDTH + PART_FILTERS - 1) / PART_FILTERS, FILTER_PITCH = 68;
 static_assert(PART_FILTERS * FILTER_PITCH <= 4 * PART_FLOATS, "a part has room in those of four warps");
-// Whether a lane has the residuals of its next vectors on their way while it finishes some.
-constexpr bool RESIDUALS_AHEAD = sizeof(Residuals<1>) > 1;
+// Whether a lane has the residuals of its next vectors on their way while it finishes some: rows that were in registers leave room.
+constexpr bool ARE_AHEAD = sizeof(Residuals<1>) > 1;
 DEVICE int place_of(int row) { return row + row / 32 * 4; }
 
 // Stores this thread's accumulators of a part to shared memory. As in `stage_accumulators`, the part is found by comparing.
@@ -1613,7 +1613,7 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
               args, coords[j % COORDS].y + (column.group * FILTERS + column.filter + filter) * s.y_c);
       }
     };
-    if constexpr (RESIDUALS_AHEAD) load_residuals(0, 0);
+    if constexpr (ARE_AHEAD) load_residuals(0, 0);
 #pragma unroll 1
     for (int at = 0; at < PARTS; at++) {
       // All warps have read the part before.
@@ -1648,10 +1648,10 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
             v[0] = sum_of_products(args, column.group, column.filter + filter,
                                    pixels.first + consumer * ROWS + along * 64 + row);
           const Channel channel = channels[filter];
-          if constexpr (RESIDUALS_AHEAD) finish_to<Y_VECTOR, false>(args, &channel, ahead[j], v, coord, out[j]);
+          if constexpr (ARE_AHEAD) finish_to<Y_VECTOR, false>(args, &channel, ahead[j], v, coord, out[j]);
           else finish_to<Y_VECTOR, false>(args, &channel, v, coord, out[j]);
         }
-        if constexpr (RESIDUALS_AHEAD) {
+        if constexpr (ARE_AHEAD) {
           if (f + STEP < 8) load_residuals(at, f + STEP);
           else if (at + 1 < PARTS) load_residuals(at + 1, 0);
         }

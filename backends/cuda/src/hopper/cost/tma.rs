@@ -2,7 +2,7 @@
 
 use fuseplan_gpu::common_power;
 
-use super::super::tiling::{Load, Tiling};
+use super::super::tiling::{Load, SHORT_LOOP, Tiling};
 use super::{PRODUCTS, Work, added_up};
 
 /// Microseconds in which a warpgroup rearranges a byte of filters.
@@ -26,7 +26,7 @@ struct Rates {
     step: f64,
     part: f64,
     latency: f64,
-    /// As `part`, of a residual, and of one that was read before the main loop; how much longer all of these take of elements of 32
+    /// As `part`, of a residual, and of one that was read before the main loop, or came to the second-level cache during a long one; how much longer all of these take of elements of 32
     /// bits; how much of the last tile's epilogue overlaps with nothing.
     residual: f64,
     early: f64,
@@ -311,7 +311,8 @@ impl Work {
         let multiply = products.max(bytes).max(shared_memory).max(brought * rates.row).max(walked);
         // The memory waits for twice as many bytes.
         let wide = if self.element > 2 { 1.0 + rates.wide } else { 1.0 };
-        let residual = if self.reads_residuals_early(tiling) { rates.early } else { rates.residual };
+        let waits_less = self.reads_residuals_early(tiling) || filter_steps > SHORT_LOOP as f64;
+        let residual = if waits_less { rates.early } else { rates.residual };
         let part = rates.part + residual * self.residuals as f64;
         let finish = wide * part * (tiling.atoms * tiling.columns_of_parts()) as f64 / 64.0;
         // Sums move to the right, and back.

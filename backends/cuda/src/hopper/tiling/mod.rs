@@ -10,7 +10,7 @@ mod resources;
 pub(crate) use pixels::{BOX, COPIED, Lines, Load, Packed, TRANSPOSED_DEPTH, Transposed, Window};
 #[cfg(test)]
 pub(crate) use resources::REGISTERS;
-pub(crate) use resources::{SHARED, SHARED_RESERVED};
+pub(crate) use resources::{SHARED, SHARED_RESERVED, SHORT_LOOP};
 
 /// A block's tile and schedule: how its warpgroups share the work, and how far loads run ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

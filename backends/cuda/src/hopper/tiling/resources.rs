@@ -8,6 +8,10 @@ pub(crate) const REGISTERS: usize = 512;
 pub(crate) const SHARED: usize = 228 * 1024;
 pub(crate) const SHARED_RESERVED: usize = 1024;
 
+/// Steps of filters of a main loop in front of which residuals are read: up to 36 gained where timed, 72 lost. In a longer one they come
+/// to the second-level cache meanwhile.
+pub(crate) const SHORT_LOOP: usize = 36;
+
 impl Tiling {
     fn warpgroups(&self) -> usize {
         self.producers + self.pingpong * self.cooperative
@@ -122,8 +126,7 @@ impl Tiling {
 
     /// Whether a consumer's thread reads all residuals of its elements of a tile before the tile's main loop, so that it does not
     /// wait for them behind it: where a block has a tile or two, nothing else would hide that. They stay in registers meanwhile,
-    /// beside the accumulators and what the main loop needs, so a thread has few of them, and the loop is short: up to 36 steps of it
-    /// gained where timed, 72 lost. A thread has `vector` elements that lie side by side.
+    /// beside the accumulators and what the main loop needs, so a thread has few of them, and the loop is short. A thread has `vector` elements that lie side by side.
     pub(crate) fn reads_residuals_early(&self, residuals: usize, vector: usize, filter_steps: usize) -> bool {
         let (rows, columns) = (self.rows(), self.columns_of_parts());
         let elements = if self.split > 1 {
@@ -144,13 +147,13 @@ impl Tiling {
                 Load::Packed | Load::Lines | Load::Transposed | Load::Runs => false,
             }
             && vector * self.element >= 8
-            && filter_steps <= 36 * self.split
+            && filter_steps <= SHORT_LOOP * self.split
             && held <= most
             && held + others <= consumer
     }
 
     /// Whether a consumer's thread that writes results along pixels, and has not read their residuals early, has those of its next
-    /// vectors on their way while it finishes some: where there are registers for them.
+    /// vectors on their way while it finishes some: where there are registers for them, of at most 16 elements.
     pub(crate) fn reads_residuals_ahead(&self, residuals: usize) -> bool {
         let (_, consumer) = self.registers();
         residuals > 0 && self.accumulators() + 64 + 4 * self.element * residuals <= consumer
