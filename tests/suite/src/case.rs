@@ -299,11 +299,13 @@ impl Case {
         let is_ordered = [&self.input, &output]
             .into_iter()
             .all(|lens| lens[1] > 1 && lens[2..].iter().any(|&len| len > 1));
+        let last = if self.input.len() == 4 { "nhwc" } else { "ndhwc" };
+        let strided = |layout: Layout| if layout.block().is_some() { Layout::named(last) } else { layout };
         self.layout.block().is_some_and(|block| lies_in_blocks(block, &self.input))
             || self
                 .output_layouts()
                 .any(|layout| layout.block().is_some_and(|block| lies_in_blocks(block, &output)))
-            || is_ordered && self.output_layout() != self.output_of(self.layout.clone())
+            || is_ordered && strided(self.output_layout()) != self.output_of(strided(self.layout.clone()))
     }
 
     /// The layout of the output where the convolution chooses none and the input has this one.
