@@ -1,4 +1,6 @@
-"""Arithmetic with constants around convolutions and fully connected layers as parts of plans."""
+"""Arithmetic with constants around convolutions and fully connected layers as parts of plans, and what networks end with."""
+
+import copy
 
 import pytest
 
@@ -6,6 +8,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 import fuseplan.torch as ft  # noqa: E402
+from fuseplan.torch import _choice  # noqa: E402
+from fuseplan.torch._report import Times  # noqa: E402
 from torch import nn  # noqa: E402
 
 
@@ -144,6 +148,26 @@ class Classifier(nn.Module):
     def forward(self, x):
         x = self.conv(x).mean((2, 3))
         return self.second(torch.relu(self.norm(self.first(x))))
+
+
+@torch.no_grad()
+def test_what_networks_end_with_stays_pytorchs_where_that_is_faster(monkeypatch):
+    """The mean and the layer as PyTorch has them, not the convolutions that they would be as plans, and are timed so."""
+    torch.manual_seed(0)
+    last = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(), nn.Linear(8, 5))
+    model, x, timed = nn.Sequential(nn.Conv2d(3, 8, 3), *last).eval(), torch.randn(2, 3, 6, 7), []
+
+    def times(plan, own, device):
+        timed.append((plan(), own()))
+        return Times(2.0, 1.0)
+
+    monkeypatch.setattr(_choice, "_times", times)
+    fused = ft.optimize(model, x, choose="measure", memory_format=torch.preserve_format)
+    assert not fused.fuseplan_report.fused and len(fused.fuseplan_report.unfused) == len(timed) == 3
+    for of_plan, own in timed:
+        torch.testing.assert_close(of_plan, own, rtol=1e-5, atol=1e-5)
+    assert targets(fused).count("aten.conv2d.default") == 1 and targets(fused).count("aten.mean.dim") == 1
+    close(copy.deepcopy(fused), model, x)
 
 
 @torch.no_grad()

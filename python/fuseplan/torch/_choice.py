@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import _operator
+from . import _head, _operator
 from ._report import Times
 
 if TYPE_CHECKING:
@@ -167,7 +167,8 @@ def _program(
         copies[outside] = graph.placeholder(f"in{len(inputs)}")
         inputs.append(examples[outside])
     for node in nodes:
-        copies[node] = graph.node_copy(node, copies.__getitem__)
+        copies[node] = copy = graph.node_copy(node, copies.__getitem__)
+        copy.target, copy.args, copy.kwargs = _head.own(copy)
     graph.output(copies[result])
     program = torch.fx.GraphModule(module, graph)
     return lambda: program.forward(*inputs)  # type: ignore[no-any-return]

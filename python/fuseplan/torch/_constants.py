@@ -156,6 +156,7 @@ def _norm(node: torch.fx.Node, values: MutableMapping[torch.fx.Node, Any]) -> _A
 def constant(
     module: torch.fx.GraphModule, values: MutableMapping[torch.fx.Node, Any], tensor: torch.Tensor
 ) -> torch.fx.Node:
+    """A node of a tensor that does not change, which the module has from now on."""
     number = 0
     while hasattr(module, name := f"fuseplan_constant_{number}"):
         number += 1

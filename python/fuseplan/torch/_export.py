@@ -24,7 +24,8 @@ _PLAIN_OPERATORS = frozenset(
         *("relu.default", "silu.default", "hardswish.default", "hardsigmoid.default", "sigmoid.default", "tanh.default"),
     )
 )
-_VIEWS = frozenset(("aten.flatten.using_ints",))
+# Those whose results are memory of what they read; a dropout's where nothing is dropped.
+_VIEWS = frozenset(("aten.flatten.using_ints", "aten.dropout.default"))
 
 
 def export(
@@ -48,6 +49,7 @@ def export(
         graph = exported.module() if is_plain else exported.run_decompositions({}).module()
     if is_plain:
         _without_writes(graph)
+        _without_dropouts(graph)
     if not isinstance(graph, torch.fx.GraphModule):
         raise TypeError(f"torch.export gave a {type(graph).__name__}")
     graph.meta[DECOMPOSED] = not is_plain
@@ -69,7 +71,8 @@ def _is_plain(graph: torch.fx.Graph) -> bool:
         name = written or str(node.target)
         if node.op != "call_function" or name not in (_PLAIN_OPERATORS if written else _PLAIN_OPERATORS | _VIEWS):
             return False
-        if name == "aten.batch_norm.default" and arguments(node)["training"] is not False:
+        of_training = {"aten.batch_norm.default": "training", "aten.dropout.default": "train"}.get(name)
+        if of_training is not None and arguments(node)[of_training] is not False:
             return False
         if written:
             of = node.args[0]
@@ -92,6 +95,14 @@ def _without_writes(graph: torch.fx.GraphModule) -> None:
                 new = graph.graph.call_function(target, node.args, node.kwargs)
             new.meta = node.meta
             node.replace_all_uses_with(new)
+            graph.graph.erase_node(node)
+
+
+def _without_dropouts(graph: torch.fx.GraphModule) -> None:
+    """Leaves out what drops nothing."""
+    for node in list(graph.graph.nodes):
+        if node.target is torch.ops.aten.dropout.default:
+            node.replace_all_uses_with(node.args[0])
             graph.graph.erase_node(node)
 
 

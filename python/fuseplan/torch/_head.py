@@ -16,10 +16,41 @@ from ._constants import constant
 from ._export import arguments
 
 _ATEN = torch.ops.aten
-_VIEWS = {_ATEN.view.default, _ATEN.reshape.default, _ATEN.flatten.using_ints, _ATEN.squeeze.dims}
+_SAME = {_ATEN.view.default, _ATEN.reshape.default, _ATEN.flatten.using_ints, _ATEN.squeeze.dims, _ATEN.clone.default}
 
 # Pixels of the largest image, as the filters of the mean are as many numbers.
 _MOST_PIXELS = 64
+
+# The name by which a node's `meta` says how PyTorch computes its value, by a function of its arguments, where that is not what the
+# node is.
+_OWN = "fuseplan_own"
+
+
+def own(node: torch.fx.Node) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """What PyTorch computes a node's value by: a function, its arguments, and those with names."""
+    made = node.meta.get(_OWN)
+    return (node.target, node.args, node.kwargs) if made is None else (*made(*node.args), {})
+
+
+def as_they_were(module: torch.fx.GraphModule) -> None:
+    """Gives back what no plan has taken: convolutions are slower than what they stand for where PyTorch computes them."""
+    for node in module.graph.nodes:
+        if _OWN in node.meta:
+            node.target, node.args, node.kwargs = own(node)
+            del node.meta[_OWN]
+
+
+def _own_mean(image: Any, *_: Any) -> tuple[Any, tuple[Any, ...]]:
+    return _ATEN.mean.dim, (image, [2, 3], True)
+
+
+def _own_layer(pixel: Any, weight: Any, bias: Any) -> tuple[Any, tuple[Any, ...]]:
+    return linear_of_pixel, (pixel, weight, bias)
+
+
+def linear_of_pixel(pixel: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """A fully connected layer of images of one pixel, by a weight that is viewed as filters."""
+    return torch.nn.functional.linear(pixel.flatten(1), weight.flatten(1), bias)[..., None, None]
 
 
 def as_convolutions(module: torch.fx.GraphModule, values: MutableMapping[torch.fx.Node, Any]) -> None:
@@ -58,7 +89,7 @@ def _pooled(
             (image, weight, None, [1, 1], [0, 0], [1, 1], channels),
             name=f"{mean.name}_convolution",
         )
-        new.meta = {**mean.meta, "val": of.new_empty((batch, channels, 1, 1))}
+        new.meta = {**mean.meta, "val": of.new_empty((batch, channels, 1, 1)), _OWN: _own_mean}
         result = new
         if len(shape) != 4:
             result = graph.call_function(_ATEN.reshape.default, (new, list(shape)))
@@ -84,7 +115,7 @@ def _as_convolution(
         new = graph.create_node(
             "call_function", _ATEN.conv2d.default, (pooled, weight, of["bias"]), name=f"{layer.name}_convolution"
         )
-        new.meta = {**layer.meta, "val": layer.meta["val"].new_empty((*shape, 1, 1)), "fuseplan_of": None}
+        new.meta = {**layer.meta, "val": layer.meta["val"].new_empty((*shape, 1, 1)), "fuseplan_of": None, _OWN: _own_layer}
         flat = graph.call_function(_ATEN.reshape.default, (new, shape))
         flat.meta = dict(layer.meta)
     layer.replace_all_uses_with(flat)
@@ -95,19 +126,18 @@ def _mean_in_front_of(layer: torch.fx.Node) -> tuple[torch.fx.Node, torch.fx.Nod
     """A small image and the mean over all of its pixels, which a fully connected layer reads, and nobody else."""
     if layer.target is not _ATEN.linear.default or not _is_of_numbers(layer, 2):
         return None
-    view = layer.args[0]
-    if not isinstance(view, torch.fx.Node) or not _is_of_numbers(view, 2):
+    vector = mean = layer.args[0]
+    if not isinstance(vector, torch.fx.Node) or not _is_of_numbers(vector, 2):
         return None
-    mean = view
-    if view.target in _VIEWS and isinstance(view.args[0], torch.fx.Node):
-        mean = view.args[0]
-    if len(view.users) != 1 or len(mean.users) != 1 or not _is_mean(mean):
+    while isinstance(mean, torch.fx.Node) and len(mean.users) == 1 and mean.target in _SAME:
+        mean = mean.args[0]
+    if not isinstance(mean, torch.fx.Node) or len(mean.users) != 1 or not _is_mean(mean):
         return None
     image = mean.args[0]
     if not isinstance(image, torch.fx.Node) or not _is_of_numbers(image, 4):
         return None
     batch, channels, height, width = image.meta["val"].shape
-    is_same = tuple(view.meta["val"].shape) == (batch, channels)
+    is_same = tuple(vector.meta["val"].shape) == (batch, channels)
     return (image, mean) if is_same and height * width <= _MOST_PIXELS else None
 
 

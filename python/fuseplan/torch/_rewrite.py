@@ -117,6 +117,7 @@ def rewrite(
     for number, chain in tails:
         replaced[chain.tail] = _replace(module, chain, number, replaced)
     module.graph.eliminate_dead_code()
+    _head.as_they_were(module)
     module.graph.lint()  # type: ignore[no-untyped-call]
     _read_buffers_directly(module)
     module.graph.on_generate_code(lambda before: lambda lines: _runs.in_runs(before(lines) if before else lines))
