@@ -126,7 +126,8 @@ impl Tiling {
 
     /// Whether a consumer's thread reads all residuals of its elements of a tile before the tile's main loop, so that it does not
     /// wait for them behind it: where a block has a tile or two, nothing else would hide that. They stay in registers meanwhile,
-    /// beside the accumulators and what the main loop needs, so a thread has few of them, and the loop is short. A thread has `vector` elements that lie side by side.
+    /// beside the accumulators and what the main loop needs, so a thread has few of them, and the loop is short. A thread has
+    /// `vector` elements that lie side by side.
     pub(crate) fn reads_residuals_early(&self, residuals: usize, vector: usize, filter_steps: usize) -> bool {
         let (rows, columns) = (self.rows(), self.columns_of_parts());
         let elements = if self.split > 1 {
@@ -153,10 +154,12 @@ impl Tiling {
     }
 
     /// Whether a consumer's thread that writes results along pixels, and has not read their residuals early, has those of its next
-    /// vectors on their way while it finishes some: where there are registers for them, of at most 16 elements.
+    /// vectors on their way while it finishes some: where there are registers for them, of at most 16 elements. Sums of 3xTF32 that
+    /// are not finite are computed anew among them, which takes registers too.
     pub(crate) fn reads_residuals_ahead(&self, residuals: usize) -> bool {
         let (_, consumer) = self.registers();
-        residuals > 0 && self.accumulators() + 64 + 4 * self.element * residuals <= consumer
+        let others = if self.tf32x3 { 136 } else { 64 };
+        residuals > 0 && self.accumulators() + others + 4 * self.element * residuals <= consumer
     }
 
     /// Registers of a producer's thread and of a consumer's.
