@@ -399,7 +399,7 @@ DEVICE float grad_hardsigmoid(float x, float, float dy, const Op&) {
   return x > -3.f && x < 3.f ? dy * (1.f / 6.f) : 0.f;
 }
 DEVICE float grad_gelu(float x, float, float dy, const Op&) {
-  return dy * fmaf(x, 0.39894228f * expf(-0.5f * x * x), normal_cdf(x));
+  return dy * fmaf(x, 0.39894228f * expf(-0.5f * x * x), normcdff(x));
 }
 DEVICE float grad_gelutanh(float x, float, float dy, const Op&) {
   // The slope counts where the logistic is not 0 or 1: elsewhere it may overflow.
