@@ -3,8 +3,7 @@
 //! Each stream has its own, as its launches follow each other. What is captured runs whenever the graph is launched, also beside the
 //! stream's own work, so a graph has memory of its own for each stream that was captured. The driver says when it is gone: by a
 //! user object, which the graph and all that is made of it refer to. All executable graphs of one graph have the same memory, so that
-//! a caller runs one of them at a time. Memory that its owner is done with, but graphs may still read, is
-//! left here in the same way.
+//! a caller runs one of them at a time. Memory that its owner is done with, but graphs may still read, is left here in the same way.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -122,7 +122,8 @@ pub trait Driver: Debug + Send + Sync + Sized + 'static {
 
     /// Has `launch` launch into the stream with as many bytes of memory, which nothing else uses that is launched meanwhile or before those
     /// launches are done: not even where the stream is being captured, and the graph launched beside what the stream does then. Only what
-    /// is instantiated of the same graph uses it as well. An error of a driver that has no such memory; kernels are planned for what it has ([`Target`](crate::Target)).
+    /// is instantiated of the same graph uses it as well. An error of a driver that has no such memory; kernels are planned for what
+    /// it has ([`Target`](crate::Target)).
     unsafe fn with_scratch(
         &self,
         _stream: RawStream,

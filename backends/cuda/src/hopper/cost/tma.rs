@@ -26,8 +26,8 @@ struct Rates {
     step: f64,
     part: f64,
     latency: f64,
-    /// As `part`, of a residual, and of one that was read before the main loop, or came to the second-level cache during a long one; how much longer all of these take of elements of 32
-    /// bits; how much of the last tile's epilogue overlaps with nothing.
+    /// As `part`, of a residual, and of one that was read before the main loop, or came to the second-level cache during a long
+    /// one; how much longer all of these take of elements of 32 bits; how much of the last tile's epilogue overlaps with nothing.
     residual: f64,
     early: f64,
     wide: f64,
@@ -206,7 +206,7 @@ const REORDERED: Rates = Rates {
     ..PLANES
 };
 
-/// The same of TF32: residuals of twice as many bytes.
+/// The same of TF32, whose residuals have twice as many bytes: fitted to four convolutions with one, and to no others beside.
 const REORDERED_TF32: Rates = Rates { residual: 5.0, early: 2.0, ..REORDERED };
 
 /// Planes that come as a whole.
