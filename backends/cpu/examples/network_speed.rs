@@ -4,7 +4,8 @@
 //!
 //! `cargo run --release -p fuseplan-cpu --example network_speed -- NETWORK [threads] [rounds] [solvers] [cold|warm] [detail]`
 //!
-//! Networks are mobilenetv2, resnet50, vgg16, detector, mobile: separable convolutions with hard swishes, and linear: fully connected layers.
+//! Networks are mobilenetv2, resnet50, vgg16, detector, convnext, mobile: separable convolutions with hard swishes, and linear: fully connected
+//! layers.
 //! Solvers are parts of ids with commas between
 //! them, `chosen,direct.v1,amx`: one column each, in which a layer that the solver does not take is computed by the chosen one. With
 //! `cold`, 64 MiB are read in front of each round. With `detail`, what each executable says of itself follows.
@@ -133,6 +134,23 @@ fn mobile() -> Vec<Layer> {
         layers.push(Layer { filter, stride, groups: inputs, ..Layer::point(inputs, inputs, extent, swish) });
         extent = extent.div_ceil(stride);
         layers.push(Layer::point(inputs, outputs, extent, swish));
+    }
+    layers
+}
+
+/// The blocks of ConvNeXt-T at 224x224, whose layer norms stand behind the depthwise layers.
+fn convnext() -> Vec<Layer> {
+    let mut layers = Vec::new();
+    for (channels, extent, count) in [(96, 56, 3), (192, 28, 3), (384, 14, 9), (768, 7, 3)] {
+        for _ in 0..count {
+            layers.push(Layer {
+                filter: 7,
+                groups: channels,
+                ..Layer::point(channels, channels, extent, None)
+            });
+            layers.push(Layer::point(channels, 4 * channels, extent, Some(ActivationMode::Gelu)));
+            layers.push(Layer::point(4 * channels, channels, extent, None));
+        }
     }
     layers
 }
@@ -268,10 +286,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         "resnet50" => resnet50(),
         "vgg16" => vgg16(),
         "detector" => detector(),
+        "convnext" => convnext(),
         "mobile" => mobile(),
         "linear" => linear(),
         other => {
-            let accepted = "mobilenetv2, resnet50, vgg16, detector, mobile, linear";
+            let accepted = "mobilenetv2, resnet50, vgg16, detector, convnext, mobile, linear";
             return Err(format!("the network is {other:?}; accepted: {accepted}").into());
         }
     };

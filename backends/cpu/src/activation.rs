@@ -68,6 +68,10 @@ impl Activation {
         }
     }
 
+    pub(crate) fn is_hard_swish(&self) -> bool {
+        self.mode == ActivationMode::HardSwish
+    }
+
     /// Applies the activation to `vectors` whole vectors at `p`, in place.
     ///
     /// # Safety
@@ -125,11 +129,6 @@ impl Kernel for Each<'_> {
         let Each { activation: of, p, pitch, vectors } = self;
         let (alpha, beta) = (s.splat(of.alpha), s.splat(of.beta));
         let zero = s.splat(0.0);
-        // NaN stays NaN: the second operand of `min` and `max` is what NaN gives.
-        let hard_sigmoid = |x| {
-            let clipped = s.min(s.splat(6.0), s.max(zero, s.add(x, s.splat(3.0))));
-            s.mul(clipped, s.splat(1.0 / 6.0))
-        };
         // The mode is looked at once for the row, not once for each vector.
         macro_rules! each {
             ($x:ident => $y:expr) => {
@@ -162,8 +161,8 @@ impl Kernel for Each<'_> {
             ActivationMode::Elu => each!(x => s.select(s.gt(x, zero), x, s.mul(alpha, expm1_negative(s, x)))),
             ActivationMode::Clamp => each!(x => s.max(s.min(x, beta), alpha)),
             ActivationMode::Silu => each!(x => silu(s, x)),
-            ActivationMode::HardSwish => each!(x => s.mul(x, hard_sigmoid(x))),
-            ActivationMode::HardSigmoid => each!(x => hard_sigmoid(x)),
+            ActivationMode::HardSwish => each!(x => hard_swish(s, x)),
+            ActivationMode::HardSigmoid => each!(x => hard_sigmoid(s, x)),
             ActivationMode::Gelu => each!(x => gelu(s, x)),
             ActivationMode::GeluTanh => each!(x => gelu_tanh(s, x)),
             ActivationMode::Mish => each!(x => mish(s, x)),
@@ -176,6 +175,18 @@ impl Kernel for Each<'_> {
 #[inline(always)]
 pub(crate) fn prelu<S: Simd>(s: S, x: S::V, slope: S::V) -> S::V {
     s.select(s.gt(x, s.splat(0.0)), x, s.mul(slope, x))
+}
+
+#[inline(always)]
+fn hard_sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
+    // NaN stays NaN: the second operand of `min` and `max` is what NaN gives.
+    let clipped = s.min(s.splat(6.0), s.max(s.splat(0.0), s.add(x, s.splat(3.0))));
+    s.mul(clipped, s.splat(1.0 / 6.0))
+}
+
+#[inline(always)]
+pub(crate) fn hard_swish<S: Simd>(s: S, x: S::V) -> S::V {
+    s.mul(x, hard_sigmoid(s, x))
 }
 
 impl Simple {

@@ -39,6 +39,7 @@ impl Simd for Portable {
     /// All bits or none: compilers have no vectors of `bool`.
     type M = [u32; LANES];
     const LANES: usize = LANES;
+    const WRITES_OUT: bool = false;
     const ROWS: [usize; 2] = [4, 2];
 
     unsafe fn enter<K: Kernel>(kernel: K) -> K::Output {

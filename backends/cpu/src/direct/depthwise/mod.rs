@@ -1,12 +1,12 @@
 //! Depthwise convolution of tensors whose channels are innermost.
 //!
 //! A tile is a few pixels by one vector of channels, its inputs read where they are. Where the filter is
-//! 3x3, without strides and dilations, the pixels of a tile lie in two lines and share their inputs in
+//! 3x3 or 5x5, without dilations, the pixels of a tile lie in two lines and share their inputs in
 //! registers; otherwise they lie in one, with a load for each multiply-add. Taps in the padding are left
-//! out on all sides.
+//! out on all sides. Sums are of the filter's lines in their order, either way.
 
 mod any;
-mod filter3x3;
+mod square;
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -35,7 +35,7 @@ use crate::solver::{self, CpuSolver};
 use crate::vectors::{load_strided, store_strided};
 
 pub(crate) static DEPTHWISE: CpuSolver = CpuSolver {
-    id: "cpu.depthwise.v1",
+    id: "cpu.depthwise.v2",
     algorithm: Algorithm::Direct,
     constraints: &[
         CONVOLUTION,
@@ -87,9 +87,9 @@ const BAND: usize = 64 * 1024;
 #[derive(Clone, Copy)]
 struct Functions {
     pack: PackFn,
-    /// For any filter.
     any: BandFn,
-    filter3x3: BandFn,
+    /// For a filter that `square` takes, where the set has such kernels.
+    square: Option<BandFn>,
     lanes: usize,
 }
 
@@ -106,7 +106,7 @@ impl<T: Number> Kernel for Collect<T> {
         Functions {
             pack: pack::<S, T>,
             any: any::band::<S, T>,
-            filter3x3: filter3x3::band::<S, T>,
+            square: if S::WRITES_OUT { Some(square::band::<S, T>) } else { None },
             lanes: S::LANES,
         }
     }
@@ -147,9 +147,10 @@ impl DepthwiseExecutable {
         // Channels of a work item lie side by side in every tensor.
         let chunk = CHUNK.min(geometry.input.block).min(epilogue.block());
         let chunks = channels.div_ceil(chunk);
-        let (compute, band, tiles) = if filter3x3::takes(&geometry) {
-            let lines = filter3x3::LINES;
-            (functions.filter3x3, lines, format!("{lines}x{}", filter3x3::COLUMNS))
+        let square = functions.square.filter(|_| square::takes(&geometry, problem.output.data_type()));
+        let (compute, band, tiles) = if let Some(square) = square {
+            let lines = square::LINES;
+            (square, lines, format!("{lines}x{}", square::COLUMNS))
         } else {
             // A few items for each thread, so that a late one does not hold up the rest.
             let bands = (4 * pool.threads()).div_ceil(images * depth * chunks).min(lines);
@@ -208,7 +209,12 @@ impl DepthwiseExecutable {
         with_scratch(self.epilogue.table_len(), |tables| {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
-            let ending = self.ending(&steps);
+            let (ending, swishes) = match self.ending(&steps) {
+                Some(Ending { last: Some(last), behind: None, .. }) if last.is_hard_swish() => {
+                    (Some(Ending::NONE), true)
+                }
+                ending => (ending, false),
+            };
             let (count, len) = (images * depth * bands * chunks, PIXELS * CHUNK);
             self.pool.for_each_with_scratch(Locked::No, count, len, &|scratch, items| {
                 for item in items {
@@ -225,6 +231,7 @@ impl DepthwiseExecutable {
                             surface: self.epilogue.output(),
                             steps: &steps,
                             ending,
+                            swishes,
                             input: self.channel_0_beside(input.get(), &g.input, channel),
                             output: self.channel_0_beside(output.get(), self.epilogue.output(), channel),
                             weights: weights.as_ptr(),
@@ -296,6 +303,8 @@ struct Band<'a> {
     steps: &'a Steps<'a>,
     /// What is left for what tiles write to the output; none where they write to scratch.
     ending: Option<Ending>,
+    /// Whether a hard swish follows the front, in registers.
+    swishes: bool,
     /// As if the channels in front of the item's first lay side by side with it.
     input: *const c_void,
     output: *mut c_void,

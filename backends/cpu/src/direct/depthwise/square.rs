@@ -1,0 +1,269 @@
+//! Square filters of 3, 5 or 7 taps a side without dilations, in strides of 1 or 2: a tile is two lines of a few pixels, whose inputs
+//! are loaded once for all of them.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use fuseplan_api::DataType;
+
+use super::{Band, PIXELS};
+use crate::activation::hard_swish;
+use crate::direct::geometry::Geometry;
+use crate::isa::{Kernel, Number, Simd};
+use crate::row::RowStart;
+
+/// Lines of the largest tile, and of a band.
+pub(super) const LINES: usize = 2;
+
+/// Columns of the largest tile.
+pub(super) const COLUMNS: usize = PIXELS / LINES;
+
+/// The least width of an output: its lines are tiles of all columns, or of one less.
+const LEAST_WIDTH: usize = (COLUMNS - 1) * (COLUMNS - 2);
+
+/// Whether there are functions for a convolution's filter: for 5x5 and 7x7, which are long, of f32 alone.
+pub(super) fn takes(g: &Geometry, data_type: DataType) -> bool {
+    let [_, taps, width] = g.filters.taps;
+    let is_square = match (taps, g.strides[2]) {
+        (3, 1 | 2) => true,
+        (5, 1 | 2) | (7, 1) => data_type == DataType::Float,
+        _ => false,
+    };
+    is_square
+        && [g.filters.taps[0], width, g.strides[1]] == [1, taps, g.strides[2]]
+        && g.dilations[1..] == [1, 1]
+        && [g.pads_before[0], g.pads_after[0]] == [0, 0]
+        && g.output.lens[4] >= LEAST_WIDTH
+}
+
+/// Computes a band.
+///
+/// # Safety
+/// The CPU has the instruction set; the tensors are the problem's, of type `T`; the filter is one that is
+/// taken, the band has at most [`LINES`] lines.
+pub(super) unsafe fn band<S: Simd, T: Number>(band: &Band<'_>) {
+    // SAFETY: the caller says that the CPU has the instruction set.
+    unsafe { S::enter(Run::<T>(band, PhantomData)) }
+}
+
+/// Computes a tile. Reached through a pointer, so that each size has all registers for itself.
+type PixelsFn<T> = unsafe fn(&Band<'_>, &Tile<T>);
+
+/// The functions of a filter in a stride: for one line and two, and in each for one column less than [`COLUMNS`] and all.
+const fn sizes<S: Simd, T: Number, const TAPS: usize, const STRIDE: usize>() -> [[PixelsFn<T>; 2]; LINES] {
+    [
+        [pixels::<S, T, TAPS, STRIDE, 1, { COLUMNS - 1 }>, pixels::<S, T, TAPS, STRIDE, 1, COLUMNS>],
+        [pixels::<S, T, TAPS, STRIDE, 2, { COLUMNS - 1 }>, pixels::<S, T, TAPS, STRIDE, 2, COLUMNS>],
+    ]
+}
+
+const fn is_f32<T: Number>() -> bool {
+    size_of::<T>() == size_of::<f32>()
+}
+
+struct Run<'a, T>(&'a Band<'a>, PhantomData<T>);
+
+impl<T: Number> Kernel for Run<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let b = self.0;
+        let sizes = match (b.geometry.filters.taps[2], b.geometry.strides[2]) {
+            (5, 1) if const { is_f32::<T>() } => const { &sizes::<S, T, 5, 1>() },
+            (5, _) if const { is_f32::<T>() } => const { &sizes::<S, T, 5, 2>() },
+            (7, _) if const { is_f32::<T>() } => const { &sizes::<S, T, 7, 1>() },
+            (_, 1) => const { &sizes::<S, T, 3, 1>() },
+            _ => const { &sizes::<S, T, 3, 2>() },
+        };
+        let width = b.geometry.output.lens[4];
+        let tiles = width.div_ceil(COLUMNS);
+        for tile in 0..tiles {
+            let columns = width * tile / tiles..width * (tile + 1) / tiles;
+            let size = usize::from(columns.len() == COLUMNS);
+            // SAFETY: `band`'s caller says that the tensors are the problem's.
+            unsafe { sizes[b.lines.len() - 1][size](b, &b.square(columns.start)) };
+            if !b.steps.end_in_registers() {
+                for (l, line) in b.lines.clone().enumerate() {
+                    // SAFETY: the tile's pixels lie inside of the output, and their sums wait there or in scratch.
+                    unsafe { b.finish::<S, T>(s, l * columns.len(), line, columns.clone()) };
+                }
+            }
+        }
+    }
+}
+
+/// The inputs and outputs of a tile, at channel 0.
+struct Tile<T> {
+    /// First tap of the first pixel; maybe outside of the input.
+    x: *const T,
+    y: *mut T,
+    /// Which of the tile's input lines and columns are inside of the input.
+    lines: Range<usize>,
+    columns: Range<usize>,
+}
+
+impl Band<'_> {
+    /// The tile at a column of the band.
+    fn square<T: Number>(&self, column: usize) -> Tile<T> {
+        let g = self.geometry;
+        let [image, _, slice, line, pixel] = g.input.strides;
+        let start = self.lines.start;
+        let first = [self.slice, start, column];
+        let first: [usize; 3] = std::array::from_fn(|d| first[d] * g.strides[d]);
+        let inside = |d: usize| {
+            let (pad, extent) = (g.pads_before[d], g.input.lens[2 + d]);
+            pad.saturating_sub(first[d])..(extent + pad).saturating_sub(first[d])
+        };
+        let [_, pad_h, pad_w] = g.pads_before;
+        let origin = self.image * image + first[0] * slice + first[1] * line + first[2] * pixel;
+        let row = RowStart { channel: 0, ..self.row_start(start, column) };
+        Tile {
+            x: self.input.cast::<T>().wrapping_add(origin).wrapping_sub(pad_h * line + pad_w * pixel),
+            y: self.output.cast::<T>().wrapping_add(row.offset(self.surface)),
+            lines: inside(1),
+            columns: inside(2),
+        }
+    }
+}
+
+/// Computes L lines of R pixels: to the output where the band says so, else to scratch.
+///
+/// # Safety
+/// The CPU has the instruction set; the tile lies inside of the tensors.
+unsafe fn pixels<
+    S: Simd,
+    T: Number,
+    const TAPS: usize,
+    const STRIDE: usize,
+    const L: usize,
+    const R: usize,
+>(
+    band: &Band<'_>,
+    tile: &Tile<T>,
+) {
+    // SAFETY: the caller says that the CPU has the instruction set.
+    unsafe { S::enter(Pixels::<T, TAPS, STRIDE, L, R>(band, tile)) }
+}
+
+struct Pixels<'a, T, const TAPS: usize, const STRIDE: usize, const L: usize, const R: usize>(
+    &'a Band<'a>,
+    &'a Tile<T>,
+);
+
+impl<T: Number, const TAPS: usize, const STRIDE: usize, const L: usize, const R: usize> Kernel
+    for Pixels<'_, T, TAPS, STRIDE, L, R>
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (start, len) = (self.0.channels.start, self.0.channels.len());
+        let whole = len / S::LANES * S::LANES;
+        // SAFETY: `pixels`' caller says that the tile lies inside of the tensors, and what is left of the channels is loaded
+        // and stored as a part of a vector.
+        unsafe {
+            for c in (start..start + whole).step_by(S::LANES) {
+                self.vector(s, c, |p| T::load(s, p), |p, value| T::store(s, p, value));
+            }
+            if whole < len {
+                let n = len - whole;
+                let load = |p| T::load_part(s, p, n);
+                self.vector(s, start + whole, load, |p, value| T::store_part(s, p, value, n));
+            }
+        }
+    }
+}
+
+impl<T: Number, const TAPS: usize, const STRIDE: usize, const L: usize, const R: usize>
+    Pixels<'_, T, TAPS, STRIDE, L, R>
+{
+    /// Computes a vector of channels from `c` on, which `load` and `store` take.
+    ///
+    /// # Safety
+    /// As [`pixels`].
+    #[inline(always)]
+    unsafe fn vector<S: Simd>(
+        &self,
+        s: S,
+        c: usize,
+        load: impl Fn(*const T) -> S::V,
+        store: impl Fn(*mut T, S::V),
+    ) {
+        let Pixels(b, tile) = self;
+        let [.., x_line, x_pixel] = b.geometry.input.strides;
+        let [.., y_line, y_pixel] = b.surface.strides;
+        // SAFETY: packed weights have a whole vector for every tap.
+        let weight = |tap: usize| unsafe { s.load(b.weights.add(tap * b.padded + c)) };
+        let mut all = [[s.splat(0.0); TAPS]; TAPS];
+        if TAPS == 3 {
+            for (tap, of) in all.as_flattened_mut().iter_mut().enumerate() {
+                *of = weight(tap);
+            }
+        }
+        let mut sums = [[s.splat(0.0); R]; L];
+        // Written out, so that sums stay in registers, and an input line after the other, so that only the weights of the filter's
+        // lines that it has a part in do.
+        macro_rules! input {
+            ($i:literal $j:literal $line:ident $weights:ident) => {
+                if $i < (R - 1) * STRIDE + TAPS && tile.columns.contains(&$i) {
+                    let value = load($line.wrapping_add($i * x_pixel));
+                    for l in 0..L {
+                        for r in 0..R {
+                            let (top, left) = (l * STRIDE, r * STRIDE);
+                            if $j >= top && $j < top + TAPS && $i >= left && $i < left + TAPS {
+                                sums[l][r] = s.fma(value, $weights[l][$i - left], sums[l][r]);
+                            }
+                        }
+                    }
+                }
+            };
+        }
+        macro_rules! lines {
+            ($($j:literal)*) => {
+                $(if $j < (L - 1) * STRIDE + TAPS && tile.lines.contains(&$j) {
+                    let line = tile.x.wrapping_add($j * x_line + c);
+                    let mut weights = [[s.splat(0.0); TAPS]; L];
+                    for l in 0..L {
+                        if $j >= l * STRIDE && $j < l * STRIDE + TAPS {
+                            for t in 0..TAPS {
+                                let k = $j - l * STRIDE;
+                                weights[l][t] = if TAPS == 3 { all[k][t] } else { weight(k * TAPS + t) };
+                            }
+                        }
+                    }
+                    input!(0 $j line weights);
+                    input!(1 $j line weights);
+                    input!(2 $j line weights);
+                    input!(3 $j line weights);
+                    input!(4 $j line weights);
+                    input!(5 $j line weights);
+                    input!(6 $j line weights);
+                    input!(7 $j line weights);
+                    input!(8 $j line weights);
+                    input!(9 $j line weights);
+                    input!(10 $j line weights);
+                })*
+            };
+        }
+        lines!(0 1 2 3 4 5 6 7);
+        let done = b.ending.is_some();
+        // SAFETY: tables have room for whole vectors.
+        b.steps.front(s, &mut sums, |table| unsafe { [s.load(table.add(c)); R] });
+        if b.swishes {
+            for sum in sums.as_flattened_mut() {
+                *sum = hard_swish(s, *sum);
+            }
+        }
+        for (l, line) in sums.iter().enumerate() {
+            for (r, &value) in line.iter().enumerate() {
+                if done {
+                    store(tile.y.wrapping_add(l * y_line + r * y_pixel + c), value);
+                } else {
+                    // SAFETY: the scratch has room for the tile.
+                    unsafe { s.store(b.row(l * R + r, c), value) };
+                }
+            }
+        }
+    }
+}
