@@ -64,6 +64,59 @@ def test_factors_and_shifts_are_parts_of_plans(layout):
     assert all(of.max < 1e-4 for of in ft.compare(model, fused, x))
 
 
+class Written(nn.Module):
+    """Hard swishes and a hard sigmoid by sums and products with tensors of one number, as converters from ONNX write them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(5, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1, groups=16)
+        self.third = nn.Conv2d(16, 7, 1)
+        for name, number in dict(three=3.0, six=6.0, sixth=1 / 6, low=0.5, factor=1.25, shift=-0.5).items():
+            self.register_buffer(name, torch.tensor([number] if name in ("six", "factor") else number))
+
+    def forward(self, x):
+        x = self.first(x)
+        x = self.factor * (x * (x + self.three).clamp(0.0, 6.0) / self.six) + self.shift
+        x = self.second(x)
+        x = (nn.functional.relu6(self.three + x) * x * self.sixth).sub(self.shift)
+        return torch.clip(self.third(x) * self.sixth + self.low, 0.0, 1.0)
+
+
+@torch.no_grad()
+def test_activations_are_written_with_tensors_of_one_number():
+    torch.manual_seed(0)
+    model, x = Written().eval(), torch.randn(2, 5, 9, 11) * 4
+    fused = ft.optimize(model, x, choose="all")
+    assert operators(fused) == [
+        ("conv", "bias", "hardswish", "batch_norm eps=0.0"),
+        ("conv", "bias", "hardswish", "batch_norm eps=0.0"),
+        ("conv", "bias", "hardsigmoid"),
+    ]
+    assert set(targets(fused)) <= {"fuseplan.chain.default", "aten.contiguous.default"}
+    close(fused, model, x, torch.randn(2, 5, 9, 11))
+    assert all(of.max < 1e-4 for of in ft.compare(model, fused, x))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("three", [torch.tensor([3.0], dtype=torch.float64), torch.full((1, 1, 1, 1, 1), 3.0), torch.tensor([3])])
+def test_an_activation_has_the_type_and_shape_of_what_it_is_of(three):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(5, 16, 3)
+            self.register_buffer("three", three)
+
+        def forward(self, x):
+            x = self.conv(x)
+            return x * (x + self.three).clamp(0.0, 6.0) / 6.0
+
+    torch.manual_seed(0)
+    model, x = Net().eval(), torch.randn(2, 5, 9, 11)
+    fused = ft.optimize(model, x, choose="all")
+    assert operators(fused) == [("conv", "bias")] and fused(x).dtype == model(x).dtype
+    close(fused, model, x)
+
+
 @torch.no_grad()
 def test_sixteen_bits_are_no_farther_from_the_exact_result():
     torch.manual_seed(0)

@@ -6,7 +6,7 @@ an activation.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping, Set
 from typing import Any, NamedTuple
 
 import torch
@@ -72,9 +72,10 @@ def as_batch_norms(module: torch.fx.GraphModule, values: MutableMapping[torch.fx
     nodes = list(graph.nodes)
     numbers = {node: index for index, node in enumerate(nodes)}
     spelled = spelled_out([describe(node, numbers, values) for node in nodes])
-    gone = {node for node, is_part in zip(nodes, spelled) if is_part}
+    written = {node for node, is_part in zip(nodes, spelled) if is_part}
+    gone = set(written)
     for first in nodes:
-        if first in gone or (step := _arithmetic(first, values)) is None or not _is_in_chain(step.x):
+        if first in gone or (step := _arithmetic(first, values)) is None or not _is_in_chain(step.x, written, values):
             continue
         last, whole, replaced = first, step, [first]
         while (reader := _only_reader(last)) not in gone and reader is not None and (then := _arithmetic(reader, values)) is not None:
@@ -171,16 +172,37 @@ def _only_reader(node: torch.fx.Node) -> torch.fx.Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
-def _is_in_chain(node: torch.fx.Node) -> bool:
-    """Whether a value is a convolution's, or made of one's alone, that nothing else reads."""
-    while len(node.users) == 1:
+def _is_in_chain(
+    node: torch.fx.Node, written: Set[torch.fx.Node], values: Mapping[torch.fx.Node, Any]
+) -> bool:
+    """Whether a value is a convolution's, or made of one's alone, that nothing else reads. Some activations are written as several
+    nodes.
+    """
+    while len(node.users) == 1 or written >= node.users.keys():
         packet = getattr(node.target, "overloadpacket", None)
         if packet in _CONVOLUTIONS:
             return not arguments(node).get("transposed", False)
-        if packet not in _BETWEEN or not isinstance(node.args[0], torch.fx.Node):
+        before = _read_by(node, written, values) if node in written else None
+        if packet in _BETWEEN and isinstance(node.args[0], torch.fx.Node):
+            before = node.args[0]
+        if before is None:
             return False
-        node = node.args[0]
+        node = before
     return False
+
+
+def _read_by(
+    last: torch.fx.Node, written: Set[torch.fx.Node], values: Mapping[torch.fx.Node, Any]
+) -> torch.fx.Node | None:
+    """The value that an activation is of, which several nodes write."""
+    inside, read = [last], set()
+    for node in inside:
+        for given in node.all_input_nodes:
+            if given in written:
+                inside += [given] if given not in inside else []
+            elif given not in values:
+                read.add(given)
+    return next(iter(read)) if len(read) == 1 else None
 
 
 def _arithmetic(node: torch.fx.Node, values: MutableMapping[torch.fx.Node, Any]) -> _Arithmetic | None:

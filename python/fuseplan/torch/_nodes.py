@@ -65,25 +65,41 @@ def _activation(target: str, of: dict[str, Any]) -> tuple[str, dict[str, float]]
 _OF_TWO = {"aten.add.Tensor": "add", "aten.mul.Tensor": "multiply", "aten.maximum.default": "maximum"}
 
 
-def _affine(target: str, of: dict[str, Any]) -> tuple[float, float] | None:
-    """Scale and shift, if an operator is a sum or product with numbers."""
-    number = of.get("other")
+def _affine(
+    target: str, of: dict[str, Any], node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]
+) -> tuple[torch.fx.Node, float, float] | None:
+    """The tensor, scale and shift, if an operator is a sum or product with a number, or a constant tensor of one."""
     if target == "aten.neg.default":
-        return -1, 0
-    if not isinstance(of.get("self"), torch.fx.Node) or not isinstance(number, (int, float)):
+        return of["self"], -1, 0
+    x, other, kind = of.get("self"), of.get("other"), target.rpartition(".")[0]
+    number = _number(other, values)
+    if number is None and kind in ("aten.add", "aten.mul") and of.get("alpha", 1) == 1:
+        x, number = other, _number(x, values)
+    if not isinstance(x, torch.fx.Node) or number is None:
         return None
-    match target.rpartition(".")[0]:
+    value, result = (values.get(given, given.meta.get("val")) for given in (x, node))
+    if not isinstance(value, torch.Tensor) or (value.dtype, value.shape) != (result.dtype, result.shape):
+        return None
+    match kind:
         case "aten.add":
-            return 1, number * of["alpha"]
+            return x, 1, number * of["alpha"]
         case "aten.sub":
-            return 1, -number * of["alpha"]
+            return x, 1, -number * of["alpha"]
         case "aten.rsub":
-            return -of["alpha"], number
+            return x, -of["alpha"], number
         case "aten.mul":
-            return number, 0
+            return x, number, 0
         case "aten.div" if number != 0 and of.get("rounding_mode") is None:
-            return 1 / number, 0
+            return x, 1 / number, 0
     return None
+
+
+def _number(given: Any, values: Mapping[torch.fx.Node, Any]) -> float | None:
+    if isinstance(given, (int, float)):
+        return given
+    tensor = values.get(given) if isinstance(given, torch.fx.Node) else None
+    is_one = isinstance(tensor, torch.Tensor) and tensor.numel() == 1 and tensor.dtype.is_floating_point
+    return float(tensor.item()) if is_one and isinstance(tensor, torch.Tensor) else None
 
 
 def describe(
@@ -130,10 +146,10 @@ def describe(
         return as_node("conv", inputs, parameters) if parameters else other
     if target == "aten.linear.default":
         return as_node("linear", [of["input"], of["weight"], *([of["bias"]] if of["bias"] is not None else [])])
-    affine = _affine(target, of)
+    affine = _affine(target, of, node, values)
     if affine is not None:
-        scale, shift = affine
-        return as_node("affine", [of["self"]], {"scale": scale, "shift": shift})
+        x, scale, shift = affine
+        return as_node("affine", [x], {"scale": scale, "shift": shift})
     if target in _OF_TWO:
         pair = [of["self"], of["other"]]
         if of.get("alpha", 1) != 1 or not all(isinstance(given, torch.fx.Node) for given in pair):

@@ -75,7 +75,7 @@ pub(crate) struct ChannelStep {
 impl ChannelStep {
     /// The fold of the channels whose part of a table `table` loads.
     #[inline(always)]
-    fn fold<S: Simd>(&self, s: S, table: impl Fn(*const f32) -> S::V) -> Fold<S::V> {
+    pub(crate) fn fold<S: Simd>(&self, s: S, table: impl Fn(*const f32) -> S::V) -> Fold<S::V> {
         Fold {
             front: self.front.map(|(factor, term)| Affine {
                 factor: s.splat(factor),

@@ -3,7 +3,6 @@
 use std::marker::PhantomData;
 
 use super::{Band, PIXELS};
-use crate::activation::hard_swish;
 use crate::isa::{Kernel, Number, Simd};
 use crate::row::RowStart;
 use crate::vectors::load;
@@ -124,10 +123,8 @@ unsafe fn pixels<S: Simd, T: Number, const R: usize>(s: S, b: &Band<'_>, tile: &
             if n == S::LANES {
                 let mut acc: [[S::V; 1]; R] = sums(s, tile, c, S::LANES);
                 b.steps.front(s, &mut acc, table);
-                if b.swishes {
-                    for [sum] in &mut acc {
-                        *sum = hard_swish(s, *sum);
-                    }
+                if let Some(swish) = b.swish {
+                    swish.apply(s, c, acc.as_flattened_mut());
                 }
                 for (r, &[value]) in acc.iter().enumerate() {
                     if done {

@@ -22,7 +22,7 @@ use fuseplan_api::{
 use super::geometry::{Geometry, Lines};
 use super::prepared::{self, Owner};
 use super::{CONVOLUTION, Shared};
-use crate::activation::{Activation, activate};
+use crate::activation::{Activation, activate, hard_swish};
 use crate::arena::with_scratch;
 use crate::constraint;
 use crate::device::CpuDevice;
@@ -209,11 +209,11 @@ impl DepthwiseExecutable {
         with_scratch(self.epilogue.table_len(), |tables| {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
-            let (ending, swishes) = match self.ending(&steps) {
-                Some(Ending { last: Some(last), behind: None, .. }) if last.is_hard_swish() => {
-                    (Some(Ending::NONE), true)
+            let (ending, swish) = match self.ending(&steps) {
+                Some(Ending { last: Some(last), behind, .. }) if last.is_hard_swish() => {
+                    (Some(Ending::NONE), Some(Swish { behind }))
                 }
-                ending => (ending, false),
+                ending => (ending, None),
             };
             let (count, len) = (images * depth * bands * chunks, PIXELS * CHUNK);
             self.pool.for_each_with_scratch(Locked::No, count, len, &|scratch, items| {
@@ -231,7 +231,7 @@ impl DepthwiseExecutable {
                             surface: self.epilogue.output(),
                             steps: &steps,
                             ending,
-                            swishes,
+                            swish: swish.as_ref(),
                             input: self.channel_0_beside(input.get(), &g.input, channel),
                             output: self.channel_0_beside(output.get(), self.epilogue.output(), channel),
                             weights: weights.as_ptr(),
@@ -296,6 +296,31 @@ unsafe fn pack<S: Simd, T: Number>(g: &Geometry, source: *const c_void, target: 
     unsafe { S::enter(Pack(g, source.cast::<T>(), target, padded)) }
 }
 
+/// A hard swish that follows the front in registers, and the folded step behind it.
+struct Swish {
+    behind: Option<ChannelStep>,
+}
+
+// SAFETY: as of the ending that the step was taken from.
+unsafe impl Sync for Swish {}
+
+impl Swish {
+    /// Applies it to sums of the channels from `c` on.
+    #[inline(always)]
+    fn apply<S: Simd>(&self, s: S, c: usize, sums: &mut [S::V]) {
+        for sum in sums.iter_mut() {
+            *sum = hard_swish(s, *sum);
+        }
+        if let Some(behind) = &self.behind {
+            // SAFETY: tables have room for whole vectors.
+            let fold = behind.fold(s, |table| unsafe { s.load(table.add(c)) });
+            for sum in sums {
+                *sum = fold.apply(s, *sum);
+            }
+        }
+    }
+}
+
 /// A work item: some channels of lines of one slice of one image.
 struct Band<'a> {
     geometry: &'a Geometry,
@@ -303,8 +328,7 @@ struct Band<'a> {
     steps: &'a Steps<'a>,
     /// What is left for what tiles write to the output; none where they write to scratch.
     ending: Option<Ending>,
-    /// Whether a hard swish follows the front, in registers.
-    swishes: bool,
+    swish: Option<&'a Swish>,
     /// As if the channels in front of the item's first lay side by side with it.
     input: *const c_void,
     output: *mut c_void,

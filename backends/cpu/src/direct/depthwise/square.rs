@@ -7,7 +7,6 @@ use std::ops::Range;
 use fuseplan_api::DataType;
 
 use super::{Band, PIXELS};
-use crate::activation::hard_swish;
 use crate::direct::geometry::Geometry;
 use crate::isa::{Kernel, Number, Simd};
 use crate::row::RowStart;
@@ -250,10 +249,8 @@ impl<T: Number, const TAPS: usize, const STRIDE: usize, const L: usize, const R:
         let done = b.ending.is_some();
         // SAFETY: tables have room for whole vectors.
         b.steps.front(s, &mut sums, |table| unsafe { [s.load(table.add(c)); R] });
-        if b.swishes {
-            for sum in sums.as_flattened_mut() {
-                *sum = hard_swish(s, *sum);
-            }
+        if let Some(swish) = b.swish {
+            swish.apply(s, c, sums.as_flattened_mut());
         }
         for (l, line) in sums.iter().enumerate() {
             for (r, &value) in line.iter().enumerate() {
