@@ -89,7 +89,8 @@ impl CompiledPlan {
         self.info().workspace
     }
 
-    /// Whether an execution launches one kernel, besides those that prepare its weights. Those that copy the image first launch two.
+    /// Whether an execution launches one kernel, besides those that prepare its weights. Those that copy the image first launch two, and those whose
+    /// blocks meet in memory the same one twice.
     pub fn is_one_kernel(&self) -> bool {
         self.info().kernels == 1
     }

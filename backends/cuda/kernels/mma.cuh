@@ -11,8 +11,8 @@
 // needs constants: ACC_AT, CHUNK, CHUNKS, FILTERS, FILTER_TILES, OCCUPANCY, SLICE, SLICES, STAGES, STEPS, THREADS,
 //   TILE_F, TILE_K, TILE_P, WARPS_F, WARPS_P, W_K, W_LINEAR, W_LOADS, W_VECTOR, X_RUN, X_VECTOR, Y_ALONG_K
 // needs types: DepthEntry, Row, Shape, T, Vector, bf16, f16
-// needs functions: begin_grid, cluster_sync, depth_end, depth_entry, filter_at, first_step, gather_filter, is_aligned,
-//   missing, row_of, step_count, tile_at, tile_number, write_tile
+// needs functions: begin_grid, cluster_sync, depth_end, depth_entry, filter_at, finish_tile, first_step, gather_filter,
+//   is_aligned, missing, row_of, step_count, tile_at, tile_number, write_tile
 
 constexpr int BYTES = (int)sizeof(T);
 DEVICE unsigned bits(f16 v) { return v.bits; }
@@ -128,6 +128,8 @@ KERNEL(THREADS, OCCUPANCY) {
   const Shape& shape = args.shape;
   const int first_filter = tile_number() % FILTER_TILES * TILE_F, first_pixel = tile_number() / FILTER_TILES * TILE_P;
   const int group = blockIdx.z, begin = first_step<STEPS>(), steps = step_count<STEPS>(), end = depth_end();
+  float* const tile = (float*)(shared + ACC_AT);
+  if (finish_tile(args, tile, first_pixel, first_filter, group)) return;
   const T* const image = (const T*)args.x;
   const T* const weights = (const T*)args.op[0].p[0];
   const bool x_aligned = is_aligned(image, SINGLE ? 2 : X_VECTOR ? 16 : RUN * BYTES);
@@ -285,7 +287,6 @@ KERNEL(THREADS, OCCUPANCY) {
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   __syncthreads();
 
-  float* tile = (float*)(shared + ACC_AT);
   float* own = tile + slice * SLICE;
 #pragma unroll
   for (int i = 0; i < WARP_P / 16; i++)

@@ -4,10 +4,12 @@ use std::ffi::{CStr, c_int, c_void};
 use std::{mem, ptr};
 
 use fuseplan_api::{BackendError, DeviceInfo, RawGraph, RawGraphExec, RawNode, RawStream};
-use fuseplan_gpu::{Attribute, Driver, Geometry, Object, RawEvent, RawFunction, RawModule, calls};
+use fuseplan_gpu::{
+    Attribute, Capture, Driver, Geometry, Object, RawEvent, RawFunction, RawModule, RawUserObject, Scratch,
+    ScratchDriver, calls,
+};
 
 use crate::driver::{self, call, status};
-use crate::scratch::{Capture, Scratch};
 use crate::sys::{self, CUdevice, Opaque, Status};
 use crate::{BACKEND, device};
 
@@ -74,16 +76,7 @@ impl Cuda {
 
 impl Drop for Cuda {
     fn drop(&mut self) {
-        let mut scratch = mem::take(&mut self.scratch);
-        if !scratch.is_empty() {
-            // Memory knows its context: where that cannot be entered it is given back all the same.
-            let entered = self.enter();
-            scratch.free(self);
-            if entered.is_ok() {
-                // SAFETY: it was entered above.
-                unsafe { self.leave(&()) };
-            }
-        }
+        mem::take(&mut self.scratch).end(self);
         if self.retained {
             // SAFETY: it was retained once. A driver that is shutting down refuses, which is as good.
             let _ = unsafe { call!(cuDevicePrimaryCtxRelease_v2(self.device)) };
@@ -176,10 +169,7 @@ impl Driver for Cuda {
         launch: &mut dyn FnMut(*mut c_void) -> Result<(), BackendError>,
     ) -> Result<(), BackendError> {
         // SAFETY: as promised by the caller.
-        let capture = unsafe { Capture::of(stream) }?;
-        // SAFETY: the same; what is launched while the memory is held is the stream's.
-        let held = unsafe { self.scratch.hold(self, stream, capture, bytes) }?;
-        launch(held.address())
+        unsafe { self.scratch.with(self, stream, bytes, launch) }
     }
 
     calls! { call:
@@ -239,6 +229,42 @@ impl Driver for Cuda {
         fn launch_graph(executable: RawGraphExec, stream: RawStream) { cuGraphLaunch(executable, stream) }
         fn destroy_graph(graph: RawGraph) { cuGraphDestroy(graph) }
         fn destroy_executable(executable: RawGraphExec) { cuGraphExecDestroy(executable) }
+    }
+}
+
+impl ScratchDriver for Cuda {
+    unsafe fn capture_of(&self, stream: RawStream) -> Result<Option<Capture>, BackendError> {
+        let (mut status, mut capture) = (0, Capture { id: 0, graph: Object(NULL) });
+        let (id, graph) = (&mut capture.id, &mut capture.graph.0);
+        // SAFETY: as promised by the caller; the driver writes what has a place.
+        unsafe {
+            call!(cuStreamGetCaptureInfo_v2(stream, &mut status, id, graph, ptr::null_mut(), ptr::null_mut()))
+        }?;
+        Ok((status != sys::CU_STREAM_CAPTURE_STATUS_NONE).then_some(capture))
+    }
+
+    unsafe fn exchange_capture_mode(&self, mut mode: c_int) -> Result<c_int, BackendError> {
+        // SAFETY: the driver reads and writes the mode.
+        unsafe { call!(cuThreadExchangeStreamCaptureMode(&mut mode)) }.map(|()| mode)
+    }
+
+    unsafe fn create_user_object(
+        &self,
+        data: *mut c_void,
+        destroy: unsafe extern "C" fn(*mut c_void),
+    ) -> Result<RawUserObject, BackendError> {
+        let (mut object, flags) = (NULL, sys::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+        // SAFETY: the driver writes the object, and calls the function as promised by the caller.
+        unsafe { call!(cuUserObjectCreate(&mut object, data, destroy, 1, flags)) }.map(|()| object)
+    }
+
+    calls! { call:
+        // A stream's number is no other's, ever.
+        fn stream_number(stream: RawStream) -> (number: u64 = 0) { cuStreamGetId(stream, number) }
+        fn give_user_object(graph: RawGraph, object: RawUserObject) {
+            cuGraphRetainUserObject(graph, object, 1, sys::CU_GRAPH_USER_OBJECT_MOVE)
+        }
+        fn release_user_object(object: RawUserObject) { cuUserObjectRelease(object, 1) }
     }
 }
 

@@ -16,7 +16,6 @@ mod library;
 mod mma;
 mod peaks;
 mod runtime;
-mod scratch;
 mod solvers;
 mod sys;
 

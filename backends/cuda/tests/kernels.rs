@@ -27,6 +27,10 @@ fn every_file_lists_what_it_needs() {
     for (name, solver, problem, _) in cases::cases().into_iter().chain(cases::wide()) {
         let arch = ["sm_90a", "sm_80"].into_iter().find_map(|arch| kernel(solver, &problem, arch));
         contract.look_at(name, &arch.unwrap().source);
+        // Blocks that share a tile are no cluster there.
+        if let Some(kernel) = kernel(solver, &problem, "sm_80").filter(|_| name.starts_with("split.")) {
+            contract.look_at(name, &kernel.source);
+        }
     }
     for (name, problem) in cases::activations() {
         let applies = |solver: &&&dyn Solver| kernel(solver.id(), &problem, "sm_80").is_some();

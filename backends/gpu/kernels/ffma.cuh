@@ -5,8 +5,8 @@
 // needs constants: ACC_AT, CHUNK, CHUNKS, FILTER_TILES, OCCUPANCY, PART_P, SLICE, SLICES, STEPS, THREADS, TILE_F,
 //   TILE_K, TILE_P, UNROLL, W_LOADS, W_VECTOR, X_RUN, X_VECTOR
 // needs types: DepthEntry, Row, Shape, T, Vector
-// needs functions: begin_grid, cluster_sync, depth_end, depth_entry, filter_at, first_step, gather_filter, is_aligned,
-//   load_vector, missing, row_of, step_count, tile_at, tile_number, to_float, write_tile, zero
+// needs functions: begin_grid, cluster_sync, depth_end, depth_entry, filter_at, finish_tile, first_step, gather_filter,
+//   is_aligned, load_vector, missing, row_of, step_count, tile_at, tile_number, to_float, write_tile, zero
 
 constexpr int X_PITCH = TILE_P + 4, W_PITCH = TILE_F + 4;
 constexpr int BUFFER = TILE_K * (X_PITCH + W_PITCH);
@@ -31,6 +31,8 @@ KERNEL(THREADS, OCCUPANCY) {
   DepthEntry* const table = (DepthEntry*)(shared + 2 * BUFFER);
   const int first_filter = tile_number() % FILTER_TILES * TILE_F, first_pixel = tile_number() / FILTER_TILES * TILE_P;
   const int group = blockIdx.z, begin = first_step<STEPS>(), steps = step_count<STEPS>(), end = depth_end();
+  float* const tile = shared + ACC_AT / (int)sizeof(float);
+  if (finish_tile(args, tile, first_pixel, first_filter, group)) return;
   const Shape& shape = args.shape;
   const T* const image = (const T*)args.x;
   const T* const weights = (const T*)args.op[0].p[0];
@@ -152,7 +154,6 @@ KERNEL(THREADS, OCCUPANCY) {
   // A thread has accumulators of both halves of the pixels.
   constexpr int PARTS = TILE_P / PART_P;
   static_assert(PARTS == 1 || PARTS == 2, "parts are halves");
-  float* const tile = shared + ACC_AT / (int)sizeof(float);
 #pragma unroll 1
   for (int part = 0; part < PARTS; part++) {
 #pragma unroll

@@ -3,18 +3,17 @@
 // where the layout allows it (X_VECTOR, W_VECTOR) and the pointers do, else element by element, or in runs of
 // X_RUN pixels along a plane. This part reads operands and writes the result; the main loop between leaves a
 // tile of f32 accumulators in shared memory, or SLICES of them (sliced-K), which threads side by side have accumulated
-// over different parts of each step. SPLIT blocks, a cluster, may share a tile (split-K): each accumulates a share of
+// over different parts of each step. SPLIT blocks may share a tile (split-K): each accumulates a share of
 // the steps, and then runs the epilogue of a share of the tile, for which it adds up the accumulators of all blocks in
-// the order of their ranks.
+// the order of their ranks. How these meet is said by the text behind this one.
 //
 // needs macros: DEVICE
 // needs constants: CHANNELS, CHANNEL_INNER, DILATION_D, DILATION_H, DILATION_W, FILTERS, ONE_TAP, OUTSIDE_D, OUTSIDE_H,
-//   OUTSIDE_W, PAD_D, PAD_H, PAD_W, PART_P, SLICES, SPLIT, STRIDE_D, STRIDE_H, STRIDE_W, TAPS_D, TAPS_H, TAPS_W,
-//   THREADS, TILE_F, TILE_K, TILE_P, W_C, W_D, W_H, W_K, W_LINEAR, W_W, X_LINEAR, Y_ALONG_K, Y_VECTOR
+//   OUTSIDE_W, PAD_D, PAD_H, PAD_W, PART_P, SPLIT, STRIDE_D, STRIDE_H, STRIDE_W, TAPS_D, TAPS_H, TAPS_W, THREADS,
+//   TILE_F, TILE_K, TILE_P, W_C, W_D, W_H, W_K, W_LINEAR, W_W, X_LINEAR, Y_ALONG_K, Y_VECTOR
 // needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_p, x_w, y_c
 // needs types: Args, Channel, Coord, Rows, Shape, T, Vector
-// needs functions: channel_of, cluster_arrive, cluster_load, cluster_wait, coord_of, finish, finish_vector, first_step,
-//   from_float, is_aligned, share_of, step_count
+// needs functions: channel_of, coord_of, finish, finish_vector, first_step, from_float, step_count
 
 constexpr int CHUNK = 16 / (int)sizeof(T);
 constexpr int CHUNKS = TILE_K / CHUNK;
@@ -244,42 +243,4 @@ DEVICE void write_rows(const Args& args, const float* tile, int first_pixel, int
       }
     }
   }
-}
-
-// Adds up the accumulators of some rows: those of every slice of every block that shares the tile, in this order.
-DEVICE void add_up(float* tile, Rows rows) {
-#pragma unroll 1
-  for (int i = rows.first * PITCH + threadIdx.x * 4; i < rows.end * PITCH; i += THREADS * 4) {
-    Vector<float, 4> sum = {};
-#pragma unroll 1
-    for (int slice = 0; slice < SLICES; slice++) {
-      Vector<float, 4> parts[SPLIT];
-#pragma unroll
-      for (int rank = 0; rank < SPLIT; rank++) parts[rank] = cluster_load(rank, tile + slice * SLICE + i);
-#pragma unroll
-      for (int rank = 0; rank < SPLIT; rank++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) sum.at[e] += parts[rank].at[e];
-    }
-    *(Vector<float, 4>*)(tile + i) = sum;
-  }
-}
-
-// Writes the results of the PART_P pixels and all filters whose accumulators are in shared memory. All threads that wrote
-// these must have synchronised.
-DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first_filter, int group) {
-  const int left = Y_ALONG_K ? args.shape.pixels - first_pixel : FILTERS - first_filter,
-            most = Y_ALONG_K ? PART_P : TILE_F;
-  const int there = !Y_ALONG_K && FILTERS % TILE_F == 0 ? most : left < most ? left : most;
-  const Rows rows = share_of(there);
-  if (SPLIT * SLICES > 1) {
-    add_up(tile, rows);
-    __syncthreads();
-    cluster_arrive();
-  }
-  if (is_aligned(args.y, Y_VECTOR * (int)sizeof(T)))
-    write_rows<true>(args, tile, first_pixel, first_filter, group, rows);
-  else write_rows<false>(args, tile, first_pixel, first_filter, group, rows);
-  // No block may exit, and no thread may write to shared memory again, before all have read it.
-  if (SPLIT * SLICES > 1) cluster_wait();
 }

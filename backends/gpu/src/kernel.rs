@@ -144,10 +144,8 @@ impl Text {
     }
 
     /// Has the kernel launched twice, with memory that the first launch may write for the second, `args.shape.scratch`, and the number
-    /// of the launch, `args.shape.launch`. To be called when all sizes are there.
+    /// of the launch, `args.shape.launch`.
     pub(crate) fn launched_twice(&mut self, scratch: usize) -> &mut Self {
-        self.fields.push_str("  double* scratch;\n  Size launch;\n");
-        self.sizes.extend([0; SCRATCH_WORDS]);
         self.scratch = scratch;
         self
     }
@@ -167,6 +165,11 @@ impl Text {
         } else {
             chain::functions(problem, &mut self) + "\n" + include_str!("../kernels/chain.cuh")
         };
+        // The last words of all.
+        if self.scratch > 0 {
+            self.fields.push_str("  double* scratch;\n  Size launch;\n");
+            self.sizes.extend([0; SCRATCH_WORDS]);
+        }
         let data_type = problem.output.data_type();
         let Some(element) = element(data_type) else { unreachable!("a constraint refuses {data_type}") };
         let pointers = pointers(problem);

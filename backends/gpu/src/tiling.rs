@@ -34,9 +34,12 @@ pub struct Tiling {
     pub tile: Tile,
     /// How many blocks share it.
     pub split: usize,
+    /// Whether they meet in memory, between two launches, and not in a cluster.
+    pub in_memory: bool,
 }
 
-/// `128x64x32`: pixels, filters, depth of a step; `128x64x32, 2 slices, split 4` where the depth is shared.
+/// `128x64x32`: pixels, filters, depth of a step; `128x64x32, 2 slices, split 4` where the depth is shared, by a cluster if it does not
+/// say `in memory`.
 impl fmt::Display for Tiling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Tile { pixels, filters, depth, slices, .. } = self.tile;
@@ -46,6 +49,9 @@ impl fmt::Display for Tiling {
         }
         if self.split > 1 {
             write!(f, ", split {}", self.split)?;
+        }
+        if self.in_memory {
+            f.write_str(" in memory")?;
         }
         Ok(())
     }
@@ -82,6 +88,11 @@ pub struct Costs {
     /// What each further block of a multiprocessor adds for each other block that it shares its tile with: they start
     /// together or not at all.
     pub crowd: f64,
+    /// The second launch of blocks that meet in memory, and a byte of what they hand on, which is written and read. Nobody timed
+    /// either: there was no GPU without clusters.
+    pub hand_on: f64,
+    /// See above.
+    pub handed_on: f64,
     /// An output that a thread adds up and finishes.
     pub output: f64,
     /// A byte that comes from the device's memory or goes there.
@@ -115,6 +126,16 @@ pub(crate) struct Work {
 /// How many blocks may share a tile: as many as every device with clusters takes.
 pub(crate) const SPLITS: [usize; 4] = [1, 2, 4, 8];
 
+/// How many blocks may share a tile where they meet in memory.
+const SPLITS_IN_MEMORY: [usize; 4] = [2, 4, 8, 16];
+
+/// Blocks of a multiprocessor up to which tiles are shared in memory, which bounds what is handed on: with more, all multiprocessors
+/// have something to do.
+const BLOCKS_IN_MEMORY: usize = 2;
+
+/// What a time of blocks that meet in memory is multiplied by: nobody measured it, so that it has to gain by a margin.
+const UNMEASURED: f64 = 1.25;
+
 /// Tiles of a multiprocessor up to which blocks may share one: with more, what a last round leaves empty is too little
 /// to be filled. At six, sharing took an eighth longer on an H200, where the estimate saw no difference.
 const TILES_SHARED: usize = 4;
@@ -124,14 +145,27 @@ const THREADS_AT_ONCE: usize = 512;
 
 /// Every tile with the blocks that may share it, and about how long the kernel takes with it.
 pub(crate) fn tilings(tiles: &[Tile], work: &Work, costs: &Costs, target: &Target) -> Vec<(Tiling, f64)> {
-    let splits = if target.cluster.is_some() { &SPLITS[..] } else { &SPLITS[..1] };
-    let pairs = tiles.iter().flat_map(|&tile| splits.iter().map(move |&split| Tiling { tile, split }));
-    let may_share = |Tiling { tile, split }: &Tiling| {
-        tile.is_shared() && *split <= work.steps(tile) && work.tiles(tile) <= TILES_SHARED * target.units
+    let (in_clusters, in_memory): (&[usize], &[usize]) = match (target.cluster, target.scratch) {
+        (Some(_), _) => (&SPLITS, &[]),
+        (None, true) => (&SPLITS[..1], &SPLITS_IN_MEMORY),
+        (None, false) => (&SPLITS[..1], &[]),
+    };
+    let splits = || {
+        in_clusters.iter().map(|split| (*split, false)).chain(in_memory.iter().map(|split| (*split, true)))
+    };
+    let pairs = tiles
+        .iter()
+        .flat_map(|&tile| splits().map(move |(split, in_memory)| Tiling { tile, split, in_memory }));
+    let may_share = |Tiling { tile, split, in_memory }: &Tiling| {
+        let (most, blocks) = match in_memory {
+            true => (BLOCKS_IN_MEMORY, work.tiles(tile) * split),
+            false => (TILES_SHARED, work.tiles(tile)),
+        };
+        tile.is_shared() && *split <= work.steps(tile) && blocks <= most * target.units
     };
     pairs
         .filter(|tiling| tiling.split == 1 || may_share(tiling))
-        .map(|tiling| (tiling, work.time(&tiling.tile, tiling.split, costs, target.units)))
+        .map(|tiling| (tiling, work.time(&tiling, costs, target.units)))
         .collect()
 }
 
@@ -151,10 +185,12 @@ impl Work {
     }
 
     /// About how many microseconds the kernel takes with this tile, which as many blocks share.
-    fn time(&self, tile: &Tile, split: usize, costs: &Costs, units: usize) -> f64 {
+    fn time(&self, tiling: &Tiling, costs: &Costs, units: usize) -> f64 {
+        let &Tiling { ref tile, split, in_memory } = tiling;
         let (columns, rows) = self.grid(tile);
         let blocks = self.tiles(tile) * split;
-        let busiest = blocks.div_ceil(units_at_once(units, split));
+        let is_cluster = split > 1 && !in_memory;
+        let busiest = blocks.div_ceil(if is_cluster { units_at_once(units, split) } else { units });
         let rounds = busiest.div_ceil((THREADS_AT_ONCE / tile.threads).max(1)) as f64;
         let steps = self.steps(tile).div_ceil(split) as f64;
         let products = (tile.pixels * tile.filters * tile.depth) as f64;
@@ -163,13 +199,18 @@ impl Work {
         let outputs = (tile.pixels * tile.filters) as f64 * (1.0 + (tile.slices - 1) as f64 / split as f64);
         let of_threads = costs.load * loads + costs.product * products;
         let step = costs.step + of_threads / tile.threads as f64;
-        let meet = if split > 1 { costs.meet } else { 0.0 };
+        let meet = if is_cluster { costs.meet } else { 0.0 };
         let alone = rounds * (steps * step + costs.output * outputs / tile.threads as f64 + meet);
         let filled = busiest as f64 * steps * products * costs.filled / tile.rate as f64;
-        let crowd = costs.crowd * ((busiest - 1) * (split - 1)) as f64;
+        let crowd = if is_cluster { costs.crowd * ((busiest - 1) * (split - 1)) as f64 } else { 0.0 };
         let brought = self.groups * self.depth * (columns * self.pixels + rows * self.filters) * self.element;
         let memory = self.bytes as f64 * costs.memory + brought as f64 * costs.cache;
-        costs.launch + alone.max(filled).hypot(memory) + crowd
+        let time = costs.launch + alone.max(filled).hypot(memory) + crowd;
+        if !in_memory {
+            return time;
+        }
+        let handed_on = blocks * tile.pixels * tile.filters * size_of::<f32>();
+        UNMEASURED * (time + costs.hand_on + costs.handed_on * handed_on as f64)
     }
 }
 
@@ -180,7 +221,7 @@ mod tests {
     /// The tile of the smallest estimate, and the blocks that share it.
     fn choose(tiles: &[Tile], work: &Work, costs: &Costs, target: &Target) -> (Tile, usize) {
         let all = tilings(tiles, work, costs, target).into_iter();
-        let (Tiling { tile, split }, _) = all.min_by(|(_, a), (_, b)| a.total_cmp(b)).unwrap();
+        let (Tiling { tile, split, .. }, _) = all.min_by(|(_, a), (_, b)| a.total_cmp(b)).unwrap();
         (tile, split)
     }
 
@@ -197,6 +238,8 @@ mod tests {
         filled: 7.2e-4,
         meet: 1.2,
         crowd: 0.2,
+        hand_on: 3.0,
+        handed_on: 4e-7,
         output: 2e-4,
         memory: 2e-7,
         cache: 1e-7,
@@ -231,6 +274,27 @@ mod tests {
             choose(&TILES, &work(49, 512, 4608), &COSTS, &Target { cluster: None, ..CLUSTERS });
         // Slices are then what is left.
         assert_eq!((split, tile.slices), (1, 4));
+    }
+
+    #[test]
+    fn blocks_without_clusters_meet_in_memory_where_tiles_are_few() {
+        let target = Target { cluster: None, scratch: true, ..CLUSTERS };
+        let best = |work: &Work| {
+            let all = tilings(&TILES, work, &COSTS, &target);
+            let best = all.iter().min_by(|(_, a), (_, b)| a.total_cmp(b)).unwrap().0;
+            assert!(all.iter().all(|(tiling, _)| tiling.in_memory == (tiling.split > 1)));
+            (work.tiles(&best.tile), best)
+        };
+        let (tiles, few) = best(&work(49, 512, 4608));
+        assert!(few.split > 1 && tiles * few.split <= BLOCKS_IN_MEMORY * target.units, "{few}");
+        assert!(few.to_string().ends_with(&format!("split {} in memory", few.split)), "{few}");
+        // Short sums end before another launch begins, and many tiles have nothing to share.
+        for alone in [work(49, 512, 256), work(49, 64, 32), work(64 * 56 * 56, 64, 576)] {
+            assert_eq!(best(&alone).1.split, 1);
+        }
+        // With a cluster none meet in memory.
+        let both = Target { scratch: true, ..CLUSTERS };
+        assert!(tilings(&TILES, &work(49, 512, 4608), &COSTS, &both).iter().all(|(one, _)| !one.in_memory));
     }
 
     #[test]

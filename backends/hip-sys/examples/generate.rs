@@ -12,7 +12,7 @@ use std::error::Error;
 use std::path::Path;
 
 /// What the backend calls of the runtime. All of it is there from HIP 6.0 on.
-const HIP: [&str; 35] = [
+const HIP: [&str; 40] = [
     "hipDeviceGetAttribute",
     "hipEventCreateWithFlags",
     "hipEventDestroy",
@@ -32,6 +32,7 @@ const HIP: [&str; 35] = [
     "hipGraphExecDestroy",
     "hipGraphInstantiateWithFlags",
     "hipGraphLaunch",
+    "hipGraphRetainUserObject",
     "hipInit",
     "hipMalloc",
     "hipMemcpyAsync",
@@ -47,7 +48,11 @@ const HIP: [&str; 35] = [
     "hipStreamCreateWithFlags",
     "hipStreamDestroy",
     "hipStreamEndCapture",
+    "hipStreamGetCaptureInfo_v2",
     "hipStreamSynchronize",
+    "hipThreadExchangeStreamCaptureMode",
+    "hipUserObjectCreate",
+    "hipUserObjectRelease",
 ];
 
 /// A bit field that nobody reads; bindgen would give it hundreds of lines.

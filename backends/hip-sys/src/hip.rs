@@ -414,6 +414,13 @@ pub struct hipGraphExec {
     _unused: [u8; 0],
 }
 pub type hipGraphExec_t = *mut hipGraphExec;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct hipUserObject {
+    _unused: [u8; 0],
+}
+pub type hipUserObject_t = *mut hipUserObject;
+pub type hipHostFn_t = ::std::option::Option<unsafe extern "C" fn(userData: *mut ::std::os::raw::c_void)>;
 impl hipStreamCaptureMode {
     pub const hipStreamCaptureModeGlobal: hipStreamCaptureMode = hipStreamCaptureMode(0);
     pub const hipStreamCaptureModeThreadLocal: hipStreamCaptureMode = hipStreamCaptureMode(1);
@@ -422,6 +429,14 @@ impl hipStreamCaptureMode {
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct hipStreamCaptureMode(pub ::std::os::raw::c_uint);
+impl hipStreamCaptureStatus {
+    pub const hipStreamCaptureStatusNone: hipStreamCaptureStatus = hipStreamCaptureStatus(0);
+    pub const hipStreamCaptureStatusActive: hipStreamCaptureStatus = hipStreamCaptureStatus(1);
+    pub const hipStreamCaptureStatusInvalidated: hipStreamCaptureStatus = hipStreamCaptureStatus(2);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct hipStreamCaptureStatus(pub ::std::os::raw::c_uint);
 pub struct Hip {
     __library: ::libloading::Library,
     pub hipInit: unsafe extern "C" fn(flags: ::std::os::raw::c_uint) -> hipError_t,
@@ -499,6 +514,16 @@ pub struct Hip {
     pub hipStreamBeginCapture:
         unsafe extern "C" fn(stream: hipStream_t, mode: hipStreamCaptureMode) -> hipError_t,
     pub hipStreamEndCapture: unsafe extern "C" fn(stream: hipStream_t, pGraph: *mut hipGraph_t) -> hipError_t,
+    pub hipStreamGetCaptureInfo_v2: unsafe extern "C" fn(
+        stream: hipStream_t,
+        captureStatus_out: *mut hipStreamCaptureStatus,
+        id_out: *mut ::std::os::raw::c_ulonglong,
+        graph_out: *mut hipGraph_t,
+        dependencies_out: *mut *const hipGraphNode_t,
+        numDependencies_out: *mut usize,
+    ) -> hipError_t,
+    pub hipThreadExchangeStreamCaptureMode:
+        unsafe extern "C" fn(mode: *mut hipStreamCaptureMode) -> hipError_t,
     pub hipGraphDestroy: unsafe extern "C" fn(graph: hipGraph_t) -> hipError_t,
     pub hipGraphInstantiateWithFlags: unsafe extern "C" fn(
         pGraphExec: *mut hipGraphExec_t,
@@ -518,6 +543,21 @@ pub struct Hip {
         hGraphExec: hipGraphExec_t,
         node: hipGraphNode_t,
         childGraph: hipGraph_t,
+    ) -> hipError_t,
+    pub hipUserObjectCreate: unsafe extern "C" fn(
+        object_out: *mut hipUserObject_t,
+        ptr: *mut ::std::os::raw::c_void,
+        destroy: hipHostFn_t,
+        initialRefcount: ::std::os::raw::c_uint,
+        flags: ::std::os::raw::c_uint,
+    ) -> hipError_t,
+    pub hipUserObjectRelease:
+        unsafe extern "C" fn(object: hipUserObject_t, count: ::std::os::raw::c_uint) -> hipError_t,
+    pub hipGraphRetainUserObject: unsafe extern "C" fn(
+        graph: hipGraph_t,
+        object: hipUserObject_t,
+        count: ::std::os::raw::c_uint,
+        flags: ::std::os::raw::c_uint,
     ) -> hipError_t,
 }
 impl Hip {
@@ -563,6 +603,9 @@ impl Hip {
             __library.get(b"hipModuleOccupancyMaxActiveBlocksPerMultiprocessor\0").map(|sym| *sym)?;
         let hipStreamBeginCapture = __library.get(b"hipStreamBeginCapture\0").map(|sym| *sym)?;
         let hipStreamEndCapture = __library.get(b"hipStreamEndCapture\0").map(|sym| *sym)?;
+        let hipStreamGetCaptureInfo_v2 = __library.get(b"hipStreamGetCaptureInfo_v2\0").map(|sym| *sym)?;
+        let hipThreadExchangeStreamCaptureMode =
+            __library.get(b"hipThreadExchangeStreamCaptureMode\0").map(|sym| *sym)?;
         let hipGraphDestroy = __library.get(b"hipGraphDestroy\0").map(|sym| *sym)?;
         let hipGraphInstantiateWithFlags =
             __library.get(b"hipGraphInstantiateWithFlags\0").map(|sym| *sym)?;
@@ -571,6 +614,9 @@ impl Hip {
         let hipGraphAddChildGraphNode = __library.get(b"hipGraphAddChildGraphNode\0").map(|sym| *sym)?;
         let hipGraphExecChildGraphNodeSetParams =
             __library.get(b"hipGraphExecChildGraphNodeSetParams\0").map(|sym| *sym)?;
+        let hipUserObjectCreate = __library.get(b"hipUserObjectCreate\0").map(|sym| *sym)?;
+        let hipUserObjectRelease = __library.get(b"hipUserObjectRelease\0").map(|sym| *sym)?;
+        let hipGraphRetainUserObject = __library.get(b"hipGraphRetainUserObject\0").map(|sym| *sym)?;
         Ok(Hip {
             __library,
             hipInit,
@@ -602,12 +648,17 @@ impl Hip {
             hipModuleOccupancyMaxActiveBlocksPerMultiprocessor,
             hipStreamBeginCapture,
             hipStreamEndCapture,
+            hipStreamGetCaptureInfo_v2,
+            hipThreadExchangeStreamCaptureMode,
             hipGraphDestroy,
             hipGraphInstantiateWithFlags,
             hipGraphLaunch,
             hipGraphExecDestroy,
             hipGraphAddChildGraphNode,
             hipGraphExecChildGraphNodeSetParams,
+            hipUserObjectCreate,
+            hipUserObjectRelease,
+            hipGraphRetainUserObject,
         })
     }
     pub unsafe fn hipInit(&self, flags: ::std::os::raw::c_uint) -> hipError_t {
@@ -781,6 +832,27 @@ impl Hip {
     pub unsafe fn hipStreamEndCapture(&self, stream: hipStream_t, pGraph: *mut hipGraph_t) -> hipError_t {
         (self.hipStreamEndCapture)(stream, pGraph)
     }
+    pub unsafe fn hipStreamGetCaptureInfo_v2(
+        &self,
+        stream: hipStream_t,
+        captureStatus_out: *mut hipStreamCaptureStatus,
+        id_out: *mut ::std::os::raw::c_ulonglong,
+        graph_out: *mut hipGraph_t,
+        dependencies_out: *mut *const hipGraphNode_t,
+        numDependencies_out: *mut usize,
+    ) -> hipError_t {
+        (self.hipStreamGetCaptureInfo_v2)(
+            stream,
+            captureStatus_out,
+            id_out,
+            graph_out,
+            dependencies_out,
+            numDependencies_out,
+        )
+    }
+    pub unsafe fn hipThreadExchangeStreamCaptureMode(&self, mode: *mut hipStreamCaptureMode) -> hipError_t {
+        (self.hipThreadExchangeStreamCaptureMode)(mode)
+    }
     pub unsafe fn hipGraphDestroy(&self, graph: hipGraph_t) -> hipError_t {
         (self.hipGraphDestroy)(graph)
     }
@@ -815,5 +887,31 @@ impl Hip {
         childGraph: hipGraph_t,
     ) -> hipError_t {
         (self.hipGraphExecChildGraphNodeSetParams)(hGraphExec, node, childGraph)
+    }
+    pub unsafe fn hipUserObjectCreate(
+        &self,
+        object_out: *mut hipUserObject_t,
+        ptr: *mut ::std::os::raw::c_void,
+        destroy: hipHostFn_t,
+        initialRefcount: ::std::os::raw::c_uint,
+        flags: ::std::os::raw::c_uint,
+    ) -> hipError_t {
+        (self.hipUserObjectCreate)(object_out, ptr, destroy, initialRefcount, flags)
+    }
+    pub unsafe fn hipUserObjectRelease(
+        &self,
+        object: hipUserObject_t,
+        count: ::std::os::raw::c_uint,
+    ) -> hipError_t {
+        (self.hipUserObjectRelease)(object, count)
+    }
+    pub unsafe fn hipGraphRetainUserObject(
+        &self,
+        graph: hipGraph_t,
+        object: hipUserObject_t,
+        count: ::std::os::raw::c_uint,
+        flags: ::std::os::raw::c_uint,
+    ) -> hipError_t {
+        (self.hipGraphRetainUserObject)(graph, object, count, flags)
     }
 }

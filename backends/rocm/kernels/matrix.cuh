@@ -6,13 +6,13 @@
 //
 // needs macros: DEVICE, DYNAMIC_SHARED, KERNEL, WAVE
 // needs constants: ACCUMULATORS, ACC_AT, AHEAD, BLOCK, CHANNELS, CHANNEL_INNER, CHUNK, CHUNKS, DEPTH, DILATION_D,
-//   DILATION_H, DILATION_W, FILTER_TILES, OCCUPANCY, OUTSIDE_D, OUTSIDE_H, OUTSIDE_W, PAD_D, PAD_H, PAD_W, PART_P,
+//   DILATION_H, DILATION_W, FILTER_TILES, OCCUPANCY, OUTSIDE_D, OUTSIDE_H, OUTSIDE_W, PAD_D, PAD_H, PAD_W, PART_P, SPLIT,
 //   STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, THREADS, TILE_F, TILE_K, TILE_P, WAVES_F, WAVES_P,
 //   W_LOADS, W_VECTOR, XCDS, X_RUN, X_VECTOR, Y_ALONG_K
 // needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_w
 // needs types: Accumulators, DepthEntry, Fragment, Pixel, Row, Shape, T, Vector, Words
-// needs functions: acc_row, begin_grid, depth_entry, filter_at, fragment, load_chunk, load_row, missing, mma, pixel_of,
-//   row_of, tile_at, write_tile, zero
+// needs functions: acc_row, begin_grid, depth_entry, filter_at, finish_tile, first_step, fragment, load_chunk, load_row,
+//   missing, mma, pixel_of, row_of, step_count, tile_at, tile_number, write_tile, zero
 
 static_assert(TILE_K * sizeof(T) == 64, "a row of a tile is 64 bytes");
 constexpr int WAVE_P = TILE_P / WAVES_P, WAVE_F = TILE_F / WAVES_F;
@@ -218,14 +218,15 @@ DEVICE void sync_block() {
 }
 
 // The tile that this block computes. Blocks are dealt to the chip's XCDs in turn, each with an L2 of its own:
-// neighbouring tiles, which share pixels and filters, go to the same one.
+// neighbouring tiles, which share pixels and filters, go to the same one. Where SPLIT blocks share a tile those go there that have
+// the same share of the depth of all tiles.
 struct Work {
   int pixel, filter, group;
 };
 DEVICE Work work() {
-  const int tiles = gridDim.x, blocks = tiles * (int)gridDim.z;
-  int b = (int)blockIdx.z * tiles + (int)blockIdx.x;
-  if (XCDS > 1 && b < blocks / XCDS * XCDS) b = b % XCDS * (blocks / XCDS) + b / XCDS;
+  const int tiles = gridDim.x / SPLIT, blocks = tiles * (int)gridDim.z;
+  int b = (int)blockIdx.z * tiles + tile_number();
+  if (SPLIT == 1 && XCDS > 1 && b < blocks / XCDS * XCDS) b = b % XCDS * (blocks / XCDS) + b / XCDS;
   return {b % tiles / FILTER_TILES * TILE_P, b % tiles % FILTER_TILES * TILE_F, b / tiles};
 }
 
@@ -237,6 +238,9 @@ KERNEL(THREADS, OCCUPANCY) {
   DepthEntry* const table = (DepthEntry*)(w_rows + TILE_F * 64);
   const Shape& s = args.shape;
   const Work at = work();
+  float* const tile = (float*)(shared + ACC_AT);
+  if (finish_tile(args, tile, at.pixel, at.filter, at.group)) return;
+  const int begin = first_step<STEPS>();
   const T* const x = (const T*)args.x;
   const T* const weights = (const T*)args.op[0].p[0];
 
@@ -251,7 +255,7 @@ KERNEL(THREADS, OCCUPANCY) {
   // Writes the table of a step for the whole block, a step before it is fetched.
   const auto plan = [&](int step) {
     if (threadIdx.x < TABLE) {
-      const int depth = step * TILE_K + (int)threadIdx.x * (X_VECTOR ? CHUNK : 1);
+      const int depth = (begin + step) * TILE_K + (int)threadIdx.x * (X_VECTOR ? CHUNK : 1);
       table[step % 2 * TABLE + threadIdx.x] = X_VECTOR ? depth_entry(s, depth) : pixel_entry(s, depth);
     }
   };
@@ -267,7 +271,7 @@ KERNEL(THREADS, OCCUPANCY) {
         const DepthEntry entry = here[x_chunk(i)];
         chunks_x.load(i, x, rows[i].pixel.offset + entry.offset, !missing(s, rows[i], entry));
       }
-    } else if (bounds.holds(s, step)) {
+    } else if (bounds.holds(s, begin + step)) {
 #pragma unroll
       for (int i = 0; i < X_COUNT; i++)
 #pragma unroll
@@ -282,7 +286,7 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
     for (int i = 0; i < W_LOADS; i++) {
       const int filter = at.filter + load_row<true, TILE_F>(i);
-      const int depth = step * TILE_K + load_chunk<true, TILE_F>(i) * CHUNK;
+      const int depth = (begin + step) * TILE_K + load_chunk<true, TILE_F>(i) * CHUNK;
       if constexpr (W_VECTOR) {
         const int offset = filter_at(filter, at.group, depth);
         staged_w.load(i, weights, offset, offset >= 0);
@@ -321,8 +325,8 @@ KERNEL(THREADS, OCCUPANCY) {
   const int wave_p = wave % WAVES_P * WAVE_P, wave_f = wave / WAVES_P * WAVE_F;
   Accumulators acc[BLOCKS_P][BLOCKS_F] = {};
 
-  // STEPS, which the compiler must not know: where it unrolls few steps, registers spill.
-  const int steps = STEPS * (int)gridDim.y;
+  // The compiler must not know how many: where it unrolls few steps, registers spill.
+  const int steps = step_count<STEPS>() * (int)gridDim.y;
   plan(0);
   plan(1);
   sync_block();
@@ -357,7 +361,6 @@ KERNEL(THREADS, OCCUPANCY) {
     sync_block();
   }
 
-  float* tile = (float*)(shared + ACC_AT);
 #pragma unroll
   for (int part = 0; part < WAVE_P; part += PART_P)
 #pragma unroll 1

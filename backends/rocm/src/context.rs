@@ -1,12 +1,17 @@
 //! The HIP runtime on a device.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
-use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{mem, ptr};
 
 use fuseplan_api::{BackendError, DeviceInfo, RawGraph, RawGraphExec, RawNode, RawStream};
-use fuseplan_gpu::{Attribute, Driver, Geometry, RawEvent, RawFunction, RawModule, calls};
+use fuseplan_gpu::{
+    Attribute, Capture, Driver, Geometry, Object, RawEvent, RawFunction, RawModule, RawUserObject, Scratch,
+    ScratchDriver, calls,
+};
 use fuseplan_hip_sys::{
     hipError_t, hipFunction_attribute as Number, hipMemcpyKind as Copy, hipStreamCaptureMode as Mode,
+    hipStreamCaptureStatus as Status,
 };
 
 use crate::driver::{self, call};
@@ -16,6 +21,13 @@ use crate::{BACKEND, device};
 #[derive(Debug)]
 pub(crate) struct Rocm {
     ordinal: c_int,
+    scratch: Scratch,
+}
+
+impl Drop for Rocm {
+    fn drop(&mut self) {
+        mem::take(&mut self.scratch).end(self);
+    }
 }
 
 impl Driver for Rocm {
@@ -33,7 +45,7 @@ impl Driver for Rocm {
     }
 
     fn open(ordinal: u32) -> Result<Self, BackendError> {
-        Ok(Rocm { ordinal: ordinal as c_int })
+        Ok(Rocm { ordinal: ordinal as c_int, scratch: Scratch::default() })
     }
 
     fn enter(&self) -> Result<Option<c_int>, BackendError> {
@@ -83,6 +95,16 @@ impl Driver for Rocm {
         unsafe {
             call!(hipModuleLaunchKernel(function, x, y, z, block, 1, 1, shared, stream, NULL.cast(), buffer))
         }
+    }
+
+    unsafe fn with_scratch(
+        &self,
+        stream: RawStream,
+        bytes: usize,
+        launch: &mut dyn FnMut(*mut c_void) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
+        // SAFETY: as promised by the caller.
+        unsafe { self.scratch.with(self, stream, bytes, launch) }
     }
 
     // A code object that the runtime rejects is an error of `load`; a cached one is then compiled again.
@@ -149,7 +171,75 @@ impl Driver for Rocm {
     }
 }
 
+impl ScratchDriver for Rocm {
+    /// The stream's address: the runtime waits for what was launched into a stream before another can have it. Of two addresses
+    /// that are none one stands for a stream of each thread, the other for the default stream.
+    unsafe fn stream_number(&self, stream: RawStream) -> Result<u64, BackendError> {
+        static THREADS: AtomicU64 = AtomicU64::new(1);
+        thread_local! {
+            static THREAD: u64 = THREADS.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(match stream.addr() {
+            PER_THREAD => OF_THREADS | THREAD.with(|number| *number),
+            LEGACY => 0,
+            address => address as u64,
+        })
+    }
+
+    unsafe fn capture_of(&self, stream: RawStream) -> Result<Option<Capture>, BackendError> {
+        let (mut status, mut capture) =
+            (Status::hipStreamCaptureStatusNone, Capture { id: 0, graph: Object(NULL) });
+        let (id, graph) = (&raw mut capture.id, (&raw mut capture.graph.0).cast());
+        // SAFETY: as promised by the caller; the runtime writes what has a place.
+        unsafe {
+            call!(hipStreamGetCaptureInfo_v2(
+                stream.cast(),
+                &mut status,
+                id,
+                graph,
+                ptr::null_mut(),
+                ptr::null_mut()
+            ))
+        }?;
+        Ok((status != Status::hipStreamCaptureStatusNone).then_some(capture))
+    }
+
+    unsafe fn exchange_capture_mode(&self, mode: c_int) -> Result<c_int, BackendError> {
+        let mut mode = Mode(mode as c_uint);
+        // SAFETY: the runtime reads and writes the mode.
+        unsafe { call!(hipThreadExchangeStreamCaptureMode(&mut mode)) }.map(|()| mode.0 as c_int)
+    }
+
+    unsafe fn create_user_object(
+        &self,
+        data: *mut c_void,
+        destroy: unsafe extern "C" fn(*mut c_void),
+    ) -> Result<RawUserObject, BackendError> {
+        let mut object = ptr::null_mut();
+        // SAFETY: the runtime writes the object, and calls the function as promised by the caller.
+        unsafe { call!(hipUserObjectCreate(&mut object, data, Some(destroy), 1, NO_DESTRUCTOR_SYNC)) }?;
+        Ok(object.cast())
+    }
+
+    calls! { call:
+        fn give_user_object(graph: RawGraph, object: RawUserObject) {
+            hipGraphRetainUserObject(graph.cast(), object.cast(), 1, MOVE)
+        }
+        fn release_user_object(object: RawUserObject) { hipUserObjectRelease(object.cast(), 1) }
+    }
+}
+
 const NULL: *mut c_void = ptr::null_mut();
+/// `hipStreamLegacy`.
+const LEGACY: usize = 1;
+/// `hipStreamPerThread`.
+const PER_THREAD: usize = 2;
+/// No address has this bit.
+const OF_THREADS: u64 = 1 << 63;
+/// `hipUserObjectNoDestructorSync`.
+const NO_DESTRUCTOR_SYNC: c_uint = 1;
+/// `hipGraphUserObjectMove`.
+const MOVE: c_uint = 1;
 /// `hipStreamNonBlocking`.
 const NON_BLOCKING: c_uint = 1;
 

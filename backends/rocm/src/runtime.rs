@@ -8,7 +8,7 @@ use crate::{arch, compiler, peaks};
 
 impl Runtime for Rocm {
     const VENDOR: &'static str = include_str!("../kernels/vendor.cuh");
-    const SCRATCH: bool = false;
+    const SCRATCH: bool = true;
 
     fn units(arch: &str) -> usize {
         arch::named(arch).map_or(1, |arch| arch.units as usize)

@@ -106,7 +106,8 @@ mod tests {
     use super::*;
     use crate::RocmBackend;
     use fuseplan_api::{
-        ActivationMode, Backend, ConvolutionDescriptor, DataType, MathMode, Op, Problem, TensorDescriptor,
+        ActivationMode, Backend, Candidate, ConvolutionDescriptor, DataType, MathMode, Op, Problem,
+        TensorDescriptor,
     };
 
     /// The solvers that take a convolution of as many channels, with ReLU behind it.
@@ -122,6 +123,37 @@ mod tests {
         let target = RocmBackend.target("gfx942").unwrap();
         let takes = |solver: &&&dyn Solver| solver.applies(&problem, &target).is_ok();
         SOLVERS.iter().filter(takes).map(|solver| solver.id()).collect()
+    }
+
+    /// Whether blocks share the depth of a 1x1 convolution with 512 filters of so many channels and 7x7 pixels of so many images, for each
+    /// solver that multiplies matrices.
+    fn shares(arch: &str, images: usize, channels: usize) -> Vec<bool> {
+        let of = |lens| TensorDescriptor::nhwc(DataType::Half, lens).unwrap();
+        let (input, weights) = (of([images, channels, 7, 7]), of([512, channels, 1, 1]));
+        let conv = ConvolutionDescriptor::d2();
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let ops = vec![Op::ConvForward { conv, weights }];
+        let problem = Problem { input, output, ops, math: MathMode::Precise };
+        let target = RocmBackend.target(arch).unwrap();
+        let solvers: [&dyn Solver; 3] = [&MFMA, &WMMA, &FFMA];
+        let taken = solvers.into_iter().filter(|solver| solver.applies(&problem, &target).is_ok());
+        let in_memory = |of: &Candidate| of.configuration.as_str().ends_with(" in memory");
+        let first_shares = |solver: &dyn Solver| {
+            let all = solver.configurations(&problem, &target);
+            assert!(!all.iter().all(in_memory), "nothing to compare with");
+            in_memory(&all[0])
+        };
+        taken.map(first_shares).collect()
+    }
+
+    #[test]
+    fn blocks_share_the_depth_of_few_pixels() {
+        for (arch, solvers) in [("gfx942", 2), ("gfx1100", 2), ("gfx1030", 1)] {
+            assert_eq!(shares(arch, 1, 2048), vec![true; solvers], "{arch}");
+            // Sums that end before another launch would begin, and blocks for all compute units.
+            assert_eq!(shares(arch, 1, 256), vec![false; solvers], "{arch}");
+            assert_eq!(shares(arch, 1024, 2048), vec![false; solvers], "{arch}");
+        }
     }
 
     #[test]

@@ -2,6 +2,9 @@
 //! which names it, nothing is leaked, the caller's current device is as before, and nothing panics. Kernels do
 //! not run here.
 
+#[path = "fake/scratch.rs"]
+mod scratch;
+
 use std::ffi::c_void;
 use std::path::Path;
 use std::process::Command;
@@ -240,7 +243,11 @@ fn misuse_is_an_error(_: &Fake) -> Result<(), Failed> {
 }
 
 fn solver() -> &'static dyn Solver {
-    *RocmBackend.solvers().iter().find(|solver| solver.id() == "rocm.conv_ffma.v1").unwrap()
+    by_id("rocm.conv_ffma.v1")
+}
+
+fn by_id(id: &str) -> &'static dyn Solver {
+    *RocmBackend.solvers().iter().find(|solver| solver.id() == id).unwrap()
 }
 
 /// What another process finds, in another environment.
@@ -355,10 +362,11 @@ fn main() {
     }
     let fake: &'static Fake = Box::leak(Box::new(fake));
     type Test = fn(&Fake) -> Result<(), Failed>;
-    let tests: [(&str, Test); 3] = [
+    let tests: [(&str, Test); 4] = [
         ("every_failure_is_an_error", every_failure_is_an_error),
         ("an_execution_only_launches", an_execution_only_launches),
         ("misuse_is_an_error", misuse_is_an_error),
+        ("scratch", scratch::scratch),
     ];
     let mut trials: Vec<_> = tests.map(|(name, test)| Trial::test(name, move || test(fake))).into();
     let place = folder.clone();

@@ -580,18 +580,17 @@ DEVICE Rows share_of(int rows, int rank = cluster_rank()) {
 // where the layout allows it (X_VECTOR, W_VECTOR) and the pointers do, else element by element, or in runs of
 // X_RUN pixels along a plane. This part reads operands and writes the result; the main loop between leaves a
 // tile of f32 accumulators in shared memory, or SLICES of them (sliced-K), which threads side by side have accumulated
-// over different parts of each step. SPLIT blocks, a cluster, may share a tile (split-K): each accumulates a share of
+// over different parts of each step. SPLIT blocks may share a tile (split-K): each accumulates a share of
 // the steps, and then runs the epilogue of a share of the tile, for which it adds up the accumulators of all blocks in
-// the order of their ranks.
+// the order of their ranks. How these meet is said by the text behind this one.
 //
 // needs macros: DEVICE
 // needs constants: CHANNELS, CHANNEL_INNER, DILATION_D, DILATION_H, DILATION_W, FILTERS, ONE_TAP, OUTSIDE_D, OUTSIDE_H,
-//   OUTSIDE_W, PAD_D, PAD_H, PAD_W, PART_P, SLICES, SPLIT, STRIDE_D, STRIDE_H, STRIDE_W, TAPS_D, TAPS_H, TAPS_W,
-//   THREADS, TILE_F, TILE_K, TILE_P, W_C, W_D, W_H, W_K, W_LINEAR, W_W, X_LINEAR, Y_ALONG_K, Y_VECTOR
+//   OUTSIDE_W, PAD_D, PAD_H, PAD_W, PART_P, SPLIT, STRIDE_D, STRIDE_H, STRIDE_W, TAPS_D, TAPS_H, TAPS_W, THREADS,
+//   TILE_F, TILE_K, TILE_P, W_C, W_D, W_H, W_K, W_LINEAR, W_W, X_LINEAR, Y_ALONG_K, Y_VECTOR
 // needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_p, x_w, y_c
 // needs types: Args, Channel, Coord, Rows, Shape, T, Vector
-// needs functions: channel_of, cluster_arrive, cluster_load, cluster_wait, coord_of, finish, finish_vector, first_step,
-//   from_float, is_aligned, share_of, step_count
+// needs functions: channel_of, coord_of, finish, finish_vector, first_step, from_float, step_count
 
 constexpr int CHUNK = 16 / (int)sizeof(T);
 constexpr int CHUNKS = TILE_K / CHUNK;
@@ -823,6 +822,17 @@ DEVICE void write_rows(const Args& args, const float* tile, int first_pixel, int
   }
 }
 
+// The blocks that share a tile are a cluster, or one block: one launch accumulates and writes the tile.
+//
+// needs macros: DEVICE
+// needs constants: FILTERS, PART_P, PITCH, SLICE, SLICES, SPLIT, THREADS, TILE_F, Y_ALONG_K, Y_VECTOR
+// needs sizes: pixels
+// needs types: Args, Rows, T, Vector
+// needs functions: cluster_arrive, cluster_load, cluster_wait, is_aligned, share_of, write_rows
+
+// Whether this launch only writes what another has accumulated.
+DEVICE bool finish_tile(const Args&, float*, int, int, int) { return false; }
+
 // Adds up the accumulators of some rows: those of every slice of every block that shares the tile, in this order.
 DEVICE void add_up(float* tile, Rows rows) {
 #pragma unroll 1
@@ -874,8 +884,8 @@ DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first
 // needs constants: ACC_AT, CHUNK, CHUNKS, FILTERS, FILTER_TILES, OCCUPANCY, SLICE, SLICES, STAGES, STEPS, THREADS,
 //   TILE_F, TILE_K, TILE_P, WARPS_F, WARPS_P, W_K, W_LINEAR, W_LOADS, W_VECTOR, X_RUN, X_VECTOR, Y_ALONG_K
 // needs types: DepthEntry, Row, Shape, T, Vector, bf16, f16
-// needs functions: begin_grid, cluster_sync, depth_end, depth_entry, filter_at, first_step, gather_filter, is_aligned,
-//   missing, row_of, step_count, tile_at, tile_number, write_tile
+// needs functions: begin_grid, cluster_sync, depth_end, depth_entry, filter_at, finish_tile, first_step, gather_filter,
+//   is_aligned, missing, row_of, step_count, tile_at, tile_number, write_tile
 
 constexpr int BYTES = (int)sizeof(T);
 DEVICE unsigned bits(f16 v) { return v.bits; }
@@ -991,6 +1001,8 @@ KERNEL(THREADS, OCCUPANCY) {
   const Shape& shape = args.shape;
   const int first_filter = tile_number() % FILTER_TILES * TILE_F, first_pixel = tile_number() / FILTER_TILES * TILE_P;
   const int group = blockIdx.z, begin = first_step<STEPS>(), steps = step_count<STEPS>(), end = depth_end();
+  float* const tile = (float*)(shared + ACC_AT);
+  if (finish_tile(args, tile, first_pixel, first_filter, group)) return;
   const T* const image = (const T*)args.x;
   const T* const weights = (const T*)args.op[0].p[0];
   const bool x_aligned = is_aligned(image, SINGLE ? 2 : X_VECTOR ? 16 : RUN * BYTES);
@@ -1148,7 +1160,6 @@ KERNEL(THREADS, OCCUPANCY) {
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   __syncthreads();
 
-  float* tile = (float*)(shared + ACC_AT);
   float* own = tile + slice * SLICE;
 #pragma unroll
   for (int i = 0; i < WARP_P / 16; i++)

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use fuseplan_api::operands::ConvForward;
 use fuseplan_api::{BackendError, Executable, ExecutableInfo, RawStream, RunArgs, RunError};
-use fuseplan_gpu::{ArgumentLayout, Entered, Function, Geometry, MAX_WORDS};
+use fuseplan_gpu::{ArgumentLayout, Entered, Function, Geometry, Held, MAX_WORDS, ScratchDriver};
 
 use super::prepared::{Filters, Preparation};
 use super::reordered::Reordered;
 use super::tensor_map::{MAP_WORDS, TensorMap};
 use crate::context::Cuda;
-use crate::scratch::{Capture, Held};
 
 #[derive(Debug)]
 pub(super) struct HopperExecutable {
@@ -167,9 +166,9 @@ unsafe fn scratch<'a>(
     bytes: usize,
 ) -> Result<Held<'a>, BackendError> {
     // SAFETY: as promised by the caller.
-    let capture = unsafe { Capture::of(stream) }?;
+    let capture = unsafe { entered.capture_of(stream) }?;
     // SAFETY: the same; what is launched while the memory is held is the stream's.
-    unsafe { entered.scratch().hold(entered, stream, capture, bytes) }
+    unsafe { entered.scratch().hold(&**entered, stream, capture, bytes) }
 }
 
 impl Executable for HopperExecutable {

@@ -12,10 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fuseplan_api::{BackendError, Device, RawStream};
-use fuseplan_gpu::{Driver, Entered, GpuDevice, Object};
+use fuseplan_gpu::{Capture, Driver, Entered, GpuDevice, Held, Object, OfGraph, ScratchDriver};
 
 use crate::context::Cuda;
-use crate::scratch::{Capture, Held, OfGraph};
 
 /// What is prepared for one executable.
 pub(super) struct Preparation {
@@ -71,7 +70,7 @@ impl Preparation {
         mut write: impl FnMut(*mut c_void) -> Result<(), BackendError>,
     ) -> Option<Filters<'a>> {
         // SAFETY: as promised by the caller.
-        let capture = unsafe { Capture::of(stream) }.ok()?;
+        let capture = unsafe { entered.capture_of(stream) }.ok()?;
         let captured = capture.is_some();
         let make = || {
             if captured {
@@ -83,7 +82,8 @@ impl Preparation {
         match kept.map(|kept| kept.get_or_try_make(self.owner, make)) {
             Some(Ok(prepared)) => {
                 if let Some(capture) = &capture {
-                    prepared.stay_for(capture).ok()?;
+                    // SAFETY: the context is entered, and the stream is being captured.
+                    unsafe { prepared.stay_for(entered, capture) }.ok()?;
                 }
                 return Some(Filters::Kept(prepared));
             }
@@ -94,7 +94,7 @@ impl Preparation {
             return None;
         }
         // SAFETY: as promised by the caller.
-        let held = unsafe { entered.scratch().hold(entered, stream, capture, self.bytes) }.ok()?;
+        let held = unsafe { entered.scratch().hold(&**entered, stream, capture, self.bytes) }.ok()?;
         write(held.address()).ok()?;
         Some(Filters::JustWritten(held))
     }
@@ -109,7 +109,8 @@ impl Preparation {
         stream: RawStream,
         write: &mut impl FnMut(*mut c_void) -> Result<(), BackendError>,
     ) -> Result<Prepared, BackendError> {
-        entered.scratch().free_gone(entered)?;
+        // SAFETY: the context is entered.
+        unsafe { entered.scratch().free_gone(&**entered) }?;
         let address = Object(self.device.memory().allocate(self.bytes)?);
         let (graphs, device) = (Mutex::default(), self.device.clone());
         let prepared = Prepared { address, bytes: self.bytes, graphs, device };
@@ -131,11 +132,15 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Until the graph that is being captured is gone.
-    fn stay_for(&self, capture: &Capture) -> Result<(), BackendError> {
+    ///
+    /// # Safety
+    /// As for [`Capture::retain`].
+    unsafe fn stay_for(&self, entered: &Entered<'_, Cuda>, capture: &Capture) -> Result<(), BackendError> {
         let mut graphs = self.graphs.lock().unwrap_or_else(PoisonError::into_inner);
         graphs.retain(|graph| !graph.is_gone());
         if !graphs.iter().any(|graph| graph.is_of(capture)) {
-            graphs.push(capture.retain()?);
+            // SAFETY: as promised by the caller.
+            graphs.push(unsafe { capture.retain(&**entered) }?);
         }
         Ok(())
     }

@@ -746,6 +746,12 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         ("split.mma.f16.nhwc", "cuda.conv_mma.v1", conv(Half, Nhwc, few, 512, 3, 1, vec![]), mma),
         ("split.mma.f16.nchw", "cuda.conv_mma.v1", conv(Half, Nchw, few, 512, 1, 1, vec![]), &["HMMA"]),
+        (
+            "split.mma.f16.nchw.1x1",
+            "cuda.conv_mma.v1",
+            conv(Half, Nchw, &[1, 2048, 7, 7], 512, 1, 1, relu(few, Half, Nchw)),
+            &["HMMA"],
+        ),
         ("split.mma.tf32.nhwc", "cuda.conv_mma.v1", tf32(conv(Float, Nhwc, few, 512, 3, 1, vec![])), mma),
         ("split.mma.tf32.nchw", "cuda.conv_mma.v1", tf32(conv(Float, Nchw, few, 512, 3, 1, vec![])), mma),
         ("split.ffma.nhwc", "cuda.conv_ffma.v1", conv(Float, Nhwc, few, 512, 3, 1, vec![]), &["FFMA"]),

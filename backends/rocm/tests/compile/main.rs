@@ -79,6 +79,18 @@ fn cases() -> Vec<Case> {
         add("ffma.stem", ffma, conv(data_type, Nchw, &[8, 3, 224, 224], 64, 7, 1, vec![]));
         let volume = relu(&[2, 64, 8, 20, 20], data_type, Ndhwc);
         add("ffma.ndhwc.groups", ffma, conv(data_type, Ndhwc, &[2, 64, 8, 20, 20], 64, 3, 2, volume));
+        // Blocks share the depth of a tile. RDNA's compiler takes more registers, of which eight waves of its SIMDs have so many.
+        let behind = relu(&[1, 512, 7, 7], data_type, Nhwc);
+        for (name, problem) in [
+            ("1x1", conv(data_type, Nchw, &[1, 2048, 7, 7], 512, 1, 1, vec![])),
+            ("3x3", conv(data_type, Nhwc, &[1, 512, 7, 7], 512, 3, 1, behind)),
+        ] {
+            let name = format!("ffma.split.{name}.{data_type}");
+            cases.push(Case { name, solver: ffma, problem, registers: 192 });
+        }
+        let mut add = |name: &str, solver, problem| {
+            cases.push(case(format!("{name}.{data_type}"), solver, problem));
+        };
         add("direct.nchw", DIRECT, conv(data_type, Nchw, x, 128, 3, 1, relu(y, data_type, Nchw)));
         add("direct.nhwc.depthwise", DIRECT, conv(data_type, Nhwc, x, 64, 3, 64, vec![]));
         for mode in [BatchNormMode::Spatial, BatchNormMode::PerActivation] {
@@ -145,6 +157,10 @@ fn matrix() -> Vec<Case> {
                 add(&name("few"), conv(data_type, layout, &[1, 40, 14, 14], 70, 3, 1, vec![]), waves);
                 add(&name("stem"), conv(data_type, layout, &[8, 3, 64, 64], 64, 7, 1, vec![]), waves);
                 add(&name("groups"), conv(data_type, layout, x, 64, 3, 4, vec![]), waves);
+                // Blocks share the depth of a tile.
+                let behind = relu(&[1, 512, 7, 7], data_type, layout);
+                add(&name("split.3x3"), conv(data_type, layout, &[1, 512, 7, 7], 512, 3, 1, behind), waves);
+                add(&name("split.1x1"), conv(data_type, layout, &[1, 2048, 7, 7], 512, 1, 1, vec![]), waves);
             }
             // Work enough for the largest tiles on the largest chip.
             let large = conv(

@@ -1,5 +1,6 @@
 //! Finding and steering the shared object that a program has loaded.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use crate::state::{Kind, state};
 pub struct Fake {
     fail: unsafe extern "C" fn(*const c_char, usize, usize, u32),
     calls: unsafe extern "C" fn() -> *mut c_char,
+    live: unsafe extern "C" fn() -> *mut c_char,
     take_live: unsafe extern "C" fn() -> *mut c_char,
     free: unsafe extern "C" fn(*mut c_char),
 }
@@ -58,6 +60,7 @@ impl Fake {
             let fake = Fake {
                 fail: *library.get(b"fake_hip_fail\0").map_err(words)?,
                 calls: *library.get(b"fake_hip_calls\0").map_err(words)?,
+                live: *library.get(b"fake_hip_live\0").map_err(words)?,
                 take_live: *library.get(b"fake_hip_take_live\0").map_err(words)?,
                 free: *library.get(b"fake_hip_free\0").map_err(words)?,
             };
@@ -83,7 +86,12 @@ impl Fake {
         self.words(self.calls)
     }
 
-    /// What is in use, by kind; forgets it.
+    /// What is in use, by kind.
+    pub fn live(&self) -> Vec<String> {
+        self.words(self.live)
+    }
+
+    /// The same; forgets it.
     pub fn take_live(&self) -> Vec<String> {
         self.words(self.take_live)
     }
@@ -123,11 +131,20 @@ pub extern "C" fn fake_hip_calls() -> *mut c_char {
     text(&state().calls.join(" "))
 }
 
+/// See [`Fake::live`].
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_hip_live() -> *mut c_char {
+    kinds(&state().live)
+}
+
 /// See [`Fake::take_live`].
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_hip_take_live() -> *mut c_char {
-    let live = std::mem::take(&mut state().live);
-    let kinds: Vec<_> = live.values().map(|(kind, _): &(Kind, usize)| format!("{kind:?}")).collect();
+    kinds(&std::mem::take(&mut state().live))
+}
+
+fn kinds(live: &BTreeMap<usize, (Kind, usize)>) -> *mut c_char {
+    let kinds: Vec<_> = live.values().map(|(kind, _)| format!("{kind:?}")).collect();
     text(&kinds.join(" "))
 }
 

@@ -1,13 +1,13 @@
 //! Graphs: launches that were recorded, and nodes with copies of other graphs.
 
-use std::ffi::c_ulonglong;
+use std::ffi::{c_uint, c_ulonglong, c_void};
 use std::ptr;
 
 use fuseplan_hip_sys::*;
 
-use crate::hip::{INVALID, Outcome, check_stream, end, functions, put};
+use crate::hip::{INVALID, Outcome, check_stream, functions, put};
 use crate::launch::Launch;
-use crate::state::{Kind, state};
+use crate::state::{Capture, Kind, MODE, UserObject, state};
 
 /// A graph's nodes in the order in which they run, each with its launches.
 pub(crate) type Graph = Vec<(usize, Vec<Launch>)>;
@@ -17,6 +17,10 @@ fn nodes(graph: usize, kind: Kind) -> Result<Graph, hipError_t> {
     let state = state();
     let found = state.graphs.get(&graph).filter(|_| state.is_live(graph, kind));
     found.cloned().ok_or(hipError_t::hipErrorInvalidValue)
+}
+
+fn end_graph(graph: usize, kind: Kind) -> Outcome {
+    if state().end_graph(graph, kind) { Ok(()) } else { Err(hipError_t::hipErrorInvalidHandle) }
 }
 
 /// All launches of a graph.
@@ -31,24 +35,96 @@ functions! {
         if stream.is_null() || mode.0 > 2 || state().captures.contains_key(&(stream as usize)) {
             return Err(hipError_t::hipErrorIllegalState);
         }
-        state().captures.insert(stream as usize, Vec::new());
+        let mut state = state();
+        let graph = state.make(Kind::Graph);
+        state.captures.insert(stream as usize, Capture { mode: mode.0, graph, launches: Vec::new() });
         Ok(())
     }
 
     fn hipStreamEndCapture(stream: hipStream_t, graph: *mut hipGraph_t) {
         let recorded = state().captures.remove(&(stream as usize)).ok_or(hipError_t::hipErrorIllegalState)?;
         let mut state = state();
-        let nodes = recorded.into_iter().map(|launch| (state.address(), vec![launch])).collect();
-        let made = state.make(Kind::Graph);
-        state.graphs.insert(made, nodes);
+        let nodes = recorded.launches.into_iter().map(|launch| (state.address(), vec![launch])).collect();
+        state.graphs.insert(recorded.graph, nodes);
         // SAFETY: as HIP's.
-        unsafe { put(graph, ptr::without_provenance_mut(made)) }
+        unsafe { put(graph, ptr::without_provenance_mut(recorded.graph)) }
+    }
+
+    fn hipStreamGetCaptureInfo_v2(
+        stream: hipStream_t,
+        status: *mut hipStreamCaptureStatus,
+        id: *mut c_ulonglong,
+        graph: *mut hipGraph_t,
+        _behind: *mut *const hipGraphNode_t,
+        _count: *mut usize
+    ) {
+        check_stream(stream)?;
+        let capture = state().captures.get(&(stream as usize)).map(|capture| capture.graph);
+        let Some(made) = capture else {
+            // SAFETY: as HIP's.
+            return unsafe { put(status, hipStreamCaptureStatus::hipStreamCaptureStatusNone) };
+        };
+        // SAFETY: as HIP's.
+        unsafe {
+            put(id, made as c_ulonglong)?;
+            put(graph, ptr::without_provenance_mut(made))?;
+            put(status, hipStreamCaptureStatus::hipStreamCaptureStatusActive)
+        }
+    }
+
+    fn hipThreadExchangeStreamCaptureMode(mode: *mut hipStreamCaptureMode) {
+        // SAFETY: as HIP's: the place is null or can be read and written.
+        let Some(mode) = (unsafe { mode.as_mut() }) else { return INVALID };
+        if mode.0 > 2 {
+            return INVALID;
+        }
+        mode.0 = MODE.replace(mode.0);
+        Ok(())
+    }
+
+    fn hipUserObjectCreate(
+        object: *mut hipUserObject_t,
+        data: *mut c_void,
+        destroy: hipHostFn_t,
+        count: c_uint,
+        flags: c_uint
+    ) {
+        let Some(destroy) = destroy else { return INVALID };
+        if data.is_null() || (count, flags) != (1, 1) {
+            return INVALID;
+        }
+        let mut state = state();
+        let made = state.make(Kind::UserObject);
+        state.user_objects.insert(made, UserObject { owners: vec![0], data: data as usize, destroy });
+        // SAFETY: as HIP's.
+        unsafe { put(object, ptr::without_provenance_mut(made)) }
+    }
+
+    fn hipUserObjectRelease(object: hipUserObject_t, count: c_uint) {
+        let mut state = state();
+        let owners = &state.user_objects.get(&(object as usize)).ok_or(hipError_t::hipErrorInvalidValue)?.owners;
+        if count != 1 || !owners.contains(&0) {
+            return INVALID;
+        }
+        state.leave(0);
+        Ok(())
+    }
+
+    fn hipGraphRetainUserObject(graph: hipGraph_t, object: hipUserObject_t, count: c_uint, flags: c_uint) {
+        let mut state = state();
+        if !state.is_live(graph as usize, Kind::Graph) || (count, flags) != (1, 1) {
+            return INVALID;
+        }
+        let object = state.user_objects.get_mut(&(object as usize)).ok_or(hipError_t::hipErrorInvalidValue)?;
+        if object.owners != [0] {
+            return INVALID;
+        }
+        object.owners = vec![graph as usize];
+        Ok(())
     }
 
     fn hipGraphDestroy(graph: hipGraph_t) {
-        end(graph as usize, Kind::Graph)?;
-        state().graphs.remove(&(graph as usize));
-        Ok(())
+        end_graph(graph as usize, Kind::Graph)
     }
 
     fn hipGraphAddChildGraphNode(
@@ -59,15 +135,18 @@ functions! {
         child: hipGraph_t
     ) {
         let mut parent = nodes(graph as usize, Kind::Graph)?;
-        let child = nodes(child as usize, Kind::Graph)?;
+        let nodes_of_child = nodes(child as usize, Kind::Graph)?;
         // SAFETY: as HIP's.
         let behind = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(dependencies, count) } };
         if behind.iter().any(|node| parent.iter().all(|(known, _)| *known != *node as usize)) {
             return INVALID;
         }
         let made = state().address();
-        parent.push((made, launches(child)));
-        state().graphs.insert(graph as usize, parent);
+        parent.push((made, launches(nodes_of_child)));
+        let mut state = state();
+        state.graphs.insert(graph as usize, parent);
+        state.refer_alike(child as usize, graph as usize);
+        drop(state);
         // SAFETY: as HIP's.
         unsafe { put(node, ptr::without_provenance_mut(made)) }
     }
@@ -80,6 +159,7 @@ functions! {
         let mut state = state();
         let made = state.make(Kind::GraphExec);
         state.graphs.insert(made, nodes);
+        state.refer_alike(graph as usize, made);
         // SAFETY: as HIP's.
         unsafe { put(executable, ptr::without_provenance_mut(made)) }
     }
@@ -107,8 +187,6 @@ functions! {
     }
 
     fn hipGraphExecDestroy(executable: hipGraphExec_t) {
-        end(executable as usize, Kind::GraphExec)?;
-        state().graphs.remove(&(executable as usize));
-        Ok(())
+        end_graph(executable as usize, Kind::GraphExec)
     }
 }

@@ -8,7 +8,7 @@ use fuseplan_hip_sys::*;
 
 use crate::launch::Launch;
 use crate::memory;
-use crate::state::{DEVICE, Kind, Module, archs, state, wave};
+use crate::state::{DEVICE, Kind, MODE, Module, RELAXED, archs, state, wave};
 
 /// A result or a number of HIP's.
 pub(crate) type Outcome = Result<(), hipError_t>;
@@ -74,10 +74,16 @@ pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Outcome {
     Ok(())
 }
 
-/// A stream that is live, or the default stream.
+/// A stream that is live, or one of those that always are: the default stream, also as `hipStreamLegacy`, and `hipStreamPerThread`.
 pub(crate) fn check_stream(stream: hipStream_t) -> Outcome {
-    let live = stream.is_null() || state().is_live(stream as usize, Kind::Stream);
+    let live = stream.addr() <= 2 || state().is_live(stream as usize, Kind::Stream);
     if live { Ok(()) } else { Err(hipError_t::hipErrorContextIsDestroyed) }
+}
+
+/// Whether the thread may do what waits for the device, though streams are being captured.
+fn check_mode() -> Outcome {
+    let may = MODE.get() == RELAXED || state().captures.values().all(|capture| capture.mode == RELAXED);
+    if may { Ok(()) } else { Err(hipError_t::hipErrorStreamCaptureUnsupported) }
 }
 
 /// As [`check_stream`], for what cannot be captured.
@@ -164,6 +170,7 @@ functions! {
 
     fn hipMalloc(pointer: *mut *mut c_void, bytes: usize) {
         current()?;
+        check_mode()?;
         if bytes > MEMORY {
             return Err(hipError_t::hipErrorOutOfMemory);
         }
@@ -175,6 +182,7 @@ functions! {
 
     fn hipFree(pointer: *mut c_void) {
         current()?;
+        check_mode()?;
         if pointer.is_null() {
             return Ok(());
         }
@@ -230,7 +238,10 @@ functions! {
     }
 
     fn hipStreamDestroy(stream: hipStream_t) {
-        state().captures.remove(&(stream as usize));
+        let captured = state().captures.remove(&(stream as usize));
+        if let Some(capture) = captured {
+            state().end_graph(capture.graph, Kind::Graph);
+        }
         end(stream as usize, Kind::Stream)
     }
 
@@ -360,7 +371,7 @@ functions! {
         let arguments = unsafe { std::slice::from_raw_parts(list[1].cast::<u64>(), *list[3].cast::<usize>() / 8) };
         let launch = Launch { function: function as usize, object: module.object, grid, block, shared, arguments: arguments.into() };
         if let Some(capture) = state().captures.get_mut(&(stream as usize)) {
-            capture.push(launch);
+            capture.launches.push(launch);
             return Ok(());
         }
         // SAFETY: the arguments are good for the kernel, as HIP's.

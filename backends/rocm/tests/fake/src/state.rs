@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -18,6 +19,27 @@ pub(crate) enum Kind {
     Module,
     Program,
     Stream,
+    UserObject,
+}
+
+/// A stream's capture.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    /// What it lets threads do meanwhile.
+    pub(crate) mode: u32,
+    /// The graph that it makes.
+    pub(crate) graph: usize,
+    /// What was launched into the stream since it began.
+    pub(crate) launches: Vec<Launch>,
+}
+
+/// What graphs refer to, and who is told of its end.
+#[derive(Debug)]
+pub(crate) struct UserObject {
+    /// The graphs that refer to it, also those that can be launched; 0 is the program.
+    pub(crate) owners: Vec<usize>,
+    pub(crate) data: usize,
+    pub(crate) destroy: unsafe extern "C" fn(*mut c_void),
 }
 
 /// The runtime's state.
@@ -33,8 +55,10 @@ pub(crate) struct State {
     pub(crate) live: BTreeMap<usize, (Kind, usize)>,
     /// Modules: the shared object of their kernel, if kernels run.
     pub(crate) modules: HashMap<usize, Module>,
-    /// Streams under capture: what was launched into them since.
-    pub(crate) captures: HashMap<usize, Vec<Launch>>,
+    /// By stream.
+    pub(crate) captures: HashMap<usize, Capture>,
+    /// By address.
+    pub(crate) user_objects: HashMap<usize, UserObject>,
     /// Graphs, and those that can be launched.
     pub(crate) graphs: HashMap<usize, Graph>,
     next: usize,
@@ -47,9 +71,14 @@ pub(crate) struct Module {
     pub(crate) object: Option<String>,
 }
 
+/// `hipStreamCaptureModeRelaxed`: whatever there is.
+pub(crate) const RELAXED: u32 = 2;
+
 thread_local! {
     /// The thread's current device.
     pub(crate) static DEVICE: Cell<i32> = const { Cell::new(0) };
+    /// What it may do while a stream is being captured.
+    pub(crate) static MODE: Cell<u32> = const { Cell::new(0) };
 }
 
 pub(crate) fn state() -> MutexGuard<'static, State> {
@@ -95,6 +124,38 @@ impl State {
     /// Gives a thing back; whether it was one.
     pub(crate) fn end(&mut self, address: usize, kind: Kind) -> bool {
         self.is_live(address, kind) && self.live.remove(&address).is_some()
+    }
+
+    /// Gives a graph back, or one that can be launched; whether it was one.
+    pub(crate) fn end_graph(&mut self, address: usize, kind: Kind) -> bool {
+        if !self.end(address, kind) {
+            return false;
+        }
+        self.graphs.remove(&address);
+        self.leave(address);
+        true
+    }
+
+    /// Whatever the first refers to, the second does too.
+    pub(crate) fn refer_alike(&mut self, from: usize, to: usize) {
+        for object in self.user_objects.values_mut().filter(|object| object.owners.contains(&from)) {
+            object.owners.push(to);
+        }
+    }
+
+    /// An owner no longer refers to anything.
+    pub(crate) fn leave(&mut self, owner: usize) {
+        let live = &mut self.live;
+        self.user_objects.retain(|address, object| {
+            object.owners.retain(|&of| of != owner);
+            let is_owned = !object.owners.is_empty();
+            if !is_owned {
+                live.remove(address);
+                // SAFETY: the program gave both for this; it is called once.
+                unsafe { (object.destroy)(object.data as *mut c_void) };
+            }
+            is_owned
+        });
     }
 
     /// Whether bytes are all of one piece of memory.

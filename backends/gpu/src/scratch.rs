@@ -6,27 +6,60 @@
 //! a caller runs one of them at a time. Memory that its owner is done with, but graphs may still read, is left here in the same way.
 
 use std::ffi::{c_int, c_void};
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{mem, ptr};
 
-use fuseplan_api::{BackendError, RawStream};
-use fuseplan_gpu::{Driver, Object};
+use fuseplan_api::{BackendError, RawGraph, RawStream};
 
-use crate::context::Cuda;
-use crate::driver::call;
-use crate::sys::{self, Opaque};
+use crate::{Driver, Object};
+
+/// What a driver's functions do for [`Scratch`].
+///
+/// # Safety
+/// As for [`Driver`].
+#[allow(clippy::missing_safety_doc, reason = "said once, for all of them")]
+#[allow(clippy::missing_errors_doc, reason = "the driver is missing, lacks the function, or refuses")]
+pub trait ScratchDriver: Driver {
+    /// A number of a stream that is not being captured, which no other stream has before all work in this one is done.
+    unsafe fn stream_number(&self, stream: RawStream) -> Result<u64, BackendError>;
+
+    /// The capture of a stream, if it is being captured.
+    unsafe fn capture_of(&self, stream: RawStream) -> Result<Option<Capture>, BackendError>;
+
+    /// Sets what the thread may do while some stream is being captured, and gives what it might before.
+    unsafe fn exchange_capture_mode(&self, mode: c_int) -> Result<c_int, BackendError>;
+
+    /// A user object with one reference, which has the driver call `destroy` with `data` when nothing refers to it.
+    unsafe fn create_user_object(
+        &self,
+        data: *mut c_void,
+        destroy: unsafe extern "C" fn(*mut c_void),
+    ) -> Result<RawUserObject, BackendError>;
+
+    /// Moves the one reference to a graph, and so to all that is made of it.
+    unsafe fn give_user_object(&self, graph: RawGraph, object: RawUserObject) -> Result<(), BackendError>;
+
+    /// Gives the one reference up.
+    unsafe fn release_user_object(&self, object: RawUserObject) -> Result<(), BackendError>;
+}
+
+/// A driver's user object: `CUuserObject`, `hipUserObject_t`.
+pub type RawUserObject = *mut c_void;
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`, `hipStreamCaptureModeRelaxed`.
+const RELAXED: c_int = 2;
 
 /// The memory of a device's streams and graphs; of a stream's what was used last is last.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch(Mutex<Vec<Room>>);
+pub struct Scratch(Mutex<Vec<Room>>);
 
 /// Of so many streams memory is kept, as a program may make many of which none says that it is gone.
 const MOST_STREAMS: usize = 8;
 
 #[derive(Debug)]
 struct Room {
-    /// A number that no other stream has or had, in the capture if it is captured; none where memory is only read.
+    /// What [`ScratchDriver::stream_number`] gives, the stream's address if it is captured; none where memory is only read.
     stream: Option<u64>,
     /// Those that use it: one of a captured stream, some of what is only read.
     graphs: Vec<OfGraph>,
@@ -36,7 +69,7 @@ struct Room {
 
 /// A graph that was captured, and all that is made of it.
 #[derive(Debug)]
-pub(crate) struct OfGraph {
+pub struct OfGraph {
     /// A number that no other capture has or had.
     capture: u64,
     /// Set by the driver.
@@ -44,25 +77,28 @@ pub(crate) struct OfGraph {
 }
 
 impl OfGraph {
-    pub(crate) fn is_gone(&self) -> bool {
+    /// Whether all of that is gone.
+    pub fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Acquire)
     }
 
-    pub(crate) fn is_of(&self, capture: &Capture) -> bool {
+    /// Whether it came of this capture.
+    pub fn is_of(&self, capture: &Capture) -> bool {
         self.capture == capture.id
     }
 }
 
 /// Memory for what is launched into a stream before this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held<'a> {
+pub struct Held<'a> {
     address: *mut c_void,
     /// Nobody else launches what uses it meanwhile.
     _rooms: MutexGuard<'a, Vec<Room>>,
 }
 
 impl Held<'_> {
-    pub(crate) fn address(&self) -> *mut c_void {
+    /// The memory's address.
+    pub fn address(&self) -> *mut c_void {
         self.address
     }
 }
@@ -75,11 +111,11 @@ impl Scratch {
     /// Out of memory; the driver lacks a function, or refuses.
     ///
     /// # Safety
-    /// The driver's context is current, the stream is a live one of it, `capture` is what [`Capture::of`] gives of it, and the memory
+    /// The driver's context is current, the stream is a live one of it, `capture` is what [`ScratchDriver::capture_of`] gives of it, and the memory
     /// is used by nothing but what is launched into the stream while the result lives.
-    pub(crate) unsafe fn hold(
+    pub unsafe fn hold<D: ScratchDriver>(
         &self,
-        driver: &Cuda,
+        driver: &D,
         stream: RawStream,
         capture: Option<Capture>,
         bytes: usize,
@@ -88,7 +124,7 @@ impl Scratch {
             // The driver does not tell its number meanwhile; its address is no other stream's before the capture ends.
             Some(_) => stream.addr() as u64,
             // SAFETY: as promised by the caller.
-            None => unsafe { number(stream) }?,
+            None => unsafe { driver.stream_number(stream) }?,
         };
         let of_stream = |room: &Room| {
             (room.stream, room.capture()) == (Some(number), capture.as_ref().map(|capture| capture.id))
@@ -98,7 +134,8 @@ impl Scratch {
         let room = if let Some(at) = found {
             rooms.remove(at)
         } else {
-            let _relaxed = Relaxed::begin()?;
+            // SAFETY: the context is current.
+            let _relaxed = unsafe { Relaxed::begin(driver) }?;
             // The driver waits for the device's work before it gives memory away.
             rooms.extract_if(.., |room| room.is_gone()).for_each(|room| room.free(driver));
             let mut of_streams = rooms.iter().enumerate().filter(|(_, room)| room.graphs.is_empty());
@@ -112,7 +149,9 @@ impl Scratch {
             let own = rooms.extract_if(.., |room| capture.is_none() && of_stream(room));
             own.for_each(|room| room.free(driver));
             let mut room = Room { stream: Some(number), graphs: Vec::new(), address: Object(address), bytes };
-            match capture.as_ref().map(Capture::retain).transpose() {
+            // SAFETY: the context is current, and the stream is being captured.
+            let retained = capture.as_ref().map(|capture| unsafe { capture.retain(driver) });
+            match retained.transpose() {
                 Ok(graph) => room.graphs.extend(graph),
                 Err(error) => {
                     room.free(driver);
@@ -127,7 +166,7 @@ impl Scratch {
     }
 
     /// Takes memory over that the driver gave and that graphs may read.
-    pub(crate) fn leave(&self, address: Object, bytes: usize, graphs: Vec<OfGraph>) {
+    pub fn leave(&self, address: Object, bytes: usize, graphs: Vec<OfGraph>) {
         let room = Room { stream: None, graphs, address, bytes };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(room);
     }
@@ -136,24 +175,51 @@ impl Scratch {
     ///
     /// # Errors
     /// The driver lacks a function, or refuses.
-    pub(crate) fn free_gone(&self, driver: &Cuda) -> Result<(), BackendError> {
-        let _relaxed = Relaxed::begin()?;
+    ///
+    /// # Safety
+    /// The driver's context is current.
+    pub unsafe fn free_gone<D: ScratchDriver>(&self, driver: &D) -> Result<(), BackendError> {
+        // SAFETY: as promised by the caller.
+        let _relaxed = unsafe { Relaxed::begin(driver) }?;
         let mut rooms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         rooms.extract_if(.., |room| room.is_gone()).for_each(|room| room.free(driver));
         Ok(())
     }
 
-    pub(crate) fn is_empty(&mut self) -> bool {
-        self.rooms().is_empty()
-    }
-
     /// Gives all memory back. What was launched with it has been launched, and graphs that use it are not launched any more.
-    pub(crate) fn free(&mut self, driver: &Cuda) {
-        mem::take(self.rooms()).into_iter().for_each(|room| room.free(driver));
+    pub fn end<D: ScratchDriver>(&mut self, driver: &D) {
+        let rooms = mem::take(self.0.get_mut().unwrap_or_else(PoisonError::into_inner));
+        if rooms.is_empty() {
+            return;
+        }
+        // Memory knows its context: where that cannot be entered it is given back all the same.
+        let entered = driver.enter();
+        rooms.into_iter().for_each(|room| room.free(driver));
+        if let Ok(before) = entered {
+            // SAFETY: it was entered above.
+            unsafe { driver.leave(&before) };
+        }
     }
 
-    fn rooms(&mut self) -> &mut Vec<Room> {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    /// [`Driver::with_scratch`] with this memory.
+    ///
+    /// # Errors
+    /// As for [`hold`](Self::hold), and those of `launch`.
+    ///
+    /// # Safety
+    /// As for [`Driver::with_scratch`].
+    pub unsafe fn with<D: ScratchDriver>(
+        &self,
+        driver: &D,
+        stream: RawStream,
+        bytes: usize,
+        launch: &mut dyn FnMut(*mut c_void) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
+        // SAFETY: as promised by the caller.
+        let capture = unsafe { driver.capture_of(stream) }?;
+        // SAFETY: the same; what is launched while the memory is held is the stream's.
+        let held = unsafe { self.hold(driver, stream, capture, bytes) }?;
+        launch(held.address())
     }
 }
 
@@ -167,51 +233,30 @@ impl Room {
     }
 
     /// Of a driver that refuses nobody could be told.
-    fn free(self, driver: &Cuda) {
+    fn free<D: ScratchDriver>(self, driver: &D) {
         // SAFETY: the memory was allocated, and is freed once.
         let _ = unsafe { driver.free(self.address.0) };
     }
 }
 
-/// A number that no other stream of the context has or had.
-///
-/// # Safety
-/// The stream's context is current, and it is a live one that is not being captured.
-unsafe fn number(stream: RawStream) -> Result<u64, BackendError> {
-    let mut number = 0;
-    // SAFETY: as promised by the caller; the driver writes the number.
-    unsafe { call!(cuStreamGetId(stream, &mut number)) }.map(|()| number)
-}
-
 /// A capture that is under way.
-pub(crate) struct Capture {
-    id: u64,
-    graph: Opaque,
+#[derive(Debug)]
+pub struct Capture {
+    /// A number that no other capture has or had.
+    pub id: u64,
+    /// What is recorded.
+    pub graph: Object,
 }
 
 impl Capture {
-    /// Of a stream, if it is being captured.
+    /// Has the graph say when it is gone.
     ///
     /// # Errors
     /// The driver lacks the function, or refuses.
     ///
     /// # Safety
-    /// The stream's context is current, and it is a live one.
-    pub(crate) unsafe fn of(stream: RawStream) -> Result<Option<Self>, BackendError> {
-        let (mut status, mut capture) = (0, Capture { id: 0, graph: ptr::null_mut() });
-        let (id, graph) = (&mut capture.id, &mut capture.graph);
-        // SAFETY: as promised by the caller; the driver writes what has a place.
-        unsafe {
-            call!(cuStreamGetCaptureInfo_v2(stream, &mut status, id, graph, ptr::null_mut(), ptr::null_mut()))
-        }?;
-        Ok((status != sys::CU_STREAM_CAPTURE_STATUS_NONE).then_some(capture))
-    }
-
-    /// Has the graph say when it is gone.
-    ///
-    /// # Errors
-    /// The driver lacks the function, or refuses.
-    pub(crate) fn retain(&self) -> Result<OfGraph, BackendError> {
+    /// The driver's context is current, and the capture is still under way.
+    pub unsafe fn retain<D: ScratchDriver>(&self, driver: &D) -> Result<OfGraph, BackendError> {
         /// # Safety
         /// What is given is a strong reference to a flag, which is taken over.
         unsafe extern "C" fn gone(flag: *mut c_void) {
@@ -220,22 +265,19 @@ impl Capture {
         }
         let is_gone = Arc::new(AtomicBool::new(false));
         let flag = Arc::into_raw(is_gone.clone()).cast_mut().cast();
-        let mut object = ptr::null_mut();
-        // SAFETY: the driver writes the object, and calls the function once with the flag when nothing refers to it.
-        let created = unsafe {
-            call!(cuUserObjectCreate(&mut object, flag, gone, 1, sys::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC))
+        // SAFETY: the driver calls the function once with the flag when nothing refers to the object.
+        let object = match unsafe { driver.create_user_object(flag, gone) } {
+            Ok(object) => object,
+            Err(error) => {
+                // SAFETY: there is no object that would do it.
+                unsafe { gone(flag) };
+                return Err(error);
+            }
         };
-        if let Err(error) = created {
-            // SAFETY: there is no object that would do it.
-            unsafe { gone(flag) };
-            return Err(error);
-        }
         // SAFETY: the graph is being captured; it takes over the only reference to the object.
-        let retained =
-            unsafe { call!(cuGraphRetainUserObject(self.graph, object, 1, sys::CU_GRAPH_USER_OBJECT_MOVE)) };
-        if let Err(error) = retained {
+        if let Err(error) = unsafe { driver.give_user_object(self.graph.0, object) } {
             // SAFETY: the reference is still ours.
-            let _ = unsafe { call!(cuUserObjectRelease(object, 1)) };
+            let _ = unsafe { driver.release_user_object(object) };
             return Err(error);
         }
         Ok(OfGraph { capture: self.id, is_gone })
@@ -243,22 +285,24 @@ impl Capture {
 }
 
 /// The time in which this thread may allocate though some stream is being captured.
-struct Relaxed(c_int);
+struct Relaxed<'a, D: ScratchDriver> {
+    driver: &'a D,
+    before: c_int,
+}
 
-impl Relaxed {
-    fn begin() -> Result<Self, BackendError> {
-        Self::exchange(sys::CU_STREAM_CAPTURE_MODE_RELAXED).map(Relaxed)
-    }
-
-    /// Sets the thread's mode, and returns what it was.
-    fn exchange(mut mode: c_int) -> Result<c_int, BackendError> {
-        // SAFETY: the driver reads and writes the mode.
-        unsafe { call!(cuThreadExchangeStreamCaptureMode(&mut mode)) }.map(|()| mode)
+impl<'a, D: ScratchDriver> Relaxed<'a, D> {
+    /// # Safety
+    /// The driver's context is current until the result is dropped.
+    unsafe fn begin(driver: &'a D) -> Result<Self, BackendError> {
+        // SAFETY: as promised by the caller.
+        let before = unsafe { driver.exchange_capture_mode(RELAXED) }?;
+        Ok(Relaxed { driver, before })
     }
 }
 
-impl Drop for Relaxed {
+impl<D: ScratchDriver> Drop for Relaxed<'_, D> {
     fn drop(&mut self) {
-        let _ = Self::exchange(self.0);
+        // SAFETY: as promised when it began.
+        let _ = unsafe { self.driver.exchange_capture_mode(self.before) };
     }
 }
