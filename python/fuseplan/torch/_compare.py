@@ -105,6 +105,9 @@ def _of(
             return _run(graph, {name: name for name in operators}, args, kwargs)
 
         found, runner = _run(fused, tails, args, kwargs), nodes_of
+        for node in nodes:
+            if (order := node.meta.get("fuseplan_order")) is not None:
+                found[node.meta["fuseplan"]] = found[node.meta["fuseplan"]].permute(order)
     else:
         names = {name: _words(of.fuseplan_operators) for name, of in fused.named_modules() if isinstance(of, _Convolution)}
 

@@ -6,7 +6,7 @@ an activation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Set
+from collections.abc import Mapping, MutableMapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import torch
@@ -14,14 +14,14 @@ import torch
 from .._native import spelled_out
 from ._export import arguments
 from ._nodes import describe
+from ._permutations import ACTIVATIONS, named_as, only_reader, order_of
 
 _ATEN = torch.ops.aten
 _CONVOLUTIONS = (_ATEN.conv2d, _ATEN.conv3d, _ATEN.convolution)
 # Operators that a chain goes on behind, with one tensor that is no constant.
-_BETWEEN = (
-    *(_ATEN.batch_norm, _ATEN.relu, _ATEN.relu6, _ATEN.silu, _ATEN.hardswish, _ATEN.hardsigmoid, _ATEN.sigmoid, _ATEN.tanh),
-    *(_ATEN.mish, _ATEN.hardtanh, _ATEN.clamp, _ATEN.clip, _ATEN.leaky_relu, _ATEN.elu, _ATEN.gelu, _ATEN.softplus),
-)
+_BETWEEN = (_ATEN.batch_norm, *ACTIVATIONS)
+# Operators that give a tensor another shape, of a constant another constant.
+_VIEWS = (_ATEN.view, _ATEN.reshape, _ATEN.permute, _ATEN.transpose, _ATEN.unsqueeze)
 
 
 class _Arithmetic(NamedTuple):
@@ -69,16 +69,13 @@ def as_batch_norms(module: torch.fx.GraphModule, values: MutableMapping[torch.fx
     A sum with one number a channel stays, as it is a bias, and so does what an activation is written with.
     """
     graph = module.graph
-    nodes = list(graph.nodes)
-    numbers = {node: index for index, node in enumerate(nodes)}
-    spelled = spelled_out([describe(node, numbers, values) for node in nodes])
-    written = {node for node, is_part in zip(nodes, spelled) if is_part}
+    written = _spelled(module, values)
     gone = set(written)
-    for first in nodes:
+    for first in list(graph.nodes):
         if first in gone or (step := _arithmetic(first, values)) is None or not _is_in_chain(step.x, written, values):
             continue
         last, whole, replaced = first, step, [first]
-        while (reader := _only_reader(last)) not in gone and reader is not None and (then := _arithmetic(reader, values)) is not None:
+        while (reader := only_reader(last)) not in gone and reader is not None and (then := _arithmetic(reader, values)) is not None:
             whole = _Arithmetic(step.x, whole.factor * then.factor, whole.term * then.factor + then.term)
             replaced.append(reader)
             last = reader
@@ -101,6 +98,14 @@ def as_batch_norms(module: torch.fx.GraphModule, values: MutableMapping[torch.fx
             gone.add(node)
 
 
+def _spelled(module: torch.fx.GraphModule, values: MutableMapping[torch.fx.Node, Any]) -> set[torch.fx.Node]:
+    """What activations are written with."""
+    nodes = list(module.graph.nodes)
+    numbers = {node: index for index, node in enumerate(nodes)}
+    spelled = spelled_out([describe(node, numbers, values) for node in nodes])
+    return {node for node, is_part in zip(nodes, spelled) if is_part}
+
+
 def into_transposed(module: torch.fx.GraphModule, values: MutableMapping[torch.fx.Node, Any]) -> None:
     """Folds constants and batch-norms behind transposed convolutions, which stay PyTorch's, into their weights and biases."""
     graph = module.graph
@@ -111,27 +116,100 @@ def into_transposed(module: torch.fx.GraphModule, values: MutableMapping[torch.f
         weight, bias = values.get(of["weight"]), values.get(of["bias"])
         if not isinstance(weight, torch.Tensor) or of["groups"] != 1 or (of["bias"] is not None and bias is None):
             continue
-        factor = torch.ones(weight.shape[1], dtype=torch.float64, device=weight.device)
-        term = 0 * factor if bias is None else bias.double()
-        last, gone = node, []
-        while (reader := _only_reader(last)) is not None:
-            then = _arithmetic(reader, values) or _norm(reader, values)
-            if then is None or then.x is not last:
-                break
-            factor, term = factor * then.factor, term * then.factor + then.term
-            result = next(iter(reader.users)) if str(reader.target) == _NORM_OF_THREE else reader
-            gone += [reader] if result is reader else [reader, result]
-            last = result
+        image = node.meta.get("val")
+        if not isinstance(image, torch.Tensor) or image.dim() != weight.dim():
+            continue
+        behind, gone = _behind(node, 1, values, set())
         if not gone:
             continue
+        factor = behind.factor * torch.ones(weight.shape[1], dtype=torch.float64, device=weight.device)
         laid = torch.empty_like(weight).copy_(weight.double() * factor.view(1, -1, *[1] * (weight.dim() - 2))).detach()
-        with graph.inserting_before(node):
-            parameters = [constant(module, values, tensor) for tensor in (laid, term.to(weight.dtype))]
-            node.args = (of["input"], *parameters, *node.args[3:])
-            node.kwargs = {name: given for name, given in node.kwargs.items() if name not in ("input", "weight", "bias")}
-        last.replace_all_uses_with(node)
-        for of_gone in reversed(gone):
-            graph.erase_node(of_gone)
+        _set_parameters(module, values, node, laid, _term(behind, bias, factor).to(weight.dtype))
+        _leave_out(module, node, gone)
+
+
+def into_layers(module: torch.fx.GraphModule, values: MutableMapping[torch.fx.Node, Any]) -> None:
+    """Folds constants and batch-norms behind fully connected layers, also behind a permutation of their results, into weights and biases.
+
+    A sum with one number a feature right behind a layer stays, as it is a bias, and so does what an activation is written with.
+    """
+    spelled = _spelled(module, values)
+    for layer in list(module.graph.nodes):
+        value = layer.meta.get("val")
+        if layer.target is not _ATEN.linear.default or not isinstance(value, torch.Tensor):
+            continue
+        of = arguments(layer)
+        weight, bias = values.get(of["weight"]), values.get(of["bias"])
+        if not isinstance(weight, torch.Tensor) or not weight.numel() or (of["bias"] is not None and bias is None):
+            continue
+        result, order, features = layer, None, value.dim() - 1
+        if (reader := only_reader(layer)) is not None and (order := order_of(reader)) is not None:
+            result, features = reader, order.index(features)
+        behind, gone = _behind(result, features, values, spelled)
+        is_sum = bool((behind.factor == 1).all())
+        if not gone or is_sum and order is None and behind.term.numel() > 1:
+            continue
+        factor = behind.factor * torch.ones(weight.shape[0], dtype=torch.float64, device=weight.device)
+        exact = weight.double() * factor[:, None]
+        if not _holds(exact, weight.dtype):
+            continue
+        term = _term(behind, bias, factor)
+        laid = None if is_sum else torch.empty_like(weight).copy_(exact).detach()
+        _set_parameters(module, values, layer, laid, None if bias is None and not term.any() else term.to(weight.dtype))
+        layer.meta.update(named_as(gone[-1], order))
+        _leave_out(module, result, gone)
+
+
+def _holds(matrix: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Whether a type has the rows of a matrix with its usual precision: what is largest in each is neither too large nor one of the
+    numbers near zero that have less."""
+    largest, range = matrix.abs().amax(1), torch.finfo(dtype)
+    return bool(((largest == 0) | (largest >= range.tiny) & (largest <= range.max)).all())
+
+
+def _behind(
+    node: torch.fx.Node, channels: int, values: MutableMapping[torch.fx.Node, Any], without: set[torch.fx.Node]
+) -> tuple[_Arithmetic, list[torch.fx.Node]]:
+    """What constants and batch-norms behind a value make of it, without some nodes; and the nodes, the last of which has the result."""
+    device = node.meta["val"].device
+    one = torch.ones((), dtype=torch.float64, device=device)
+    whole, gone, last = _Arithmetic(node, one, 0 * one), [], node
+    while (reader := only_reader(last)) is not None and reader not in without:
+        then = _arithmetic(reader, values, channels) or (_norm(reader, values) if channels == 1 else None)
+        if then is None or then.x is not last:
+            break
+        whole = _Arithmetic(node, whole.factor * then.factor, whole.term * then.factor + then.term)
+        last = next(iter(reader.users)) if str(reader.target) == _NORM_OF_THREE else reader
+        gone += [reader] if last is reader else [reader, last]
+    return whole, gone
+
+
+def _term(behind: _Arithmetic, bias: torch.Tensor | None, factor: torch.Tensor) -> torch.Tensor:
+    """The bias of what had one, or none, before."""
+    return behind.term + (0 * factor if bias is None else bias.double() * factor)
+
+
+def _set_parameters(
+    module: torch.fx.GraphModule,
+    values: MutableMapping[torch.fx.Node, Any],
+    node: torch.fx.Node,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+) -> None:
+    """Gives a layer or convolution another weight, where there is one, and another bias."""
+    of = arguments(node)
+    with module.graph.inserting_before(node):
+        of_weight = of["weight"] if weight is None else constant(module, values, weight)
+        of_bias = None if bias is None else constant(module, values, bias)
+    node.args = (of["input"], of_weight, of_bias, *node.args[3:])
+    node.kwargs = {name: given for name, given in node.kwargs.items() if name not in ("input", "weight", "bias")}
+
+
+def _leave_out(module: torch.fx.GraphModule, node: torch.fx.Node, gone: Sequence[torch.fx.Node]) -> None:
+    """Lets readers of what is computed of a node's value, in nodes that only read each other, read the value itself."""
+    gone[-1].replace_all_uses_with(node)
+    for of_gone in reversed(gone):
+        module.graph.erase_node(of_gone)
 
 
 _NORM_OF_THREE = "aten._native_batch_norm_legit_no_training.default"
@@ -168,10 +246,6 @@ def constant(
     return node
 
 
-def _only_reader(node: torch.fx.Node) -> torch.fx.Node | None:
-    return next(iter(node.users)) if len(node.users) == 1 else None
-
-
 def _is_in_chain(
     node: torch.fx.Node, written: Set[torch.fx.Node], values: Mapping[torch.fx.Node, Any]
 ) -> bool:
@@ -181,11 +255,10 @@ def _is_in_chain(
     while len(node.users) == 1 or written >= node.users.keys():
         packet = getattr(node.target, "overloadpacket", None)
         if packet in _CONVOLUTIONS:
-            return not arguments(node).get("transposed", False)
-        before = _read_by(node, written, values) if node in written else None
-        if packet in _BETWEEN and isinstance(node.args[0], torch.fx.Node):
-            before = node.args[0]
-        if before is None:
+            # Of an image, not of one without a batch.
+            return node.meta["val"].dim() in (4, 5) and not arguments(node).get("transposed", False)
+        before = _read_by(node, written, values) if node in written else node.args[0] if packet in _BETWEEN else None
+        if not isinstance(before, torch.fx.Node):
             return False
         node = before
     return False
@@ -205,8 +278,10 @@ def _read_by(
     return next(iter(read)) if len(read) == 1 else None
 
 
-def _arithmetic(node: torch.fx.Node, values: MutableMapping[torch.fx.Node, Any]) -> _Arithmetic | None:
-    """A sum, difference, product or quotient of an image and a constant, in f64."""
+def _arithmetic(
+    node: torch.fx.Node, values: MutableMapping[torch.fx.Node, Any], channels: int = 1
+) -> _Arithmetic | None:
+    """A sum, difference, product or quotient of an image and a constant, in f64; a dimension has the channels."""
     packet = getattr(node.target, "overloadpacket", None)
     if packet not in (_ATEN.add, _ATEN.sub, _ATEN.mul, _ATEN.div) or node in values:
         return None
@@ -222,9 +297,9 @@ def _arithmetic(node: torch.fx.Node, values: MutableMapping[torch.fx.Node, Any])
     image, result = x.meta.get("val"), node.meta.get("val")
     if not isinstance(image, torch.Tensor) or not isinstance(result, torch.Tensor):
         return None
-    if image.dim() not in (4, 5) or not image.is_floating_point() or type(image.shape[1]) is not int:
+    if image.dim() <= channels or not image.is_floating_point() or type(image.shape[channels]) is not int:
         return None
-    number = _per_channel(other, image)
+    number = _per_channel(other, image, channels)
     if number is None or (image.shape, image.dtype, image.device) != (result.shape, result.dtype, result.device):
         return None
     one, alpha = torch.ones((), dtype=torch.float64, device=number.device), of.get("alpha", 1)
@@ -237,14 +312,18 @@ def _arithmetic(node: torch.fx.Node, values: MutableMapping[torch.fx.Node, Any])
 
 
 def _number(given: Any, values: MutableMapping[torch.fx.Node, Any]) -> torch.Tensor | float | None:
-    """A constant: a tensor or a number."""
+    """A constant: a tensor, also in another shape, or a number."""
     if isinstance(given, torch.fx.Node):
         value = values.get(given)
+        if value is None and getattr(given.target, "overloadpacket", None) in _VIEWS and len(given.all_input_nodes) == 1:
+            source, *numbers = given.args
+            of = _number(source, values)
+            return given.target(of, *numbers, **given.kwargs) if isinstance(of, torch.Tensor) else None  # type: ignore[operator, no-any-return]
         return value.detach() if isinstance(value, torch.Tensor) and value.is_floating_point() else None
     return float(given) if type(given) in (int, float) else None
 
 
-def _per_channel(number: torch.Tensor | float, image: torch.Tensor) -> torch.Tensor | None:
+def _per_channel(number: torch.Tensor | float, image: torch.Tensor, channels: int) -> torch.Tensor | None:
     """One number, or one a channel, as a tensor of f64."""
     if not isinstance(number, torch.Tensor):
         return torch.tensor(number, dtype=torch.float64, device=image.device)
@@ -252,5 +331,5 @@ def _per_channel(number: torch.Tensor | float, image: torch.Tensor) -> torch.Ten
     if number.numel() == 1 and number.dim() <= image.dim():
         return number.reshape(())
     lengths = [1] * (image.dim() - number.dim()) + list(number.shape)
-    wanted = [1, image.shape[1], *[1] * (image.dim() - 2)]
+    wanted = [length if at == channels else 1 for at, length in enumerate(image.shape)]
     return number.flatten() if lengths == wanted else None

@@ -18,7 +18,11 @@ Described = tuple[str, str, list[int], TensorDescriptor | None, bool, dict[str, 
 
 def value_of(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> TensorDescriptor | None:
     """A node's value; none where it is no tensor that plans have."""
-    tensor = values.get(node, node.meta.get("val"))
+    return descriptor_of(values.get(node, node.meta.get("val")))
+
+
+def descriptor_of(tensor: Any) -> TensorDescriptor | None:
+    """A tensor as plans have it; of symbols the numbers of the example."""
     if not isinstance(tensor, torch.Tensor) or not 1 <= tensor.dim() <= 5 or tensor.layout != torch.strided:
         return None
     try:

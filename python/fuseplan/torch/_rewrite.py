@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._native import Handle, TensorDescriptor, find_chains
-from . import _choice, _constants, _handles, _head, _layouts, _linear, _operator, _runs, _text
+from . import _choice, _constants, _handles, _head, _layouts, _linear, _operator, _permutations, _runs, _text
 from ._export import arguments, as_tuple, export
 from ._nodes import Described, convolution_numbers, describe
 from ._report import Fused, Report, Unfused
@@ -58,8 +58,10 @@ def optimize(
             _head.as_convolutions(graph, values)
         _constants.as_batch_norms(graph, values)
         _constants.into_transposed(graph, values)
+        _constants.into_layers(graph, values)
         _layouts.observe(graph, inputs)
         laid_out = _layouts.lay_out(graph, values, inputs, memory_format, lambda: _expected(graph, values, math))
+        _permutations.move_behind(graph)
         report = rewrite(graph, values, choice, folds=True, math=math)
         if laid_out and memory_format is None and not any(of.operators[0] == "conv" for of in report.fused):
             # The layout was chosen for plans of convolutions, of which there are none.
@@ -330,7 +332,7 @@ def _replace(
         new.meta.update({key: value for key, value in chain.tail.meta.items() if key in ("val", "tensor_meta")})
         # The value of the graph before, which comparisons look for, if there is one.
         if (of := chain.tail.meta.get("fuseplan_of", chain.tail.name)) is not None:
-            new.meta["fuseplan"] = of
+            new.meta.update(fuseplan=of, fuseplan_order=chain.tail.meta.get("fuseplan_order"))
     chain.tail.replace_all_uses_with(new)
     return new
 
