@@ -30,6 +30,12 @@ pub trait ScratchDriver: Driver {
     /// Sets what the thread may do while some stream is being captured, and gives what it might before.
     unsafe fn exchange_capture_mode(&self, mode: c_int) -> Result<c_int, BackendError>;
 
+    /// Whether all that is made of a graph refers to the graph's user objects. Where it does not, nobody tells when memory is used no
+    /// more, and what graphs use is kept.
+    fn copies_user_objects(&self) -> bool {
+        true
+    }
+
     /// A user object with one reference, which has the driver call `destroy` with `data` when nothing refers to it.
     unsafe fn create_user_object(
         &self,
@@ -186,6 +192,15 @@ impl Scratch {
         Ok(())
     }
 
+    /// Keeps what captured graphs use for good: where their launches were copied, and what tells that they are gone was not.
+    pub fn keep(&self) {
+        let mut rooms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for graph in rooms.iter_mut().flat_map(|room| &mut room.graphs).filter(|graph| !graph.is_gone()) {
+            // Nobody sets this one.
+            graph.is_gone = Arc::default();
+        }
+    }
+
     /// Gives all memory back. What was launched with it has been launched, and graphs that use it are not launched any more.
     pub fn end<D: ScratchDriver>(&mut self, driver: &D) {
         let rooms = mem::take(self.0.get_mut().unwrap_or_else(PoisonError::into_inner));
@@ -249,7 +264,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Has the graph say when it is gone.
+    /// Has the graph say when it is gone, if it can.
     ///
     /// # Errors
     /// The driver lacks the function, or refuses.
@@ -262,6 +277,9 @@ impl Capture {
         unsafe extern "C" fn gone(flag: *mut c_void) {
             // SAFETY: as promised by the caller.
             unsafe { Arc::from_raw(flag.cast::<AtomicBool>().cast_const()) }.store(true, Ordering::Release);
+        }
+        if !driver.copies_user_objects() {
+            return Ok(OfGraph { capture: self.id, is_gone: Arc::default() });
         }
         let is_gone = Arc::new(AtomicBool::new(false));
         let flag = Arc::into_raw(is_gone.clone()).cast_mut().cast();

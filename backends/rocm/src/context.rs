@@ -107,6 +107,18 @@ impl Driver for Rocm {
         unsafe { self.scratch.with(self, stream, bytes, launch) }
     }
 
+    unsafe fn set_child(
+        &self,
+        executable: RawGraphExec,
+        node: RawNode,
+        child: RawGraph,
+    ) -> Result<(), BackendError> {
+        // HIP copies the child's launches, but not its user objects.
+        self.scratch.keep();
+        // SAFETY: as promised by the caller.
+        unsafe { call!(hipGraphExecChildGraphNodeSetParams(executable.cast(), node.cast(), child.cast())) }
+    }
+
     // A code object that the runtime rejects is an error of `load`; a cached one is then compiled again.
     calls! { call:
         fn free(memory: *mut c_void) { hipFree(memory) }
@@ -156,9 +168,6 @@ impl Driver for Rocm {
         }
         fn add_child(graph: RawGraph, behind: &[RawNode], child: RawGraph) -> (node: RawNode = NULL) {
             hipGraphAddChildGraphNode(node.cast(), graph.cast(), behind.as_ptr().cast(), behind.len(), child.cast())
-        }
-        fn set_child(executable: RawGraphExec, node: RawNode, child: RawGraph) {
-            hipGraphExecChildGraphNodeSetParams(executable.cast(), node.cast(), child.cast())
         }
         fn instantiate(graph: RawGraph) -> (executable: RawGraphExec = NULL) {
             hipGraphInstantiateWithFlags(executable.cast(), graph.cast(), 0)
@@ -210,6 +219,10 @@ impl ScratchDriver for Rocm {
         unsafe { call!(hipThreadExchangeStreamCaptureMode(&mut mode)) }.map(|()| mode.0 as c_int)
     }
 
+    fn copies_user_objects(&self) -> bool {
+        fuseplan_hip_sys::version().is_ok_and(|version| version >= COPIES_USER_OBJECTS)
+    }
+
     unsafe fn create_user_object(
         &self,
         data: *mut c_void,
@@ -236,6 +249,8 @@ const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 /// No address has this bit.
 const OF_THREADS: u64 = 1 << 63;
+/// HIP 6.2, the first whose copies of graphs refer to user objects, by AMD's sources.
+const COPIES_USER_OBJECTS: i32 = 60_200_000;
 /// `hipUserObjectNoDestructorSync`.
 const NO_DESTRUCTOR_SYNC: c_uint = 1;
 /// `hipGraphUserObjectMove`.

@@ -130,6 +130,19 @@ pub(crate) fn scratch(fake: &Fake) -> Result<(), Failed> {
     let third = capture(1)?;
     plan.are("graphs that are gone", (0, plan.blocks()), (0, 9))?;
     drop(third);
+    // As in HIP an executable that gets another child does not refer to the child's user objects: its memory is kept.
+    let (first, other, outer) = (capture(1)?, capture(1)?, capture(0)?);
+    // SAFETY: all are live, and used by this thread alone.
+    let executable = unsafe {
+        let node = first.add_to(outer.raw(), &[])?;
+        let executable = outer.instantiate()?;
+        other.update(executable.raw(), node)?;
+        executable
+    };
+    drop((first, other, outer));
+    let fourth = capture(1)?;
+    plan.are("a graph whose launches an executable got", (0, plan.blocks()), (0, 11))?;
+    drop((executable, fourth));
     capture_strictly(&streams[0], || plan.run(&streams[0]))?;
 
     // A stream that has memory allocates none.
