@@ -118,6 +118,60 @@ def test_an_activation_has_the_type_and_shape_of_what_it_is_of(three):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("layer, x", [(nn.Conv2d(4, 8, 1), torch.randn(1, 4, 5, 6)), (nn.Linear(4, 8), torch.randn(3, 4))])
+def test_a_number_that_the_network_writes_is_no_constant(layer, x):
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+            self.register_buffer("scale", torch.tensor([2.0]))
+
+        def forward(self, x):
+            y = self.layer(x) * self.scale
+            self.scale.add_(1)
+            return y
+
+    model = Counting().eval()
+    fused, other = ft.optimize(model, x, choose="all"), copy.deepcopy(model)
+    assert model.scale == 2
+    for _ in range(3):
+        torch.testing.assert_close(fused(x), other(x), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_batch_norm_behind_a_transposition_keeps_pytorchs_strides():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.norm = nn.Linear(16, 24), nn.BatchNorm1d(24)
+            nn.init.uniform_(self.norm.running_mean), nn.init.uniform_(self.norm.running_var, 0.5, 2)
+
+        def forward(self, x):
+            return self.norm(self.layer(x).transpose(1, 2))
+
+    model, x = Net().eval(), torch.randn(3, 7, 16)
+    fused = ft.optimize(model, x, choose="all")
+    close(fused, model, x)
+    assert fused(x).stride() == model(x).stride()
+
+
+@torch.no_grad()
+def test_a_bias_that_a_factor_makes_too_large_stays():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(32, 4)
+            nn.init.constant_(self.layer.weight, -1000.0), nn.init.constant_(self.layer.bias, 40000.0)
+
+        def forward(self, x):
+            return self.layer(x) * 4.0
+
+    model, x = Net().eval().half(), torch.full((2, 32), 1.24).half()
+    assert model(x).isfinite().all()
+    close(ft.optimize(model, x, choose="all"), model, x)
+
+
+@torch.no_grad()
 def test_sixteen_bits_are_no_farther_from_the_exact_result():
     torch.manual_seed(0)
     model, x = Trained().eval().bfloat16(), torch.randn(1, 5, 9, 11).bfloat16()

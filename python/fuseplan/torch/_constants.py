@@ -151,9 +151,9 @@ def into_layers(module: torch.fx.GraphModule, values: MutableMapping[torch.fx.No
             continue
         factor = behind.factor * torch.ones(weight.shape[0], dtype=torch.float64, device=weight.device)
         exact = weight.double() * factor[:, None]
-        if not _holds(exact, weight.dtype):
-            continue
         term = _term(behind, bias, factor)
+        if not _holds(exact, weight.dtype) or not bool((term.abs() <= torch.finfo(weight.dtype).max).all()):
+            continue
         laid = None if is_sum else torch.empty_like(weight).copy_(exact).detach()
         _set_parameters(module, values, layer, laid, None if bias is None and not term.any() else term.to(weight.dtype))
         layer.meta.update(named_as(gone[-1], order))
@@ -171,11 +171,14 @@ def _behind(
     node: torch.fx.Node, channels: int, values: MutableMapping[torch.fx.Node, Any], without: set[torch.fx.Node]
 ) -> tuple[_Arithmetic, list[torch.fx.Node]]:
     """What constants and batch-norms behind a value make of it, without some nodes; and the nodes, the last of which has the result."""
-    device = node.meta["val"].device
-    one = torch.ones((), dtype=torch.float64, device=device)
+    value = node.meta["val"]
+    one = torch.ones((), dtype=torch.float64, device=value.device)
     whole, gone, last = _Arithmetic(node, one, 0 * one), [], node
+    # PyTorch's batch-norm keeps the order in memory of channels-last tensors, and of no other permutation.
+    layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(value.dim(), torch.contiguous_format)
+    takes_norms = channels == 1 and (order_of(node) is None or value.is_contiguous(memory_format=layout))
     while (reader := only_reader(last)) is not None and reader not in without:
-        then = _arithmetic(reader, values, channels) or (_norm(reader, values) if channels == 1 else None)
+        then = _arithmetic(reader, values, channels) or (_norm(reader, values) if takes_norms else None)
         if then is None or then.x is not last:
             break
         whole = _Arithmetic(node, whole.factor * then.factor, whole.term * then.factor + then.term)

@@ -117,3 +117,15 @@ def arguments(node: torch.fx.Node) -> dict[str, Any]:
     arguments.update(zip((argument.name for argument in schema), node.args))
     arguments.update(node.kwargs)
     return arguments
+
+
+def written(graph: torch.fx.Graph) -> set[str]:
+    """The names of the attributes that nodes write to."""
+    found = set()
+    for node in graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload):
+            for of, given in zip(node.target._schema.arguments, node.args):
+                is_written = of.alias_info is not None and of.alias_info.is_write
+                if is_written and isinstance(given, torch.fx.Node) and given.op == "get_attr":
+                    found.add(str(given.target))
+    return found

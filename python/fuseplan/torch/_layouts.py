@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from . import _operator
+from ._export import written
 
 # The part of the expected time below which a layout is another one: over whole networks the ratio of the two was off by up to a
 # sixth.
@@ -52,11 +53,17 @@ def _lies_as(value: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 def observe(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
-    """Runs an exported graph, and has each node say the layout that its value has.
+    """Runs an exported graph, and has each node say the layout that its value has. What it writes to stays as it was.
 
     What exporting expects may be another: of convolutions of channels-last tensors on a GPU, for one, that they are contiguous.
     """
-    _Observer(graph).run(*inputs, enable_io_processing=False)
+    attributes: list[torch.Tensor] = [operator.attrgetter(name)(graph) for name in sorted(written(graph.graph))]
+    before = [tensor.clone() for tensor in attributes]
+    try:
+        _Observer(graph).run(*inputs, enable_io_processing=False)
+    finally:
+        for tensor, values in zip(attributes, before):
+            tensor.copy_(values)
 
 
 def lay_out(

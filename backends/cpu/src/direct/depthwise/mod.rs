@@ -1,7 +1,7 @@
 //! Depthwise convolution of tensors whose channels are innermost.
 //!
-//! A tile is a few pixels by one vector of channels, its inputs read where they are. Where the filter is
-//! 3x3 or 5x5, without dilations, the pixels of a tile lie in two lines and share their inputs in
+//! A tile is a few pixels by one vector of channels, its inputs read where they are. With filters that `square` takes, such as
+//! 3x3, 5x5 and 7x7, the pixels of a tile lie in two lines and share their inputs in
 //! registers; otherwise they lie in one, with a load for each multiply-add. Taps in the padding are left
 //! out on all sides. Sums are of the filter's lines in their order, either way.
 

@@ -1,4 +1,4 @@
-//! Square filters of 3, 5 or 7 taps a side without dilations, in strides of 1 or 2: a tile is two lines of a few pixels, whose inputs
+//! Square filters of 3 or 5 taps a side in strides of 1 or 2, and of 7 without strides, none with dilations: a tile is two lines of a few pixels, whose inputs
 //! are loaded once for all of them.
 
 use std::marker::PhantomData;
