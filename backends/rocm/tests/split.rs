@@ -65,11 +65,8 @@ fn check(device: u32, solver: &str, problem: &Problem) -> Result<(), Failed> {
     let in_memory = |candidate: &&Candidate| candidate.configuration.as_str().ends_with(" in memory");
     let splits: Vec<_> = all.iter().filter(in_memory).map(|candidate| &candidate.configuration).collect();
     for split in ["split 2 ", "split 4 ", "split 8 ", "split 16 "] {
-        if !splits.iter().any(|words| words.as_str().contains(split)) {
-            return Err(format!("no {split}in {splits:?}").into());
-        }
-    }
-    for configuration in splits {
+        let is_one = |words: &&&Configuration| words.as_str().contains(split);
+        let configuration = splits.iter().find(is_one).ok_or_else(|| format!("no {split}in {splits:?}"))?;
         let binary = solver.compile(problem, device.info(), configuration)?;
         let plan = |shift, content| Plan::of(&device, &stream, problem, *solver, &binary, shift, content);
         for shift in [0, 1] {
