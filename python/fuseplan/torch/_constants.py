@@ -74,11 +74,7 @@ def as_batch_norms(module: torch.fx.GraphModule, values: MutableMapping[torch.fx
     for first in list(graph.nodes):
         if first in gone or (step := _arithmetic(first, values)) is None or not _is_in_chain(step.x, written, values):
             continue
-        last, whole, replaced = first, step, [first]
-        while (reader := only_reader(last)) not in gone and reader is not None and (then := _arithmetic(reader, values)) is not None:
-            whole = _Arithmetic(step.x, whole.factor * then.factor, whole.term * then.factor + then.term)
-            replaced.append(reader)
-            last = reader
+        whole, replaced = _behind(step.x, 1, values, gone, norms=False)
         if bool((whole.factor == 1).all()) and whole.term.numel() > 1:
             continue
         channels = first.meta["val"].shape[1]
@@ -87,15 +83,14 @@ def as_batch_norms(module: torch.fx.GraphModule, values: MutableMapping[torch.fx
         dtype = torch.promote_types(of.dtype, torch.float32)
         like = torch.ones(channels, dtype=dtype, device=of.device)
         parameters = (whole.factor.to(dtype) * like, whole.term.to(dtype) * like, torch.zeros_like(like), like)
+        last = replaced[-1]
         with graph.inserting_before(last):
             nodes = [constant(module, values, tensor) for tensor in parameters]
             new = graph.call_function(_ATEN.batch_norm.default, (step.x, *nodes, False, 0.0, 0.0, False))
         # Comparisons look for the value by its name.
         new.meta = {**last.meta, "fuseplan_of": last.meta.get("fuseplan_of", last.name)}
-        last.replace_all_uses_with(new)
-        for node in reversed(replaced):
-            graph.erase_node(node)
-            gone.add(node)
+        _leave_out(module, new, replaced)
+        gone.update(replaced)
 
 
 def _spelled(module: torch.fx.GraphModule, values: MutableMapping[torch.fx.Node, Any]) -> set[torch.fx.Node]:
@@ -168,15 +163,20 @@ def _holds(matrix: torch.Tensor, dtype: torch.dtype) -> bool:
 
 
 def _behind(
-    node: torch.fx.Node, channels: int, values: MutableMapping[torch.fx.Node, Any], without: set[torch.fx.Node]
+    node: torch.fx.Node,
+    channels: int,
+    values: MutableMapping[torch.fx.Node, Any],
+    without: Set[torch.fx.Node],
+    norms: bool = True,
 ) -> tuple[_Arithmetic, list[torch.fx.Node]]:
-    """What constants and batch-norms behind a value make of it, without some nodes; and the nodes, the last of which has the result."""
+    """What constants, and batch-norms if asked for, behind a value make of it, without some nodes; and the nodes, the last of which has the
+    result."""
     value = node.meta["val"]
     one = torch.ones((), dtype=torch.float64, device=value.device)
     whole, gone, last = _Arithmetic(node, one, 0 * one), [], node
     # PyTorch's batch-norm keeps the order in memory of channels-last tensors, and of no other permutation.
     layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(value.dim(), torch.contiguous_format)
-    takes_norms = channels == 1 and (order_of(node) is None or value.is_contiguous(memory_format=layout))
+    takes_norms = norms and channels == 1 and (order_of(node) is None or value.is_contiguous(memory_format=layout))
     while (reader := only_reader(last)) is not None and reader not in without:
         then = _arithmetic(reader, values, channels) or (_norm(reader, values) if takes_norms else None)
         if then is None or then.x is not last:

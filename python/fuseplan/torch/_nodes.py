@@ -76,13 +76,15 @@ def _affine(
     if target == "aten.neg.default":
         return of["self"], -1, 0
     x, other, kind = of.get("self"), of.get("other"), target.rpartition(".")[0]
-    number = _number(other, values)
+    number = _one_number(other, values)
     if number is None and kind in ("aten.add", "aten.mul") and of.get("alpha", 1) == 1:
-        x, number = other, _number(x, values)
+        x, number = other, _one_number(x, values)
     if not isinstance(x, torch.fx.Node) or number is None:
         return None
-    value, result = (values.get(given, given.meta.get("val")) for given in (x, node))
-    if not isinstance(value, torch.Tensor) or (value.dtype, value.shape) != (result.dtype, result.shape):
+    value, result = x.meta.get("val"), node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not isinstance(result, torch.Tensor):
+        return None
+    if (value.dtype, value.shape) != (result.dtype, result.shape):
         return None
     match kind:
         case "aten.add":
@@ -98,12 +100,14 @@ def _affine(
     return None
 
 
-def _number(given: Any, values: Mapping[torch.fx.Node, Any]) -> float | None:
-    if isinstance(given, (int, float)):
-        return given
-    tensor = values.get(given) if isinstance(given, torch.fx.Node) else None
-    is_one = isinstance(tensor, torch.Tensor) and tensor.numel() == 1 and tensor.dtype.is_floating_point
-    return float(tensor.item()) if is_one and isinstance(tensor, torch.Tensor) else None
+def _one_number(given: Any, values: Mapping[torch.fx.Node, Any]) -> float | None:
+    """A number, also of a constant tensor that has no other."""
+    if isinstance(given, torch.fx.Node):
+        given = values.get(given)
+        if not isinstance(given, torch.Tensor) or given.numel() != 1 or not given.is_floating_point():
+            return None
+        return float(given.item())
+    return given if isinstance(given, (int, float)) else None
 
 
 def describe(

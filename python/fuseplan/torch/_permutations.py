@@ -6,7 +6,7 @@ the same in front of it, where it is part of the layer's chain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
