@@ -19,6 +19,7 @@ mod instruction;
 mod kernel;
 mod layout;
 mod maps;
+mod other;
 pub(crate) mod preferences;
 mod prepared;
 mod reordered;
@@ -44,11 +45,11 @@ use fuseplan_gpu::{
 
 use crate::context::Cuda;
 use crate::mma::tensor_core_accuracy;
-use crate::solvers::{FFMA, MMA};
 
 use executable::{HopperExecutable, Prepares};
 use kernel::WgmmaKernel;
-use layout::{is_tf32x3, takes_tf32x3};
+use layout::takes_tf32x3;
+use other::Other;
 use prepared::Preparation;
 use tiling::Load;
 
@@ -231,49 +232,6 @@ impl Hopper {
         };
         let tilings = candidates::tilings(self.load, problem, Cuda::units(arch));
         ranked(tilings, |cost| Estimate::Time { seconds: cost * 1e-6, model })
-    }
-}
-
-/// What computes what a kernel does not take: any of these problems, as exactly.
-struct Other {
-    solver: &'static dyn Solver,
-    configuration: Configuration,
-    /// Whether it is sooner done than preparing filters that are not constant, and so takes those as well.
-    reads_filters: bool,
-}
-
-impl Other {
-    fn preferred(solver: &'static dyn Solver, problem: &Problem, target: &DeviceInfo) -> Self {
-        Other { solver, configuration: solver.preferred(problem, target), reads_filters: false }
-    }
-
-    /// Pointers are what TMA takes, or else left to solvers without it; filters that are streamed are prepared, or left to the
-    /// kernel of the least time that reads them as they are.
-    fn of(problem: &Problem, target: &DeviceInfo, planned: &WgmmaKernel, time: f64) -> Self {
-        let solver: &'static dyn Solver = if is_tf32x3(problem) { &FFMA } else { &MMA };
-        let plain = || Other::preferred(solver, problem, target);
-        let Some(bytes) = planned.prepared else { return plain() };
-        // The models err by a tenth.
-        let prepared = 1.1 * time + cost::preparing(bytes);
-        let takes_lines = WGMMA_LINES.applies(problem, target).is_ok();
-        let lines = takes_lines.then(|| candidates::tilings(Load::Lines, problem, Cuda::units(&target.arch)));
-        let lines = lines.unwrap_or_default().into_iter().filter(|(tiling, _)| !tiling.is_streamed());
-        let lines = lines.min_by(|(_, a), (_, b)| a.total_cmp(b));
-        let gathered = if WGMMA_GATHER.applies(problem, target).is_ok() {
-            preferences::least(Load::Gather, problem, target)
-        } else {
-            f64::INFINITY
-        };
-        match lines {
-            Some((tiling, time)) if time < gathered.min(prepared) => {
-                let configuration = Configuration::new(tiling.to_string());
-                Other { solver: &WGMMA_LINES, configuration, reads_filters: true }
-            }
-            _ if gathered < prepared => {
-                Other { reads_filters: true, ..Other::preferred(&WGMMA_GATHER, problem, target) }
-            }
-            _ => plain(),
-        }
     }
 }
 

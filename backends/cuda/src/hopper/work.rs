@@ -14,9 +14,10 @@ pub(super) struct Work {
     pub(super) planes: usize,
     pub(super) lines: usize,
     pub(super) columns: usize,
-    /// Columns of the input, and those of its padding before the first.
+    /// Columns of the input, those of its padding before the first, and those from one that a column of the output begins at to the next.
     pub(super) image_columns: usize,
     pub(super) pad: usize,
+    pub(super) stride: usize,
     /// Whether TMA can load the filters as rows.
     pub(super) is_aligned: bool,
     pub(super) groups: usize,
@@ -62,6 +63,7 @@ impl Work {
             columns: y.lens[4],
             image_columns: x.lens[4],
             pad: spatial(conv.pads_before(), 0)[2],
+            stride: spatial(conv.strides(), 1)[2],
             is_aligned: (w.strides[0] * element).is_multiple_of(16),
             groups: conv.groups(),
             groups_apart: groups_apart(problem),

@@ -15,6 +15,7 @@ fn work(pixels: usize, filters: usize, channels: usize, taps: usize) -> Work {
         columns: pixels,
         image_columns: pixels,
         pad: 0,
+        stride: 1,
         is_aligned: true,
         groups: 1,
         groups_apart: true,

@@ -6,7 +6,8 @@ use super::{Work, added_up};
 /// In microseconds.
 struct Rates {
     /// Of a launch; of a step of a producer's thread, and of each of its loads; of a tile; of 64 filters times 64 pixels in the
-    /// epilogue, more where few results are written at once, and of a residual of these, less of one that was read before the main loop.
+    /// epilogue, more where few results are written at once, and of a residual of these, more where few are read at once, less of one that
+    /// was read before the main loop.
     launch: f64,
     step: f64,
     load: f64,
@@ -14,6 +15,7 @@ struct Rates {
     part: f64,
     write: f64,
     residual: f64,
+    read: f64,
     early: f64,
     /// Of an instruction with rows in registers, whatever its width.
     instruction: f64,
@@ -29,7 +31,9 @@ struct Rates {
 const GATHERED_PRODUCTS: f64 = 6.6e6;
 
 /// Fitted to 165 timings of 33 convolutions, to 9 % in the mean square, with a choice that is 0.5 % slower than the fastest tile
-/// in the mean.
+/// in the mean. What residuals take of which few are read at once, and that every other element counts of 1x1 with strides, was fitted, here
+/// and behind this, to half of 52 convolutions on an H100: of the other half the times are 11 % off in the mean square, in TF32 12, by 3xTF32
+/// 7, where they were 14, 17 and 13.
 const GATHERED: Rates = Rates {
     launch: 3.25,
     step: 0.169,
@@ -38,6 +42,7 @@ const GATHERED: Rates = Rates {
     part: 0.585,
     write: 0.663,
     residual: 2.0,
+    read: 3.0,
     early: 0.4,
     instruction: 0.0,
     kept: 0.53,
@@ -47,7 +52,8 @@ const GATHERED: Rates = Rates {
 
 /// TF32: the rates of 16 bits, but for a load and the memory, as elements have twice the bytes. These are fitted to the chosen tiles
 /// of 13 convolutions on an H100, to 10 % in the mean square, and 11 % of 12 others, where they were 24 and 27 % off.
-const GATHERED_TF32: Rates = Rates { load: 0.0242, residual: 4.0, early: 1.0, memory: 2.24e6, ..GATHERED };
+const GATHERED_TF32: Rates =
+    Rates { load: 0.0242, residual: 4.0, read: 7.5, early: 1.0, memory: 2.24e6, ..GATHERED };
 
 /// 1x1 of 16 bits: these rates and the memory's, with which they are 9 % from the times of 13 layers on an H100 in the mean square,
 /// and 11 % from those of 13 others, where they were 18 and 20 %. Tiles rank as without it; it is for the comparison with copied planes.
@@ -63,6 +69,7 @@ const GATHERED_TF32X3: Rates = Rates {
     part: 0.65,
     write: 1.76,
     residual: 4.0,
+    read: 7.5,
     early: 1.0,
     instruction: 0.0061,
     kept: 0.11,
@@ -84,14 +91,18 @@ impl Work {
         let slots = if tiling.resident { self.units / columns * columns } else { self.units };
         let rounds = tiles.div_ceil(slots.max(1)) as f64;
         let loads = (tiling.width * tiling.depth) as f64 / (tiling.producers * 128) as f64;
-        let gather = rates.tile + steps * (rates.step + rates.load * loads);
+        // Of 1x1 with a stride every other element that comes is used, or fewer.
+        let of_loads = rates.load * loads * if self.stride > 1 && self.taps == [1; 3] { 2.0 } else { 1.0 };
+        let gather = rates.tile + steps * (rates.step + of_loads);
         let products = tiling.products();
         let instructions = (products * tiling.rows() / 64 * tiling.row() / 32) as f64;
         let multiplied = (products * tiling.pixels() * tiling.filters() * tiling.row()) as f64;
         let multiply = steps * (multiplied / GATHERED_PRODUCTS + rates.instruction * instructions);
         let parts = (tiling.atoms * tiling.width) as f64 / 64.0;
-        let residual = if self.reads_residuals_early(tiling) { rates.early } else { rates.residual };
-        let each = rates.part + rates.write / self.vector as f64 + residual * self.residuals as f64;
+        let vector = self.vector as f64;
+        let later = rates.residual + rates.read / vector;
+        let residual = if self.reads_residuals_early(tiling) { rates.early } else { later };
+        let each = rates.part + rates.write / vector + residual * self.residuals as f64;
         let finish = parts * each;
         let one = (rounds / tiling.pingpong as f64).ceil() * (multiply + finish);
         let (producers, consumers) = (rounds * gather, one.max(rounds * multiply + finish));

@@ -27,29 +27,26 @@ struct Rates {
     overlap: f64,
 }
 
-/// What a residual takes was fitted in 16 bits, to thirteen convolutions whose estimates are right in the mean with it, and is twice as
-/// much in 32 bits.
-///
-/// Fitted to timings of 13 convolutions on an H100, of which the choice is 1.9 % slower than the fastest timed tile in the mean,
-/// 16 % at worst; of 12 others 0.3 and 1.3 %.
+/// Fitted to timings of half of 58 convolutions on an H100, to 13 % in the mean square, with a choice that is 0.7 % slower than the fastest
+/// timed tile in the mean, 3 % at worst; of the other half 17 %, 1.1 and 14 %.
 const TF32: Rates = Rates {
-    shared: 172e3,
-    second: 61.8e3,
-    outputs: 4.1e3,
-    memory: 3.65e6,
-    launch: 1.57,
+    shared: 170e3,
+    second: 63.4e3,
+    outputs: 4.4e3,
+    memory: 3.38e6,
+    launch: 2.03,
     step: 0.052,
-    load: 0.022,
-    part: 0.455,
-    residual: 3.5,
-    latency: 0.35,
+    load: 0.0233,
+    part: 0.304,
+    residual: 3.99,
+    latency: 0.332,
     instruction: 0.0,
     between: 0.0,
     overlap: 1.55,
 };
 
 /// Fitted to timings of 5 convolutions on an H100, to 7 % in the mean square, with a choice that is 0.8 % slower than the fastest timed
-/// tile in the mean, 4.2 % at worst; of 6 others 1.0 and 5.3 %, to 8 %.
+/// tile in the mean, 4.2 % at worst; of 6 others 1.0 and 5.3 %, to 8 %. What a residual takes is that of TF32.
 const TF32X3: Rates = Rates {
     shared: 260e3,
     second: 100e3,
@@ -66,27 +63,30 @@ const TF32X3: Rates = Rates {
     overlap: 1.45,
 };
 
-/// Of 16 bits. Fitted to timings of 16 convolutions on an H100, to 12 % in the mean square, with a choice that is 1.0 % slower than the
-/// fastest timed tile in the mean, 7.0 % at worst; of 16 others 2.1 and 13.9 %, to 16 %.
+/// Of 16 bits. Fitted to timings of half of 58 convolutions on an H100, to 19 % in the mean square, with a choice that is 1.6 % slower than
+/// the fastest timed tile in the mean, 10 % at worst; of the other half 14 %, 1.9 and 13 %.
 const HALF: Rates = Rates {
-    shared: 168e3,
-    second: 63.3e3,
-    outputs: 6.61e3,
-    memory: 3.36e6,
-    launch: 4.04,
+    shared: 155e3,
+    second: 71.6e3,
+    outputs: 8.58e3,
+    memory: 3.49e6,
+    launch: 2.53,
     step: 0.0,
-    load: 0.0352,
-    part: 0.978,
-    residual: 1.75,
-    latency: 0.587,
+    load: 0.031,
+    part: 0.601,
+    residual: 3.21,
+    latency: 0.517,
     instruction: 0.00189,
     between: 0.0699,
-    overlap: 1.79,
+    overlap: 1.38,
 };
 
 /// Bytes of pixels that come in a microsecond where taps see several planes of a volume, which lie far apart: three of these in TF32
 /// took about 1.3, 1.3 and 0.7 times as long on an H100.
 const OF_VOLUME: f64 = 11e3;
+
+/// How many times as long pixels take to come where every other one is used.
+const STRIDED: f64 = 2.0;
 
 impl Work {
     /// About how many microseconds the kernel takes.
@@ -113,7 +113,8 @@ impl Work {
             By::Channels => (runs.boxes * runs.columns, runs.boxes * tiling.depth),
             By::Planes => (runs.pitch, runs.boxes),
         };
-        let pixels = images * elements as f64 * row;
+        let strided = if self.stride > 1 { STRIDED } else { 1.0 };
+        let pixels = images * elements as f64 * row * strided;
         let filters = tiling.filters() as f64 * row * if tiling.tf32x3 { 2.0 } else { 1.0 };
         let instructions = filter_steps * (times * tiling.rows() / 64 * tiling.row() / 32) as f64;
         let products = filter_steps * (times * tiling.pixels() * tiling.filters() * tiling.row()) as f64
@@ -124,7 +125,7 @@ impl Work {
         let reads = tiling.cooperative as f64 * (64.0 * words + (times * tiling.width) as f64) * row;
         let shared = (filter_steps * (reads + filters) + steps * pixels) / rates.shared;
         let second = (steps * pixels + filter_steps * filters) / rates.second;
-        let loads = steps * images * boxes as f64 * rates.load;
+        let loads = steps * images * boxes as f64 * rates.load * strided;
         let multiply = products.max(shared).max(second).max(loads);
         // A set's warpgroups wait for their own.
         let lines = filter_steps / runs.taps as f64;

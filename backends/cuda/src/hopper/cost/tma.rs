@@ -32,6 +32,10 @@ struct Rates {
     early: f64,
     wide: f64,
     last: f64,
+    /// As `residual`, `part` and an output of `outputs`, what they take more over the results that are written at once.
+    read: f64,
+    write: f64,
+    written: f64,
     /// Bytes that the loads of a block bring in a microsecond, how much longer they take for each other block of the multiprocessor,
     /// and stages that are not on their way meanwhile.
     block: f64,
@@ -75,6 +79,9 @@ const NOTHING: Rates = Rates {
     early: 0.0,
     wide: 0.0,
     last: 0.0,
+    read: 0.0,
+    write: 0.0,
+    written: 0.0,
     block: f64::INFINITY,
     crowded: 0.0,
     held: 0.0,
@@ -187,6 +194,8 @@ const COPIED: Rates = Rates {
 
 /// Pixels that are reordered before. Fitted with the rates of that launch to up to 15 tiles of each of 24 convolutions of 16 bits and of
 /// TF32 on an H100, to 11 % in the mean square, with a choice that is 2.2 % slower than the fastest tile in the mean; of 24 others 18 and 3.6 %.
+/// What results and residuals take more where few are neighbours was fitted to half of 49 others of 16 bits, to 13 %, and 15 % of the other
+/// half, where it was 16 and 20.
 const REORDERED: Rates = Rates {
     bytes_in: 87.9e3,
     bytes_out: 62.6e3,
@@ -202,12 +211,15 @@ const REORDERED: Rates = Rates {
     shared: 201e3,
     row: 0.00166,
     kept: 0.957,
+    read: 4.5,
+    write: 0.95,
+    written: 2e-5,
     overlap: 1.29,
     ..PLANES
 };
 
 /// The same of TF32, whose residuals have twice as many bytes: fitted to four convolutions with one, and to no others beside.
-const REORDERED_TF32: Rates = Rates { residual: 5.0, early: 2.0, ..REORDERED };
+const REORDERED_TF32: Rates = Rates { residual: 5.0, early: 2.0, read: 2.0, ..REORDERED };
 
 /// Planes that come as a whole.
 const PACKED: Rates = Rates {
@@ -312,8 +324,9 @@ impl Work {
         // The memory waits for twice as many bytes.
         let wide = if self.element > 2 { 1.0 + rates.wide } else { 1.0 };
         let waits_less = self.reads_residuals_early(tiling) || filter_steps > SHORT_LOOP as f64;
-        let residual = if waits_less { rates.early } else { rates.residual };
-        let part = rates.part + residual * self.residuals as f64;
+        let vector = self.vector as f64;
+        let residual = if waits_less { rates.early } else { rates.residual } + rates.read / vector;
+        let part = rates.part + rates.write / vector + residual * self.residuals as f64;
         let finish = wide * part * (tiling.atoms * tiling.columns_of_parts()) as f64 / 64.0;
         // Sums move to the right, and back.
         let moves = if tiling.load == Load::Lines { 2 * (self.taps[2] - 1) - self.pad } else { 0 };
@@ -325,7 +338,8 @@ impl Work {
 
         // What all consumers of a multiprocessor share, and what one set of them does one after the other.
         let blocks = tiling.occupancy.min(tiles.div_ceil(self.units)) as f64;
-        let shared = rounds * blocks * multiply.max(wide * outputs / rates.outputs);
+        let written = wide * outputs * (1.0 / rates.outputs + rates.written / vector);
+        let shared = rounds * blocks * multiply.max(written);
         let last = rates.last * finish;
         let one = (rounds / tiling.pingpong as f64).ceil() * (alone + moved + finish) - last;
         let in_turn = if tiling.pingpong > 1 { rounds * alone + moved + finish - last } else { 0.0 };

@@ -1,0 +1,88 @@
+//! Which other kernel computes what one for Hopper does not take.
+
+use fuseplan_api::{Configuration, DeviceInfo, Problem, Solver};
+use fuseplan_gpu::Runtime;
+
+use super::kernel::WgmmaKernel;
+use super::layout::is_tf32x3;
+use super::tiling::Load;
+use super::{WGMMA_GATHER, WGMMA_LINES, WGMMA_REORDERED, candidates, cost, preferences};
+use crate::context::Cuda;
+use crate::solvers::{FFMA, MMA};
+
+/// What computes what a kernel does not take: any of these problems, as exactly.
+pub(super) struct Other {
+    pub(super) solver: &'static dyn Solver,
+    pub(super) configuration: Configuration,
+    /// Whether it is sooner done than preparing filters that are not constant, and so takes those as well.
+    pub(super) reads_filters: bool,
+}
+
+impl Other {
+    fn preferred(solver: &'static dyn Solver, problem: &Problem, target: &DeviceInfo) -> Self {
+        Other { solver, configuration: solver.preferred(problem, target), reads_filters: false }
+    }
+
+    /// Pointers are what TMA takes, or else left to solvers without it; filters that are streamed are prepared, or left to the
+    /// kernel of the least time that reads them as they are, or reorders them each time.
+    pub(super) fn of(problem: &Problem, target: &DeviceInfo, planned: &WgmmaKernel, time: f64) -> Self {
+        let solver: &'static dyn Solver = if is_tf32x3(problem) { &FFMA } else { &MMA };
+        let plain = || Other::preferred(solver, problem, target);
+        let Some(bytes) = planned.prepared else { return plain() };
+        // The models err by a tenth.
+        let prepared = 1.1 * time + cost::preparing(bytes);
+        let takes_lines = WGMMA_LINES.applies(problem, target).is_ok();
+        let lines = takes_lines.then(|| candidates::tilings(Load::Lines, problem, Cuda::units(&target.arch)));
+        let lines = lines.unwrap_or_default().into_iter().filter(|(tiling, _)| !tiling.is_streamed());
+        let lines = lines.min_by(|(_, a), (_, b)| a.total_cmp(b));
+        let least = |solver: &dyn Solver, load| {
+            let takes =
+                solver.applies(problem, target).is_ok() && solver.accuracy(problem) <= problem.math.allows();
+            if takes { preferences::least(load, problem, target) } else { f64::INFINITY }
+        };
+        let gathered = least(&WGMMA_GATHER, Load::Gather);
+        let reordered = least(&WGMMA_REORDERED, Load::Reordered);
+        let reads_filters =
+            |solver| Other { reads_filters: true, ..Other::preferred(solver, problem, target) };
+        match lines {
+            Some((tiling, time)) if time < gathered.min(reordered).min(prepared) => {
+                let configuration = Configuration::new(tiling.to_string());
+                Other { solver: &WGMMA_LINES, configuration, reads_filters: true }
+            }
+            _ if reordered < preferences::WORTH_A_COPY * gathered.min(time + cost::preparing(bytes)) => {
+                reads_filters(&WGMMA_REORDERED)
+            }
+            _ if gathered < prepared => reads_filters(&WGMMA_GATHER),
+            _ => plain(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::WGMMA_RUNS;
+    use super::*;
+    use crate::CudaBackend;
+    use fuseplan_api::{Backend, ConvolutionDescriptor, DataType, MathMode, Op, TensorDescriptor};
+
+    /// Of 3x3 in strides of two to 14x14 pixels, whose image is sooner reordered than filters are prepared, in TF32 where that is allowed.
+    #[test]
+    fn it_is_as_exact_as_the_problem_asks_for() {
+        let target = CudaBackend.target("sm_90a").unwrap();
+        let other = |math| {
+            let of = |lens: [usize; 4]| TensorDescriptor::nchw(DataType::Float, lens).unwrap();
+            let (input, weights) = (of([8, 256, 28, 28]), of([256, 256, 3, 3]));
+            let conv = ConvolutionDescriptor::d2().with_pads([1, 1]).unwrap().with_strides([2, 2]).unwrap();
+            let output = conv.forward_output(&input, &weights).unwrap();
+            let problem = Problem { input, output, ops: vec![Op::ConvForward { conv, weights }], math };
+            let (tiling, time) = candidates::tilings(Load::Runs, &problem, 132).remove(0);
+            assert!(WGMMA_RUNS.applies(&problem, &target).is_ok());
+            let planned = super::super::kernel::wgmma_kernel(&problem, "sm_90a", &tiling);
+            let other = Other::of(&problem, &target, &planned, time);
+            assert!(other.solver.accuracy(&problem) <= math.allows());
+            other.solver.id()
+        };
+        assert_eq!(other(MathMode::AllowTf32), WGMMA_REORDERED.id());
+        assert_ne!(other(MathMode::Precise), WGMMA_REORDERED.id());
+    }
+}
