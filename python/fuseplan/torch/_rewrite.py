@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._native import Handle, TensorDescriptor, find_chains
-from . import _choice, _constants, _handles, _head, _layouts, _linear, _operator, _permutations, _runs, _text
+from . import _choice, _constants, _handles, _head, _layouts, _linear, _operator, _permutations, _runs, _text, _tokens
 from ._export import arguments, as_tuple, export, written
 from ._nodes import Described, convolution_numbers, describe
 from ._report import Fused, Report, Unfused
@@ -61,6 +61,8 @@ def optimize(
         _constants.as_batch_norms(graph, values)
         _constants.into_transposed(graph, values)
         _constants.into_layers(graph, values)
+        if memory_format is not torch.preserve_format:
+            _tokens.batch_first(graph)
         _layouts.observe(graph, inputs)
         laid_out = _layouts.lay_out(graph, values, inputs, memory_format, lambda: _expected(graph, values, math))
         _permutations.move_behind(graph)
