@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,9 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 import fuseplan.torch as ft  # noqa: E402
 from fuseplan.torch import _choice, _export, _rewrite  # noqa: E402
 from torch import nn  # noqa: E402
+
+sys.path.append(str(Path(__file__).parents[2] / "benches"))
+import torch_operators  # noqa: E402
 
 
 def settle(model):
@@ -472,9 +476,26 @@ def test_networks_of_torchvision(name, dtype):
     # Nothing that a plan could have taken is left beside the convolutions.
     left = {str(node.target) for node in fused.graph.nodes}
     assert not left & {"aten.conv2d.default", "aten.convolution.default", "aten.linear.default", "aten.add.Tensor"}
+    if dtype == torch.float32:
+        # What is left does not depend on the image's size in these.
+        assert torch_operators.row(name, model, fused, x) == torch_operators.written(name)
     # No farther from the sum in f64 than PyTorch is, which rounds between the operators.
     error, of_eager = ((y - expected).abs().max().item() for y in (fused(x).double(), eager))
     assert error <= max(1.5 * of_eager, 1e-5 * expected.abs().max().item()), (error, of_eager)
+
+
+@pytest.mark.parametrize("name", ["convnext_tiny", "vit_b_32"])
+def test_what_of_networks_with_layer_norms_is_in_plans(name):
+    pytest.importorskip("torchvision", reason="torchvision is not installed", exc_type=ImportError)
+    assert torch_operators.made(name) == torch_operators.written(name)
+
+
+def test_each_operator_that_stays_has_its_reason():
+    table, reasons = torch_operators.PAGE.read_text().split("## Why they stay")
+    rows = [line.split("|")[5] for line in table.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(torch_operators.NETWORKS)
+    named = {name for line in reasons.splitlines() if line.startswith("| ") for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} <= named
 
 
 def test_plans_are_compiled_before_they_are_called():
