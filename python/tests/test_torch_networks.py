@@ -401,6 +401,8 @@ def test_one_value_that_is_read_twice_and_in_place_operators():
 
 
 def test_training_is_refused():
+    with pytest.raises(TypeError, match="of type str; accepted: a torch.nn.Module"):
+        ft.optimize("model", torch.zeros(1))
     with pytest.raises(ValueError, match="eval"):
         ft.optimize(nn.Conv2d(1, 1, 1), torch.zeros(1, 1, 2, 2))
 

@@ -42,6 +42,8 @@ def export(
 
     It is decomposed where that is asked for or needed, and `meta` says so.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"the model is of type {type(model).__name__}; accepted: a torch.nn.Module")
     if model.training:
         raise ValueError("the model is in training mode; plans are for inference, call model.eval() first")
     with _EXPORTING, torch.no_grad():
