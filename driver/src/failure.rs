@@ -68,9 +68,9 @@ impl From<Error> for Failure {
             Error::Descriptor(_) | Error::Compile(CompileError::UnknownSolver { .. }) => Failure::Usage(text),
             // What the plan asks for could be done, were the compiler or the memory there.
             Error::Compile(CompileError::Build(BuildError::Backend(_)))
-            | Error::Execute(ExecuteError::Run(RunError::Backend(BackendError::OutOfMemory { .. }))) => {
-                Failure::NoDevice(text)
-            }
+            | Error::Execute(ExecuteError::Run(
+                RunError::Backend(BackendError::OutOfMemory { .. }) | RunError::SharedSums { .. },
+            )) => Failure::NoDevice(text),
             Error::Plan(_)
             | Error::Append(_)
             | Error::Compile(_)

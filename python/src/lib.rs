@@ -6,6 +6,7 @@
 mod array;
 mod calls;
 mod chains;
+mod compile;
 mod compiled;
 mod direct;
 mod dispatcher;
@@ -33,6 +34,8 @@ mod _native {
     #[pymodule_export]
     use crate::chains::{find_chains, spelled_out};
     #[pymodule_export]
+    use crate::compile::{LayoutTime, compile_all};
+    #[pymodule_export]
     use crate::compiled::{CompiledPlan, restore};
     #[pymodule_export]
     use crate::direct::Direct;
@@ -43,7 +46,7 @@ mod _native {
     #[pymodule_export]
     use crate::openmp::openmp_handle;
     #[pymodule_export]
-    use crate::plan::{FusionPlan, LayoutTime, compile_all, rebuild};
+    use crate::plan::{FusionPlan, rebuild};
     #[pymodule_export]
     use crate::tensor::TensorDescriptor;
 

@@ -121,7 +121,9 @@ pub(crate) fn activation(name: &str, given: Option<&Bound<'_, PyDict>>) -> PyRes
     for word in given.into_iter().flat_map(|given| given.keys()) {
         let word = word.to_string();
         if named.parameters.iter().all(|(known, _)| *known != word) {
-            return Err(PyTypeError::new_err(format!("activation {name} has no {word}")));
+            let known: Vec<_> = named.parameters.iter().map(|(known, _)| *known).collect();
+            let known = if known.is_empty() { "no parameters".into() } else { known.join(", ") };
+            return Err(PyTypeError::new_err(format!("activation {name} has no {word}; accepted: {known}")));
         }
     }
     // The three scalars are the parameters in their order.

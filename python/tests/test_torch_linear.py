@@ -116,6 +116,26 @@ def test_a_feed_forward_part():
     assert all(of.max < 1e-5 for of in comparison)
 
 
+@pytest.mark.parametrize("rest", ["optimize", "eager"])
+@torch.no_grad()
+def test_what_drops_nothing_is_not_there(rest):
+    class Dropped(Mixer):
+        def forward(self, x):
+            hidden = nn.functional.dropout(nn.functional.gelu(self.up(self.norm(x))), 0.1, self.training)
+            return torch.relu(x + nn.functional.dropout(self.down(hidden), 0.1, self.training))
+
+    model, x, reports = Dropped().eval(), torch.randn(2, 5, 16), []
+    if rest == "optimize":
+        fused = ft.optimize(model, x, choose="all")
+        reports.append(fused.fuseplan_report)
+        left = [str(node.target) for node in fused.graph.nodes if node.op == "call_function"]
+        assert left == ["aten.layer_norm.default", "fuseplan.chain.default", "fuseplan.chain.default"]
+    else:
+        fused = torch.compile(model, backend="fuseplan", options={"rest": rest, "choose": "all", "report": reports.append})
+    torch.testing.assert_close(fused(x), model(x), rtol=1e-5, atol=1e-5)
+    assert [of.operators for of in reports[0].fused] == [("linear", "bias", "gelu"), ("linear", "residual", "relu")]
+
+
 @torch.no_grad()
 def test_a_changed_weight_is_seen():
     model, x = nn.Sequential(nn.Linear(8, 4), nn.ReLU()).eval(), torch.randn(3, 8)

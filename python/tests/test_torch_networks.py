@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,9 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 import fuseplan.torch as ft  # noqa: E402
 from fuseplan.torch import _choice, _export, _rewrite  # noqa: E402
 from torch import nn  # noqa: E402
+
+sys.path.append(str(Path(__file__).parents[2] / "benches"))
+import torch_operators  # noqa: E402
 
 
 def settle(model):
@@ -201,11 +205,14 @@ def test_plain_networks_are_traced_once(name, monkeypatch):
 
 
 @torch.no_grad()
-def test_what_was_dropped_may_be_what_was_read():
-    """PyTorch's decomposition takes it for memory of its own, so only the look at the graph is seen."""
+def test_what_was_dropped_is_what_was_read():
+    """In memory as well: PyTorch's decomposition would make a copy of it, which is not written to with it."""
     dropout = functools.partial(nn.functional.dropout, training=False)
-    for also in (lambda y, *_: dropout(y).relu_() + y, lambda y, *_: (dropout(y), y.relu_())):
-        assert not _export._is_plain(torch.export.export(settle(Written(also)), (torch.randn(2, 4, 5, 5),)).graph)
+    for also in (lambda y, *_: dropout(y).relu_() + y, lambda y, *_: (dropout(y) + 1, y.relu_())):
+        model, x = settle(Written(also)), torch.randn(2, 4, 5, 5)
+        assert not _export._is_plain(torch.export.export(model, (x,)).graph)
+        fused = ft.optimize(model, x, choose="all")
+        torch.testing.assert_close(fused(x), model(x), rtol=1e-5, atol=1e-5)
 
 
 @torch.no_grad()
@@ -394,6 +401,8 @@ def test_one_value_that_is_read_twice_and_in_place_operators():
 
 
 def test_training_is_refused():
+    with pytest.raises(TypeError, match="of type str; accepted: a torch.nn.Module"):
+        ft.optimize("model", torch.zeros(1))
     with pytest.raises(ValueError, match="eval"):
         ft.optimize(nn.Conv2d(1, 1, 1), torch.zeros(1, 1, 2, 2))
 
@@ -469,9 +478,26 @@ def test_networks_of_torchvision(name, dtype):
     # Nothing that a plan could have taken is left beside the convolutions.
     left = {str(node.target) for node in fused.graph.nodes}
     assert not left & {"aten.conv2d.default", "aten.convolution.default", "aten.linear.default", "aten.add.Tensor"}
+    if dtype == torch.float32:
+        # What is left does not depend on the image's size in these.
+        assert torch_operators.row(name, model, fused, x) == torch_operators.written(name)
     # No farther from the sum in f64 than PyTorch is, which rounds between the operators.
     error, of_eager = ((y - expected).abs().max().item() for y in (fused(x).double(), eager))
     assert error <= max(1.5 * of_eager, 1e-5 * expected.abs().max().item()), (error, of_eager)
+
+
+@pytest.mark.parametrize("name", ["convnext_tiny", "vit_b_32"])
+def test_what_of_networks_with_layer_norms_is_in_plans(name):
+    pytest.importorskip("torchvision", reason="torchvision is not installed", exc_type=ImportError)
+    assert torch_operators.made(name) == torch_operators.written(name)
+
+
+def test_each_operator_that_stays_has_its_reason():
+    table, reasons = torch_operators.PAGE.read_text().split("## Why they stay")
+    rows = [line.split("|")[5] for line in table.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(torch_operators.NETWORKS)
+    named = {name for line in reasons.splitlines() if line.startswith("| ") for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} <= named
 
 
 def test_plans_are_compiled_before_they_are_called():

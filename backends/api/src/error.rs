@@ -153,6 +153,19 @@ pub enum RunError {
     /// The device refused.
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// There is no memory for the sums that blocks of a kernel share. Nothing was launched.
+    #[error(
+        "{solver}: out of memory allocating {bytes} bytes for the sums that blocks share ({detail}); accepted: as many free bytes for each \
+         stream and captured graph, or another solver"
+    )]
+    SharedSums {
+        /// The solver's id.
+        solver: &'static str,
+        /// The size asked for.
+        bytes: usize,
+        /// The choices that the solver made.
+        detail: String,
+    },
     /// A worker of the backend failed.
     #[error("{backend}: a kernel stopped: {text}")]
     Stopped {

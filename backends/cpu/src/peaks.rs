@@ -52,7 +52,7 @@ pub(crate) fn measure(pool: &Pool, isa: Isa) -> Result<Measured, BackendError> {
 fn failed(error: RunError) -> BackendError {
     match error {
         RunError::Backend(error) => error,
-        other @ RunError::Stopped { .. } => {
+        other @ (RunError::SharedSums { .. } | RunError::Stopped { .. }) => {
             BackendError::Driver { backend: "cpu", call: "measuring peaks", text: other.to_string() }
         }
     }

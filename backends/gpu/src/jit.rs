@@ -6,8 +6,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use fuseplan_api::{
-    Accuracy, Algorithm, Binary, BuildError, Candidate, Configuration, Constraint, Device, DeviceInfo,
-    Estimate, Executable, ExecutableInfo, Preference, Problem, RawStream, RunArgs, RunError, Solver,
+    Accuracy, Algorithm, BackendError, Binary, BuildError, Candidate, Configuration, Constraint, Device,
+    DeviceInfo, Estimate, Executable, ExecutableInfo, Preference, Problem, RawStream, RunArgs, RunError,
+    Solver,
 };
 
 use crate::arguments::{ArgumentLayout, MAX_WORDS};
@@ -270,7 +271,13 @@ impl<D: Driver> Executable for JitExecutable<D> {
             })
         };
         // SAFETY: the context is entered, in which the caller promises a live stream.
-        Ok(unsafe { entered.with_scratch(stream, self.scratch, &mut launch_both) }?)
+        unsafe { entered.with_scratch(stream, self.scratch, &mut launch_both) }.map_err(|error| match error {
+            BackendError::OutOfMemory { bytes, .. } => {
+                let ExecutableInfo { solver, ref detail, .. } = self.info;
+                RunError::SharedSums { solver, bytes, detail: detail.clone() }
+            }
+            error => error.into(),
+        })
     }
 }
 

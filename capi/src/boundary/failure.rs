@@ -102,6 +102,7 @@ fn build(error: &BuildError) -> Status {
 fn run(error: &RunError) -> Status {
     match error {
         RunError::Backend(error) => backend(error),
+        RunError::SharedSums { .. } => Status::AllocFailed,
         RunError::Stopped { .. } => Status::InternalError,
     }
 }

@@ -24,6 +24,8 @@ _PLAIN_OPERATORS = frozenset(
         *("relu.default", "silu.default", "hardswish.default", "hardsigmoid.default", "sigmoid.default", "tanh.default"),
     )
 )
+# In inference they drop nothing, and their results are what they read.
+_DROPOUTS = frozenset(f"aten.{name}.default" for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"))
 # Those whose results are memory of what they read; a dropout's where nothing is dropped.
 _VIEWS = frozenset(("aten.flatten.using_ints", "aten.dropout.default"))
 
@@ -40,16 +42,18 @@ def export(
 
     It is decomposed where that is asked for or needed, and `meta` says so.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"the model is of type {type(model).__name__}; accepted: a torch.nn.Module")
     if model.training:
         raise ValueError("the model is in training mode; plans are for inference, call model.eval() first")
     with _EXPORTING, torch.no_grad():
         exported = torch.export.export(model, as_tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes)
         # Decomposing traces once more, which takes more than half of the time.
         is_plain = not decompose and _is_plain(exported.graph)
+        _without_dropouts(exported.graph_module)
         graph = exported.module() if is_plain else exported.run_decompositions({}).module()
     if is_plain:
         _without_writes(graph)
-        _without_dropouts(graph)
     if not isinstance(graph, torch.fx.GraphModule):
         raise TypeError(f"torch.export gave a {type(graph).__name__}")
     graph.meta[DECOMPOSED] = not is_plain
@@ -99,11 +103,12 @@ def _without_writes(graph: torch.fx.GraphModule) -> None:
 
 
 def _without_dropouts(graph: torch.fx.GraphModule) -> None:
-    """Leaves out what drops nothing."""
+    """Leaves out what drops nothing, of which decomposing makes copies. A result of the network keeps its name."""
     for node in list(graph.graph.nodes):
-        if node.target is torch.ops.aten.dropout.default:
+        if str(node.target) in _DROPOUTS and arguments(node)["train"] is False and not any(user.op == "output" for user in node.users):
             node.replace_all_uses_with(node.args[0])
             graph.graph.erase_node(node)
+    graph.recompile()
 
 
 def as_tuple(args: torch.Tensor | tuple[Any, ...]) -> tuple[Any, ...]:

@@ -56,7 +56,7 @@ def move_behind(module: torch.fx.GraphModule) -> None:
         if layer.target is not _ATEN.linear.default:
             continue
         value, reader = layer, only_reader(layer)
-        while reader is not None and _is_activation(reader, value):
+        while reader is not None and is_activation(reader, value):
             value, reader = reader, only_reader(reader)
         if reader is None or (order := order_of(reader)) is None:
             continue
@@ -85,7 +85,7 @@ def _instead(
     """The node that computes of a value what a reader computes of the permuted one, if it can be part of the value's chain."""
     back = [order.index(at) for at in range(len(order))]
     replaced = {permuted: value}
-    if not _is_activation(reader, permuted):
+    if not is_activation(reader, permuted):
         other = _summand(reader, permuted)
         if other is None:
             return None
@@ -103,7 +103,7 @@ def _instead(
     return new
 
 
-def _is_activation(node: torch.fx.Node, x: torch.fx.Node) -> bool:
+def is_activation(node: torch.fx.Node, x: torch.fx.Node) -> bool:
     """Whether a node is an activation of one value alone."""
     return getattr(node.target, "overloadpacket", None) in ACTIVATIONS and node.all_input_nodes == [x]
 

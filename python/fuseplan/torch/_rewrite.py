@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._native import Handle, TensorDescriptor, find_chains
-from . import _choice, _constants, _handles, _head, _layouts, _linear, _operator, _permutations, _runs, _text
+from . import _choice, _constants, _handles, _head, _layouts, _linear, _operator, _permutations, _runs, _text, _tokens, _weights
 from ._export import arguments, as_tuple, export, written
 from ._nodes import Described, convolution_numbers, describe
 from ._report import Fused, Report, Unfused
@@ -33,7 +33,7 @@ def optimize(
     The model has to be in `eval()`; `args` are example inputs, as for `torch.export.export`, by which it is exported. What no
     plan takes stays PyTorch's; with `choose="measure"` so does what PyTorch computes faster on the example's shapes and on
     this machine, with `choose="all"` it does not. The result's attribute `fuseplan_report` says what became of each
-    of them. Weights with batch-norms or constants folded in, or in another layout, are its own and do not follow the model's, and
+    of them. Weights with batch-norms or constants folded in, that the network computes, or in another layout, are its own and do not follow the model's, and
     numbers that activations are written with do not either; whoever changes weights does it by PyTorch's in-place operators.
 
     Convolutions have the layout that `memory_format` names: `torch.preserve_format` is the one that PyTorch gives them,
@@ -52,6 +52,7 @@ def optimize(
         changing = written(graph.graph)
         constants = [node for node in graph.graph.nodes if node.op == "get_attr" and node.target not in changing]
         values = {node: _attribute(graph, node.target) for node in constants}
+        _weights.once(graph, values)
         _linear.unify(graph, values, keeps_constants=True)
         _reshape_any_layout(graph)
         inputs = pytree.tree_leaves((as_tuple(args), dict(kwargs or {})))
@@ -61,6 +62,8 @@ def optimize(
         _constants.as_batch_norms(graph, values)
         _constants.into_transposed(graph, values)
         _constants.into_layers(graph, values)
+        if memory_format is not torch.preserve_format:
+            _tokens.batch_first(graph)
         _layouts.observe(graph, inputs)
         laid_out = _layouts.lay_out(graph, values, inputs, memory_format, lambda: _expected(graph, values, math))
         _permutations.move_behind(graph)

@@ -11,6 +11,9 @@ use libtest_mimic::Failed;
 
 use super::{Buffer, UNKNOWN, by_id};
 
+/// `hipErrorOutOfMemory`.
+const OUT_OF_MEMORY: u32 = 2;
+
 /// A plan of two launches, and what its runs leave.
 struct Plan<'a> {
     fake: &'a Fake,
@@ -155,6 +158,21 @@ pub(crate) fn scratch(fake: &Fake) -> Result<(), Failed> {
         ("hipModuleLaunchKernel", 1),
     ];
     plan.fail(&calls, fresh)?;
+    fake.fail("hipMalloc", 0..1, OUT_OF_MEMORY);
+    let error = fresh().expect_err("there is no memory");
+    let launches = plan.launches();
+    fake.reset();
+    if !matches!(error, RunError::SharedSums { solver: "rocm.batch_norm_training.v1", bytes: 1.., .. })
+        || launches != 0
+    {
+        return Err(format!("{error}, {launches} launches").into());
+    }
+    let words = error.to_string();
+    if !words.starts_with("rocm.batch_norm_training.v1: out of memory allocating ")
+        || !words.contains("; accepted: as many free bytes")
+    {
+        return Err(words.into());
+    }
     plan.fail(&[("hipUserObjectCreate", 0), ("hipGraphRetainUserObject", 0)], || capture(1).map(drop))?;
     drop((plan, streams));
     drop(device);
