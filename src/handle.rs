@@ -204,6 +204,31 @@ impl Handle {
         self.context.device().synchronize(&self.stream)
     }
 
+    /// Calls `f` once with each number below `items`, on the threads that a CPU's plans are computed on, and waits: for what a
+    /// program computes between plans. A thread takes a contiguous range first, as it does of a plan's pixels.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    ///
+    /// let sum = AtomicUsize::new(0);
+    /// fuseplan::Handle::cpu().for_each(10, &|item| {
+    ///     sum.fetch_add(item, Ordering::Relaxed);
+    /// })?;
+    /// assert_eq!(sum.into_inner(), 45);
+    /// # Ok::<(), fuseplan::error::RunError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The device is no CPU; `f` panicked, on whichever thread, and some items may be left out.
+    pub fn for_each(&self, items: usize, f: &(dyn Fn(usize) + Sync)) -> Result<(), RunError> {
+        let device = self.context.device();
+        let Some(device) = device.as_any().downcast_ref::<fuseplan_cpu::CpuDevice>() else {
+            let backend = device.info().backend;
+            return Err(BackendError::Unsupported { backend, what: "calling functions of the host" }.into());
+        };
+        call(|| device.for_each(items, f))
+    }
+
     /// Runs `work`, which executes plans on this handle, and waits: the time that the device took.
     ///
     /// # Errors

@@ -187,6 +187,25 @@ fn a_callers_pool_gives_the_same_bits() {
 }
 
 #[test]
+fn what_a_program_computes_between_plans_is_each_item_once() {
+    let handles = [
+        Handle::cpu_with_threads(1).unwrap(),
+        Handle::cpu_with_threads(3).unwrap(),
+        Handle::cpu_with_parallel_for(Arc::new(Queued::new(3, || (), || ()))).unwrap(),
+        Handle::cpu_with_parallel_for(Arc::new(Shuffled { threads: 5, state: AtomicUsize::new(1) })).unwrap(),
+    ];
+    for handle in &handles {
+        for items in [0, 1, 2, 7, 1000] {
+            let times: Vec<_> = (0..items).map(|_| AtomicUsize::new(0)).collect();
+            handle.for_each(items, &|item| _ = times[item].fetch_add(1, Ordering::Relaxed)).unwrap();
+            assert!(times.iter().all(|times| times.load(Ordering::Relaxed) == 1), "{items} items");
+        }
+        let error = handle.for_each(3, &|item| assert_ne!(item, 1)).unwrap_err().to_string();
+        assert!(error.contains("panicked"), "{error}");
+    }
+}
+
+#[test]
 fn loops_of_several_threads_share_the_pool() {
     let handle = Handle::cpu_with_parallel_for(Arc::new(Queued::new(3, || (), || ()))).unwrap();
     let sample = Sample::new(17).unwrap();

@@ -435,11 +435,17 @@ class Direct:
     dispatcher where that would hand it to the kernel as it is: where no mode, transform, tracer, profiler or autocast takes it on
     its way, and tensors are nothing but tensors that record no gradient. Every other call is `dispatched`'s.
 
-    `library` is a loaded library of PyTorch's; `of_inference` are the keys (`dispatch_keys`) of a thread in inference mode.
+    `library` is a loaded library of PyTorch's; `of_inference` are the keys (`dispatch_keys`) of a thread in inference mode; `own`
+    are PyTorch's operators that runs have beside `chain`.
     """
 
     def __new__(
-        cls, calls: Calls, dispatched: Callable[..., _Tensor], library: str, of_inference: tuple[int, int]
+        cls,
+        calls: Calls,
+        dispatched: Callable[..., _Tensor],
+        library: str,
+        of_inference: tuple[int, int],
+        own: Mapping[str, Callable[..., _Tensor]],
     ) -> Direct: ...
     def __call__(self, *args: Any, **kwargs: Any) -> _Tensor: ...
     def hands_on(self) -> bool:
@@ -451,7 +457,9 @@ class Direct:
         """The results of calls behind each other, if each is like one before and goes directly; None if not.
 
         The first line of the program has the numbers of the results, each further one a call: `constant 0 1 2: conv … -> bias` of
-        the tensors 0 to 2, `variable` where weight and biases are no constants. Numbers are those of `tensors`, then of the
+        the tensors 0 to 2, `variable` where weight and biases are no constants; behind the first `mean 3: …` and `product 3 4: …` too,
+        of f32 on a CPU and by the names of PyTorch's operators, for the mean of an image over its pixels and its product with numbers
+        of each image and channel. Numbers are those of `tensors`, then of the
         buffers that have these names, then of the calls' results in their order. What is not returned has memory for this run alone.
         """
 

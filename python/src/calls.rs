@@ -87,14 +87,13 @@ impl PlanCall {
         self.empty.bind(py).call1(self.output.bind(py))
     }
 
-    /// So many bytes where [outputs](Self::empty) are made.
-    pub(crate) fn bytes<'py>(
+    /// A tensor of this shape, strides and type where [outputs](Self::empty) are made.
+    pub(crate) fn tensor<'py>(
         &self,
         py: Python<'py>,
-        count: usize,
-        uint8: &Bound<'py, PyAny>,
+        of: impl pyo3::call::PyCallArgs<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.empty.bind(py).call1(((count,), (1,), uint8))
+        self.empty.bind(py).call1(of)
     }
 
     /// Whether outputs on the current device are on the plan's.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyString, PyTuple, PyType};
 
@@ -26,6 +26,8 @@ pub(crate) struct Direct {
     /// Those of tensors that are nothing but tensors.
     classes: Vec<Py<PyType>>,
     uint8: Py<PyAny>,
+    /// PyTorch's own operators that runs have, by their names.
+    own: Py<PyDict>,
     /// By the hashes that Python keeps with their texts.
     programs: Mutex<HashMap<isize, Arc<Program>>>,
 }
@@ -39,6 +41,7 @@ impl Direct {
         dispatched: Py<PyAny>,
         library: PathBuf,
         of_inference: Keys,
+        own: Py<PyDict>,
     ) -> PyResult<Self> {
         let torch = py.import("torch")?;
         let dispatcher = Dispatcher::of(&library, of_inference).ok_or_else(|| {
@@ -54,6 +57,7 @@ impl Direct {
                 .map(|class| Ok(class.cast_into::<PyType>()?.unbind()))
                 .collect::<PyResult<_>>()?,
             uint8: torch.getattr("uint8")?.unbind(),
+            own,
             programs: Mutex::default(),
         })
     }
@@ -119,6 +123,28 @@ impl Direct {
 
     pub(crate) fn uint8<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
         self.uint8.bind(py)
+    }
+
+    /// Makes a call that is known from then on: image, weight and operands.
+    ///
+    /// # Errors
+    /// As the call.
+    pub(crate) fn make(
+        &self,
+        py: Python<'_>,
+        tensors: &[Bound<'_, PyAny>],
+        operators: &str,
+        constant: bool,
+    ) -> PyResult<()> {
+        let operands = PyList::new(py, &tensors[2..])?;
+        self.calls.bind(py).call1((&tensors[0], &tensors[1], operands, operators, constant)).map(drop)
+    }
+
+    /// # Errors
+    /// Runs have no such operator.
+    pub(crate) fn own_operator<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        let found = self.own.bind(py).get_item(name)?;
+        found.ok_or_else(|| PyValueError::new_err(format!("runs have no operator {name}")))
     }
 
     fn programs(&self) -> MutexGuard<'_, HashMap<isize, Arc<Program>>> {

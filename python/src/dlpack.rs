@@ -38,6 +38,9 @@ pub(crate) struct DataType {
     pub(crate) lanes: u16,
 }
 
+/// Floating-point numbers of 32 bits.
+pub(crate) const F32: DataType = DataType { code: 2, bits: 32, lanes: 1 };
+
 /// `DLTensor`.
 #[derive(Debug)]
 #[repr(C)]

@@ -15,6 +15,7 @@ mod error;
 mod handle;
 mod names;
 mod openmp;
+mod pixels;
 mod plan;
 mod program;
 mod spatial;

@@ -1,15 +1,18 @@
-//! Calls of PyTorch's operator behind each other, computed without code of Python's between them, with memory of their own for what
-//! none but they read.
+//! Calls of PyTorch's operator behind each other, and of the few of PyTorch's own that weigh an image's channels, computed without code
+//! of Python's between them, with memory of their own for what none but they read.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
-use crate::calls::{Call, Now};
-use crate::compiled::ComputeError;
+use crate::calls::{Call, Now, PlanCall};
+use crate::compiled::{CompiledPlan, ComputeError};
 use crate::direct::Direct;
+use crate::pixels::Pixels;
 use crate::torch::{self, Layout};
 
 /// For how many layouts and constants of its tensors a program is kept.
@@ -20,10 +23,34 @@ const ALIGNMENT: usize = 512;
 
 /// One call. Tensors are numbers: of those from outside, then of results of the calls before.
 struct Step {
-    /// Image, weight and operands.
+    /// Image, weight and operands; of other operators an image, and what it is multiplied by.
     tensors: Vec<usize>,
     operators: String,
-    constant: bool,
+    kind: Kind,
+}
+
+/// What a step calls.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// The operator, and whether weight and operands are constants.
+    Chain { constant: bool },
+    /// An operator of PyTorch's that computes the mean over the pixels.
+    Mean,
+    /// Its product with numbers of each image and channel.
+    Product,
+}
+
+impl Kind {
+    fn of(word: &str, tensors: usize) -> Option<Self> {
+        let (kind, accepted) = match word {
+            "constant" => (Kind::Chain { constant: true }, tensors >= 2),
+            "variable" => (Kind::Chain { constant: false }, tensors >= 2),
+            "mean" => (Kind::Mean, tensors == 1),
+            "product" => (Kind::Product, tensors == 2),
+            _ => return None,
+        };
+        accepted.then_some(kind)
+    }
 }
 
 /// Calls behind each other.
@@ -51,19 +78,35 @@ enum Lies {
 struct Ready {
     setting: u64,
     layouts: Vec<Layout>,
-    /// They go with their weights.
-    calls: Vec<Weak<Call>>,
+    /// Calls go with their weights.
+    steps: Vec<Computed<Weak<Call>>>,
     /// The tensors from outside that are not constants of every call that has them.
     variable: Vec<usize>,
     outputs: Vec<Lies>,
     bytes: usize,
 }
 
-type Found = (Arc<Ready>, Vec<Arc<Call>>);
+/// How a step is computed.
+#[derive(Clone)]
+enum Computed<C> {
+    Call(C),
+    Pixels(Arc<Between>),
+}
+
+/// What is computed between calls.
+struct Between {
+    pixels: Pixels,
+    /// Shape, strides and type of the result, and how many bytes it has.
+    output: Py<PyTuple>,
+    bytes: usize,
+}
+
+type Found = (Arc<Ready>, Vec<Computed<Arc<Call>>>);
 
 impl Program {
     /// A call a line: `constant 0 1 2: conv … -> bias` has tensors 0, 1 and 2, the weight and biases of which are constants, as
-    /// they are not behind `variable`. In front of the calls is a line with the numbers of the results.
+    /// they are not behind `variable`. `mean 3: adaptive_avg_pool2d` and `product 3 4: mul` are PyTorch's operators by their names.
+    /// The first is a chain. In front of the calls is a line with the numbers of the results.
     ///
     /// # Errors
     /// What is no such text, and numbers of tensors that there are not.
@@ -83,15 +126,16 @@ impl Program {
         let steps = lines.lines().enumerate().map(|(index, line)| {
             let (words, operators) = line.split_once(": ")?;
             let (kind, tensors) = words.split_once(' ')?;
-            let constant = kind == "constant";
             let tensors = numbers(tensors, given + index)?;
-            let is_call = tensors.len() >= 2 && (constant || kind == "variable");
-            is_call.then(|| Step { tensors, operators: operators.to_owned(), constant })
+            let kind = Kind::of(kind, tensors.len())?;
+            Some(Step { tensors, operators: operators.to_owned(), kind })
         });
         let steps = steps.collect::<Option<Vec<_>>>()?;
         let results = numbers(results, given + steps.len())?;
         let is_own = |(at, number): (usize, &usize)| *number >= given && !results[..at].contains(number);
-        let is_program = !steps.is_empty() && results.iter().enumerate().all(is_own);
+        // By the first call's plan the memory of the others' results is made.
+        let begins = steps.first().is_some_and(|step| matches!(step.kind, Kind::Chain { .. }));
+        let is_program = begins && results.iter().enumerate().all(is_own);
         is_program.then(|| Program { text: text.to_owned(), given, steps, results, ready: Mutex::default() })
     }
 
@@ -114,14 +158,14 @@ impl Program {
         let setting = direct.calls().setting(py, &now[image].layout)?;
         // Not locked while Python's objects are asked.
         let known: Vec<_> = self.ready().iter().rev().cloned().collect();
-        let again = |ready: Arc<Ready>| ready.again(self, setting, tensors, now).map(|calls| (ready, calls));
+        let again = |ready: Arc<Ready>| ready.again(self, setting, tensors, now).map(|steps| (ready, steps));
         let found = known.into_iter().find_map(again);
         let found = match found {
             Some(found) => Some(found),
             None => self.prepare(py, direct, tensors, now, setting)?,
         };
-        let Some((ready, calls)) = found else { return Ok(None) };
-        ready.run(py, self, direct, tensors, now, &calls)
+        let Some((ready, steps)) = found else { return Ok(None) };
+        ready.run(py, self, direct, tensors, now, &steps)
     }
 
     fn ready(&self) -> MutexGuard<'_, VecDeque<Arc<Ready>>> {
@@ -142,39 +186,79 @@ impl Program {
             return Ok(None);
         }
         let mut values: Vec<_> = now.iter().copied().zip(tensors.iter().cloned()).collect();
-        let (mut calls, mut variable, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut found, mut variable) = (Vec::new(), Vec::new());
         for step in &self.steps {
             let (of_own, own): (Vec<_>, Vec<_>) = step.tensors.iter().map(|&at| values[at].clone()).unzip();
-            let operators = (&*step.operators, step.constant);
-            let Some(call) = direct.calls().known(operators, setting, &of_own, &own) else { return Ok(None) };
-            let Some(plan) = call.plan_call(py) else { return Ok(None) };
-            if !plan.is_on_current(py)? {
-                return Ok(None);
-            }
-            variable.extend(plan.given().map(|at| step.tensors[at]).filter(|&number| number < self.given));
-            let Some(result) = direct.look(&plan.empty(py)?) else { return Ok(None) };
+            let (computed, result) = match step.kind {
+                Kind::Chain { constant } => {
+                    let known = || direct.calls().known((&*step.operators, constant), setting, &of_own, &own);
+                    let mut call = known();
+                    if call.is_none() && self.steps.iter().any(|step| step.kind == Kind::Mean) {
+                        // PyTorch's mean has other bits, so that not even the first run is made of calls one by one.
+                        let like = step.tensors.iter().map(|&at| self.example(py, tensors, &found, at));
+                        direct.make(py, &like.collect::<PyResult<Vec<_>>>()?, &step.operators, constant)?;
+                        call = known();
+                    }
+                    let Some(call) = call else { return Ok(None) };
+                    let Some(plan) = call.plan_call(py) else { return Ok(None) };
+                    if !plan.is_on_current(py)? {
+                        return Ok(None);
+                    }
+                    variable.extend(plan.given().map(|at| step.tensors[at]));
+                    let result = plan.empty(py)?;
+                    (Computed::Call(call), result)
+                }
+                Kind::Mean | Kind::Product => {
+                    // Results lie as PyTorch's, so its operator is called with tensors that lie as these will.
+                    let known = |&at: &usize| self.example(py, tensors, &found, at);
+                    let like = step.tensors.iter().map(known).collect::<PyResult<Vec<_>>>()?;
+                    let result = direct.own_operator(py, &step.operators)?.call1(PyTuple::new(py, like)?)?;
+                    let Some(between) = Between::of(direct, &of_own, &result)? else { return Ok(None) };
+                    variable.extend(&step.tensors);
+                    (Computed::Pixels(Arc::new(between)), result)
+                }
+            };
+            let Some(result) = direct.look(&result) else { return Ok(None) };
             // It is nobody's constant.
             values.push((Now::of_layout(result.layout), py.None().into_bound(py)));
-            bytes.push(plan.plan().output_bytes());
-            calls.push(call);
+            found.push(computed);
         }
+        variable.retain(|&number| number < self.given);
         variable.sort_unstable();
         variable.dedup();
-        let (outputs, bytes) = self.places(&bytes);
+        let (outputs, bytes) = self.places(py, &found);
         let layouts = now.iter().map(|now| now.layout).collect();
-        let of_calls = calls.iter().map(Arc::downgrade).collect();
-        let ready = Arc::new(Ready { setting, layouts, calls: of_calls, variable, outputs, bytes });
+        let weak = |computed: &Computed<Arc<Call>>| match computed {
+            Computed::Call(call) => Computed::Call(Arc::downgrade(call)),
+            Computed::Pixels(between) => Computed::Pixels(between.clone()),
+        };
+        let steps = found.iter().map(weak).collect();
+        let ready = Arc::new(Ready { setting, layouts, steps, variable, outputs, bytes });
         let mut kept = self.ready();
         kept.push_back(ready.clone());
         if kept.len() > MOST {
             kept.pop_front();
         }
-        Ok(Some((ready, calls)))
+        Ok(Some((ready, found)))
     }
 
-    /// Where results of so many bytes lie, and how many bytes the run needs: each at the first place where nothing lies that is
-    /// still read.
-    fn places(&self, bytes: &[usize]) -> (Vec<Lies>, usize) {
+    /// A tensor of this number, or one like it.
+    fn example<'py>(
+        &self,
+        py: Python<'py>,
+        tensors: &[Bound<'py, PyAny>],
+        found: &[Computed<Arc<Call>>],
+        number: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match number.checked_sub(self.given) {
+            None => Ok(tensors[number].clone()),
+            Some(index) => empty(py, found, index),
+        }
+    }
+
+    /// Where results lie, and how many bytes the run needs: each at the first place where nothing lies that is still read, or where
+    /// what is read for the last time lies, if that is what a step may write on.
+    fn places(&self, py: Python<'_>, found: &[Computed<Arc<Call>>]) -> (Vec<Lies>, usize) {
         let last = |index: usize| {
             let reads = |step: &Step| step.tensors.contains(&(self.given + index));
             self.steps.iter().rposition(reads).unwrap_or(index)
@@ -182,13 +266,25 @@ impl Program {
         // Starts, ends, and by which step they are read last.
         let mut taken: Vec<(usize, usize, usize)> = Vec::new();
         let mut whole = 0;
-        let lies = (0..self.steps.len()).map(|index| {
+        let mut lies: Vec<Lies> = Vec::new();
+        for (index, computed) in found.iter().enumerate() {
             if let Some(at) = self.results.iter().position(|&number| number == self.given + index) {
-                return Lies::Result(at);
+                lies.push(Lies::Result(at));
+                continue;
+            }
+            let image = self.steps[index].tensors[0].checked_sub(self.given);
+            if let (Computed::Pixels(between), Some(image)) = (computed, image)
+                && let (true, Lies::Inside(start)) = (between.pixels.is_in_place(), lies[image])
+                && last(image) == index
+                && let Some(place) = taken.iter_mut().find(|&&mut (from, _, of)| (from, of) == (start, index))
+            {
+                place.2 = last(index);
+                lies.push(Lies::Inside(start));
+                continue;
             }
             taken.retain(|&(_, _, last)| last >= index);
             taken.sort_unstable();
-            let size = bytes[index].next_multiple_of(ALIGNMENT);
+            let size = computed.bytes(py).next_multiple_of(ALIGNMENT);
             let mut start = 0;
             for &(from, to, _) in &taken {
                 if start + size <= from {
@@ -198,9 +294,57 @@ impl Program {
             }
             taken.push((start, start + size, last(index)));
             whole = whole.max(start + size);
-            Lies::Inside(start)
-        });
-        (lies.collect(), whole)
+            lies.push(Lies::Inside(start));
+        }
+        (lies, whole)
+    }
+}
+
+impl Computed<Arc<Call>> {
+    fn plan<'a>(&'a self, py: Python<'a>) -> Option<&'a PlanCall> {
+        match self {
+            Computed::Call(call) => call.plan_call(py),
+            Computed::Pixels(_) => None,
+        }
+    }
+
+    fn bytes(&self, py: Python<'_>) -> usize {
+        match self {
+            Computed::Call(call) => call.plan_call(py).map_or(0, |plan| plan.plan().output_bytes()),
+            Computed::Pixels(between) => between.bytes,
+        }
+    }
+}
+
+/// A tensor for the result of a step, the first of which is a call.
+fn empty<'py>(py: Python<'py>, steps: &[Computed<Arc<Call>>], index: usize) -> PyResult<Bound<'py, PyAny>> {
+    let plan = steps[index].plan(py).or_else(|| steps[0].plan(py));
+    let plan = plan.ok_or_else(|| PyRuntimeError::new_err("the first step of a run is no plan's"))?;
+    match &steps[index] {
+        Computed::Call(_) => plan.empty(py),
+        Computed::Pixels(between) => plan.tensor(py, between.output.bind(py)),
+    }
+}
+
+impl Between {
+    /// What computes a result like PyTorch's, of tensors of such layouts.
+    fn of(direct: &Direct, given: &[Now], result: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        let py = result.py();
+        let Some(seen) = direct.look(result) else { return Ok(None) };
+        let pixels = match given {
+            [image] => Pixels::mean(&image.layout, &seen.layout),
+            [image, numbers] => Pixels::product(&image.layout, &numbers.layout, &seen.layout),
+            _ => None,
+        };
+        let Some(pixels) = pixels else { return Ok(None) };
+        let attribute = |name| result.getattr(name);
+        // Nothing but tuples is taken, which a shape is not.
+        let shape: Vec<i64> = attribute(intern!(py, "shape"))?.extract()?;
+        let strides = result.call_method0(intern!(py, "stride"))?;
+        let output =
+            (PyTuple::new(py, shape)?, strides, attribute(intern!(py, "dtype"))?).into_pyobject(py)?.unbind();
+        let bytes: usize = attribute(intern!(py, "nbytes"))?.extract()?;
+        Ok(Some(Between { pixels, output, bytes }))
     }
 }
 
@@ -213,20 +357,23 @@ impl Ready {
         setting: u64,
         tensors: &[Bound<'_, PyAny>],
         now: &[Now],
-    ) -> Option<Vec<Arc<Call>>> {
+    ) -> Option<Vec<Computed<Arc<Call>>>> {
         let are_like = self.layouts.iter().zip(now).all(|(layout, now)| *layout == now.layout);
         if self.setting != setting || !are_like {
             return None;
         }
-        let call = |(step, call): (&Step, &Weak<Call>)| {
-            let call = call.upgrade()?;
+        let computed = |(step, computed): (&Step, &Computed<Weak<Call>>)| {
+            let call = match computed {
+                Computed::Call(call) => call.upgrade()?,
+                Computed::Pixels(between) => return Some(Computed::Pixels(between.clone())),
+            };
             let is_same = call.constants.iter().all(|of| {
                 let number = step.tensors[of.at];
                 of.is(&now[number]) && of.is_unchanged(&tensors[number])
             });
-            is_same.then_some(call)
+            is_same.then_some(Computed::Call(call))
         };
-        program.steps.iter().zip(&self.calls).map(call).collect()
+        program.steps.iter().zip(&self.steps).map(computed).collect()
     }
 
     fn run<'py>(
@@ -236,26 +383,26 @@ impl Ready {
         direct: &Direct,
         tensors: &[Bound<'py, PyAny>],
         now: &[Now],
-        calls: &[Arc<Call>],
+        steps: &[Computed<Arc<Call>>],
     ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
-        let plans: Option<Vec<_>> = calls.iter().map(|call| call.plan_call(py)).collect();
-        let Some(plans) = plans else { return Ok(None) };
         for &number in &self.variable {
             if torch::is_negative(&tensors[number])? {
                 return Ok(None);
             }
         }
         // All calls are of one setting, and so of one device.
-        if !plans[0].is_on_current(py)? {
+        let Some(first) = steps[0].plan(py) else { return Ok(None) };
+        if !first.is_on_current(py)? {
             return Ok(None);
         }
-        let stream = plans[0].stream(py)?;
-        let results = program.results.iter().map(|&number| plans[number - program.given].empty(py));
+        let stream = first.stream(py)?;
+        let results = program.results.iter().map(|&number| empty(py, steps, number - program.given));
         let results = results.collect::<PyResult<Vec<_>>>()?;
         let looks = direct.calls().tensors();
         let starts = results.iter().map(|result| looks.address(result)).collect::<PyResult<Vec<_>>>()?;
         // Where there is no such memory in one piece, there may be some for each tensor.
-        let Ok(memory) = plans[0].bytes(py, self.bytes, direct.uint8(py)) else { return Ok(None) };
+        let bytes = ((self.bytes,), (1,), direct.uint8(py));
+        let Ok(memory) = first.tensor(py, bytes) else { return Ok(None) };
         let start = looks.address(&memory)?;
         let address = |number: usize| match number.checked_sub(program.given).map(|index| self.outputs[index])
         {
@@ -263,23 +410,44 @@ impl Ready {
             Some(Lies::Inside(offset)) => start + offset,
             Some(Lies::Result(at)) => starts[at],
         };
-        let plans: Vec<_> = plans.into_iter().map(|plan| (plan.plan(), plan.rest())).collect();
+        let device = first.plan().device();
+        let work = steps.iter().map(|step| match step {
+            Computed::Call(_) => step.plan(py).map(|plan| Work::Plan(plan.plan(), plan.rest())),
+            Computed::Pixels(between) => Some(Work::Pixels(between.pixels)),
+        });
+        let Some(work) = work.collect::<Option<Vec<_>>>() else { return Ok(None) };
         let compute = || -> Result<(), ComputeError> {
-            for (index, (step, (plan, rest))) in program.steps.iter().zip(&plans).enumerate() {
-                let operands = rest.iter().map(|&at| address(step.tensors[at]));
+            for (index, (step, work)) in program.steps.iter().zip(&work).enumerate() {
                 let (input, out) = (address(step.tensors[0]), address(program.given + index));
                 // SAFETY: tensors from outside were found to have the layouts of tensors that the plan has computed with, and to be
                 // those where it has constants, and the caller holds them. What is written lies in tensors made for it, or in
-                // the run's memory where nothing lies that is still read. A plan without a stream has computed when this
-                // returns, and PyTorch's memory is kept until its current stream has passed.
-                unsafe { plan.compute(input, out, operands, stream) }?;
+                // the run's memory where nothing lies that is still read, but for what may be written on. A plan without a stream
+                // has computed when this returns, and PyTorch's memory is kept until its current stream has passed.
+                unsafe {
+                    match work {
+                        Work::Plan(plan, rest) => {
+                            let operands = rest.iter().map(|&at| address(step.tensors[at]));
+                            plan.compute(input, out, operands, stream)?;
+                        }
+                        Work::Pixels(pixels) => {
+                            let numbers = step.tensors.get(1).map_or(0, |&number| address(number));
+                            let computed = pixels.compute(&device.inner, input, numbers, out);
+                            computed.map_err(ComputeError::Execute)?;
+                        }
+                    }
+                }
             }
             Ok(())
         };
-        let device = plans[0].0.device();
         let mut computed = Ok(());
         py.detach(|| device.together(&mut || computed = compute()));
         computed?;
         Ok(Some(results))
     }
+}
+
+/// A step without Python's objects.
+enum Work<'a> {
+    Plan(&'a CompiledPlan, &'a [usize]),
+    Pixels(Pixels),
 }

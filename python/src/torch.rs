@@ -52,6 +52,19 @@ impl Layout {
     pub(crate) fn shape(&self) -> &[i64; MAX_RANK] {
         &self.shape
     }
+
+    /// Lengths and strides of four dimensions of f32 in the host's memory, as DLPack tells of it.
+    pub(crate) fn f32_image(&self) -> Option<([usize; 4], [usize; 4])> {
+        let four = |of: &[i64; MAX_RANK]| {
+            let numbers = of[..4].iter().map(|&number| usize::try_from(number).ok());
+            numbers.collect::<Option<Vec<_>>>()?.try_into().ok()
+        };
+        if self.rank != 4 || self.device.kind != dlpack::CPU || self.elements != Elements::Dlpack(dlpack::F32)
+        {
+            return None;
+        }
+        Some((four(&self.shape)?, four(&self.strides)?))
+    }
 }
 
 /// Looks at tensors.

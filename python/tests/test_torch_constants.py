@@ -259,7 +259,7 @@ class Classifier(nn.Module):
 
 @torch.no_grad()
 def test_what_networks_end_with_stays_pytorchs_where_that_is_faster(monkeypatch):
-    """The mean and the layer as PyTorch has them, not the convolutions that they would be as plans, and are timed so."""
+    """The layer as PyTorch has it, not the convolution that it would be as a plan, and is timed so."""
     torch.manual_seed(0)
     last = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(), nn.Linear(8, 5))
     model, x, timed = nn.Sequential(nn.Conv2d(3, 8, 3), *last).eval(), torch.randn(2, 3, 6, 7), []
@@ -270,10 +270,10 @@ def test_what_networks_end_with_stays_pytorchs_where_that_is_faster(monkeypatch)
 
     monkeypatch.setattr(_choice, "_times", times)
     fused = ft.optimize(model, x, choose="measure", memory_format=torch.preserve_format)
-    assert not fused.fuseplan_report.fused and len(fused.fuseplan_report.unfused) == len(timed) == 3
+    assert not fused.fuseplan_report.fused and len(fused.fuseplan_report.unfused) == len(timed) == 2
     for of_plan, own in timed:
         torch.testing.assert_close(of_plan, own, rtol=1e-5, atol=1e-5)
-    assert targets(fused).count("aten.conv2d.default") == 1 and targets(fused).count("aten.mean.dim") == 1
+    assert targets(fused).count("aten.conv2d.default") == 1
     close(copy.deepcopy(fused), model, x)
 
 
@@ -282,8 +282,7 @@ def test_a_batch_norm_behind_a_fully_connected_layer_is_folded():
     torch.manual_seed(0)
     model, x = Classifier().eval(), torch.randn(1, 3, 6, 7)
     fused = ft.optimize(model, x, choose="all")
-    # The mean is a convolution as well.
-    assert operators(fused)[1:] == [("conv",), ("linear", "bias", "relu"), ("linear",)]
+    assert operators(fused)[1:] == [("linear", "bias", "relu"), ("linear",)]
     assert "aten.linear.default" not in targets(fused)
     y = fused(x)
     assert y.shape == (1, 5) and y.is_contiguous()
@@ -298,5 +297,5 @@ def test_a_batch_norm_behind_a_fully_connected_layer_is_folded():
 def test_a_fully_connected_layer_is_timed_beside_pytorchs():
     model, x = Classifier().eval(), torch.randn(1, 3, 6, 7)
     fused = ft.optimize(model, x, choose="measure")
-    assert len(fused.fuseplan_report.fused) + len(fused.fuseplan_report.unfused) == 4
+    assert len(fused.fuseplan_report.fused) + len(fused.fuseplan_report.unfused) == 3
     close(fused, model, x)

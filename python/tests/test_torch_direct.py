@@ -162,7 +162,7 @@ def test_without_what_tells_of_the_dispatcher(monkeypatch):
     for _ in range(3):
         torch.testing.assert_close(fused(x), model(x))
     with pytest.raises(RuntimeError, match="lack"):
-        type(_direct)(_operator._CALLS, dispatched, "/no/such/library.so", (0, 0))
+        type(_direct)(_operator._CALLS, dispatched, "/no/such/library.so", (0, 0), {})
 
 
 _direct = _operator.DIRECT

@@ -230,7 +230,7 @@ def test_explanations_say_whose_threads_they_are():
         print(layer.compile(fuseplan.Handle("cpu", threads=2)).explain())
         # As where PyTorch has threads of another kind.
         _handles._handle.cache_clear()
-        _handles._openmp_looks_for_work = lambda: False
+        _handles.openmp_looks_for_work = lambda: False
         assert _handles.handle_of(x.device).openmp is None
         print(ft.optimize(network, x, choose="all").fuseplan_report)
     """)

@@ -136,6 +136,14 @@ impl CpuDevice {
         self.pool.threads()
     }
 
+    /// Calls `f` once with each number below `items`, shared out to the threads, and waits. Does not allocate.
+    ///
+    /// # Errors
+    /// `f` panicked, or the caller's pool did, on whichever thread; some items may then be left out.
+    pub fn for_each(&self, items: usize, f: &(dyn Fn(usize) + Sync)) -> Result<(), RunError> {
+        self.pool.for_each(items, f)
+    }
+
     /// The threads.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool

@@ -15,7 +15,7 @@ def _handle(kind: str, index: int, threads: int) -> Handle:
     if kind != "cpu":
         return Handle("rocm" if torch.version.hip else "cuda", index)
     # On PyTorch's own threads, as others would wait for cores on which these look for work.
-    shared = openmp_handle(threads, torch._C.__file__) if _openmp_looks_for_work() else None
+    shared = openmp_handle(threads, torch._C.__file__) if openmp_looks_for_work() else None
     if shared is not None:
         return shared
     handle = Handle("cpu")
@@ -27,7 +27,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_handle.cache_clear)
 
 
-def _openmp_looks_for_work() -> bool:
+def openmp_looks_for_work() -> bool:
     """Whether PyTorch's threads are OpenMP's, and wait for work without sleeping. Sleeping ones hold no core, and waking them for
     each plan takes longer than the library's own threads do."""
     sleeps = os.environ.get("OMP_WAIT_POLICY", "").strip().lower() == "passive"

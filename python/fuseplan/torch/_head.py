@@ -1,8 +1,7 @@
-"""What most networks of images end with, the mean of each channel and fully connected layers, as convolutions.
+"""What most networks of images end with, a fully connected layer of the mean of each channel, as a convolution of one pixel.
 
-Behind each other with the convolutions in front of them they are chains of one run, where PyTorch's operators would be code and
-memory that plans have pushed out of the caches. The mean is a convolution of each channel by itself with a filter as large as the
-image, and a fully connected layer of one pixel is a convolution with one tap.
+So both are steps of the run in front of them, where PyTorch's operators would be code and memory that plans have pushed out of the
+caches.
 """
 
 from __future__ import annotations
@@ -17,9 +16,6 @@ from ._export import arguments
 
 _ATEN = torch.ops.aten
 _SAME = {_ATEN.view.default, _ATEN.reshape.default, _ATEN.flatten.using_ints, _ATEN.squeeze.dims, _ATEN.clone.default}
-
-# Pixels of the largest image, as the filters of the mean are as many numbers.
-_MOST_PIXELS = 64
 
 # The name by which a node's `meta` says how PyTorch computes its value, by a function of its arguments, where that is not what the
 # node is.
@@ -40,10 +36,6 @@ def as_they_were(module: torch.fx.GraphModule) -> None:
             del node.meta[_OWN]
 
 
-def _own_mean(image: Any, *_: Any) -> tuple[Any, tuple[Any, ...]]:
-    return _ATEN.mean.dim, (image, [2, 3], True)
-
-
 def _own_layer(pixel: Any, weight: Any, bias: Any) -> tuple[Any, tuple[Any, ...]]:
     return linear_of_pixel, (pixel, weight, bias)
 
@@ -54,51 +46,28 @@ def linear_of_pixel(pixel: torch.Tensor, weight: torch.Tensor, bias: torch.Tenso
 
 
 def as_convolutions(module: torch.fx.GraphModule, values: MutableMapping[torch.fx.Node, Any]) -> None:
-    """Puts a convolution in the place of a small image's mean that a fully connected layer reads, and another in that of the layer
-    where it is the network's last operator, in f32 on a CPU."""
-    graph = module.graph
-    for layer in list(graph.nodes):
-        found = _mean_in_front_of(layer)
-        if found is None:
+    """Puts a convolution in the place of a fully connected layer that reads the mean of an image and is the network's last operator,
+    in f32 on a CPU."""
+    for layer in list(module.graph.nodes):
+        mean = _mean_in_front_of(layer)
+        if mean is None or not all(reader.op == "output" for reader in layer.users):
             continue
         weight = values.get(arguments(layer)["weight"])
-        if not isinstance(weight, torch.Tensor) or weight.dtype != torch.float32 or weight.device.type != "cpu":
-            continue
-        pooled = _pooled(module, values, *found)
-        if all(reader.op == "output" for reader in layer.users):
-            _as_convolution(module, values, layer, pooled)
-    graph.eliminate_dead_code()
+        if isinstance(weight, torch.Tensor) and weight.dtype == torch.float32 and weight.device.type == "cpu":
+            _as_convolution(module, values, layer, _as_pixel(module, mean))
+    module.graph.eliminate_dead_code()
 
 
-def _pooled(
-    module: torch.fx.GraphModule,
-    values: MutableMapping[torch.fx.Node, Any],
-    image: torch.fx.Node,
-    mean: torch.fx.Node,
-) -> torch.fx.Node:
-    """The convolution that has taken the place of an image's mean."""
-    graph, of = module.graph, image.meta["val"]
-    batch, channels, *extent = of.shape
-    shape = mean.meta["val"].shape
-    filters = torch.full((channels, 1, *extent), 1 / (extent[0] * extent[1]))
+def _as_pixel(module: torch.fx.GraphModule, mean: torch.fx.Node) -> torch.fx.Node:
+    """The mean of an image as an image of one pixel."""
+    graph, of, image = module.graph, mean.meta["val"], mean.args[0]
+    if of.dim() == 4:
+        return mean
     with graph.inserting_before(mean):
-        weight = constant(module, values, filters)
-        new = graph.create_node(
-            "call_function",
-            _ATEN.conv2d.default,
-            (image, weight, None, [1, 1], [0, 0], [1, 1], channels),
-            name=f"{mean.name}_convolution",
-        )
-        new.meta = {**mean.meta, "val": of.new_empty((batch, channels, 1, 1)), _OWN: _own_mean}
-        result = new
-        if len(shape) != 4:
-            result = graph.call_function(_ATEN.reshape.default, (new, list(shape)))
-            result.meta = dict(mean.meta)
-    # Comparisons look for the value by its name, and a name's value has one shape.
-    new.meta["fuseplan_of"] = mean.meta.get("fuseplan_of", mean.name) if result is new else None
-    mean.replace_all_uses_with(result)
-    graph.erase_node(mean)
-    return new
+        pixel = graph.call_function(_ATEN.mean.dim, (image, [2, 3], True))
+        # Comparisons look for a value by its name, and that has one shape.
+        pixel.meta = {**mean.meta, "val": of.new_empty((*of.shape, 1, 1)), "fuseplan_of": None}
+    return pixel
 
 
 def _as_convolution(
@@ -122,8 +91,8 @@ def _as_convolution(
     graph.erase_node(layer)
 
 
-def _mean_in_front_of(layer: torch.fx.Node) -> tuple[torch.fx.Node, torch.fx.Node] | None:
-    """A small image and the mean over all of its pixels, which a fully connected layer reads, and nobody else."""
+def _mean_in_front_of(layer: torch.fx.Node) -> torch.fx.Node | None:
+    """The mean over all pixels of an image, which a fully connected layer reads, and nobody else."""
     if layer.target is not _ATEN.linear.default or not _is_of_numbers(layer, 2):
         return None
     vector = mean = layer.args[0]
@@ -131,17 +100,15 @@ def _mean_in_front_of(layer: torch.fx.Node) -> tuple[torch.fx.Node, torch.fx.Nod
         return None
     while isinstance(mean, torch.fx.Node) and len(mean.users) == 1 and mean.target in _SAME:
         mean = mean.args[0]
-    if not isinstance(mean, torch.fx.Node) or len(mean.users) != 1 or not _is_mean(mean):
+    if not isinstance(mean, torch.fx.Node) or len(mean.users) != 1 or not is_mean(mean):
         return None
     image = mean.args[0]
     if not isinstance(image, torch.fx.Node) or not _is_of_numbers(image, 4):
         return None
-    batch, channels, height, width = image.meta["val"].shape
-    is_same = tuple(vector.meta["val"].shape) == (batch, channels)
-    return (image, mean) if is_same and height * width <= _MOST_PIXELS else None
+    return mean if vector.meta["val"].shape == image.meta["val"].shape[:2] else None
 
 
-def _is_mean(node: torch.fx.Node) -> bool:
+def is_mean(node: torch.fx.Node) -> bool:
     """Whether a node is the mean over height and width."""
     if node.target is _ATEN.adaptive_avg_pool2d.default:
         return list(arguments(node)["output_size"]) == [1, 1]

@@ -414,6 +414,14 @@ _LIBRARY.impl("chain", _CALLS, "CPU")  # type: ignore[no-untyped-call]
 _LIBRARY.impl("chain", _CALLS, "CUDA")  # type: ignore[no-untyped-call]
 
 
+# PyTorch's own operators that runs have, on tensors alone: what they give says how results lie.
+_OWN: dict[str, Callable[..., torch.Tensor]] = {
+    "adaptive_avg_pool2d": lambda image: torch.ops.aten.adaptive_avg_pool2d.default(image, [1, 1]),
+    "mean": lambda image: torch.ops.aten.mean.dim(image, [2, 3], True),
+    "mul": torch.mul,
+}
+
+
 def _direct(dispatched: Callable[..., torch.Tensor]) -> Direct | None:
     """The operator without PyTorch's dispatcher where that would hand a call on; none where PyTorch does not tell, or says
     something else than it does today of modes whose effect is known."""
@@ -425,7 +433,7 @@ def _direct(dispatched: Callable[..., torch.Tensor]) -> Direct | None:
             within = dispatch_keys(library)
         if before != (0, 0) or within is None or within == before:
             return
-        direct = Direct(_CALLS, dispatched, library, within)
+        direct = Direct(_CALLS, dispatched, library, within, _OWN)
 
         def hands_on(mode: contextlib.AbstractContextManager[Any]) -> bool:
             with mode:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -126,8 +125,9 @@ def rewrite(
     module.graph.eliminate_dead_code()
     _head.as_they_were(module)
     module.graph.lint()  # type: ignore[no-untyped-call]
-    _read_buffers_directly(module)
-    module.graph.on_generate_code(lambda before: lambda lines: _runs.in_runs(before(lines) if before else lines))
+    _read_tensors_directly(module)
+    between = _runs.between(module.graph)
+    module.graph.on_generate_code(lambda before: lambda lines: _runs.in_runs(before(lines) if before else lines, between))
     module.recompile()
     return report
 
@@ -137,23 +137,29 @@ def _begins(node: torch.fx.Node) -> str:
     return "linear" if node.target is torch.ops.aten.linear.default else "conv"
 
 
-_ATTRIBUTE = re.compile(r"\bself\.(\w+)\b(?!\.)")
+def _read_tensors_directly(module: torch.fx.GraphModule) -> None:
+    """Lets a graph's code look for parameters and buffers where PyTorch keeps them.
 
-
-def _read_buffers_directly(module: torch.fx.GraphModule) -> None:
-    """Lets a graph's code look for its module's own buffers where PyTorch keeps them.
-
-    As attributes they are found by a function of Python's, behind all that attributes may be; with two buffers for each chain that
-    takes as long as the dispatcher.
+    As attributes they are found by a function of Python's, behind all that attributes may be, at each step of their path; with two
+    tensors for each chain that takes longer than the dispatcher.
     """
-    names = {node.target for node in module.graph.nodes if node.op == "get_attr" and node.target in module._buffers}
+    direct = {}
+    for node in module.graph.find_nodes(op="get_attr"):
+        *path, name = node.target.split(".")
+        owner = operator.attrgetter(".".join(path))(module) if path else module
+        kept = next((kept for kept in ("_parameters", "_buffers") if name in getattr(owner, kept, {})), None)
+        if kept is not None:
+            steps = "".join(f"._modules[{of!r}]" for of in path)
+            direct[torch.fx.graph._format_target("self", node.target)] = f"self{steps}.{kept}[{name!r}]"
 
-    def read(found: re.Match[str]) -> str:
-        return f"self._buffers[{found[1]!r}]" if found[1] in names else found[0]
+    def read(line: str) -> str:
+        name, _, value = line.rstrip("\n").partition(" = ")
+        return f"{name} = {direct[value]}\n" if value in direct else line
 
-    module.graph.on_generate_code(
-        lambda before: lambda lines: [_ATTRIBUTE.sub(read, line) for line in (before(lines) if before else lines)]
-    )
+    def lines(code: Sequence[str]) -> list[str]:
+        return [read(line) for line in "".join(code).splitlines(keepends=True)]
+
+    module.graph.on_generate_code(lambda before: lambda code: lines(before(code) if before else code))
 
 
 def _compile_ahead(chains: Sequence[Chain], values: Mapping[torch.fx.Node, Any]) -> None:

@@ -1,4 +1,5 @@
-"""Chains that stand behind each other in a graph's code: one call instead of one for each, where nothing but computing is wanted.
+"""Chains that stand behind each other in a graph's code, with what weighs an image's channels between them: one call instead of one
+for each, where nothing but computing is wanted.
 
 The graph stays as it is, and so does what traces, exports or compiles it.
 """
@@ -11,7 +12,8 @@ from typing import NamedTuple
 
 import torch
 
-from . import _operator
+from . import _handles, _operator
+from ._head import is_mean
 
 
 def run(
@@ -22,51 +24,100 @@ def run(
     return direct.run(program, buffers, names, tensors) if direct is not None else None
 
 
-class _Chain(NamedTuple):
-    """A line of code that calls the operator."""
+class Step(NamedTuple):
+    """What a line of code calls."""
+
+    tensors: tuple[str, ...]
+    # "constant", "variable", "mean" or "product", as in the text of a program.
+    kind: str
+    operators: str
+
+
+class _Line(NamedTuple):
+    """A line of code that is a step of a run."""
 
     line: str
     name: str
-    tensors: tuple[str, ...]
-    operators: str
-    constant: bool
+    step: Step
     # The names that are not used behind it.
     dropped: tuple[str, ...]
 
     @classmethod
-    def of(cls, line: str) -> _Chain | None:
-        found = _CHAIN.fullmatch(line)
-        if found is None:
-            return None
-        name, x, weight, operands, operators, constant, dropped = found.groups()
-        tensors = (x, weight, *filter(None, operands.split(", ")))
-        return cls(line, name, tensors, operators, constant == "True", tuple(filter(None, (dropped or "").split(" = "))))
+    def of(cls, line: str, between: Mapping[str, Step]) -> _Line | None:
+        statement, _, ends = line.partition(";  ")
+        name, _, value = statement.partition(" = ")
+        step = between.get(value) or _chain(value)
+        return None if step is None else cls(line, name, step, tuple(ends.split(" = ")[:-1]))
 
 
-_CHAIN = re.compile(
-    r"(\w+) = torch\.ops\.fuseplan\.chain\.default\((\w+), (\w+), \[([\w, ]*)\], '([^'\\]+)', (True|False)\)"
-    r"(?:;  ([\w= ]+) = None)?"
-)
-_ATTRIBUTE = re.compile(r"(\w+) = self\.[\w.]+")
+def _chain(value: str) -> Step | None:
+    found = _CHAIN.fullmatch(value)
+    if found is None:
+        return None
+    x, weight, operands, operators, constant = found.groups()
+    tensors = (x, weight, *filter(None, operands.split(", ")))
+    return Step(tensors, "constant" if constant == "True" else "variable", operators)
+
+
+_CHAIN = re.compile(r"torch\.ops\.fuseplan\.chain\.default\((\w+), (\w+), \[([\w, ]*)\], '([^'\\]+)', (True|False)\)")
+_ATTRIBUTE = re.compile(r"(\w+) = self(\.\w+|\['\w+'\])+")
 _BUFFER = re.compile(r"(\w+) = self\._buffers\['(\w+)'\]")
 
 
-def in_runs(code: Sequence[str]) -> list[str]:
-    """A graph's code with a run wherever there are several chains with nothing but look-ups of attributes between them."""
+def between(graph: torch.fx.Graph) -> dict[str, Step]:
+    """What runs have beside chains, by its code: the mean of an image over its pixels, and an image's product with one number for each
+    image and channel, in f32 on a CPU whose threads plans share."""
+    found = {}
+    for node in graph.nodes if _handles.openmp_looks_for_work() else ():
+        step = _mean(node) or _product(node)
+        if step is not None and not node.kwargs:
+            given = ", ".join(of.name if isinstance(of, torch.fx.Node) else repr(of) for of in node.args)
+            found[f"torch.ops.{node.target}({given})"] = step
+    return found
+
+
+def _mean(node: torch.fx.Node) -> Step | None:
+    if not is_mean(node) or not node.meta["val"].dim() == 4 or _lengths(node.args[0]) is None:
+        return None
+    assert isinstance(node.args[0], torch.fx.Node)
+    return Step((node.args[0].name,), "mean", node.target._opname)  # type: ignore[union-attr]
+
+
+def _product(node: torch.fx.Node) -> Step | None:
+    if node.target is not torch.ops.aten.mul.Tensor:
+        return None
+    for image, numbers in (node.args, node.args[::-1]):
+        of_image, of_numbers = _lengths(image), _lengths(numbers)
+        if of_image is not None and of_numbers is not None and of_numbers == (*of_image[:2], "1", "1"):
+            return Step((image.name, numbers.name), "product", "mul")  # type: ignore[union-attr]
+    return None
+
+
+def _lengths(node: object) -> tuple[str, ...] | None:
+    """The lengths of a node's value of four dimensions in f32 on a CPU, as texts, by which symbols are compared without a guard."""
+    value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    if not isinstance(value, torch.Tensor) or (value.dim(), value.dtype, value.device.type) != (4, torch.float32, "cpu"):
+        return None
+    return tuple(map(str, value.shape))
+
+
+def in_runs(code: Sequence[str], between: Mapping[str, Step]) -> list[str]:
+    """A graph's code with a run wherever there are several chains with nothing but steps of runs and look-ups of attributes between them."""
     result: list[str] = []
     lines: list[str] = []
-    chains: list[_Chain] = []
+    steps: list[_Line] = []
     reads: list[str] = []
 
     def end() -> None:
-        result.extend(_run(chains, reads) if len(chains) > 1 else lines)
-        for of in (lines, chains, reads):
+        result.extend(_run(steps, reads) if len(steps) > 1 else lines)
+        for of in (lines, steps, reads):
             of.clear()
 
     for line in "".join(code).splitlines():
-        chain = _Chain.of(line)
-        if chain is not None:
-            chains.append(chain)
+        step = _Line.of(line, between)
+        # A run begins with a chain.
+        if step is not None and (steps or step.step.kind in ("constant", "variable")):
+            steps.append(step)
         elif _ATTRIBUTE.fullmatch(line) or _BUFFER.fullmatch(line):
             reads.append(line)
         elif line and not line.startswith("#"):
@@ -78,25 +129,22 @@ def in_runs(code: Sequence[str]) -> list[str]:
     return [f"{line}\n" for line in result]
 
 
-def _run(chains: Sequence[_Chain], reads: Sequence[str]) -> list[str]:
+def _run(steps: Sequence[_Line], reads: Sequence[str]) -> list[str]:
     """The code of a run."""
-    made = [chain.name for chain in chains]
-    dropped = {name for chain in chains for name in chain.dropped}
+    made = [step.name for step in steps]
+    dropped = {name for step in steps for name in step.dropped}
     results = [name for name in made if name not in dropped]
     if not results:
-        # Nobody reads the last chain's.
-        return [*reads, *(chain.line for chain in chains)]
-    given = [name for name in dict.fromkeys(name for chain in chains for name in chain.tensors) if name not in made]
+        # Nobody reads the last one's.
+        return [*reads, *(step.line for step in steps)]
+    given = [name for name in dict.fromkeys(name for step in steps for name in step.step.tensors) if name not in made]
     # Buffers that nothing else reads are looked for by the run.
     found = {of[1]: of[2] for of in map(_BUFFER.fullmatch, reads) if of and of[1] in dropped}
     buffers = [name for name in given if name in found]
     tensors = [name for name in given if name not in found]
     numbers = {name: str(number) for number, name in enumerate([*tensors, *buffers, *made])}
-    steps = [
-        f"{'constant' if chain.constant else 'variable'} {' '.join(numbers[name] for name in chain.tensors)}: {chain.operators}"
-        for chain in chains
-    ]
-    program = "\n".join([" ".join(numbers[name] for name in results), *steps])
+    calls = [f"{of.kind} {' '.join(numbers[name] for name in of.tensors)}: {of.operators}" for _, _, of, _ in steps]
+    program = "\n".join([" ".join(numbers[name] for name in results), *calls])
     names = tuple(found[name] for name in buffers)
     own = [line for line in reads if line.partition(" ")[0] in found]
     return [
@@ -107,7 +155,7 @@ def _run(chains: Sequence[_Chain], reads: Sequence[str]) -> list[str]:
         "    from fuseplan.torch._runs import run as fuseplan_run",
         f"    fuseplan_run = fuseplan_run({', '.join([repr(program), 'self._buffers', repr(names), *tensors])})",
         "if fuseplan_run is None:",
-        *(f"    {line}" for line in (*own, *(chain.line for chain in chains))),
+        *(f"    {line}" for line in (*own, *(step.line for step in steps))),
         "else:",
         f"    {', '.join(results)}, = fuseplan_run",
         f"{' = '.join(['fuseplan_run', *(name for name in tensors if name in dropped)])} = None",
