@@ -100,7 +100,8 @@ impl Work {
         let multiply = steps * (multiplied / GATHERED_PRODUCTS + rates.instruction * instructions);
         let parts = (tiling.atoms * tiling.width) as f64 / 64.0;
         let vector = self.vector as f64;
-        let later = rates.residual + rates.read / vector;
+        // A block's only tile has its residuals in the second-level cache when they are read.
+        let later = rates.residual + if rounds > 1.0 { rates.read / vector } else { 0.0 };
         let residual = if self.reads_residuals_early(tiling) { rates.early } else { later };
         let each = rates.part + rates.write / vector + residual * self.residuals as f64;
         let finish = parts * each;
