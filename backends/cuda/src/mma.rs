@@ -1,7 +1,9 @@
 //! The main loop on tensor cores.
 
 use fuseplan_api::{Accuracy, Constraint, DataType, Preference, Problem, Solver};
-use fuseplan_gpu::{Access, Costs, HaloLoop, MainLoop, Tile, constants, halo_refusal, image_run};
+use fuseplan_gpu::{
+    Access, Costs, HaloLoop, MainLoop, Tile, constants, halo_refusal, image_run, kernel_text,
+};
 
 use crate::{arch, hopper};
 
@@ -49,7 +51,7 @@ pub(crate) const WINDOW: Constraint = Constraint {
 
 /// `mma.sync` on a window of the image in shared memory.
 pub(crate) fn halo_mma(arch: &str) -> HaloLoop {
-    let text = include_str!("../kernels/halo_mma.cuh");
+    let text = kernel_text!("../kernels/halo_mma.cuh");
     // From sm_100 on the compiler takes some registers more, of which 128 are too few.
     let is_frugal = arch::named(arch).is_some_and(|arch| arch.capability < (10, 0));
     let threads = if is_frugal { 512 } else { 384 };
@@ -129,7 +131,7 @@ pub(crate) fn mma(element: usize) -> MainLoop {
     const SHALLOW: [Tile; 9] = tiles(32);
     const DEEP: [Tile; 9] = tiles(64);
     MainLoop {
-        text: include_str!("../kernels/mma.cuh"),
+        texts: &[kernel_text!("../kernels/mma.cuh")],
         name: "mma.sync",
         image_run,
         tiles: |access| {

@@ -3,7 +3,7 @@
 //! sm_90a, `mma.sync` from sm_80, and the CUDA cores before.
 
 use fuseplan_api::DataType;
-use fuseplan_gpu::Probe;
+use fuseplan_gpu::{Probe, kernel_text};
 
 use crate::arch;
 use crate::context::Cuda;
@@ -19,7 +19,7 @@ pub(crate) fn products(data_type: DataType, arch: &str) -> Probe {
         }
     };
     let body = |part| {
-        let file = include_str!("../kernels/peaks.cuh");
+        let file = kernel_text!("../kernels/peaks.cuh");
         format!("#define {part}\n#define TYPE \"{element}\"\n{file}")
     };
     if arch == "sm_90a" {

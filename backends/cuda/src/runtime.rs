@@ -1,16 +1,16 @@
 //! What the shared solvers need of CUDA besides its driver.
 
 use fuseplan_api::DataType;
-use fuseplan_gpu::{CompileFailure, Compiled, Probe, Runtime};
+use fuseplan_gpu::{CompileFailure, Compiled, Probe, Runtime, kernel_text};
 
 use crate::context::Cuda;
 use crate::{arch, compiler, peaks};
 
 /// The part of a text that makes blocks which share a tile a cluster.
-pub(crate) const CLUSTER: &str = include_str!("../kernels/cluster.cuh");
+pub(crate) const CLUSTER: &str = kernel_text!("../kernels/cluster.cuh");
 
 impl Runtime for Cuda {
-    const VENDOR: &'static str = include_str!("../kernels/vendor.cuh");
+    const VENDOR: &'static str = kernel_text!("../kernels/vendor.cuh");
     const SCRATCH: bool = true;
 
     fn units(arch: &str) -> usize {

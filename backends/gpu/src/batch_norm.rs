@@ -288,14 +288,14 @@ pub(crate) fn batch_norm(
         if access.across { "groups" } else { "elements" },
         access.threads / access.columns * access.split,
     );
-    let walk = include_str!("../kernels/batch_norm_walk.cuh");
+    let walk = kernel_text!("../kernels/batch_norm_walk.cuh");
     let meeting: &[&str] = if access.in_memory {
-        &[SHARE, walk, include_str!("../kernels/meet_in_memory.cuh")]
+        &[SHARE, walk, kernel_text!("../kernels/meet_in_memory.cuh")]
     } else {
         let cluster = target.cluster.filter(|_| access.split > 1).unwrap_or(ALONE);
-        &[cluster, SHARE, walk, include_str!("../kernels/meet_at_once.cuh")]
+        &[cluster, SHARE, walk, kernel_text!("../kernels/meet_at_once.cuh")]
     };
-    let files = [&[&*functions], meeting, &[include_str!("../kernels/batch_norm.cuh")]].concat();
+    let files = [&[&*functions], meeting, &[kernel_text!("../kernels/batch_norm.cuh")]].concat();
     Some(text.finish(vendor, problem, &files, geometry, detail))
 }
 

@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn every_activation_has_its_function_and_gradient() {
-        let text = include_str!("../kernels/activation.cuh");
+        let text = kernel_text!("../kernels/activation.cuh");
         for mode in ActivationMode::ALL {
             for kind in ["act", "grad"] {
                 assert!(
@@ -208,7 +208,7 @@ mod tests {
     /// The text's polynomial and exponential, in f32, beside the formula.
     #[test]
     fn the_normal_distribution_of_16_bits_is_as_near_as_its_text_says() {
-        let text = include_str!("../kernels/activation.cuh");
+        let text = kernel_text!("../kernels/activation.cuh");
         let function =
             text.split("DEVICE float normal_cdf").nth(1).and_then(|rest| rest.split("tail =").next());
         let numbers = |line: &str| -> Vec<f32> {

@@ -257,7 +257,7 @@ pub(crate) fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel
         if channels_last { (vector / multiplier).max(1) } else { x_vector },
         if channels_last { vector } else { y_vector },
     );
-    text.finish(vendor, problem, &[include_str!("../kernels/depthwise.cuh")], geometry, detail)
+    text.finish(vendor, problem, &[kernel_text!("../kernels/depthwise.cuh")], geometry, detail)
 }
 
 #[cfg(test)]

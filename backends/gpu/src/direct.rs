@@ -50,7 +50,7 @@ pub(crate) fn direct(vendor: &str, problem: &Problem) -> Kernel {
     text.finish(
         vendor,
         problem,
-        &[include_str!("../kernels/direct.cuh")],
+        &[kernel_text!("../kernels/direct.cuh")],
         geometry,
         "one output a thread".into(),
     )

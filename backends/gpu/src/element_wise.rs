@@ -90,7 +90,7 @@ pub(crate) fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Ker
     let geometry =
         Geometry { grid: grid.map(|blocks| blocks as u32), block: THREADS as u32, shared: shared as u32 };
     let detail = format!("{vector} elements at a time");
-    text.finish(vendor, problem, &[include_str!("../kernels/element_wise.cuh")], geometry, detail)
+    text.finish(vendor, problem, &[kernel_text!("../kernels/element_wise.cuh")], geometry, detail)
 }
 
 #[cfg(test)]

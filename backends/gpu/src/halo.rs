@@ -34,7 +34,7 @@ pub struct HaloLoop {
 
 /// Multiply-adds in f32.
 pub fn halo_fma(name: &'static str) -> HaloLoop {
-    let text = include_str!("../kernels/halo_fma.cuh");
+    let text = kernel_text!("../kernels/halo_fma.cuh");
     HaloLoop { text, name, shared: 64 << 10, cycles: 16.0, matrix: false, threads: 512 }
 }
 
@@ -211,6 +211,6 @@ pub fn halo(
         if x_vector > 1 { format!("{} bytes", x_vector * shape.element) } else { "elements".into() },
     );
     let files =
-        [include_str!("../kernels/halo.cuh"), main_loop.text, include_str!("../kernels/halo_kernel.cuh")];
+        [kernel_text!("../kernels/halo.cuh"), main_loop.text, kernel_text!("../kernels/halo_kernel.cuh")];
     Some(text.finish(vendor, problem, &files, geometry, detail))
 }

@@ -11,8 +11,8 @@ use crate::volume::reaches_outside;
 /// The part of the kernel that multiplies.
 #[derive(Debug, Clone, Copy)]
 pub struct MainLoop {
-    /// Its text.
-    pub text: &'static str,
+    /// Its text, in one file or several.
+    pub texts: &'static [&'static str],
     /// Its name, for people.
     pub name: &'static str,
     /// How many pixels of an image that is not read in chunks it reads at once.
@@ -131,7 +131,7 @@ pub fn ffma() -> MainLoop {
         tile(64, 32, 4, 70),
     ];
     MainLoop {
-        text: include_str!("../kernels/ffma.cuh"),
+        texts: &[kernel_text!("../kernels/ffma.cuh")],
         name: "FFMA",
         image_run,
         // Chunks of the image take more registers than a thread of the largest tile has.
@@ -365,15 +365,18 @@ pub fn implicit_gemm(
         },
         if w_vector { "16 bytes" } else { "elements" },
     );
-    let gemm = include_str!("../kernels/implicit_gemm.cuh");
+    let gemm = kernel_text!("../kernels/implicit_gemm.cuh");
     if in_memory {
         let parts = tile.pixels / part * pitch * if along_k { part } else { tile.filters };
         text.launched_twice(blocks * conv.groups() * parts * size_of::<f32>());
-        let files = [COORD, SHARE, gemm, include_str!("../kernels/tile_in_memory.cuh"), main_loop.text];
+        let files =
+            [&[COORD, SHARE, gemm, kernel_text!("../kernels/tile_in_memory.cuh")], main_loop.texts].concat();
         return Some(text.finish(vendor, problem, &files, geometry, detail));
     }
     let cluster = target.cluster.filter(|_| split > 1).unwrap_or(ALONE);
-    let files = [COORD, cluster, SHARE, gemm, include_str!("../kernels/tile_at_once.cuh"), main_loop.text];
+    let files =
+        [&[COORD, cluster, SHARE, gemm, kernel_text!("../kernels/tile_at_once.cuh")], main_loop.texts]
+            .concat();
     Some(text.finish(vendor, problem, &files, geometry, detail))
 }
 

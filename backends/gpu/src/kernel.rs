@@ -69,13 +69,13 @@ pub fn element(data_type: DataType) -> Option<&'static str> {
 }
 
 /// The part of a text that finds the coordinates of an output's pixel, which [`Text::coord`] describes.
-pub const COORD: &str = include_str!("../kernels/coord.cuh");
+pub const COORD: &str = kernel_text!("../kernels/coord.cuh");
 
 /// The part of a text that says what each of SPLIT blocks has of a tile.
-pub const SHARE: &str = include_str!("../kernels/share.cuh");
+pub const SHARE: &str = kernel_text!("../kernels/share.cuh");
 
 /// The part of a text that stands for a cluster's words where SPLIT is 1.
-pub const ALONE: &str = include_str!("../kernels/alone.cuh");
+pub const ALONE: &str = kernel_text!("../kernels/alone.cuh");
 
 impl Kernel {
     /// The name of the kernel in the text.
@@ -163,7 +163,7 @@ impl Text {
         let chain = if problem.is_training() {
             String::new()
         } else {
-            chain::functions(problem, &mut self) + "\n" + include_str!("../kernels/chain.cuh")
+            chain::functions(problem, &mut self) + "\n" + kernel_text!("../kernels/chain.cuh")
         };
         // The last words of all.
         if self.scratch > 0 {
@@ -182,7 +182,7 @@ impl Text {
             problem.ops.len(),
             self.fields,
         );
-        for part in [include_str!("../kernels/common.cuh"), include_str!("../kernels/activation.cuh"), &chain]
+        for part in [kernel_text!("../kernels/common.cuh"), kernel_text!("../kernels/activation.cuh"), &chain]
         {
             source.push('\n');
             source.push_str(part);

@@ -10,6 +10,8 @@
 
 #[macro_use]
 mod constants;
+#[macro_use]
+pub mod file;
 
 mod affine;
 mod arguments;

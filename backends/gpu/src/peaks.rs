@@ -45,7 +45,7 @@ impl Probe {
         [threads, blocks]: [u32; 2],
         operations: f64,
     ) -> Self {
-        let shared = include_str!("../kernels/peaks.cuh");
+        let shared = kernel_text!("../kernels/peaks.cuh");
         let source = format!("#define THREADS {threads}\n{}\n{shared}\n{body}", R::VENDOR);
         Probe { name, source, threads, blocks, operations }
     }
@@ -53,12 +53,12 @@ impl Probe {
     /// Multiplications and additions in f32, without matrix cores.
     pub fn fma<R: Runtime>() -> Self {
         // 8 times 16 for a thread and round.
-        Self::new::<R>("FMA", include_str!("../kernels/peaks_fma.cuh"), [256, 16], 256.0)
+        Self::new::<R>("FMA", kernel_text!("../kernels/peaks_fma.cuh"), [256, 16], 256.0)
     }
 
     /// A copy.
     pub fn copy<R: Runtime>() -> Self {
-        Self::new::<R>("copy", include_str!("../kernels/peaks_copy.cuh"), [512, 0], 0.0)
+        Self::new::<R>("copy", kernel_text!("../kernels/peaks_copy.cuh"), [512, 0], 0.0)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Main loops on matrix cores.
 
 use fuseplan_api::{Constraint, DeviceInfo};
-use fuseplan_gpu::{Access, Costs, MainLoop, Tile, constants, image_pair};
+use fuseplan_gpu::{Access, Costs, MainLoop, Tile, constants, image_pair, kernel_text};
 
 use crate::arch;
 
@@ -113,7 +113,7 @@ pub(crate) fn mfma() -> MainLoop {
     const ELEMENTS: [Tile; 4] =
         [tile(128, 128, 256, 90), tile(128, 64, 256, 70), tile(64, 64, 128, 55), tile(128, 32, 128, 50)];
     MainLoop {
-        text: concat!(include_str!("../kernels/mfma.cuh"), "\n", include_str!("../kernels/matrix.cuh")),
+        texts: &[kernel_text!("../kernels/mfma.cuh"), kernel_text!("../kernels/matrix.cuh")],
         name: "MFMA",
         image_run: image_pair,
         tiles: |access| match (access.image_chunks, access.element) {
@@ -133,7 +133,7 @@ pub(crate) fn mfma() -> MainLoop {
 pub(crate) fn wmma() -> MainLoop {
     const TILES: [Tile; 3] = [tile(128, 64, 128, 100), tile(64, 64, 64, 80), tile(128, 32, 128, 70)];
     MainLoop {
-        text: concat!(include_str!("../kernels/wmma.cuh"), "\n", include_str!("../kernels/matrix.cuh")),
+        texts: &[kernel_text!("../kernels/wmma.cuh"), kernel_text!("../kernels/matrix.cuh")],
         name: "WMMA",
         image_run: image_pair,
         tiles: |_| &TILES,

@@ -2,7 +2,7 @@
 //! kernels use, MFMA in every type on CDNA and WMMA in 16 bits on RDNA; elsewhere multiply-adds in f32.
 
 use fuseplan_api::DataType;
-use fuseplan_gpu::{Probe, element};
+use fuseplan_gpu::{Probe, element, kernel_text};
 
 use crate::arch;
 use crate::context::Rocm;
@@ -22,14 +22,14 @@ pub(crate) fn products(data_type: DataType, arch: &str) -> Probe {
             return Probe::fma::<Rocm>();
         }
     };
-    let body = format!("#define TYPE {element}\n{text}\n{}", include_str!("../kernels/peaks.cuh"));
+    let body = format!("#define TYPE {element}\n{text}\n{}", kernel_text!("../kernels/peaks.cuh"));
     // Four sums of a wave.
     let wave = if name == "MFMA" { 64 } else { 32 };
     Probe::new::<Rocm>(name, &body, [256, 4], f64::from(4 * operations / wave))
 }
 
-const MFMA: &str = include_str!("../kernels/mfma.cuh");
-const WMMA: &str = include_str!("../kernels/wmma.cuh");
+const MFMA: &str = kernel_text!("../kernels/mfma.cuh");
+const WMMA: &str = kernel_text!("../kernels/wmma.cuh");
 
 #[cfg(test)]
 mod tests {

@@ -1,13 +1,13 @@
 //! What the shared solvers need of ROCm besides the HIP runtime.
 
 use fuseplan_api::DataType;
-use fuseplan_gpu::{CompileFailure, Compiled, Probe, Runtime};
+use fuseplan_gpu::{CompileFailure, Compiled, Probe, Runtime, kernel_text};
 
 use crate::context::Rocm;
 use crate::{arch, compiler, peaks};
 
 impl Runtime for Rocm {
-    const VENDOR: &'static str = include_str!("../kernels/vendor.cuh");
+    const VENDOR: &'static str = kernel_text!("../kernels/vendor.cuh");
     const SCRATCH: bool = true;
 
     fn units(arch: &str) -> usize {

@@ -1,10 +1,10 @@
-//! Plain Rust, in blocks of eight lanes that compilers turn into what vectors there are.
+//! Plain Rust, in blocks of four lanes that compilers turn into what vectors there are.
 
 use half::{bf16, f16};
 
 use super::{Kernel, MAX_LANES, Simd};
 
-const LANES: usize = 8;
+const LANES: usize = 4;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Portable(());
@@ -40,7 +40,7 @@ impl Simd for Portable {
     type M = [u32; LANES];
     const LANES: usize = LANES;
     const WRITES_OUT: bool = false;
-    const ROWS: [usize; 2] = [4, 2];
+    const ROWS: [usize; 2] = [8, 4];
 
     unsafe fn enter<K: Kernel>(kernel: K) -> K::Output {
         kernel.run(Portable(()))

@@ -2,15 +2,10 @@
 // Geometry { grid: [96, 1, 1], block: 256, shared: 0 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
-// What the shared kernels need of CUDA C++, with no header.
 
 #define DEVICE __device__ __forceinline__
-// Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
-// A grid may have been launched while the grid before it in the stream still ran (programmatic dependent launch). It lets the
-// next one be launched, and each of its threads waits for those before it, whose results it sees from then on, before it
-// reads or writes global memory.
 DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -21,34 +16,25 @@ DEVICE void wait_for_grids() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// The same, not before this number is known, which is never negative: it is the condition of the instruction, or the compiler would
-// move what the number is computed by behind the wait, where it takes time.
 DEVICE void wait_for_grids(int known) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("{\n.reg .pred p;\nsetp.ge.s32 p, %0, 0;\n@p griddepcontrol.wait;\n}" ::"r"(known) : "memory");
 #endif
 }
-// What a kernel calls first whose threads have nothing else to do before they wait.
 DEVICE void begin_grid() {
   launch_next_grid();
   wait_for_grids();
 }
-// How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
-// What KERNEL is told of blocks that are to be on a multiprocessor at once.
 #if __CUDA_ARCH__ < 800
-// Their instructions need a few registers more than later ones for the same.
 #define AT_ONCE(blocks, shared) ((blocks) < 2 ? (blocks) : 2)
 #else
 #define AT_ONCE(blocks, shared) (blocks)
 #endif
-// How many of a loop's rounds are unrolled, which have so many products for each result.
 #define UNROLLED(rounds, products) (rounds)
-// The same of a loop whose indices have 64 bits.
 #define WIDE_ROUNDS 4
 #define DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
 
-// The kernel's arguments, to be read anew: here they lie in a bank that instructions read at no cost.
 template <class Args> DEVICE const Args& reread(const Args& args) { return args; }
 
 DEVICE float float_of_bits(unsigned v) { return __uint_as_float(v); }
@@ -141,15 +127,7 @@ struct Shape {
   Size launch;
 };
 
-// Elements, vectors and arguments. The vendor's text before this defines DEVICE, KERNEL, f16, bf16 and
-// their conversions; the generated text between defines T, idx, Shape, OPS and POINTERS.
-//
-// needs macros: DEVICE
-// needs constants: OPS, POINTERS
-// needs types: BatchNormInference, Shape, T, bf16, f16, idx
-// needs functions: bf16_from_float, f16_from_float, float_of_bits
 
-// Elements that are loaded or stored at once.
 template <class E, int V> struct alignas(sizeof(E) * V) Vector {
   E at[V];
 };
@@ -160,8 +138,6 @@ template <> DEVICE float from_float<float>(float v) { return v; }
 template <> DEVICE f16 from_float<f16>(float v) { return f16_from_float(v); }
 template <> DEVICE bf16 from_float<bf16>(float v) { return bf16_from_float(v); }
 
-// V elements as they are read: whole words, which take no instructions to take apart and half the registers of
-// elements of 16 bits.
 DEVICE float part(unsigned word, bool, float) { return float_of_bits(word); }
 DEVICE float part(unsigned word, bool high, f16) {
   const f16 element = {(unsigned short)(high ? word >> 16 : word)};
@@ -175,7 +151,6 @@ template <int V, bool WORDS = (sizeof(T) * V >= 4)> struct alignas(sizeof(T) * V
   static constexpr int A_WORD = 4 / (int)sizeof(T);
   unsigned words[V / A_WORD];
   DEVICE float at(int i) const { return part(words[i / A_WORD], i % A_WORD != 0, T()); }
-  // Sets an element that is zero.
   DEVICE void set(int i, T v) { words[i / A_WORD] |= bits_of(v) << 16 * (i % A_WORD); }
 };
 template <int V> struct Packed<V, false> {
@@ -184,8 +159,6 @@ template <int V> struct Packed<V, false> {
   DEVICE void set(int, T v) { element = v; }
 };
 
-// Arguments of one operator: its pointers, of which each kind of operator has a struct with their numbers, its alpha,
-// its scalars in their order.
 struct Op {
   const void* p[POINTERS];
   float alpha, a, b, c;
@@ -200,17 +173,14 @@ struct Args {
   Shape shape;
 };
 
-// The coordinates of an element of the output: its offset in memory, image, channel, and position in the plane or volume.
 struct Coord {
   idx y, n, k, p;
 };
 
-// Pointers are aligned to their element at least: what takes elements one by one has no second form.
 DEVICE bool is_aligned(const void* p, int bytes) {
   return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
 }
 
-// Blends V elements in a row of memory that lies at a multiple of its size with what is there, and writes them.
 template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at);
   if (__builtin_expect(args.beta != 0.f, 0)) {
@@ -224,12 +194,9 @@ template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   *y = result;
 }
 
-// A number of an operand that lies as E: as T, or as float beside it.
 template <class E> DEVICE float param(const Op& o, int which, idx i) { return to_float(((const E*)o.p[which])[i]); }
-// Keeps the compiler from moving reads down to where they are used, behind calls, or up to where they would need registers for long.
 #define KEEP_ORDER asm volatile("" ::: "memory")
 
-// Parameters of a batch-norm.
 struct Norm {
   float scale, bias, mean, variance, epsilon;
 };
@@ -240,7 +207,6 @@ template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
-// V elements of a residual in a row, from a multiple of V on: at once where the operator's pointer allows it.
 template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
   const T* from = (const T*)o.p[0] + i;
   if (is_aligned(o.p[0], V * (int)sizeof(T))) return *(const Packed<V>*)from;
@@ -250,20 +216,12 @@ template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
   return v;
 }
 
-// Activations and their gradients, by the names of the modes. Each compiles to nothing where it is not used.
-//
-// needs macros: DEVICE
-// needs types: Op, T
 
-// MIOpen's. min and max give the other operand for a NaN.
 constexpr float LEAST = sizeof(T) == 4 ? 1e-6f : 1e-4f;
-// 1 / b for a b within [1, 8], to less than 1 unit in the last place. An exact quotient has to look for numbers at the ends of
-// the range and calls a function for them, which takes longer than the rest of a tile's epilogue.
 DEVICE float reciprocal(float b) {
   const float r = __fdividef(1.f, b);
   return fmaf(r, fmaf(-b, r, 1.f), r);
 }
-// 1 / (1 + e^-x), by an exponential of at most 1.
 DEVICE float logistic(float x) {
   const float e = expf(-fabsf(x));
   return (x < 0.f ? e : 1.f) * reciprocal(1.f + e);
@@ -283,17 +241,12 @@ DEVICE float act_leakyrelu(float x, const Op& o) { return x > 0.f ? x : o.a * x;
 DEVICE float act_elu(float x, const Op& o) { return x > 0.f ? x : o.a * expm1f(x); }
 DEVICE float act_clamp(float x, const Op& o) { return fmaxf(o.a, fminf(o.b, x)); }
 
-// An operator of its own, whose slopes are the channels'.
 DEVICE float prelu(float x, float slope) { return x > 0.f ? x : slope * x; }
 
-// PyTorch's. NaN gives NaN, and so does -inf where x is multiplied by what goes to 0.
-//
-// x / (1 + e^-v) for a v that has the sign of x: exponentials that are used are at most 1.
 DEVICE float times_logistic(float x, float v) {
   const float e = expf(-fabsf(v));
   return (x > 0.f ? x : x * e) * reciprocal(1.f + e);
 }
-// 2 sqrt(2 / pi) * (x + 0.044715 x^3)
 DEVICE float gelu_argument(float x) { return x * fmaf(0.071354816f * x, x, 1.5957691f); }
 DEVICE float act_silu(float x, const Op&) { return times_logistic(x, x); }
 DEVICE float act_hardsigmoid(float x, const Op&) {
@@ -301,10 +254,8 @@ DEVICE float act_hardsigmoid(float x, const Op&) {
   return (v < 0.f ? 0.f : v > 6.f ? 6.f : v) * (1.f / 6.f);
 }
 DEVICE float act_hardswish(float x, const Op& o) { return x * act_hardsigmoid(x, o); }
-// The normal distribution's share below x, of 16 bits to a relative error of 2e-5, which is a twenty-fifth of what rounding them has.
 DEVICE float normal_cdf(float x) {
   if (sizeof(T) == 4) return normcdff(x);
-  // With t = |x| what lies below -t is e^(-t^2 / 2) times a polynomial of 1 / (t + 2.5), of the least relative error up to 14.
   const float t = fabsf(x), r = __fdividef(1.f, t + 2.5f);
   float p = fmaf(10.728068f, r, -20.928404f);
   p = fmaf(p, r, 11.318586f);
@@ -318,12 +269,10 @@ DEVICE float normal_cdf(float x) {
 DEVICE float act_gelu(float x, const Op&) { return x * normal_cdf(x); }
 DEVICE float act_gelutanh(float x, const Op&) { return times_logistic(x, gelu_argument(x)); }
 DEVICE float act_mish(float x, const Op&) {
-  // With w = e^-|x| the tanh is (1 + 2w) / (1 + 2w + 2w^2) above 0 and w (w + 2) / (w (w + 2) + 2) below.
   const float w = expf(-fabsf(x)), above = fmaf(2.f, w, 1.f), below = w * (w + 2.f);
   return x * (x > 0.f ? above : below) * reciprocal(x > 0.f ? fmaf(2.f * w, w, above) : below + 2.f);
 }
 
-// The gradients with respect to the input x, given the output y. MIOpen's of POWER leaves dy out.
 DEVICE float grad_pasthru(float, float, float dy, const Op&) { return dy; }
 DEVICE float grad_logistic(float, float y, float dy, const Op&) { return dy * y * (1.f - y); }
 DEVICE float grad_tanh(float, float y, float dy, const Op& o) {
@@ -357,7 +306,6 @@ DEVICE float grad_gelu(float x, float, float dy, const Op&) {
   return dy * fmaf(x, 0.39894228f * expf(-0.5f * x * x), normcdff(x));
 }
 DEVICE float grad_gelutanh(float x, float, float dy, const Op&) {
-  // The slope counts where the logistic is not 0 or 1: elsewhere it may overflow.
   const float s = logistic(gelu_argument(x)), near = fmaxf(-16.f, fminf(16.f, x));
   const float slope = fmaf(0.21406445f * near, near, 1.5957691f);
   return dy * fmaf(x * s * (1.f - s), slope, s);
@@ -371,10 +319,6 @@ DEVICE float grad_mish(float x, float, float dy, const Op& o) {
 #define ACTIVATION act_relu
 #define GRADIENT grad_relu
 
-// Split-K: SPLIT blocks that follow each other in the grid share a tile, and each accumulates a share of its STEPS.
-//
-// needs macros: DEVICE
-// needs constants: SPLIT
 
 DEVICE int tile_number() { return blockIdx.x / SPLIT; }
 DEVICE int cluster_rank() { return SPLIT == 1 ? 0 : blockIdx.x % SPLIT; }
@@ -383,7 +327,6 @@ template <int STEPS> DEVICE int step_count() {
   return SPLIT == 1 ? STEPS : STEPS * (cluster_rank() + 1) / SPLIT - first_step<STEPS>();
 }
 
-// A block's share of some rows of the tile, whose accumulators it adds up. Shares of few rows are empty, or end before they begin.
 struct Rows {
   int first, end;
 };
@@ -392,36 +335,17 @@ DEVICE Rows share_of(int rows, int rank = cluster_rank()) {
   return {first, first + share < rows ? first + share : rows};
 }
 
-// Batch-norm for training: a group of elements shares one mean, variance, scale and bias. A thread takes vectors of
-// V elements: of V neighbouring groups (ACROSS), or V neighbouring elements of one group. COLUMNS threads
-// beside each other stand for the groups of a block, LANES others walk over the groups' elements, twice: for the
-// sums, which f32 takes over the elements of a vector, or of a few vectors, that are of one group, and f64, in an order that
-// never changes, over all, and, in the opposite direction, for the results: what was read last is still in a cache. SPLIT blocks
-// may share the elements of their groups: how they come by the sums of all is another file's.
-//
-// needs macros: DEVICE
-// needs constants: ACROSS, CHANNELS_INNER, COLUMNS, LINEAR, SPATIAL, SPLIT, THREADS, V_MAX
-// needs sizes: channels, count, images, out_h, out_w, plane, plane_vectors, x_d, x_h, x_n, x_step, x_w, y_d, y_h, y_n,
-//   y_step, y_w
-// needs types: Args, Packed, Shape, T, idx
-// needs functions: cluster_rank, write_vector
 
 constexpr int LANES = THREADS / COLUMNS;
-// Lanes of all blocks that share groups.
 constexpr int WALKERS = LANES * SPLIT;
-// Groups of a block.
 constexpr int GROUPS = ACROSS ? COLUMNS * V_MAX : 1;
 
-// A thread's first group and the distance to the next in the parameters, the offsets of the groups' first elements,
-// which are neighbours, and the thread among the block's.
 struct Walk {
   idx group, next, x, y;
   int column, lane;
   bool active;
 };
 
-// A group's channel and position, and its number among the parameters. Groups are counted in the order of memory: all
-// channels of a position, or all positions of a channel.
 struct GroupCoord {
   idx c, p, parameter;
 };
@@ -435,13 +359,11 @@ DEVICE GroupCoord coord_of_group(const Shape& s, idx slot) {
   return {c, slot - c * s.plane.value, slot};
 }
 
-// A vector: its offsets, and those of its elements that are of the group.
 struct Spot {
   idx x, y;
   int from, to;
 };
 
-// Vector number `i` of a walk.
 template <int V> DEVICE Spot spot_of(const Shape& s, const Walk& walk, idx i) {
   if (ACROSS) {
     if (LINEAR) return {walk.x + i * s.x_step, walk.y + i * s.y_step, 0, V};
@@ -450,7 +372,6 @@ template <int V> DEVICE Spot spot_of(const Shape& s, const Walk& walk, idx i) {
     return {walk.x + n * s.x_n + d * s.x_d + h * s.x_h + w * s.x_w,
             walk.y + n * s.y_n + d * s.y_d + h * s.y_h + w * s.y_w, 0, V};
   }
-  // Vectors lie at multiples of their size, planes anywhere: the first and the last reach beyond the plane.
   const idx n = V == 1 ? s.plane.divide(i) : s.plane_vectors.divide(i);
   const idx start = walk.x + n * s.x_n;
   const int before = (int)(start & (V - 1));
@@ -470,9 +391,6 @@ template <int V> DEVICE void load(const T* from, const Spot& spot, Packed<V>& v)
     if (e >= spot.from && e < spot.to) v.set(e, from[spot.x + e]);
 }
 
-// Calls `body(spot, a vector of each of the inputs)` for every vector of an active walk, from the first on or from the last.
-// Several are on their way at once: before the first of them it calls `begin()`, of all threads, and behind each such round
-// `behind()`. Of a single input those of the next round are, too, where it takes little to know where they lie.
 template <int V, bool FROM_LAST, int INPUTS, class Begin, class Body, class Behind>
 DEVICE void each_vector(const Shape& s, const Walk& walk, const T* const (&inputs)[INPUTS], Begin begin, Body body,
                         Behind behind) {
@@ -512,7 +430,6 @@ DEVICE void each_vector(const Shape& s, const Walk& walk, const T* const (&input
   }
 }
 
-// Writes what of a vector is of the group.
 template <int V> DEVICE void store(const Args& args, const Spot& spot, float* v) {
   if (spot.from == 0 && spot.to == V) {
     write_vector<V>(args, spot.y, v);
@@ -523,13 +440,10 @@ template <int V> DEVICE void store(const Args& args, const Spot& spot, float* v)
     if (e >= spot.from && e < spot.to) write_vector<1>(args, spot.y + e, v + e);
 }
 
-// What is summed of a group, twice: numbers of a thread over some vectors in f32, over all in f64. What they are the distances
-// from is the same in all blocks.
 template <int N> struct Sums {
   float from[N] = {};
   float a[N] = {}, b[N] = {};
   double all_a[N] = {}, all_b[N] = {};
-  // Takes what was summed of group `i` since the last time.
   DEVICE void take(int i) {
     all_a[i] += a[i], all_b[i] += b[i];
     a[i] = b[i] = 0.f;
@@ -541,20 +455,16 @@ template <int N> DEVICE void take_all(Sums<N>& sums) {
   for (int i = 0; i < N; i++) sums.take(i);
 }
 
-// Shared memory for a number of each lane and group, and as many of one more lane: of one use after the other, whatever V is.
 DEVICE double* shared_numbers() {
   __shared__ double numbers[(LANES + 1) * GROUPS];
   return numbers;
 }
 
-// The sums over all lanes of each of a block's groups, N of a thread, into every other number of `totals` in shared memory: each
-// of PARTS threads adds every PARTS-th lane's, then one thread adds those. Number `i` of a column is at i * COLUMNS + column.
 template <int N> DEVICE void block_sums(const Walk& walk, const double (&v)[N], double* totals) {
   if constexpr (LANES == 1) {
 #pragma unroll
     for (int i = 0; i < N; i++) totals[2 * (i * COLUMNS + walk.column)] = v[i];
   } else {
-    // What lanes have of a group and its like in other columns lies together; that of a column's next groups begins in other banks.
     constexpr int WIDTH = COLUMNS * N, PARTS = LANES < 16 ? LANES : 16, NEXT = (LANES + 1) * COLUMNS;
     __shared__ double parts[PARTS * WIDTH];
     double* const numbers = shared_numbers();
@@ -577,7 +487,6 @@ template <int N> DEVICE void block_sums(const Walk& walk, const double (&v)[N], 
   }
 }
 
-// Both sums of each of a block's groups over all its elements, at 2 * t and 2 * t + 1, and what they are the distances from.
 template <int N> struct Totals {
   double of[2 * COLUMNS * N];
   float from[COLUMNS * N];
@@ -591,23 +500,11 @@ template <int N> DEVICE void block_totals(const Walk& walk, const Sums<N>& sums,
   block_sums<N>(walk, sums.all_b, totals.of + 1);
 }
 
-// Blocks of a batch-norm for training that share groups meet between two launches, however many they are: the first launch writes
-// each block's sums to memory, the second adds up those of all, in an order that never changes, and writes results.
-//
-// needs macros: DEVICE
-// needs constants: COLUMNS, GROUPS, LANES, SPLIT, THREADS
-// needs sizes: launch, scratch
-// needs types: Shape, Sums, Totals, Walk
-// needs functions: block_totals, cluster_rank, shared_numbers, tile_number
 
-// Whether this launch sums.
 DEVICE bool is_summing(const Shape& s) { return s.launch == 0; }
-// Whether it writes results.
 DEVICE bool is_writing(const Shape& s) { return s.launch != 0; }
 
-// The totals of part `part` of a block's groups, if this launch writes results.
 template <int N> DEVICE void meet(const Shape& s, const Walk& walk, int part, const Sums<N>& sums, Totals<N>& totals) {
-  // The sums of a tile's groups in the order of its blocks, behind them what they are the distances from.
   constexpr int WIDTH = 2 * COLUMNS * N, OF_BLOCK = 2 * GROUPS;
   double* const of_tile = s.scratch + (long long)tile_number() * (SPLIT * OF_BLOCK + GROUPS);
   double* const of_part = of_tile + 2 * COLUMNS * part;
@@ -622,7 +519,6 @@ template <int N> DEVICE void meet(const Shape& s, const Walk& walk, int part, co
     __syncthreads();
     return;
   }
-  // Each of PARTS threads adds every PARTS-th block's, then one thread adds those.
   constexpr int MOST = THREADS / WIDTH < 16 ? THREADS / WIDTH : 16, PARTS = MOST < 1 ? 1 : MOST;
   static_assert(PARTS * WIDTH <= (LANES + 1) * GROUPS, "shared memory has room for what threads add");
   double* const parts = shared_numbers();
@@ -643,29 +539,15 @@ template <int N> DEVICE void meet(const Shape& s, const Walk& walk, int part, co
   __syncthreads();
 }
 
-// What blocks call before they end or meet again.
 DEVICE void end_meeting() {}
 
-// Batch-norm for training, forward and backward: the sums of a walk, and what is written once they are known.
-//
-// needs macros: ACTIVATION, DEVICE, GRADIENT, KERNEL
-// needs constants: ACROSS, BACKWARD, CHANNELS_INNER, COLUMNS, GROUPS, HAS_ACTIVATION, LANES, OPS, SPATIAL, THREADS,
-//   V_MAX
-// needs sizes: count, groups, out_h, out_w, plane, x_c, x_d, x_h, x_w, y_c, y_d, y_h, y_w
-// needs types: ActivationBackward, Args, BatchNormBackward, BatchNormForward, GroupCoord, Op, Packed, Shape, Spot,
-//   Sums, T, Totals, Walk, idx
-// needs functions: batch_norm, begin_grid, cluster_rank, coord_of_group, each_vector, end_meeting, is_aligned,
-//   is_summing, is_writing, meet, store, take_all, tile_number, to_float
 
-// An operand of the batch-norm; an activation is the operator behind it.
 typedef BatchNormForward Forward;
 typedef BatchNormBackward Backward;
 template <class P> DEVICE P* operand(const Args& args, int i) { return (P*)args.op[0].p[i]; }
 
-// A number of a group for the element `e` of a vector.
 template <int V> DEVICE int of_element(int e) { return ACROSS ? e : 0; }
 
-// Calls `body(t, parameter)` for each of the block's groups, number `t` of the totals, once: on one of its threads.
 template <int N, class Body> DEVICE void each_group(const Shape& s, int part, Body body) {
   for (int t = threadIdx.x; t < COLUMNS * N; t += THREADS) {
     const idx slot = (idx)tile_number() * GROUPS + t % COLUMNS * (ACROSS ? V_MAX : 1) + part + t / COLUMNS;
@@ -673,8 +555,6 @@ template <int N, class Body> DEVICE void each_group(const Shape& s, int part, Bo
   }
 }
 
-// What the groups' elements are multiplied and moved by. Read whole, it shares its 16 bytes with nothing that is
-// written without a barrier.
 struct alignas(16) Line {
   float mean, factor, bias;
 };
@@ -685,7 +565,6 @@ template <int V> DEVICE void forward(const Args& args, const Walk& walk, int par
   __shared__ Line lines[COLUMNS * N];
   const Shape& s = args.shape;
   const T* const inputs[1] = {(const T*)args.x};
-  // Sums of the distances from the group's first element: the squares of small numbers keep their digits.
   Sums<N> sums;
   if (is_summing(s)) {
     if (walk.active) {
@@ -725,7 +604,6 @@ template <int V> DEVICE void forward(const Args& args, const Walk& walk, int par
         if (running_mean) running_mean[group] = (float)((1.0 - f) * running_mean[group] + f * mean);
         if (running_variance) running_variance[group] = (float)((1.0 - f) * running_variance[group] + f * unbiased);
       }
-      // What the mean loses as f32 is not little beside a small deviation; the bias has it.
       const double factor = operand<const float>(args, Forward::scale)[group] * inv_std, lost = mean - (float)mean;
       lines[t] = {(float)mean, (float)factor,
                   (float)(operand<const float>(args, Forward::bias)[group] - lost * factor)};
@@ -767,7 +645,6 @@ template <int V> DEVICE void backward(const Args& args, const Walk& walk, int pa
       inv_std[i] = operand<const float>(args, Backward::saved_inv_variance)[group];
     }
   }
-  // An element as it was normalised, and its gradient behind the activation.
   const auto gradient = [&](const Packed<V>* v, int e, float& normalised) {
     const int i = of_element<V>(e);
     normalised = (v[1].at(e) - mean[i]) * inv_std[i];

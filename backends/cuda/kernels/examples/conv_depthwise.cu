@@ -2,15 +2,10 @@
 // Geometry { grid: [1764, 1, 1], block: 120, shared: 0 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
-// What the shared kernels need of CUDA C++, with no header.
 
 #define DEVICE __device__ __forceinline__
-// Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
-// A grid may have been launched while the grid before it in the stream still ran (programmatic dependent launch). It lets the
-// next one be launched, and each of its threads waits for those before it, whose results it sees from then on, before it
-// reads or writes global memory.
 DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -21,34 +16,25 @@ DEVICE void wait_for_grids() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// The same, not before this number is known, which is never negative: it is the condition of the instruction, or the compiler would
-// move what the number is computed by behind the wait, where it takes time.
 DEVICE void wait_for_grids(int known) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("{\n.reg .pred p;\nsetp.ge.s32 p, %0, 0;\n@p griddepcontrol.wait;\n}" ::"r"(known) : "memory");
 #endif
 }
-// What a kernel calls first whose threads have nothing else to do before they wait.
 DEVICE void begin_grid() {
   launch_next_grid();
   wait_for_grids();
 }
-// How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
-// What KERNEL is told of blocks that are to be on a multiprocessor at once.
 #if __CUDA_ARCH__ < 800
-// Their instructions need a few registers more than later ones for the same.
 #define AT_ONCE(blocks, shared) ((blocks) < 2 ? (blocks) : 2)
 #else
 #define AT_ONCE(blocks, shared) (blocks)
 #endif
-// How many of a loop's rounds are unrolled, which have so many products for each result.
 #define UNROLLED(rounds, products) (rounds)
-// The same of a loop whose indices have 64 bits.
 #define WIDE_ROUNDS 4
 #define DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
 
-// The kernel's arguments, to be read anew: here they lie in a bank that instructions read at no cost.
 template <class Args> DEVICE const Args& reread(const Args& args) { return args; }
 
 DEVICE float float_of_bits(unsigned v) { return __uint_as_float(v); }
@@ -154,15 +140,7 @@ struct Shape {
   Divisor block_rows;
 };
 
-// Elements, vectors and arguments. The vendor's text before this defines DEVICE, KERNEL, f16, bf16 and
-// their conversions; the generated text between defines T, idx, Shape, OPS and POINTERS.
-//
-// needs macros: DEVICE
-// needs constants: OPS, POINTERS
-// needs types: BatchNormInference, Shape, T, bf16, f16, idx
-// needs functions: bf16_from_float, f16_from_float, float_of_bits
 
-// Elements that are loaded or stored at once.
 template <class E, int V> struct alignas(sizeof(E) * V) Vector {
   E at[V];
 };
@@ -173,8 +151,6 @@ template <> DEVICE float from_float<float>(float v) { return v; }
 template <> DEVICE f16 from_float<f16>(float v) { return f16_from_float(v); }
 template <> DEVICE bf16 from_float<bf16>(float v) { return bf16_from_float(v); }
 
-// V elements as they are read: whole words, which take no instructions to take apart and half the registers of
-// elements of 16 bits.
 DEVICE float part(unsigned word, bool, float) { return float_of_bits(word); }
 DEVICE float part(unsigned word, bool high, f16) {
   const f16 element = {(unsigned short)(high ? word >> 16 : word)};
@@ -188,7 +164,6 @@ template <int V, bool WORDS = (sizeof(T) * V >= 4)> struct alignas(sizeof(T) * V
   static constexpr int A_WORD = 4 / (int)sizeof(T);
   unsigned words[V / A_WORD];
   DEVICE float at(int i) const { return part(words[i / A_WORD], i % A_WORD != 0, T()); }
-  // Sets an element that is zero.
   DEVICE void set(int i, T v) { words[i / A_WORD] |= bits_of(v) << 16 * (i % A_WORD); }
 };
 template <int V> struct Packed<V, false> {
@@ -197,8 +172,6 @@ template <int V> struct Packed<V, false> {
   DEVICE void set(int, T v) { element = v; }
 };
 
-// Arguments of one operator: its pointers, of which each kind of operator has a struct with their numbers, its alpha,
-// its scalars in their order.
 struct Op {
   const void* p[POINTERS];
   float alpha, a, b, c;
@@ -213,17 +186,14 @@ struct Args {
   Shape shape;
 };
 
-// The coordinates of an element of the output: its offset in memory, image, channel, and position in the plane or volume.
 struct Coord {
   idx y, n, k, p;
 };
 
-// Pointers are aligned to their element at least: what takes elements one by one has no second form.
 DEVICE bool is_aligned(const void* p, int bytes) {
   return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
 }
 
-// Blends V elements in a row of memory that lies at a multiple of its size with what is there, and writes them.
 template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at);
   if (__builtin_expect(args.beta != 0.f, 0)) {
@@ -237,12 +207,9 @@ template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   *y = result;
 }
 
-// A number of an operand that lies as E: as T, or as float beside it.
 template <class E> DEVICE float param(const Op& o, int which, idx i) { return to_float(((const E*)o.p[which])[i]); }
-// Keeps the compiler from moving reads down to where they are used, behind calls, or up to where they would need registers for long.
 #define KEEP_ORDER asm volatile("" ::: "memory")
 
-// Parameters of a batch-norm.
 struct Norm {
   float scale, bias, mean, variance, epsilon;
 };
@@ -253,7 +220,6 @@ template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
-// V elements of a residual in a row, from a multiple of V on: at once where the operator's pointer allows it.
 template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
   const T* from = (const T*)o.p[0] + i;
   if (is_aligned(o.p[0], V * (int)sizeof(T))) return *(const Packed<V>*)from;
@@ -263,20 +229,12 @@ template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
   return v;
 }
 
-// Activations and their gradients, by the names of the modes. Each compiles to nothing where it is not used.
-//
-// needs macros: DEVICE
-// needs types: Op, T
 
-// MIOpen's. min and max give the other operand for a NaN.
 constexpr float LEAST = sizeof(T) == 4 ? 1e-6f : 1e-4f;
-// 1 / b for a b within [1, 8], to less than 1 unit in the last place. An exact quotient has to look for numbers at the ends of
-// the range and calls a function for them, which takes longer than the rest of a tile's epilogue.
 DEVICE float reciprocal(float b) {
   const float r = __fdividef(1.f, b);
   return fmaf(r, fmaf(-b, r, 1.f), r);
 }
-// 1 / (1 + e^-x), by an exponential of at most 1.
 DEVICE float logistic(float x) {
   const float e = expf(-fabsf(x));
   return (x < 0.f ? e : 1.f) * reciprocal(1.f + e);
@@ -296,17 +254,12 @@ DEVICE float act_leakyrelu(float x, const Op& o) { return x > 0.f ? x : o.a * x;
 DEVICE float act_elu(float x, const Op& o) { return x > 0.f ? x : o.a * expm1f(x); }
 DEVICE float act_clamp(float x, const Op& o) { return fmaxf(o.a, fminf(o.b, x)); }
 
-// An operator of its own, whose slopes are the channels'.
 DEVICE float prelu(float x, float slope) { return x > 0.f ? x : slope * x; }
 
-// PyTorch's. NaN gives NaN, and so does -inf where x is multiplied by what goes to 0.
-//
-// x / (1 + e^-v) for a v that has the sign of x: exponentials that are used are at most 1.
 DEVICE float times_logistic(float x, float v) {
   const float e = expf(-fabsf(v));
   return (x > 0.f ? x : x * e) * reciprocal(1.f + e);
 }
-// 2 sqrt(2 / pi) * (x + 0.044715 x^3)
 DEVICE float gelu_argument(float x) { return x * fmaf(0.071354816f * x, x, 1.5957691f); }
 DEVICE float act_silu(float x, const Op&) { return times_logistic(x, x); }
 DEVICE float act_hardsigmoid(float x, const Op&) {
@@ -314,10 +267,8 @@ DEVICE float act_hardsigmoid(float x, const Op&) {
   return (v < 0.f ? 0.f : v > 6.f ? 6.f : v) * (1.f / 6.f);
 }
 DEVICE float act_hardswish(float x, const Op& o) { return x * act_hardsigmoid(x, o); }
-// The normal distribution's share below x, of 16 bits to a relative error of 2e-5, which is a twenty-fifth of what rounding them has.
 DEVICE float normal_cdf(float x) {
   if (sizeof(T) == 4) return normcdff(x);
-  // With t = |x| what lies below -t is e^(-t^2 / 2) times a polynomial of 1 / (t + 2.5), of the least relative error up to 14.
   const float t = fabsf(x), r = __fdividef(1.f, t + 2.5f);
   float p = fmaf(10.728068f, r, -20.928404f);
   p = fmaf(p, r, 11.318586f);
@@ -331,12 +282,10 @@ DEVICE float normal_cdf(float x) {
 DEVICE float act_gelu(float x, const Op&) { return x * normal_cdf(x); }
 DEVICE float act_gelutanh(float x, const Op&) { return times_logistic(x, gelu_argument(x)); }
 DEVICE float act_mish(float x, const Op&) {
-  // With w = e^-|x| the tanh is (1 + 2w) / (1 + 2w + 2w^2) above 0 and w (w + 2) / (w (w + 2) + 2) below.
   const float w = expf(-fabsf(x)), above = fmaf(2.f, w, 1.f), below = w * (w + 2.f);
   return x * (x > 0.f ? above : below) * reciprocal(x > 0.f ? fmaf(2.f * w, w, above) : below + 2.f);
 }
 
-// The gradients with respect to the input x, given the output y. MIOpen's of POWER leaves dy out.
 DEVICE float grad_pasthru(float, float, float dy, const Op&) { return dy; }
 DEVICE float grad_logistic(float, float y, float dy, const Op&) { return dy * y * (1.f - y); }
 DEVICE float grad_tanh(float, float y, float dy, const Op& o) {
@@ -370,7 +319,6 @@ DEVICE float grad_gelu(float x, float, float dy, const Op&) {
   return dy * fmaf(x, 0.39894228f * expf(-0.5f * x * x), normcdff(x));
 }
 DEVICE float grad_gelutanh(float x, float, float dy, const Op&) {
-  // The slope counts where the logistic is not 0 or 1: elsewhere it may overflow.
   const float s = logistic(gelu_argument(x)), near = fmaxf(-16.f, fminf(16.f, x));
   const float slope = fmaf(0.21406445f * near, near, 1.5957691f);
   return dy * fmaf(x * s * (1.f - s), slope, s);
@@ -416,11 +364,6 @@ DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, in
   return v;
 }
 
-// The epilogue of every kernel: the operators behind the convolution, and the blend with the output's previous contents.
-//
-// needs macros: DEVICE
-// needs types: Args, Channel, Coord, Residuals, T
-// needs functions: affine, chain, from_float, residuals_of, to_float, write_vector
 
 DEVICE void finish(const Args& args, const Channel& channel, float v, const Coord& at) {
   T* y = (T*)args.y + at.y;
@@ -429,9 +372,6 @@ DEVICE void finish(const Args& args, const Channel& channel, float v, const Coor
   *y = from_float<T>(v);
 }
 
-// Takes V neighbouring elements of the output through the operators, to `out`. `ALONG_K` says whether they are of consecutive
-// channels (one Channel each) or of consecutive positions of one channel (one Channel for all). `affine` has been at them, and
-// their residuals were read before.
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
                          Coord at, float* out) {
@@ -444,7 +384,6 @@ DEVICE void chain_vector(const Args& args, const Channel* channel, const Residua
   }
 }
 
-// The same from sums on, which `affine` has not been at.
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
                       const Coord& at, float* out) {
@@ -453,7 +392,6 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<
   chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
 }
 
-// The same, whose residuals are read behind `affine`, when its parameters need no registers any more.
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
 #pragma unroll
@@ -461,7 +399,6 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
   chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), out, at, out);
 }
 
-// The same, and writes them to the output, where they lie at a multiple of their size.
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
   float out[V];
@@ -469,33 +406,13 @@ DEVICE void finish_vector(const Args& args, const Channel* channel, const float*
   write_vector<V>(args, at.y, out);
 }
 
-// Depthwise convolution: MULTIPLIER filters see one channel each, so the work is to read the image once and to
-// write the result. A thread has a tile of TILE_H x TILE_W outputs, each of V neighbouring filters (channels last),
-// which are all those of their channels or all of one channel, or for one filter (channels first). It walks down the
-// image's rows below its tile, reads the columns of a row once, while it adds what those of the row before give to
-// every sum, and finishes a row of the tile as soon as it is complete. A block's filters are in shared memory; it
-// takes the same positions of several images.
-//
-// needs macros: AT_ONCE, DEVICE, KEEP_ORDER, KERNEL, UNROLLED
-// needs constants: BLOCKS, CHANNELS_LAST, CHANNEL_THREADS, DILATION_H, DILATION_W, MULTIPLIER, PAD_H, PAD_W, PLANES,
-//   ROWS, ROWS_UNROLLED, STEP_H, STEP_W, STRIDE_H, STRIDE_W, STRIPS, TAPS_H, TAPS_W, THREADS, TILE_H, TILE_W, V_MAX,
-//   X_C, X_VECTOR, X_W, Y_C, Y_VECTOR, Y_W
-// needs sizes: block_columns, block_rows, block_strips, image_step, images, in_h, in_w, out_h, out_k, out_w, w_h, w_k,
-//   w_w, x_h, x_n, y_h, y_n
-// needs types: Args, Channel, Coord, Packed, Shape, T, Unsigned, Vector, idx
-// needs functions: begin_grid, channel_of, finish_vector, is_aligned, to_float
 
-// Filters of a block.
 constexpr int FILTERS = CHANNELS_LAST ? CHANNEL_THREADS * V_MAX : PLANES;
 constexpr int TAPS = TAPS_H * TAPS_W;
-// Channels of so many filters of a thread.
 DEVICE constexpr int channels_of(int filters) { return filters > MULTIPLIER ? filters / MULTIPLIER : 1; }
-// Rows and columns of the image, at steps that meet every tap of every output of a tile: the tile's receptive extent.
 constexpr int IN_ROWS = ((TILE_H - 1) * STRIDE_H + (TAPS_H - 1) * DILATION_H) / STEP_H + 1;
 constexpr int IN_COLUMNS = ((TILE_W - 1) * STRIDE_W + (TAPS_W - 1) * DILATION_W) / STEP_W + 1;
 
-// What a thread computes: the image, the first output's row and column, the image's channel, the filter, and that filter
-// among the block's.
 struct Spot {
   idx n, h, w, c, k;
   int filter;
@@ -511,8 +428,6 @@ template <int N> DEVICE void load_floats(const float* from, float* v) {
   }
 }
 
-// The columns of a row, from that of the thread's first tap: V channels of each, or X columns of one channel at a
-// time where they lie at a multiple of their size, which begins behind the padding.
 template <int V, int X> struct Columns {
   Packed<V> each[IN_COLUMNS];
   Packed<X> core[IN_COLUMNS / X + 1];
@@ -541,7 +456,6 @@ template <int V, int X> struct Columns {
   }
 };
 
-// The epilogue of one row of a tile, Y outputs at a time.
 template <int V, int Y>
 DEVICE void finish_row(const Args& args, const Spot& spot, const Channel* channel, int th, float (&acc)[TILE_W][V]) {
   const Shape& s = args.shape;
@@ -563,7 +477,6 @@ DEVICE void finish_row(const Args& args, const Spot& spot, const Channel* channe
   }
 }
 
-// The tile of one spot for V filters, UNROLL rows of the image a round.
 template <int V, int X, int Y, int UNROLL>
 DEVICE void tile(const Args& args, const Spot& spot, const float* weights, const Channel* table) {
   constexpr int I = channels_of(V);
@@ -606,7 +519,6 @@ DEVICE void tile(const Args& args, const Spot& spot, const float* weights, const
   }
 }
 
-// Bytes of shared memory.
 #define SHARED ((TAPS * FILTERS + 3) / 4 * 16 + FILTERS * (int)sizeof(Channel))
 
 KERNEL(THREADS, AT_ONCE(BLOCKS, SHARED)) {
@@ -615,7 +527,6 @@ KERNEL(THREADS, AT_ONCE(BLOCKS, SHARED)) {
   float* weights = (float*)storage;
   __shared__ Channel table[FILTERS];
   const Shape& s = args.shape;
-  // Blocks beside each other have different channels of the same positions.
   const idx rest = s.block_columns.divide(blockIdx.x), column = blockIdx.x - rest * s.block_columns.value;
   const idx rows = s.block_strips.divide(rest), strips = rest - rows * s.block_strips.value;
   const idx images = s.block_rows.divide(rows);
@@ -654,7 +565,6 @@ KERNEL(THREADS, AT_ONCE(BLOCKS, SHARED)) {
       tile<V_MAX, X_VECTOR, Y_VECTOR, UNROLLED(ROWS_UNROLLED, TAPS)>(args, spot, weights, table);
       continue;
     }
-    // Element by element, and in as few instructions: they would be most of the compiler's work.
     Spot one = spot;
 #pragma unroll 1
     for (int v = 0; v < V_MAX; v++) {

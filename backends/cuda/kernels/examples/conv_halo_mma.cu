@@ -2,15 +2,10 @@
 // Geometry { grid: [200, 1, 1], block: 128, shared: 84928 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
-// What the shared kernels need of CUDA C++, with no header.
 
 #define DEVICE __device__ __forceinline__
-// Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
-// A grid may have been launched while the grid before it in the stream still ran (programmatic dependent launch). It lets the
-// next one be launched, and each of its threads waits for those before it, whose results it sees from then on, before it
-// reads or writes global memory.
 DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -21,34 +16,25 @@ DEVICE void wait_for_grids() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// The same, not before this number is known, which is never negative: it is the condition of the instruction, or the compiler would
-// move what the number is computed by behind the wait, where it takes time.
 DEVICE void wait_for_grids(int known) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("{\n.reg .pred p;\nsetp.ge.s32 p, %0, 0;\n@p griddepcontrol.wait;\n}" ::"r"(known) : "memory");
 #endif
 }
-// What a kernel calls first whose threads have nothing else to do before they wait.
 DEVICE void begin_grid() {
   launch_next_grid();
   wait_for_grids();
 }
-// How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
-// What KERNEL is told of blocks that are to be on a multiprocessor at once.
 #if __CUDA_ARCH__ < 800
-// Their instructions need a few registers more than later ones for the same.
 #define AT_ONCE(blocks, shared) ((blocks) < 2 ? (blocks) : 2)
 #else
 #define AT_ONCE(blocks, shared) (blocks)
 #endif
-// How many of a loop's rounds are unrolled, which have so many products for each result.
 #define UNROLLED(rounds, products) (rounds)
-// The same of a loop whose indices have 64 bits.
 #define WIDE_ROUNDS 4
 #define DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
 
-// The kernel's arguments, to be read anew: here they lie in a bank that instructions read at no cost.
 template <class Args> DEVICE const Args& reread(const Args& args) { return args; }
 
 DEVICE float float_of_bits(unsigned v) { return __uint_as_float(v); }
@@ -175,15 +161,7 @@ struct Shape {
   Size tiles_w;
 };
 
-// Elements, vectors and arguments. The vendor's text before this defines DEVICE, KERNEL, f16, bf16 and
-// their conversions; the generated text between defines T, idx, Shape, OPS and POINTERS.
-//
-// needs macros: DEVICE
-// needs constants: OPS, POINTERS
-// needs types: BatchNormInference, Shape, T, bf16, f16, idx
-// needs functions: bf16_from_float, f16_from_float, float_of_bits
 
-// Elements that are loaded or stored at once.
 template <class E, int V> struct alignas(sizeof(E) * V) Vector {
   E at[V];
 };
@@ -194,8 +172,6 @@ template <> DEVICE float from_float<float>(float v) { return v; }
 template <> DEVICE f16 from_float<f16>(float v) { return f16_from_float(v); }
 template <> DEVICE bf16 from_float<bf16>(float v) { return bf16_from_float(v); }
 
-// V elements as they are read: whole words, which take no instructions to take apart and half the registers of
-// elements of 16 bits.
 DEVICE float part(unsigned word, bool, float) { return float_of_bits(word); }
 DEVICE float part(unsigned word, bool high, f16) {
   const f16 element = {(unsigned short)(high ? word >> 16 : word)};
@@ -209,7 +185,6 @@ template <int V, bool WORDS = (sizeof(T) * V >= 4)> struct alignas(sizeof(T) * V
   static constexpr int A_WORD = 4 / (int)sizeof(T);
   unsigned words[V / A_WORD];
   DEVICE float at(int i) const { return part(words[i / A_WORD], i % A_WORD != 0, T()); }
-  // Sets an element that is zero.
   DEVICE void set(int i, T v) { words[i / A_WORD] |= bits_of(v) << 16 * (i % A_WORD); }
 };
 template <int V> struct Packed<V, false> {
@@ -218,8 +193,6 @@ template <int V> struct Packed<V, false> {
   DEVICE void set(int, T v) { element = v; }
 };
 
-// Arguments of one operator: its pointers, of which each kind of operator has a struct with their numbers, its alpha,
-// its scalars in their order.
 struct Op {
   const void* p[POINTERS];
   float alpha, a, b, c;
@@ -234,17 +207,14 @@ struct Args {
   Shape shape;
 };
 
-// The coordinates of an element of the output: its offset in memory, image, channel, and position in the plane or volume.
 struct Coord {
   idx y, n, k, p;
 };
 
-// Pointers are aligned to their element at least: what takes elements one by one has no second form.
 DEVICE bool is_aligned(const void* p, int bytes) {
   return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
 }
 
-// Blends V elements in a row of memory that lies at a multiple of its size with what is there, and writes them.
 template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at);
   if (__builtin_expect(args.beta != 0.f, 0)) {
@@ -258,12 +228,9 @@ template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   *y = result;
 }
 
-// A number of an operand that lies as E: as T, or as float beside it.
 template <class E> DEVICE float param(const Op& o, int which, idx i) { return to_float(((const E*)o.p[which])[i]); }
-// Keeps the compiler from moving reads down to where they are used, behind calls, or up to where they would need registers for long.
 #define KEEP_ORDER asm volatile("" ::: "memory")
 
-// Parameters of a batch-norm.
 struct Norm {
   float scale, bias, mean, variance, epsilon;
 };
@@ -274,7 +241,6 @@ template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
-// V elements of a residual in a row, from a multiple of V on: at once where the operator's pointer allows it.
 template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
   const T* from = (const T*)o.p[0] + i;
   if (is_aligned(o.p[0], V * (int)sizeof(T))) return *(const Packed<V>*)from;
@@ -284,20 +250,12 @@ template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
   return v;
 }
 
-// Activations and their gradients, by the names of the modes. Each compiles to nothing where it is not used.
-//
-// needs macros: DEVICE
-// needs types: Op, T
 
-// MIOpen's. min and max give the other operand for a NaN.
 constexpr float LEAST = sizeof(T) == 4 ? 1e-6f : 1e-4f;
-// 1 / b for a b within [1, 8], to less than 1 unit in the last place. An exact quotient has to look for numbers at the ends of
-// the range and calls a function for them, which takes longer than the rest of a tile's epilogue.
 DEVICE float reciprocal(float b) {
   const float r = __fdividef(1.f, b);
   return fmaf(r, fmaf(-b, r, 1.f), r);
 }
-// 1 / (1 + e^-x), by an exponential of at most 1.
 DEVICE float logistic(float x) {
   const float e = expf(-fabsf(x));
   return (x < 0.f ? e : 1.f) * reciprocal(1.f + e);
@@ -317,17 +275,12 @@ DEVICE float act_leakyrelu(float x, const Op& o) { return x > 0.f ? x : o.a * x;
 DEVICE float act_elu(float x, const Op& o) { return x > 0.f ? x : o.a * expm1f(x); }
 DEVICE float act_clamp(float x, const Op& o) { return fmaxf(o.a, fminf(o.b, x)); }
 
-// An operator of its own, whose slopes are the channels'.
 DEVICE float prelu(float x, float slope) { return x > 0.f ? x : slope * x; }
 
-// PyTorch's. NaN gives NaN, and so does -inf where x is multiplied by what goes to 0.
-//
-// x / (1 + e^-v) for a v that has the sign of x: exponentials that are used are at most 1.
 DEVICE float times_logistic(float x, float v) {
   const float e = expf(-fabsf(v));
   return (x > 0.f ? x : x * e) * reciprocal(1.f + e);
 }
-// 2 sqrt(2 / pi) * (x + 0.044715 x^3)
 DEVICE float gelu_argument(float x) { return x * fmaf(0.071354816f * x, x, 1.5957691f); }
 DEVICE float act_silu(float x, const Op&) { return times_logistic(x, x); }
 DEVICE float act_hardsigmoid(float x, const Op&) {
@@ -335,10 +288,8 @@ DEVICE float act_hardsigmoid(float x, const Op&) {
   return (v < 0.f ? 0.f : v > 6.f ? 6.f : v) * (1.f / 6.f);
 }
 DEVICE float act_hardswish(float x, const Op& o) { return x * act_hardsigmoid(x, o); }
-// The normal distribution's share below x, of 16 bits to a relative error of 2e-5, which is a twenty-fifth of what rounding them has.
 DEVICE float normal_cdf(float x) {
   if (sizeof(T) == 4) return normcdff(x);
-  // With t = |x| what lies below -t is e^(-t^2 / 2) times a polynomial of 1 / (t + 2.5), of the least relative error up to 14.
   const float t = fabsf(x), r = __fdividef(1.f, t + 2.5f);
   float p = fmaf(10.728068f, r, -20.928404f);
   p = fmaf(p, r, 11.318586f);
@@ -352,12 +303,10 @@ DEVICE float normal_cdf(float x) {
 DEVICE float act_gelu(float x, const Op&) { return x * normal_cdf(x); }
 DEVICE float act_gelutanh(float x, const Op&) { return times_logistic(x, gelu_argument(x)); }
 DEVICE float act_mish(float x, const Op&) {
-  // With w = e^-|x| the tanh is (1 + 2w) / (1 + 2w + 2w^2) above 0 and w (w + 2) / (w (w + 2) + 2) below.
   const float w = expf(-fabsf(x)), above = fmaf(2.f, w, 1.f), below = w * (w + 2.f);
   return x * (x > 0.f ? above : below) * reciprocal(x > 0.f ? fmaf(2.f * w, w, above) : below + 2.f);
 }
 
-// The gradients with respect to the input x, given the output y. MIOpen's of POWER leaves dy out.
 DEVICE float grad_pasthru(float, float, float dy, const Op&) { return dy; }
 DEVICE float grad_logistic(float, float y, float dy, const Op&) { return dy * y * (1.f - y); }
 DEVICE float grad_tanh(float, float y, float dy, const Op& o) {
@@ -391,7 +340,6 @@ DEVICE float grad_gelu(float x, float, float dy, const Op&) {
   return dy * fmaf(x, 0.39894228f * expf(-0.5f * x * x), normcdff(x));
 }
 DEVICE float grad_gelutanh(float x, float, float dy, const Op&) {
-  // The slope counts where the logistic is not 0 or 1: elsewhere it may overflow.
   const float s = logistic(gelu_argument(x)), near = fmaxf(-16.f, fminf(16.f, x));
   const float slope = fmaf(0.21406445f * near, near, 1.5957691f);
   return dy * fmaf(x * s * (1.f - s), slope, s);
@@ -437,11 +385,6 @@ DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, in
   return v;
 }
 
-// The epilogue of every kernel: the operators behind the convolution, and the blend with the output's previous contents.
-//
-// needs macros: DEVICE
-// needs types: Args, Channel, Coord, Residuals, T
-// needs functions: affine, chain, from_float, residuals_of, to_float, write_vector
 
 DEVICE void finish(const Args& args, const Channel& channel, float v, const Coord& at) {
   T* y = (T*)args.y + at.y;
@@ -450,9 +393,6 @@ DEVICE void finish(const Args& args, const Channel& channel, float v, const Coor
   *y = from_float<T>(v);
 }
 
-// Takes V neighbouring elements of the output through the operators, to `out`. `ALONG_K` says whether they are of consecutive
-// channels (one Channel each) or of consecutive positions of one channel (one Channel for all). `affine` has been at them, and
-// their residuals were read before.
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
                          Coord at, float* out) {
@@ -465,7 +405,6 @@ DEVICE void chain_vector(const Args& args, const Channel* channel, const Residua
   }
 }
 
-// The same from sums on, which `affine` has not been at.
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
                       const Coord& at, float* out) {
@@ -474,7 +413,6 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<
   chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
 }
 
-// The same, whose residuals are read behind `affine`, when its parameters need no registers any more.
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
 #pragma unroll
@@ -482,7 +420,6 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
   chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), out, at, out);
 }
 
-// The same, and writes them to the output, where they lie at a multiple of their size.
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
   float out[V];
@@ -490,30 +427,11 @@ DEVICE void finish_vector(const Args& args, const Channel* channel, const float*
   write_vector<V>(args, at.y, out);
 }
 
-// Convolution of narrow groups, few filters or few channels, where reading the image is most of the work. A block
-// computes TILE_H x TILE_W outputs of TILE_F filters of each of TILE_G groups. It keeps in shared memory the window of
-// the image that is these outputs' receptive field, halo included: each element is read once, whatever the number of
-// taps. It keeps its filters too, and is persistent: it walks over tiles.
-//
-// A group's channels lie in the window as quads of four, padded with zeros; the depth of a product is taps times
-// quads. Products are of one group's channels alone: whatever is in another's, also what is not finite, stays there.
-// The text behind this one multiplies: it fills the filters' part of shared memory and leaves f32 accumulators in it.
-//
-// needs macros: DEVICE
-// needs constants: ACC_PITCH, COPIES_ASYNC, CHANNELS, DILATION_D, DILATION_H, DILATION_W, FILTERS, GROUPS, ITEM_F,
-//   ITEM_P, OFFSETS, OFFSETS_AT, OPS, OUTSIDE_D, PAD_D, PAD_H, PAD_W, SHARED, STRIDE_D, STRIDE_H, STRIDE_W, TAPS_D,
-//   TAPS_H, TAPS_W, THREADS, TILE_F, TILE_G, TILE_H, TILE_P, TILE_W, WINDOW_D, WINDOW_H, WINDOW_W, W_C, W_D, W_H, W_K,
-//   W_W, X_PITCH, X_ROW, X_VECTOR, Y_ALONG_K
-// needs sizes: in_d, in_h, in_w, out_d, out_h, out_w, tiles_h, tiles_w, x_c, x_d, x_h, x_n, x_w, y_c, y_d, y_h, y_n,
-//   y_w
-// needs types: Args, Channel, Coord, Shape, T, Vector, idx
-// needs functions: finish_vector, from_float
 
 constexpr int TAPS = TAPS_D * TAPS_H * TAPS_W;
 constexpr int QUADS = (CHANNELS + 3) / 4, DEPTH = TAPS * QUADS;
 constexpr int QUAD_BYTES = 4 * (int)sizeof(T);
 constexpr int COLUMNS = TILE_G * TILE_F;
-// A warp's item is ITEM_P pixels, which are the same for a warp in every tile, times ITEM_F filters of one group.
 constexpr int WARPS = THREADS / 32;
 constexpr int PARTS_P = TILE_P / ITEM_P, PARTS_F = (TILE_F + ITEM_F - 1) / ITEM_F;
 constexpr int ITEMS = TILE_G * PARTS_F, ITEMS_AT_ONCE = WARPS / PARTS_P;
@@ -524,7 +442,6 @@ constexpr int WINDOW_P = WINDOW_D * WINDOW_H * WINDOW_W;
 static_assert(OFFSETS_AT + OFFSETS * 4 == SHARED, "as the launch was planned");
 static_assert(FILTER_TILES == 1 || TILE_G == 1, "filters of a block follow each other");
 
-// The block's first group, the first of its filters in the group, and what follows of both: filters of all groups.
 struct Column {
   int group, filter;
   DEVICE int first() const { return group * FILTERS + filter; }
@@ -534,7 +451,6 @@ struct Column {
   }
 };
 
-// The first output of a tile, and its image.
 struct Corner {
   int n, d, h, w;
 };
@@ -547,10 +463,8 @@ DEVICE Corner corner_of(const Shape& s, int tile) {
 DEVICE T zero() { return from_float<T>(0.f); }
 typedef Vector<T, 4> Quad;
 
-// An element of an operand as the products take it; the text behind this one may round.
 DEVICE T operand_of(T v);
 
-// A pixel of the window: its offset from the first one in the image, and its row and column in the window.
 struct alignas(8) Spot {
   int distance;
   unsigned short h, w;
@@ -560,25 +474,20 @@ DEVICE Spot spot_of(const Shape& s, int pixel) {
   return {(int)(d * s.x_d + h * s.x_h + w * s.x_w), (unsigned short)h, (unsigned short)w};
 }
 
-// Copies X_VECTOR elements into shared memory, or zeros where they are not `inside`; what comes later is waited for by
-// `wait_for_copies`. Only where COPIES_ASYNC says that the text behind this one has these.
 DEVICE void copy_async(char* to, const T* from, bool inside);
 DEVICE void wait_for_copies();
 
-// The window of a tile on its way into shared memory.
 struct Loader {
   const Args& args;
   char* const window;
   const Spot* const spots;
   const int group;
-  // Of the tile: the coordinates in the image of the window's first pixel, and its address if it were in memory.
   int d, h, w;
   const T* image;
 
   DEVICE Loader(const Args& args, char* window, const Spot* spots, int group)
       : args(args), window(window), spots(spots), group(group) {}
 
-  // Whether a pixel of the window lies in the image; its address there, and its offset in the window.
   DEVICE bool find(int pixel, const T*& from, int& to) const {
     const Shape& s = args.shape;
     const Spot spot = spots[pixel];
@@ -589,7 +498,6 @@ struct Loader {
            (unsigned)(w + spot.w) < (unsigned)s.in_w;
   }
 
-  // X_VECTOR channels at a time, neighbours along the channels.
   template <int TOGETHER> DEVICE void load_vectors() const {
     constexpr int ACROSS = TILE_G * CHANNELS / X_VECTOR, LOADS = WINDOW_P * ACROSS;
 #pragma unroll 1
@@ -628,7 +536,6 @@ struct Loader {
     }
   }
 
-  // A quad element by element, neighbours along pixels.
   template <int TOGETHER> DEVICE void load_elements() const {
     constexpr int LOADS = WINDOW_P * TILE_G * QUADS;
     const int x_c = args.shape.x_c;
@@ -674,7 +581,6 @@ struct Loader {
   }
 };
 
-// Four channels of a filter at a position along the depth; zeros beyond the block's filters, and beyond the depth.
 DEVICE Quad filter_quad(const Args& args, const Column& column, int group, int filter, int q) {
   const int tap = q / QUADS, c = q % QUADS * 4;
   const bool inside = q < DEPTH && filter < TILE_F && column.filter + filter < FILTERS && column.group + group < GROUPS;
@@ -689,23 +595,18 @@ DEVICE Quad filter_quad(const Args& args, const Column& column, int group, int f
   return quad;
 }
 
-// The offset in the window of the quad at a position along the depth, from a pixel's first tap and its group's first
-// channel.
 DEVICE int offset_of(int q) {
   const int tap = q / QUADS;
   const int d = tap / (TAPS_H * TAPS_W) * DILATION_D, h = tap / TAPS_W % TAPS_H * DILATION_H,
             w = tap % TAPS_W * DILATION_W;
   return (d * WINDOW_H + h) * X_ROW + w * X_PITCH + q % QUADS * QUAD_BYTES;
 }
-// The offset of a pixel's first tap. Pixels beyond the tile are the first one, whose results nobody writes.
 DEVICE int pixel_at(int p) {
   return p < TILE_H * TILE_W ? p / TILE_W * STRIDE_H * X_ROW + p % TILE_W * STRIDE_W * X_PITCH : 0;
 }
 
-// The offset of the accumulator of a pixel and one of the block's filters.
 DEVICE int acc_at(int p, int column) { return Y_ALONG_K ? p * ACC_PITCH + column : column * ACC_PITCH + p; }
 
-// Whether every alpha is 1 and beta is 0, as usual.
 DEVICE bool is_plain(const Args& args) {
   bool plain = args.beta == 0.f;
 #pragma unroll
@@ -713,8 +614,6 @@ DEVICE bool is_plain(const Args& args) {
   return plain;
 }
 
-// Reads Y neighbouring accumulators. Of eight, lanes whose accumulators lie in odd rows of the banks read the other half
-// first.
 template <int Y> DEVICE void read_accumulators(const float* acc, int at, float* v) {
   constexpr int PART = Y < 4 ? Y : 4;
   const bool odd = Y == 8 && (at >> 5 & 1);
@@ -728,8 +627,6 @@ template <int Y> DEVICE void read_accumulators(const float* acc, int at, float* 
   }
 }
 
-// Takes a tile's accumulators through the operators and writes the results, Y_VECTOR at a time: along the filters, or
-// along the pixels of a row, or of rows that follow each other. PLAIN says that nothing is scaled or blended.
 template <bool PLAIN, int Y>
 DEVICE void write_tile(Args args, const float* acc, const Channel* channels, const Corner& corner,
                        const Column& block) {
@@ -741,7 +638,6 @@ DEVICE void write_tile(Args args, const float* acc, const Channel* channels, con
   const Shape& s = args.shape;
   const int count = block.count();
   const idx first = corner.n * s.y_n + corner.d * s.y_d + block.first() * s.y_c;
-  // A thread keeps its filters, or its pixels, while it goes down the rows of accumulators.
   constexpr int ACROSS = Y_ALONG_K ? COLUMNS / Y : TILE_H * TILE_W / Y, LANES = ACROSS < THREADS ? ACROSS : THREADS;
   constexpr int DOWN = Y_ALONG_K ? TILE_H * TILE_W : COLUMNS, ROWS = THREADS / LANES, KEPT_CHANNELS = Y_ALONG_K ? Y : 1;
   if ((int)threadIdx.x >= ROWS * LANES) return;
@@ -767,19 +663,8 @@ DEVICE void write_tile(Args args, const float* acc, const Channel* channels, con
   }
 }
 
-// Puts the block's filters into shared memory, as the Multiplier of the text behind this one wants them.
 DEVICE void load_filters(const Args& args, char* shared, const Column& column);
 
-// Products on tensor cores (sm_80 and later): mma.sync of 16 pixels, 8 filters and four quads of channels, a quad a
-// lane of four. Which positions along the depth a fragment's registers stand for is free, as long as both operands agree.
-// So a lane reads whole quads of one group, wherever their taps lie, and no fragment has channels of two groups. f32 is
-// rounded to TF32; a quad of it is two instructions deep.
-//
-// needs macros: DEVICE
-// needs constants: COPIES_ASYNC, DEPTH, ITEMS, ITEMS_AT_ONCE, ITEM_F, ITEM_P, OFFSETS, OFFSETS_AT, PARTS_F, PARTS_P,
-//   QUADS, QUAD_BYTES, THREADS, TILE_F, WEIGHTS_AT, X_VECTOR, Y_ALONG_K
-// needs types: Args, Column, Quad, T, Vector, bf16, f16
-// needs functions: acc_at, filter_quad, offset_of, pixel_at
 
 constexpr int WORDS = QUAD_BYTES / 4, STEPS = (DEPTH + 3) / 4;
 constexpr int BLOCKS_P = ITEM_P / 16, BLOCKS_F = ITEM_F / 8;
@@ -805,7 +690,6 @@ DEVICE float operand_of(float v) {
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                          \
                : "r"(low.at[i]), "r"(high.at[i]), "r"(low.at[i + 1]), "r"(high.at[i + 1]), "r"(b.at[i]), \
                  "r"(b.at[i + 1]))
-// Accumulates a step's product of two rows of pixels, 8 apart, and a filter.
 DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, f16) {
   constexpr int i = 0;
   MMA("m16n8k16", "f16");
@@ -819,7 +703,6 @@ DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, f
   for (int i = 0; i < WORDS; i += 2) MMA("m16n8k8", "tf32");
 }
 
-// Whether lanes keep the offsets of every step's quads in registers; otherwise shared memory has a table of them.
 constexpr bool KEPT = OFFSETS == 0;
 static_assert(KEPT || OFFSETS == STEPS * 4, "an entry for each quad of a step");
 
@@ -835,7 +718,6 @@ DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
   }
 }
 
-// f32 comes as it is, and is rounded when it is read.
 DEVICE void copy_async(char* to, const T* from, bool inside) {
   constexpr int BYTES = X_VECTOR * (int)sizeof(T);
   const unsigned at = (unsigned)__cvta_generic_to_shared(to);
@@ -847,12 +729,10 @@ DEVICE void copy_async(char* to, const T* from, bool inside) {
 DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 struct Multiplier {
-  // Offsets in the window of the lane's two rows of each block of pixels, and of its quads of a step, if these are few.
   int pixels[BLOCKS_P][2];
   int offsets[KEPT ? STEPS : 1];
 
   static DEVICE int pixel() { return threadIdx.x / 32 % PARTS_P * ITEM_P + threadIdx.x % 32 / 4; }
-  // Beyond the depth a lane reads what is there, and drops it.
   static DEVICE int quad_at(int step) {
     const int q = step * 4 + threadIdx.x % 4;
     return offset_of(DEPTH % 4 == 0 || q < DEPTH ? q : 0);
@@ -896,7 +776,6 @@ struct Multiplier {
           for (int j = 0; j < BLOCKS_F; j++) mma(acc[i][j], a[0], a[1], b[j], T());
         }
       };
-      // Beyond the depth both operands are zeros: what a filter's zero would be multiplied with might not be finite.
       constexpr int WHOLE = DEPTH / 4;
       const bool there = DEPTH % 4 == 0 || lane % 4 < DEPTH % 4;
       if constexpr (KEPT) {
@@ -928,15 +807,6 @@ struct Multiplier {
   }
 };
 
-// The kernel: tile after tile is read, multiplied and written. What the next one sees is on its way meanwhile.
-//
-// needs macros: AT_ONCE, DYNAMIC_SHARED, KERNEL
-// needs constants: ACC_AT, COPIES_ASYNC, BLOCK_COLUMNS, CHANNELS_AT, FILTER_TILES, OCCUPANCY, SHARED, SPOTS_AT,
-//   THREADS, TILE_F, TILE_G, WINDOW_P, X_VECTOR, Y_VECTOR
-// needs sizes: tiles
-// needs types: Channel, Column, Corner, Loader, Multiplier, Shape, Spot, T
-// needs functions: begin_grid, channel_of, corner_of, is_aligned, is_plain, load_filters, spot_of, wait_for_copies,
-//   write_tile
 
 KERNEL(THREADS, AT_ONCE(OCCUPANCY, SHARED)) {
   begin_grid();

@@ -2,15 +2,10 @@
 // Geometry { grid: [132, 1, 1], block: 512, shared: 221584 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
-// What the shared kernels need of CUDA C++, with no header.
 
 #define DEVICE __device__ __forceinline__
-// Most threads of a block, and, for kernels that need their registers more than neighbours, least blocks.
 #define KERNEL(...) \
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
-// A grid may have been launched while the grid before it in the stream still ran (programmatic dependent launch). It lets the
-// next one be launched, and each of its threads waits for those before it, whose results it sees from then on, before it
-// reads or writes global memory.
 DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -21,34 +16,25 @@ DEVICE void wait_for_grids() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// The same, not before this number is known, which is never negative: it is the condition of the instruction, or the compiler would
-// move what the number is computed by behind the wait, where it takes time.
 DEVICE void wait_for_grids(int known) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("{\n.reg .pred p;\nsetp.ge.s32 p, %0, 0;\n@p griddepcontrol.wait;\n}" ::"r"(known) : "memory");
 #endif
 }
-// What a kernel calls first whose threads have nothing else to do before they wait.
 DEVICE void begin_grid() {
   launch_next_grid();
   wait_for_grids();
 }
-// How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
-// What KERNEL is told of blocks that are to be on a multiprocessor at once.
 #if __CUDA_ARCH__ < 800
-// Their instructions need a few registers more than later ones for the same.
 #define AT_ONCE(blocks, shared) ((blocks) < 2 ? (blocks) : 2)
 #else
 #define AT_ONCE(blocks, shared) (blocks)
 #endif
-// How many of a loop's rounds are unrolled, which have so many products for each result.
 #define UNROLLED(rounds, products) (rounds)
-// The same of a loop whose indices have 64 bits.
 #define WIDE_ROUNDS 4
 #define DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
 
-// The kernel's arguments, to be read anew: here they lie in a bank that instructions read at no cost.
 template <class Args> DEVICE const Args& reread(const Args& args) { return args; }
 
 DEVICE float float_of_bits(unsigned v) { return __uint_as_float(v); }
@@ -185,15 +171,7 @@ struct Shape {
   Size bias1_c;
 };
 
-// Elements, vectors and arguments. The vendor's text before this defines DEVICE, KERNEL, f16, bf16 and
-// their conversions; the generated text between defines T, idx, Shape, OPS and POINTERS.
-//
-// needs macros: DEVICE
-// needs constants: OPS, POINTERS
-// needs types: BatchNormInference, Shape, T, bf16, f16, idx
-// needs functions: bf16_from_float, f16_from_float, float_of_bits
 
-// Elements that are loaded or stored at once.
 template <class E, int V> struct alignas(sizeof(E) * V) Vector {
   E at[V];
 };
@@ -204,8 +182,6 @@ template <> DEVICE float from_float<float>(float v) { return v; }
 template <> DEVICE f16 from_float<f16>(float v) { return f16_from_float(v); }
 template <> DEVICE bf16 from_float<bf16>(float v) { return bf16_from_float(v); }
 
-// V elements as they are read: whole words, which take no instructions to take apart and half the registers of
-// elements of 16 bits.
 DEVICE float part(unsigned word, bool, float) { return float_of_bits(word); }
 DEVICE float part(unsigned word, bool high, f16) {
   const f16 element = {(unsigned short)(high ? word >> 16 : word)};
@@ -219,7 +195,6 @@ template <int V, bool WORDS = (sizeof(T) * V >= 4)> struct alignas(sizeof(T) * V
   static constexpr int A_WORD = 4 / (int)sizeof(T);
   unsigned words[V / A_WORD];
   DEVICE float at(int i) const { return part(words[i / A_WORD], i % A_WORD != 0, T()); }
-  // Sets an element that is zero.
   DEVICE void set(int i, T v) { words[i / A_WORD] |= bits_of(v) << 16 * (i % A_WORD); }
 };
 template <int V> struct Packed<V, false> {
@@ -228,8 +203,6 @@ template <int V> struct Packed<V, false> {
   DEVICE void set(int, T v) { element = v; }
 };
 
-// Arguments of one operator: its pointers, of which each kind of operator has a struct with their numbers, its alpha,
-// its scalars in their order.
 struct Op {
   const void* p[POINTERS];
   float alpha, a, b, c;
@@ -244,17 +217,14 @@ struct Args {
   Shape shape;
 };
 
-// The coordinates of an element of the output: its offset in memory, image, channel, and position in the plane or volume.
 struct Coord {
   idx y, n, k, p;
 };
 
-// Pointers are aligned to their element at least: what takes elements one by one has no second form.
 DEVICE bool is_aligned(const void* p, int bytes) {
   return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
 }
 
-// Blends V elements in a row of memory that lies at a multiple of its size with what is there, and writes them.
 template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at);
   if (__builtin_expect(args.beta != 0.f, 0)) {
@@ -268,12 +238,9 @@ template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   *y = result;
 }
 
-// A number of an operand that lies as E: as T, or as float beside it.
 template <class E> DEVICE float param(const Op& o, int which, idx i) { return to_float(((const E*)o.p[which])[i]); }
-// Keeps the compiler from moving reads down to where they are used, behind calls, or up to where they would need registers for long.
 #define KEEP_ORDER asm volatile("" ::: "memory")
 
-// Parameters of a batch-norm.
 struct Norm {
   float scale, bias, mean, variance, epsilon;
 };
@@ -284,7 +251,6 @@ template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
-// V elements of a residual in a row, from a multiple of V on: at once where the operator's pointer allows it.
 template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
   const T* from = (const T*)o.p[0] + i;
   if (is_aligned(o.p[0], V * (int)sizeof(T))) return *(const Packed<V>*)from;
@@ -294,20 +260,12 @@ template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
   return v;
 }
 
-// Activations and their gradients, by the names of the modes. Each compiles to nothing where it is not used.
-//
-// needs macros: DEVICE
-// needs types: Op, T
 
-// MIOpen's. min and max give the other operand for a NaN.
 constexpr float LEAST = sizeof(T) == 4 ? 1e-6f : 1e-4f;
-// 1 / b for a b within [1, 8], to less than 1 unit in the last place. An exact quotient has to look for numbers at the ends of
-// the range and calls a function for them, which takes longer than the rest of a tile's epilogue.
 DEVICE float reciprocal(float b) {
   const float r = __fdividef(1.f, b);
   return fmaf(r, fmaf(-b, r, 1.f), r);
 }
-// 1 / (1 + e^-x), by an exponential of at most 1.
 DEVICE float logistic(float x) {
   const float e = expf(-fabsf(x));
   return (x < 0.f ? e : 1.f) * reciprocal(1.f + e);
@@ -327,17 +285,12 @@ DEVICE float act_leakyrelu(float x, const Op& o) { return x > 0.f ? x : o.a * x;
 DEVICE float act_elu(float x, const Op& o) { return x > 0.f ? x : o.a * expm1f(x); }
 DEVICE float act_clamp(float x, const Op& o) { return fmaxf(o.a, fminf(o.b, x)); }
 
-// An operator of its own, whose slopes are the channels'.
 DEVICE float prelu(float x, float slope) { return x > 0.f ? x : slope * x; }
 
-// PyTorch's. NaN gives NaN, and so does -inf where x is multiplied by what goes to 0.
-//
-// x / (1 + e^-v) for a v that has the sign of x: exponentials that are used are at most 1.
 DEVICE float times_logistic(float x, float v) {
   const float e = expf(-fabsf(v));
   return (x > 0.f ? x : x * e) * reciprocal(1.f + e);
 }
-// 2 sqrt(2 / pi) * (x + 0.044715 x^3)
 DEVICE float gelu_argument(float x) { return x * fmaf(0.071354816f * x, x, 1.5957691f); }
 DEVICE float act_silu(float x, const Op&) { return times_logistic(x, x); }
 DEVICE float act_hardsigmoid(float x, const Op&) {
@@ -345,10 +298,8 @@ DEVICE float act_hardsigmoid(float x, const Op&) {
   return (v < 0.f ? 0.f : v > 6.f ? 6.f : v) * (1.f / 6.f);
 }
 DEVICE float act_hardswish(float x, const Op& o) { return x * act_hardsigmoid(x, o); }
-// The normal distribution's share below x, of 16 bits to a relative error of 2e-5, which is a twenty-fifth of what rounding them has.
 DEVICE float normal_cdf(float x) {
   if (sizeof(T) == 4) return normcdff(x);
-  // With t = |x| what lies below -t is e^(-t^2 / 2) times a polynomial of 1 / (t + 2.5), of the least relative error up to 14.
   const float t = fabsf(x), r = __fdividef(1.f, t + 2.5f);
   float p = fmaf(10.728068f, r, -20.928404f);
   p = fmaf(p, r, 11.318586f);
@@ -362,12 +313,10 @@ DEVICE float normal_cdf(float x) {
 DEVICE float act_gelu(float x, const Op&) { return x * normal_cdf(x); }
 DEVICE float act_gelutanh(float x, const Op&) { return times_logistic(x, gelu_argument(x)); }
 DEVICE float act_mish(float x, const Op&) {
-  // With w = e^-|x| the tanh is (1 + 2w) / (1 + 2w + 2w^2) above 0 and w (w + 2) / (w (w + 2) + 2) below.
   const float w = expf(-fabsf(x)), above = fmaf(2.f, w, 1.f), below = w * (w + 2.f);
   return x * (x > 0.f ? above : below) * reciprocal(x > 0.f ? fmaf(2.f * w, w, above) : below + 2.f);
 }
 
-// The gradients with respect to the input x, given the output y. MIOpen's of POWER leaves dy out.
 DEVICE float grad_pasthru(float, float, float dy, const Op&) { return dy; }
 DEVICE float grad_logistic(float, float y, float dy, const Op&) { return dy * y * (1.f - y); }
 DEVICE float grad_tanh(float, float y, float dy, const Op& o) {
@@ -401,7 +350,6 @@ DEVICE float grad_gelu(float x, float, float dy, const Op&) {
   return dy * fmaf(x, 0.39894228f * expf(-0.5f * x * x), normcdff(x));
 }
 DEVICE float grad_gelutanh(float x, float, float dy, const Op&) {
-  // The slope counts where the logistic is not 0 or 1: elsewhere it may overflow.
   const float s = logistic(gelu_argument(x)), near = fmaxf(-16.f, fminf(16.f, x));
   const float slope = fmaf(0.21406445f * near, near, 1.5957691f);
   return dy * fmaf(x * s * (1.f - s), slope, s);
@@ -467,11 +415,6 @@ DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, in
   return v;
 }
 
-// The epilogue of every kernel: the operators behind the convolution, and the blend with the output's previous contents.
-//
-// needs macros: DEVICE
-// needs types: Args, Channel, Coord, Residuals, T
-// needs functions: affine, chain, from_float, residuals_of, to_float, write_vector
 
 DEVICE void finish(const Args& args, const Channel& channel, float v, const Coord& at) {
   T* y = (T*)args.y + at.y;
@@ -480,9 +423,6 @@ DEVICE void finish(const Args& args, const Channel& channel, float v, const Coor
   *y = from_float<T>(v);
 }
 
-// Takes V neighbouring elements of the output through the operators, to `out`. `ALONG_K` says whether they are of consecutive
-// channels (one Channel each) or of consecutive positions of one channel (one Channel for all). `affine` has been at them, and
-// their residuals were read before.
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
                          Coord at, float* out) {
@@ -495,7 +435,6 @@ DEVICE void chain_vector(const Args& args, const Channel* channel, const Residua
   }
 }
 
-// The same from sums on, which `affine` has not been at.
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
                       const Coord& at, float* out) {
@@ -504,7 +443,6 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<
   chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
 }
 
-// The same, whose residuals are read behind `affine`, when its parameters need no registers any more.
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
 #pragma unroll
@@ -512,7 +450,6 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
   chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), out, at, out);
 }
 
-// The same, and writes them to the output, where they lie at a multiple of their size.
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
   float out[V];
@@ -520,12 +457,6 @@ DEVICE void finish_vector(const Args& args, const Channel* channel, const float*
   write_vector<V>(args, at.y, out);
 }
 
-// The coordinates of output pixel `m`, counted over all images, and filter `k`.
-//
-// needs macros: DEVICE
-// needs constants: Y_LINEAR, Y_PLANAR
-// needs sizes: out_h, out_plane, out_w, y_c, y_d, y_h, y_n, y_p, y_w
-// needs types: Coord, Shape
 
 DEVICE Coord coord_of(const Shape& s, int m, int k) {
   Coord at;
@@ -544,11 +475,6 @@ DEVICE Coord coord_of(const Shape& s, int m, int k) {
   return at;
 }
 
-// These stand for cluster.cuh where no tile is split.
-//
-// needs macros: DEVICE
-// needs constants: SPLIT
-// needs types: Vector
 
 static_assert(SPLIT == 1, "blocks that share a tile are a cluster");
 DEVICE void cluster_sync() { __syncthreads(); }
@@ -557,10 +483,6 @@ DEVICE void cluster_wait() {}
 DEVICE Vector<float, 4> cluster_load(int, const float* at) { return *(const Vector<float, 4>*)at; }
 DEVICE double cluster_load(int, const double* at) { return *at; }
 
-// Split-K: SPLIT blocks that follow each other in the grid share a tile, and each accumulates a share of its STEPS.
-//
-// needs macros: DEVICE
-// needs constants: SPLIT
 
 DEVICE int tile_number() { return blockIdx.x / SPLIT; }
 DEVICE int cluster_rank() { return SPLIT == 1 ? 0 : blockIdx.x % SPLIT; }
@@ -569,7 +491,6 @@ template <int STEPS> DEVICE int step_count() {
   return SPLIT == 1 ? STEPS : STEPS * (cluster_rank() + 1) / SPLIT - first_step<STEPS>();
 }
 
-// A block's share of some rows of the tile, whose accumulators it adds up. Shares of few rows are empty, or end before they begin.
 struct Rows {
   int first, end;
 };
@@ -578,12 +499,6 @@ DEVICE Rows share_of(int rows, int rank = cluster_rank()) {
   return {first, first + share < rows ? first + share : rows};
 }
 
-// Hopper's instructions (sm_90a): mbarriers that count bytes, TMA loads, and wgmma. Shared memory is named by its
-// 32-bit address.
-//
-// needs macros: DEVICE
-// needs constants: BLOCK_P, DIMS, ROW, TILE_K
-// needs types: T
 
 struct alignas(64) TensorMap {
   unsigned long long words[16];
@@ -600,7 +515,6 @@ DEVICE void mbarrier_arrive(unsigned barrier) {
 DEVICE void mbarrier_expect_tx(unsigned barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Waits until the mbarrier's phase of this parity has completed. A phase of parity 1 precedes a new mbarrier's first.
 DEVICE void mbarrier_wait(unsigned barrier, unsigned parity) {
   asm volatile(
       "{\n.reg .pred done;\nWAIT_%=:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
@@ -609,21 +523,18 @@ DEVICE void mbarrier_wait(unsigned barrier, unsigned parity) {
       : "memory");
 }
 
-// One lane of a whole warp.
 DEVICE bool is_elected() {
   unsigned elected;
   asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
   return elected != 0;
 }
 
-// Starts to bring `count` elements from `from` on into L2, by the pieces of 16 bytes that they lie in.
 DEVICE void prefetch_l2(const T* from, int count) {
   const unsigned long long first = (unsigned long long)from / 16 * 16;
   const unsigned bytes = (unsigned)(((unsigned long long)(from + count) + 15) / 16 * 16 - first);
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(first), "r"(bytes) : "memory");
 }
 
-// Copies bytes that lie side by side: whole numbers of 16 bytes, at multiples of as many.
 DEVICE void bulk_load(unsigned to, const T* from, unsigned bytes, unsigned barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(from), "r"(bytes), "r"(barrier)
@@ -632,8 +543,6 @@ DEVICE void bulk_load(unsigned to, const T* from, unsigned bytes, unsigned barri
 
 DEVICE void tma_prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
-// Loads by the im2col mode of TMA from a map of five dimensions: pixels from the coordinates b, c, d of image n on, of which an
-// element lies as far on as the offsets say.
 DEVICE void tma_load_im2col_5d(unsigned to, const TensorMap* map, unsigned barrier, int a, int b, int c, int d, int n,
                                unsigned short ob, unsigned short oc, unsigned short od) {
   asm volatile(
@@ -642,8 +551,6 @@ DEVICE void tma_load_im2col_5d(unsigned to, const TensorMap* map, unsigned barri
       "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c), "r"(d), "r"(n), "h"(ob), "h"(oc), "h"(od)
       : "memory");
 }
-// Loads by the im2col mode of TMA: one tap of as many output pixels as the map says, of which the first has its first tap
-// at w, h, d of image n, and channels from c on.
 DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h, int d, int n,
                             int tap_w, int tap_h, int tap_d) {
   const unsigned short ow = tap_w, oh = tap_h, od = tap_d;
@@ -657,7 +564,6 @@ DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, unsigned barrier,
         : "memory");
   }
 }
-// Loads a box of five dimensions, as large as the map says, from these coordinates on.
 DEVICE void tma_load_box_5d(unsigned to, const TensorMap* map, unsigned barrier, int a, int b, int c, int d, int e) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -665,7 +571,6 @@ DEVICE void tma_load_box_5d(unsigned to, const TensorMap* map, unsigned barrier,
       "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c), "r"(d), "r"(e)
       : "memory");
 }
-// Loads a box, as large as the map says: channels from c on, positions from w, h, d on, images or filters from n on.
 DEVICE void tma_load_box(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h, int d, int n) {
   if (DIMS == 3) {
     tma_load_box_5d(to, map, barrier, c, w, h, d, n);
@@ -678,7 +583,6 @@ DEVICE void tma_load_box(unsigned to, const TensorMap* map, unsigned barrier, in
   }
 }
 
-// Loads the filters from k on, and elements of their depth from `depth` on.
 DEVICE void tma_load_rows(unsigned to, const TensorMap* map, unsigned barrier, int depth, int k) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -687,7 +591,6 @@ DEVICE void tma_load_rows(unsigned to, const TensorMap* map, unsigned barrier, i
       : "memory");
 }
 
-// Loads as many elements as the map says, from this one of all on.
 DEVICE void tma_load_part(unsigned to, const TensorMap* map, unsigned barrier, int at) {
   asm volatile(
       "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3}], [%2];" ::"r"(
@@ -696,7 +599,6 @@ DEVICE void tma_load_part(unsigned to, const TensorMap* map, unsigned barrier, i
       : "memory");
 }
 
-// Loads BLOCK_P positions of a plane from p on, in channels from c on, of image n.
 DEVICE void tma_load_planes(unsigned to, const TensorMap* map, unsigned barrier, int p, int c, int n) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -705,8 +607,6 @@ DEVICE void tma_load_planes(unsigned to, const TensorMap* map, unsigned barrier,
       : "memory");
 }
 
-// Loads whole lines from h on, as many as the map says, in channels from c on, of image n: the map's dimensions are the
-// columns of a block, channels, blocks, lines, images.
 DEVICE void tma_load_lines(unsigned to, const TensorMap* map, unsigned barrier, int c, int h, int n) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
@@ -715,20 +615,15 @@ DEVICE void tma_load_lines(unsigned to, const TensorMap* map, unsigned barrier, 
       : "memory");
 }
 
-// The descriptor of a wgmma operand in shared memory: rows of ROW bytes along the depth, swizzled over ROW bytes as TMA
-// writes them.
 DEVICE unsigned long long wgmma_descriptor(unsigned at) {
   constexpr unsigned long long SWIZZLE = ROW == 128 ? 1 : ROW == 64 ? 2 : 3, EIGHT_ROWS = 8 * ROW >> 4;
   return (unsigned long long)((at & 0x3FFFF) >> 4) | 1ull << 16 | EIGHT_ROWS << 32 | SWIZZLE << 62;
 }
-// The same of rows whose groups of eight are this many bytes apart, and need not begin where the swizzle does: it is one of
-// addresses.
 DEVICE unsigned long long wgmma_descriptor_lines(unsigned at, unsigned eight_rows) {
   constexpr unsigned long long SWIZZLE = ROW == 128 ? 1 : ROW == 64 ? 2 : 3;
   return (unsigned long long)((at & 0x3FFFF) >> 4) | 1ull << 16 | (unsigned long long)(eight_rows >> 4) << 32 |
          SWIZZLE << 62;
 }
-// The same of columns that are innermost (MN-major): blocks of BLOCK_P columns, each TILE_K rows.
 DEVICE unsigned long long wgmma_descriptor_innermost(unsigned at) {
   constexpr unsigned long long SWIZZLE = BLOCK_P == 64 ? 1 : BLOCK_P == 32 ? 2 : 3;
   constexpr unsigned long long BLOCK = TILE_K * BLOCK_P * 2 >> 4, EIGHT_ROWS = 8 * BLOCK_P * 2 >> 4;
@@ -739,12 +634,10 @@ DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" :::
 template <int PENDING> DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
-// Keeps the compiler from moving accesses of accumulators across wgmma in flight, to which they belong meanwhile.
 template <int N> DEVICE void wgmma_fence_accumulators(float (&acc)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(acc[i])::"memory");
 }
-// Keeps the compiler from giving the registers of rows to anything else before this: wgmma in flight still reads them.
 template <int N> DEVICE void wgmma_fence_rows(unsigned (&rows)[N][4]) {
 #pragma unroll
   for (int i = 0; i < N; i++)
@@ -758,33 +651,7 @@ DEVICE void wgmma(float (&acc)[64], unsigned long long rows, unsigned long long 
     : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3]), "+f"(acc[4]), "+f"(acc[5]), "+f"(acc[6]), "+f"(acc[7]), "+f"(acc[8]), "+f"(acc[9]), "+f"(acc[10]), "+f"(acc[11]), "+f"(acc[12]), "+f"(acc[13]), "+f"(acc[14]), "+f"(acc[15]), "+f"(acc[16]), "+f"(acc[17]), "+f"(acc[18]), "+f"(acc[19]), "+f"(acc[20]), "+f"(acc[21]), "+f"(acc[22]), "+f"(acc[23]), "+f"(acc[24]), "+f"(acc[25]), "+f"(acc[26]), "+f"(acc[27]), "+f"(acc[28]), "+f"(acc[29]), "+f"(acc[30]), "+f"(acc[31]), "+f"(acc[32]), "+f"(acc[33]), "+f"(acc[34]), "+f"(acc[35]), "+f"(acc[36]), "+f"(acc[37]), "+f"(acc[38]), "+f"(acc[39]), "+f"(acc[40]), "+f"(acc[41]), "+f"(acc[42]), "+f"(acc[43]), "+f"(acc[44]), "+f"(acc[45]), "+f"(acc[46]), "+f"(acc[47]), "+f"(acc[48]), "+f"(acc[49]), "+f"(acc[50]), "+f"(acc[51]), "+f"(acc[52]), "+f"(acc[53]), "+f"(acc[54]), "+f"(acc[55]), "+f"(acc[56]), "+f"(acc[57]), "+f"(acc[58]), "+f"(acc[59]), "+f"(acc[60]), "+f"(acc[61]), "+f"(acc[62]), "+f"(acc[63]) : "l"(rows), "l"(columns), "r"((int)add));
 }
 
-// Convolution on Hopper's tensor cores as an implicit matrix product (sm_90a). The kernel is persistent and warp
-// specialised. The first PRODUCERS warpgroups of a block bring operands and the parameters of channels into shared
-// memory; the consumer warpgroups behind them multiply with wgmma and run the epilogue. COOPERATIVE consumer
-// warpgroups share a tile, and each computes ATOMS * 64 rows of it. PINGPONG sets of them alternate between the block's
-// tiles, so that one set multiplies while another is in its epilogue. The producers run as many stages ahead as there
-// are, also while a tile is in its epilogue. Rows of the product are pixels and columns are filters (PIXELS_ARE_ROWS),
-// or the other way round. PIXELS_INNERMOST says that pixels lie in a stage as they do in an image's planes, BLOCK_P side
-// by side; a tile then stays within an image, and has LINES whole lines of it if that is not 0. RECTANGLE is how
-// many columns a tile has that is a rectangle of an output's plane, else 0. INTERLEAVED is how far apart the pixels of
-// eight neighbouring rows lie. RESIDENT says that a block's filters never change: they are loaded once, by the consumers if they are
-// REARRANGED. STREAMED says that they come by FILTER_STAGES stages of their own, from where an earlier launch has prepared
-// them. FILTER_ROOM is how many taps' filters shared memory has room for. TF32X3 says that products of f32 are three of TF32, for which columns of the product have two parts in shared memory; where these are filters, threads split what TMA loads.
-// The text behind this one says how operands come (`produce`), how they are multiplied (`mainloop`), and how accumulators
-// are written (`epilogue`).
-//
-// needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
-// needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
-//   FILTERS, FILTER_ROOM, FILTER_STAGES, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG,
-//   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, RAW_BYTES, RAW_STAGES, REARRANGED, RECTANGLE, RESIDENT,
-//   RESIDUALS_EARLY, ROW, SHARED, SPLIT, STAGES, STEPS, STREAMED, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
-// needs sizes: out_h, out_plane, out_w, pixels
-// needs types: Args, Channel, Residuals, Shape, TensorMap
-// needs functions: affine, channel_of, cluster_arrive, cluster_wait, launch_next_grid, mbarrier_arrive, mbarrier_init,
-//   mbarrier_wait, shared_address, tile_number, tma_prefetch_map, wait_for_grids
 
-// Where filters are STREAMED, the second map's first word is the address of prepared ones, and its second one says what the launch
-// does about them. Where operands are reordered, a launch without maps does that, to the address that is the second map's first word.
 struct Launch {
   TensorMap x, w;
   Args args;
@@ -796,27 +663,19 @@ static_assert((PIXELS_ARE_ROWS ? TILE_P : TILE_F) == COOPERATIVE * ROWS,
               "a set of consumer warpgroups computes a tile");
 constexpr int FILTER_TILES = (FILTERS + TILE_F - 1) / TILE_F;
 constexpr int COLUMNS = GROUPS * FILTER_TILES;
-// Pixels of a stage, and of a line of the tile.
 static_assert(LINES == 0 || TILE_P % LINES == 0, "lines are whole");
 constexpr int LINE = LINES == 0 ? TILE_P : TILE_P / LINES;
-// Bytes of pixels that come into a stage, those of a part of them, since swizzled rows repeat after 1024 bytes, and those of
-// all parts. The same of a step's filters of a tap.
 constexpr bool FILTERS_IN_PARTS = TF32X3 && PIXELS_ARE_ROWS;
 constexpr unsigned X_LOADED = LOADED_P * ROW, X_PART = (X_LOADED + 1023) / 1024 * 1024;
 constexpr unsigned X_BYTES = X_PART * (TF32X3 && !PIXELS_ARE_ROWS ? 2 : 1);
 constexpr unsigned W_LOADED = TILE_F * ROW, W_BYTES = W_LOADED * (FILTERS_IN_PARTS ? 2 : 1);
-// The persistent tile scheduler: a block's first tile is `tile_number()`, and its next one `tile_stride()` further.
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
-// In the epilogue a warp passes its accumulators through shared memory in parts of PART_ROWS rows times PART columns, which
-// are no more than a narrow tile has, so that every lane has something to finish.
 constexpr int PART = WIDTH > 32 ? 64 : WIDTH > 16 ? 32 : 16, PART_ROWS = PART == 64 ? 8 : 16;
 constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PITCH = PART + 8, PART_FLOATS = PART_ROWS * PITCH;
 
-// Offsets in shared memory, which starts at a multiple of 1024 bytes.
 constexpr unsigned W_AT = STAGES * X_BYTES;
 constexpr unsigned RAW_AT = W_AT + FILTER_ROOM * W_BYTES, ACC_AT = RAW_AT + RAW_STAGES * RAW_BYTES;
-// Here lie the parts of all warps, or what the blocks of a cluster send of the accumulators of a tile that they share.
 constexpr int ACC_PITCH = WIDTH + 4;
 constexpr unsigned CHANNELS_AT =
     ACC_AT + (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * PART_FLOATS) * 4;
@@ -830,10 +689,6 @@ static_assert(BARRIERS_AT +
                   SHARED,
               "shared memory is large enough");
 
-// The block's mbarriers by their addresses: for each stage one that says that it is full and one that it is empty, the
-// same for the stages of channel parameters, one for each set of consumers that orders the sets' main loops, one
-// for resident filters, or for the accumulators that the blocks of a cluster send, one for each stage that says that its
-// filters have been split, or the only one where all of them are resident, and two for each stage of streamed filters.
 struct Barriers {
   unsigned first;
   DEVICE unsigned full(int stage) const { return first + stage * 8; }
@@ -850,7 +705,6 @@ struct Barriers {
   DEVICE unsigned raw_empty(int stage) const { return filters_empty(FILTER_STAGES + RAW_STAGES + stage); }
 };
 
-// The state of a pipeline of N stages, `count` stages after its start: the stage, and the phase of its mbarriers.
 template <int N> struct PipelineState {
   int stage;
   unsigned phase;
@@ -860,7 +714,6 @@ template <int N> struct PipelineState {
   }
 };
 
-// The column of tiles that a tile is in: its group, and the first of its filters within the group.
 struct Column {
   int group, filter;
 };
@@ -868,7 +721,6 @@ DEVICE Column column_of(int tile) {
   const int column = tile % COLUMNS;
   return {column / FILTER_TILES, column % FILTER_TILES * TILE_F};
 }
-// The rectangle of an output's plane that a tile is: the plane's number, and where the rectangle begins in it.
 constexpr int RECTANGLE_COLUMNS = RECTANGLE > 0 ? RECTANGLE : 8,
               RECTANGLE_LINES = LINES > 0 ? LINES : TILE_P / RECTANGLE_COLUMNS, SQUARES = RECTANGLE_COLUMNS / 8;
 DEVICE int rectangles_across(const Shape& s) { return ((int)s.out_w + RECTANGLE_COLUMNS - 1) / RECTANGLE_COLUMNS; }
@@ -880,8 +732,6 @@ DEVICE Rectangle rectangle_of(const Shape& s, int tile) {
   const int number = tile / COLUMNS, within = number % (across * down);
   return {number / (across * down), within / across * RECTANGLE_LINES, within % across * RECTANGLE_COLUMNS};
 }
-// How many pixels a tile has that is not the last of its image or of all (rows behind these have none), and how many tiles
-// there are of so many pixels.
 DEVICE int pixels_of_tile(const Shape& s) { return LINES == 0 ? COVERED_P : LINES * (int)s.out_w; }
 DEVICE int tiles_along(const Shape& s, int pixels) { return (pixels + pixels_of_tile(s) - 1) / pixels_of_tile(s); }
 DEVICE int tiles_of(const Shape& s) {
@@ -891,10 +741,8 @@ DEVICE int tiles_of(const Shape& s) {
   return (PIXELS_INNERMOST ? s.pixels / s.out_plane * tiles_along(s, s.out_plane) : tiles_along(s, s.pixels)) * COLUMNS;
 }
 
-// The pixels of a tile, counted over all images.
 struct Pixels {
   int first, end;
-  // Of a rectangle's lines.
   int columns, lines;
 };
 DEVICE Pixels pixels_of(const Shape& s, int tile) {
@@ -911,7 +759,6 @@ DEVICE Pixels pixels_of(const Shape& s, int tile) {
   const int end = PIXELS_INNERMOST ? image + s.out_plane : (int)s.pixels;
   return {first, first + pixels_of_tile(s) < end ? first + pixels_of_tile(s) : end, 0, 0};
 }
-// The pixel of one of a tile's columns; none of the tile's where the column is beyond the end of its line.
 DEVICE int pixel_at(const Shape& s, const Pixels& pixels, int column) {
   if (LINES == 0) return pixels.first + column;
   if (RECTANGLE > 0) {
@@ -921,8 +768,6 @@ DEVICE int pixel_at(const Shape& s, const Pixels& pixels, int column) {
   return column % LINE < s.out_w ? pixels.first + column / LINE * s.out_w + column % LINE : pixels.end;
 }
 
-// The output pixel of one of a tile's rows: rows of a rectangle are squares of 8 x 8 pixels, line by line. It is beyond all
-// pixels where the row has none.
 DEVICE int row_pixel(const Shape& s, const Rectangle& rectangle, int first, int row) {
   if (RECTANGLE == 0) return first + row;
   const int square = row / 64;
@@ -930,9 +775,6 @@ DEVICE int row_pixel(const Shape& s, const Rectangle& rectangle, int first, int 
   return h < s.out_h && w < s.out_w ? (rectangle.plane * (int)s.out_h + h) * (int)s.out_w + w : (int)s.pixels;
 }
 
-// The pixel of one of a tile's rows, as they are counted within it, and the row of a pixel. Where rows are INTERLEAVED, the eight of
-// a fragment are pixels that lie as far apart: threads that read these from planes of an odd number of pixels, eight apart in four
-// channels of 16 bits that lie two apart, or four apart in four neighbouring ones of f32, read different banks.
 DEVICE int interleaved(int row) {
   return row / (INTERLEAVED * 8) * (INTERLEAVED * 8) + row % 8 * INTERLEAVED + row / 8 % INTERLEAVED;
 }
@@ -940,7 +782,6 @@ DEVICE int row_of_pixel(int pixel) {
   return pixel / (INTERLEAVED * 8) * (INTERLEAVED * 8) + pixel % INTERLEAVED * 8 + pixel / INTERLEAVED % 8;
 }
 
-// Loads what the operators need of a tile's channels into the next stage of channel parameters. `count` threads call it.
 DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& barriers,
                           PipelineState<CHANNEL_STAGES>& pipe, int tile, int thread, int count) {
   const Column column = column_of(tile);
@@ -952,35 +793,23 @@ DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& b
   pipe.next();
 }
 
-// Brings the block's filters, where they are rearranged. All consumers call it.
 DEVICE void rearrange_filters(const Args& args, char* memory, float* part);
 
-// Whether a launch prepares operands for later ones, and what it does then: it writes them as these load them. All threads call
-// them.
 DEVICE bool prepares(const Launch& launch);
 DEVICE void prepare(const Launch& launch);
 
-// Issues the loads of the filters of every tile, where they are STREAMED. One thread calls it.
 DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers& barriers);
 
-// Brings the operands of all tiles. All threads of the producer warpgroups call it, and each that reads memory waits for the
-// grids before this one first (`wait_for_grids`), when it knows what to read.
 DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers);
 
-// The residuals of a thread's elements of a tile that it has read before the tile's main loop.
 struct Early;
 
-// Takes the warp's accumulators of a tile through the operators and writes the results. PLAIN says that nothing is scaled
-// or blended.
 template <bool PLAIN>
 DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels,
                      const Early& early, int tile);
 
-// The main loop: accumulates the products of the block's tile number `count`.
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
 
-// Takes a tile's accumulators through `affine` where columns are filters: a thread has the same two of every eight columns in
-// all of its rows, so that their parameters are read once and need no registers afterwards.
 DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], const Channel* channels) {
   struct alignas(8) Pair {
     Channel at[2];
@@ -988,7 +817,6 @@ DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], con
   const Pair* pairs = (const Pair*)channels + threadIdx.x % 4;
 #pragma unroll
   for (int i = 0; i < WIDTH / 2; i += 4) {
-    // Registers hold the parameters of 16 columns at a time: no load moves up beyond this.
     if (i % 8 == 0) __syncwarp();
     const Pair pair = pairs[i];
 #pragma unroll
@@ -998,7 +826,6 @@ DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], con
   }
 }
 
-// Whether every alpha is 1 and beta is 0, as usual.
 DEVICE bool is_plain(const Args& args) {
   bool plain = args.beta == 0.f;
 #pragma unroll
@@ -1012,27 +839,19 @@ DEVICE void make_plain(Args& args) {
   for (int i = 0; i < OPS; i++) args.op[i].alpha = 1.f;
 }
 
-// Elements of a tile that a thread finishes at a time where blocks share it, how many of these a row has, how many rows a block
-// has at most, and how often a thread does so. How many vectors of residuals a thread's elements of a tile have.
 constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, UNITS_ACROSS = WIDTH / UNIT,
               SHARE_ROWS = (COOPERATIVE * ROWS + SPLIT - 1) / SPLIT;
 constexpr int UNITS_OF_THREAD = (SHARE_ROWS * UNITS_ACROSS + COOPERATIVE * 128 - 1) / (COOPERATIVE * 128);
 constexpr int VECTORS_OF_TILE = (SPLIT > 1 ? UNITS_OF_THREAD * UNIT : ATOMS * PARTS_ALONG * PART / 2) / Y_VECTOR;
-// The residuals of a thread's elements of a tile, where it reads them before the tile's main loop (RESIDUALS_EARLY). Else threads only
-// start to bring a tile's residuals into L2 there.
 struct Early {
   Residuals<Y_VECTOR> of[RESIDUALS_EARLY ? VECTORS_OF_TILE : 1];
 };
 
-// Reads the residuals of a thread's elements of a tile, where it does so early.
 DEVICE void read_residuals(const Args& args, Early& early, int tile);
 DEVICE void read_residuals_split(const Args& args, Early& early);
 
-// Starts to bring the residuals of a tile into L2, by `count` threads.
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count);
 
-// The epilogue of a tile that is split over a cluster of blocks, each of which arrives at the cluster's barrier before its
-// main loop; it waits there for the others.
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
                            const Barriers& barriers, const Channel* channels, const Early& early);
 
@@ -1053,7 +872,6 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
           mbarrier_init(barriers.channels_empty(i), COOPERATIVE * 128);
     for (int i = 0; i < PINGPONG; i++) mbarrier_init(barriers.order(i), COOPERATIVE * 4);
     mbarrier_init(barriers.filters(), 1);
-    // A warp arrives for each step that it has split.
     for (int i = 0; i < PARTS_BARRIERS; i++) mbarrier_init(barriers.parts(i), RESIDENT ? 3 * STEPS : 3);
     for (int i = 0; i < FILTER_STAGES; i++)
       mbarrier_init(barriers.filters_full(i), 1), mbarrier_init(barriers.filters_empty(i), COOPERATIVE * 4);
@@ -1064,7 +882,6 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
   __syncthreads();
   launch_next_grid();
   if (SPLIT > 1) cluster_arrive();
-  // The first warp is about to load pixels.
   if (threadIdx.x < PRODUCERS * 128) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PRODUCER_REGISTERS));
     produce(launch, aligned, barriers);
@@ -1110,31 +927,15 @@ DEVICE bool prepares(const Launch&) { return false; }
 DEVICE void prepare(const Launch&) {}
 DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
 
-// Load::Gather, for images whose channels are not neighbours in memory: columns of the product are pixels, which all
-// threads of the producer warpgroups gather element by element, one pixel a lane; rows are filters, which TMA loads;
-// results are written along pixels. The depth runs over taps fastest, as it does in the filters.
-//
-// needs macros: DEVICE
-// needs constants: CHANNELS, CHANNELS_AT, CHANNEL_STAGES, COLUMNS, DILATION_D, DILATION_H, DILATION_W, FILTERS, PAD_D,
-//   PAD_H, PAD_W, PRODUCERS, RESIDENT, ROW, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TABLE_AT, TABLE_BYTES,
-//   TAPS, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_K, TILE_P, W_AT, W_BYTES, X_BYTES, X_PART
-// needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_w
-// needs types: Args, Barriers, Channel, Column, Launch, PipelineState, Shape, T, Vector, bf16, f16
-// needs functions: column_of, first_step, load_channels, low_word_of, mbarrier_arrive, mbarrier_expect_tx, mbarrier_wait,
-//   part, shared_address, step_count, tile_number, tile_stride, tiles_of, tma_load_rows, wait_for_grids
 
 constexpr int DEPTH = CHANNELS * TAPS;
 static_assert(STEPS == (DEPTH + TILE_K - 1) / TILE_K && ROW == 128 && TAPS <= 32, "as the launch was planned");
 constexpr int WARPS = PRODUCERS * 4;
-// Elements of a chunk of 16 bytes. Warps beside each other along pixels, and chunks that a thread gathers in a step, and
-// at once.
 constexpr int CHUNK = 16 / (int)sizeof(T);
 constexpr int PIXEL_WARPS = TILE_P / 32, CHUNKS = 8 * PIXEL_WARPS / WARPS;
 constexpr int AT_ONCE = CHUNKS < 4 ? CHUNKS : 4, UNITS = CHUNKS / AT_ONCE;
 static_assert(PIXEL_WARPS <= WARPS && WARPS % PIXEL_WARPS == 0, "a thread has one pixel");
 
-// An element of the depth: its offset from the pixel's first tap in bytes, and its tap as a bit. The table repeats after
-// TILE_K channels, which are TAPS slices of TILE_K elements.
 struct alignas(8) TapOffset {
   unsigned offset, tap;
 };
@@ -1146,12 +947,10 @@ DEVICE TapOffset tap_offset(const Shape& s, int depth) {
   return {(unsigned)(c * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w) * (unsigned)sizeof(T), 1u << t};
 }
 
-// A pixel: the offset of its first tap, and as bits the taps that lie in the image.
 struct Source {
   int offset;
   unsigned taps;
 };
-// The bits of `each` for every tap of one dimension that lies in the image, SHIFT apart.
 template <int COUNT, int DILATION, int SHIFT> DEVICE unsigned inside(int first, int length, unsigned each) {
   unsigned taps = 0;
 #pragma unroll
@@ -1163,7 +962,6 @@ DEVICE Source source_of(const Shape& s, int m, int group) {
   const int d = row / s.out_h * STRIDE_D - PAD_D, h = row % s.out_h * STRIDE_H - PAD_H,
             w = p % s.out_w * STRIDE_W - PAD_W;
   Source source = {(int)(n * s.x_n + group * CHANNELS * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w), 0};
-  // The taps of a row, then those of each row of a plane, then of each plane.
   const unsigned row_taps = inside<TAPS_W, DILATION_W, 1>(w, s.in_w, 1);
   const unsigned plane_taps = inside<TAPS_H, DILATION_H, TAPS_W>(h, s.in_h, row_taps);
   source.taps = inside<TAPS_D, DILATION_D, TAPS_H * TAPS_W>(d, s.in_d, plane_taps);
@@ -1171,8 +969,6 @@ DEVICE Source source_of(const Shape& s, int m, int group) {
   return source;
 }
 
-// The word of a stage that elements are stored as: two of 16 bits, or one of f32 rounded to TF32. What that leaves has a
-// word of its own with 3xTF32, `low_word_of`.
 DEVICE unsigned word_of(const f16* v) { return v[0].bits | (unsigned)v[1].bits << 16; }
 DEVICE unsigned word_of(const bf16* v) { return v[0].bits | (unsigned)v[1].bits << 16; }
 DEVICE unsigned word_of(const float* v) {
@@ -1181,17 +977,14 @@ DEVICE unsigned word_of(const float* v) {
   return word;
 }
 
-// Elements on their way from the image to a stage: what one thread gathers at once.
 struct Unit {
   T v[AT_ONCE][CHUNK];
 };
 
-// What a thread gathers next.
 struct Gatherer {
   const Args& args;
   const TapOffset* table;
   int tile, step, part;
-  // The pixel of this tile, the address at which the step's period of TILE_K channels begins, and the step's slice of it.
   Source source;
   const char* from;
   int slice;
@@ -1235,7 +1028,6 @@ struct Gatherer {
   }
 };
 
-// Writes what was gathered into the stages, and signals that they are full.
 struct StageWriter {
   const Launch& launch;
   char* memory;
@@ -1316,7 +1108,6 @@ DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers
       tma_load_rows(shared_address(memory) + W_AT + step * W_BYTES, &launch.w, barriers.filters(), step * TILE_K,
                     column.group * FILTERS + column.filter);
   }
-  // One unit is in flight while the one before it is stored.
   Gatherer gatherer(launch.args, table);
   StageWriter writer(launch, memory, barriers);
   Unit one, other;
@@ -1333,18 +1124,7 @@ DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers
 }
 
 
-// The main loop where a stage has all that a step multiplies.
-//
-// needs macros: DEVICE
-// needs constants: ATOMS, BLOCK_P, COOPERATIVE, PINGPONG, PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, RESIDENT, ROW,
-//   ROWS, STAGES, STEPS, WIDTH, W_AT, W_BYTES, X_BYTES
-// needs types: Barriers, PipelineState, T
-// needs functions: mbarrier_arrive, mbarrier_wait, step_count, wgmma, wgmma_commit, wgmma_descriptor,
-//   wgmma_descriptor_innermost, wgmma_fence, wgmma_fence_accumulators, wgmma_wait
 
-// The main loop: accumulates the products of every step of the block's tile number `count`. A set of consumers waits
-// until the set before it has seen its last stage become full, since an mbarrier that is two phases behind looks like one
-// that has completed.
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count) {
   const int consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE, lane = threadIdx.x % 32, set = count % PINGPONG;
   const int steps = step_count<STEPS>();
@@ -1358,7 +1138,6 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
     const unsigned x = shared + pipe.stage * X_BYTES, w = shared + W_AT + (RESIDENT ? step : pipe.stage) * W_BYTES;
     const auto rows = wgmma_descriptor((PIXELS_ARE_ROWS ? x : w) + consumer * (ROWS * ROW));
     const auto columns = PIXELS_INNERMOST ? wgmma_descriptor_innermost(x) : wgmma_descriptor(PIXELS_ARE_ROWS ? w : x);
-    // From one instruction's part of the columns to the next one's, in 16 bytes.
     constexpr int COLUMNS_ON = PIXELS_INNERMOST ? 16 * BLOCK_P * 2 / 16 : 2;
 #pragma unroll
     for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
@@ -1371,7 +1150,6 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
     wgmma_commit();
 #pragma unroll
     for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
-    // When this returns, the wgmma of the step before have read their operands, and their stage is released.
     wgmma_wait<1>();
     if (step > 0 && lane == 0) mbarrier_arrive(barriers.empty(last));
     last = pipe.stage;
@@ -1383,15 +1161,7 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
   if (lane == 0) mbarrier_arrive(barriers.empty(last));
 }
 
-// Residuals of a tile where they lie along pixels.
-//
-// needs macros: DEVICE
-// needs constants: FILTERS, RECTANGLE, TILE_F
-// needs sizes: out_plane, out_w, y_c
-// needs types: Args, Column, Pixels, Shape, T
-// needs functions: column_of, coord_of, each_residual, pixels_of, prefetch_l2
 
-// One channel's pixels of the tile a thread, image by image.
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count) {
   each_residual(args, [&](const T* residual) {
     const Shape& s = args.shape;
@@ -1416,21 +1186,11 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
   });
 }
 
-// How a warp passes its accumulators through shared memory by parts of its rows, part by part.
-//
-// needs macros: DEVICE
-// needs constants: ATOMS, PART, PARTS_ALONG, PART_ROWS, PITCH, WIDTH
-// needs functions: shared_address
 
 constexpr int PARTS_DOWN = ATOMS * 16 / PART_ROWS;
-// A row of a part has the first four of every 8 columns, and behind them the other four of every 8 columns, so that
-// accesses of 16 bytes have no bank conflicts.
 constexpr int HALF = PITCH / 2;
 DEVICE int part_at(int row, int column) { return row * PITCH + column % 8 / 4 * HALF + column / 8 * 4 + column % 4; }
 
-// Stores this thread's accumulators of a part to shared memory. The compiler must know which registers these are, so the
-// part is found by comparing, and the comment in the instruction keeps the compiler from merging all of these stores into
-// one with a computed index.
 template <int AT> DEVICE void stage_accumulators(const float (&acc)[ATOMS][WIDTH / 2], unsigned to, int part) {
   if constexpr (AT < PARTS_ALONG * PARTS_DOWN) {
     if (part != AT) return stage_accumulators<AT + 1>(acc, to, part);
@@ -1449,41 +1209,25 @@ template <int AT> DEVICE void stage_accumulators(const float (&acc)[ATOMS][WIDTH
   }
 }
 
-// The address of a lane's first pair of accumulators in a part.
 DEVICE unsigned part_address(const float* part) {
   const int lane = threadIdx.x % 32;
   return shared_address(part + part_at(lane / 4, lane % 4 * 2));
 }
 
 
-// The epilogue where columns of the product are pixels and results are written along them.
-//
-// needs macros: DEVICE, READS_ELEMENTS
-// needs constants: ATOMS, COOPERATIVE, FILTERS, PART, PARTS_ALONG, PARTS_DOWN, PART_ROWS, PITCH, PRODUCERS, RESIDUALS_AHEAD,
-//   RESIDUALS_EARLY, ROWS, SPLIT, TF32X3, TILE_F, VECTORS_OF_TILE, WIDTH, Y_VECTOR
-// needs sizes: y_c
-// needs types: Args, Channel, Column, Coord, Early, Pixels, Residuals, Shape, Vector, idx
-// needs functions: are_finite, column_of, coord_of, finish_to, make_plain, part_address, part_at, pixel_at, pixels_of,
-//   residuals_of, stage_accumulators, sum_of_products, write_vector
 
-// Whether this epilogue's residuals have been read before, and else, whether a thread has those of its next vectors on their way while
-// it finishes some.
 constexpr bool ARE_EARLY = RESIDUALS_EARLY && SPLIT == 1, ARE_AHEAD = RESIDUALS_AHEAD && !ARE_EARLY;
 
-// A part's vectors are dealt out row by row, so that those of a lane have only COORDS different pixels. A lane takes
-// TOGETHER of them at a time, those of DOWN rows.
 constexpr int VECTORS = PART / Y_VECTOR, COORDS = VECTORS > 32 ? VECTORS / 32 : 1;
 constexpr int TOGETHER = VECTORS < 16 ? VECTORS / 4 : 4, DOWN = TOGETHER * 32 / VECTORS;
 static_assert(PART_ROWS == 8 && 8 % DOWN == 0 && TOGETHER % COORDS == 0, "a lane's vectors come in whole parts");
 static_assert(PARTS_ALONG * PARTS_DOWN * (8 / DOWN) * TOGETHER == VECTORS_OF_TILE || !ARE_EARLY, "all of them");
 
-// The first of a tile's filters that a lane has in a part that lies so far down.
 DEVICE int part_filter(int down) {
   const int consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
   return consumer * ROWS + threadIdx.x / 32 % 4 * 16 + down / 2 * 64 + down % 2 * 8;
 }
 
-// The pixels of a lane's vectors in a part that lies so far along, and whether they are the tile's.
 struct PartPixels {
   Coord coords[COORDS];
   bool inside[COORDS];
@@ -1498,7 +1242,6 @@ struct PartPixels {
   }
 };
 
-// Reads the residuals of the vectors that a lane takes together.
 DEVICE void load_residuals(const Args& args, const Column& column, const PartPixels& at, int down, int top,
                            Residuals<Y_VECTOR>* residuals) {
 #pragma unroll
@@ -1538,14 +1281,12 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
   const unsigned to = part_address(part);
   const float* from = part + part_at(lane / VECTORS, lane % VECTORS * Y_VECTOR);
   Residuals<Y_VECTOR> ahead[TOGETHER];
-  // Early residuals are in registers, whose numbers are constants.
 #pragma unroll(ARE_EARLY ? PARTS_ALONG : 1)
   for (int along = 0; along < PARTS_ALONG; along++) {
     const PartPixels at(s, pixels, along);
     if constexpr (ARE_AHEAD) load_residuals(args, column, at, 0, 0, ahead);
 #pragma unroll(ARE_EARLY ? PARTS_DOWN : 1)
     for (int down = 0; down < PARTS_DOWN; down++) {
-      // All of a warp may be beyond the last filter.
       const int first = part_filter(down);
       if (FILTERS % TILE_F != 0 && column.filter + first >= FILTERS) break;
       __syncwarp();
@@ -1557,7 +1298,6 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
         float out[TOGETHER][Y_VECTOR];
         idx y[TOGETHER];
         bool writes[TOGETHER];
-        // Elements beyond the output are computed too, unless that would read memory: this takes no branch.
 #pragma unroll
         for (int j = 0; j < TOGETHER; j++) {
           const int row = j * 32 / VECTORS, column_of_row = j * 32 % VECTORS, f = below + top + row;
@@ -1605,24 +1345,10 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
   }
 }
 
-// Split-K over a cluster of SPLIT blocks, each of which has a share of the tile's steps, and finishes a share of its rows. A
-// block leaves its accumulators where its operands were, and sends every block the rows which that finishes: copies between
-// the shared memories of a cluster that the hardware makes as a whole take a fraction of the time of loads from there. Then
-// it adds up what it was sent in the order of the blocks' ranks, and runs these rows' epilogue. A block has one tile.
-//
-// needs macros: DEVICE
-// needs constants: ACC_AT, ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
-//   RESIDUALS_EARLY, ROWS, SPLIT, TF32X3, UNIT, UNITS_ACROSS, UNITS_OF_THREAD, WIDTH, Y_VECTOR
-// needs sizes: y_c
-// needs types: Args, Barriers, Channel, Column, Coord, Early, Pixels, Rows, Shape, Vector
-// needs functions: are_finite, cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_to, interleaved,
-//   mbarrier_expect_tx, mbarrier_wait, pixels_of, residuals_of, share_of, shared_address, sum_of_products, tile_number,
-//   write_vector
 
 static_assert(SPLIT == 1 || (PINGPONG == 1 && !RESIDENT), "a block has one tile");
 static_assert(SPLIT == 1 || COOPERATIVE * ROWS * ACC_PITCH * 4 <= ACC_AT, "accumulators fit where the operands were");
 
-// Starts to copy from this block's shared memory to that of the block of this rank, whose mbarrier counts the bytes.
 DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, unsigned barrier) {
   unsigned there, counted;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(rank));
@@ -1633,19 +1359,13 @@ DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, u
       : "memory");
 }
 
-// Waits until no consumer reads operands any more. Nobody writes them either: consumers have seen every step, so what producers
-// wrote came before.
 DEVICE void operands_end() { asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory"); }
 
-// The tile's rows that there are: of pixels, or of filters.
 DEVICE int rows_there(const Pixels& pixels, const Column& column) {
   const int left = PIXELS_ARE_ROWS ? pixels.end - pixels.first : FILTERS - column.filter;
   return left < COOPERATIVE * ROWS ? left : COOPERATIVE * ROWS;
 }
 
-// Visits what a thread finishes of this block's share of the rows, UNIT elements of a row at a time: which of the thread's
-// they are, the row, and the first of them in it. Threads beside each other have rows beside each other where these are pixels
-// of a plane, so that they write side by side.
 template <class F> DEVICE void each_unit(const Shape& s, const Rows& rows, F visit) {
   const bool down = PIXELS_ARE_ROWS && Y_VECTOR == 1 && s.y_c != 1;
   const int thread = threadIdx.x - PRODUCERS * 128, count = rows.end - rows.first;
@@ -1657,7 +1377,6 @@ template <class F> DEVICE void each_unit(const Shape& s, const Rows& rows, F vis
   }
 }
 
-// Visits the vectors of such elements that are within the tensor: the first element of the vector, and its coordinates.
 template <class F>
 DEVICE void each_vector(const Shape& s, const Pixels& pixels, const Column& column, int row, int from, F visit) {
 #pragma unroll
@@ -1694,14 +1413,12 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
       *(Vector<float, 2>*)(own + interleaved(row) * ACC_PITCH + i / 4 * 8 + lane % 4 * 2) = {acc[atom][i],
                                                                                              acc[atom][i + 1]};
     }
-  // Copies see what these threads wrote.
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory");
 
   const int there = rows_there(pixels, column), share = (there + SPLIT - 1) / SPLIT;
   const Rows rows = share_of(there);
   const float* sent = (const float*)(memory + ACC_AT);
-  // Every block has begun, and its mbarriers are there.
   cluster_wait();
   if (thread == 0 && rows.first < rows.end)
     mbarrier_expect_tx(barriers.sent(), (SPLIT - 1) * (rows.end - rows.first) * ACC_PITCH * 4);
@@ -1712,7 +1429,6 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
                    shared_address(own + of.first * ACC_PITCH), (of.end - of.first) * ACC_PITCH * 4, barriers.sent());
   }
   if (rows.first < rows.end) mbarrier_wait(barriers.sent(), 0);
-  // What others have sent to this block has left them.
   cluster_arrive();
 
   each_unit(s, rows, [&](int i, int row, int from) {
@@ -1732,7 +1448,6 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
         for (int n = 0; n < 4; n++) v[e + n] += parts[rank].at[n];
     }
     if (TF32X3 && !are_finite(v)) {
-      // No other thread reads these of the block's own accumulators.
 #pragma unroll 1
       for (int e = 0; e < UNIT; e++) {
         const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
@@ -1755,6 +1470,5 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
       write_vector<Y_VECTOR>(args, at.y, out);
     });
   });
-  // No block may exit before its accumulators have left it.
   cluster_wait();
 }

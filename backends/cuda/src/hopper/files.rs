@@ -1,15 +1,15 @@
 //! The files that a kernel's text is made of.
 
-use fuseplan_gpu::{ALONE, COORD, SHARE};
+use fuseplan_gpu::{ALONE, COORD, SHARE, kernel_text};
 
 use super::tiling::{Load, Tiling};
 use crate::runtime::CLUSTER;
 
-const TMA_PRODUCER: &str = include_str!("../../kernels/tma_producer.cuh");
+const TMA_PRODUCER: &str = kernel_text!("../../kernels/tma_producer.cuh");
 
-const FOURS: &str = include_str!("../../kernels/fours.cuh");
+const FOURS: &str = kernel_text!("../../kernels/fours.cuh");
 
-const TF32X3: &str = include_str!("../../kernels/tf32x3.cuh");
+const TF32X3: &str = kernel_text!("../../kernels/tf32x3.cuh");
 
 /// What stands for `tf32x3.cuh` where factors have one part.
 const ONE_PART: &str = "\
@@ -38,70 +38,70 @@ DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
 pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 18] {
     let load = tiling.load;
     let parts = if tiling.tf32x3 {
-        [TF32X3, include_str!("../../kernels/tf32x3_interval.cuh")]
+        [TF32X3, kernel_text!("../../kernels/tf32x3_interval.cuh")]
     } else {
         [ONE_PART, ""]
     };
     let (loads, producer) = match load {
         Load::Tma if tiling.tf32x3 => {
-            (include_str!("../../kernels/im2col.cuh"), include_str!("../../kernels/tf32x3_producer.cuh"))
+            (kernel_text!("../../kernels/im2col.cuh"), kernel_text!("../../kernels/tf32x3_producer.cuh"))
         }
-        Load::Tma | Load::Reordered => (include_str!("../../kernels/im2col.cuh"), TMA_PRODUCER),
-        Load::Halo => (include_str!("../../kernels/window.cuh"), TMA_PRODUCER),
-        Load::Planes if tiling.copied => (include_str!("../../kernels/copied_planes.cuh"), ""),
-        Load::Planes => (include_str!("../../kernels/planes.cuh"), TMA_PRODUCER),
-        Load::Packed => (include_str!("../../kernels/packed_planes.cuh"), TMA_PRODUCER),
-        Load::Lines => (include_str!("../../kernels/lines.cuh"), TMA_PRODUCER),
-        Load::Transposed => (include_str!("../../kernels/transposed.cuh"), ""),
+        Load::Tma | Load::Reordered => (kernel_text!("../../kernels/im2col.cuh"), TMA_PRODUCER),
+        Load::Halo => (kernel_text!("../../kernels/window.cuh"), TMA_PRODUCER),
+        Load::Planes if tiling.copied => (kernel_text!("../../kernels/copied_planes.cuh"), ""),
+        Load::Planes => (kernel_text!("../../kernels/planes.cuh"), TMA_PRODUCER),
+        Load::Packed => (kernel_text!("../../kernels/packed_planes.cuh"), TMA_PRODUCER),
+        Load::Lines => (kernel_text!("../../kernels/lines.cuh"), TMA_PRODUCER),
+        Load::Transposed => (kernel_text!("../../kernels/transposed.cuh"), ""),
         Load::Runs if tiling.element == 2 => {
-            (include_str!("../../kernels/runs.cuh"), include_str!("../../kernels/runs_words.cuh"))
+            (kernel_text!("../../kernels/runs.cuh"), kernel_text!("../../kernels/runs_words.cuh"))
         }
-        Load::Runs => (include_str!("../../kernels/runs.cuh"), include_str!("../../kernels/runs_rows.cuh")),
-        Load::Gather => (include_str!("../../kernels/gather.cuh"), ""),
+        Load::Runs => (kernel_text!("../../kernels/runs.cuh"), kernel_text!("../../kernels/runs_rows.cuh")),
+        Load::Gather => (kernel_text!("../../kernels/gather.cuh"), ""),
     };
     let mainloop = match load {
-        Load::Runs if tiling.tf32x3 => include_str!("../../kernels/runs_tf32x3_mainloop.cuh"),
-        Load::Runs if tiling.element == 2 => include_str!("../../kernels/runs_words_mainloop.cuh"),
-        Load::Runs => include_str!("../../kernels/runs_mainloop.cuh"),
-        _ if tiling.tf32x3 => include_str!("../../kernels/tf32x3_mainloop.cuh"),
+        Load::Runs if tiling.tf32x3 => kernel_text!("../../kernels/runs_tf32x3_mainloop.cuh"),
+        Load::Runs if tiling.element == 2 => kernel_text!("../../kernels/runs_words_mainloop.cuh"),
+        Load::Runs => kernel_text!("../../kernels/runs_mainloop.cuh"),
+        _ if tiling.tf32x3 => kernel_text!("../../kernels/tf32x3_mainloop.cuh"),
         Load::Tma | Load::Reordered | Load::Planes | Load::Gather => {
-            include_str!("../../kernels/mainloop.cuh")
+            kernel_text!("../../kernels/mainloop.cuh")
         }
-        Load::Halo => include_str!("../../kernels/window_mainloop.cuh"),
-        Load::Packed => include_str!("../../kernels/packed_mainloop.cuh"),
-        Load::Lines => include_str!("../../kernels/lines_mainloop.cuh"),
-        Load::Transposed => include_str!("../../kernels/transposed_mainloop.cuh"),
+        Load::Halo => kernel_text!("../../kernels/window_mainloop.cuh"),
+        Load::Packed => kernel_text!("../../kernels/packed_mainloop.cuh"),
+        Load::Lines => kernel_text!("../../kernels/lines_mainloop.cuh"),
+        Load::Transposed => kernel_text!("../../kernels/transposed_mainloop.cuh"),
     };
-    let parts_of_rows = include_str!("../../kernels/parts.cuh");
+    let parts_of_rows = kernel_text!("../../kernels/parts.cuh");
     let epilogue = match load {
-        Load::Tma | Load::Halo => [parts_of_rows, "", include_str!("../../kernels/along_channels.cuh")],
+        Load::Tma | Load::Halo => [parts_of_rows, "", kernel_text!("../../kernels/along_channels.cuh")],
         Load::Runs if tiling.runs.is_some_and(|runs| runs.paired) => {
-            [FOURS, NOT_EARLY, include_str!("../../kernels/along_pairs.cuh")]
+            [FOURS, NOT_EARLY, kernel_text!("../../kernels/along_pairs.cuh")]
         }
-        Load::Packed | Load::Runs => ["", NOT_EARLY, include_str!("../../kernels/packed_epilogue.cuh")],
-        Load::Lines | Load::Transposed => [FOURS, NOT_EARLY, include_str!("../../kernels/along_lines.cuh")],
+        Load::Packed | Load::Runs => ["", NOT_EARLY, kernel_text!("../../kernels/packed_epilogue.cuh")],
+        Load::Lines | Load::Transposed => [FOURS, NOT_EARLY, kernel_text!("../../kernels/along_lines.cuh")],
         Load::Planes | Load::Reordered | Load::Gather => {
-            [parts_of_rows, "", include_str!("../../kernels/along_pixels.cuh")]
+            [parts_of_rows, "", kernel_text!("../../kernels/along_pixels.cuh")]
         }
     };
     let residuals = if matches!(load, Load::Tma | Load::Halo) {
         ""
     } else {
-        include_str!("../../kernels/residuals_along_pixels.cuh")
+        kernel_text!("../../kernels/residuals_along_pixels.cuh")
     };
     let filters = match () {
-        () if load == Load::Reordered => [NOT_REARRANGED, include_str!("../../kernels/reorder.cuh")],
-        () if tiling.is_streamed() => [NOT_REARRANGED, include_str!("../../kernels/streamed_filters.cuh")],
-        () if tiling.rearranged => [include_str!("../../kernels/filters.cuh"), NOT_STREAMED],
+        () if load == Load::Reordered => [NOT_REARRANGED, kernel_text!("../../kernels/reorder.cuh")],
+        () if tiling.is_streamed() => [NOT_REARRANGED, kernel_text!("../../kernels/streamed_filters.cuh")],
+        () if tiling.rearranged => [kernel_text!("../../kernels/filters.cuh"), NOT_STREAMED],
         () => [NOT_REARRANGED, NOT_STREAMED],
     };
     [
         COORD,
         if tiling.split > 1 { CLUSTER } else { ALONE },
         SHARE,
-        include_str!("../../kernels/hopper.cuh"),
+        kernel_text!("../../kernels/hopper.cuh"),
         wgmma,
-        include_str!("../../kernels/wgmma.cuh"),
+        kernel_text!("../../kernels/wgmma.cuh"),
         parts[0],
         parts[1],
         filters[0],
@@ -113,6 +113,6 @@ pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 18] {
         epilogue[0],
         epilogue[1],
         epilogue[2],
-        include_str!("../../kernels/wgmma_split.cuh"),
+        kernel_text!("../../kernels/wgmma_split.cuh"),
     ]
 }

@@ -37,8 +37,8 @@ type Names = BTreeSet<(Kind, String)>;
 /// What all kernels that were looked at say of the files that they are made of.
 #[derive(Debug, Default)]
 pub(crate) struct Contract {
-    /// Files by their name: the text, and what it was seen to use.
-    files: BTreeMap<String, (String, Names)>,
+    /// Files by their name: the text, what kernels have of it, and what it was seen to use.
+    files: BTreeMap<String, (String, String, Names)>,
     seen: HashSet<String>,
     complaints: BTreeSet<String>,
     /// What is given and not needed, and the first kernel in which it is.
@@ -48,24 +48,29 @@ pub(crate) struct Contract {
 impl Contract {
     /// A contract of these files, each a name and a text.
     pub(crate) fn new(files: impl IntoIterator<Item = (String, String)>) -> Self {
-        let files = files.into_iter().map(|(name, text)| (name, (text, Names::new()))).collect();
+        let files = files.into_iter().map(|(name, text)| {
+            let lines = text.split_inclusive('\n').filter(|line| !line.trim_start().starts_with("//"));
+            let of_kernels = lines.collect();
+            (name, (text, of_kernels, Names::new()))
+        });
+        let files = files.collect();
         Contract { files, ..Contract::default() }
     }
 
     /// Looks at one kernel, whose text has whole files in it.
     pub(crate) fn look_at(&mut self, kernel: &str, source: &str) {
         // The files in the order in which they stand, and generated text between them.
-        let mut parts: Vec<(usize, &String, &str)> = Vec::new();
-        for (name, (text, _)) in &self.files {
-            if let Some(at) = source.find(text.as_str()) {
-                parts.push((at, name, text));
+        let mut parts = Vec::new();
+        for (name, (text, of_kernels, _)) in &self.files {
+            if let Some(at) = source.find(of_kernels.as_str()) {
+                parts.push((at, name, text, of_kernels.len()));
             }
         }
         parts.sort_unstable();
         let (mut provided, mut emitted, mut used) = (HashMap::new(), Names::new(), Names::new());
         let mut end = 0;
         let mut found = Vec::new();
-        for (at, name, text) in parts {
+        for (at, name, text, length) in parts {
             let generated = Text::new(source.get(end..at).unwrap_or_default());
             emitted.extend(
                 generated
@@ -90,13 +95,13 @@ impl Contract {
             used.extend(text.needs.iter().cloned());
             provided.extend(text.defined.into_iter().map(|(kind, name)| (name, kind)));
             found.push((name.clone(), uses));
-            end = at + source[at..].find(&*self.files[name].0).unwrap_or(0) + self.files[name].0.len();
+            end = at + length;
         }
         for (_, name) in emitted.difference(&used) {
             self.idle.entry(name.clone()).or_insert_with(|| kernel.into());
         }
         for (name, uses) in found {
-            if let Some((_, all)) = self.files.get_mut(&name) {
+            if let Some((_, _, all)) = self.files.get_mut(&name) {
                 all.extend(uses);
             }
             self.seen.insert(name);
@@ -108,7 +113,7 @@ impl Contract {
         let idle = self.idle.iter();
         let idle = idle.map(|(name, kernel)| format!("{name} is given and nothing in {kernel} needs it"));
         self.complaints.extend(idle);
-        for (name, (text, used)) in &self.files {
+        for (name, (text, _, used)) in &self.files {
             if !self.seen.contains(name) {
                 self.complaints.insert(format!("{name} is in no kernel that was looked at"));
                 continue;

@@ -2,7 +2,6 @@
 // Geometry { grid: [49, 1, 1], block: 128, shared: 36864 }
 // Made by `UPDATE=1 cargo test -p fuseplan-rocm --test kernels`, which `cargo test` compares with what is made now.
 
-// What the shared kernels need of HIP C++, with no header.
 
 #if defined(__GFX9__)
 #define WAVE 64
@@ -11,20 +10,13 @@
 #endif
 
 #define DEVICE __device__ inline __attribute__((always_inline))
-// Most threads of a block, and, for kernels that need their registers more than neighbours, least waves of a SIMD.
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) fuseplan_kernel(const Args args)
-// What each kernel calls before it reads or writes global memory. A grid begins when the one before it in the stream has ended.
 DEVICE void begin_grid() {}
-// What KERNEL is told of blocks that are to be on a compute unit at once, which has four SIMDs and 64 KiB.
 #define AT_ONCE(blocks, shared) (((blocks) < 65536 / (shared) ? (blocks) : 65536 / (shared)) * THREADS / WAVE + 3) / 4
-// How many of a loop's rounds are unrolled, which have so many products for each result: the compiler computes ahead
-// for all of them, and has no registers left.
 #define UNROLLED(rounds, products) ((products) > 9 ? 1 : (rounds))
-// The same of a loop whose indices have 64 bits: each multiple of a stride takes two scalar registers.
 #define WIDE_ROUNDS 1
 #define DYNAMIC_SHARED(type, name) extern __shared__ __attribute__((aligned(128))) type name[]
 
-// The kernel's arguments, to be read anew: what was read of them before is not kept for what reads them by this.
 template <class Args> DEVICE const Args& reread(const Args& args) {
 #if defined(__AMDGCN__)
   auto segment = __builtin_amdgcn_kernarg_segment_ptr();
@@ -142,15 +134,7 @@ struct Shape {
   Size bias1_c;
 };
 
-// Elements, vectors and arguments. The vendor's text before this defines DEVICE, KERNEL, f16, bf16 and
-// their conversions; the generated text between defines T, idx, Shape, OPS and POINTERS.
-//
-// needs macros: DEVICE
-// needs constants: OPS, POINTERS
-// needs types: BatchNormInference, Shape, T, bf16, f16, idx
-// needs functions: bf16_from_float, f16_from_float, float_of_bits
 
-// Elements that are loaded or stored at once.
 template <class E, int V> struct alignas(sizeof(E) * V) Vector {
   E at[V];
 };
@@ -161,8 +145,6 @@ template <> DEVICE float from_float<float>(float v) { return v; }
 template <> DEVICE f16 from_float<f16>(float v) { return f16_from_float(v); }
 template <> DEVICE bf16 from_float<bf16>(float v) { return bf16_from_float(v); }
 
-// V elements as they are read: whole words, which take no instructions to take apart and half the registers of
-// elements of 16 bits.
 DEVICE float part(unsigned word, bool, float) { return float_of_bits(word); }
 DEVICE float part(unsigned word, bool high, f16) {
   const f16 element = {(unsigned short)(high ? word >> 16 : word)};
@@ -176,7 +158,6 @@ template <int V, bool WORDS = (sizeof(T) * V >= 4)> struct alignas(sizeof(T) * V
   static constexpr int A_WORD = 4 / (int)sizeof(T);
   unsigned words[V / A_WORD];
   DEVICE float at(int i) const { return part(words[i / A_WORD], i % A_WORD != 0, T()); }
-  // Sets an element that is zero.
   DEVICE void set(int i, T v) { words[i / A_WORD] |= bits_of(v) << 16 * (i % A_WORD); }
 };
 template <int V> struct Packed<V, false> {
@@ -185,8 +166,6 @@ template <int V> struct Packed<V, false> {
   DEVICE void set(int, T v) { element = v; }
 };
 
-// Arguments of one operator: its pointers, of which each kind of operator has a struct with their numbers, its alpha,
-// its scalars in their order.
 struct Op {
   const void* p[POINTERS];
   float alpha, a, b, c;
@@ -201,17 +180,14 @@ struct Args {
   Shape shape;
 };
 
-// The coordinates of an element of the output: its offset in memory, image, channel, and position in the plane or volume.
 struct Coord {
   idx y, n, k, p;
 };
 
-// Pointers are aligned to their element at least: what takes elements one by one has no second form.
 DEVICE bool is_aligned(const void* p, int bytes) {
   return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
 }
 
-// Blends V elements in a row of memory that lies at a multiple of its size with what is there, and writes them.
 template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at);
   if (__builtin_expect(args.beta != 0.f, 0)) {
@@ -225,12 +201,9 @@ template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   *y = result;
 }
 
-// A number of an operand that lies as E: as T, or as float beside it.
 template <class E> DEVICE float param(const Op& o, int which, idx i) { return to_float(((const E*)o.p[which])[i]); }
-// Keeps the compiler from moving reads down to where they are used, behind calls, or up to where they would need registers for long.
 #define KEEP_ORDER asm volatile("" ::: "memory")
 
-// Parameters of a batch-norm.
 struct Norm {
   float scale, bias, mean, variance, epsilon;
 };
@@ -241,7 +214,6 @@ template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
-// V elements of a residual in a row, from a multiple of V on: at once where the operator's pointer allows it.
 template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
   const T* from = (const T*)o.p[0] + i;
   if (is_aligned(o.p[0], V * (int)sizeof(T))) return *(const Packed<V>*)from;
@@ -251,20 +223,12 @@ template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
   return v;
 }
 
-// Activations and their gradients, by the names of the modes. Each compiles to nothing where it is not used.
-//
-// needs macros: DEVICE
-// needs types: Op, T
 
-// MIOpen's. min and max give the other operand for a NaN.
 constexpr float LEAST = sizeof(T) == 4 ? 1e-6f : 1e-4f;
-// 1 / b for a b within [1, 8], to less than 1 unit in the last place. An exact quotient has to look for numbers at the ends of
-// the range and calls a function for them, which takes longer than the rest of a tile's epilogue.
 DEVICE float reciprocal(float b) {
   const float r = __fdividef(1.f, b);
   return fmaf(r, fmaf(-b, r, 1.f), r);
 }
-// 1 / (1 + e^-x), by an exponential of at most 1.
 DEVICE float logistic(float x) {
   const float e = expf(-fabsf(x));
   return (x < 0.f ? e : 1.f) * reciprocal(1.f + e);
@@ -284,17 +248,12 @@ DEVICE float act_leakyrelu(float x, const Op& o) { return x > 0.f ? x : o.a * x;
 DEVICE float act_elu(float x, const Op& o) { return x > 0.f ? x : o.a * expm1f(x); }
 DEVICE float act_clamp(float x, const Op& o) { return fmaxf(o.a, fminf(o.b, x)); }
 
-// An operator of its own, whose slopes are the channels'.
 DEVICE float prelu(float x, float slope) { return x > 0.f ? x : slope * x; }
 
-// PyTorch's. NaN gives NaN, and so does -inf where x is multiplied by what goes to 0.
-//
-// x / (1 + e^-v) for a v that has the sign of x: exponentials that are used are at most 1.
 DEVICE float times_logistic(float x, float v) {
   const float e = expf(-fabsf(v));
   return (x > 0.f ? x : x * e) * reciprocal(1.f + e);
 }
-// 2 sqrt(2 / pi) * (x + 0.044715 x^3)
 DEVICE float gelu_argument(float x) { return x * fmaf(0.071354816f * x, x, 1.5957691f); }
 DEVICE float act_silu(float x, const Op&) { return times_logistic(x, x); }
 DEVICE float act_hardsigmoid(float x, const Op&) {
@@ -302,10 +261,8 @@ DEVICE float act_hardsigmoid(float x, const Op&) {
   return (v < 0.f ? 0.f : v > 6.f ? 6.f : v) * (1.f / 6.f);
 }
 DEVICE float act_hardswish(float x, const Op& o) { return x * act_hardsigmoid(x, o); }
-// The normal distribution's share below x, of 16 bits to a relative error of 2e-5, which is a twenty-fifth of what rounding them has.
 DEVICE float normal_cdf(float x) {
   if (sizeof(T) == 4) return normcdff(x);
-  // With t = |x| what lies below -t is e^(-t^2 / 2) times a polynomial of 1 / (t + 2.5), of the least relative error up to 14.
   const float t = fabsf(x), r = __fdividef(1.f, t + 2.5f);
   float p = fmaf(10.728068f, r, -20.928404f);
   p = fmaf(p, r, 11.318586f);
@@ -319,12 +276,10 @@ DEVICE float normal_cdf(float x) {
 DEVICE float act_gelu(float x, const Op&) { return x * normal_cdf(x); }
 DEVICE float act_gelutanh(float x, const Op&) { return times_logistic(x, gelu_argument(x)); }
 DEVICE float act_mish(float x, const Op&) {
-  // With w = e^-|x| the tanh is (1 + 2w) / (1 + 2w + 2w^2) above 0 and w (w + 2) / (w (w + 2) + 2) below.
   const float w = expf(-fabsf(x)), above = fmaf(2.f, w, 1.f), below = w * (w + 2.f);
   return x * (x > 0.f ? above : below) * reciprocal(x > 0.f ? fmaf(2.f * w, w, above) : below + 2.f);
 }
 
-// The gradients with respect to the input x, given the output y. MIOpen's of POWER leaves dy out.
 DEVICE float grad_pasthru(float, float, float dy, const Op&) { return dy; }
 DEVICE float grad_logistic(float, float y, float dy, const Op&) { return dy * y * (1.f - y); }
 DEVICE float grad_tanh(float, float y, float dy, const Op& o) {
@@ -358,7 +313,6 @@ DEVICE float grad_gelu(float x, float, float dy, const Op&) {
   return dy * fmaf(x, 0.39894228f * expf(-0.5f * x * x), normcdff(x));
 }
 DEVICE float grad_gelutanh(float x, float, float dy, const Op&) {
-  // The slope counts where the logistic is not 0 or 1: elsewhere it may overflow.
   const float s = logistic(gelu_argument(x)), near = fmaxf(-16.f, fminf(16.f, x));
   const float slope = fmaf(0.21406445f * near, near, 1.5957691f);
   return dy * fmaf(x * s * (1.f - s), slope, s);
@@ -424,11 +378,6 @@ DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, in
   return v;
 }
 
-// The epilogue of every kernel: the operators behind the convolution, and the blend with the output's previous contents.
-//
-// needs macros: DEVICE
-// needs types: Args, Channel, Coord, Residuals, T
-// needs functions: affine, chain, from_float, residuals_of, to_float, write_vector
 
 DEVICE void finish(const Args& args, const Channel& channel, float v, const Coord& at) {
   T* y = (T*)args.y + at.y;
@@ -437,9 +386,6 @@ DEVICE void finish(const Args& args, const Channel& channel, float v, const Coor
   *y = from_float<T>(v);
 }
 
-// Takes V neighbouring elements of the output through the operators, to `out`. `ALONG_K` says whether they are of consecutive
-// channels (one Channel each) or of consecutive positions of one channel (one Channel for all). `affine` has been at them, and
-// their residuals were read before.
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
                          Coord at, float* out) {
@@ -452,7 +398,6 @@ DEVICE void chain_vector(const Args& args, const Channel* channel, const Residua
   }
 }
 
-// The same from sums on, which `affine` has not been at.
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
                       const Coord& at, float* out) {
@@ -461,7 +406,6 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<
   chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
 }
 
-// The same, whose residuals are read behind `affine`, when its parameters need no registers any more.
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
 #pragma unroll
@@ -469,7 +413,6 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
   chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), out, at, out);
 }
 
-// The same, and writes them to the output, where they lie at a multiple of their size.
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
   float out[V];
@@ -477,12 +420,6 @@ DEVICE void finish_vector(const Args& args, const Channel* channel, const float*
   write_vector<V>(args, at.y, out);
 }
 
-// The coordinates of output pixel `m`, counted over all images, and filter `k`.
-//
-// needs macros: DEVICE
-// needs constants: Y_LINEAR, Y_PLANAR
-// needs sizes: out_h, out_plane, out_w, y_c, y_d, y_h, y_n, y_p, y_w
-// needs types: Coord, Shape
 
 DEVICE Coord coord_of(const Shape& s, int m, int k) {
   Coord at;
@@ -501,11 +438,6 @@ DEVICE Coord coord_of(const Shape& s, int m, int k) {
   return at;
 }
 
-// These stand for cluster.cuh where no tile is split.
-//
-// needs macros: DEVICE
-// needs constants: SPLIT
-// needs types: Vector
 
 static_assert(SPLIT == 1, "blocks that share a tile are a cluster");
 DEVICE void cluster_sync() { __syncthreads(); }
@@ -514,10 +446,6 @@ DEVICE void cluster_wait() {}
 DEVICE Vector<float, 4> cluster_load(int, const float* at) { return *(const Vector<float, 4>*)at; }
 DEVICE double cluster_load(int, const double* at) { return *at; }
 
-// Split-K: SPLIT blocks that follow each other in the grid share a tile, and each accumulates a share of its STEPS.
-//
-// needs macros: DEVICE
-// needs constants: SPLIT
 
 DEVICE int tile_number() { return blockIdx.x / SPLIT; }
 DEVICE int cluster_rank() { return SPLIT == 1 ? 0 : blockIdx.x % SPLIT; }
@@ -526,7 +454,6 @@ template <int STEPS> DEVICE int step_count() {
   return SPLIT == 1 ? STEPS : STEPS * (cluster_rank() + 1) / SPLIT - first_step<STEPS>();
 }
 
-// A block's share of some rows of the tile, whose accumulators it adds up. Shares of few rows are empty, or end before they begin.
 struct Rows {
   int first, end;
 };
@@ -535,22 +462,6 @@ DEVICE Rows share_of(int rows, int rank = cluster_rank()) {
   return {first, first + share < rows ? first + share : rows};
 }
 
-// Convolution as a matrix product that is never written out: rows are output pixels, columns the filters of
-// one group, the depth runs over channels and taps. Operands are read in chunks of 16 bytes along the depth
-// where the layout allows it (X_VECTOR, W_VECTOR) and the pointers do, else element by element, or in runs of
-// X_RUN pixels along a plane. This part reads operands and writes the result; the main loop between leaves a
-// tile of f32 accumulators in shared memory, or SLICES of them (sliced-K), which threads side by side have accumulated
-// over different parts of each step. SPLIT blocks may share a tile (split-K): each accumulates a share of
-// the steps, and then runs the epilogue of a share of the tile, for which it adds up the accumulators of all blocks in
-// the order of their ranks. How these meet is said by the text behind this one.
-//
-// needs macros: DEVICE
-// needs constants: CHANNELS, CHANNEL_INNER, DILATION_D, DILATION_H, DILATION_W, FILTERS, ONE_TAP, OUTSIDE_D, OUTSIDE_H,
-//   OUTSIDE_W, PAD_D, PAD_H, PAD_W, PART_P, SPLIT, STRIDE_D, STRIDE_H, STRIDE_W, TAPS_D, TAPS_H, TAPS_W, THREADS,
-//   TILE_F, TILE_K, TILE_P, W_C, W_D, W_H, W_K, W_LINEAR, W_W, X_LINEAR, Y_ALONG_K, Y_VECTOR
-// needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_p, x_w, y_c
-// needs types: Args, Channel, Coord, Rows, Shape, T, Vector
-// needs functions: channel_of, coord_of, finish, finish_vector, first_step, from_float, step_count
 
 constexpr int CHUNK = 16 / (int)sizeof(T);
 constexpr int CHUNKS = TILE_K / CHUNK;
@@ -561,20 +472,15 @@ constexpr int STEPS = (DEPTH + TILE_K - 1) / TILE_K;
 [[maybe_unused]] constexpr int X_LOADS = TILE_P * CHUNKS / THREADS;
 [[maybe_unused]] constexpr int W_LOADS = TILE_F * CHUNKS / THREADS;
 
-// The accumulators of PART_P pixels and all filters of a tile lie in shared memory at once. Their rows are padded, so
-// that the main loops' stores have no bank conflicts.
 constexpr int PITCH = Y_ALONG_K ? TILE_F + 8 : PART_P + 4;
 constexpr int SLICE = PITCH * (Y_ALONG_K ? PART_P : TILE_F);
 DEVICE int tile_at(int p, int f) { return Y_ALONG_K ? p * PITCH + f : f * PITCH + p; }
 
-// Where the depth of the block's steps ends.
 DEVICE int depth_end() {
   const int end = SPLIT == 1 ? STEPS * TILE_K : (first_step<STEPS>() + step_count<STEPS>()) * TILE_K;
   return end < DEPTH ? end : DEPTH;
 }
 
-// Which row and chunk of an operand's tile the thread's load `i` is. Chunks: neighbours read along the depth.
-// Elements: neighbours read neighbouring rows.
 template <bool VECTOR, int ROWS> DEVICE int load_row(int i) {
   static_assert(VECTOR || THREADS >= ROWS, "a thread gathers for one row");
   return VECTOR ? (int)threadIdx.x / CHUNKS + i * (THREADS / CHUNKS) : (int)threadIdx.x % ROWS;
@@ -583,7 +489,6 @@ template <bool VECTOR, int ROWS> DEVICE int load_chunk(int i) {
   return VECTOR ? (int)threadIdx.x % CHUNKS : (int)threadIdx.x / ROWS + i * (THREADS / ROWS);
 }
 
-// A position along the depth: its channel, and its tap in each dimension.
 struct Tap {
   int c, d, h, w;
 };
@@ -592,8 +497,6 @@ DEVICE Tap tap_of(int depth) {
   return {CHANNEL_INNER ? depth % CHANNELS : depth / TAPS, t / (TAPS_H * TAPS_W), t / TAPS_W % TAPS_H, t % TAPS_W};
 }
 
-// A row of the image operand: the offset and coordinates of its first tap. With ONE_TAP each position of the output is
-// that of the input, `x_p` from its neighbours; with X_LINEAR images follow each other at the same distance.
 struct Pixel {
   int offset, d, h, w;
   bool inside;
@@ -620,7 +523,6 @@ DEVICE Pixel pixel_of(const Shape& s, int m, int group) {
   return pixel;
 }
 
-// Offset of an element of the image operand, negative for one that is zero: padding, or beyond the depth.
 DEVICE int image_at(const Shape& s, const Pixel& pixel, int depth) {
   const Tap t = tap_of(depth);
   const int d = t.d * DILATION_D, h = t.h * DILATION_H, w = t.w * DILATION_W;
@@ -631,7 +533,6 @@ DEVICE int image_at(const Shape& s, const Pixel& pixel, int depth) {
   return inside ? pixel.offset + t.c * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w : -1;
 }
 
-// The same for the filters; `filter` counts within the group.
 DEVICE int filter_at(int filter, int group, int depth) {
   const Tap t = tap_of(depth);
   const bool inside = filter < FILTERS && depth < DEPTH;
@@ -639,9 +540,6 @@ DEVICE int filter_at(int filter, int group, int depth) {
   return inside ? (group * FILTERS + filter) * W_K + at : -1;
 }
 
-// The same for main loops that keep what does not change: a Row for each row of the image operand, and a DepthEntry for
-// each position along the depth, which all rows share. A row lacks some taps of each dimension, and an entry needs one of
-// each; beyond the end of the depth lies a tap that every row lacks.
 constexpr bool MASKED = TAPS_D + TAPS_H + TAPS_W < 32;
 
 struct Row {
@@ -677,14 +575,12 @@ DEVICE DepthEntry depth_entry(const Shape& s, int depth, int end = DEPTH) {
   if (!MASKED) entry.needs = depth < end ? depth : DEPTH;
   return entry;
 }
-// Zero if the element at `row.pixel.offset + entry.offset` is of the image; otherwise the element is zero.
 DEVICE unsigned missing(const Shape& s, const Row& row, const DepthEntry& entry) {
   return MASKED ? row.lacks & entry.needs : image_at(s, row.pixel, entry.needs) < 0;
 }
 
 DEVICE T zero() { return from_float<T>(0.f); }
 
-// A chunk from its first offset, or element by element.
 DEVICE void load_vector(const T* from, int at, T* chunk) {
   Vector<T, CHUNK> v;
   if (at >= 0) {
@@ -711,7 +607,6 @@ DEVICE void gather_filter(const Args& args, int filter, int group, int depth, T*
   }
 }
 
-// The epilogue of Y_VECTOR accumulators: takes them through the operators and writes the results.
 template <bool ALONG_K, bool ALIGNED>
 DEVICE void epilogue(const Args& args, const Channel* channel, const float* acc, const Coord& at) {
   constexpr int PART = Y_VECTOR < 4 ? Y_VECTOR : 4;
@@ -736,7 +631,6 @@ DEVICE void epilogue(const Args& args, const Channel* channel, const float* acc,
   }
 }
 
-// The same for some rows, which are pixels or filters, of the accumulators of PART_P pixels and all filters of a tile.
 template <bool ALIGNED>
 DEVICE void write_rows(const Args& args, const float* tile, int first_pixel, int first_filter, int group, Rows rows) {
   const Shape& s = args.shape;
@@ -759,7 +653,6 @@ DEVICE void write_rows(const Args& args, const float* tile, int first_pixel, int
     if (m >= s.pixels) return;
     const Coord first = coord_of(s, m, 0);
     const int first_k = group * FILTERS + first_filter;
-    // What several rows need of their channels is read at once, before the first of them is written.
     constexpr int TOGETHER = !ALIGNED || sizeof(Channel) > 16 ? 1 : Y_VECTOR > 1 ? 4 : 8;
 #pragma unroll 1
     for (int top = rows.first + threadIdx.x / COLUMNS; top < rows.end; top += ROWS_AT_ONCE * TOGETHER) {
@@ -782,18 +675,9 @@ DEVICE void write_rows(const Args& args, const float* tile, int first_pixel, int
   }
 }
 
-// The blocks that share a tile are a cluster, or one block: one launch accumulates and writes the tile.
-//
-// needs macros: DEVICE
-// needs constants: FILTERS, PART_P, PITCH, SLICE, SLICES, SPLIT, THREADS, TILE_F, Y_ALONG_K, Y_VECTOR
-// needs sizes: pixels
-// needs types: Args, Rows, T, Vector
-// needs functions: cluster_arrive, cluster_load, cluster_wait, is_aligned, share_of, write_rows
 
-// Whether this launch only writes what another has accumulated.
 DEVICE bool finish_tile(const Args&, float*, int, int, int) { return false; }
 
-// Adds up the accumulators of some rows: those of every slice of every block that shares the tile, in this order.
 DEVICE void add_up(float* tile, Rows rows) {
 #pragma unroll 1
   for (int i = rows.first * PITCH + threadIdx.x * 4; i < rows.end * PITCH; i += THREADS * 4) {
@@ -812,8 +696,6 @@ DEVICE void add_up(float* tile, Rows rows) {
   }
 }
 
-// Writes the results of the PART_P pixels and all filters whose accumulators are in shared memory. All threads that wrote
-// these must have synchronised.
 DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first_filter, int group) {
   const int left = Y_ALONG_K ? args.shape.pixels - first_pixel : FILTERS - first_filter,
             most = Y_ALONG_K ? PART_P : TILE_F;
@@ -827,35 +709,22 @@ DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first
   if (is_aligned(args.y, Y_VECTOR * (int)sizeof(T)))
     write_rows<true>(args, tile, first_pixel, first_filter, group, rows);
   else write_rows<false>(args, tile, first_pixel, first_filter, group, rows);
-  // No block may exit, and no thread may write to shared memory again, before all have read it.
   if (SPLIT * SLICES > 1) cluster_wait();
 }
 
-// The main loop in f32 multiply-adds. A thread has 8x8 accumulators. Shared memory has two stages, whose rows are
-// positions along the depth; a slice of threads has some rows of each. f32 products are f32.
-//
-// needs macros: DYNAMIC_SHARED, KERNEL
-// needs constants: ACC_AT, CHUNK, CHUNKS, FILTER_TILES, OCCUPANCY, PART_P, SLICE, SLICES, STEPS, THREADS, TILE_F,
-//   TILE_K, TILE_P, UNROLL, W_LOADS, W_VECTOR, X_RUN, X_VECTOR
-// needs types: DepthEntry, Row, Shape, T, Vector
-// needs functions: begin_grid, cluster_sync, depth_end, depth_entry, filter_at, finish_tile, first_step, gather_filter,
-//   is_aligned, load_vector, missing, row_of, step_count, tile_at, tile_number, to_float, write_tile, zero
 
 constexpr int X_PITCH = TILE_P + 4, W_PITCH = TILE_F + 4;
 constexpr int BUFFER = TILE_K * (X_PITCH + W_PITCH);
 constexpr int COLUMN_THREADS = TILE_F / 8, SLICE_THREADS = TILE_P * TILE_F / 64, SLICE_K = TILE_K / SLICES;
 static_assert(SLICE_THREADS * SLICES == THREADS && SLICE_K * SLICES == TILE_K, "threads sum all");
 
-// Loads of the image: chunks along the depth, or runs of X_RUN pixels in rows of the buffer.
 constexpr int X_PART = X_VECTOR ? CHUNK : X_RUN;
 constexpr int X_ACROSS = X_VECTOR ? CHUNKS : TILE_P / X_RUN;
 constexpr int X_DOWN = THREADS / X_ACROSS;
 constexpr int X_PARTS = (X_VECTOR ? TILE_P : TILE_K) / X_DOWN;
-// Positions along the depth at which a step loads: the entries of its table.
 constexpr int TABLE = X_VECTOR ? CHUNKS : TILE_K;
 static_assert(X_DOWN > 0 && X_PARTS > 0 && X_DOWN * X_PARTS * X_ACROSS * X_PART == TILE_P * TILE_K, "threads load all");
 
-// Loads of the filters: threads side by side read along the depth.
 constexpr int W_DOWN = THREADS / CHUNKS;
 
 KERNEL(THREADS, OCCUPANCY) {
@@ -880,13 +749,11 @@ KERNEL(THREADS, OCCUPANCY) {
     rows[i] = row_of(shape, first_pixel + (X_VECTOR ? down + i * X_DOWN : across * X_RUN), group);
   const int w_chunk = threadIdx.x % CHUNKS, w_row = threadIdx.x / CHUNKS;
 
-  // Writes the table of a step for the whole block, a step before the step is fetched.
   const auto plan = [&](int step) {
     if (threadIdx.x < TABLE)
       table[step % 2 * TABLE + threadIdx.x] =
           depth_entry(shape, (begin + step) * TILE_K + threadIdx.x * (X_VECTOR ? CHUNK : 1), end);
   };
-  // Loads of a step. Nothing is done with what arrives until it is stored.
   Vector<T, X_PART> x[X_PARTS];
   T w[W_LOADS][CHUNK];
   const auto fetch = [&](int step) {
@@ -984,7 +851,6 @@ KERNEL(THREADS, OCCUPANCY) {
     __syncthreads();
   }
 
-  // A thread has accumulators of both halves of the pixels.
   constexpr int PARTS = TILE_P / PART_P;
   static_assert(PARTS == 1 || PARTS == 2, "parts are halves");
 #pragma unroll 1

@@ -2,7 +2,6 @@
 // Geometry { grid: [49, 1, 1], block: 128, shared: 12800 }
 // Made by `UPDATE=1 cargo test -p fuseplan-rocm --test kernels`, which `cargo test` compares with what is made now.
 
-// What the shared kernels need of HIP C++, with no header.
 
 #if defined(__GFX9__)
 #define WAVE 64
@@ -11,20 +10,13 @@
 #endif
 
 #define DEVICE __device__ inline __attribute__((always_inline))
-// Most threads of a block, and, for kernels that need their registers more than neighbours, least waves of a SIMD.
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) fuseplan_kernel(const Args args)
-// What each kernel calls before it reads or writes global memory. A grid begins when the one before it in the stream has ended.
 DEVICE void begin_grid() {}
-// What KERNEL is told of blocks that are to be on a compute unit at once, which has four SIMDs and 64 KiB.
 #define AT_ONCE(blocks, shared) (((blocks) < 65536 / (shared) ? (blocks) : 65536 / (shared)) * THREADS / WAVE + 3) / 4
-// How many of a loop's rounds are unrolled, which have so many products for each result: the compiler computes ahead
-// for all of them, and has no registers left.
 #define UNROLLED(rounds, products) ((products) > 9 ? 1 : (rounds))
-// The same of a loop whose indices have 64 bits: each multiple of a stride takes two scalar registers.
 #define WIDE_ROUNDS 1
 #define DYNAMIC_SHARED(type, name) extern __shared__ __attribute__((aligned(128))) type name[]
 
-// The kernel's arguments, to be read anew: what was read of them before is not kept for what reads them by this.
 template <class Args> DEVICE const Args& reread(const Args& args) {
 #if defined(__AMDGCN__)
   auto segment = __builtin_amdgcn_kernarg_segment_ptr();
@@ -144,15 +136,7 @@ struct Shape {
   Size bias1_c;
 };
 
-// Elements, vectors and arguments. The vendor's text before this defines DEVICE, KERNEL, f16, bf16 and
-// their conversions; the generated text between defines T, idx, Shape, OPS and POINTERS.
-//
-// needs macros: DEVICE
-// needs constants: OPS, POINTERS
-// needs types: BatchNormInference, Shape, T, bf16, f16, idx
-// needs functions: bf16_from_float, f16_from_float, float_of_bits
 
-// Elements that are loaded or stored at once.
 template <class E, int V> struct alignas(sizeof(E) * V) Vector {
   E at[V];
 };
@@ -163,8 +147,6 @@ template <> DEVICE float from_float<float>(float v) { return v; }
 template <> DEVICE f16 from_float<f16>(float v) { return f16_from_float(v); }
 template <> DEVICE bf16 from_float<bf16>(float v) { return bf16_from_float(v); }
 
-// V elements as they are read: whole words, which take no instructions to take apart and half the registers of
-// elements of 16 bits.
 DEVICE float part(unsigned word, bool, float) { return float_of_bits(word); }
 DEVICE float part(unsigned word, bool high, f16) {
   const f16 element = {(unsigned short)(high ? word >> 16 : word)};
@@ -178,7 +160,6 @@ template <int V, bool WORDS = (sizeof(T) * V >= 4)> struct alignas(sizeof(T) * V
   static constexpr int A_WORD = 4 / (int)sizeof(T);
   unsigned words[V / A_WORD];
   DEVICE float at(int i) const { return part(words[i / A_WORD], i % A_WORD != 0, T()); }
-  // Sets an element that is zero.
   DEVICE void set(int i, T v) { words[i / A_WORD] |= bits_of(v) << 16 * (i % A_WORD); }
 };
 template <int V> struct Packed<V, false> {
@@ -187,8 +168,6 @@ template <int V> struct Packed<V, false> {
   DEVICE void set(int, T v) { element = v; }
 };
 
-// Arguments of one operator: its pointers, of which each kind of operator has a struct with their numbers, its alpha,
-// its scalars in their order.
 struct Op {
   const void* p[POINTERS];
   float alpha, a, b, c;
@@ -203,17 +182,14 @@ struct Args {
   Shape shape;
 };
 
-// The coordinates of an element of the output: its offset in memory, image, channel, and position in the plane or volume.
 struct Coord {
   idx y, n, k, p;
 };
 
-// Pointers are aligned to their element at least: what takes elements one by one has no second form.
 DEVICE bool is_aligned(const void* p, int bytes) {
   return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
 }
 
-// Blends V elements in a row of memory that lies at a multiple of its size with what is there, and writes them.
 template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at);
   if (__builtin_expect(args.beta != 0.f, 0)) {
@@ -227,12 +203,9 @@ template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   *y = result;
 }
 
-// A number of an operand that lies as E: as T, or as float beside it.
 template <class E> DEVICE float param(const Op& o, int which, idx i) { return to_float(((const E*)o.p[which])[i]); }
-// Keeps the compiler from moving reads down to where they are used, behind calls, or up to where they would need registers for long.
 #define KEEP_ORDER asm volatile("" ::: "memory")
 
-// Parameters of a batch-norm.
 struct Norm {
   float scale, bias, mean, variance, epsilon;
 };
@@ -243,7 +216,6 @@ template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
-// V elements of a residual in a row, from a multiple of V on: at once where the operator's pointer allows it.
 template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
   const T* from = (const T*)o.p[0] + i;
   if (is_aligned(o.p[0], V * (int)sizeof(T))) return *(const Packed<V>*)from;
@@ -253,20 +225,12 @@ template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
   return v;
 }
 
-// Activations and their gradients, by the names of the modes. Each compiles to nothing where it is not used.
-//
-// needs macros: DEVICE
-// needs types: Op, T
 
-// MIOpen's. min and max give the other operand for a NaN.
 constexpr float LEAST = sizeof(T) == 4 ? 1e-6f : 1e-4f;
-// 1 / b for a b within [1, 8], to less than 1 unit in the last place. An exact quotient has to look for numbers at the ends of
-// the range and calls a function for them, which takes longer than the rest of a tile's epilogue.
 DEVICE float reciprocal(float b) {
   const float r = __fdividef(1.f, b);
   return fmaf(r, fmaf(-b, r, 1.f), r);
 }
-// 1 / (1 + e^-x), by an exponential of at most 1.
 DEVICE float logistic(float x) {
   const float e = expf(-fabsf(x));
   return (x < 0.f ? e : 1.f) * reciprocal(1.f + e);
@@ -286,17 +250,12 @@ DEVICE float act_leakyrelu(float x, const Op& o) { return x > 0.f ? x : o.a * x;
 DEVICE float act_elu(float x, const Op& o) { return x > 0.f ? x : o.a * expm1f(x); }
 DEVICE float act_clamp(float x, const Op& o) { return fmaxf(o.a, fminf(o.b, x)); }
 
-// An operator of its own, whose slopes are the channels'.
 DEVICE float prelu(float x, float slope) { return x > 0.f ? x : slope * x; }
 
-// PyTorch's. NaN gives NaN, and so does -inf where x is multiplied by what goes to 0.
-//
-// x / (1 + e^-v) for a v that has the sign of x: exponentials that are used are at most 1.
 DEVICE float times_logistic(float x, float v) {
   const float e = expf(-fabsf(v));
   return (x > 0.f ? x : x * e) * reciprocal(1.f + e);
 }
-// 2 sqrt(2 / pi) * (x + 0.044715 x^3)
 DEVICE float gelu_argument(float x) { return x * fmaf(0.071354816f * x, x, 1.5957691f); }
 DEVICE float act_silu(float x, const Op&) { return times_logistic(x, x); }
 DEVICE float act_hardsigmoid(float x, const Op&) {
@@ -304,10 +263,8 @@ DEVICE float act_hardsigmoid(float x, const Op&) {
   return (v < 0.f ? 0.f : v > 6.f ? 6.f : v) * (1.f / 6.f);
 }
 DEVICE float act_hardswish(float x, const Op& o) { return x * act_hardsigmoid(x, o); }
-// The normal distribution's share below x, of 16 bits to a relative error of 2e-5, which is a twenty-fifth of what rounding them has.
 DEVICE float normal_cdf(float x) {
   if (sizeof(T) == 4) return normcdff(x);
-  // With t = |x| what lies below -t is e^(-t^2 / 2) times a polynomial of 1 / (t + 2.5), of the least relative error up to 14.
   const float t = fabsf(x), r = __fdividef(1.f, t + 2.5f);
   float p = fmaf(10.728068f, r, -20.928404f);
   p = fmaf(p, r, 11.318586f);
@@ -321,12 +278,10 @@ DEVICE float normal_cdf(float x) {
 DEVICE float act_gelu(float x, const Op&) { return x * normal_cdf(x); }
 DEVICE float act_gelutanh(float x, const Op&) { return times_logistic(x, gelu_argument(x)); }
 DEVICE float act_mish(float x, const Op&) {
-  // With w = e^-|x| the tanh is (1 + 2w) / (1 + 2w + 2w^2) above 0 and w (w + 2) / (w (w + 2) + 2) below.
   const float w = expf(-fabsf(x)), above = fmaf(2.f, w, 1.f), below = w * (w + 2.f);
   return x * (x > 0.f ? above : below) * reciprocal(x > 0.f ? fmaf(2.f * w, w, above) : below + 2.f);
 }
 
-// The gradients with respect to the input x, given the output y. MIOpen's of POWER leaves dy out.
 DEVICE float grad_pasthru(float, float, float dy, const Op&) { return dy; }
 DEVICE float grad_logistic(float, float y, float dy, const Op&) { return dy * y * (1.f - y); }
 DEVICE float grad_tanh(float, float y, float dy, const Op& o) {
@@ -360,7 +315,6 @@ DEVICE float grad_gelu(float x, float, float dy, const Op&) {
   return dy * fmaf(x, 0.39894228f * expf(-0.5f * x * x), normcdff(x));
 }
 DEVICE float grad_gelutanh(float x, float, float dy, const Op&) {
-  // The slope counts where the logistic is not 0 or 1: elsewhere it may overflow.
   const float s = logistic(gelu_argument(x)), near = fmaxf(-16.f, fminf(16.f, x));
   const float slope = fmaf(0.21406445f * near, near, 1.5957691f);
   return dy * fmaf(x * s * (1.f - s), slope, s);
@@ -426,11 +380,6 @@ DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, in
   return v;
 }
 
-// The epilogue of every kernel: the operators behind the convolution, and the blend with the output's previous contents.
-//
-// needs macros: DEVICE
-// needs types: Args, Channel, Coord, Residuals, T
-// needs functions: affine, chain, from_float, residuals_of, to_float, write_vector
 
 DEVICE void finish(const Args& args, const Channel& channel, float v, const Coord& at) {
   T* y = (T*)args.y + at.y;
@@ -439,9 +388,6 @@ DEVICE void finish(const Args& args, const Channel& channel, float v, const Coor
   *y = from_float<T>(v);
 }
 
-// Takes V neighbouring elements of the output through the operators, to `out`. `ALONG_K` says whether they are of consecutive
-// channels (one Channel each) or of consecutive positions of one channel (one Channel for all). `affine` has been at them, and
-// their residuals were read before.
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
                          Coord at, float* out) {
@@ -454,7 +400,6 @@ DEVICE void chain_vector(const Args& args, const Channel* channel, const Residua
   }
 }
 
-// The same from sums on, which `affine` has not been at.
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
                       const Coord& at, float* out) {
@@ -463,7 +408,6 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<
   chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
 }
 
-// The same, whose residuals are read behind `affine`, when its parameters need no registers any more.
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
 #pragma unroll
@@ -471,7 +415,6 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
   chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), out, at, out);
 }
 
-// The same, and writes them to the output, where they lie at a multiple of their size.
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
   float out[V];
@@ -479,12 +422,6 @@ DEVICE void finish_vector(const Args& args, const Channel* channel, const float*
   write_vector<V>(args, at.y, out);
 }
 
-// The coordinates of output pixel `m`, counted over all images, and filter `k`.
-//
-// needs macros: DEVICE
-// needs constants: Y_LINEAR, Y_PLANAR
-// needs sizes: out_h, out_plane, out_w, y_c, y_d, y_h, y_n, y_p, y_w
-// needs types: Coord, Shape
 
 DEVICE Coord coord_of(const Shape& s, int m, int k) {
   Coord at;
@@ -503,11 +440,6 @@ DEVICE Coord coord_of(const Shape& s, int m, int k) {
   return at;
 }
 
-// These stand for cluster.cuh where no tile is split.
-//
-// needs macros: DEVICE
-// needs constants: SPLIT
-// needs types: Vector
 
 static_assert(SPLIT == 1, "blocks that share a tile are a cluster");
 DEVICE void cluster_sync() { __syncthreads(); }
@@ -516,10 +448,6 @@ DEVICE void cluster_wait() {}
 DEVICE Vector<float, 4> cluster_load(int, const float* at) { return *(const Vector<float, 4>*)at; }
 DEVICE double cluster_load(int, const double* at) { return *at; }
 
-// Split-K: SPLIT blocks that follow each other in the grid share a tile, and each accumulates a share of its STEPS.
-//
-// needs macros: DEVICE
-// needs constants: SPLIT
 
 DEVICE int tile_number() { return blockIdx.x / SPLIT; }
 DEVICE int cluster_rank() { return SPLIT == 1 ? 0 : blockIdx.x % SPLIT; }
@@ -528,7 +456,6 @@ template <int STEPS> DEVICE int step_count() {
   return SPLIT == 1 ? STEPS : STEPS * (cluster_rank() + 1) / SPLIT - first_step<STEPS>();
 }
 
-// A block's share of some rows of the tile, whose accumulators it adds up. Shares of few rows are empty, or end before they begin.
 struct Rows {
   int first, end;
 };
@@ -537,22 +464,6 @@ DEVICE Rows share_of(int rows, int rank = cluster_rank()) {
   return {first, first + share < rows ? first + share : rows};
 }
 
-// Convolution as a matrix product that is never written out: rows are output pixels, columns the filters of
-// one group, the depth runs over channels and taps. Operands are read in chunks of 16 bytes along the depth
-// where the layout allows it (X_VECTOR, W_VECTOR) and the pointers do, else element by element, or in runs of
-// X_RUN pixels along a plane. This part reads operands and writes the result; the main loop between leaves a
-// tile of f32 accumulators in shared memory, or SLICES of them (sliced-K), which threads side by side have accumulated
-// over different parts of each step. SPLIT blocks may share a tile (split-K): each accumulates a share of
-// the steps, and then runs the epilogue of a share of the tile, for which it adds up the accumulators of all blocks in
-// the order of their ranks. How these meet is said by the text behind this one.
-//
-// needs macros: DEVICE
-// needs constants: CHANNELS, CHANNEL_INNER, DILATION_D, DILATION_H, DILATION_W, FILTERS, ONE_TAP, OUTSIDE_D, OUTSIDE_H,
-//   OUTSIDE_W, PAD_D, PAD_H, PAD_W, PART_P, SPLIT, STRIDE_D, STRIDE_H, STRIDE_W, TAPS_D, TAPS_H, TAPS_W, THREADS,
-//   TILE_F, TILE_K, TILE_P, W_C, W_D, W_H, W_K, W_LINEAR, W_W, X_LINEAR, Y_ALONG_K, Y_VECTOR
-// needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_p, x_w, y_c
-// needs types: Args, Channel, Coord, Rows, Shape, T, Vector
-// needs functions: channel_of, coord_of, finish, finish_vector, first_step, from_float, step_count
 
 constexpr int CHUNK = 16 / (int)sizeof(T);
 constexpr int CHUNKS = TILE_K / CHUNK;
@@ -563,20 +474,15 @@ constexpr int STEPS = (DEPTH + TILE_K - 1) / TILE_K;
 [[maybe_unused]] constexpr int X_LOADS = TILE_P * CHUNKS / THREADS;
 [[maybe_unused]] constexpr int W_LOADS = TILE_F * CHUNKS / THREADS;
 
-// The accumulators of PART_P pixels and all filters of a tile lie in shared memory at once. Their rows are padded, so
-// that the main loops' stores have no bank conflicts.
 constexpr int PITCH = Y_ALONG_K ? TILE_F + 8 : PART_P + 4;
 constexpr int SLICE = PITCH * (Y_ALONG_K ? PART_P : TILE_F);
 DEVICE int tile_at(int p, int f) { return Y_ALONG_K ? p * PITCH + f : f * PITCH + p; }
 
-// Where the depth of the block's steps ends.
 DEVICE int depth_end() {
   const int end = SPLIT == 1 ? STEPS * TILE_K : (first_step<STEPS>() + step_count<STEPS>()) * TILE_K;
   return end < DEPTH ? end : DEPTH;
 }
 
-// Which row and chunk of an operand's tile the thread's load `i` is. Chunks: neighbours read along the depth.
-// Elements: neighbours read neighbouring rows.
 template <bool VECTOR, int ROWS> DEVICE int load_row(int i) {
   static_assert(VECTOR || THREADS >= ROWS, "a thread gathers for one row");
   return VECTOR ? (int)threadIdx.x / CHUNKS + i * (THREADS / CHUNKS) : (int)threadIdx.x % ROWS;
@@ -585,7 +491,6 @@ template <bool VECTOR, int ROWS> DEVICE int load_chunk(int i) {
   return VECTOR ? (int)threadIdx.x % CHUNKS : (int)threadIdx.x / ROWS + i * (THREADS / ROWS);
 }
 
-// A position along the depth: its channel, and its tap in each dimension.
 struct Tap {
   int c, d, h, w;
 };
@@ -594,8 +499,6 @@ DEVICE Tap tap_of(int depth) {
   return {CHANNEL_INNER ? depth % CHANNELS : depth / TAPS, t / (TAPS_H * TAPS_W), t / TAPS_W % TAPS_H, t % TAPS_W};
 }
 
-// A row of the image operand: the offset and coordinates of its first tap. With ONE_TAP each position of the output is
-// that of the input, `x_p` from its neighbours; with X_LINEAR images follow each other at the same distance.
 struct Pixel {
   int offset, d, h, w;
   bool inside;
@@ -622,7 +525,6 @@ DEVICE Pixel pixel_of(const Shape& s, int m, int group) {
   return pixel;
 }
 
-// Offset of an element of the image operand, negative for one that is zero: padding, or beyond the depth.
 DEVICE int image_at(const Shape& s, const Pixel& pixel, int depth) {
   const Tap t = tap_of(depth);
   const int d = t.d * DILATION_D, h = t.h * DILATION_H, w = t.w * DILATION_W;
@@ -633,7 +535,6 @@ DEVICE int image_at(const Shape& s, const Pixel& pixel, int depth) {
   return inside ? pixel.offset + t.c * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w : -1;
 }
 
-// The same for the filters; `filter` counts within the group.
 DEVICE int filter_at(int filter, int group, int depth) {
   const Tap t = tap_of(depth);
   const bool inside = filter < FILTERS && depth < DEPTH;
@@ -641,9 +542,6 @@ DEVICE int filter_at(int filter, int group, int depth) {
   return inside ? (group * FILTERS + filter) * W_K + at : -1;
 }
 
-// The same for main loops that keep what does not change: a Row for each row of the image operand, and a DepthEntry for
-// each position along the depth, which all rows share. A row lacks some taps of each dimension, and an entry needs one of
-// each; beyond the end of the depth lies a tap that every row lacks.
 constexpr bool MASKED = TAPS_D + TAPS_H + TAPS_W < 32;
 
 struct Row {
@@ -679,14 +577,12 @@ DEVICE DepthEntry depth_entry(const Shape& s, int depth, int end = DEPTH) {
   if (!MASKED) entry.needs = depth < end ? depth : DEPTH;
   return entry;
 }
-// Zero if the element at `row.pixel.offset + entry.offset` is of the image; otherwise the element is zero.
 DEVICE unsigned missing(const Shape& s, const Row& row, const DepthEntry& entry) {
   return MASKED ? row.lacks & entry.needs : image_at(s, row.pixel, entry.needs) < 0;
 }
 
 DEVICE T zero() { return from_float<T>(0.f); }
 
-// A chunk from its first offset, or element by element.
 DEVICE void load_vector(const T* from, int at, T* chunk) {
   Vector<T, CHUNK> v;
   if (at >= 0) {
@@ -713,7 +609,6 @@ DEVICE void gather_filter(const Args& args, int filter, int group, int depth, T*
   }
 }
 
-// The epilogue of Y_VECTOR accumulators: takes them through the operators and writes the results.
 template <bool ALONG_K, bool ALIGNED>
 DEVICE void epilogue(const Args& args, const Channel* channel, const float* acc, const Coord& at) {
   constexpr int PART = Y_VECTOR < 4 ? Y_VECTOR : 4;
@@ -738,7 +633,6 @@ DEVICE void epilogue(const Args& args, const Channel* channel, const float* acc,
   }
 }
 
-// The same for some rows, which are pixels or filters, of the accumulators of PART_P pixels and all filters of a tile.
 template <bool ALIGNED>
 DEVICE void write_rows(const Args& args, const float* tile, int first_pixel, int first_filter, int group, Rows rows) {
   const Shape& s = args.shape;
@@ -761,7 +655,6 @@ DEVICE void write_rows(const Args& args, const float* tile, int first_pixel, int
     if (m >= s.pixels) return;
     const Coord first = coord_of(s, m, 0);
     const int first_k = group * FILTERS + first_filter;
-    // What several rows need of their channels is read at once, before the first of them is written.
     constexpr int TOGETHER = !ALIGNED || sizeof(Channel) > 16 ? 1 : Y_VECTOR > 1 ? 4 : 8;
 #pragma unroll 1
     for (int top = rows.first + threadIdx.x / COLUMNS; top < rows.end; top += ROWS_AT_ONCE * TOGETHER) {
@@ -784,18 +677,9 @@ DEVICE void write_rows(const Args& args, const float* tile, int first_pixel, int
   }
 }
 
-// The blocks that share a tile are a cluster, or one block: one launch accumulates and writes the tile.
-//
-// needs macros: DEVICE
-// needs constants: FILTERS, PART_P, PITCH, SLICE, SLICES, SPLIT, THREADS, TILE_F, Y_ALONG_K, Y_VECTOR
-// needs sizes: pixels
-// needs types: Args, Rows, T, Vector
-// needs functions: cluster_arrive, cluster_load, cluster_wait, is_aligned, share_of, write_rows
 
-// Whether this launch only writes what another has accumulated.
 DEVICE bool finish_tile(const Args&, float*, int, int, int) { return false; }
 
-// Adds up the accumulators of some rows: those of every slice of every block that shares the tile, in this order.
 DEVICE void add_up(float* tile, Rows rows) {
 #pragma unroll 1
   for (int i = rows.first * PITCH + threadIdx.x * 4; i < rows.end * PITCH; i += THREADS * 4) {
@@ -814,8 +698,6 @@ DEVICE void add_up(float* tile, Rows rows) {
   }
 }
 
-// Writes the results of the PART_P pixels and all filters whose accumulators are in shared memory. All threads that wrote
-// these must have synchronised.
 DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first_filter, int group) {
   const int left = Y_ALONG_K ? args.shape.pixels - first_pixel : FILTERS - first_filter,
             most = Y_ALONG_K ? PART_P : TILE_F;
@@ -829,15 +711,9 @@ DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first
   if (is_aligned(args.y, Y_VECTOR * (int)sizeof(T)))
     write_rows<true>(args, tile, first_pixel, first_filter, group, rows);
   else write_rows<false>(args, tile, first_pixel, first_filter, group, rows);
-  // No block may exit, and no thread may write to shared memory again, before all have read it.
   if (SPLIT * SLICES > 1) cluster_wait();
 }
 
-// Instructions of RDNA's matrix cores: 16x16 accumulators of a wave of 32, 16 values of the depth at once. On gfx11 each
-// half of the wave has whole rows; on gfx12 a half has a chunk of each.
-//
-// needs macros: DEVICE
-// needs types: bf16, f16
 
 typedef unsigned Words __attribute__((ext_vector_type(4), may_alias));
 typedef float Accumulators __attribute__((ext_vector_type(8)));
@@ -850,7 +726,6 @@ typedef Words Fragment;
 DEVICE Fragment fragment(char* rows, int row, int k, int lane) {
   return *swizzled(rows, row + lane % 16, 2 * k + lane / 16);
 }
-// The row of the lane's accumulator `r`; its column is lane % 16.
 DEVICE int acc_row(int r, int lane) { return r + lane / 16 * 8; }
 #define LANE_DEPTH 8
 #define WMMA(name) name##_w32_gfx12
@@ -875,29 +750,12 @@ DEVICE Accumulators mma(Fragment a, Fragment b, Accumulators c, bf16) {
   return WMMA(__builtin_amdgcn_wmma_f32_16x16x16_bf16)(__builtin_bit_cast(Row, a), __builtin_bit_cast(Row, b), c);
 }
 
-// The main loop on matrix cores; the text before it has their instructions: Accumulators, Fragment, mma. Rows of a
-// tile are 64 bytes in shared memory, four chunks, swizzled so that eight neighbours of a wave that read or write 16
-// bytes each have no bank conflicts. The next step's operands are on their way to registers while this one's
-// are multiplied. Loads do not branch on what lies outside: of chunks it is read from the tensor's start, across pixels from
-// wherever it would be, and dropped on the way to shared memory.
-//
-// needs macros: DEVICE, DYNAMIC_SHARED, KERNEL, WAVE
-// needs constants: ACCUMULATORS, ACC_AT, AHEAD, BLOCK, CHANNELS, CHANNEL_INNER, CHUNK, CHUNKS, DEPTH, DILATION_D,
-//   DILATION_H, DILATION_W, FILTER_TILES, OCCUPANCY, OUTSIDE_D, OUTSIDE_H, OUTSIDE_W, PAD_D, PAD_H, PAD_W, PART_P, SPLIT,
-//   STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, THREADS, TILE_F, TILE_K, TILE_P, WAVES_F, WAVES_P,
-//   W_LOADS, W_VECTOR, XCDS, X_RUN, X_VECTOR, Y_ALONG_K
-// needs sizes: in_d, in_h, in_w, out_h, out_plane, out_w, pixels, x_c, x_d, x_h, x_n, x_w
-// needs types: Accumulators, DepthEntry, Fragment, Pixel, Row, Shape, T, Vector, Words
-// needs functions: acc_row, begin_grid, depth_entry, filter_at, finish_tile, first_step, fragment, load_chunk, load_row,
-//   missing, mma, pixel_of, row_of, step_count, tile_at, tile_number, write_tile, zero
 
 static_assert(TILE_K * sizeof(T) == 64, "a row of a tile is 64 bytes");
 constexpr int WAVE_P = TILE_P / WAVES_P, WAVE_F = TILE_F / WAVES_F;
 constexpr int BLOCKS_P = WAVE_P / BLOCK, BLOCKS_F = WAVE_F / BLOCK;
 static_assert(WAVE_P % PART_P == 0 && PART_P % BLOCK == 0, "a part is of one row of waves");
 
-// A load of the image: a chunk, or for each element of a chunk X_RUN neighbouring pixels. Chunks: neighbouring
-// threads read along the depth. Pixels: neighbours read neighbours.
 constexpr int X_ACROSS = X_VECTOR ? CHUNKS : TILE_P / X_RUN;
 constexpr int X_DOWN = THREADS / X_ACROSS;
 constexpr int X_COUNT = TILE_P / X_RUN * CHUNKS / THREADS;
@@ -906,24 +764,20 @@ DEVICE int x_row(int i) {
 }
 DEVICE int x_chunk(int i) { return X_VECTOR ? (int)threadIdx.x % X_ACROSS : (int)threadIdx.x / X_ACROSS + i * X_DOWN; }
 
-// Loads of chunks in flight, each at once or element by element. A bit of `inside` for each.
 template <bool VECTOR, int COUNT> struct Staged {
   Words chunk[VECTOR ? COUNT : 1];
   T element[VECTOR ? 1 : COUNT][CHUNK];
   unsigned inside;
   static_assert((VECTOR ? COUNT : COUNT * CHUNK) <= 32, "a bit for each load");
 
-  // Takes the chunk at `offset`. AMD's loads of 16 bytes need no more alignment than an element's.
   DEVICE void load(int i, const T* from, int offset, bool is_inside) {
     __builtin_memcpy(&chunk[i], from + (unsigned)(is_inside ? offset : 0), sizeof(Words));
     inside |= (unsigned)is_inside << i;
   }
-  // Takes element `e` of a chunk.
   DEVICE void load(int i, int e, const T* from, int offset, bool is_inside) {
     element[i][e] = from[(unsigned)(is_inside ? offset : 0)];
     inside |= (unsigned)is_inside << (i * CHUNK + e);
   }
-  // A chunk when it has come.
   DEVICE Words arrived(int i) const {
     if constexpr (VECTOR) {
       return inside >> i & 1 ? chunk[i] : (Words)0u;
@@ -936,27 +790,19 @@ template <bool VECTOR, int COUNT> struct Staged {
   }
 };
 
-// Positions along the depth at which a step loads the image: the entries of its table.
 constexpr int TABLE = X_VECTOR ? CHUNKS : TILE_K;
 
-// The image read across pixels. What a pixel has of a position along the depth is a bit if there are few taps; it is not
-// asked before the elements have come, so that where to load from takes one addition.
 constexpr bool BITS = TAPS < 32;
 constexpr bool LEAVES = OUTSIDE_D + OUTSIDE_H + OUTSIDE_W > 0;
-// Of what reads an element as a word or a half of it.
 typedef Vector<unsigned, sizeof(T) == 4 ? X_RUN : 1> Run;
-// Pixels of a word.
 constexpr int PACKED = sizeof(T) == 4 ? 1 : X_RUN;
 
-// The place of an element: what a pixel adds to a position along the depth. `needs` is the number of its tap where BITS.
 DEVICE DepthEntry pixel_entry(const Shape& s, int depth) {
-  // What lies beyond the depth is read where its last position is.
   DepthEntry entry = depth_entry(s, depth < DEPTH ? depth : DEPTH - 1);
   if (BITS) entry.needs = depth >= DEPTH ? 31 : CHANNEL_INNER ? depth / CHANNELS : depth % TAPS;
   else if (depth >= DEPTH) entry.needs = depth_entry(s, depth).needs;
   return entry;
 }
-// All bits if bit `at` is set, else none.
 DEVICE unsigned all_of_bit(unsigned bits, unsigned at) {
 #if defined(__AMDGCN__)
   return __builtin_amdgcn_sbfe((int)bits, at, 1);
@@ -964,7 +810,6 @@ DEVICE unsigned all_of_bit(unsigned bits, unsigned at) {
   return bits >> at & 1 ? ~0u : 0;
 #endif
 }
-// A pixel's bit for each tap that lies in the image.
 DEVICE unsigned has_of(const Shape& s, const Pixel& pixel) {
   unsigned has = 0;
 #pragma unroll
@@ -979,9 +824,7 @@ DEVICE unsigned has_of(const Shape& s, const Pixel& pixel) {
   return has;
 }
 
-// A thread's X_RUN pixels, whose elements are neighbours in memory under every tap.
 struct PixelRun {
-  // Beyond the last pixel are those before it, whose results nobody writes.
   int offset;
   unsigned has[X_RUN];
   Row row[BITS ? 1 : X_RUN];
@@ -996,15 +839,12 @@ struct PixelRun {
       if constexpr (!BITS) row[p] = row_of(s, m + p, group);
     }
   }
-  // All bits if pixel `p` has what the position along the depth needs, else none.
   DEVICE unsigned mask(const Shape& s, int p, const DepthEntry& entry) const {
     if constexpr (BITS) return all_of_bit(has[p], entry.needs);
     else return missing(s, row[p], entry) ? 0 : ~0u;
   }
 };
 
-// Whether all that pixels of a tile need of a step, and what they lack of it, lies within the tensor. Only some steps of the
-// first and the last image do not.
 struct Bounds {
   int below, above, last;
 
@@ -1029,7 +869,6 @@ struct Bounds {
   }
 };
 
-// Loads in flight: of each chunk its elements for a run of pixels.
 template <int COUNT> struct StagedPixels {
   Run run[COUNT][CHUNK];
 
@@ -1043,7 +882,6 @@ template <int COUNT> struct StagedPixels {
       __builtin_memcpy(&run[i][e], at, sizeof(T) * X_RUN);
     }
   }
-  // The same, whatever of it lies beyond the tensor: none of that is kept.
   DEVICE void load_within(int i, int e, const T* from, int offset, int last) {
 #pragma unroll
     for (int p = 0; p < X_RUN; p++) {
@@ -1054,13 +892,11 @@ template <int COUNT> struct StagedPixels {
       to = p % PACKED == 0 ? word : to | word << 16;
     }
   }
-  // What pixels lack is dropped when it has come.
   DEVICE void mask(int i, int e, unsigned low, unsigned high) {
     if constexpr (PACKED == 2) run[i][e].at[0] &= (low & 0xffffu) | (high & 0xffff0000u);
     else run[i][e].at[0] &= low;
     if constexpr (sizeof(Run) == 8) run[i][e].at[1] &= high;
   }
-  // A chunk of pixel `p`.
   DEVICE Words arrived(int i, int p) const {
     Words v;
 #pragma unroll
@@ -1083,7 +919,6 @@ DEVICE Words* swizzled(char* rows, int row, int chunk) {
   return (Words*)(rows + row * 64 + ((chunk ^ (row >> 1 & 3)) << 4));
 }
 
-// Waits for the block's threads and their shared memory; loads from global memory stay in flight.
 DEVICE void sync_block() {
 #if __clang_major__ >= 19
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
@@ -1094,9 +929,6 @@ DEVICE void sync_block() {
 #endif
 }
 
-// The tile that this block computes. Blocks are dealt to the chip's XCDs in turn, each with an L2 of its own:
-// neighbouring tiles, which share pixels and filters, go to the same one. Where SPLIT blocks share a tile those go there that have
-// the same share of the depth of all tiles.
 struct Work {
   int pixel, filter, group;
 };
@@ -1121,7 +953,6 @@ KERNEL(THREADS, OCCUPANCY) {
   const T* const x = (const T*)args.x;
   const T* const weights = (const T*)args.op[0].p[0];
 
-  // Chunks have a row of the image operand each; a thread's runs are of the same pixels.
   Row rows[X_VECTOR ? X_COUNT : 1];
   if constexpr (X_VECTOR)
 #pragma unroll
@@ -1129,7 +960,6 @@ KERNEL(THREADS, OCCUPANCY) {
   const PixelRun pixels(s, at.pixel + (X_VECTOR ? 0 : x_row(0)), at.group);
   const Bounds bounds(s, at.pixel, at.group);
 
-  // Writes the table of a step for the whole block, a step before it is fetched.
   const auto plan = [&](int step) {
     if (threadIdx.x < TABLE) {
       const int depth = (begin + step) * TILE_K + (int)threadIdx.x * (X_VECTOR ? CHUNK : 1);
@@ -1202,7 +1032,6 @@ KERNEL(THREADS, OCCUPANCY) {
   const int wave_p = wave % WAVES_P * WAVE_P, wave_f = wave / WAVES_P * WAVE_F;
   Accumulators acc[BLOCKS_P][BLOCKS_F] = {};
 
-  // The compiler must not know how many: where it unrolls few steps, registers spill.
   const int steps = step_count<STEPS>() * (int)gridDim.y;
   plan(0);
   plan(1);
@@ -1224,7 +1053,6 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
         for (int j = 0; j < BLOCKS_F; j++) f[k][j] = fragment(w_rows, wave_f + j * BLOCK, first + k, lane);
       }
-      // The compiler would rather have fewer registers than reads under way.
       if (AHEAD > 1) __builtin_amdgcn_sched_barrier(0);
 #pragma unroll
       for (int k = 0; k < AHEAD; k++)
@@ -1232,7 +1060,6 @@ KERNEL(THREADS, OCCUPANCY) {
         for (int i = 0; i < BLOCKS_P; i++)
 #pragma unroll
           for (int j = 0; j < BLOCKS_F; j++)
-            // A lane has accumulators of one column: of what lies in a row of the output's memory.
             acc[i][j] = Y_ALONG_K ? mma(p[k][i], f[k][j], acc[i][j], T()) : mma(f[k][j], p[k][i], acc[i][j], T());
     }
     sync_block();
