@@ -73,8 +73,10 @@ pub struct Target {
 pub struct Costs {
     /// Whether the numbers were fitted to timings, and so are microseconds.
     pub is_fitted: bool,
-    /// A launch, with what a block does before its first step and after its last.
+    /// A launch.
     pub launch: f64,
+    /// What a block does before its first step and after its last, whatever its tile.
+    pub block: f64,
     /// A step, without what its threads load and multiply.
     pub step: f64,
     /// A load of a thread, whatever its width.
@@ -83,6 +85,9 @@ pub struct Costs {
     pub product: f64,
     /// A product of blocks that fill a multiprocessor, at a tile's rate of 1.
     pub filled: f64,
+    /// What part of the shorter of two times is not hidden by the longer: that of threads which wait for themselves, and that of a
+    /// multiprocessor which is filled.
+    pub exposed: f64,
     /// The meeting of the blocks that share a tile.
     pub meet: f64,
     /// What each further block of a multiprocessor adds for each other block that it shares its tile with: they start
@@ -118,7 +123,7 @@ pub(crate) struct Work {
     pub(crate) groups: usize,
     /// Elements of the image and of filters that a thread loads at once.
     pub(crate) loaded: [usize; 2],
-    /// Bytes of an element, and of input, filters and output together.
+    /// Bytes of an element, and of input, filters, residuals and output together.
     pub(crate) element: usize,
     pub(crate) bytes: usize,
 }
@@ -200,12 +205,14 @@ impl Work {
         let of_threads = costs.load * loads + costs.product * products;
         let step = costs.step + of_threads / tile.threads as f64;
         let meet = if is_cluster { costs.meet } else { 0.0 };
-        let alone = rounds * (steps * step + costs.output * outputs / tile.threads as f64 + meet);
+        let alone =
+            rounds * (costs.block + steps * step + costs.output * outputs / tile.threads as f64 + meet);
         let filled = busiest as f64 * steps * products * costs.filled / tile.rate as f64;
         let crowd = if is_cluster { costs.crowd * ((busiest - 1) * (split - 1)) as f64 } else { 0.0 };
         let brought = self.groups * self.depth * (columns * self.pixels + rows * self.filters) * self.element;
         let memory = self.bytes as f64 * costs.memory + brought as f64 * costs.cache;
-        let time = costs.launch + alone.max(filled).hypot(memory) + crowd;
+        let computed = alone.max(filled) + costs.exposed * alone.min(filled);
+        let time = costs.launch + computed.hypot(memory) + crowd;
         if !in_memory {
             return time;
         }
@@ -232,10 +239,12 @@ mod tests {
     const COSTS: Costs = Costs {
         is_fitted: true,
         launch: 3.0,
+        block: 0.0,
         step: 0.5,
         load: 0.003,
         product: 3.6e-4,
         filled: 7.2e-4,
+        exposed: 0.0,
         meet: 1.2,
         crowd: 0.2,
         hand_on: 3.0,

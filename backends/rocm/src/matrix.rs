@@ -39,10 +39,12 @@ const PART: usize = 32;
 pub(crate) const COSTS: Costs = Costs {
     is_fitted: false,
     launch: 0.0,
+    block: 0.0,
     step: 0.0,
     load: 0.0,
     product: 0.0,
     filled: 1.0,
+    exposed: 0.0,
     meet: 0.0,
     crowd: 0.0,
     hand_on: 5e4,

@@ -1,5 +1,5 @@
-// cuda.conv_ffma.v1 on sm_80: FFMA, tile 128 pixels x 128 filters x 16, image read in 4 pixels at a time, filters in 16 bytes, 4 outputs at a time
-// Geometry { grid: [3136, 1, 1], block: 256, shared: 34816 }
+// cuda.conv_ffma.v1 on sm_80: FFMA, tile 128 pixels x 64 filters x 16, image read in 4 pixels at a time, filters in 16 bytes, 4 outputs at a time
+// Geometry { grid: [6272, 1, 1], block: 128, shared: 33792 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
 
@@ -91,13 +91,13 @@ struct Divisor {
   }
 };
 constexpr int TILE_P{128};
-constexpr int TILE_F{128};
+constexpr int TILE_F{64};
 constexpr int TILE_K{16};
-constexpr int PART_P{64};
+constexpr int PART_P{128};
 constexpr int SLICES{1};
 constexpr int SPLIT{1};
 constexpr int ACC_AT{0};
-constexpr int THREADS{256};
+constexpr int THREADS{128};
 constexpr int FILTERS{1024};
 constexpr int CHANNELS{256};
 constexpr int TAPS_D{1};
@@ -129,7 +129,7 @@ constexpr int W_VECTOR{1};
 constexpr int W_LINEAR{1};
 constexpr int Y_ALONG_K{0};
 constexpr int Y_VECTOR{4};
-constexpr int OCCUPANCY{2};
+constexpr int OCCUPANCY{3};
 constexpr int UNROLL{16};
 constexpr int Y_LINEAR{0};
 constexpr int Y_PLANAR{1};

@@ -1,5 +1,5 @@
-// cuda.conv_wgmma_planes.v1 on sm_90a: wgmma, pixels by TMA from planes, tile 64 pixels x 64 filters x 64, 4 ping-pong x 1 cooperative warpgroups, 12 stages, 8 outputs at a time, filters resident
-// Geometry { grid: [132, 1, 1], block: 640, shared: 148536 }
+// cuda.conv_wgmma_planes.v1 on sm_90a: wgmma, pixels by TMA from planes, tile 64 pixels x 128 filters x 64, 2 ping-pong x 2 cooperative warpgroups, 12 stages, 8 outputs at a time, filters resident
+// Geometry { grid: [132, 1, 1], block: 640, shared: 157448 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
 
@@ -106,9 +106,9 @@ constexpr int RECTANGLE{0};
 constexpr int FULL_ARRIVALS{1};
 constexpr int CHANNEL_PRODUCERS{96};
 constexpr int TABLE_BYTES{0};
-constexpr int PINGPONG{4};
-constexpr int COOPERATIVE{1};
-constexpr int CHANNEL_STAGES{5};
+constexpr int PINGPONG{2};
+constexpr int COOPERATIVE{2};
+constexpr int CHANNEL_STAGES{3};
 constexpr int ATOMS{1};
 constexpr int PIXELS_ARE_ROWS{0};
 constexpr int RESIDUALS_EARLY{1};
@@ -119,7 +119,7 @@ constexpr int LINES{0};
 constexpr int LOADED_P{64};
 constexpr int TILE_P{64};
 constexpr int COVERED_P{64};
-constexpr int TILE_F{64};
+constexpr int TILE_F{128};
 constexpr int TILE_K{64};
 constexpr int ROW{128};
 constexpr int STAGES{12};
@@ -128,7 +128,7 @@ constexpr int RESIDENT{1};
 constexpr int REARRANGED{0};
 constexpr int STREAMED{0};
 constexpr int TF32X3{0};
-constexpr int SHARED{148536};
+constexpr int SHARED{157448};
 constexpr int PRODUCER_REGISTERS{40};
 constexpr int CONSUMER_REGISTERS{104};
 constexpr int Y_VECTOR{8};

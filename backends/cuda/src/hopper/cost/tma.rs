@@ -151,23 +151,26 @@ const TF32X3: Rates = Rates {
     ..NOTHING
 };
 
-/// Fitted to timings of 12 convolutions on an H200, of which the choice is 2.2 % slower than the fastest tile in the mean;
-/// of 12 others 6.3 %. What residuals take, here and of the loads behind this, was fitted to half of 29 convolutions with one on an H100,
-/// of which and of the other half the choice is 0.5 to 8 % slower than the fastest tile in the mean, and was 1 to 23 %.
+/// Fitted to 156 timings of 13 convolutions of networks on an H100, to 9 % in the mean square, of which the choice is 3.4 % slower than the
+/// fastest of up to twelve tiles in the mean, 13 % at worst; of 13 others to 13 %, 5.5 and 37 %, and of 35 more to 19 %, 6.2 and 29 %. By
+/// rates of an H200, whose memory is faster, and without the second-level cache these were 26, 4.7 and 23; 26, 11.9 and 58; 25, 7.1 and
+/// 53 %. What residuals take was chosen between earlier rates and the fit's, as the 35 have many.
 const PLANES: Rates = Rates {
-    bytes_in: 149e3,
-    bytes_out: 72.6e3,
-    outputs: 43.1e3,
-    memory: 5.24e6,
-    launch: 1.84,
-    group: 0.28,
-    step: 0.0107,
-    part: 0.56,
-    latency: 1.1,
+    bytes_in: 277e3,
+    bytes_out: 23.1e3,
+    outputs: 18.8e3,
+    memory: 2.91e6,
+    launch: 1.83,
+    group: 0.0258,
+    step: 0.0534,
+    part: 0.387,
+    latency: 1.42,
     residual: 2.0,
-    early: 1.0,
-    kept: 0.94,
-    overlap: 1.28,
+    early: 0.6,
+    hot: 0.00465,
+    second: 9.63e6,
+    kept: 1.32,
+    overlap: 2.12,
     ..NOTHING
 };
 
@@ -189,7 +192,7 @@ const COPIED: Rates = Rates {
     pixel: 2.86e-5,
     kept: 1.53,
     overlap: 1.54,
-    ..PLANES
+    ..NOTHING
 };
 
 /// Pixels that are reordered before. Fitted with the rates of that launch to up to 15 tiles of each of 24 convolutions of 16 bits and of
@@ -206,6 +209,8 @@ const REORDERED: Rates = Rates {
     step: 0.0115,
     part: 0.398,
     latency: 1.1,
+    residual: 2.0,
+    early: 1.0,
     block: 67.1e3,
     held: 1.0,
     shared: 201e3,
@@ -215,7 +220,7 @@ const REORDERED: Rates = Rates {
     write: 0.95,
     written: 2e-5,
     overlap: 1.29,
-    ..PLANES
+    ..NOTHING
 };
 
 /// The same of TF32, whose residuals have twice as many bytes: fitted to four convolutions with one, and to no others beside.
@@ -233,10 +238,11 @@ const PACKED: Rates = Rates {
     part: 0.728,
     latency: 1.03,
     residual: 3.0,
+    early: 1.0,
     shared: 188e3,
     kept: 2.26,
     overlap: 1.0,
-    ..PLANES
+    ..NOTHING
 };
 
 /// Fitted to 68 timings of 8 convolutions on an H100, of which the choice is 0.6 % slower than the fastest tile in the mean, 4.9 %
