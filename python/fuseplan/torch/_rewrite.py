@@ -38,7 +38,7 @@ def optimize(
     Convolutions have the layout that `memory_format` names: `torch.preserve_format` is the one that PyTorch gives them,
     `torch.channels_last` and `torch.channels_last_3d` bring weights of four and five dimensions into it, so that what follows
     from the first of them has it too. By default they are channels-last where all operators are PyTorch's and take any layout: on
-    CPUs always, on GPUs where the device's model of the plans' time expects less than 0.85 times as much of it, copies included.
+    CPUs always, on GPUs where the device's model of the plans' time expects less than 0.95 times as much of it, copies included.
     Elsewhere they are what PyTorch gives them. Results that are contiguous or channels-last stay so either way; those of a call
     in another layout than the example's may lie as the example's do.
 
