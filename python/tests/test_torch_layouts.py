@@ -80,7 +80,7 @@ def test_calls_in_another_layout_have_the_same_values(network):
         check(fused, model, example)
 
 
-@pytest.mark.parametrize("last, chosen", [(0.84, "last"), (0.86, "first"), (2.0, "first")])
+@pytest.mark.parametrize("last, chosen", [(0.94, "last"), (0.96, "first"), (2.0, "first")])
 def test_by_default_the_expected_times_decide(network, monkeypatch, last, chosen):
     model, x = network
 
