@@ -11,7 +11,7 @@ import torch
 from . import _operator
 from ._export import written
 
-# The part of the expected time below which a layout is another one. What was expected to take 0.87 took 0.81 and 0.84.
+# The part of the expected time below which a layout is another one. What was expected to take 0.87 took 0.84 and 0.87.
 _MARGIN = 0.95
 # Bytes that a copy reads or writes in a second, fewer than on any GPU whose plans have a model of time.
 _COPIED = 1.5e12
