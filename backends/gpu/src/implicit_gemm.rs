@@ -47,7 +47,7 @@ pub struct Access {
 
 /// Fitted to 786 timings of every other one of 105 convolutions of networks, of 1, 8 and 64 images in both layouts, on an H100, to 18 % in
 /// the mean square, and 18 % of the others too. The choice is 5 % slower in the mean than the fastest of up to twelve tiles, 34 % at
-/// worst, and 6 and 47 % for the others. A warp by itself waits three of four cycles, which more warps of a multiprocessor do not hide as a
+/// worst, and 6 and 47 % for the others. A step of a warp by itself takes four times as long as its multiply-adds, which other warps do not hide as a
 /// whole; with the longer of the two times alone these were 16, 106, 17 and 119 %.
 const COSTS: Costs = Costs {
     is_fitted: true,
