@@ -12,8 +12,9 @@ use crate::hopper;
 use crate::mma::{self, NARROW, TENSOR_CORES, halo_mma, mma, tensor_core_accuracy};
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
-pub(crate) const PLANNERS: [&dyn Planner; 15] = [
+pub(crate) const PLANNERS: [&dyn Planner; 16] = [
     &DEPTHWISE_CONV,
+    &GEMV,
     &HALO_MMA,
     &hopper::WGMMA,
     &hopper::WGMMA_REORDERED,
@@ -31,9 +32,11 @@ pub(crate) const PLANNERS: [&dyn Planner; 15] = [
 ];
 
 /// [`PLANNERS`] as solvers, for callers that have no use for kernels.
-pub(crate) static SOLVERS: [&dyn Solver; 15] = upcast(PLANNERS);
+pub(crate) static SOLVERS: [&dyn Solver; 16] = upcast(PLANNERS);
 
 static DEPTHWISE_CONV: InParts<JitSolver<Cuda>> = InParts(JitSolver::depthwise("cuda.conv_depthwise.v1"));
+
+static GEMV: InParts<JitSolver<Cuda>> = InParts(JitSolver::gemv("cuda.conv_gemv.v1"));
 
 pub(crate) static MMA: InParts<JitSolver<Cuda>> = InParts(
     JitSolver::new(

@@ -29,6 +29,7 @@ mod element_wise;
 #[cfg(test)]
 mod fake;
 mod function;
+mod gemv;
 mod graph;
 mod halo;
 mod implicit_gemm;

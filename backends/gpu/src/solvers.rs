@@ -4,11 +4,13 @@ use fuseplan_api::Algorithm;
 
 use crate::batch_norm::{batch_norm, batch_norm_configurations};
 use crate::constraint::{
-    DATA_TYPE, DEPTHWISE, ELEMENTS, INFERENCE, OPERATOR_COUNT, PACKED, PARAMETERS, SPAN, TRAINING,
+    CONVOLUTION, DATA_TYPE, DEPTHWISE, ELEMENTS, GROUP_COUNT, INFERENCE, OPERATOR_COUNT, PACKED, PARAMETERS,
+    SPAN, TRAINING,
 };
 use crate::depthwise::depthwise;
 use crate::direct::direct;
 use crate::element_wise::element_wise;
+use crate::gemv::{AS_FILTERS, FEW_PIXELS, gemv, gemv_configurations};
 use crate::{JitSolver, Kernels, Runtime};
 
 impl<R: Runtime> JitSolver<R> {
@@ -20,6 +22,22 @@ impl<R: Runtime> JitSolver<R> {
             &[DATA_TYPE, INFERENCE, OPERATOR_COUNT, DEPTHWISE, SPAN],
             Kernels::One(|problem, arch| depthwise(R::VENDOR, problem, R::units(arch))),
         )
+    }
+
+    /// Convolutions of a few pixels.
+    pub const fn gemv(id: &'static str) -> Self {
+        Self::new(
+            id,
+            Algorithm::Direct,
+            &[CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN, AS_FILTERS],
+            Kernels::Several {
+                configurations: |problem, arch| gemv_configurations(problem, R::units(arch)),
+                kernel: |problem, arch, configuration| {
+                    gemv(R::VENDOR, problem, R::units(arch), configuration)
+                },
+            },
+        )
+        .with_preferences(&[FEW_PIXELS])
     }
 
     /// Packed element-wise plans.

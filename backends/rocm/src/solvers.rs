@@ -11,13 +11,15 @@ use crate::context::Rocm;
 use crate::matrix::{COSTS, HAS_MFMA, HAS_WMMA, mfma, wmma};
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
-pub(crate) const PLANNERS: [&dyn Planner; 8] =
-    [&DEPTHWISE_CONV, &HALO_FMA, &MFMA, &WMMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
+pub(crate) const PLANNERS: [&dyn Planner; 9] =
+    [&DEPTHWISE_CONV, &GEMV, &HALO_FMA, &MFMA, &WMMA, &FFMA, &ELEMENT_WISE, &BATCH_NORM, &DIRECT];
 
 /// [`PLANNERS`] as solvers, for callers that have no use for kernels.
-pub(crate) static SOLVERS: [&dyn Solver; 8] = upcast(PLANNERS);
+pub(crate) static SOLVERS: [&dyn Solver; 9] = upcast(PLANNERS);
 
 static DEPTHWISE_CONV: InParts<JitSolver<Rocm>> = InParts(JitSolver::depthwise("rocm.conv_depthwise.v1"));
+
+static GEMV: InParts<JitSolver<Rocm>> = InParts(JitSolver::gemv("rocm.conv_gemv.v1"));
 
 static MFMA: InParts<JitSolver<Rocm>> = InParts(
     JitSolver::new(

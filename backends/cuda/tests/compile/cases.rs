@@ -13,6 +13,9 @@ pub(crate) const REORDERED: &str = "cuda.conv_wgmma_reordered.v1";
 pub(crate) const RUNS: &str = "cuda.conv_wgmma_runs.v1";
 pub(crate) const GATHER: &str = "cuda.conv_wgmma_gather.v1";
 
+/// That for few pixels.
+const GEMV: &str = "cuda.conv_gemv.v1";
+
 /// Those for narrow groups.
 pub(crate) const HALO_MMA: &str = "cuda.conv_halo_mma.v1";
 const HALO_FFMA: &str = "cuda.conv_halo_ffma.v1";
@@ -501,6 +504,20 @@ pub(crate) fn cases() -> Vec<Case> {
             "cuda.element_wise.v1",
             element_wise(BFloat16, Nchw, *x, parameters(BFloat16, x)),
             &[],
+        ),
+        ("gemv.f16.c4096k1000", GEMV, conv(Half, Nhwc, &[1, 4096, 1, 1], 1000, 1, 1, vec![]), &["LDG.E.128"]),
+        (
+            "gemv.f32.c960k240",
+            GEMV,
+            conv(Float, Nchw, &[8, 960, 1, 1], 240, 1, 1, relu(&[8, 240, 1, 1], Float, Nchw)),
+            &["LDG.E.128", "FFMA"],
+        ),
+        ("gemv.bf16.c75k18", GEMV, conv(BFloat16, Nhwc, &[2, 75, 2, 2], 18, 1, 3, vec![]), &["LDG.E.U16"]),
+        (
+            "gemv.f16.7x7",
+            GEMV,
+            padded(conv(Half, Nchw, &[5, 24, 7, 7], 100, 7, 1, vec![]), &[0, 0], &[0, 0], 1),
+            &["LDG.E.128"],
         ),
         // What these solvers can compute and are not preferred for.
         ("wgmma.f16.k3", WGMMA, conv(Half, Nhwc, &[2, 24, 9, 11], 3, 3, 1, vec![]), &["HGMMA"]),

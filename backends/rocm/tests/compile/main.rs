@@ -91,6 +91,9 @@ fn cases() -> Vec<Case> {
         let mut add = |name: &str, solver, problem| {
             cases.push(case(format!("{name}.{data_type}"), solver, problem));
         };
+        let pixels = relu(&[3, 40, 1, 1], data_type, Nhwc);
+        add("gemv", "rocm.conv_gemv.v1", conv(data_type, Nhwc, &[3, 2048, 1, 1], 40, 1, 1, pixels));
+        add("gemv.odd", "rocm.conv_gemv.v1", conv(data_type, Nhwc, &[2, 75, 2, 2], 18, 1, 3, vec![]));
         add("direct.nchw", DIRECT, conv(data_type, Nchw, x, 128, 3, 1, relu(y, data_type, Nchw)));
         add("direct.nhwc.depthwise", DIRECT, conv(data_type, Nhwc, x, 64, 3, 64, vec![]));
         for mode in [BatchNormMode::Spatial, BatchNormMode::PerActivation] {

@@ -1,0 +1,509 @@
+// cuda.conv_gemv.v1 on sm_80: 1 pixels x 4 filters of 256 threads, 2 vectors of 8 elements of each filter on their way
+// Geometry { grid: [250, 1, 1], block: 256, shared: 4096 }
+// Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
+
+
+#define DEVICE __device__ __forceinline__
+#define KERNEL(...) \
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+DEVICE void launch_next_grid() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+DEVICE void wait_for_grids() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+DEVICE void wait_for_grids(int known) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{\n.reg .pred p;\nsetp.ge.s32 p, %0, 0;\n@p griddepcontrol.wait;\n}" ::"r"(known) : "memory");
+#endif
+}
+DEVICE void begin_grid() {
+  launch_next_grid();
+  wait_for_grids();
+}
+#define CLUSTER
+#if __CUDA_ARCH__ < 800
+#define AT_ONCE(blocks, shared) ((blocks) < 2 ? (blocks) : 2)
+#else
+#define AT_ONCE(blocks, shared) (blocks)
+#endif
+#define UNROLLED(rounds, products) (rounds)
+#define WIDE_ROUNDS 4
+#define DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
+
+template <class Args> DEVICE const Args& reread(const Args& args) { return args; }
+
+DEVICE float float_of_bits(unsigned v) { return __uint_as_float(v); }
+DEVICE unsigned bits_of(float v) { return __float_as_uint(v); }
+
+struct f16 {
+  unsigned short bits;
+};
+struct bf16 {
+  unsigned short bits;
+};
+
+DEVICE float to_float(f16 v) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v.bits));
+  return r;
+}
+DEVICE float to_float(bf16 v) { return __uint_as_float((unsigned)v.bits << 16); }
+DEVICE f16 f16_from_float(float v) {
+  f16 r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
+  return r;
+}
+DEVICE bf16 bf16_from_float(float v) {
+  bf16 r;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(v));
+#else
+  const unsigned u = __float_as_uint(v);
+  r.bits = v != v ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16;
+#endif
+  return r;
+}
+
+struct ConvForward { enum { weights }; };
+struct BiasForward { enum { bias }; };
+struct PReluForward { enum { slope }; };
+struct BatchNormInference { enum { scale, bias, mean, variance }; };
+struct BatchNormForward { enum { scale, bias, saved_mean, saved_inv_variance, running_mean, running_variance }; };
+struct BatchNormBackward { enum { x, scale, bias, saved_mean, saved_inv_variance, scale_diff, bias_diff }; };
+struct ActivationBackward { enum { y }; };
+typedef f16 T;
+typedef int idx;
+typedef unsigned int Unsigned;
+struct alignas(8) Size {
+  idx value;
+  DEVICE operator idx() const { return value; }
+};
+struct Divisor {
+  Size value;
+  unsigned multiplier, shift;
+  DEVICE idx divide(idx n) const {
+    return sizeof(idx) == 4 ? (idx)((unsigned long long)(unsigned)n * multiplier >> shift) : n / value;
+  }
+};
+constexpr int CHUNK{8};
+constexpr int DEPTH{4096};
+constexpr int FILTERS{1000};
+constexpr int PARTS{256};
+constexpr int TEAMS{1};
+constexpr int TEAM_F{4};
+constexpr int THREADS{256};
+constexpr int TILE_P{1};
+constexpr int UNROLL{2};
+constexpr int W_K{4096};
+constexpr int X_LINEAR{1};
+constexpr int Y_LINEAR{1};
+constexpr int Y_PLANAR{1};
+constexpr int OPS = 1;
+constexpr int POINTERS = 1;
+struct Shape {
+  Size out_h;
+  Size out_w;
+  Size out_plane;
+  Size pixels;
+  Size y_p;
+  Size y_n;
+  Size y_c;
+  Size y_d;
+  Size y_h;
+  Size y_w;
+  Size x_n;
+  Size x_p;
+  Size x_group;
+  Size step_d;
+  Size step_h;
+  Size step_w;
+};
+
+
+template <class E, int V> struct alignas(sizeof(E) * V) Vector {
+  E at[V];
+};
+
+DEVICE float to_float(float v) { return v; }
+template <class E> DEVICE E from_float(float v);
+template <> DEVICE float from_float<float>(float v) { return v; }
+template <> DEVICE f16 from_float<f16>(float v) { return f16_from_float(v); }
+template <> DEVICE bf16 from_float<bf16>(float v) { return bf16_from_float(v); }
+
+DEVICE float part(unsigned word, bool, float) { return float_of_bits(word); }
+DEVICE float part(unsigned word, bool high, f16) {
+  const f16 element = {(unsigned short)(high ? word >> 16 : word)};
+  return to_float(element);
+}
+DEVICE float part(unsigned word, bool high, bf16) { return float_of_bits(high ? word & 0xffff0000u : word << 16); }
+DEVICE unsigned bits_of(f16 v) { return v.bits; }
+DEVICE unsigned bits_of(bf16 v) { return v.bits; }
+
+template <int V, bool WORDS = (sizeof(T) * V >= 4)> struct alignas(sizeof(T) * V) Packed {
+  static constexpr int A_WORD = 4 / (int)sizeof(T);
+  unsigned words[V / A_WORD];
+  DEVICE float at(int i) const { return part(words[i / A_WORD], i % A_WORD != 0, T()); }
+  DEVICE void set(int i, T v) { words[i / A_WORD] |= bits_of(v) << 16 * (i % A_WORD); }
+};
+template <int V> struct Packed<V, false> {
+  T element;
+  DEVICE float at(int) const { return to_float(element); }
+  DEVICE void set(int, T v) { element = v; }
+};
+
+struct Op {
+  const void* p[POINTERS];
+  float alpha, a, b, c;
+};
+
+struct Args {
+  const void* x;
+  void* y;
+  float beta;
+  float reserved;
+  Op op[OPS];
+  Shape shape;
+};
+
+struct Coord {
+  idx y, n, k, p;
+};
+
+DEVICE bool is_aligned(const void* p, int bytes) {
+  return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
+}
+
+template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
+  Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at);
+  if (__builtin_expect(args.beta != 0.f, 0)) {
+    const Vector<T, V> prior = *y;
+#pragma unroll
+    for (int i = 0; i < V; i++) v[i] = fmaf(args.beta, to_float(prior.at[i]), v[i]);
+  }
+  Vector<T, V> result;
+#pragma unroll
+  for (int i = 0; i < V; i++) result.at[i] = from_float<T>(v[i]);
+  *y = result;
+}
+
+template <class E> DEVICE float param(const Op& o, int which, idx i) { return to_float(((const E*)o.p[which])[i]); }
+#define KEEP_ORDER asm volatile("" ::: "memory")
+
+struct Norm {
+  float scale, bias, mean, variance, epsilon;
+};
+template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
+  typedef BatchNormInference In;
+  return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
+          o.a};
+}
+DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
+DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
+template <int V> DEVICE Packed<V> elements(const Op& o, idx i) {
+  const T* from = (const T*)o.p[0] + i;
+  if (is_aligned(o.p[0], V * (int)sizeof(T))) return *(const Packed<V>*)from;
+  Packed<V> v = {};
+#pragma unroll
+  for (int e = 0; e < V; e++) v.set(e, from[e]);
+  return v;
+}
+
+
+constexpr float LEAST = sizeof(T) == 4 ? 1e-6f : 1e-4f;
+DEVICE float reciprocal(float b) {
+  const float r = __fdividef(1.f, b);
+  return fmaf(r, fmaf(-b, r, 1.f), r);
+}
+DEVICE float logistic(float x) {
+  const float e = expf(-fabsf(x));
+  return (x < 0.f ? e : 1.f) * reciprocal(1.f + e);
+}
+DEVICE float act_pasthru(float x, const Op&) { return x; }
+DEVICE float act_logistic(float x, const Op&) { return logistic(x); }
+DEVICE float act_tanh(float x, const Op& o) { return o.b * tanhf(o.a * x); }
+DEVICE float act_relu(float x, const Op&) { return x > 0.f ? x : 0.f; }
+DEVICE float act_softrelu(float x, const Op&) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
+DEVICE float act_abs(float x, const Op&) { return fabsf(x); }
+DEVICE float act_power(float x, const Op& o) {
+  const float base = fmaf(o.b, x, o.a);
+  return base <= LEAST ? 0.f : powf(base, o.c);
+}
+DEVICE float act_clippedrelu(float x, const Op& o) { return fminf(o.a, fmaxf(x, 0.f)); }
+DEVICE float act_leakyrelu(float x, const Op& o) { return x > 0.f ? x : o.a * x; }
+DEVICE float act_elu(float x, const Op& o) { return x > 0.f ? x : o.a * expm1f(x); }
+DEVICE float act_clamp(float x, const Op& o) { return fmaxf(o.a, fminf(o.b, x)); }
+
+DEVICE float prelu(float x, float slope) { return x > 0.f ? x : slope * x; }
+
+DEVICE float times_logistic(float x, float v) {
+  const float e = expf(-fabsf(v));
+  return (x > 0.f ? x : x * e) * reciprocal(1.f + e);
+}
+DEVICE float gelu_argument(float x) { return x * fmaf(0.071354816f * x, x, 1.5957691f); }
+DEVICE float act_silu(float x, const Op&) { return times_logistic(x, x); }
+DEVICE float act_hardsigmoid(float x, const Op&) {
+  const float v = x + 3.f;
+  return (v < 0.f ? 0.f : v > 6.f ? 6.f : v) * (1.f / 6.f);
+}
+DEVICE float act_hardswish(float x, const Op& o) { return x * act_hardsigmoid(x, o); }
+DEVICE float normal_cdf(float x) {
+  if (sizeof(T) == 4) return normcdff(x);
+  const float t = fabsf(x), r = __fdividef(1.f, t + 2.5f);
+  float p = fmaf(10.728068f, r, -20.928404f);
+  p = fmaf(p, r, 11.318586f);
+  p = fmaf(p, r, 0.65369183f);
+  p = fmaf(p, r, 1.1361965f);
+  p = fmaf(p, r, 0.39210796f);
+  p = fmaf(p, r, 1.3377491e-4f);
+  const float tail = p * __expf(-0.5f * t * t);
+  return x > 0.f ? 1.f - tail : tail;
+}
+DEVICE float act_gelu(float x, const Op&) { return x * normal_cdf(x); }
+DEVICE float act_gelutanh(float x, const Op&) { return times_logistic(x, gelu_argument(x)); }
+DEVICE float act_mish(float x, const Op&) {
+  const float w = expf(-fabsf(x)), above = fmaf(2.f, w, 1.f), below = w * (w + 2.f);
+  return x * (x > 0.f ? above : below) * reciprocal(x > 0.f ? fmaf(2.f * w, w, above) : below + 2.f);
+}
+
+DEVICE float grad_pasthru(float, float, float dy, const Op&) { return dy; }
+DEVICE float grad_logistic(float, float y, float dy, const Op&) { return dy * y * (1.f - y); }
+DEVICE float grad_tanh(float, float y, float dy, const Op& o) {
+  return fabsf(o.b) <= LEAST ? 0.f : dy * o.a * (o.b - y * y / o.b);
+}
+DEVICE float grad_relu(float x, float, float dy, const Op&) { return x > 0.f ? dy : 0.f; }
+DEVICE float grad_softrelu(float x, float, float dy, const Op&) {
+  const float e = expf(fminf(x, 50.f));
+  return dy * e / (1.f + e);
+}
+DEVICE float grad_abs(float x, float, float dy, const Op&) { return x > 0.f ? dy : -dy; }
+DEVICE float grad_power(float x, float y, float, const Op& o) {
+  const float base = fmaf(o.b, x, o.a);
+  return base <= LEAST ? 0.f : o.b * o.c * y / base;
+}
+DEVICE float grad_clippedrelu(float x, float, float dy, const Op& o) { return x > 0.f && x <= o.a ? dy : 0.f; }
+DEVICE float grad_leakyrelu(float x, float, float dy, const Op& o) { return x > 0.f ? dy : o.a * dy; }
+DEVICE float grad_elu(float x, float y, float dy, const Op& o) { return x > 0.f ? dy : dy * (y + o.a); }
+DEVICE float grad_clamp(float x, float, float dy, const Op& o) { return x > o.a && x <= o.b ? dy : 0.f; }
+DEVICE float grad_silu(float x, float, float dy, const Op&) {
+  const float s = logistic(x);
+  return dy * s * fmaf(x, 1.f - s, 1.f);
+}
+DEVICE float grad_hardswish(float x, float, float dy, const Op&) {
+  return x <= -3.f ? 0.f : x < 3.f ? dy * fmaf(x, 1.f / 3.f, 0.5f) : dy;
+}
+DEVICE float grad_hardsigmoid(float x, float, float dy, const Op&) {
+  return x > -3.f && x < 3.f ? dy * (1.f / 6.f) : 0.f;
+}
+DEVICE float grad_gelu(float x, float, float dy, const Op&) {
+  return dy * fmaf(x, 0.39894228f * expf(-0.5f * x * x), normcdff(x));
+}
+DEVICE float grad_gelutanh(float x, float, float dy, const Op&) {
+  const float s = logistic(gelu_argument(x)), near = fmaxf(-16.f, fminf(16.f, x));
+  const float slope = fmaf(0.21406445f * near, near, 1.5957691f);
+  return dy * fmaf(x * s * (1.f - s), slope, s);
+}
+DEVICE float grad_mish(float x, float, float dy, const Op& o) {
+  const float t = tanhf(act_softrelu(x, o));
+  return dy * fmaf(x * logistic(x), 1.f - t * t, t);
+}
+
+#define READS_ELEMENTS false
+
+struct Channel {
+};
+
+DEVICE Channel channel_of(const Args& args, idx k) {
+  Channel c;
+  KEEP_ORDER;
+  return c;
+}
+
+DEVICE Channel one_of(bool first, const Channel& a, const Channel& b) {
+  Channel c;
+  return c;
+}
+
+DEVICE float affine(const Args& args, const Channel& c, float v) {
+  return v * (args.op[0].alpha);
+}
+
+template <int V> struct Residuals {
+};
+
+template <int V> DEVICE Residuals<V> residuals_of(const Args& args, idx y) {
+  Residuals<V> r;
+  return r;
+}
+
+template <class F> DEVICE void each_residual(const Args& args, F visit) {
+}
+
+template <int V>
+DEVICE float chain(const Args& args, const Channel& c, const Residuals<V>& r, int e, float v, const Coord& at) {
+  return v;
+}
+
+
+DEVICE void finish(const Args& args, const Channel& channel, float v, const Coord& at) {
+  T* y = (T*)args.y + at.y;
+  v = chain(args, channel, residuals_of<1>(args, at.y), 0, affine(args, channel, v), at);
+  if (args.beta != 0.f) v = fmaf(args.beta, to_float(*y), v);
+  *y = from_float<T>(v);
+}
+
+template <int V, bool ALONG_K>
+DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                         Coord at, float* out) {
+#pragma unroll
+  for (int i = 0; i < V; i++) {
+    out[i] = chain(args, channel[ALONG_K ? i : 0], residuals, i, v[i], at);
+    at.y++;
+    if (ALONG_K) at.k++;
+    else at.p++;
+  }
+}
+
+template <int V, bool ALONG_K>
+DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                      const Coord& at, float* out) {
+#pragma unroll
+  for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
+  chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
+}
+
+template <int V, bool ALONG_K>
+DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, const Coord& at, float* out) {
+#pragma unroll
+  for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
+  chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), out, at, out);
+}
+
+template <int V, bool ALONG_K>
+DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
+  float out[V];
+  finish_to<V, ALONG_K>(args, channel, v, at, out);
+  write_vector<V>(args, at.y, out);
+}
+
+
+DEVICE Coord coord_of(const Shape& s, int m, int k) {
+  Coord at;
+  at.n = m / s.out_plane;
+  at.p = m % s.out_plane;
+  at.k = k;
+  at.y = k * s.y_c;
+  if (Y_LINEAR) {
+    at.y += m * s.y_p;
+  } else if (Y_PLANAR) {
+    at.y += at.n * s.y_n + at.p * s.y_p;
+  } else {
+    const int row = at.p / s.out_w;
+    at.y += at.n * s.y_n + row / s.out_h * s.y_d + row % s.out_h * s.y_h + at.p % s.out_w * s.y_w;
+  }
+  return at;
+}
+
+
+constexpr int BLOCK_F = TEAMS * TEAM_F;
+constexpr int FILTER_TILES = (FILTERS + BLOCK_F - 1) / BLOCK_F;
+constexpr int MEET = 8;
+constexpr int PIXELS_AHEAD = UNROLL * TILE_P <= 8 ? UNROLL : 1;
+
+DEVICE int pixel_at(const Shape& s, int pixel) {
+  const int m = pixel < s.pixels ? pixel : (int)s.pixels - 1, group = (int)blockIdx.z * s.x_group;
+  if (X_LINEAR) return group + m * s.x_p;
+  const int n = m / s.out_plane, at = m % s.out_plane, row = at / s.out_w;
+  return group + n * s.x_n + row / s.out_h * s.step_d + row % s.out_h * s.step_h + at % s.out_w * s.step_w;
+}
+DEVICE int filter_at(int filter) {
+  const int k = filter < FILTERS ? filter : FILTERS - 1;
+  return ((int)blockIdx.z * FILTERS + k) * W_K;
+}
+
+template <int V>
+DEVICE void accumulate(const T* image, const int (&pixels)[TILE_P], const T* weights, const int (&filters)[TEAM_F],
+                       float (&sums)[TEAM_F][TILE_P]) {
+  constexpr int APART = PARTS * V;
+#pragma unroll 1
+  for (int first = (int)threadIdx.x % PARTS * V; first < DEPTH; first += UNROLL * APART) {
+    const auto at = [&](int u) { return first + u * APART < DEPTH ? first + u * APART : 0; };
+    Packed<V> w[UNROLL][TEAM_F], x[PIXELS_AHEAD][TILE_P];
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++)
+#pragma unroll
+      for (int f = 0; f < TEAM_F; f++) w[u][f] = *(const Packed<V>*)(weights + filters[f] + at(u));
+    if (PIXELS_AHEAD == UNROLL)
+#pragma unroll
+      for (int u = 0; u < PIXELS_AHEAD; u++)
+#pragma unroll
+        for (int p = 0; p < TILE_P; p++) x[u][p] = *(const Packed<V>*)(image + pixels[p] + at(u));
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+      if (PIXELS_AHEAD < UNROLL)
+#pragma unroll
+        for (int p = 0; p < TILE_P; p++) x[0][p] = *(const Packed<V>*)(image + pixels[p] + at(u));
+      if (first + u * APART < DEPTH)
+#pragma unroll
+        for (int e = 0; e < V; e++)
+#pragma unroll
+          for (int p = 0; p < TILE_P; p++)
+#pragma unroll
+            for (int f = 0; f < TEAM_F; f++)
+              sums[f][p] = fmaf(x[u % PIXELS_AHEAD][p].at(e), w[u][f].at(e), sums[f][p]);
+    }
+  }
+}
+
+KERNEL(THREADS) {
+  begin_grid();
+  DYNAMIC_SHARED(float, met);
+  const Shape& s = args.shape;
+  const int first_filter = (int)blockIdx.x % FILTER_TILES * BLOCK_F, first_pixel = (int)blockIdx.x / FILTER_TILES * TILE_P;
+  const int part = threadIdx.x % PARTS, first = threadIdx.x / PARTS * TEAM_F;
+  int pixels[TILE_P], filters[TEAM_F];
+#pragma unroll
+  for (int p = 0; p < TILE_P; p++) pixels[p] = pixel_at(s, first_pixel + p);
+#pragma unroll
+  for (int f = 0; f < TEAM_F; f++) filters[f] = filter_at(first_filter + first + f);
+  float sums[TEAM_F][TILE_P] = {};
+  const T* const image = (const T*)args.x;
+  const T* const weights = (const T*)args.op[0].p[0];
+  constexpr int BYTES = CHUNK * (int)sizeof(T);
+  if (is_aligned(image, BYTES) && is_aligned(weights, BYTES)) accumulate<CHUNK>(image, pixels, weights, filters, sums);
+  else accumulate<1>(image, pixels, weights, filters, sums);
+
+  const auto row_of = [&](int f, int p) { return met + (f * TILE_P + p) * PARTS; };
+#pragma unroll
+  for (int f = 0; f < TEAM_F; f++)
+#pragma unroll
+    for (int p = 0; p < TILE_P; p++) row_of(first + f, p)[part] = sums[f][p];
+  constexpr int ROWS = BLOCK_F * TILE_P;
+#pragma unroll
+  for (int parts = PARTS; parts > 1;) {
+    const int at_once = parts < MEET ? parts : MEET, left = parts / at_once;
+    __syncthreads();
+#pragma unroll 1
+    for (int i = threadIdx.x; i < ROWS * left; i += THREADS) {
+      float* const row = met + i / left * PARTS + i % left;
+      float sum = row[0];
+#pragma unroll
+      for (int other = 1; other < MEET; other++)
+        if (other < at_once) sum += row[other * left];
+      row[0] = sum;
+    }
+    parts = left;
+  }
+  __syncthreads();
+#pragma unroll 1
+  for (int i = threadIdx.x; i < ROWS; i += THREADS) {
+    const int f = i % BLOCK_F, p = i / BLOCK_F, k = first_filter + f, m = first_pixel + p;
+    if (k >= FILTERS || m >= s.pixels) continue;
+    const int channel = (int)blockIdx.z * FILTERS + k;
+    finish(args, channel_of(args, channel), row_of(f, p)[0], coord_of(s, m, channel));
+  }
+}
