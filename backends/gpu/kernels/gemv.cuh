@@ -58,8 +58,7 @@ DEVICE void accumulate(const T* image, const int (&pixels)[TILE_P], const T* wei
 #pragma unroll
           for (int p = 0; p < TILE_P; p++)
 #pragma unroll
-            for (int f = 0; f < TEAM_F; f++)
-              sums[f][p] = fmaf(x[u % PIXELS_AHEAD][p].at(e), w[u][f].at(e), sums[f][p]);
+            for (int f = 0; f < TEAM_F; f++) sums[f][p] = fmaf(x[u % PIXELS_AHEAD][p].at(e), w[u][f].at(e), sums[f][p]);
     }
   }
 }
@@ -68,7 +67,8 @@ KERNEL(THREADS) {
   begin_grid();
   DYNAMIC_SHARED(float, met);
   const Shape& s = args.shape;
-  const int first_filter = (int)blockIdx.x % FILTER_TILES * BLOCK_F, first_pixel = (int)blockIdx.x / FILTER_TILES * TILE_P;
+  const int first_filter = (int)blockIdx.x % FILTER_TILES * BLOCK_F,
+            first_pixel = (int)blockIdx.x / FILTER_TILES * TILE_P;
   const int part = threadIdx.x % PARTS, first = threadIdx.x / PARTS * TEAM_F;
   int pixels[TILE_P], filters[TEAM_F];
 #pragma unroll
