@@ -73,6 +73,21 @@ fn every_file_lists_what_it_needs() {
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 
+/// The runtime that runs these texts without a GPU defines this memory, so it has one name in all of them.
+#[test]
+fn dynamic_shared_memory_has_one_name() {
+    let files = [KERNELS, SHARED].map(|folder| examples::files(Path::new(folder))).concat();
+    let declarations: Vec<_> = files
+        .iter()
+        .flat_map(|(name, text)| text.lines().map(move |line| (name, line.trim())))
+        .filter(|(_, line)| line.starts_with("DYNAMIC_SHARED("))
+        .collect();
+    assert!(!declarations.is_empty());
+    for (name, line) in declarations {
+        assert!(line.ends_with(", shared);"), "{name}: {line}");
+    }
+}
+
 #[test]
 fn examples_of_kernels_are_kept() {
     let problem = &convolutions()[10];

@@ -460,7 +460,7 @@ DEVICE void accumulate(const T* image, const int (&pixels)[TILE_P], const T* wei
 
 KERNEL(THREADS) {
   begin_grid();
-  DYNAMIC_SHARED(float, met);
+  DYNAMIC_SHARED(float, shared);
   const Shape& s = args.shape;
   const int first_filter = (int)blockIdx.x % FILTER_TILES * BLOCK_F,
             first_pixel = (int)blockIdx.x / FILTER_TILES * TILE_P;
@@ -477,7 +477,7 @@ KERNEL(THREADS) {
   if (is_aligned(image, BYTES) && is_aligned(weights, BYTES)) accumulate<CHUNK>(image, pixels, weights, filters, sums);
   else accumulate<1>(image, pixels, weights, filters, sums);
 
-  const auto row_of = [&](int f, int p) { return met + (f * TILE_P + p) * PARTS; };
+  const auto row_of = [&](int f, int p) { return shared + (f * TILE_P + p) * PARTS; };
 #pragma unroll
   for (int f = 0; f < TEAM_F; f++)
 #pragma unroll
@@ -489,7 +489,7 @@ KERNEL(THREADS) {
     __syncthreads();
 #pragma unroll 1
     for (int i = threadIdx.x; i < ROWS * left; i += THREADS) {
-      float* const row = met + i / left * PARTS + i % left;
+      float* const row = shared + i / left * PARTS + i % left;
       float sum = row[0];
 #pragma unroll
       for (int other = 1; other < MEET; other++)
