@@ -11,6 +11,7 @@ pub(crate) const CLUSTER: &str = kernel_text!("../kernels/cluster.cuh");
 
 impl Runtime for Cuda {
     const VENDOR: &'static str = kernel_text!("../kernels/vendor.cuh");
+    const IS_FITTED: bool = true;
     const SCRATCH: bool = true;
 
     fn units(arch: &str) -> usize {

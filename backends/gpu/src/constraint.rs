@@ -1,6 +1,9 @@
 //! Conditions that solvers put on problems.
 
-use fuseplan_api::{BatchNormMode, Constraint, DataType, OpKind, Problem};
+use fuseplan_api::volume::Volume;
+use fuseplan_api::{
+    BatchNormMode, Constraint, ConvolutionDescriptor, DataType, OpKind, Problem, TensorDescriptor,
+};
 
 use crate::halo::{halo_fma, halo_refusal};
 use crate::parts::part_of;
@@ -14,6 +17,11 @@ pub const CONVOLUTION: Constraint = Constraint {
     accepts: "ConvForward",
     check: |problem, _| problem.conv().is_none().then(|| problem.chain()),
 };
+
+/// The convolution of a problem that meets [`CONVOLUTION`], and its weights.
+pub fn convolution(problem: &Problem) -> (&ConvolutionDescriptor, &TensorDescriptor) {
+    problem.conv().unwrap_or_else(|| unreachable!("a constraint demands a convolution"))
+}
 
 /// The element types that kernels know.
 pub const DATA_TYPE: Constraint = Constraint {
@@ -134,7 +142,25 @@ pub const WINDOW: Constraint = Constraint {
     check: |problem, _| halo_refusal(problem, &halo_fma("")),
 };
 
-/// As many groups as a launch of [`implicit_gemm`](crate::implicit_gemm) takes side by side.
+/// A launch of [`gemv`](crate::gemv::gemv) whose threads HIP counts in 32 bits, with the filters that [`SPAN`] leaves room for.
+pub(crate) const PIXEL_COUNT: Constraint = Constraint {
+    property: "extent",
+    accepts: "at most 2^26 pixels of all images together",
+    check: |problem, _| (Volume::of(&problem.output).pixels() > 1 << 26).then(|| problem.output.to_string()),
+};
+
+/// Taps that never lie beside the image.
+pub(crate) const UNPADDED: Constraint = Constraint {
+    property: "padding",
+    accepts: "none",
+    check: |problem, _| {
+        let (conv, _) = problem.conv()?;
+        let mut pads = conv.pads_before().iter().chain(conv.pads_after());
+        pads.any(|&pad| pad != 0).then(|| conv.to_string())
+    },
+};
+
+/// As many groups as a launch takes side by side, in its last dimension.
 pub const GROUP_COUNT: Constraint = Constraint {
     property: "groups",
     accepts: "at most 65535",
@@ -213,6 +239,16 @@ mod tests {
     }
 
     #[test]
+    fn padding_is_told_from_none() {
+        let mut problem = conv([9, 9], 1, 1);
+        assert!(refuses(&UNPADDED, &problem));
+        if let Op::ConvForward { conv, .. } = &mut problem.ops[0] {
+            *conv = ConvolutionDescriptor::d2();
+        }
+        assert!(!refuses(&UNPADDED, &problem));
+    }
+
+    #[test]
     fn threads_of_a_launch_are_counted_in_32_bits() {
         let plan = |lens, op| {
             let x = TensorDescriptor::nchw(DataType::Half, lens).unwrap();
@@ -237,6 +273,8 @@ mod tests {
                 ),
                 true,
             ),
+            (&PIXEL_COUNT, norm([1 << 14, 9, 1 << 12, 1], spatial), false),
+            (&PIXEL_COUNT, norm([1 << 14, 9, (1 << 12) + 1, 1], spatial), true),
             (&PARAMETERS, norm([9, (1 << 23) - 1, 1, 1], spatial), false),
             (&PARAMETERS, norm([9, 1 << 23, 1, 1], spatial), true),
             (&PARAMETERS, norm([9, 1 << 23, 1, 1], each), false),

@@ -4,6 +4,7 @@ use fuseplan_api::Problem;
 use fuseplan_api::volume::{Volume, common_power, spatial};
 
 use crate::chain::channel_values;
+use crate::constraint::convolution;
 use crate::kernel::{Geometry, Kernel, Text};
 
 /// Most threads of a block.
@@ -152,7 +153,7 @@ constants! {
 /// Plans a depthwise convolution. Only for problems that meet [`DEPTHWISE`](crate::constraint::DEPTHWISE) and
 /// [`SPAN`](crate::SPAN).
 pub(crate) fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel {
-    let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let (conv, weights) = convolution(problem);
     let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
     let size = problem.output.data_type().size();
     let [[_, pad_h, pad_w], [_, stride_h, stride_w], [_, dilation_h, dilation_w]] =

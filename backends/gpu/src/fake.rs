@@ -62,6 +62,7 @@ impl Drop for FakeDriver {
 
 impl Runtime for FakeDriver {
     const VENDOR: &'static str = "";
+    const IS_FITTED: bool = true;
     const SCRATCH: bool = true;
 
     fn units(_arch: &str) -> usize {

@@ -1,11 +1,12 @@
-//! Convolutions of a few pixels as products of a matrix and vectors, whose floor is to read the filters.
+//! Convolutions as products of the filters' matrix and a vector for each pixel. With few pixels the floor is to read the filters.
 
 use std::fmt;
 
 use fuseplan_api::volume::{Volume, common_power, evenly_apart, spatial};
-use fuseplan_api::{Configuration, Constraint, DataType, Estimate, Preference, Problem};
+use fuseplan_api::{Configuration, Constraint, Estimate, Problem};
 
 use crate::configurations::{named, ranked};
+use crate::constraint::convolution;
 use crate::kernel::{COORD, Geometry, Kernel, Text};
 
 /// Least threads of a block.
@@ -16,33 +17,36 @@ const PIXELS: usize = 8;
 const SUMS: usize = 32;
 /// Vectors of filters that a thread has on their way.
 const LOADS: usize = 8;
-/// Filters and threads of teams.
+/// Most threads of a launch, which HIP counts in 32 bits.
+const THREADS_OF_A_LAUNCH: usize = u32::MAX as usize;
+/// Filters of teams.
 const FILTERS: [usize; 4] = [1, 2, 4, 8];
-const PARTS: [usize; 6] = [8, 16, 32, 64, 128, 256];
+/// Threads of teams.
+const SLICES: [usize; 6] = [8, 16, 32, 64, 128, 256];
 
-/// Threads that share filters, and the depth by parts.
+/// Threads that share filters: each sums a slice of the depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Team {
     filters: usize,
-    parts: usize,
+    slices: usize,
 }
 
 impl Team {
     /// Threads of a block.
     fn threads(&self) -> usize {
-        self.parts.max(THREADS)
+        self.slices.max(THREADS)
     }
 
     /// Filters of a block.
-    fn of_block(&self) -> usize {
-        self.threads() / self.parts * self.filters
+    fn filters_of_block(&self) -> usize {
+        self.threads() / self.slices * self.filters
     }
 }
 
-/// `4 filters, 64 parts`.
+/// `4 filters, 64 slices`.
 impl fmt::Display for Team {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} filters, {} parts", self.filters, self.parts)
+        write!(f, "{} filters, {} slices", self.filters, self.slices)
     }
 }
 
@@ -53,7 +57,7 @@ constants! {
         chunk: usize,
         depth: usize,
         filters: usize,
-        parts: usize,
+        slices: usize,
         /// Teams of a block.
         teams: usize,
         team_f: usize,
@@ -62,15 +66,15 @@ constants! {
         /// Vectors of a filter that a thread has on their way.
         unroll: usize,
         w_k: usize,
-        /// Whether what pixels see begins evenly apart.
+        /// Whether receptive fields begin evenly apart.
         x_linear: bool,
     }
 }
 
-/// What a pixel sees in the order of a filter.
+/// Receptive fields that lie as filters do, so that both are read alike.
 pub(crate) const AS_FILTERS: Constraint = Constraint {
-    property: "layout",
-    accepts: "what a pixel sees lies in memory as a filter does: channels and taps in the same order without gaps, and no padding",
+    property: "receptive field",
+    accepts: "lies in memory as a filter does: channels and taps in the same order, without gaps",
     check: |problem, _| {
         let (conv, weights) = problem.conv()?;
         (!lies_as_filters(problem)).then(|| format!("{} by {weights}, {conv}", problem.input))
@@ -78,7 +82,7 @@ pub(crate) const AS_FILTERS: Constraint = Constraint {
 };
 
 fn lies_as_filters(problem: &Problem) -> bool {
-    let Some((conv, weights)) = problem.conv() else { return false };
+    let (conv, weights) = convolution(problem);
     let (x, w) = (Volume::of(&problem.input), Volume::of(weights));
     let [d, h, wide] = spatial(conv.dilations(), 1);
     let taps = [0, x.strides[1], d * x.strides[2], h * x.strides[3], wide * x.strides[4]];
@@ -86,30 +90,11 @@ fn lies_as_filters(problem: &Problem) -> bool {
         let lens = order.map(|dim| w.lens[dim]);
         [taps, w.strides].iter().all(|strides| evenly_apart(&lens, &order.map(|dim| strides[dim])) == Some(1))
     };
-    conv.pads_before().iter().chain(conv.pads_after()).all(|&pad| pad == 0)
-        && (alike([1, 2, 3, 4]) || alike([2, 3, 4, 1]))
+    alike([1, 2, 3, 4]) || alike([2, 3, 4, 1])
 }
 
-/// Pixels few enough for filters to be read once. Of 159 convolutions on an H200 the team that is chosen takes, in the mean, 0.38 to 0.62 of the time of
-/// what else computes them in f32 with up to 8 pixels (1.09 at worst) and 0.65 to 0.93 with 12 and 16 (1.14), in f16 0.67 to 0.78 with one and
-/// two (0.94) and 0.80 to 0.87 with four that see much (1.04). With four that see up to 240 elements it is 0.95 (1.39).
-pub(crate) const FEW_PIXELS: Preference = Preference {
-    property: "convolution",
-    prefers: "at most 16 pixels of all images together in f32; in 16 bits at most 2, or at most 4 that see at least 256 elements each",
-    check: |problem, _| {
-        let (_, weights) = problem.conv()?;
-        let pixels = Volume::of(&problem.output).pixels();
-        let depth: usize = weights.lens()[1..].iter().product();
-        let few = match problem.output.data_type() {
-            DataType::Float => pixels <= 16,
-            _ => pixels <= 2 || (pixels <= 4 && depth >= 256),
-        };
-        (!few).then(|| format!("{pixels} pixels that see {depth} elements each"))
-    },
-};
-
 /// The numbers of a problem that teams are chosen by.
-struct Work {
+struct Gemv {
     pixels: usize,
     filters: usize,
     depth: usize,
@@ -117,22 +102,23 @@ struct Work {
     element: usize,
     /// Elements that are read at once.
     chunk: usize,
+    /// How far the receptive fields of neighbouring pixels begin apart, along each spatial dimension.
+    steps: [usize; 3],
 }
 
-impl Work {
+impl Gemv {
     fn of(problem: &Problem) -> Self {
-        let Some((conv, weights)) = problem.conv() else {
-            unreachable!("a constraint demands a convolution")
-        };
+        let (conv, weights) = convolution(problem);
         let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
         let (element, groups) = (problem.output.data_type().size(), conv.groups());
         let depth = w.lens[1..].iter().product();
-        let steps = steps(problem);
+        let strides = spatial(conv.strides(), 1);
+        let steps = [0, 1, 2].map(|dim| strides[dim] * x.strides[2 + dim]);
         let used = [(w.lens[0], w.strides[0]), (groups, w.lens[1] * x.strides[1]), (x.lens[0], x.strides[0])];
         let used = used.into_iter().chain((0..3).map(|dim| (y.lens[2 + dim], steps[dim])));
         let strides = used.filter(|(len, _)| *len > 1).map(|(_, stride)| stride);
         let chunk = strides.fold(common_power(16 / element, depth), common_power);
-        Work { pixels: y.pixels(), filters: w.lens[0] / groups, depth, groups, element, chunk }
+        Gemv { pixels: y.pixels(), filters: w.lens[0] / groups, depth, groups, element, chunk, steps }
     }
 
     /// Pixels of a tile: as even as possible.
@@ -142,21 +128,23 @@ impl Work {
 
     /// Vectors of a filter that a thread reads, and how many of them are on their way at once.
     fn vectors(&self, team: &Team) -> (usize, usize) {
-        let vectors = self.depth.div_ceil(team.parts * self.chunk);
+        let vectors = self.depth.div_ceil(team.slices * self.chunk);
         (vectors, (LOADS / team.filters).clamp(1, vectors))
     }
 
     fn blocks(&self, team: &Team) -> usize {
-        self.pixels.div_ceil(self.tile()) * self.filters.div_ceil(team.of_block())
+        self.pixels.div_ceil(self.tile()) * self.filters.div_ceil(team.filters_of_block())
     }
 
-    /// Every team that has something to do for each thread, with about how many microseconds it takes.
+    /// Teams of whose threads at least half have a vector, and that of the fewest; with about how many microseconds each takes.
     fn teams(&self, units: usize) -> Vec<(Team, f64)> {
-        let all = FILTERS.iter().flat_map(|&filters| PARTS.iter().map(move |&parts| Team { filters, parts }));
+        let all =
+            FILTERS.iter().flat_map(|&filters| SLICES.iter().map(move |&slices| Team { filters, slices }));
         let suits = |team: &Team| {
             team.filters * self.tile() <= SUMS
                 && team.filters < 2 * self.filters
-                && (team.parts == PARTS[0] || team.parts * self.chunk < 2 * self.depth)
+                && (team.slices == SLICES[0] || team.slices * self.chunk < 2 * self.depth)
+                && self.blocks(team) * team.threads() <= THREADS_OF_A_LAUNCH
         };
         all.filter(suits).map(|team| (team, self.time(&team, units))).collect()
     }
@@ -167,13 +155,14 @@ impl Work {
     /// hardly overlap.
     fn time(&self, team: &Team, units: usize) -> f64 {
         const LAUNCH: f64 = 0.731;
-        /// For each number of parts twice the last.
-        const MEET: f64 = 0.04;
+        /// For each doubling of the slices.
+        const MEETING: f64 = 0.04;
         /// A vector, and a sum, of a thread by itself.
         const VECTOR: f64 = 0.069;
         const SUM: f64 = 0.0148;
         /// A vector among those of a multiprocessor.
         const FILLED: f64 = 1.02e-4;
+        /// A byte of the filters.
         const BYTE: f64 = 1.79e-7;
         /// Threads of a multiprocessor at once, about.
         const AT_ONCE: f64 = 1024.0;
@@ -183,36 +172,42 @@ impl Work {
         let rounds = (busiest * threads / AT_ONCE).ceil();
         let alone = rounds * (VECTOR * read + SUM * (team.filters * tile) as f64);
         let bytes = (self.filters * self.groups * self.depth * self.element) as f64;
-        LAUNCH + MEET * (team.parts as f64).log2() + alone + FILLED * busiest * threads * read + BYTE * bytes
+        LAUNCH
+            + MEETING * (team.slices as f64).log2()
+            + alone
+            + FILLED * busiest * threads * read
+            + BYTE * bytes
     }
 }
 
-/// How far what neighbouring pixels of the output see begins apart, along each spatial dimension.
-fn steps(problem: &Problem) -> [usize; 3] {
-    let x = Volume::of(&problem.input);
-    let strides = problem.conv().map_or([1; 3], |(conv, _)| spatial(conv.strides(), 1));
-    [0, 1, 2].map(|dim| strides[dim] * x.strides[2 + dim])
-}
-
-/// The configurations of [`gemv`] for a problem.
-pub(crate) fn gemv_configurations(problem: &Problem, units: usize) -> Vec<(Configuration, Estimate)> {
-    ranked(Work::of(problem).teams(units), |cost| Estimate::Time { seconds: cost * 1e-6, model: "GEMV" })
+/// The configurations of [`gemv`] for a problem. `is_fitted` says that the model's numbers are times of this vendor's devices.
+pub(crate) fn gemv_configurations(
+    problem: &Problem,
+    units: usize,
+    is_fitted: bool,
+) -> Vec<(Configuration, Estimate)> {
+    ranked(Gemv::of(problem).teams(units), |cost| match is_fitted {
+        true => Estimate::Time { seconds: cost * 1e-6, model: "GEMV" },
+        false => Estimate::Cost { cost, unit: "of its own", model: "GEMV" },
+    })
 }
 
 /// Plans a convolution as products of a matrix and vectors, in one of its configurations; `None` for others. Only for problems that
-/// meet [`AS_FILTERS`], [`GROUP_COUNT`](crate::GROUP_COUNT) and [`SPAN`](crate::SPAN); preferred for those that meet [`FEW_PIXELS`].
+/// meet [`UNPADDED`](crate::constraint::UNPADDED), [`AS_FILTERS`], [`PIXEL_COUNT`](crate::constraint::PIXEL_COUNT),
+/// [`GROUP_COUNT`](crate::GROUP_COUNT) and [`SPAN`](crate::SPAN); preferred for those that meet
+/// [`FEW_PIXELS`](crate::preference::FEW_PIXELS).
 pub(crate) fn gemv(
     vendor: &str,
     problem: &Problem,
     units: usize,
     configuration: &Configuration,
 ) -> Option<Kernel> {
-    let work = Work::of(problem);
+    let work = Gemv::of(problem);
     let team = named(work.teams(units), configuration)?;
-    let Some((_, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let (_, weights) = convolution(problem);
     let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
     let (_, unroll) = work.vectors(&team);
-    let (threads, tile, steps) = (team.threads(), work.tile(), steps(problem));
+    let (threads, tile, steps) = (team.threads(), work.tile(), work.steps);
     let pixels = evenly_apart(
         &[y.lens[0], y.lens[2], y.lens[3], y.lens[4]],
         &[x.strides[0], steps[0], steps[1], steps[2]],
@@ -222,8 +217,8 @@ pub(crate) fn gemv(
         chunk: work.chunk,
         depth: work.depth,
         filters: work.filters,
-        parts: team.parts,
-        teams: threads / team.parts,
+        slices: team.slices,
+        teams: threads / team.slices,
         team_f: team.filters,
         threads,
         tile_p: tile,
@@ -247,7 +242,7 @@ pub(crate) fn gemv(
     };
     let detail = format!(
         "{tile} pixels x {} filters of {} threads, {unroll} vectors of {} elements of each filter on their way",
-        team.filters, team.parts, work.chunk,
+        team.filters, team.slices, work.chunk,
     );
     let files = [COORD, kernel_text!("../kernels/gemv.cuh")];
     Some(text.finish(vendor, problem, &files, geometry, detail))
@@ -255,69 +250,106 @@ pub(crate) fn gemv(
 
 #[cfg(test)]
 mod tests {
-    use fuseplan_api::{Backend, ConvolutionDescriptor, MathMode, Op, TensorDescriptor, TensorLayout};
+    use fuseplan_api::{
+        Backend, ConvolutionDescriptor, DataType, MathMode, Op, TensorDescriptor, TensorLayout,
+    };
     use fuseplan_fakes::NullBackend;
 
     use super::*;
 
+    /// A problem with square filters.
     fn problem(
         (data_type, layout): (DataType, TensorLayout),
         lens: [usize; 4],
         filters: usize,
         taps: usize,
-        pad: usize,
+        conv: ConvolutionDescriptor,
     ) -> Problem {
         let of = |lens: [usize; 4]| TensorDescriptor::with_layout(data_type, layout, &lens).unwrap();
-        let (input, weights) = (of(lens), of([filters, lens[1], taps, taps]));
-        let conv = ConvolutionDescriptor::d2().with_pads([pad, pad]).unwrap();
+        let (input, weights) = (of(lens), of([filters, lens[1] / conv.groups(), taps, taps]));
         let output = conv.forward_output(&input, &weights).unwrap();
         Problem { input, output, ops: vec![Op::ConvForward { conv, weights }], math: MathMode::Precise }
     }
 
+    fn pixels(data_type: DataType, pixels: usize, depth: usize, filters: usize) -> Problem {
+        problem(
+            (data_type, TensorLayout::Nhwc),
+            [pixels, depth, 1, 1],
+            filters,
+            1,
+            ConvolutionDescriptor::d2(),
+        )
+    }
+
     #[test]
-    fn what_pixels_see_lies_as_filters_do() {
+    fn receptive_fields_lie_as_filters_do() {
         use TensorLayout::*;
-        let refuses = |layout, lens, taps, pad| {
-            let problem = problem((DataType::Half, layout), lens, 8, taps, pad);
-            (AS_FILTERS.check)(&problem, &NullBackend.target("").unwrap()).is_some()
-        };
-        for (layout, lens, taps, pad, refused) in [
-            (Nhwc, [2, 16, 3, 5], 1, 0, false),
-            (Nchw, [2, 16, 1, 1], 1, 0, false),
-            (Nchw, [2, 16, 3, 5], 1, 0, true),
+        let d2 = ConvolutionDescriptor::d2;
+        let (dilated, grouped) = (d2().with_dilations([1, 2]).unwrap(), d2().with_groups(2).unwrap());
+        let refuses =
+            |problem: &Problem| (AS_FILTERS.check)(problem, &NullBackend.target("").unwrap()).is_some();
+        for (layout, lens, taps, conv, refused) in [
+            (Nhwc, [2, 16, 3, 5], 1, d2(), false),
+            (Nchw, [2, 16, 1, 1], 1, d2(), false),
+            (Nchw, [2, 16, 3, 5], 1, d2(), true),
             // A window as large as the image, and one that is narrower or lies beyond it.
-            (Nchw, [2, 16, 3, 3], 3, 0, false),
-            (Nhwc, [2, 16, 3, 3], 3, 0, false),
-            (Nhwc, [2, 16, 4, 3], 3, 0, false),
-            (Nhwc, [2, 16, 3, 4], 3, 0, true),
-            (Nchw, [2, 16, 4, 3], 3, 0, true),
-            (Nhwc, [2, 16, 3, 3], 3, 1, true),
-            (Nchw, [2, 1, 1, 1], 3, 1, true),
+            (Nchw, [2, 16, 3, 3], 3, d2(), false),
+            (Nhwc, [2, 16, 3, 3], 3, d2(), false),
+            (Nhwc, [2, 16, 4, 3], 3, d2(), false),
+            (Nhwc, [2, 16, 3, 4], 3, d2(), true),
+            (Nchw, [2, 16, 4, 3], 3, d2(), true),
+            (Nhwc, [2, 16, 3, 5], 3, dilated, true),
+            // A group's channels are all that a pixel sees, or lie between those of others.
+            (Nhwc, [2, 16, 3, 5], 1, grouped, false),
+            (Nchw, [2, 16, 3, 3], 3, grouped, false),
+            (Nhwc, [2, 16, 3, 3], 3, grouped, true),
         ] {
-            assert_eq!(refuses(layout, lens, taps, pad), refused, "{layout} {lens:?} {taps} {pad}");
+            let problem = problem((DataType::Half, layout), lens, 8, taps, conv);
+            assert_eq!(refuses(&problem), refused, "{layout} {lens:?} {taps} {conv}");
+        }
+        // Filters may have gaps between them, but not within.
+        for (strides, refused) in [([40, 1, 12, 4], false), ([37, 1, 12, 4], false), ([80, 2, 24, 8], true)] {
+            let mut problem = problem((DataType::Half, Nhwc), [2, 4, 3, 3], 8, 3, d2());
+            let weights = TensorDescriptor::new(DataType::Half, &[8, 4, 3, 3], &strides).unwrap();
+            problem.ops[0] = Op::ConvForward { conv: d2(), weights };
+            assert_eq!(refuses(&problem), refused, "{strides:?}");
         }
     }
 
     #[test]
-    fn every_team_has_room_and_something_to_do() {
+    fn threads_of_a_launch_are_counted_in_32_bits() {
+        // Pixels of which a team with many slices would need too many threads.
+        for (count, depth, filters) in [(1 << 26, 1, 1), (1 << 24, 63, 63), (1 << 22, 9, 250)] {
+            let problem = pixels(DataType::Half, count, depth, filters);
+            let all = gemv_configurations(&problem, 132, true);
+            assert!(!all.is_empty());
+            for (configuration, _) in all {
+                let geometry = gemv("", &problem, 132, &configuration).unwrap().geometry;
+                let threads = u64::from(geometry.grid[0]) * u64::from(geometry.block);
+                assert!(threads < 1 << 32, "{configuration}: {geometry:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_team_has_room_and_vectors() {
         for data_type in [DataType::Float, DataType::Half] {
-            for pixels in [1, 3, 8, 9, 16, 100] {
+            for count in [1, 3, 8, 9, 16, 100] {
                 for depth in [1, 10, 72, 1029, 25088] {
                     for filters in [1, 7, 4096] {
-                        let problem =
-                            problem((data_type, TensorLayout::Nhwc), [pixels, depth, 1, 1], filters, 1, 0);
-                        let all = gemv_configurations(&problem, 132);
+                        let problem = pixels(data_type, count, depth, filters);
+                        let all = gemv_configurations(&problem, 132, true);
                         assert!(!all.is_empty(), "{problem:?}");
                         for (configuration, _) in all {
                             let kernel = gemv("", &problem, 132, &configuration).unwrap();
                             let number = |name| kernel.constant(name);
-                            let tiles = pixels.div_ceil(number("TILE_P"));
+                            let tiles = count.div_ceil(number("TILE_P"));
                             let of_block = number("TEAMS") * number("TEAM_F");
                             assert_eq!(kernel.geometry.grid[0] as usize, tiles * filters.div_ceil(of_block));
-                            assert_eq!(number("TEAMS") * number("PARTS"), number("THREADS"));
+                            assert_eq!(number("TEAMS") * number("SLICES"), number("THREADS"));
                             assert!(kernel.geometry.shared <= 48 << 10, "{configuration}: {problem:?}");
                             // Vectors on their way of the last thread but those beyond the depth.
-                            let read = number("CHUNK") * number("PARTS") * (number("UNROLL") - 1);
+                            let read = number("CHUNK") * number("SLICES") * (number("UNROLL") - 1);
                             assert!(read < depth, "{configuration}: {problem:?}");
                         }
                     }

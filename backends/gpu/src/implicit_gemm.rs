@@ -5,6 +5,7 @@ use fuseplan_api::{Configuration, ConvolutionDescriptor, Estimate, Problem};
 
 use crate::chain::residuals;
 use crate::configurations::{named, ranked};
+use crate::constraint::convolution;
 use crate::kernel::{ALONE, COORD, Geometry, Kernel, SHARE, Text};
 use crate::tiling::{Costs, Target, Tile, Tiling, Work, tilings};
 use crate::volume::reaches_outside;
@@ -204,7 +205,7 @@ pub fn image_pair(problem: &Problem) -> usize {
 
 /// How a convolution's operands can be read.
 fn access_of(problem: &Problem, main_loop: &MainLoop) -> Access {
-    let Some((_, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let (_, weights) = convolution(problem);
     let (x, w) = (Volume::of(&problem.input), Volume::of(weights));
     let (channels, taps) = (w.lens[1], w.plane());
     let chunk = 16 / problem.output.data_type().size();
@@ -229,7 +230,7 @@ fn access_of(problem: &Problem, main_loop: &MainLoop) -> Access {
 
 /// The tiles of a convolution, with an estimate of each.
 fn tiles_of(problem: &Problem, main_loop: &MainLoop, target: &Target) -> Vec<(Tiling, f64)> {
-    let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let (conv, weights) = convolution(problem);
     let access = access_of(problem, main_loop);
     let chunk = 16 / access.element;
     let work = Work {
@@ -280,7 +281,7 @@ pub fn implicit_gemm(
     configuration: &Configuration,
 ) -> Option<Kernel> {
     let Tiling { tile, split, in_memory } = named(tiles_of(problem, main_loop, target), configuration)?;
-    let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let (conv, weights) = convolution(problem);
     let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
     let (filters, channels) = (w.lens[0] / conv.groups(), w.lens[1]);
     let access = access_of(problem, main_loop);

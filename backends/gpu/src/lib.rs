@@ -51,7 +51,7 @@ pub use chain::{chain_values, channel_values, has_exponentials, residuals};
 pub use configurations::{named, ranked};
 pub use constants::Constant;
 pub use constraint::{
-    CONVOLUTION, DATA_TYPE, GROUP_COUNT, INFERENCE, OPERATOR_COUNT, SIXTEEN_BITS, SPAN, WINDOW,
+    CONVOLUTION, DATA_TYPE, GROUP_COUNT, INFERENCE, OPERATOR_COUNT, SIXTEEN_BITS, SPAN, WINDOW, convolution,
 };
 pub use context::{Context, Entered};
 pub use device::{GpuDevice, discover};

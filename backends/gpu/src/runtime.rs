@@ -9,6 +9,9 @@ pub trait Runtime: Driver {
     /// What the shared kernels need of the vendor's C++.
     const VENDOR: &'static str;
 
+    /// Whether models of shared kernels that were fitted to timings were fitted to those of this vendor's devices.
+    const IS_FITTED: bool;
+
     /// About how many compute units devices of an architecture have.
     fn units(arch: &str) -> usize;
 

@@ -5,12 +5,13 @@ use fuseplan_api::Algorithm;
 use crate::batch_norm::{batch_norm, batch_norm_configurations};
 use crate::constraint::{
     CONVOLUTION, DATA_TYPE, DEPTHWISE, ELEMENTS, GROUP_COUNT, INFERENCE, OPERATOR_COUNT, PACKED, PARAMETERS,
-    SPAN, TRAINING,
+    PIXEL_COUNT, SPAN, TRAINING, UNPADDED,
 };
 use crate::depthwise::depthwise;
 use crate::direct::direct;
 use crate::element_wise::element_wise;
-use crate::gemv::{AS_FILTERS, FEW_PIXELS, gemv, gemv_configurations};
+use crate::gemv::{AS_FILTERS, gemv, gemv_configurations};
+use crate::preference::FEW_PIXELS;
 use crate::{JitSolver, Kernels, Runtime};
 
 impl<R: Runtime> JitSolver<R> {
@@ -24,14 +25,24 @@ impl<R: Runtime> JitSolver<R> {
         )
     }
 
-    /// Convolutions of a few pixels.
+    /// Convolutions as products of the filters' matrix and vectors, preferred for few pixels.
     pub const fn gemv(id: &'static str) -> Self {
         Self::new(
             id,
-            Algorithm::Direct,
-            &[CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN, AS_FILTERS],
+            Algorithm::ImplicitGemm,
+            &[
+                CONVOLUTION,
+                DATA_TYPE,
+                INFERENCE,
+                OPERATOR_COUNT,
+                GROUP_COUNT,
+                PIXEL_COUNT,
+                SPAN,
+                UNPADDED,
+                AS_FILTERS,
+            ],
             Kernels::Several {
-                configurations: |problem, arch| gemv_configurations(problem, R::units(arch)),
+                configurations: |problem, arch| gemv_configurations(problem, R::units(arch), R::IS_FITTED),
                 kernel: |problem, arch, configuration| {
                     gemv(R::VENDOR, problem, R::units(arch), configuration)
                 },

@@ -8,6 +8,7 @@ use crate::{arch, compiler, peaks};
 
 impl Runtime for Rocm {
     const VENDOR: &'static str = kernel_text!("../kernels/vendor.cuh");
+    const IS_FITTED: bool = false;
     const SCRATCH: bool = true;
 
     fn units(arch: &str) -> usize {

@@ -93,7 +93,7 @@ struct Divisor {
 constexpr int CHUNK{8};
 constexpr int DEPTH{4096};
 constexpr int FILTERS{1000};
-constexpr int PARTS{256};
+constexpr int SLICES{256};
 constexpr int TEAMS{1};
 constexpr int TEAM_F{4};
 constexpr int THREADS{256};
@@ -411,8 +411,7 @@ DEVICE Coord coord_of(const Shape& s, int m, int k) {
 
 constexpr int BLOCK_F = TEAMS * TEAM_F;
 constexpr int FILTER_TILES = (FILTERS + BLOCK_F - 1) / BLOCK_F;
-constexpr int MEET = 8;
-constexpr int PIXELS_AHEAD = UNROLL * TILE_P <= 8 ? UNROLL : 1;
+constexpr int FAN_IN = 8;
 
 DEVICE int pixel_at(const Shape& s, int pixel) {
   const int m = pixel < s.pixels ? pixel : (int)s.pixels - 1, group = (int)blockIdx.z * s.x_group;
@@ -425,31 +424,40 @@ DEVICE int filter_at(int filter) {
   return ((int)blockIdx.z * FILTERS + k) * W_K;
 }
 
-template <int V>
+template <bool ALIGNED> DEVICE Packed<CHUNK> read(const T* at) {
+  if (ALIGNED) return *(const Packed<CHUNK>*)at;
+  Packed<CHUNK> v = {};
+#pragma unroll
+  for (int e = 0; e < CHUNK; e++) v.set(e, at[e]);
+  return v;
+}
+
+template <bool ALIGNED>
 DEVICE void accumulate(const T* image, const int (&pixels)[TILE_P], const T* weights, const int (&filters)[TEAM_F],
                        float (&sums)[TEAM_F][TILE_P]) {
-  constexpr int APART = PARTS * V;
+  constexpr int APART = SLICES * CHUNK;
+  constexpr int AHEAD = ALIGNED ? UNROLL : 1, PIXELS_AHEAD = AHEAD * TILE_P <= 8 ? AHEAD : 1;
 #pragma unroll 1
-  for (int first = (int)threadIdx.x % PARTS * V; first < DEPTH; first += UNROLL * APART) {
+  for (int first = (int)threadIdx.x % SLICES * CHUNK; first < DEPTH; first += AHEAD * APART) {
     const auto at = [&](int u) { return first + u * APART < DEPTH ? first + u * APART : 0; };
-    Packed<V> w[UNROLL][TEAM_F], x[PIXELS_AHEAD][TILE_P];
+    Packed<CHUNK> w[AHEAD][TEAM_F], x[PIXELS_AHEAD][TILE_P];
 #pragma unroll
-    for (int u = 0; u < UNROLL; u++)
+    for (int u = 0; u < AHEAD; u++)
 #pragma unroll
-      for (int f = 0; f < TEAM_F; f++) w[u][f] = *(const Packed<V>*)(weights + filters[f] + at(u));
-    if (PIXELS_AHEAD == UNROLL)
+      for (int f = 0; f < TEAM_F; f++) w[u][f] = read<ALIGNED>(weights + filters[f] + at(u));
+    if (PIXELS_AHEAD == AHEAD)
 #pragma unroll
       for (int u = 0; u < PIXELS_AHEAD; u++)
 #pragma unroll
-        for (int p = 0; p < TILE_P; p++) x[u][p] = *(const Packed<V>*)(image + pixels[p] + at(u));
+        for (int p = 0; p < TILE_P; p++) x[u][p] = read<ALIGNED>(image + pixels[p] + at(u));
 #pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
-      if (PIXELS_AHEAD < UNROLL)
+    for (int u = 0; u < AHEAD; u++) {
+      if (PIXELS_AHEAD < AHEAD)
 #pragma unroll
-        for (int p = 0; p < TILE_P; p++) x[0][p] = *(const Packed<V>*)(image + pixels[p] + at(u));
+        for (int p = 0; p < TILE_P; p++) x[0][p] = read<ALIGNED>(image + pixels[p] + at(u));
       if (first + u * APART < DEPTH)
 #pragma unroll
-        for (int e = 0; e < V; e++)
+        for (int e = 0; e < CHUNK; e++)
 #pragma unroll
           for (int p = 0; p < TILE_P; p++)
 #pragma unroll
@@ -464,7 +472,7 @@ KERNEL(THREADS) {
   const Shape& s = args.shape;
   const int first_filter = (int)blockIdx.x % FILTER_TILES * BLOCK_F,
             first_pixel = (int)blockIdx.x / FILTER_TILES * TILE_P;
-  const int part = threadIdx.x % PARTS, first = threadIdx.x / PARTS * TEAM_F;
+  const int slice = threadIdx.x % SLICES, first = threadIdx.x / SLICES * TEAM_F;
   int pixels[TILE_P], filters[TEAM_F];
 #pragma unroll
   for (int p = 0; p < TILE_P; p++) pixels[p] = pixel_at(s, first_pixel + p);
@@ -474,29 +482,29 @@ KERNEL(THREADS) {
   const T* const image = (const T*)args.x;
   const T* const weights = (const T*)args.op[0].p[0];
   constexpr int BYTES = CHUNK * (int)sizeof(T);
-  if (is_aligned(image, BYTES) && is_aligned(weights, BYTES)) accumulate<CHUNK>(image, pixels, weights, filters, sums);
-  else accumulate<1>(image, pixels, weights, filters, sums);
+  if (is_aligned(image, BYTES) && is_aligned(weights, BYTES)) accumulate<true>(image, pixels, weights, filters, sums);
+  else accumulate<false>(image, pixels, weights, filters, sums);
 
-  const auto row_of = [&](int f, int p) { return shared + (f * TILE_P + p) * PARTS; };
+  const auto row_of = [&](int f, int p) { return shared + (f * TILE_P + p) * SLICES; };
 #pragma unroll
   for (int f = 0; f < TEAM_F; f++)
 #pragma unroll
-    for (int p = 0; p < TILE_P; p++) row_of(first + f, p)[part] = sums[f][p];
+    for (int p = 0; p < TILE_P; p++) row_of(first + f, p)[slice] = sums[f][p];
   constexpr int ROWS = BLOCK_F * TILE_P;
 #pragma unroll
-  for (int parts = PARTS; parts > 1;) {
-    const int at_once = parts < MEET ? parts : MEET, left = parts / at_once;
+  for (int slices = SLICES; slices > 1;) {
+    const int at_once = slices < FAN_IN ? slices : FAN_IN, left = slices / at_once;
     __syncthreads();
 #pragma unroll 1
     for (int i = threadIdx.x; i < ROWS * left; i += THREADS) {
-      float* const row = shared + i / left * PARTS + i % left;
+      float* const row = shared + i / left * SLICES + i % left;
       float sum = row[0];
 #pragma unroll
-      for (int other = 1; other < MEET; other++)
+      for (int other = 1; other < FAN_IN; other++)
         if (other < at_once) sum += row[other * left];
       row[0] = sum;
     }
-    parts = left;
+    slices = left;
   }
   __syncthreads();
 #pragma unroll 1

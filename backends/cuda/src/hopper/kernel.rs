@@ -1,7 +1,7 @@
 //! A kernel, and what it is launched with.
 
 use fuseplan_api::Problem;
-use fuseplan_gpu::{Geometry, Kernel, Runtime, Volume, channel_values, units_at_once};
+use fuseplan_gpu::{Geometry, Kernel, Runtime, Volume, channel_values, convolution, units_at_once};
 
 use super::instruction::{Rows, wgmma};
 use super::layout::{filters_at_once, outputs_of};
@@ -57,7 +57,7 @@ impl WgmmaKernel {
 
 /// The kernel of a problem that meets the solver's constraints, with a tile.
 pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> WgmmaKernel {
-    let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let (conv, weights) = convolution(problem);
     let load = tiling.load;
     let (w, y) = (Volume::of(weights), Volume::of(&problem.output));
     let groups = conv.groups();

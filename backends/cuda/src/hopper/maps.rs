@@ -1,7 +1,7 @@
 //! The tensor maps by which TMA loads pixels and filters.
 
 use fuseplan_api::{DataType, Problem};
-use fuseplan_gpu::{Volume, spatial};
+use fuseplan_gpu::{Volume, convolution, spatial};
 
 use super::runs::{By, Runs};
 use super::tensor_map::{Part, TensorMap};
@@ -9,7 +9,7 @@ use super::tiling::{BOX, Load, Tiling, Window};
 
 /// The maps of a problem's input and filters, of those that TMA loads as they are.
 pub(super) fn of(problem: &Problem, tiling: &Tiling) -> (Option<TensorMap>, Option<TensorMap>) {
-    let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let (conv, weights) = convolution(problem);
     let (load, dims, groups) = (tiling.load, conv.spatial_dims(), conv.groups());
     let (x, w) = (Volume::of(&problem.input), Volume::of(weights));
     let (channels, taps) = (w.lens[1], w.plane());

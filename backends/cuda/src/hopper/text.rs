@@ -1,7 +1,7 @@
 //! The constants that a kernel's text has of a problem and a tile.
 
 use fuseplan_api::Problem;
-use fuseplan_gpu::{Text, Volume, channel_values, residuals, spatial};
+use fuseplan_gpu::{Text, Volume, channel_values, convolution, residuals, spatial};
 
 use super::constants::{
     AlongPixelsConstants, FilterStepsConstants, FiltersConstants, GroupConstants, LinesConstants,
@@ -20,7 +20,7 @@ pub(super) fn constants(
     reordered: Option<&Reordered>,
     shared: usize,
 ) -> Text {
-    let Some((conv, weights)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let (conv, weights) = convolution(problem);
     let load = tiling.load;
     let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
     let groups = conv.groups();

@@ -1,7 +1,7 @@
 //! What the choice of a tile is made of.
 
 use fuseplan_api::Problem;
-use fuseplan_gpu::{Volume, chain_values, channel_values, has_exponentials, residuals, spatial};
+use fuseplan_gpu::{Volume, chain_values, channel_values, convolution, has_exponentials, residuals, spatial};
 
 use super::layout::{groups_apart, groups_walked, outputs_at_once, takes_tf32x3};
 use super::tiling::{Load, Tiling};
@@ -51,9 +51,7 @@ pub(super) struct Work {
 impl Work {
     /// Of a problem that meets the solver's constraints, on a device of about `units` multiprocessors.
     pub(super) fn of(load: Load, problem: &Problem, units: usize) -> Work {
-        let Some((conv, weights)) = problem.conv() else {
-            unreachable!("a constraint demands a convolution")
-        };
+        let (conv, weights) = convolution(problem);
         let [x, w, y] = [&problem.input, weights, &problem.output].map(Volume::of);
         let element = problem.output.data_type().size();
         Work {

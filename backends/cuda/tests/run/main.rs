@@ -20,6 +20,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use plan::{Content, Plan};
 
 const RUNS: &str = "cuda.conv_wgmma_runs.v1";
+const GEMV: &str = "cuda.conv_gemv.v1";
 
 /// Each kind of kernel with what may stand behind it: name, solver, problem.
 fn problems() -> Vec<(&'static str, &'static str, Problem)> {
@@ -125,6 +126,23 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
             ];
             Problem { input, output, ops, math: MathMode::Precise }
         };
+    // A few pixels of two groups, whose filters have so many elements between them; and a window as large as the image.
+    let vectors = |data_type, gap: usize| {
+        let input = TensorDescriptor::with_layout(data_type, Nhwc, &[3, 528, 1, 2]).unwrap();
+        let weights = TensorDescriptor::new(data_type, &[140, 264, 1, 1], &[264 + gap, 1, 264, 264]).unwrap();
+        let conv = ConvolutionDescriptor::d2().with_groups(2).unwrap();
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let ops = [vec![Op::ConvForward { conv, weights }], chain(output)].concat();
+        Problem { input, output, ops, math: MathMode::Precise }
+    };
+    let window = || {
+        let input = TensorDescriptor::with_layout(Half, Nchw, &[2, 520, 7, 7]).unwrap();
+        let weights = TensorDescriptor::with_layout(Half, Nchw, &[72, 520, 7, 7]).unwrap();
+        let conv = ConvolutionDescriptor::d2();
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let ops = [vec![Op::ConvForward { conv, weights }], chain(output)].concat();
+        Problem { input, output, ops, math: MathMode::Precise }
+    };
     // Groups of powers of two, so that shares of sums are exact.
     let trained = |data_type, layout, ops| {
         alone(TensorDescriptor::with_layout(data_type, layout, &[4, 32, 8, 16]).unwrap(), ops)
@@ -189,6 +207,10 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("wgmma.runs16.wide", RUNS, runs_of_halves(&[2, 40, 13, 19], 5, 1, [2, 1, 1])),
         ("wgmma.runs16.groups", RUNS, runs_of_halves(&[2, 64, 13, 15], 3, 2, [1, 1, 1])),
         ("wgmma.runs16.volume", RUNS, runs_of_halves(&[2, 40, 4, 9, 11], 3, 1, [1, 1, 1])),
+        ("gemv", GEMV, vectors(Half, 0)),
+        ("gemv.odd", GEMV, vectors(Half, 3)),
+        ("gemv.f32", GEMV, vectors(Float, 2)),
+        ("gemv.window", GEMV, window()),
         ("mma.nhwc", "cuda.conv_mma.v1", convolved(Half, Nhwc)),
         ("mma.nchw", "cuda.conv_mma.v1", convolved(Half, Nchw)),
         ("mma.norm", "cuda.conv_mma.v1", normed(Nhwc, PerActivation)),
@@ -302,15 +324,15 @@ fn configured(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Resu
     });
     for (Candidate { configuration, .. }, binary) in all.iter().zip(binaries) {
         let binary = binary?;
-        let plan = |shift, content| Plan::of(device, &stream, problem, *solver, &binary, shift, content);
+        let of = |shift, content| Plan::of(device, &stream, problem, *solver, &binary, shift, content);
         for shift in [0, 1] {
-            let plan = plan(shift, Content::Whole);
+            let plan = of(shift, Content::Whole);
             plan.launch(&stream);
             if plan.results(&stream) != expected {
                 return Err(format!("{configuration} is wrong with pointers {shift} elements off").into());
             }
         }
-        let plan = plan(0, Content::Noise);
+        let plan = of(0, Content::Noise);
         let bytes = [0; 2].map(|_| {
             plan.reset(&stream);
             plan.launch(&stream);
@@ -318,6 +340,14 @@ fn configured(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Resu
         });
         if bytes[0] != bytes[1] {
             return Err(format!("{configuration} gave other bits").into());
+        }
+        // Unless another kernel computes what lies elsewhere, which is said of the binary.
+        if solver.id() == GEMV {
+            let elsewhere = of(1, Content::Noise);
+            elsewhere.launch(&stream);
+            if elsewhere.results(&stream) != plan.results(&stream) {
+                return Err(format!("{configuration} gave other bits with pointers an element off").into());
+            }
         }
     }
     Ok(())
@@ -547,7 +577,7 @@ fn main() {
             let run = move || device.map_or(Ok(()), |device| check(&device, &problem, solver));
             trials.push(Trial::test(format!("{check_name}.{name}"), run).with_ignored_flag(ignored));
         }
-        if solver == TRAINING || name.contains("runs16") {
+        if [TRAINING, GEMV].contains(&solver) || name.contains("runs16") {
             let (problem, device) = (problem.clone(), device.clone());
             let ignored = device.is_none();
             let run = move || device.map_or(Ok(()), |device| configured(&device, &problem, solver));

@@ -1,7 +1,7 @@
 //! The tiles that a problem may have: every one that a block has room for.
 
 use fuseplan_api::Problem;
-use fuseplan_gpu::{Volume, spatial, units_at_once};
+use fuseplan_gpu::{Volume, convolution, spatial, units_at_once};
 
 use super::layout::{is_addressable, is_copyable, is_packed};
 use super::runs::Sight;
@@ -24,7 +24,7 @@ const FILTERS: usize = 256;
 /// The tiles of a problem that meets the solver's constraints, with about how many microseconds each takes on a device of
 /// about `units` multiprocessors.
 pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tiling, f64)> {
-    let Some((conv, _)) = problem.conv() else { unreachable!("a constraint demands a convolution") };
+    let (conv, _) = convolution(problem);
     let (work, x) = (Work::of(load, problem, units), Volume::of(&problem.input));
     let all = match load {
         Load::Tma | Load::Halo => {

@@ -1,5 +1,6 @@
-//! Tiles whose depth blocks share, and meet in memory, on the runtime without a GPU (`tests/fake`), which runs the kernels' text on this
-//! CPU: every such configuration gives the reference's results, wherever operands lie, and the same bits twice and in a graph.
+//! Configurations that a plan does not get by itself, on the runtime without a GPU (`tests/fake`), which runs the kernels' text on this
+//! CPU: tiles whose depth blocks share, and meet in memory, and teams of a matrix and vectors. Each gives the reference's
+//! results, wherever operands lie, and the same bits twice, in a graph, and with operands elsewhere.
 
 #[allow(dead_code, reason = "it serves several backends, each of which needs a part")]
 #[path = "../../cuda/tests/run/plan.rs"]
@@ -18,8 +19,8 @@ use plan::{Content, Plan};
 /// A device of each kind of matrix instruction.
 const ARCHS: [&str; 2] = ["gfx942:sramecc+:xnack-", "gfx1100"];
 
-/// A device and a solver of it, with the types that it is tried with.
-const SOLVERS: [(u32, &str, &[DataType]); 3] = [
+/// A device and a solver of it whose blocks meet in memory, with the types that it is tried with.
+const MEETING: [(u32, &str, &[DataType]); 3] = [
     (0, "rocm.conv_mfma.v1", &[DataType::Half, DataType::Float]),
     (1, "rocm.conv_wmma.v1", &[DataType::Half]),
     (0, "rocm.conv_ffma.v1", &[DataType::Float]),
@@ -27,15 +28,35 @@ const SOLVERS: [(u32, &str, &[DataType]); 3] = [
 
 /// Few pixels of many channels, none of whose numbers a tile's divides, with a bias, a residual and ReLU behind: filters of this extent
 /// in so many groups.
-fn problem(data_type: DataType, layout: TensorLayout, extent: usize, groups: usize) -> Problem {
+fn deep(data_type: DataType, layout: TensorLayout, extent: usize, groups: usize) -> Problem {
     let of = |lens: [usize; 4]| TensorDescriptor::with_layout(data_type, layout, &lens).unwrap();
     let channels = if extent == 1 { 584 } else { 72 };
     let (input, weights) = (of([1, channels * groups, 7, 7]), of([72 * groups, channels, extent, extent]));
     let conv = ConvolutionDescriptor::d2().with_pads([extent / 2; 2]).unwrap().with_groups(groups).unwrap();
+    chain(input, conv, weights)
+}
+
+/// Of a few pixels: a window as large as the image, or one channel after another of two groups, whose filters have so many elements
+/// between them.
+fn few_pixels(data_type: DataType, window: bool, gap: usize) -> Problem {
+    let of = |lens: [usize; 4]| TensorDescriptor::nhwc(data_type, lens).unwrap();
+    let (input, lens, groups) = if window {
+        (of([2, 40, 3, 2]), [13, 40, 3, 2], 1)
+    } else {
+        (of([3, 264, 1, 3]), [22, 132, 1, 1], 2)
+    };
+    let mut strides = of(lens).strides().unwrap().to_vec();
+    strides[0] += gap;
+    let weights = TensorDescriptor::new(data_type, &lens, &strides).unwrap();
+    chain(input, ConvolutionDescriptor::d2().with_groups(groups).unwrap(), weights)
+}
+
+/// A convolution with a bias, a residual and ReLU behind it.
+fn chain(input: TensorDescriptor, conv: ConvolutionDescriptor, weights: TensorDescriptor) -> Problem {
     let output = conv.forward_output(&input, &weights).unwrap();
     let ops = vec![
         Op::ConvForward { conv, weights },
-        Op::BiasForward { bias: of([1, 72 * groups, 1, 1]) },
+        Op::BiasForward { bias: output.like(&[1, output.lens()[1], 1, 1]).unwrap() },
         Op::BiasForward { bias: output },
         Op::ActivationForward { mode: ActivationMode::Relu },
     ];
@@ -56,27 +77,49 @@ fn reference(problem: &Problem) -> Result<Vec<f32>, Failed> {
     if several.len() < 4 { Err(format!("results are {several:?}").into()) } else { Ok(results) }
 }
 
-fn check(device: u32, solver: &str, problem: &Problem) -> Result<(), Failed> {
+/// Which configurations of a problem are tried.
+#[derive(Clone, Copy)]
+enum Tried {
+    /// One for each number of blocks that meet in memory.
+    Splits,
+    /// One in so many.
+    OneIn(usize),
+}
+
+impl Tried {
+    fn of(self, all: &[Candidate]) -> Result<Vec<&Configuration>, Failed> {
+        let all = all.iter().map(|candidate| &candidate.configuration);
+        match self {
+            Tried::OneIn(many) => Ok(all.step_by(many).collect()),
+            Tried::Splits => ["split 2 ", "split 4 ", "split 8 ", "split 16 "]
+                .into_iter()
+                .map(|split| format!("{split}in memory"))
+                .map(|end| {
+                    let mut all = all.clone();
+                    all.find(|words| words.as_str().ends_with(&end)).ok_or_else(|| format!("no {end}").into())
+                })
+                .collect(),
+        }
+    }
+}
+
+fn check(device: u32, solver: &str, problem: &Problem, tried: Tried) -> Result<(), Failed> {
     let expected = reference(problem)?;
     let device = RocmBackend.open(device)?;
     let solver = RocmBackend.solvers().iter().find(|found| found.id() == solver).ok_or("no such solver")?;
     let stream = device.create_stream()?;
     let all = solver.configurations(problem, device.info());
-    let in_memory = |candidate: &&Candidate| candidate.configuration.as_str().ends_with(" in memory");
-    let splits: Vec<_> = all.iter().filter(in_memory).map(|candidate| &candidate.configuration).collect();
-    for split in ["split 2 ", "split 4 ", "split 8 ", "split 16 "] {
-        let is_one = |words: &&&Configuration| words.as_str().contains(split);
-        let configuration = splits.iter().find(is_one).ok_or_else(|| format!("no {split}in {splits:?}"))?;
+    for configuration in tried.of(&all)? {
         let binary = solver.compile(problem, device.info(), configuration)?;
-        let plan = |shift, content| Plan::of(&device, &stream, problem, *solver, &binary, shift, content);
+        let of = |shift, content| Plan::of(&device, &stream, problem, *solver, &binary, shift, content);
         for shift in [0, 1] {
-            let plan = plan(shift, Content::Whole);
+            let plan = of(shift, Content::Whole);
             plan.launch(&stream);
             if plan.results(&stream) != expected {
                 return Err(format!("{configuration} is wrong with pointers {shift} elements off").into());
             }
         }
-        let plan = plan(0, Content::Noise);
+        let plan = of(0, Content::Noise);
         let bytes = [0; 2].map(|_| {
             plan.reset(&stream);
             plan.launch(&stream);
@@ -93,32 +136,52 @@ fn check(device: u32, solver: &str, problem: &Problem) -> Result<(), Failed> {
         if bytes[0] != bytes[1] || bytes[0] != plan.bytes(&stream) {
             return Err(format!("{configuration} gave other bits").into());
         }
+        let elsewhere = of(1, Content::Noise);
+        elsewhere.launch(&stream);
+        if elsewhere.results(&stream) != plan.results(&stream) {
+            return Err(format!("{configuration} gave other bits with pointers an element off").into());
+        }
     }
     Ok(())
 }
 
 fn main() {
     let arguments = Arguments::from_args();
-    let folder = std::env::temp_dir().join(format!("fuseplan-split-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("fuseplan-configurations-{}", std::process::id()));
     let _fake = Fake::install(&folder, 7).and_then(|()| Fake::open(&folder, 7)).unwrap();
     // SAFETY: there is one thread yet.
     unsafe {
         std::env::set_var("ROCM_PATH", &folder);
         std::env::set_var("FAKE_HIP_ARCHS", ARCHS.join(" "));
-        std::env::set_var("FAKE_HIP_KERNELS", concat!(env!("CARGO_TARGET_TMPDIR"), "/split"));
+        std::env::set_var("FAKE_HIP_KERNELS", concat!(env!("CARGO_TARGET_TMPDIR"), "/configurations"));
     }
     let mut trials = Vec::new();
-    for (device, solver, data_types) in SOLVERS {
+    let mut add = |name: String, device, solver, problem: Problem, tried| {
+        let trial = Trial::test(name, move || check(device, solver, &problem, tried));
+        trials.push(trial.with_ignored_flag(!Fake::runs_kernels()));
+    };
+    for (device, solver, data_types) in MEETING {
         for &data_type in data_types {
             for layout in [TensorLayout::Nchw, TensorLayout::Nhwc] {
                 for (extent, groups) in [(1, 1), (3, 2)] {
                     let name = format!("{solver}.{data_type}.{layout}.{extent}x{extent}");
-                    let problem = problem(data_type, layout, extent, groups);
-                    let trial = Trial::test(name, move || check(device, solver, &problem));
-                    trials.push(trial.with_ignored_flag(!Fake::runs_kernels()));
+                    add(name, device, solver, deep(data_type, layout, extent, groups), Tried::Splits);
                 }
             }
         }
+    }
+    // Filters that begin at multiples of a vector of 16 bytes, and at those of smaller ones or of single elements.
+    for (data_type, window, gap) in [
+        (DataType::Half, true, 0),
+        (DataType::Half, true, 3),
+        (DataType::Half, false, 4),
+        (DataType::Float, true, 2),
+        (DataType::Float, false, 0),
+    ] {
+        let solver = "rocm.conv_gemv.v1";
+        let shape = if window { "window" } else { "groups" };
+        let name = format!("{solver}.{data_type}.{shape}.gap{gap}");
+        add(name, 0, solver, few_pixels(data_type, window, gap), Tried::OneIn(4));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     let _ = std::fs::remove_dir_all(&folder);
