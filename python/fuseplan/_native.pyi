@@ -212,7 +212,7 @@ class Plan:
         tf32: bool = False,
         solver: str | None = None,
     ) -> CompiledPlan:
-        """One kernel for a device: the one given, the plan's, or the best.
+        """One kernel for a device: the one given, the plan's, the one in whose memory its arrays lie, or the best.
 
         `find` times the solvers' configurations and takes the fastest (by default as the environment says), `solver` names
         the only solver to consider. `math` says how far results may be from the formulas: "precise", the default, allows
@@ -268,7 +268,7 @@ def compile_all(
 ) -> list[CompiledPlan]:
     """What `Plan.compile` makes of each plan, several at a time: as many as there are processors, one where `find` times.
 
-    All are for one device: the one given, the first plan's, or the best. An error is that of the first plan that has one.
+    All are for one device: the one given, or the one that `compile` of the first plan takes. An error is that of the first plan that has one.
     """
 
 @final
@@ -352,7 +352,12 @@ def find_chains(
 def spelled_out(nodes: Sequence[_Node]) -> list[bool]:
     """Of each of such nodes whether it is part of an activation that is written as several, which a chain has as one."""
 
-def rebuild(input: Given, device: Handle | None, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> Plan:
+def rebuild(
+    input: Given,
+    device: Handle | None,
+    calls: Sequence[tuple[str, Mapping[str, Any]]],
+    memory: tuple[int, int] | None,
+) -> Plan:
     """A plan that was pickled."""
 
 def restore(

@@ -15,6 +15,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use crate::array::Array;
 use crate::compile::{LayoutTime, options};
 use crate::compiled::CompiledPlan;
+use crate::dlpack::{self, Device as Memory};
 use crate::handle::Handle;
 use crate::spatial::{convolution, padding_of, per_dimension};
 use crate::tensor::{Given, TensorDescriptor, list, of_blocks};
@@ -59,6 +60,8 @@ pub(crate) struct FusionPlan {
     /// The arrays that were given for operands.
     constants: BTreeMap<String, Py<PyAny>>,
     device: Option<Py<Handle>>,
+    /// Where the array lies that the input was given as.
+    input_memory: Option<Memory>,
     /// The calls that appended the operators, to be made again where the plan is unpickled.
     calls: Vec<(&'static str, Py<PyDict>)>,
 }
@@ -108,7 +111,11 @@ impl FusionPlan {
         };
         let plan = plan.map_err(|error| error::plan(&error))?;
         let chain = Chain { plan, operands: Vec::new(), scalars: Vec::new() };
-        Ok(FusionPlan { chain, constants: BTreeMap::new(), device, calls: Vec::new() })
+        let input_memory = match &given {
+            Given::Array(array) => Some(array.device),
+            Given::Described(_) => None,
+        };
+        Ok(FusionPlan { chain, constants: BTreeMap::new(), device, input_memory, calls: Vec::new() })
     }
 
     #[pyo3(signature = (weight, *, stride=None, padding=None, dilation=None, groups=1, output_layout=None, name=None))]
@@ -344,7 +351,8 @@ impl FusionPlan {
         let rebuild = py.import("fuseplan._native")?.getattr("rebuild")?;
         let device = self.device.as_ref().map(|device| device.clone_ref(py));
         let calls = PyList::new(py, self.calls.iter().map(|(method, call)| (*method, call)))?;
-        Ok((rebuild, (self.input(), device, calls).into_pyobject(py)?))
+        let memory = self.input_memory.map(|memory| (memory.kind, memory.id));
+        Ok((rebuild, (self.input(), device, calls, memory).into_pyobject(py)?))
     }
 }
 
@@ -355,8 +363,11 @@ pub(crate) fn rebuild<'py>(
     input: Bound<'py, PyAny>,
     device: Option<Py<Handle>>,
     calls: Vec<(String, Bound<'py, PyDict>)>,
+    memory: Option<(i32, i32)>,
 ) -> PyResult<Bound<'py, FusionPlan>> {
-    let plan = Bound::new(py, FusionPlan::new(&input, None, None, None, device)?)?;
+    let mut plan = FusionPlan::new(&input, None, None, None, device)?;
+    plan.input_memory = memory.map(|(kind, id)| Memory { kind, id });
+    let plan = Bound::new(py, plan)?;
     for (method, call) in calls {
         plan.call_method(PyString::new(py, &method), (), Some(&call))?;
     }
@@ -375,12 +386,28 @@ impl FusionPlan {
         &self.constants
     }
 
-    /// The device given, else the plan's own, else the best one.
+    /// The device given, else the plan's own, else the one in whose memory the plan's arrays lie, else the best one.
     pub(crate) fn device_or(&self, py: Python<'_>, given: Option<Py<Handle>>) -> PyResult<Py<Handle>> {
-        match given.or_else(|| self.device.as_ref().map(|device| device.clone_ref(py))) {
-            Some(device) => Ok(device),
-            None => Ok(py.get_type::<Handle>().call0()?.cast_into::<Handle>()?.unbind()),
+        if let Some(device) = given.or_else(|| self.device.as_ref().map(|device| device.clone_ref(py))) {
+            return Ok(device);
         }
+        let handles = py.get_type::<Handle>();
+        let opened = match self.memory(py)? {
+            Some(Memory { kind: dlpack::CPU, .. }) => handles.call1(("cpu",))?,
+            Some(Memory { kind: dlpack::CUDA, id }) => handles.call1(("cuda", id))?,
+            Some(Memory { kind: dlpack::ROCM, id }) => handles.call1(("rocm", id))?,
+            _ => handles.call0()?,
+        };
+        Ok(opened.cast_into::<Handle>()?.unbind())
+    }
+
+    /// Where the input's array lies, or the constants.
+    fn memory(&self, py: Python<'_>) -> PyResult<Option<Memory>> {
+        if self.input_memory.is_some() {
+            return Ok(self.input_memory);
+        }
+        let Some((name, constant)) = self.constants.first_key_value() else { return Ok(None) };
+        Ok(Array::of(name, constant.bind(py), None)?.map(|array| array.device))
     }
 
     pub(crate) fn twin(&self, py: Python<'_>) -> Self {
@@ -389,6 +416,7 @@ impl FusionPlan {
             chain: self.chain.clone(),
             constants: constants.collect(),
             device: self.device.as_ref().map(|device| device.clone_ref(py)),
+            input_memory: self.input_memory,
             calls: self.calls.iter().map(|(method, call)| (*method, call.clone_ref(py))).collect(),
         }
     }

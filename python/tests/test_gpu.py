@@ -39,6 +39,14 @@ def test_tensors_constants_and_outputs(layer):
     check(out, expected)
 
 
+def test_a_plan_is_compiled_for_where_its_arrays_lie(layer):
+    plan, x, operands, expected = layer
+    check(plan.compile()(x, **operands), expected)
+    on_host = {name: operand.cpu().numpy() for name, operand in operands.items()}
+    on_cpu = fuseplan.Plan(x.cpu().numpy()).conv((32, 16, 3, 3), padding=1).bias().activation("silu")
+    check(on_cpu.compile()(x.cpu().numpy(), **on_host), expected.cpu())
+
+
 def test_stored_and_pickled(layer):
     plan, x, operands, expected = layer
     handle = fuseplan.Handle("cuda")

@@ -138,6 +138,17 @@ def test_bytes_load_for_an_equal_plan_only():
         fuseplan.CompiledPlan.from_bytes(plan, b"")
 
 
+def test_a_plan_is_compiled_for_where_its_arrays_lie(monkeypatch):
+    monkeypatch.setenv("FUSEPLAN_BACKEND", "nowhere")
+    x, w = np.ones((1, 2, 3, 3), np.float32), np.ones((1, 2, 3, 3), np.float32)
+    of_input, of_weights = fuseplan.Plan(x).conv(w.shape), fuseplan.Plan(x.shape).conv(w)
+    for plan in (of_input, of_weights, copy.copy(of_input), pickle.loads(pickle.dumps(of_input))):
+        assert plan.compile()(x, **({} if plan is of_weights else {"weight": w})) == [18]
+    # Without arrays the best device is taken, which here cannot be had.
+    with pytest.raises(fuseplan.DeviceError):
+        fuseplan.Plan(x.shape).conv(w.shape).compile()
+
+
 def test_a_handle_is_pickled_as_its_device():
     handle = pickle.loads(pickle.dumps(fuseplan.Handle("cpu", threads=2)))
     assert (handle.backend, handle.compute_units) == ("cpu", 2)
