@@ -100,25 +100,38 @@ impl Image {
 }
 
 /// Offsets of the elements from the first, in elements, in the order N, C, (D,) H, W.
-fn offsets(descriptor: &TensorDescriptor) -> impl Iterator<Item = usize> + '_ {
-    let (lens, strides) = (descriptor.lens(), descriptor.strides().map(<[usize]>::to_vec));
-    let block = descriptor.layout().and_then(TensorLayout::block).unwrap_or(1);
-    (0..descriptor.element_count()).map(move |mut number| {
-        let mut index = vec![0; lens.len()];
-        for d in (0..lens.len()).rev() {
-            index[d] = number % lens[d];
-            number /= lens[d];
+fn offsets(descriptor: &TensorDescriptor) -> impl Iterator<Item = usize> + use<> {
+    let lens = descriptor.lens();
+    let (lens, strides) = match descriptor.strides() {
+        Some(strides) => (five(lens, 1), five(strides, 0)),
+        // N, blocks, channels of a block, H, W, of which the channels lie innermost.
+        None => {
+            let block = descriptor.layout().and_then(TensorLayout::block).unwrap_or(1);
+            let [n, c, h, w] = [lens[0], lens[1], lens[2], lens[3]];
+            ([n, c / block, block, h, w], [c * h * w, h * w * block, 1, w * block, block])
         }
-        match &strides {
-            Some(strides) => index.iter().zip(strides).map(|(i, stride)| i * stride).sum(),
-            // N, blocks, H, W, channels of a block.
-            None => {
-                let [n, c, h, w] = [index[0], index[1], index[2], index[3]];
-                let line = (n * (lens[1] / block) + c / block) * lens[2] + h;
-                (line * lens[3] + w) * block + c % block
+    };
+    let (mut index, mut next) = ([0; 5], 0);
+    (0..lens.iter().product()).map(move |_| {
+        let offset = next;
+        for d in (0..5).rev() {
+            index[d] += 1;
+            next += strides[d];
+            if index[d] < lens[d] {
+                break;
             }
+            index[d] = 0;
+            next -= lens[d] * strides[d];
         }
+        offset
     })
+}
+
+/// Numbers of dimensions, with others in front of them.
+fn five(numbers: &[usize], in_front: usize) -> [usize; 5] {
+    let mut all = [in_front; 5];
+    all[5 - numbers.len()..].copy_from_slice(numbers);
+    all
 }
 
 #[cfg(test)]
@@ -126,6 +139,28 @@ mod tests {
     use super::*;
     use crate::layout::Layout;
     use fuseplan::DataType;
+
+    #[test]
+    fn offsets_are_those_of_the_descriptor() {
+        for (layout, lens) in [
+            ("nchw", &[2, 3, 4, 5][..]),
+            ("nhwc-gap2", &[2, 3, 1, 5]),
+            ("nhwc", &[2, 3, 2, 3, 4]),
+            ("nchwc8", &[2, 24, 3, 5]),
+        ] {
+            let descriptor = Layout::named(layout).describe(DataType::Half, lens).unwrap();
+            let index = |mut number: usize| {
+                let mut index = lens.to_vec();
+                for (at, len) in index.iter_mut().zip(lens).rev() {
+                    *at = number % len;
+                    number /= len;
+                }
+                index
+            };
+            let expected = (0..descriptor.element_count()).map(|number| descriptor.offset(&index(number)));
+            assert!(offsets(&descriptor).eq(expected), "{descriptor}");
+        }
+    }
 
     #[test]
     fn values_survive_and_damage_is_seen() {

@@ -20,9 +20,9 @@ pub fn round(value: f64, data_type: DataType) -> f64 {
         return value;
     }
     let exponent = ((value.to_bits() >> 52) & 0x7ff) as i32 - 1023;
-    let quantum = 2f64.powi(exponent.max(smallest) - digits + 1);
+    let quantum = power_of_two(exponent.max(smallest) - digits + 1);
     let rounded = (value / quantum).round_ties_even() * quantum;
-    if rounded.abs() >= 2f64.powi(largest) * 2.0 { value.signum() * f64::INFINITY } else { rounded }
+    if rounded.abs() >= power_of_two(largest) * 2.0 { value.signum() * f64::INFINITY } else { rounded }
 }
 
 /// The largest power of two of which `value` is a multiple; infinity for zero.
@@ -32,7 +32,15 @@ pub fn lowest_bit(value: f64) -> f64 {
     }
     let exponent = ((value.to_bits() >> 52) & 0x7ff) as i32 - 1075;
     let significand = (value.to_bits() & ((1 << 52) - 1)) | (1 << 52);
-    2f64.powi(exponent + significand.trailing_zeros() as i32)
+    power_of_two(exponent + significand.trailing_zeros() as i32)
+}
+
+/// Two to a power that f64 has: of most of these without a call.
+fn power_of_two(exponent: i32) -> f64 {
+    match u64::try_from(exponent + 1023) {
+        Ok(biased @ 1..0x7ff) => f64::from_bits(biased << 52),
+        _ => 2f64.powi(exponent),
+    }
 }
 
 /// The bytes of a number that the type has.
