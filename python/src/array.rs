@@ -243,9 +243,8 @@ impl Array {
         use dlpack::{CPU, CUDA, CUDA_HOST, CUDA_MANAGED, ROCM, ROCM_HOST};
         let info = handle.device_info();
         let is_here = match (info.backend, self.device.kind) {
-            ("cpu", CPU | CUDA_HOST | ROCM_HOST | CUDA_MANAGED) | ("cuda", CUDA_MANAGED) => true,
-            ("cuda", CUDA) | ("rocm", ROCM) => u32::try_from(self.device.id) == Ok(info.ordinal),
-            _ => false,
+            ("cpu" | "cuda", CUDA_MANAGED) => true,
+            (backend, _) => self.device.of_backend() == Some((backend, info.ordinal)),
         };
         if is_here {
             return Ok(());

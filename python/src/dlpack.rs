@@ -29,6 +29,19 @@ pub(crate) struct Device {
     pub(crate) id: i32,
 }
 
+impl Device {
+    /// The backend, and the number of its device, that alone can use the memory; none where several can, or no backend.
+    pub(crate) fn of_backend(self) -> Option<(&'static str, u32)> {
+        let numbered = |backend| Some((backend, u32::try_from(self.id).ok()?));
+        match self.kind {
+            CPU | CUDA_HOST | ROCM_HOST => Some(("cpu", 0)),
+            CUDA => numbered("cuda"),
+            ROCM => numbered("rocm"),
+            _ => None,
+        }
+    }
+}
+
 /// `DLDataType`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C)]

@@ -15,7 +15,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use crate::array::Array;
 use crate::compile::{LayoutTime, options};
 use crate::compiled::CompiledPlan;
-use crate::dlpack::{self, Device as Memory};
+use crate::dlpack::Device as Memory;
 use crate::handle::Handle;
 use crate::spatial::{convolution, padding_of, per_dimension};
 use crate::tensor::{Given, TensorDescriptor, list, of_blocks};
@@ -392,11 +392,9 @@ impl FusionPlan {
             return Ok(device);
         }
         let handles = py.get_type::<Handle>();
-        let opened = match self.memory(py)? {
-            Some(Memory { kind: dlpack::CPU, .. }) => handles.call1(("cpu",))?,
-            Some(Memory { kind: dlpack::CUDA, id }) => handles.call1(("cuda", id))?,
-            Some(Memory { kind: dlpack::ROCM, id }) => handles.call1(("rocm", id))?,
-            _ => handles.call0()?,
+        let opened = match self.memory(py)?.and_then(Memory::of_backend) {
+            Some(device) => handles.call1(device)?,
+            None => handles.call0()?,
         };
         Ok(opened.cast_into::<Handle>()?.unbind())
     }

@@ -27,6 +27,14 @@ pub fn ranked<T: Display>(
     all
 }
 
+/// A model's number as an estimate: microseconds where the model was fitted to timings, else a unit of its own.
+pub(crate) fn estimate(model: &'static str, is_fitted: bool) -> impl Fn(f64) -> Estimate + Copy {
+    move |cost| match is_fitted {
+        true => Estimate::Time { seconds: cost * 1e-6, model },
+        false => Estimate::Cost { cost, unit: "of its own", model },
+    }
+}
+
 /// The tile that a configuration names.
 pub fn named<T: Display>(
     tiles: impl IntoIterator<Item = (T, f64)>,

@@ -5,7 +5,7 @@ use std::fmt;
 use fuseplan_api::volume::{Volume, common_power, evenly_apart, spatial};
 use fuseplan_api::{Configuration, Constraint, Estimate, Problem};
 
-use crate::configurations::{named, ranked};
+use crate::configurations::{estimate, named, ranked};
 use crate::constraint::convolution;
 use crate::kernel::{COORD, Geometry, Kernel, Text};
 
@@ -186,10 +186,7 @@ pub(crate) fn gemv_configurations(
     units: usize,
     is_fitted: bool,
 ) -> Vec<(Configuration, Estimate)> {
-    ranked(Gemv::of(problem).teams(units), |cost| match is_fitted {
-        true => Estimate::Time { seconds: cost * 1e-6, model: "GEMV" },
-        false => Estimate::Cost { cost, unit: "of its own", model: "GEMV" },
-    })
+    ranked(Gemv::of(problem).teams(units), estimate("GEMV", is_fitted))
 }
 
 /// Plans a convolution as products of a matrix and vectors, in one of its configurations; `None` for others. Only for problems that

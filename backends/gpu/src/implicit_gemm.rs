@@ -4,7 +4,7 @@ use fuseplan_api::volume::{Volume, common_power, evenly_apart, spatial};
 use fuseplan_api::{Configuration, ConvolutionDescriptor, Estimate, Problem};
 
 use crate::chain::residuals;
-use crate::configurations::{named, ranked};
+use crate::configurations::{estimate, named, ranked};
 use crate::constraint::convolution;
 use crate::kernel::{ALONE, COORD, Geometry, Kernel, SHARE, Text};
 use crate::tiling::{Costs, Target, Tile, Tiling, Work, tilings};
@@ -255,11 +255,7 @@ pub fn gemm_configurations(
     main_loop: &MainLoop,
     target: &Target,
 ) -> Vec<(Configuration, Estimate)> {
-    let model = main_loop.name;
-    let estimate = |cost| match main_loop.costs.is_fitted {
-        true => Estimate::Time { seconds: cost * 1e-6, model },
-        false => Estimate::Cost { cost, unit: "of its own", model },
-    };
+    let estimate = estimate(main_loop.name, main_loop.costs.is_fitted);
     let all = tiles_of(problem, main_loop, target);
     let mut listed = ranked(all.iter().copied(), estimate);
     let at_once = ranked(all.into_iter().filter(|(tiling, _)| !tiling.in_memory), estimate);

@@ -17,7 +17,7 @@ use fuseplan_cpu::CpuBackend;
 use fuseplan_cuda::CudaBackend;
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use plan::{Content, Plan};
+use plan::{Content, Plan, checked};
 
 const RUNS: &str = "cuda.conv_wgmma_runs.v1";
 const GEMV: &str = "cuda.conv_gemv.v1";
@@ -325,30 +325,8 @@ fn configured(device: &Arc<dyn Device>, problem: &Problem, solver: &str) -> Resu
     for (Candidate { configuration, .. }, binary) in all.iter().zip(binaries) {
         let binary = binary?;
         let of = |shift, content| Plan::of(device, &stream, problem, *solver, &binary, shift, content);
-        for shift in [0, 1] {
-            let plan = of(shift, Content::Whole);
-            plan.launch(&stream);
-            if plan.results(&stream) != expected {
-                return Err(format!("{configuration} is wrong with pointers {shift} elements off").into());
-            }
-        }
-        let plan = of(0, Content::Noise);
-        let bytes = [0; 2].map(|_| {
-            plan.reset(&stream);
-            plan.launch(&stream);
-            plan.bytes(&stream)
-        });
-        if bytes[0] != bytes[1] {
-            return Err(format!("{configuration} gave other bits").into());
-        }
-        // Unless another kernel computes what lies elsewhere, which is said of the binary.
-        if solver.id() == GEMV {
-            let elsewhere = of(1, Content::Noise);
-            elsewhere.launch(&stream);
-            if elsewhere.results(&stream) != plan.results(&stream) {
-                return Err(format!("{configuration} gave other bits with pointers an element off").into());
-            }
-        }
+        checked(of, &stream, &expected, solver.id() == GEMV)
+            .map_err(|reason| format!("{configuration} {reason}"))?;
     }
     Ok(())
 }

@@ -138,6 +138,42 @@ fn batch(tensor: &TensorDescriptor) -> Vec<f32> {
     values
 }
 
+/// Whether a kernel's plans, of which `of` makes one with operands so many elements behind where an allocation starts, give the
+/// expected results, and the same bits twice on numbers whose sums depend on their order; `anywhere`, also with operands an
+/// element off, which is so where no other kernel computes those. The plan that was executed last, and what it wrote.
+pub(crate) fn checked(
+    of: impl Fn(usize, Content) -> Plan,
+    stream: &Stream,
+    expected: &[f32],
+    anywhere: bool,
+) -> Result<(Plan, Vec<u8>), String> {
+    for shift in [0, 1] {
+        let plan = of(shift, Content::Whole);
+        plan.launch(stream);
+        if plan.results(stream) != expected {
+            return Err(format!("is wrong with pointers {shift} elements off"));
+        }
+    }
+    let plan = of(0, Content::Noise);
+    let bytes = [0; 2].map(|_| {
+        plan.reset(stream);
+        plan.launch(stream);
+        plan.bytes(stream)
+    });
+    if bytes[0] != bytes[1] {
+        return Err("gave other bits".into());
+    }
+    if anywhere {
+        let elsewhere = of(1, Content::Noise);
+        elsewhere.launch(stream);
+        if elsewhere.results(stream) != plan.results(stream) {
+            return Err("gave other bits with pointers an element off".into());
+        }
+    }
+    let [_, last] = bytes;
+    Ok((plan, last))
+}
+
 /// What makes variances plus it powers of four, those of a batch that are 1 and those of inference.
 const TRAINING_EPSILON: f64 = 3.0;
 const EPSILON: f64 = 1.0 / 1024.0;
