@@ -1,26 +1,30 @@
 #!/usr/bin/env bash
 # Builds the C libraries, libMIOpen and libfuseplan, and installs them: libraries, headers, pkg-config files, CMake packages.
 #
-#   capi/install.sh --prefix /usr/local [--libdir lib] [--destdir DIR] [--profile release]
+#   capi/install.sh --prefix /usr/local [--libdir lib] [--destdir DIR] [--profile release] [--built FOLDER]
 #
+# With a folder in which they lie, the libraries are taken from there instead of being built.
 # Everything that is installed finds its own place from where it lies, so the tree may be moved.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-prefix=/usr/local libdir=lib destdir= profile=release
+prefix=/usr/local libdir=lib destdir= profile=release built=
 while [ $# -gt 0 ]; do
     case $1 in
         --prefix) prefix=$2 ;;
         --libdir) libdir=$2 ;;
         --destdir) destdir=$2 ;;
         --profile) profile=$2 ;;
-        *) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+        --built) built=$2 ;;
+        *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     esac
     shift 2
 done
 
-cargo build --locked --package miopen-capi --package fuseplan-capi --profile "$profile"
-built=${CARGO_TARGET_DIR:-target}/$profile
+if [ -z "$built" ]; then
+    cargo build --locked --package miopen-capi --package fuseplan-capi --profile "$profile"
+    built=${CARGO_TARGET_DIR:-target}/$profile
+fi
 lib=$destdir$prefix/$libdir include=$destdir$prefix/include
 
 # The three numbers that a header defines behind a prefix.
