@@ -7,7 +7,7 @@
 // needs constants: COPIES_ASYNC, DEPTH, ITEMS, ITEMS_AT_ONCE, ITEM_F, ITEM_P, OFFSETS, OFFSETS_AT, PARTS_F, PARTS_P,
 //   QUADS, QUAD_BYTES, THREADS, TILE_F, WEIGHTS_AT, X_VECTOR, Y_ALONG_K
 // needs types: Args, Column, Quad, T, Vector, bf16, f16
-// needs functions: acc_at, filter_quad, offset_of, pixel_at
+// needs functions: acc_at, bring, filter_quad, offset_of, pixel_at
 
 constexpr int WORDS = QUAD_BYTES / 4, STEPS = (DEPTH + 3) / 4;
 constexpr int BLOCKS_P = ITEM_P / 16, BLOCKS_F = ITEM_F / 8;
@@ -54,13 +54,14 @@ static_assert(KEPT || OFFSETS == STEPS * 4, "an entry for each quad of a step");
 DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
 #pragma unroll 1
   for (int q = threadIdx.x; q < OFFSETS; q += THREADS) ((int*)(shared + OFFSETS_AT))[q] = q < DEPTH ? offset_of(q) : 0;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < ITEMS * STEPS * BLOCKS_F * 32; i += THREADS) {
-    const int lane = i % 32, block = i / 32 % BLOCKS_F, step = i / 32 / BLOCKS_F % STEPS,
-              part = i / (32 * BLOCKS_F * STEPS);
-    const int f = part % PARTS_F * ITEM_F + block * 8 + lane / 4;
-    *(Quad*)(shared + WEIGHTS_AT + i * QUAD_BYTES) = filter_quad(args, column, part / PARTS_F, f, step * 4 + lane % 4);
-  }
+  bring<ITEMS * STEPS * BLOCKS_F * 32, THREADS, 8>(
+      [&](int i) {
+        const int lane = i % 32, block = i / 32 % BLOCKS_F, step = i / 32 / BLOCKS_F % STEPS,
+                  part = i / (32 * BLOCKS_F * STEPS);
+        return filter_quad(args, column, part / PARTS_F, part % PARTS_F * ITEM_F + block * 8 + lane / 4,
+                           step * 4 + lane % 4);
+      },
+      [&](int i, const Quad& quad) { *(Quad*)(shared + WEIGHTS_AT + i * QUAD_BYTES) = quad; });
 }
 
 // f32 comes as it is, and is rounded when it is read.

@@ -12,7 +12,7 @@
 // needs sizes: block_columns, block_rows, block_strips, image_step, images, in_h, in_w, out_h, out_k, out_w, w_h, w_k,
 //   w_w, x_h, x_n, y_h, y_n
 // needs types: Args, Channel, Coord, Packed, Shape, T, Unsigned, Vector, idx
-// needs functions: begin_grid, channel_of, finish_vector, is_aligned, to_float
+// needs functions: begin_grid, bring, channel_of, finish_vector, is_aligned, to_float
 
 // Filters of a block.
 constexpr int FILTERS = CHANNELS_LAST ? CHANNEL_THREADS * V_MAX : PLANES;
@@ -98,7 +98,7 @@ DEVICE void tile(const Args& args, const Spot& spot, const float* weights, const
   constexpr int I = channels_of(V);
   const Shape& s = args.shape;
   const idx first_h = spot.h * STRIDE_H - PAD_H, first_w = spot.w * STRIDE_W - PAD_W;
-  const T* corner = (const T*)args.x + spot.n * s.x_n + spot.c * X_C + first_h * s.x_h + first_w * X_W;
+  const T* corner = (const T*)args.x + (spot.n * s.x_n + spot.c * X_C + first_h * s.x_h + first_w * X_W);
   const auto load = [&](Columns<I, X>& columns, int r) {
     const idx h = first_h + r * STEP_H;
     columns.load(s, corner + (idx)r * STEP_H * s.x_h, first_w, (Unsigned)h < (Unsigned)s.in_h);
@@ -149,12 +149,13 @@ KERNEL(THREADS, AT_ONCE(BLOCKS, SHARED)) {
   const idx rows = s.block_strips.divide(rest), strips = rest - rows * s.block_strips.value;
   const idx images = s.block_rows.divide(rows);
   const idx first_k = column * FILTERS;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < TAPS * FILTERS; i += THREADS) {
-    const int j = i / TAPS, t = i % TAPS;
-    const T* from = (const T*)args.op[0].p[0] + (first_k + j) * s.w_k + t / TAPS_W * s.w_h + t % TAPS_W * s.w_w;
-    weights[t * FILTERS + j] = first_k + j < s.out_k ? to_float(*from) : 0.f;
-  }
+  bring<TAPS * FILTERS, THREADS, 8>(
+      [&](int i) {
+        const int t = i % TAPS;
+        const idx k = first_k + i / TAPS < s.out_k ? first_k + i / TAPS : s.out_k - 1;
+        return ((const T*)args.op[0].p[0])[k * s.w_k + t / TAPS_W * s.w_h + t % TAPS_W * s.w_w];
+      },
+      [&](int i, T weight) { weights[i % TAPS * FILTERS + i / TAPS] = to_float(weight); });
 #pragma unroll 1
   for (int j = threadIdx.x; j < FILTERS && first_k + j < s.out_k; j += THREADS)
     table[j] = channel_of(args, first_k + j);

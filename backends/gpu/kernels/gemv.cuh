@@ -5,13 +5,12 @@
 // summed is a constant of the text: operands that do not begin at multiples of a vector are read element by element, and summed as others are.
 //
 // needs macros: DEVICE, DYNAMIC_SHARED, KERNEL
-// needs constants: CHUNK, DEPTH, FILTERS, SLICES, TEAMS, TEAM_F, THREADS, TILE_P, UNROLL, W_K, X_LINEAR
+// needs constants: CHUNK, DEPTH, FILTERS, ONE_TILE, SLICES, TEAMS, TEAM_F, THREADS, TILE_P, UNROLL, W_K, X_LINEAR
 // needs sizes: out_h, out_plane, out_w, pixels, step_d, step_h, step_w, x_group, x_n, x_p
 // needs types: Packed, Shape, T
 // needs functions: begin_grid, channel_of, coord_of, finish, is_aligned
 
 constexpr int BLOCK_F = TEAMS * TEAM_F;
-constexpr int FILTER_TILES = (FILTERS + BLOCK_F - 1) / BLOCK_F;
 // Sums of slices that a thread adds up at once.
 constexpr int FAN_IN = 8;
 
@@ -77,8 +76,10 @@ KERNEL(THREADS) {
   begin_grid();
   DYNAMIC_SHARED(float, shared);
   const Shape& s = args.shape;
-  const int first_filter = (int)blockIdx.x % FILTER_TILES * BLOCK_F,
-            first_pixel = (int)blockIdx.x / FILTER_TILES * TILE_P;
+  // Blocks of the same filters are neighbours, so that caches have these for all but the first.
+  const int pixel_tiles = ONE_TILE ? 1 : ((int)s.pixels + TILE_P - 1) / TILE_P;
+  const int first_filter = (int)blockIdx.x / pixel_tiles * BLOCK_F,
+            first_pixel = (int)blockIdx.x % pixel_tiles * TILE_P;
   const int slice = threadIdx.x % SLICES, first = threadIdx.x / SLICES * TEAM_F;
   int pixels[TILE_P], filters[TEAM_F];
 #pragma unroll

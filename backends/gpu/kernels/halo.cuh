@@ -186,13 +186,17 @@ struct Loader {
 DEVICE Quad filter_quad(const Args& args, const Column& column, int group, int filter, int q) {
   const int tap = q / QUADS, c = q % QUADS * 4;
   const bool inside = q < DEPTH && filter < TILE_F && column.filter + filter < FILTERS && column.group + group < GROUPS;
-  const T* const from = (const T*)args.op[0].p[0] + ((column.group + group) * FILTERS + column.filter + filter) * W_K +
-                        c * W_C + tap / (TAPS_H * TAPS_W) * W_D + tap / TAPS_W % TAPS_H * W_H + tap % TAPS_W * W_W;
+  // Instead of what lies outside the first element is read, and not used: a read with a condition waits for those before it.
+  const T* const from = (const T*)args.op[0].p[0] +
+                        (inside ? ((column.group + group) * FILTERS + column.filter + filter) * W_K + c * W_C +
+                                      tap / (TAPS_H * TAPS_W) * W_D + tap / TAPS_W % TAPS_H * W_H + tap % TAPS_W * W_W
+                                : 0);
   Quad quad;
 #pragma unroll
   for (int e = 0; e < 4; e++) {
-    quad.at[e] = zero();
-    if (inside && (CHANNELS % 4 == 0 || c + e < CHANNELS)) quad.at[e] = operand_of(from[e * W_C]);
+    const bool is_channel = CHANNELS % 4 == 0 || c + e < CHANNELS;
+    const T element = operand_of(from[inside && is_channel ? e * W_C : 0]);
+    quad.at[e] = inside && is_channel ? element : zero();
   }
   return quad;
 }

@@ -5,7 +5,7 @@
 // needs constants: DEPTH, DILATION_D, DILATION_H, DILATION_W, ITEMS, ITEMS_AT_ONCE, ITEM_F, ITEM_P, PARTS_F, PARTS_P,
 //   QUADS, QUAD_BYTES, TAPS_D, TAPS_H, TAPS_W, THREADS, TILE_F, WEIGHTS_AT, WINDOW_H, X_PITCH, X_ROW
 // needs types: Args, Column, Quad, T, Vector
-// needs functions: acc_at, filter_quad, pixel_at, to_float
+// needs functions: acc_at, bring, filter_quad, pixel_at, to_float
 
 constexpr int LANE_P = ITEM_P / 32;
 static_assert(ITEM_P % 32 == 0, "every lane has as many pixels");
@@ -14,15 +14,17 @@ DEVICE T operand_of(T v) { return v; }
 
 DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
   Vector<float, 4>* const to = (Vector<float, 4>*)(shared + WEIGHTS_AT);
-#pragma unroll 1
-  for (int i = threadIdx.x; i < ITEMS * DEPTH * ITEM_F; i += THREADS) {
-    const int f = i % ITEM_F, q = i / ITEM_F % DEPTH, part = i / (ITEM_F * DEPTH);
-    const Quad quad = filter_quad(args, column, part / PARTS_F, part % PARTS_F * ITEM_F + f, q);
-    Vector<float, 4> v;
+  bring<ITEMS * DEPTH * ITEM_F, THREADS, 2>(
+      [&](int i) {
+        const int f = i % ITEM_F, q = i / ITEM_F % DEPTH, part = i / (ITEM_F * DEPTH);
+        return filter_quad(args, column, part / PARTS_F, part % PARTS_F * ITEM_F + f, q);
+      },
+      [&](int i, const Quad& quad) {
+        Vector<float, 4> v;
 #pragma unroll
-    for (int e = 0; e < 4; e++) v.at[e] = to_float(quad.at[e]);
-    to[i] = v;
-  }
+        for (int e = 0; e < 4; e++) v.at[e] = to_float(quad.at[e]);
+        to[i] = v;
+      });
 }
 
 DEVICE void copy_async(char*, const T*, bool) {}

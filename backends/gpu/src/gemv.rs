@@ -57,6 +57,8 @@ constants! {
         chunk: usize,
         depth: usize,
         filters: usize,
+        /// Whether a tile has all pixels, so that no block asks which one it has.
+        one_tile: bool,
         slices: usize,
         /// Teams of a block.
         teams: usize,
@@ -121,15 +123,20 @@ impl Gemv {
         Gemv { pixels: y.pixels(), filters: w.lens[0] / groups, depth, groups, element, chunk, steps }
     }
 
-    /// Pixels of a tile: as even as possible.
-    fn tile(&self) -> usize {
-        self.pixels.div_ceil(self.pixels.div_ceil(PIXELS))
+    fn tiles(&self) -> usize {
+        self.pixels.div_ceil(PIXELS)
     }
 
-    /// Vectors of a filter that a thread reads, and how many of them are on their way at once.
+    /// Pixels of a tile: as even as possible.
+    fn tile(&self) -> usize {
+        self.pixels.div_ceil(self.tiles())
+    }
+
+    /// Vectors of a filter that a thread reads, and how many of them are on their way at once: as many each time.
     fn vectors(&self, team: &Team) -> (usize, usize) {
         let vectors = self.depth.div_ceil(team.slices * self.chunk);
-        (vectors, (LOADS / team.filters).clamp(1, vectors))
+        let times = vectors.div_ceil(LOADS / team.filters);
+        (vectors, vectors.div_ceil(times))
     }
 
     fn blocks(&self, team: &Team) -> usize {
@@ -192,7 +199,7 @@ pub(crate) fn gemv_configurations(
 /// Plans a convolution as products of a matrix and vectors, in one of its configurations; `None` for others. Only for problems that
 /// meet [`UNPADDED`](crate::constraint::UNPADDED), [`AS_FILTERS`], [`PIXEL_COUNT`](crate::constraint::PIXEL_COUNT),
 /// [`GROUP_COUNT`](crate::GROUP_COUNT) and [`SPAN`](crate::SPAN); preferred for those that meet
-/// [`FEW_PIXELS`](crate::preference::FEW_PIXELS).
+/// [`FEW_PIXELS`](crate::FEW_PIXELS).
 pub(crate) fn gemv(
     vendor: &str,
     problem: &Problem,
@@ -214,6 +221,7 @@ pub(crate) fn gemv(
         chunk: work.chunk,
         depth: work.depth,
         filters: work.filters,
+        one_tile: work.tiles() == 1,
         slices: team.slices,
         teams: threads / team.slices,
         team_f: team.filters,

@@ -67,7 +67,7 @@ pub use kernel::{ALONE, COORD, Geometry, Kernel, SHARE, Text, element};
 pub use memo::{Compiled, Memo};
 pub use parts::InParts;
 pub use peaks::Probe;
-pub use preference::{FEW_FILTERS, GEMM, NARROW};
+pub use preference::{FEW_FILTERS, FEW_PIXELS, GEMM, NARROW};
 pub use runtime::{CompileFailure, Runtime};
 pub use scratch::{Capture, Held, OfGraph, RawUserObject, Scratch, ScratchDriver};
 pub use tiling::{Costs, Target, Tile, Tiling, units_at_once};

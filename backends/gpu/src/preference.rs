@@ -18,7 +18,7 @@ pub const GEMM: Preference = Preference {
 /// Pixels so few that products of a matrix and vectors are fastest. Of 159 convolutions on an H200 the team that is chosen takes, in the mean, 0.38 to 0.62 of the time of
 /// what else computes them in f32 with up to 8 pixels (1.09 at worst) and 0.65 to 0.93 with 12 and 16 (1.14), in f16 0.67 to 0.78 with one and
 /// two (0.94) and 0.80 to 0.87 with four that see much (1.04). With four that see up to 240 elements it is 0.95 (1.39).
-pub(crate) const FEW_PIXELS: Preference = Preference {
+pub const FEW_PIXELS: Preference = Preference {
     property: "convolution",
     prefers: "at most 16 pixels of all images together in f32; in 16 bits at most 2, or at most 4 that see at least 256 elements each",
     check: |problem, _| {

@@ -11,7 +11,6 @@ use crate::depthwise::depthwise;
 use crate::direct::direct;
 use crate::element_wise::element_wise;
 use crate::gemv::{AS_FILTERS, gemv, gemv_configurations};
-use crate::preference::FEW_PIXELS;
 use crate::{JitSolver, Kernels, Runtime};
 
 impl<R: Runtime> JitSolver<R> {
@@ -25,7 +24,7 @@ impl<R: Runtime> JitSolver<R> {
         )
     }
 
-    /// Convolutions as products of the filters' matrix and vectors, preferred for few pixels.
+    /// Convolutions as products of the filters' matrix and vectors.
     pub const fn gemv(id: &'static str) -> Self {
         Self::new(
             id,
@@ -48,7 +47,6 @@ impl<R: Runtime> JitSolver<R> {
                 },
             },
         )
-        .with_preferences(&[FEW_PIXELS])
     }
 
     /// Packed element-wise plans.

@@ -2,8 +2,8 @@
 
 use fuseplan_api::{Algorithm, Solver};
 use fuseplan_gpu::{
-    CONVOLUTION, DATA_TYPE, GEMM, GROUP_COUNT, INFERENCE, InParts, JitSolver, Kernels, MainLoop, NARROW,
-    OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, Tile, WINDOW, ffma, ffma_constants,
+    CONVOLUTION, DATA_TYPE, FEW_PIXELS, GEMM, GROUP_COUNT, INFERENCE, InParts, JitSolver, Kernels, MainLoop,
+    NARROW, OPERATOR_COUNT, Planner, Runtime, SIXTEEN_BITS, SPAN, Tile, WINDOW, ffma, ffma_constants,
     gemm_configurations, halo, halo_configurations, halo_fma, implicit_gemm, upcast,
 };
 
@@ -19,7 +19,8 @@ pub(crate) static SOLVERS: [&dyn Solver; 9] = upcast(PLANNERS);
 
 static DEPTHWISE_CONV: InParts<JitSolver<Rocm>> = InParts(JitSolver::depthwise("rocm.conv_depthwise.v1"));
 
-static GEMV: InParts<JitSolver<Rocm>> = InParts(JitSolver::gemv("rocm.conv_gemv.v1"));
+static GEMV: InParts<JitSolver<Rocm>> =
+    InParts(JitSolver::gemv("rocm.conv_gemv.v1").with_preferences(&[FEW_PIXELS]));
 
 static MFMA: InParts<JitSolver<Rocm>> = InParts(
     JitSolver::new(

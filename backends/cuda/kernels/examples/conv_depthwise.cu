@@ -1,5 +1,5 @@
-// cuda.conv_depthwise.v1 on sm_80: tile 1x4, 4 channels read and 4 written at a time
-// Geometry { grid: [1764, 1, 1], block: 120, shared: 0 }
+// cuda.conv_depthwise.v1 on sm_80: tile 2x4, 4 channels read and 4 written at a time
+// Geometry { grid: [1274, 1, 1], block: 120, shared: 0 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
 
@@ -94,7 +94,7 @@ constexpr int CHANNELS_LAST{1};
 constexpr int V_MAX{4};
 constexpr int X_VECTOR{1};
 constexpr int Y_VECTOR{1};
-constexpr int TILE_H{1};
+constexpr int TILE_H{2};
 constexpr int TILE_W{4};
 constexpr int STEP_H{1};
 constexpr int STEP_W{1};
@@ -110,8 +110,8 @@ constexpr int MULTIPLIER{1};
 constexpr int ROWS_UNROLLED{35};
 constexpr int CHANNEL_THREADS{12};
 constexpr int STRIPS{1};
-constexpr int ROWS{10};
-constexpr int PLANES{1};
+constexpr int ROWS{2};
+constexpr int PLANES{5};
 constexpr int THREADS{120};
 constexpr int BLOCKS{3};
 constexpr int X_C{1};
@@ -192,6 +192,21 @@ struct Coord {
 
 DEVICE bool is_aligned(const void* p, int bytes) {
   return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
+}
+
+template <int COUNT, int LANES, int MOST, class Read, class Write>
+DEVICE void bring(const Read& read, const Write& write) {
+  constexpr int EACH = (COUNT + LANES - 1) / LANES, TIMES = (EACH + MOST - 1) / MOST,
+                TOGETHER = (EACH + TIMES - 1) / TIMES;
+#pragma unroll 1
+  for (int first = threadIdx.x; first < COUNT; first += LANES * TOGETHER) {
+    decltype(read(0)) v[TOGETHER];
+#pragma unroll
+    for (int u = 0; u < TOGETHER; u++) v[u] = read(first + u * LANES < COUNT ? first + u * LANES : COUNT - 1);
+#pragma unroll
+    for (int u = 0; u < TOGETHER; u++)
+      if (first + u * LANES < COUNT) write(first + u * LANES, v[u]);
+  }
 }
 
 template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
@@ -482,7 +497,7 @@ DEVICE void tile(const Args& args, const Spot& spot, const float* weights, const
   constexpr int I = channels_of(V);
   const Shape& s = args.shape;
   const idx first_h = spot.h * STRIDE_H - PAD_H, first_w = spot.w * STRIDE_W - PAD_W;
-  const T* corner = (const T*)args.x + spot.n * s.x_n + spot.c * X_C + first_h * s.x_h + first_w * X_W;
+  const T* corner = (const T*)args.x + (spot.n * s.x_n + spot.c * X_C + first_h * s.x_h + first_w * X_W);
   const auto load = [&](Columns<I, X>& columns, int r) {
     const idx h = first_h + r * STEP_H;
     columns.load(s, corner + (idx)r * STEP_H * s.x_h, first_w, (Unsigned)h < (Unsigned)s.in_h);
@@ -531,12 +546,13 @@ KERNEL(THREADS, AT_ONCE(BLOCKS, SHARED)) {
   const idx rows = s.block_strips.divide(rest), strips = rest - rows * s.block_strips.value;
   const idx images = s.block_rows.divide(rows);
   const idx first_k = column * FILTERS;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < TAPS * FILTERS; i += THREADS) {
-    const int j = i / TAPS, t = i % TAPS;
-    const T* from = (const T*)args.op[0].p[0] + (first_k + j) * s.w_k + t / TAPS_W * s.w_h + t % TAPS_W * s.w_w;
-    weights[t * FILTERS + j] = first_k + j < s.out_k ? to_float(*from) : 0.f;
-  }
+  bring<TAPS * FILTERS, THREADS, 8>(
+      [&](int i) {
+        const int t = i % TAPS;
+        const idx k = first_k + i / TAPS < s.out_k ? first_k + i / TAPS : s.out_k - 1;
+        return ((const T*)args.op[0].p[0])[k * s.w_k + t / TAPS_W * s.w_h + t % TAPS_W * s.w_w];
+      },
+      [&](int i, T weight) { weights[i % TAPS * FILTERS + i / TAPS] = to_float(weight); });
 #pragma unroll 1
   for (int j = threadIdx.x; j < FILTERS && first_k + j < s.out_k; j += THREADS)
     table[j] = channel_of(args, first_k + j);

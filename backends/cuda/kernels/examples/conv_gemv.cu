@@ -93,6 +93,7 @@ struct Divisor {
 constexpr int CHUNK{8};
 constexpr int DEPTH{4096};
 constexpr int FILTERS{1000};
+constexpr int ONE_TILE{1};
 constexpr int SLICES{256};
 constexpr int TEAMS{1};
 constexpr int TEAM_F{4};
@@ -176,6 +177,21 @@ struct Coord {
 
 DEVICE bool is_aligned(const void* p, int bytes) {
   return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
+}
+
+template <int COUNT, int LANES, int MOST, class Read, class Write>
+DEVICE void bring(const Read& read, const Write& write) {
+  constexpr int EACH = (COUNT + LANES - 1) / LANES, TIMES = (EACH + MOST - 1) / MOST,
+                TOGETHER = (EACH + TIMES - 1) / TIMES;
+#pragma unroll 1
+  for (int first = threadIdx.x; first < COUNT; first += LANES * TOGETHER) {
+    decltype(read(0)) v[TOGETHER];
+#pragma unroll
+    for (int u = 0; u < TOGETHER; u++) v[u] = read(first + u * LANES < COUNT ? first + u * LANES : COUNT - 1);
+#pragma unroll
+    for (int u = 0; u < TOGETHER; u++)
+      if (first + u * LANES < COUNT) write(first + u * LANES, v[u]);
+  }
 }
 
 template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
@@ -410,7 +426,6 @@ DEVICE Coord coord_of(const Shape& s, int m, int k) {
 
 
 constexpr int BLOCK_F = TEAMS * TEAM_F;
-constexpr int FILTER_TILES = (FILTERS + BLOCK_F - 1) / BLOCK_F;
 constexpr int FAN_IN = 8;
 
 DEVICE int pixel_at(const Shape& s, int pixel) {
@@ -470,8 +485,9 @@ KERNEL(THREADS) {
   begin_grid();
   DYNAMIC_SHARED(float, shared);
   const Shape& s = args.shape;
-  const int first_filter = (int)blockIdx.x % FILTER_TILES * BLOCK_F,
-            first_pixel = (int)blockIdx.x / FILTER_TILES * TILE_P;
+  const int pixel_tiles = ONE_TILE ? 1 : ((int)s.pixels + TILE_P - 1) / TILE_P;
+  const int first_filter = (int)blockIdx.x / pixel_tiles * BLOCK_F,
+            first_pixel = (int)blockIdx.x % pixel_tiles * TILE_P;
   const int slice = threadIdx.x % SLICES, first = threadIdx.x / SLICES * TEAM_F;
   int pixels[TILE_P], filters[TEAM_F];
 #pragma unroll

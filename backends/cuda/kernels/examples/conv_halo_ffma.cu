@@ -215,6 +215,21 @@ DEVICE bool is_aligned(const void* p, int bytes) {
   return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
 }
 
+template <int COUNT, int LANES, int MOST, class Read, class Write>
+DEVICE void bring(const Read& read, const Write& write) {
+  constexpr int EACH = (COUNT + LANES - 1) / LANES, TIMES = (EACH + MOST - 1) / MOST,
+                TOGETHER = (EACH + TIMES - 1) / TIMES;
+#pragma unroll 1
+  for (int first = threadIdx.x; first < COUNT; first += LANES * TOGETHER) {
+    decltype(read(0)) v[TOGETHER];
+#pragma unroll
+    for (int u = 0; u < TOGETHER; u++) v[u] = read(first + u * LANES < COUNT ? first + u * LANES : COUNT - 1);
+#pragma unroll
+    for (int u = 0; u < TOGETHER; u++)
+      if (first + u * LANES < COUNT) write(first + u * LANES, v[u]);
+  }
+}
+
 template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at);
   if (__builtin_expect(args.beta != 0.f, 0)) {
@@ -584,13 +599,16 @@ struct Loader {
 DEVICE Quad filter_quad(const Args& args, const Column& column, int group, int filter, int q) {
   const int tap = q / QUADS, c = q % QUADS * 4;
   const bool inside = q < DEPTH && filter < TILE_F && column.filter + filter < FILTERS && column.group + group < GROUPS;
-  const T* const from = (const T*)args.op[0].p[0] + ((column.group + group) * FILTERS + column.filter + filter) * W_K +
-                        c * W_C + tap / (TAPS_H * TAPS_W) * W_D + tap / TAPS_W % TAPS_H * W_H + tap % TAPS_W * W_W;
+  const T* const from = (const T*)args.op[0].p[0] +
+                        (inside ? ((column.group + group) * FILTERS + column.filter + filter) * W_K + c * W_C +
+                                      tap / (TAPS_H * TAPS_W) * W_D + tap / TAPS_W % TAPS_H * W_H + tap % TAPS_W * W_W
+                                : 0);
   Quad quad;
 #pragma unroll
   for (int e = 0; e < 4; e++) {
-    quad.at[e] = zero();
-    if (inside && (CHANNELS % 4 == 0 || c + e < CHANNELS)) quad.at[e] = operand_of(from[e * W_C]);
+    const bool is_channel = CHANNELS % 4 == 0 || c + e < CHANNELS;
+    const T element = operand_of(from[inside && is_channel ? e * W_C : 0]);
+    quad.at[e] = inside && is_channel ? element : zero();
   }
   return quad;
 }
@@ -673,15 +691,17 @@ DEVICE T operand_of(T v) { return v; }
 
 DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
   Vector<float, 4>* const to = (Vector<float, 4>*)(shared + WEIGHTS_AT);
-#pragma unroll 1
-  for (int i = threadIdx.x; i < ITEMS * DEPTH * ITEM_F; i += THREADS) {
-    const int f = i % ITEM_F, q = i / ITEM_F % DEPTH, part = i / (ITEM_F * DEPTH);
-    const Quad quad = filter_quad(args, column, part / PARTS_F, part % PARTS_F * ITEM_F + f, q);
-    Vector<float, 4> v;
+  bring<ITEMS * DEPTH * ITEM_F, THREADS, 2>(
+      [&](int i) {
+        const int f = i % ITEM_F, q = i / ITEM_F % DEPTH, part = i / (ITEM_F * DEPTH);
+        return filter_quad(args, column, part / PARTS_F, part % PARTS_F * ITEM_F + f, q);
+      },
+      [&](int i, const Quad& quad) {
+        Vector<float, 4> v;
 #pragma unroll
-    for (int e = 0; e < 4; e++) v.at[e] = to_float(quad.at[e]);
-    to[i] = v;
-  }
+        for (int e = 0; e < 4; e++) v.at[e] = to_float(quad.at[e]);
+        to[i] = v;
+      });
 }
 
 DEVICE void copy_async(char*, const T*, bool) {}

@@ -215,6 +215,21 @@ DEVICE bool is_aligned(const void* p, int bytes) {
   return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
 }
 
+template <int COUNT, int LANES, int MOST, class Read, class Write>
+DEVICE void bring(const Read& read, const Write& write) {
+  constexpr int EACH = (COUNT + LANES - 1) / LANES, TIMES = (EACH + MOST - 1) / MOST,
+                TOGETHER = (EACH + TIMES - 1) / TIMES;
+#pragma unroll 1
+  for (int first = threadIdx.x; first < COUNT; first += LANES * TOGETHER) {
+    decltype(read(0)) v[TOGETHER];
+#pragma unroll
+    for (int u = 0; u < TOGETHER; u++) v[u] = read(first + u * LANES < COUNT ? first + u * LANES : COUNT - 1);
+#pragma unroll
+    for (int u = 0; u < TOGETHER; u++)
+      if (first + u * LANES < COUNT) write(first + u * LANES, v[u]);
+  }
+}
+
 template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at);
   if (__builtin_expect(args.beta != 0.f, 0)) {
@@ -584,13 +599,16 @@ struct Loader {
 DEVICE Quad filter_quad(const Args& args, const Column& column, int group, int filter, int q) {
   const int tap = q / QUADS, c = q % QUADS * 4;
   const bool inside = q < DEPTH && filter < TILE_F && column.filter + filter < FILTERS && column.group + group < GROUPS;
-  const T* const from = (const T*)args.op[0].p[0] + ((column.group + group) * FILTERS + column.filter + filter) * W_K +
-                        c * W_C + tap / (TAPS_H * TAPS_W) * W_D + tap / TAPS_W % TAPS_H * W_H + tap % TAPS_W * W_W;
+  const T* const from = (const T*)args.op[0].p[0] +
+                        (inside ? ((column.group + group) * FILTERS + column.filter + filter) * W_K + c * W_C +
+                                      tap / (TAPS_H * TAPS_W) * W_D + tap / TAPS_W % TAPS_H * W_H + tap % TAPS_W * W_W
+                                : 0);
   Quad quad;
 #pragma unroll
   for (int e = 0; e < 4; e++) {
-    quad.at[e] = zero();
-    if (inside && (CHANNELS % 4 == 0 || c + e < CHANNELS)) quad.at[e] = operand_of(from[e * W_C]);
+    const bool is_channel = CHANNELS % 4 == 0 || c + e < CHANNELS;
+    const T element = operand_of(from[inside && is_channel ? e * W_C : 0]);
+    quad.at[e] = inside && is_channel ? element : zero();
   }
   return quad;
 }
@@ -709,13 +727,14 @@ static_assert(KEPT || OFFSETS == STEPS * 4, "an entry for each quad of a step");
 DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
 #pragma unroll 1
   for (int q = threadIdx.x; q < OFFSETS; q += THREADS) ((int*)(shared + OFFSETS_AT))[q] = q < DEPTH ? offset_of(q) : 0;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < ITEMS * STEPS * BLOCKS_F * 32; i += THREADS) {
-    const int lane = i % 32, block = i / 32 % BLOCKS_F, step = i / 32 / BLOCKS_F % STEPS,
-              part = i / (32 * BLOCKS_F * STEPS);
-    const int f = part % PARTS_F * ITEM_F + block * 8 + lane / 4;
-    *(Quad*)(shared + WEIGHTS_AT + i * QUAD_BYTES) = filter_quad(args, column, part / PARTS_F, f, step * 4 + lane % 4);
-  }
+  bring<ITEMS * STEPS * BLOCKS_F * 32, THREADS, 8>(
+      [&](int i) {
+        const int lane = i % 32, block = i / 32 % BLOCKS_F, step = i / 32 / BLOCKS_F % STEPS,
+                  part = i / (32 * BLOCKS_F * STEPS);
+        return filter_quad(args, column, part / PARTS_F, part % PARTS_F * ITEM_F + block * 8 + lane / 4,
+                           step * 4 + lane % 4);
+      },
+      [&](int i, const Quad& quad) { *(Quad*)(shared + WEIGHTS_AT + i * QUAD_BYTES) = quad; });
 }
 
 DEVICE void copy_async(char* to, const T* from, bool inside) {
