@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
 import fuseplan.torch as ft  # noqa: E402
-from fuseplan.torch import _choice, _operator, _runs  # noqa: E402
+from fuseplan.torch import _choice, _operator, _pools, _runs  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
@@ -477,3 +477,39 @@ def test_several_gpus():
             assert all(of.device.index == index for of in results)
             for of in results[:2]:
                 torch.testing.assert_close(of.cpu().double(), exact, rtol=1e-4, atol=1e-5)
+
+
+class Pooled(nn.Module):
+    """A stem, and the pyramid of pools of detectors."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(16, 32, 3, padding=1), nn.Conv2d(128, 16, 1)
+
+    def forward(self, x):
+        pooled = [F.max_pool2d(self.first(x).relu(), 3, 2, 1)]
+        for _ in range(3):
+            pooled.append(F.max_pool2d(pooled[-1], 5, 1, 2))
+        return self.last(torch.cat(pooled, 1))
+
+
+@pytest.mark.parametrize("last", (True, False))
+def test_inductor_computes_max_pools_without_reductions(last):
+    torch.manual_seed(0)
+    x = torch.randn(4, 16, 38, 41, device="cuda", dtype=torch.float16)
+    model = Pooled().cuda().half().eval()
+    if last:
+        model, x = model.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
+    plain = model(x)
+    fused = ft.optimize(model, x, choose="all")
+    assert [node.target for node in fused.graph.nodes].count(_pools.max_pool2d) == 4
+    expected = fused(x)
+    torch.testing.assert_close(expected, plain, rtol=1e-2, atol=1e-2)
+    for compiled in (torch.compile(fused), torch.compile(model, backend="fuseplan", options={"choose": "all"})):
+        torch.testing.assert_close(compiled(x), expected, rtol=1e-2, atol=1e-2)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            compiled(x)
+            torch.cuda.synchronize()
+        names = [event.key for event in profiler.key_averages()]
+        assert any("triton_poi" in name for name in names), names
+        assert not any("triton_per" in name or "triton_red" in name or "max_pool_forward" in name for name in names), names
