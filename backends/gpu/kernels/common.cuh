@@ -67,23 +67,6 @@ DEVICE bool is_aligned(const void* p, int bytes) {
   return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
 }
 
-// Brings COUNT values to where a block keeps them: each of its LANES threads reads as many as MOST before it writes the first, as it waits for
-// one as long as for all. What is beyond the last is the last once more, so that no read has a condition.
-template <int COUNT, int LANES, int MOST, class Read, class Write>
-DEVICE void bring(const Read& read, const Write& write) {
-  constexpr int EACH = (COUNT + LANES - 1) / LANES, TIMES = (EACH + MOST - 1) / MOST,
-                TOGETHER = (EACH + TIMES - 1) / TIMES;
-#pragma unroll 1
-  for (int first = threadIdx.x; first < COUNT; first += LANES * TOGETHER) {
-    decltype(read(0)) v[TOGETHER];
-#pragma unroll
-    for (int u = 0; u < TOGETHER; u++) v[u] = read(first + u * LANES < COUNT ? first + u * LANES : COUNT - 1);
-#pragma unroll
-    for (int u = 0; u < TOGETHER; u++)
-      if (first + u * LANES < COUNT) write(first + u * LANES, v[u]);
-  }
-}
-
 // Blends V elements in a row of memory that lies at a multiple of its size with what is there, and writes them.
 template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at);

@@ -5,7 +5,7 @@ use fuseplan_api::volume::{Volume, common_power, spatial};
 
 use crate::chain::channel_values;
 use crate::constraint::convolution;
-use crate::kernel::{Geometry, Kernel, Text};
+use crate::kernel::{BRING, Geometry, Kernel, Text};
 
 /// Most threads of a block.
 const THREADS: usize = 128;
@@ -278,7 +278,7 @@ pub(crate) fn depthwise(vendor: &str, problem: &Problem, units: usize) -> Kernel
         if channels_last { (vector / multiplier).max(1) } else { x_vector },
         if channels_last { vector } else { y_vector },
     );
-    text.finish(vendor, problem, &[kernel_text!("../kernels/depthwise.cuh")], geometry, detail)
+    text.finish(vendor, problem, &[BRING, kernel_text!("../kernels/depthwise.cuh")], geometry, detail)
 }
 
 #[cfg(test)]
@@ -310,6 +310,27 @@ mod tests {
             Op::BatchNormInference { mode: BatchNormMode::Spatial, params: DataType::Float },
         );
         Problem { input, output, ops, math: MathMode::Precise }
+    }
+
+    #[test]
+    fn tiles_are_small_where_multiprocessors_would_be_idle() {
+        use TensorLayout::{Nchw, Nhwc};
+        for (data_type, layout, taps, of_many, of_one) in [
+            (DataType::Half, Nhwc, 3, [1, 2], [2, 4]),
+            (DataType::Half, Nhwc, 7, [1, 4], [1, 7]),
+            (DataType::Float, Nhwc, 7, [1, 4], [1, 4]),
+            (DataType::Float, Nchw, 3, [1, 4], [2, 4]),
+        ] {
+            let problem = problem((data_type, layout), 64, 1, taps, 0);
+            for (units, tile) in [(132, of_many), (1, of_one)] {
+                let kernel = depthwise("", &problem, units);
+                assert_eq!(
+                    ["TILE_H", "TILE_W"].map(|name| kernel.constant(name)),
+                    tile,
+                    "{layout} {taps} {units}"
+                );
+            }
+        }
     }
 
     #[test]

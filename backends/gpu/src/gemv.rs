@@ -123,6 +123,7 @@ impl Gemv {
         Gemv { pixels: y.pixels(), filters: w.lens[0] / groups, depth, groups, element, chunk, steps }
     }
 
+    /// Tiles of all pixels.
     fn tiles(&self) -> usize {
         self.pixels.div_ceil(PIXELS)
     }
@@ -140,7 +141,7 @@ impl Gemv {
     }
 
     fn blocks(&self, team: &Team) -> usize {
-        self.pixels.div_ceil(self.tile()) * self.filters.div_ceil(team.filters_of_block())
+        self.tiles() * self.filters.div_ceil(team.filters_of_block())
     }
 
     /// Teams of whose threads at least half have a vector, and that of the fewest; with about how many microseconds each takes.

@@ -9,7 +9,7 @@ use fuseplan_api::volume::{Volume, common_power, spatial};
 use fuseplan_api::{Configuration, Estimate, Problem};
 
 use crate::configurations::{named, ranked};
-use crate::kernel::{Geometry, Kernel, Text};
+use crate::kernel::{BRING, Geometry, Kernel, Text};
 use crate::volume::reaches_outside;
 use tile::{Layout, QUAD, Shape, Tile, candidates, dense, padded};
 use time::{at_once, columns, occupancy, tiles, timed};
@@ -210,7 +210,11 @@ pub fn halo(
         tile.item[1],
         if x_vector > 1 { format!("{} bytes", x_vector * shape.element) } else { "elements".into() },
     );
-    let files =
-        [kernel_text!("../kernels/halo.cuh"), main_loop.text, kernel_text!("../kernels/halo_kernel.cuh")];
+    let files = [
+        BRING,
+        kernel_text!("../kernels/halo.cuh"),
+        main_loop.text,
+        kernel_text!("../kernels/halo_kernel.cuh"),
+    ];
     Some(text.finish(vendor, problem, &files, geometry, detail))
 }

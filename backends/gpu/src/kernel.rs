@@ -71,6 +71,9 @@ pub fn element(data_type: DataType) -> Option<&'static str> {
 /// The part of a text that finds the coordinates of an output's pixel, which [`Text::coord`] describes.
 pub const COORD: &str = kernel_text!("../kernels/coord.cuh");
 
+/// How a block brings what it keeps.
+pub(crate) const BRING: &str = kernel_text!("../kernels/bring.cuh");
+
 /// The part of a text that says what each of SPLIT blocks has of a tile.
 pub const SHARE: &str = kernel_text!("../kernels/share.cuh");
 

@@ -56,8 +56,7 @@ def backend(
         return _rest(graph, inputs, rest, mode, patches)
     lowered, report = _lower(graph, inputs, choice, math)
     if rest == "inductor" and report.fused:
-        _pools.rewrite(lowered.graph, compiled=True)
-        lowered.recompile()
+        _pools.rewrite(lowered, compiled=True)
     if choice is None or rest != "inductor" or not report.fused:
         compiled = _rest(lowered, inputs, rest, mode, patches)
     else:

@@ -43,12 +43,14 @@ def _maxima(x: torch.Tensor, dim: int, window: int, stride: int) -> torch.Tensor
     return functools.reduce(torch.maximum, (_ATEN.slice(x, dim, at, at + length, stride) for at in range(window)))
 
 
-def rewrite(graph: torch.fx.Graph, *, compiled: bool) -> None:
+def rewrite(module: torch.fx.GraphModule, *, compiled: bool) -> None:
     """Puts these in the place of PyTorch's max pools of a graph; `by_slices` where the graph is one that Inductor compiles."""
+    graph, replaces = module.graph, False
     for node in list(graph.nodes):
         pool = _pool(node)
         if pool is None:
             continue
+        replaces = True
         value, (x, *numbers) = pool
         with graph.inserting_before(value):
             new = graph.call_function(by_slices if compiled else max_pool2d, (x, *numbers))
@@ -57,6 +59,8 @@ def rewrite(graph: torch.fx.Graph, *, compiled: bool) -> None:
         graph.erase_node(value)
         if value is not node:
             graph.erase_node(node)
+    if replaces:
+        module.recompile()
 
 
 def _pool(node: torch.fx.Node) -> tuple[torch.fx.Node, tuple[Any, ...]] | None:

@@ -73,8 +73,7 @@ def optimize(
             return optimize(model, args, kwargs, memory_format=torch.preserve_format, **options)
         graph.fuseplan_report = report  # type: ignore[assignment]
         _drop_unused(graph, values)
-        _pools.rewrite(graph.graph, compiled=False)
-        graph.recompile()
+        _pools.rewrite(graph, compiled=False)
     return graph
 
 

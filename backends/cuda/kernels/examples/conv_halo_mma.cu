@@ -215,21 +215,6 @@ DEVICE bool is_aligned(const void* p, int bytes) {
   return bytes <= (int)sizeof(T) || ((unsigned long long)p & (bytes - 1)) == 0;
 }
 
-template <int COUNT, int LANES, int MOST, class Read, class Write>
-DEVICE void bring(const Read& read, const Write& write) {
-  constexpr int EACH = (COUNT + LANES - 1) / LANES, TIMES = (EACH + MOST - 1) / MOST,
-                TOGETHER = (EACH + TIMES - 1) / TIMES;
-#pragma unroll 1
-  for (int first = threadIdx.x; first < COUNT; first += LANES * TOGETHER) {
-    decltype(read(0)) v[TOGETHER];
-#pragma unroll
-    for (int u = 0; u < TOGETHER; u++) v[u] = read(first + u * LANES < COUNT ? first + u * LANES : COUNT - 1);
-#pragma unroll
-    for (int u = 0; u < TOGETHER; u++)
-      if (first + u * LANES < COUNT) write(first + u * LANES, v[u]);
-  }
-}
-
 template <int V> DEVICE void write_vector(const Args& args, idx at, float* v) {
   Vector<T, V>* y = (Vector<T, V>*)((T*)args.y + at);
   if (__builtin_expect(args.beta != 0.f, 0)) {
@@ -440,6 +425,22 @@ DEVICE void finish_vector(const Args& args, const Channel* channel, const float*
   float out[V];
   finish_to<V, ALONG_K>(args, channel, v, at, out);
   write_vector<V>(args, at.y, out);
+}
+
+
+template <int COUNT, int LANES, int MOST, class Read, class Write>
+DEVICE void bring(const Read& read, const Write& write) {
+  constexpr int EACH = (COUNT + LANES - 1) / LANES, TIMES = (EACH + MOST - 1) / MOST,
+                TOGETHER = (EACH + TIMES - 1) / TIMES;
+#pragma unroll 1
+  for (int first = threadIdx.x; first < COUNT; first += LANES * TOGETHER) {
+    decltype(read(0)) v[TOGETHER];
+#pragma unroll
+    for (int u = 0; u < TOGETHER; u++) v[u] = read(first + u * LANES < COUNT ? first + u * LANES : COUNT - 1);
+#pragma unroll
+    for (int u = 0; u < TOGETHER; u++)
+      if (first + u * LANES < COUNT) write(first + u * LANES, v[u]);
+  }
 }
 
 
