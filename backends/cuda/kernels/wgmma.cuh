@@ -180,14 +180,16 @@ DEVICE int row_of_pixel(int pixel) {
   return pixel / (INTERLEAVED * 8) * (INTERLEAVED * 8) + pixel % INTERLEAVED * 8 + pixel / INTERLEAVED % 8;
 }
 
-// Loads what the operators need of a tile's channels into the next stage of channel parameters. `count` threads call it.
+// Loads what the operators need of a tile's channels into the next stage of channel parameters. `count` threads call it. Filters
+// beyond the last have zeros, with which their sums stay finite.
 DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& barriers,
                           PipelineState<CHANNEL_STAGES>& pipe, int tile, int thread, int count) {
   const Column column = column_of(tile);
   mbarrier_wait(barriers.channels_empty(pipe.stage), pipe.phase ^ 1);
 #pragma unroll 1
-  for (int f = thread; f < TILE_F && column.filter + f < FILTERS; f += count)
-    channels[pipe.stage * TILE_F + f] = channel_of(args, column.group * FILTERS + column.filter + f);
+  for (int f = thread; f < TILE_F; f += count)
+    channels[pipe.stage * TILE_F + f] =
+        column.filter + f < FILTERS ? channel_of(args, column.group * FILTERS + column.filter + f) : Channel();
   mbarrier_arrive(barriers.channels_full(pipe.stage));
   pipe.next();
 }

@@ -770,8 +770,9 @@ DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& b
   const Column column = column_of(tile);
   mbarrier_wait(barriers.channels_empty(pipe.stage), pipe.phase ^ 1);
 #pragma unroll 1
-  for (int f = thread; f < TILE_F && column.filter + f < FILTERS; f += count)
-    channels[pipe.stage * TILE_F + f] = channel_of(args, column.group * FILTERS + column.filter + f);
+  for (int f = thread; f < TILE_F; f += count)
+    channels[pipe.stage * TILE_F + f] =
+        column.filter + f < FILTERS ? channel_of(args, column.group * FILTERS + column.filter + f) : Channel();
   mbarrier_arrive(barriers.channels_full(pipe.stage));
   pipe.next();
 }
