@@ -111,8 +111,25 @@ pub(crate) static HALO_FFMA: InParts<JitSolver<Cuda>> = InParts(
             },
         },
     )
-    .with_preferences(&[FEW_FILTERS, NARROW_POINTS, WINDOWS]),
+    .with_preferences(&[LITTLE_WORK, NARROW_POINTS, WINDOWS]),
 );
+
+/// Too little for the tiles of a matrix product in f32: few filters, or few products of points. Of the 19 convolutions of one image on an
+/// H200 by which the latter was found `conv_ffma` takes 1.11 to 1.46 of the time in the six that it prefers, 0.69 to 1.57 in others.
+const LITTLE_WORK: Preference = Preference {
+    property: "convolution",
+    prefers: "at most 32 filters a group, or in f32 with columns innermost 1x1 of one group, of fewer than 64 channels, with at most 12 million products",
+    check: |problem, device| {
+        let found = (FEW_FILTERS.check)(problem, device)?;
+        let (conv, weights) = problem.conv()?;
+        let products = Volume::of(&problem.output).pixels() * weights.lens().iter().product::<usize>();
+        let points = conv.groups() == 1 && Volume::of(weights).plane() == 1;
+        let is_plane = Volume::of(&problem.input).strides[4] == 1;
+        let exact = problem.output.data_type() == DataType::Float && weights.lens()[1] < 64;
+        let few = points && is_plane && exact && products <= 12_000_000;
+        (!few).then(|| format!("{found}, {products} products"))
+    },
+};
 
 /// Work enough for windows to be worth making: 1x1 from 4 to 4 channels of an image of 64x64 takes `direct` 0.6 to 0.7 of the time on an H100,
 /// 64 such images 2.3 times as long.
