@@ -4,8 +4,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use fuseplan_api::{
-    ActivationMode, BatchNormMode, ConvolutionDescriptor, ConvolutionMode, DataType, Op, OpKind,
-    TensorDescriptor, TensorLayout, operands,
+    ActivationMode, BatchNormMode, ConvolutionDescriptor, ConvolutionMode, DataType, DescriptorError,
+    MAX_RANK, Op, OpKind, TensorDescriptor, TensorLayout, operands,
 };
 
 use crate::args;
@@ -108,19 +108,49 @@ macro_rules! operator {
 pub struct ConvForward {
     conv: ConvolutionDescriptor,
     weights: TensorDescriptor,
-    output: Option<TensorLayout>,
+    output: Output,
+}
+
+/// How a convolution's output lies in memory.
+#[derive(Debug, Clone, Copy)]
+enum Output {
+    AsInput,
+    Layout(TensorLayout),
+    /// As many of them as were given.
+    Strides([usize; MAX_RANK], usize),
 }
 
 impl ConvForward {
     /// A convolution with filters of shape K, C/groups, (D,) H, W and any strides. Its output is packed in the memory order
     /// of the input.
     pub fn new(conv: ConvolutionDescriptor, weights: TensorDescriptor) -> Self {
-        ConvForward { conv, weights, output: None }
+        ConvForward { conv, weights, output: Output::AsInput }
     }
 
     /// This convolution with an output in a layout of its own, whatever the input's is.
     pub fn with_output_layout(self, layout: TensorLayout) -> Self {
-        ConvForward { output: Some(layout), ..self }
+        ConvForward { output: Output::Layout(layout), ..self }
+    }
+
+    /// This convolution with an output of these strides, in the order N, K, (D,) H, W, with which no elements overlap: a slice
+    /// of a larger tensor, such as some of its channels. Nothing is written but the slice.
+    ///
+    /// ```
+    /// use fuseplan::*;
+    /// // The first 32 of 48 channels.
+    /// let whole = TensorDescriptor::nhwc(DataType::Half, [1, 48, 8, 8])?;
+    /// let x = TensorDescriptor::nhwc(DataType::Half, [1, 16, 8, 8])?;
+    /// let weights = TensorDescriptor::nhwc(DataType::Half, [32, 16, 1, 1])?;
+    /// let conv = ConvForward::new(ConvolutionDescriptor::d2(), weights);
+    /// let mut plan = FusionPlan::new(x)?;
+    /// plan.append(conv.with_output_strides(whole.strides().unwrap_or_default()))?;
+    /// assert_eq!(plan.output().to_string(), "f16 1x32x8x8 strides 3072x1x384x48");
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn with_output_strides(self, strides: &[usize]) -> Self {
+        let mut first = [0; MAX_RANK];
+        first.iter_mut().zip(strides).for_each(|(first, stride)| *first = *stride);
+        ConvForward { output: Output::Strides(first, strides.len()), ..self }
     }
 }
 
@@ -149,7 +179,14 @@ impl ConvForward {
         }
         if lens == self.weights.lens() {
             // They fit, so it is the output that cannot be made of them.
-            return "an output layout that has as many channels as there are filters".into();
+            return match self.output {
+                Output::Strides(..) => {
+                    format!("{} output strides, above 0 where the length is above 1", running.rank())
+                }
+                Output::AsInput | Output::Layout(_) => {
+                    "an output layout that has as many channels as there are filters".into()
+                }
+            };
         }
         format!("weights with lengths {lens:?}")
     }
@@ -163,8 +200,14 @@ impl sealed::Lower for ConvForward {
             return Err(Reason::Transpose);
         }
         let output = match self.output {
-            Some(layout) => self.conv.forward_output_in(layout, running, &self.weights),
-            None => self.conv.forward_output(running, &self.weights),
+            Output::AsInput => self.conv.forward_output(running, &self.weights),
+            Output::Layout(layout) => self.conv.forward_output_in(layout, running, &self.weights),
+            Output::Strides(strides, count) if count <= MAX_RANK => {
+                self.conv.forward_output_with(&strides[..count], running, &self.weights)
+            }
+            Output::Strides(_, found) => {
+                Err(DescriptorError::Count { what: "output strides", found, expected: running.rank() })
+            }
         };
         let output = output.map_err(|error| Reason::shape(error, self.nearest(running)))?;
         Ok((Op::ConvForward { conv: self.conv, weights: self.weights }, output))

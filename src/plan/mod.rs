@@ -69,7 +69,7 @@ use crate::target::Target;
 /// |---|---|
 /// | `f32 2x3x224x224 NCHW` | type, lengths, layout (`NCHWc16` has blocks of 16 channels); any other order in memory is `strides 150528x50176x224x1` |
 /// | `math strict`, `math tf32`, behind the input | [`MathMode::Strict`], [`MathMode::AllowTf32`] |
-/// | `conv 64 3x3` | 64 filters of 3x3; behind it `pad`, `stride`, `dilation`, `groups`, each with a number for all dimensions or one for each, `weights` with a layout or strides, if they do not lie as the input does (as NCHW, where that has blocks), and `output` with a layout, if that is not the input's |
+/// | `conv 64 3x3` | 64 filters of 3x3; behind it `pad`, `stride`, `dilation`, `groups`, each with a number for all dimensions or one for each, `weights` with a layout or strides, if they do not lie as the input does (as NCHW, where that has blocks), and `output` with a layout or strides, if it does not lie packed as the input does |
 /// | `bias`, `residual` | the residual may have a layout or strides of its own |
 /// | `batch-norm spatial`, `batch-norm per-activation` | batch-norm with given statistics |
 /// | `relu`, `leakyrelu slope 0.1`, … | activations by their names; parameters are arguments, which [`PlanText`] has |
@@ -159,7 +159,8 @@ impl FusionPlan {
     }
 
     /// What the operators so far make of the input. After a convolution: packed, in the memory order of the
-    /// input unless [another layout](crate::ConvForward::with_output_layout) was chosen; otherwise the input's own descriptor.
+    /// input unless [another layout](crate::ConvForward::with_output_layout) or
+    /// [strides](crate::ConvForward::with_output_strides) were chosen; otherwise the input's own descriptor.
     pub fn output(&self) -> &TensorDescriptor {
         &self.output
     }

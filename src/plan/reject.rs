@@ -190,7 +190,7 @@ impl AppendError {
                 format!("lengths {lens:?}, or {:?} for a residual", running.lens())
             }
             Reason::BatchNormShape { derived, .. } => derived.to_string(),
-            Reason::OverlappingOutput { .. } => "an input whose elements do not overlap".into(),
+            Reason::OverlappingOutput { .. } => "strides with which no elements overlap".into(),
             Reason::NoSolver { refusals, .. } => refusals
                 .last()
                 .map_or("nothing".into(), |refusal| format!("{} {}", refusal.property, refusal.accepts)),

@@ -5,7 +5,7 @@
 //! tensor   = type lengths [strides]
 //! strides  = "NCHW" | "NHWC" | "NCDHW" | "NDHWC" | "strides" lengths
 //! operator = "conv" filters taps {"pad" pads | "stride" lengths | "dilation" lengths | "output-pad" lengths
-//!                                 | "groups" number | "weights" strides}
+//!                                 | "groups" number | "weights" strides | "output" strides}
 //!          | "bias" [type] [strides]
 //!          | "residual" [strides]
 //!          | "prelu" ["one"] [type] [strides]

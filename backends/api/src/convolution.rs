@@ -264,6 +264,20 @@ impl ConvolutionDescriptor {
         TensorDescriptor::with_layout(input.data_type(), layout, &lens[..input.rank()])
     }
 
+    /// The output of this convolution with strides of its own.
+    ///
+    /// # Errors
+    /// As [`forward_output`](Self::forward_output), and strides that are not those of a tensor with its lengths.
+    pub fn forward_output_with(
+        &self,
+        strides: &[usize],
+        input: &TensorDescriptor,
+        weights: &TensorDescriptor,
+    ) -> Result<TensorDescriptor, DescriptorError> {
+        let lens = self.forward_lens(input, weights)?;
+        TensorDescriptor::new(input.data_type(), &lens[..input.rank()], strides)
+    }
+
     /// The lengths of the output.
     fn forward_lens(
         &self,

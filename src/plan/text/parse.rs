@@ -317,10 +317,10 @@ impl<'t> Parser<'t> {
                 }
                 "output" => {
                     let word = self.peek();
-                    output = self.takes_any(layout);
+                    output = self.order()?;
                     if output.is_none() {
-                        let layouts = names(TensorLayout::all_of_rank(running.rank()));
-                        return Err(self.wrong(word, "no layout has this name", layouts));
+                        let accepted = orders(running.rank());
+                        return Err(self.wrong(word, "an output has no such property", accepted));
                     }
                     continue;
                 }
@@ -339,8 +339,9 @@ impl<'t> Parser<'t> {
             None => running.filters_like(&lens).map_err(|error| self.wrong(word, error, ""))?,
         };
         let conv = ConvForward::new(conv, weights);
-        Ok(match output {
-            Some(layout) => conv.with_output_layout(layout),
+        Ok(match output.map(|order| order.strides) {
+            Some(Strides::Layout(layout)) => conv.with_output_layout(layout),
+            Some(Strides::Given(strides)) => conv.with_output_strides(&strides),
             None => conv,
         })
     }

@@ -30,6 +30,8 @@ fn every_property_prints_as_it_is_written() {
         "f32 2x32x8x9 NCHWc16 -> conv 64 3x3 -> residual -> residual NHWC",
         "bf16 2x32x8x9 NCHWc8 -> conv 20 3x3 weights NHWC output NHWC -> bias",
         "f16 2x32x8x9 NCHWc4 -> bias -> residual",
+        "f16 2x8x8x9 NHWC -> conv 16 3x3 pad 1 output strides 3456x1x432x48 -> bias -> residual -> residual NHWC",
+        "f32 2x4x5x6x7 NCDHW -> conv 8 3x3x3 pad 1 output strides 10080x210x42x7x1 -> relu",
         "f16 2x3x8x9 NCHW -> bias f32 -> batch-norm spatial f16 -> batch-norm per-activation",
         "f16 2x3x8x9 NHWC -> prelu -> prelu f32 -> prelu one -> prelu one f32 -> prelu strides 6x2x1x1",
         "f32 2x3x8x9 NCHW -> batch-norm-forward spatial running -> relu",
@@ -141,8 +143,24 @@ fn errors_name_the_place_and_what_is_accepted() {
              accepted: an output layout that has as many channels as there are filters",
         ),
         (
-            "f32 1x8x4x4 -> conv 8 1x1 output strides",
-            "`strides` at 33: no layout has this name; accepted: NCHW, NHWC, NCHWc4, NCHWc8, NCHWc16",
+            "f32 1x8x4x4 -> conv 8 1x1 output rows",
+            "`rows` at 33: an output has no such property; accepted: NCHW, NHWC, NCHWc4, NCHWc8, NCHWc16, or strides and 4 \
+             numbers with x between them",
+        ),
+        (
+            "f32 1x8x4x4 -> conv 8 1x1 output strides 1x2x3",
+            "`conv` at 15: tensor strides: 3 entries, expected one for each of the 4 dimensions; accepted: 4 output strides, above 0 \
+             where the length is above 1",
+        ),
+        (
+            "f32 1x8x4x4 -> conv 8 1x1 output strides 6x5x4x3x2x1",
+            "`conv` at 15: output strides: 6 entries, expected one for each of the 4 dimensions; accepted: 4 output strides, above 0 \
+             where the length is above 1",
+        ),
+        (
+            "f32 1x8x4x4 -> conv 8 1x1 output strides 128x1x16x4",
+            "`conv` at 15: the output has strides [128, 1, 16, 4], with which elements overlap; accepted: strides with which no \
+             elements overlap",
         ),
         ("f32 1x8x4x4 -> elu alpha", "at the end: this is no number; accepted: a number"),
         (
