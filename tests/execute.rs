@@ -478,3 +478,41 @@ fn training_operands_are_wanted_or_left_out_as_the_operator_says() {
     );
     run(false, false, true).unwrap();
 }
+
+#[test]
+fn channels_of_one_tensor_are_read_and_written() {
+    let handle = Handle::cpu();
+    let whole = TensorDescriptor::nhwc(DataType::Float, [1, 5, 2, 3]).unwrap();
+    let strides = whole.strides().unwrap();
+    let x = TensorDescriptor::new(DataType::Float, &[1, 2, 2, 3], strides).unwrap();
+    let weights = TensorDescriptor::nchw(DataType::Float, [2, 2, 1, 1]).unwrap();
+    let mut plan = FusionPlan::new(x).unwrap();
+    let conv = ConvForward::new(ConvolutionDescriptor::d2(), weights).with_output_strides(strides);
+    let conv = plan.append(conv).unwrap();
+    let compiled = plan.compile(&handle).unwrap();
+    let again: FusionPlan = plan.to_string().parse().unwrap();
+    assert_eq!(again.problem(), plan.problem());
+    let binary = plan.compile_for(&handle, &CompileOptions::default()).unwrap();
+    let loaded = plan.load(&handle, &binary).unwrap();
+    for compiled in [compiled, loaded] {
+        let mut memory: Vec<f32> = (0..30).map(|value| value as f32).collect();
+        let mut args = OperatorArgs::new();
+        let weights = [1.0f32, 1.0, 1.0, -1.0];
+        args.set(conv, ConvForwardArgs::new(&weights));
+        let base = memory.as_mut_ptr().cast::<c_void>();
+        let run =
+            |first: usize| on_pointers(&compiled, &handle, base, base.wrapping_byte_add(4 * first), &args);
+        // The second channel of the input, and the first of the next pixel's.
+        for first in [1, 4] {
+            let error = run(first).unwrap_err();
+            assert!(matches!(&error, ExecuteError::Overlap { other, .. } if other == "the input"), "{error}");
+        }
+        run(3).unwrap();
+        run(2).unwrap();
+        for (pixel, values) in memory.chunks(5).enumerate() {
+            let first = 5.0 * pixel as f32;
+            // The sum, the difference, and what was written by the first of these executions.
+            assert_eq!(values, [first, first + 1.0, 2.0 * first + 1.0, -1.0, -1.0]);
+        }
+    }
+}

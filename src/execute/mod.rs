@@ -24,20 +24,33 @@ const WORKSPACE_ALIGNMENT: usize = 256;
 
 /// Memory of one execution, for the check of overlaps.
 #[derive(Clone, Copy)]
-struct Region {
+struct Region<'d> {
     start: usize,
     bytes: usize,
+    /// What lies there; nothing of a workspace, of which every byte is used.
+    tensor: Option<&'d TensorDescriptor>,
     written: bool,
 }
 
-impl Region {
-    fn new(span: &Span<'_>, descriptor: &TensorDescriptor) -> Self {
-        Region { start: span.address.addr(), bytes: descriptor.bytes(), written: span.written }
+impl<'d> Region<'d> {
+    fn new(span: &Span<'_>, descriptor: &'d TensorDescriptor) -> Self {
+        Region {
+            start: span.address.addr(),
+            bytes: descriptor.bytes(),
+            tensor: Some(descriptor),
+            written: span.written,
+        }
     }
 
-    fn overlaps(&self, other: &Region) -> bool {
-        self.start < other.start.saturating_add(other.bytes)
-            && other.start < self.start.saturating_add(self.bytes)
+    /// Whether some memory may be in both. What lies in the gaps of the other, as other channels of one tensor do, is not.
+    fn overlaps(&self, other: &Region<'_>) -> bool {
+        let meet = self.start < other.start.saturating_add(other.bytes)
+            && other.start < self.start.saturating_add(self.bytes);
+        let interleave = || match (self.tensor, other.tensor) {
+            (Some(own), Some(of)) => own.interleaves(of, other.start.wrapping_sub(self.start).cast_signed()),
+            _ => false,
+        };
+        meet && !interleave()
     }
 }
 
@@ -196,7 +209,7 @@ impl CompiledPlan {
         if !workspace.address.addr().is_multiple_of(WORKSPACE_ALIGNMENT) {
             return Err(ExecuteError::MisalignedWorkspace { alignment: WORKSPACE_ALIGNMENT });
         }
-        let region = Region { start: workspace.address.addr(), bytes: needed, written: true };
+        let region = Region { start: workspace.address.addr(), bytes: needed, tensor: None, written: true };
         let tensors = [("the input", x, self.input()), ("the output", y, self.output())];
         let mut tensors = tensors.into_iter().map(|(name, span, of)| (name, Region::new(span, of)));
         let tensor = tensors.find(|(_, memory)| region.overlaps(memory)).map(|(name, _)| name.to_owned());
@@ -384,7 +397,7 @@ impl CompiledPlan {
     fn regions<'s>(
         &'s self,
         given: Given<'s, 's>,
-    ) -> impl Iterator<Item = ((usize, &'s DescribedOperand), Region)> + 's {
+    ) -> impl Iterator<Item = ((usize, &'s DescribedOperand), Region<'s>)> + 's {
         self.all_operands().filter_map(move |(index, at, operand)| {
             let span = given.span(index, at, operand);
             let region = Region::new(&span, &operand.descriptor);

@@ -11,9 +11,9 @@ use crate::operands::{MAX_OPERANDS, MAX_SCALARS};
 ///
 /// What an executable may rely on: every pointer names memory of the device that the executable was loaded
 /// for, large enough for its descriptor and aligned to its element; `ops` has one entry for each operator
-/// of the problem, with that operator's operands; only the last entry has a non-zero `beta`; the output overlaps no
-/// other operand, except that in an element-wise problem it may be the input itself or the residual itself
-/// when descriptors are equal.
+/// of the problem, with that operator's operands; only the last entry has a non-zero `beta`; the output's elements are none of
+/// another operand's, though each may lie in the other's [gaps](crate::TensorDescriptor::interleaves), except that in an
+/// element-wise problem it may be the input itself or the residual itself when descriptors are equal.
 #[derive(Debug, Clone, Copy)]
 pub struct RunArgs<'a> {
     /// The plan's input.

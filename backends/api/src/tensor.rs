@@ -291,6 +291,43 @@ impl TensorDescriptor {
         })
     }
 
+    /// Whether another tensor that begins so many bytes behind this one lies in the gaps of this one, and this one in its gaps, as
+    /// slices of one tensor do. `false` where there is no distance at which both go on, whatever their elements are.
+    pub fn interleaves(&self, other: &Self, distance: isize) -> bool {
+        let mut periods = self.steps().chain(other.steps()).map(|(_, stride)| stride);
+        periods.any(|period| {
+            let (Some(own), Some(others)) = (self.part_of(period), other.part_of(period)) else {
+                return false;
+            };
+            // Where the other begins in a period that begins with this one.
+            let at = distance.rem_euclid(period.cast_signed()).cast_unsigned();
+            own <= at && others <= period - at
+        })
+    }
+
+    /// Lengths above 1, with their strides in bytes; of a tensor with blocks of channels none, as of what has no gaps.
+    fn steps(&self) -> impl Iterator<Item = (usize, usize)> {
+        let size = self.data_type.size();
+        let steps = self.lens.into_iter().zip(self.strides).filter(|&(len, _)| len > 1);
+        steps.filter(|_| self.blocked.is_none()).map(move |(len, stride)| (len, stride * size))
+    }
+
+    /// How many bytes from the first on lie in a period, if the tensor goes on in whole periods.
+    fn part_of(&self, period: usize) -> Option<usize> {
+        if self.blocked.is_some() {
+            return None;
+        }
+        let mut inner = self.data_type.size();
+        for (len, stride) in self.steps() {
+            if stride < period {
+                inner = inner.saturating_add((len - 1) * stride);
+            } else if !stride.is_multiple_of(period) {
+                return None;
+            }
+        }
+        Some(inner)
+    }
+
     /// The layout of a packed tensor, or `None` for other strides. Strides of dimensions of length 1 do
     /// not matter; a tensor that fits both layouts is channels first.
     pub fn layout(&self) -> Option<TensorLayout> {
@@ -447,6 +484,34 @@ mod tests {
         assert_eq!(rows.like(&[1, 7, 3, 4]).unwrap().layout(), Some(TensorLayout::Nchw));
         let chwn = TensorDescriptor::new(DataType::Float, &[6, 2, 3, 4], &[1, 72, 24, 6]).unwrap();
         assert_eq!(chwn.like(&[6, 5, 3, 4]).unwrap().strides().unwrap(), [1, 72, 24, 6]);
+    }
+
+    #[test]
+    fn slices_of_one_tensor_interleave() {
+        let of = |lens: [usize; 4], strides: [usize; 4]| {
+            TensorDescriptor::new(DataType::Half, &lens, &strides).unwrap()
+        };
+        // Six and ten of 16 channels, of two bytes each.
+        let strides = [16 * 12, 1, 16 * 4, 16];
+        let (six, ten) = (of([2, 6, 3, 4], strides), of([2, 10, 3, 4], strides));
+        assert!(six.interleaves(&ten, 12) && ten.interleaves(&six, -12));
+        // An element too early, and in the next pixel.
+        assert!(!six.interleaves(&ten, 10) && !six.interleaves(&ten, 14));
+        assert!(six.interleaves(&ten, 32 + 12) && !six.interleaves(&six, 0) && !six.interleaves(&six, 32));
+        // Channels first: images of 16 channels.
+        let strides = [16 * 12, 12, 4, 1];
+        let (six, ten) = (of([2, 6, 3, 4], strides), of([2, 10, 3, 4], strides));
+        assert!(six.interleaves(&ten, 6 * 24) && !six.interleaves(&ten, 6 * 24 - 2));
+        // Pixels of another number of channels meet sooner or later; a packed tensor has no gaps.
+        let other = of([2, 2, 3, 4], [24 * 12, 1, 24 * 4, 24]);
+        assert!(!six.interleaves(&other, 12));
+        let packed = TensorDescriptor::nhwc(DataType::Half, [2, 6, 3, 4]).unwrap();
+        assert!(!packed.interleaves(&packed, 12));
+        let blocked = TensorDescriptor::nchwc(DataType::Half, [2, 16, 3, 4], 8).unwrap();
+        assert!(!blocked.interleaves(&six, 12) && !six.interleaves(&blocked, 12));
+        // Every second column, and the others.
+        let columns = of([1, 2, 3, 4], [1, 24, 8, 2]);
+        assert!(columns.interleaves(&columns, 2) && !columns.interleaves(&columns, 4));
     }
 
     #[test]
