@@ -286,7 +286,7 @@ impl Case {
     pub fn names_any_layout(&self) -> bool {
         self.layout.block().is_some()
             || self.output_layouts().any(|layout| layout.block().is_some())
-            || self.output_layout() != self.output_of(self.layout.clone())
+            || self.output_layout().packed() != self.layout.packed()
     }
 
     /// The same where strides do not say it as well.
@@ -305,12 +305,7 @@ impl Case {
             || self
                 .output_layouts()
                 .any(|layout| layout.block().is_some_and(|block| lies_in_blocks(block, &output)))
-            || is_ordered && strided(self.output_layout()) != self.output_of(strided(self.layout.clone()))
-    }
-
-    /// The layout of the output where the convolution chooses none and the input has this one.
-    fn output_of(&self, layout: Layout) -> Layout {
-        if self.conv().is_some() { layout.packed() } else { layout }
+            || is_ordered && strided(self.output_layout()).packed() != strided(self.layout.clone()).packed()
     }
 
     /// The convolution, if it begins with one.

@@ -28,8 +28,9 @@ pub fn driver(case: &Case) -> Option<String> {
     let scaled = case.beta != 0.0 || case.alpha.iter().any(|&alpha| alpha != 1.0);
     let explicit = case.conv().is_some_and(|conv| conv.weights.as_ref().is_some_and(|w| *w != case.layout));
     let one_sided = case.conv().is_some_and(|conv| !conv.is_symmetric());
+    let other_output = case.conv().is_some_and(|conv| conv.output.is_some());
     let &[n, c, h, w] = case.input.as_slice() else { return None };
-    if one_sided || !standard || scaled || explicit || case.refused.is_some() {
+    if one_sided || other_output || !standard || scaled || explicit || case.refused.is_some() {
         return None;
     }
     let mut line = format!("fuseplan {name} -F {mode} -n {n} -c {c} -H {h} -W {w}");

@@ -6,8 +6,9 @@ use serde::Deserialize;
 /// A memory order with its gaps.
 ///
 /// Written as the dimensions' letters, slowest first (`nchw`, `ndhwc`, `chwn`), then, if wanted, `-gap3`
-/// (every dimension but the innermost has three elements more of pitch than it needs) and `-step2` (the
-/// innermost dimension has a stride of two). `nchwc16` and its like have their channels in blocks.
+/// (every dimension but the innermost has three elements more of pitch than it needs), `-step2` (the
+/// innermost dimension has a stride of two) and `-of48` (the channels are the first of a tensor of 48). `nchwc16` and its
+/// like have their channels in blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Layout {
@@ -17,6 +18,8 @@ pub struct Layout {
     order: Vec<usize>,
     gap: usize,
     step: usize,
+    /// Channels of the tensor that this is a slice of.
+    of: Option<usize>,
 }
 
 impl TryFrom<String> for Layout {
@@ -25,7 +28,7 @@ impl TryFrom<String> for Layout {
     fn try_from(name: String) -> Result<Self, String> {
         let of_name = |layout: &TensorLayout| layout.to_string().eq_ignore_ascii_case(&name);
         if let Some(layout) = TensorLayout::ALL.into_iter().filter(|l| l.block().is_some()).find(of_name) {
-            return Ok(Layout { name, blocked: Some(layout), order: Vec::new(), gap: 0, step: 1 });
+            return Ok(Layout { name, blocked: Some(layout), order: Vec::new(), gap: 0, step: 1, of: None });
         }
         let mut parts = name.split('-');
         let letters = parts.next().unwrap_or_default();
@@ -36,16 +39,17 @@ impl TryFrom<String> for Layout {
         if sorted != (0..dimensions.len()).collect::<Vec<_>>() {
             return Err(format!("`{name}` does not name each of the dimensions {dimensions} once"));
         }
-        let (mut gap, mut step) = (0, 1);
+        let (mut gap, mut step, mut of) = (0, 1, None);
         for part in parts {
             let number = |prefix| part.strip_prefix(prefix).and_then(|digits| digits.parse::<usize>().ok());
-            match (number("gap"), number("step")) {
-                (Some(number), _) => gap = number,
-                (_, Some(number)) => step = number,
-                _ => return Err(format!("`{part}` of `{name}` is neither gap… nor step…")),
+            match (number("gap"), number("step"), number("of")) {
+                (Some(number), ..) => gap = number,
+                (_, Some(number), _) => step = number,
+                (.., Some(number)) => of = Some(number),
+                _ => return Err(format!("`{part}` of `{name}` is neither gap… nor step… nor of…")),
             }
         }
-        Ok(Layout { name, blocked: None, order, gap, step })
+        Ok(Layout { name, blocked: None, order, gap, step, of })
     }
 }
 
@@ -96,7 +100,8 @@ impl Layout {
         for &d in self.order.iter().rev() {
             if let Some(stride) = strides.get_mut(d) {
                 *stride = pitch;
-                pitch = pitch.saturating_mul(lens[d].max(1)).saturating_add(self.gap);
+                let len = if d == 1 { self.of.unwrap_or(lens[d]) } else { lens[d] };
+                pitch = pitch.saturating_mul(len.max(1)).saturating_add(self.gap);
             }
         }
         TensorDescriptor::new(data_type, lens, &strides)
@@ -117,6 +122,8 @@ mod tests {
         assert_eq!(strides("chwn"), [1, 40, 10, 2]);
         assert_eq!(strides("nchw-gap3"), [108, 35, 8, 1]);
         assert_eq!(strides("nchw-step2"), [120, 40, 10, 2]);
+        assert_eq!(strides("nchw-of8"), [160, 20, 5, 1]);
+        assert_eq!(strides("nhwc-of8"), [160, 1, 40, 8]);
         for name in ["nchx", "nch", "nchwc", "nchwc5", "nchw-hole3", "nncw", "nchw-gap"] {
             assert!(Layout::try_from(name.to_owned()).is_err(), "{name}");
         }

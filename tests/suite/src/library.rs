@@ -20,7 +20,6 @@ use crate::case::{Case, OpSpec, OperandSpec, Stage};
 #[cfg(unix)]
 use crate::guard_pages::{Edge, GuardPages};
 use crate::image::{Alignment, Image};
-use crate::layout::Layout;
 use crate::oracle::{EXP_AVG_FACTOR, Operands};
 
 /// fuseplan on one device.
@@ -462,8 +461,15 @@ fn try_append(plan: &mut FusionPlan, case: &Case, op: &OpSpec, at: usize) -> Res
                 TensorDescriptor::packed(data_type, &lens)
             };
             let mut conv = ConvForward::new(conv.with_mode(mode), weights.map_err(describing)?);
-            if let Some(layout) = spec.output.as_deref().and_then(Layout::library) {
-                conv = conv.with_output_layout(layout);
+            if let Some(layout) = spec.output.as_deref() {
+                conv = match layout.library() {
+                    Some(layout) => conv.with_output_layout(layout),
+                    None => {
+                        let output =
+                            layout.describe(case.data_type, &case.output_lens()).map_err(describing)?;
+                        conv.with_output_strides(output.strides().unwrap_or_default())
+                    }
+                };
             }
             Id::Conv(plan.append(conv).map_err(rejected)?)
         }

@@ -69,6 +69,8 @@ pub fn case(seed: u64, number: usize) -> Case {
         if fits(&case) && products(&case) <= PRODUCTS {
             if random.u8(..6) == 0 {
                 rearrange(random, &mut case);
+            } else if random.u8(..4) == 0 {
+                slice(random, &mut case);
             }
             return case;
         }
@@ -92,6 +94,15 @@ fn rearrange(random: &mut Rng, case: &mut Case) {
     }
     let (id, _) = case.id.rsplit_once('.').unwrap_or_default();
     case.id = format!("{id}.{}", case.layout.name());
+}
+
+/// Has a convolution write to some of the channels of a larger tensor.
+fn slice(random: &mut Rng, case: &mut Case) {
+    let order = case.layout.packed();
+    if let Some(OpSpec::Conv(conv)) = case.ops.first_mut() {
+        let whole = conv.filters + pick(random, &[1, 3, 8, 16, 32]);
+        conv.output = Some(Box::new(Layout::named(&format!("{}-of{whole}", order.name()))));
+    }
 }
 
 fn pick<T: Copy>(random: &mut Rng, from: &[T]) -> T {
