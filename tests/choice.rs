@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use fuseplan::{
     ActivationForward, ActivationMode, BiasForward, ConvForward, ConvolutionDescriptor, DataType, FusionPlan,
-    MathMode, TensorDescriptor, TensorLayout, device::Target,
+    MathMode, TensorDescriptor, TensorLayout, device::Target, problem::Op,
 };
 
 const TARGETS: [(&str, &str); 4] =
@@ -143,6 +143,54 @@ fn gpus_refuse_blocks_of_channels_and_outputs_in_another_order() {
             let plan: FusionPlan = text.parse().unwrap();
             let answers = plan.answers(&target).unwrap();
             assert!(answers.iter().any(|answer| answer.candidates.is_ok()), "{text} on {target}");
+        }
+    }
+}
+
+/// A slice of the channels of a larger tensor is written by the kernel of a whole tensor, in the same configuration, and read by
+/// it as well.
+#[test]
+fn slices_of_channels_have_the_solver_of_whole_tensors() {
+    let strides_of = |layout, data_type, lens: &[usize]| {
+        let wider = [lens[0], 2 * lens[1].next_multiple_of(8), lens[2], lens[3]];
+        TensorDescriptor::with_layout(data_type, layout, &wider).unwrap().strides().unwrap().to_vec()
+    };
+    for (backend, arch) in &TARGETS[1..] {
+        let target = Target::new(backend, arch).unwrap();
+        for (layer, (name, ..)) in LAYERS.into_iter().enumerate() {
+            for (data_type, layout) in [DataType::Half, DataType::Float]
+                .into_iter()
+                .flat_map(|of| [TensorLayout::Nchw, TensorLayout::Nhwc].map(|layout| (of, layout)))
+            {
+                let whole = plan(layer, data_type, MathMode::Precise, layout);
+                let Op::ConvForward { conv, weights } = whole.ops()[0] else { panic!("a convolution") };
+                let sliced = |reads: bool| {
+                    let lens = whole.input().lens();
+                    let strides = strides_of(layout, data_type, lens);
+                    let x = TensorDescriptor::new(data_type, lens, &strides).unwrap();
+                    let mut plan = FusionPlan::new(if reads { x } else { *whole.input() }).unwrap();
+                    let strides = strides_of(layout, data_type, whole.output().lens());
+                    plan.append(ConvForward::new(conv, weights).with_output_strides(&strides)).unwrap();
+                    plan.append(BiasForward::new()).unwrap();
+                    plan.append(ActivationForward::new(ActivationMode::Relu)).unwrap();
+                    plan
+                };
+                let chosen = |plan: &FusionPlan| {
+                    let answer = plan.answers(&target).unwrap().swap_remove(0);
+                    (answer.solver, answer.candidates.unwrap()[0].configuration.as_str().to_owned())
+                };
+                let ((solver, configuration), text) =
+                    (chosen(&whole), format!("{arch} {name}, {data_type} {layout}"));
+                for reads in [false, true] {
+                    let plan = sliced(reads);
+                    let (found, words) = chosen(&plan);
+                    assert_eq!(found, solver, "{text}");
+                    // What spans more is computed in parts, each of fewer images.
+                    if plan.input().span().max(plan.output().span()) < 1 << 30 {
+                        assert_eq!(words, configuration, "{text}");
+                    }
+                }
+            }
         }
     }
 }

@@ -340,7 +340,7 @@ impl Problem {
     /// Bytes that must be read or written at least once: input, output and every operand.
     /// The floor of memory time is this over the device's bandwidth.
     pub fn bytes(&self) -> f64 {
-        let size = |d: &TensorDescriptor| d.element_count() as f64 * d.data_type().size() as f64;
+        let size = |d: &TensorDescriptor| d.element_bytes() as f64;
         let operand = |operand: DescribedOperand| match (operand.is_taken, operand.spec.access) {
             (false, _) => 0.0,
             (true, Access::Read | Access::Write) => size(&operand.descriptor),

@@ -270,6 +270,11 @@ impl TensorDescriptor {
         self.span() * self.data_type.size()
     }
 
+    /// Bytes of the elements alone: what is moved where all are read or written once.
+    pub fn element_bytes(&self) -> usize {
+        self.element_count() * self.data_type.size()
+    }
+
     /// Whether the elements fill their span without gaps.
     pub fn is_packed(&self) -> bool {
         self.span() == self.element_count() && !self.overlaps_itself()
@@ -477,16 +482,6 @@ mod tests {
     }
 
     #[test]
-    fn like_keeps_the_memory_order() {
-        let nhwc = TensorDescriptor::nhwc(DataType::Float, [2, 1, 4, 5]).unwrap();
-        assert_eq!(nhwc.like(&[2, 8, 2, 3]).unwrap().layout(), Some(TensorLayout::Nhwc));
-        let rows = TensorDescriptor::new(DataType::Float, &[1, 2, 3, 4], &[48, 24, 8, 1]).unwrap();
-        assert_eq!(rows.like(&[1, 7, 3, 4]).unwrap().layout(), Some(TensorLayout::Nchw));
-        let chwn = TensorDescriptor::new(DataType::Float, &[6, 2, 3, 4], &[1, 72, 24, 6]).unwrap();
-        assert_eq!(chwn.like(&[6, 5, 3, 4]).unwrap().strides().unwrap(), [1, 72, 24, 6]);
-    }
-
-    #[test]
     fn slices_of_one_tensor_interleave() {
         let of = |lens: [usize; 4], strides: [usize; 4]| {
             TensorDescriptor::new(DataType::Half, &lens, &strides).unwrap()
@@ -512,6 +507,16 @@ mod tests {
         // Every second column, and the others.
         let columns = of([1, 2, 3, 4], [1, 24, 8, 2]);
         assert!(columns.interleaves(&columns, 2) && !columns.interleaves(&columns, 4));
+    }
+
+    #[test]
+    fn like_keeps_the_memory_order() {
+        let nhwc = TensorDescriptor::nhwc(DataType::Float, [2, 1, 4, 5]).unwrap();
+        assert_eq!(nhwc.like(&[2, 8, 2, 3]).unwrap().layout(), Some(TensorLayout::Nhwc));
+        let rows = TensorDescriptor::new(DataType::Float, &[1, 2, 3, 4], &[48, 24, 8, 1]).unwrap();
+        assert_eq!(rows.like(&[1, 7, 3, 4]).unwrap().layout(), Some(TensorLayout::Nchw));
+        let chwn = TensorDescriptor::new(DataType::Float, &[6, 2, 3, 4], &[1, 72, 24, 6]).unwrap();
+        assert_eq!(chwn.like(&[6, 5, 3, 4]).unwrap().strides().unwrap(), [1, 72, 24, 6]);
     }
 
     #[test]

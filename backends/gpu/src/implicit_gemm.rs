@@ -243,7 +243,9 @@ fn tiles_of(problem: &Problem, main_loop: &MainLoop, target: &Target) -> Vec<(Ti
             if access.filter_chunks { chunk } else { 1 },
         ],
         element: access.element,
-        bytes: problem.input.bytes() + weights.bytes() + (1 + residuals(problem)) * problem.output.bytes(),
+        bytes: problem.input.element_bytes()
+            + weights.element_bytes()
+            + (1 + residuals(problem)) * problem.output.element_bytes(),
     };
     tilings((main_loop.tiles)(&access), &work, &main_loop.costs, target)
 }

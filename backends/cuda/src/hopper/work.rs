@@ -76,10 +76,10 @@ impl Work {
             element,
             tf32x3: takes_tf32x3(load, problem),
             vector: outputs_at_once(load, problem),
-            bytes: problem.input.bytes()
-                + weights.bytes()
-                + (1 + residuals(problem)) * problem.output.bytes(),
-            read: problem.input.bytes() + weights.bytes(),
+            bytes: problem.input.element_bytes()
+                + weights.element_bytes()
+                + (1 + residuals(problem)) * problem.output.element_bytes(),
+            read: problem.input.element_bytes() + weights.element_bytes(),
             residuals: residuals(problem),
             units,
         }
