@@ -147,12 +147,15 @@ class Plan:
         dilation: _PerDimension | None = None,
         groups: int = 1,
         output_layout: str | None = None,
+        output_strides: Sequence[int] | None = None,
         name: str | None = None,
     ) -> Plan:
         """A convolution, as the first operator: filters K, C/groups, (D,) H, W.
 
         Padding is a number, one for each dimension, or a pair (before, after) for each; "same" and "valid" are PyTorch's. The
-        output lies as the input does, or is packed in `output_layout`, a layout as of `TensorDescriptor`, whatever the input's is.
+        output lies as the input does, or is packed in `output_layout`, a layout as of `TensorDescriptor`, whatever the input's is,
+        or has `output_strides`, in elements, with which no elements overlap: those of a slice of a larger array, which a call is
+        given as `out`. Nothing but the slice is written.
         """
 
     def bias(

@@ -118,7 +118,7 @@ impl FusionPlan {
         Ok(FusionPlan { chain, constants: BTreeMap::new(), device, input_memory, calls: Vec::new() })
     }
 
-    #[pyo3(signature = (weight, *, stride=None, padding=None, dilation=None, groups=1, output_layout=None, name=None))]
+    #[pyo3(signature = (weight, *, stride=None, padding=None, dilation=None, groups=1, output_layout=None, output_strides=None, name=None))]
     #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
     fn conv<'py>(
         mut slf: PyRefMut<'py, Self>,
@@ -128,6 +128,7 @@ impl FusionPlan {
         dilation: Option<&Bound<'py, PyAny>>,
         groups: usize,
         output_layout: Option<&str>,
+        output_strides: Option<Vec<usize>>,
         name: Option<&str>,
     ) -> PyResult<PyRefMut<'py, Self>> {
         let py = weight.py();
@@ -148,8 +149,16 @@ impl FusionPlan {
         let pads = padding_of(padding, &strides, &dilations, &weights)?;
         let conv = convolution(&strides, &pads, &dilations, groups)?;
         let mut operator = ConvForward::new(conv, weights);
+        if output_layout.is_some() && output_strides.is_some() {
+            return Err(PyTypeError::new_err(
+                "output_layout and output_strides are given; accepted: one of them",
+            ));
+        }
         if let Some(name) = output_layout {
             operator = operator.with_output_layout(names::layout(name)?);
+        }
+        if let Some(strides) = &output_strides {
+            operator = operator.with_output_strides(strides);
         }
         let call = PyDict::new(py);
         match given {
@@ -161,6 +170,7 @@ impl FusionPlan {
         call.set_item("dilation", dilations)?;
         call.set_item("groups", groups)?;
         call.set_item("output_layout", output_layout)?;
+        call.set_item("output_strides", output_strides)?;
         call.set_item("name", &name)?;
         let array = matches!(given, Given::Array(_)).then_some(weight);
         slf.append(operator, Vec::new(), vec![("weights", name, array)], ("conv", call))?;
