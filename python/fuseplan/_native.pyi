@@ -409,11 +409,13 @@ def openmp_handle(threads: int, library: str) -> Handle | None:
 
 @final
 class Calls:
-    """PyTorch's operator `chain`, which makes a call again that is like one before: with the same operators, with tensors of
-    the same types, shapes, strides and devices, and where it has constants, with the same ones, unchanged by PyTorch's count.
+    """PyTorch's operators `chain` and `chain_into`, which make a call again that is like one before: with the same operators,
+    with tensors of the same types, shapes, strides and devices, and where it has constants, with the same ones, unchanged by
+    PyTorch's count.
 
-    `first` makes a call that is like none before. Of its three values the first is the result, the second makes such a call
-    again, as a `PlanCall` or a function of image, weight and operands, and the third has the places of constants among those.
+    `first` makes a call that is like none before, whose last argument is what `chain_into` writes to, or None. Of its three values
+    the first is the result, the second makes such a call again, as a `PlanCall` or a function of image, weight, operands and that
+    last argument, and the third has the places of constants among those.
     `switches` are functions for what else says how an image on a GPU is computed. Tensors are looked at by the function in C
     that `tensor_class` has for DLPack, if it has one, else by their attributes.
     """
@@ -422,14 +424,27 @@ class Calls:
         cls,
         tensor_class: type,
         first: Callable[
-            [_Tensor, _Tensor, Sequence[_Tensor], str, bool],
-            tuple[_Tensor, PlanCall | Callable[[_Tensor, _Tensor, Sequence[_Tensor]], _Tensor], Sequence[int]],
+            [_Tensor, _Tensor, Sequence[_Tensor], str, bool, _Tensor | None],
+            tuple[
+                _Tensor,
+                PlanCall | Callable[[_Tensor, _Tensor, Sequence[_Tensor], _Tensor | None], _Tensor],
+                Sequence[int],
+            ],
         ],
         switches: Sequence[Callable[[], bool]],
     ) -> Calls: ...
     def __call__(
         self, x: _Tensor, weight: _Tensor, operands: list[_Tensor], operators: str, constant: bool = False
     ) -> _Tensor: ...
+    def into(
+        self,
+        x: _Tensor,
+        weight: _Tensor,
+        operands: list[_Tensor],
+        operators: str,
+        out: _Tensor,
+        constant: bool = False,
+    ) -> None: ...
     def forget(self, weight: int) -> None:
         """Lets go of the calls with constants whose weight was the object of this `id`."""
 

@@ -72,14 +72,21 @@ impl PlanCall {
             Some(gpu) if !self.is_on_current(py)? => gpu.empty.bind(py).call0()?,
             _ => self.empty(py)?,
         };
+        // SAFETY: as the function's own; what is made for the output is what the stub says.
+        unsafe { self.run_into(py, now, tensors.address(&y)?) }?;
+        Ok(y)
+    }
+
+    /// The call with such tensors as it was made for, and the address of its output.
+    ///
+    /// # Safety
+    /// As [`run`](Self::run), and the output is one that the plan describes, which may be written.
+    unsafe fn run_into(&self, py: Python<'_>, now: &[Now], out: usize) -> PyResult<()> {
         let stream = self.stream(py)?;
         let operands = self.given.iter().map(|&at| now[at].address);
-        let (input, out) = (now[0].address, tensors.address(&y)?);
-        // SAFETY: with tensors of these layouts the plan has looked at each as an array, and what is made for the output is
-        // what the stub says. All are alive. A plan without a stream has computed when this returns, and memory of PyTorch's
-        // is kept until its current stream has passed.
-        unsafe { self.plan.get().compute_at(py, input, out, operands, stream) }?;
-        Ok(y)
+        // SAFETY: with tensors of these layouts the plan has looked at each as an array. All are alive. A plan without a stream
+        // has computed when this returns, and memory of PyTorch's is kept until its current stream has passed.
+        unsafe { self.plan.get().compute_at(py, now[0].address, out, operands, stream) }
     }
 
     /// An output, where there are several devices on the current one.
@@ -166,6 +173,8 @@ impl Constant {
 /// A call that was made.
 pub(crate) struct Call {
     operators: String,
+    /// Whether the last of the tensors is what the result was written to.
+    is_into: bool,
     setting: u64,
     layouts: Vec<Layout>,
     pub(crate) constants: Vec<Constant>,
@@ -175,8 +184,8 @@ pub(crate) struct Call {
 
 impl Call {
     /// Whether it can be made again in place of a call of now, if its constants [have not changed](Self::is_unchanged).
-    fn is_like(&self, operators: &str, setting: u64, now: &[Now]) -> bool {
-        self.setting == setting
+    fn is_like(&self, operators: &str, is_into: bool, setting: u64, now: &[Now]) -> bool {
+        (self.setting, self.is_into) == (setting, is_into)
             && self.layouts.len() == now.len()
             && self.constants.iter().all(|of| of.is(&now[of.at]))
             && self.layouts.iter().zip(now).all(|(layout, now)| *layout == now.layout)
@@ -260,7 +269,8 @@ impl Made {
 #[pyclass(frozen, module = "fuseplan")]
 pub(crate) struct Calls {
     tensors: Tensors,
-    /// Makes a call that is like none before; the result, what makes such a call again, and the places of its constants.
+    /// Makes a call that is like none before, with a tensor for the result or None; the result, what makes such a call again,
+    /// and the places of its constants.
     first: Py<PyAny>,
     /// Give what besides tensors and operators says how an image on a GPU is computed.
     switches: Vec<Py<PyAny>>,
@@ -300,47 +310,23 @@ impl Calls {
         operators: Bound<'py, PyString>,
         constant: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut tensors = Vec::with_capacity(8);
-        tensors.extend([x, weight]);
-        tensors.extend(operands.iter());
-        self.refuse_gradients(&tensors)?;
-        let first = || {
-            let arguments = (&tensors[0], &tensors[1], &operands, &operators, constant);
-            self.first.bind(py).call1(arguments)?.extract::<(Bound<'py, PyAny>, Py<PyAny>, Vec<usize>)>()
-        };
-        let Some(now) = self.see(&tensors)? else { return first().map(|(y, ..)| y) };
-        let setting = self.setting(py, &now[0].layout)?;
-        let text = operators.to_str()?;
-        let place = Place::of(&now, constant);
-        if let Some(call) = self.find(place, text, setting, &now, &tensors) {
-            let again = call.again.bind(py);
-            return match again.cast::<PlanCall>() {
-                // SAFETY: the call was found to have been made with tensors of these layouts and constants, and those of now
-                // are arguments, which live.
-                Ok(call) => unsafe { call.get().run(py, &self.tensors, &now) },
-                Err(_) => again.call1((&tensors[0], &tensors[1], operands)),
-            };
-        }
-        // Before the constants are read.
-        let versions = tensors.iter().map(|tensor| if constant { torch::version(tensor) } else { Ok(None) });
-        let versions = versions.collect::<PyResult<Vec<_>>>()?;
-        let (y, again, constants) = first()?;
-        let constant_of = |at: usize| Constant {
-            at,
-            object: now[at].object,
-            address: now[at].address,
-            version: versions[at],
-        };
-        let call = Call {
-            operators: text.to_owned(),
-            setting,
-            layouts: now.iter().map(|now| now.layout).collect(),
-            constants: constants.into_iter().map(constant_of).collect(),
-            again,
-        };
-        let oldest = self.made().insert(place, Arc::new(call));
-        drop(oldest);
-        Ok(y)
+        self.call(py, (x, weight, operands, operators, constant), None)
+    }
+
+    /// The operator `chain_into`, which writes the result to a tensor.
+    #[pyo3(signature = (x, weight, operands, operators, out, constant=false))]
+    #[allow(clippy::too_many_arguments, reason = "Python's keywords")]
+    fn into<'py>(
+        &self,
+        py: Python<'py>,
+        x: Bound<'py, PyAny>,
+        weight: Bound<'py, PyAny>,
+        operands: Bound<'py, PyList>,
+        operators: Bound<'py, PyString>,
+        out: Bound<'py, PyAny>,
+        constant: bool,
+    ) -> PyResult<()> {
+        self.call(py, (x, weight, operands, operators, constant), Some(out)).map(drop)
     }
 
     /// Lets go of the calls of a weight, by its object.
@@ -360,7 +346,68 @@ impl Calls {
     }
 }
 
+/// What the operators take: image, weight, operands, the text of operators, and whether there are constants.
+type Arguments<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyList>, Bound<'py, PyString>, bool);
+
 impl Calls {
+    /// A call, with the tensor that the result is written to, if it is not a new one.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        (x, weight, operands, operators, constant): Arguments<'py>,
+        out: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let is_into = out.is_some();
+        let mut tensors = Vec::with_capacity(8);
+        tensors.extend([x, weight]);
+        tensors.extend(operands.iter());
+        tensors.extend(out.clone());
+        self.refuse_gradients(&tensors)?;
+        let first = || {
+            let arguments = (&tensors[0], &tensors[1], &operands, &operators, constant, &out);
+            self.first.bind(py).call1(arguments)?.extract::<(Bound<'py, PyAny>, Py<PyAny>, Vec<usize>)>()
+        };
+        let Some(now) = self.see(&tensors)? else { return first().map(|(y, ..)| y) };
+        let setting = self.setting(py, &now[0].layout)?;
+        let text = operators.to_str()?;
+        let place = Place::of(&now, constant);
+        if let Some(call) = self.find(place, (text, is_into), setting, &now, &tensors) {
+            let again = call.again.bind(py);
+            return match (again.cast::<PlanCall>(), out) {
+                // SAFETY: the call was found to have been made with tensors of these layouts and constants, and those of now
+                // are arguments, which live.
+                (Ok(call), None) => unsafe { call.get().run(py, &self.tensors, &now) },
+                (Ok(call), Some(out)) => {
+                    let address = now[now.len() - 1].address;
+                    // SAFETY: as above; the last of these tensors is what is written to, as the operator declares.
+                    unsafe { call.get().run_into(py, &now, address) }.map(|()| out)
+                }
+                (Err(_), out) => again.call1((&tensors[0], &tensors[1], operands, out)),
+            };
+        }
+        // Before the constants are read.
+        let versions = tensors.iter().map(|tensor| if constant { torch::version(tensor) } else { Ok(None) });
+        let versions = versions.collect::<PyResult<Vec<_>>>()?;
+        let (y, again, constants) = first()?;
+        let constant_of = |at: usize| Constant {
+            at,
+            object: now[at].object,
+            address: now[at].address,
+            version: versions[at],
+        };
+        let call = Call {
+            operators: text.to_owned(),
+            is_into,
+            setting,
+            layouts: now.iter().map(|now| now.layout).collect(),
+            constants: constants.into_iter().map(constant_of).collect(),
+            again,
+        };
+        let oldest = self.made().insert(place, Arc::new(call));
+        drop(oldest);
+        Ok(y)
+    }
+
     fn made(&self) -> MutexGuard<'_, Made> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -407,7 +454,7 @@ impl Calls {
             .try_fold(0, |setting, switch| Ok(2 * setting + u64::from(switch.bind(py).call0()?.is_truthy()?)))
     }
 
-    /// A call that is like one of now.
+    /// A call with a new tensor for its result that is like one of now.
     pub(crate) fn known(
         &self,
         (operators, constant): (&str, bool),
@@ -415,7 +462,7 @@ impl Calls {
         now: &[Now],
         tensors: &[Bound<'_, PyAny>],
     ) -> Option<Arc<Call>> {
-        self.find(Place::of(now, constant), operators, setting, now, tensors)
+        self.find(Place::of(now, constant), (operators, false), setting, now, tensors)
     }
 
     /// The latest call that is like one of now. Behind a change to a constant no call from before it is right, so that there is
@@ -423,13 +470,14 @@ impl Calls {
     fn find(
         &self,
         place: Place,
-        operators: &str,
+        (operators, is_into): (&str, bool),
         setting: u64,
         now: &[Now],
         tensors: &[Bound<'_, PyAny>],
     ) -> Option<Arc<Call>> {
         let made = self.made();
-        let call = made.at(place)?.iter().rev().find(|call| call.is_like(operators, setting, now)).cloned();
+        let call =
+            made.at(place)?.iter().rev().find(|call| call.is_like(operators, is_into, setting, now)).cloned();
         drop(made);
         call.filter(|call| call.is_unchanged(tensors))
     }

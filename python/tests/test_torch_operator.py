@@ -441,7 +441,7 @@ def test_calls_of_gpus_follow_the_setting_and_the_device():
     for index, *tf32[:] in [(0, False, False), (0, True, False), (0, False, True), (1, False, True)]:
         given = OnGpu(x, index), OnGpu(w, index), [OnGpu(b, index)]
         assert calls(*given, f"{conv_text()} -> bias") == "first"
-        assert calls(*given, f"{conv_text()} -> bias") == ("again", given)
+        assert calls(*given, f"{conv_text()} -> bias") == ("again", (*given, None))
     assert made == [(0, False, False), (0, True, False), (0, False, True), (1, False, True)]
 
 

@@ -29,7 +29,7 @@ from .._native import (
     compile_all,
     dispatch_keys,
 )
-from ..errors import Error
+from ..errors import Error, UnsupportedError
 from . import _handles, _text
 
 _LIBRARY = torch.library.Library("fuseplan", "DEF")  # type: ignore[no-untyped-call]
@@ -144,6 +144,7 @@ class _Steps:
         weight: TensorDescriptor,
         operands: Sequence[torch.Tensor],
         device: Handle | None,
+        output_strides: Sequence[int] | None = None,
     ) -> Plan:
         if len(operands) != self.count:
             few_or_many = "too few" if len(operands) < self.count else "too many"
@@ -159,6 +160,7 @@ class _Steps:
             padding=list(zip(self.padding[::2], self.padding[1::2])),
             dilation=self.dilation,
             groups=self.groups,
+            output_strides=output_strides,
         )
         left = iter(operands)
         for name, numbers in self.behind:
@@ -175,7 +177,6 @@ class _Steps:
             else:
                 plan.activation(name, **numbers)
         return plan
-
 
     def output(self, plan: Plan, x: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Shape and strides of the result, of the plan for such a tensor."""
@@ -194,6 +195,18 @@ class _Steps:
 
 
 _steps = functools.lru_cache(maxsize=4096)(_Steps)
+
+
+def check_out(shape: Sequence[int], x: torch.Tensor, out: torch.Tensor) -> None:
+    """Refuses a tensor that a result of a shape is not."""
+    if (tuple(out.shape), out.dtype, out.device) != (tuple(shape), x.dtype, x.device):
+        found, accepted = (f"{of.dtype} {list(lens)} on {of.device}" for of, lens in ((out, out.shape), (x, shape)))
+        raise ValueError(f"chain_into: out is {found}; accepted: {accepted}")
+
+
+def residuals(operators: str) -> set[int]:
+    """Where a text's residuals stand among its operands."""
+    return _steps(operators).residuals
 
 
 def _rows(tensor: TensorDescriptor) -> TensorDescriptor:
@@ -236,7 +249,8 @@ def _weight_format(device: torch.device, x: torch.Tensor, weight: torch.Tensor) 
     """The layout that a weight has to be brought into on a device."""
     if device.type not in _ONE_LAYOUT:
         return None
-    wanted = formats(x)
+    # Of a slice of channels that of the whole.
+    wanted = formats(x) or formats(torch.empty_like(x, device="meta"))
     return wanted[0] if wanted and not set(wanted) & set(formats(weight)) else None
 
 
@@ -245,22 +259,39 @@ def _current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
-_Again = Callable[[torch.Tensor, torch.Tensor, Sequence[torch.Tensor]], torch.Tensor]
+_Again = Callable[[torch.Tensor, torch.Tensor, Sequence[torch.Tensor], torch.Tensor | None], torch.Tensor]
 
 
 class _Call:
-    """A compiled plan, and what has to be handed to it at a call."""
+    """A compiled plan, and what has to be handed to it at a call. Results are new tensors, or written to one like `out`."""
 
     def __init__(
-        self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor], operators: str, constant: bool
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        operands: Sequence[torch.Tensor],
+        operators: str,
+        constant: bool,
+        out: torch.Tensor | None,
     ) -> None:
         steps, device = _steps(operators), _handles.handle_of(x.device)
         self._format = None if steps.is_linear else _weight_format(x.device, x, weight)
         if self._format is not None:
             weight = _kept_of(weight).laid(weight, self._format) if constant else self._laid(weight)
-        plan = steps.plan(_descriptor(x), _descriptor(weight), operands, device)
+        given = _descriptor(x), _descriptor(weight), operands, device
+        strides = None if out is None or steps.is_linear else out.stride()
+        try:
+            plan = steps.plan(*given, strides)
+        except UnsupportedError:
+            if strides is None:
+                raise
+            # On a GPU the result lies in the order of the image, so that another one takes a copy.
+            plan, strides = steps.plan(*given), None
+        self._copies_result = out is not None and strides is None
         self._layer: CompiledPlan = plan.compile(device, math=steps.math, tf32=steps.allows_tf32(x.device, x.dtype))
         self._steps, self._output = steps, steps.output(plan, x)
+        if out is not None:
+            check_out(self._output[0], x, out)
         # By their places among image, weight and operands.
         tensors = dict(enumerate((weight, *operands), 1))
         # Those that are not one value a channel.
@@ -274,19 +305,22 @@ class _Call:
         self._kept = [tensors[at] for at in self.constants if at != 1]
         self._given = [at for at in tensors if at not in self.constants]
         whole = (x, *(tensors[at] for at in self._whole if at in self._given))
-        self._copies = steps.is_linear and not all(map(_lies_in_rows, whole))
+        self._copies = self._copies_result or (steps.is_linear and not all(map(_lies_in_rows, whole)))
         self._names = {at: names[at] for at in self._given}
 
     def _laid(self, weight: torch.Tensor) -> torch.Tensor:
         return weight if self._format is None else weight.contiguous(memory_format=self._format)
 
-    def checked(self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+    def checked(
+        self, x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor], out: torch.Tensor | None
+    ) -> torch.Tensor:
         """The call, with each tensor looked at."""
         tensors = (x, self._laid(weight) if 1 in self._names else weight, *operands)
         with _current(x.device):
             given = {name: self._seen(at, tensors[at]) for at, name in self._names.items()}
-            y = self._layer(self._steps.tensor(x.detach()), **given)
-        return y.view(self._output[0]) if self._steps.is_linear else y
+            y = self._layer(self._steps.tensor(x.detach()), out=None if self._copies_result else out, **given)
+            y = y.view(self._output[0]) if self._steps.is_linear else y
+            return out.copy_(y) if out is not None and self._copies_result else y
 
     def _seen(self, at: int, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor as the plan has it."""
@@ -377,36 +411,45 @@ def tf32(device: torch.device, dtype: torch.dtype, is_linear: bool = False) -> b
 
 
 def compile_ahead(
-    device: torch.device, calls: Iterable[tuple[torch.Tensor, torch.Tensor, Sequence[torch.Tensor], str]]
+    device: torch.device,
+    calls: Iterable[tuple[torch.Tensor, torch.Tensor, Sequence[torch.Tensor], str, Sequence[int] | None]],
 ) -> None:
-    """Compiles, several at a time, the plans that calls of the operator will need; tensors may be without memory.
+    """Compiles, several at a time, the plans that calls of the operators will need: of image, weight, operands, text and the
+    result's strides, if it has its own. Tensors may be without memory.
 
     What cannot be compiled is said by the call itself.
     """
     handle = _handles.handle_of(device)
     plans: dict[tuple[Literal["strict"] | None, bool], list[Plan]] = {}
-    for x, weight, operands, operators in calls:
+    for x, weight, operands, operators, strides in calls:
         steps = _steps(operators)
         laid = None if steps.is_linear else _weight_format(device, x, weight)
         if laid is not None:
             weight = weight.to(device="meta").contiguous(memory_format=laid)
         products = steps.math, steps.allows_tf32(device, x.dtype)
         with contextlib.suppress(Error):
-            plans.setdefault(products, []).append(steps.plan(_descriptor(x), _descriptor(weight), operands, handle))
+            plans.setdefault(products, []).append(
+                steps.plan(_descriptor(x), _descriptor(weight), operands, handle, strides)
+            )
     for (math, allowed), of in plans.items():
         with contextlib.suppress(Error):
             compile_all(of, handle, math=math, tf32=allowed)
 
 
 def _first(
-    x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor], operators: str, constant: bool
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    operands: Sequence[torch.Tensor],
+    operators: str,
+    constant: bool,
+    out: torch.Tensor | None,
 ) -> tuple[torch.Tensor, PlanCall | _Again, list[int]]:
     """A call that is like none before: its result, what makes such calls again, and the places of its constants."""
     if constant:
         _kept_of(weight)
     with _current(x.device):
-        call = _Call(x, weight, operands, operators, constant)
-    return call.checked(x, weight, operands), call.again(x), call.constants
+        call = _Call(x, weight, operands, operators, constant, out)
+    return call.checked(x, weight, operands, out), call.again(x), call.constants
 
 
 _CALLS = Calls(torch.Tensor, _first, _SWITCHES)

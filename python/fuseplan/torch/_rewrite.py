@@ -174,7 +174,7 @@ def _compile_ahead(chains: Sequence[Chain], values: Mapping[torch.fx.Node, Any])
         image, weight, *operands = map(_without_memory, tensors)
         image = chain.brought(image)
         operands = [operand.flatten() if at in chain.flat else operand for at, operand in enumerate(operands)]
-        calls.setdefault(tensors[0].device, []).append((image, weight, operands, chain.text))
+        calls.setdefault(tensors[0].device, []).append((image, weight, operands, chain.text, None))
     for device, of_device in calls.items():
         if device.type != "meta":
             _operator.compile_ahead(device, of_device)
