@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
 import fuseplan.torch as ft  # noqa: E402
-from fuseplan.torch import _choice, _operator, _pools, _runs  # noqa: E402
+from fuseplan.torch import _choice, _concatenations, _operator, _pools, _runs  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
@@ -513,3 +513,85 @@ def test_inductor_computes_max_pools_without_reductions(last):
         names = [event.key for event in profiler.key_averages()]
         assert any("triton_poi" in name for name in names), names
         assert not any("triton_per" in name or "triton_red" in name or "max_pool_forward" in name for name in names), names
+
+
+INTO = torch.ops.fuseplan.chain_into.default
+
+
+@pytest.mark.parametrize("last", (True, False))
+@pytest.mark.parametrize("dims", (2, 3))
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32))
+@pytest.mark.parametrize("channels, filters, groups", ((16, 32, 1), (32, 32, 2), (32, 32, 32), (3, 40, 1)))
+def test_a_slice_has_the_bits_of_the_chain_and_nothing_else_is_written(channels, filters, groups, dtype, dims, last):
+    """At multiples of 16 bytes, at one channel behind that, and with the image and the residual beside it in the same memory."""
+    x, w, b = tensors(dims, channels, filters, groups, dtype, last)
+    ones = ",".join("1" * dims)
+    text = f"conv stride={ones} padding={','.join('1' * 2 * dims)} dilation={ones} groups={groups} -> bias -> residual -> silu"
+    whole = torch.empty((2, 256, *x.shape[2:]), device="cuda", dtype=dtype)
+    whole = whole.contiguous(memory_format=LAST[x.dim()]) if last else whole
+    residual = torch.randn_like(OP(x, w, [b], text.replace(" -> residual", "")))
+    expected = OP(x, w, [b, residual], text)
+    for first in (64, 65):
+        whole.fill_(float("nan"))
+        image, added = whole[:, :channels].copy_(x), whole[:, 192 : 192 + filters].copy_(residual)
+        for given in ((x, residual), (x, added), (image, residual), (image, added)):
+            out = whole[:, first : first + filters].fill_(float("nan"))
+            for _ in range(2):
+                INTO(given[0], w, [b, given[1]], text, out)
+            torch.testing.assert_close(out, expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-5)
+            rest = whole[:, channels:first], whole[:, first + filters : 192], whole[:, 192 + filters :]
+            assert all(of.isnan().all() for of in rest)
+            assert torch.equal(image, x) and torch.equal(added, residual)
+    # In another order than the image's.
+    other = torch.empty_like(expected, memory_format=torch.contiguous_format if last else LAST[x.dim()])
+    INTO(x, w, [b, residual], text, other)
+    torch.testing.assert_close(other, expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-5)
+    torch.library.opcheck(INTO, (x, w, [b, residual], text, whole[:, 64 : 64 + filters]))
+
+
+class Joined(nn.Module):
+    """A skip that a pool reads before it is concatenated, halves with what is computed of them, and the pyramid of pools."""
+
+    def __init__(self):
+        super().__init__()
+        layer = lambda channels, filters, taps=3: nn.Sequential(nn.Conv2d(channels, filters, taps, padding=taps // 2), nn.SiLU())
+        self.skip, self.down, self.halves = layer(16, 64), layer(64, 64), layer(128, 64, 1)
+        self.inner, self.join, self.last = nn.Sequential(layer(32, 32), layer(32, 32)), layer(96, 32, 1), layer(128, 16, 1)
+
+    def forward(self, x):
+        skip = self.skip(x)
+        up = F.interpolate(self.down(F.max_pool2d(skip, 2)), scale_factor=2.0)
+        halves = self.halves(torch.cat([up, skip], 1)).chunk(2, 1)
+        pooled = [self.join(torch.cat([*halves, self.inner(halves[1]) + halves[1]], 1))]
+        for _ in range(3):
+            pooled.append(F.max_pool2d(pooled[-1], 5, 1, 2))
+        return self.last(torch.cat(pooled, 1))
+
+
+@pytest.mark.parametrize("mode", (None, "reduce-overhead"))
+@pytest.mark.parametrize("last", (True, False))
+def test_chains_write_into_concatenations(last, mode, monkeypatch):
+    torch.manual_seed(0)
+    model, x = Joined().cuda().half().eval(), torch.randn(4, 16, 48, 64, device="cuda", dtype=torch.float16)
+    if last:
+        model, x = (of.to(memory_format=torch.channels_last) for of in (model, x))
+    options = {"choose": "all", "memory_format": torch.preserve_format}
+    with monkeypatch.context() as patched:
+        patched.setattr(_concatenations, "rewrite", lambda graph: None)
+        before = ft.optimize(model, x, **options)
+    fused = ft.optimize(model, x, **options)
+    targets = [node.target for node in fused.graph.nodes]
+    assert (targets.count(INTO), targets.count(OP), targets.count(torch.ops.aten.cat.default)) == (4, 3, 0)
+    torch.testing.assert_close(fused(x), before(x), rtol=1e-2, atol=1e-3)
+    torch.testing.assert_close(fused(x), model(x), rtol=1e-2, atol=1e-2)
+    compiled = torch.compile(fused, fullgraph=True, mode=mode)
+    backend = lambda *given: ft.backend(*given, mode=mode, options={"choose": "all"})
+    by_backend = torch.compile(model, backend=backend, fullgraph=True)
+    for call in (compiled, by_backend):
+        for _ in range(4):
+            torch.testing.assert_close(call(x).clone(), fused(x), rtol=1e-2, atol=1e-2)
+    names = kernels(lambda: compiled(x))
+    print(names)
+    assert len([name for name in names if "fuseplan_kernel" in name]) >= 7
+    # Neither Inductor's kernel nor PyTorch's.
+    assert not any("_cat_" in f"{name}_" or "CatArray" in name for name in names), names

@@ -14,7 +14,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from . import _choice, _linear, _pools, _text
+from . import _choice, _concatenations, _linear, _pools, _text
 from ._report import Report, Unfused
 from ._rewrite import rewrite
 
@@ -56,6 +56,7 @@ def backend(
         return _rest(graph, inputs, rest, mode, patches)
     lowered, report = _lower(graph, inputs, choice, math)
     if rest == "inductor" and report.fused:
+        _concatenations.rewrite(lowered)
         _pools.rewrite(lowered, compiled=True)
     if choice is None or rest != "inductor" or not report.fused:
         compiled = _rest(lowered, inputs, rest, mode, patches)

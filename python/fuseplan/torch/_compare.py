@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from ._modules import _Convolution
 from ._export import DECOMPOSED, export
+from ._into import CHAIN_INTO
 
 _Values = dict[str, torch.Tensor]
 
@@ -140,7 +141,9 @@ def _run(graph: torch.fx.GraphModule, names: Mapping[str, str], args: tuple[Any,
         def run_node(self, n: torch.fx.Node) -> Any:
             value = super().run_node(n)
             if n.name in names:
-                values[names[n.name]] = value.clone()
+                # What writes to a slice has no value of its own.
+                found: Any = self.map_nodes_to_values(n.args[4], n) if n.target is CHAIN_INTO else value
+                values[names[n.name]] = found.clone()
             return value
 
     result = Recorder(graph).run(*pytree.tree_leaves((args, kwargs)))

@@ -135,10 +135,14 @@ def _knows_any_layout(graph: torch.fx.GraphModule) -> bool:
         if node.op in ("call_module", "call_method") and node.users:
             return False
         if node.op == "call_function" and node.target is not operator.getitem:
-            packet = getattr(node.target, "overloadpacket", None)
-            if packet in _STRIDED or not str(node.target).startswith("aten."):
+            if goes_by_strides(node) or not str(node.target).startswith("aten."):
                 return False
     return True
+
+
+def goes_by_strides(node: torch.fx.Node) -> bool:
+    """Whether an operator's result, or its success, depends on strides."""
+    return getattr(node.target, "overloadpacket", None) in _STRIDED
 
 
 def _laid(weight: torch.Tensor) -> torch.Tensor:

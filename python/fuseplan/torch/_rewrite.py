@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._native import Handle, TensorDescriptor, find_chains
-from . import _choice, _constants, _handles, _head, _layouts, _linear, _operator, _permutations, _pools, _runs, _text, _tokens, _weights
+from . import _choice, _concatenations, _constants, _handles, _head, _layouts, _linear, _operator, _permutations, _pools, _runs, _text, _tokens, _weights
 from ._export import arguments, as_tuple, export, written
 from ._nodes import Described, convolution_numbers, describe
 from ._report import Fused, Report, Unfused
@@ -73,6 +73,9 @@ def optimize(
             return optimize(model, args, kwargs, memory_format=torch.preserve_format, **options)
         graph.fuseplan_report = report  # type: ignore[assignment]
         _drop_unused(graph, values)
+        if dynamic_shapes is None:
+            # What observing has put down are the example's lengths, also for symbols.
+            _concatenations.rewrite(graph)
         _pools.rewrite(graph, compiled=False)
     return graph
 

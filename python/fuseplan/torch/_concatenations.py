@@ -1,0 +1,250 @@
+"""Concatenations of channels whose chains write into the result, so that nobody copies what they have computed.
+
+The result is memory that is there before the first of the chains, each of which writes a slice of it (`chain_into`), and readers
+of a chain's value read the slice. What is no chain is copied to its slice behind the operator that makes it, where Inductor
+computes that operator into the slice.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from . import _layouts, _operator
+from ._export import arguments
+from ._into import CHAIN_INTO
+
+_ATEN = torch.ops.aten
+_CHAIN = torch.ops.fuseplan.chain.default
+# Slices begin at multiples of so many bytes, of which kernels load and write vectors.
+_ALIGNMENT = 16
+# Operators that read a concatenation from memory. What Inductor makes of others reads the parts, and needs no whole.
+_READ_MEMORY = {_ATEN.conv2d, _ATEN.conv3d, _ATEN.conv_transpose2d, _ATEN.conv_transpose3d, _ATEN.convolution}
+_SPLITS = {_ATEN.chunk, _ATEN.split, _ATEN.split_with_sizes}
+
+
+class _Part(NamedTuple):
+    """What is concatenated: a value, and which channels of the result it is."""
+
+    node: torch.fx.Node
+    first: int
+    channels: int
+
+
+def rewrite(module: torch.fx.GraphModule, *, devices: Collection[str] = ("cuda",)) -> None:
+    """Rewrites the concatenations of a graph's chains on devices of these types.
+
+    Those are left that no chain could write to as fast as to memory of its own, and those that Inductor computes within their
+    readers.
+    """
+    rewriter = _Rewriter(module.graph)
+    for node in list(module.graph.nodes):
+        if node.target is _ATEN.cat.default and _is_wanted(node, devices):
+            parts = _parts(node)
+            chains = _written_in_place(node, parts)
+            if chains:
+                rewriter.replace(node, parts, chains)
+    if rewriter.writers:
+        module.graph.eliminate_dead_code()
+        module.graph.lint()  # type: ignore[no-untyped-call]
+        chains = module.graph.find_nodes(op="call_function", target=_CHAIN)
+        _compile_ahead(module, [*rewriter.writers, *(chain for chain in chains if chain.args[0] in rewriter.written)])
+        module.recompile()
+
+
+def _is_wanted(cat: torch.fx.Node, devices: Collection[str]) -> bool:
+    """Whether images are concatenated by their channels, in a layout that has a name, to be read as a whole."""
+    of = arguments(cat)
+    value: Any = cat.meta.get("val")
+    if not _is_image(value) or value.device.type not in devices or of["dim"] % value.dim() != 1:
+        return False
+    values: list[Any] = [node.meta.get("val") for node in of["tensors"]]
+    is_alike = all(_is_image(part) and (part.dim(), part.dtype) == (value.dim(), value.dtype) for part in values)
+    reads = (user.op == "output" or user.target is _CHAIN or _packet(user) in _READ_MEMORY for user in cat.users)
+    return is_alike and bool(_layouts.formats(cat)) and any(reads)
+
+
+def _is_image(value: Any) -> bool:
+    """Whether a value is an image, none of whose lengths is a symbol."""
+    is_image = isinstance(value, torch.Tensor) and value.layout == torch.strided and value.dim() in (4, 5)
+    return is_image and all(type(number) is int for number in (*value.shape, *value.stride()))
+
+
+def _packet(node: Any) -> Any:
+    return getattr(node.target, "overloadpacket", None)
+
+
+def _parts(cat: torch.fx.Node) -> list[_Part]:
+    """What is concatenated. Slices of a value that are all of it, in their order, are the value."""
+    tensors, parts, first = list(arguments(cat)["tensors"]), [], 0
+    while tensors:
+        node, slices = _whole(tensors)
+        parts.append(_Part(node, first, node.meta["val"].shape[1]))
+        first += parts[-1].channels
+        del tensors[:slices]
+    return parts
+
+
+def _whole(tensors: Sequence[torch.fx.Node]) -> tuple[torch.fx.Node, int]:
+    """The value whose slices the first of these are, and how many; the first by itself where they are not all of a value."""
+    source, stop = None, 0
+    for number, node in enumerate(tensors, 1):
+        found = _slice(node)
+        if found is None or found != (source or found[0], stop):
+            break
+        source, stop = found[0], stop + node.meta["val"].shape[1]
+        if stop == source.meta["val"].shape[1]:
+            return source, number
+    return tensors[0], 1
+
+
+def _slice(node: torch.fx.Node) -> tuple[torch.fx.Node, int] | None:
+    """The value of which a node is a slice of channels, and the first of them."""
+    view: Any = node.args[0] if node.target is operator.getitem else node
+    if _packet(view) not in _SPLITS and view.target is not _ATEN.slice.Tensor:
+        return None
+    of = arguments(view)
+    source, before = of["self"], 0
+    value = source.meta.get("val")
+    if not _is_image(value) or of["dim"] % value.dim() != 1 or of.get("step", 1) != 1:
+        return None
+    if view is node:
+        before = of["start"] or 0
+    else:
+        parts: Any = view.meta["val"]
+        before = sum(part.shape[1] for part in parts[: node.args[1]])
+    return (source, before) if 0 <= before < value.shape[1] else None
+
+
+def _written_in_place(cat: torch.fx.Node, parts: Sequence[_Part]) -> dict[torch.fx.Node, _Part]:
+    """The chains that write what they compute to their slice of a concatenation as fast as to memory of their own."""
+    value = cat.meta["val"]
+    channel = value.stride(1) * value.element_size()
+    if value.shape[1] * channel % _ALIGNMENT:
+        return {}
+    found: dict[torch.fx.Node, _Part] = {}
+    for part in parts:
+        node = part.node
+        is_chain = node.target is _CHAIN and str(node.args[3]).startswith("conv ")
+        is_like = part.first * channel % _ALIGNMENT == 0 and set(_layouts.formats(node)) & set(_layouts.formats(cat))
+        if is_chain and is_like and node not in found and all(map(_takes_strides, node.users)):
+            found[node] = part
+    # Kernels read residuals by vectors where these lie as the result does: both are slices of this memory, or neither is.
+    while True:
+        kept = {
+            node: part
+            for node, part in found.items()
+            if all(_source(added) in found for added in _residuals(node)) and all(adds in found for adds in _adding(node))
+        }
+        if len(kept) == len(found):
+            return found
+        found = kept
+
+
+def _takes_strides(user: torch.fx.Node) -> bool:
+    """Whether an operator reads a slice as it reads a tensor by itself, and neither is a result of the graph."""
+    if user.target is operator.getitem:
+        return all(map(_takes_strides, user.users))
+    if not isinstance(user.target, torch._ops.OpOverload) or user.target.namespace not in ("aten", "fuseplan"):
+        return False
+    is_view = any(of.alias_info is not None for of in user.target._schema.returns)
+    return not _layouts.goes_by_strides(user) and (not is_view or all(map(_takes_strides, user.users)))
+
+
+def _residuals(chain: torch.fx.Node) -> list[torch.fx.Node]:
+    operands: Any = chain.args[2]
+    return [operands[at] for at in _operator.residuals(str(chain.args[3]))]
+
+
+def _source(node: torch.fx.Node) -> torch.fx.Node:
+    """The value that a node is, or is a slice of channels of."""
+    found = _slice(node)
+    return node if found is None else _source(found[0])
+
+
+def _adding(node: torch.fx.Node) -> Iterable[torch.fx.Node]:
+    """The chains that add a value, or a slice of its channels."""
+    for user in node.users:
+        if user.target in (_CHAIN, CHAIN_INTO):
+            yield from [user] if node in _residuals(user) else []
+        elif user.target is operator.getitem or _packet(user) in _SPLITS or user.target is _ATEN.slice.Tensor:
+            yield from _adding(user)
+
+
+class _Rewriter:
+    """A graph, and what has become of it so far."""
+
+    def __init__(self, graph: torch.fx.Graph) -> None:
+        self._graph = graph
+        self._order = {node: at for at, node in enumerate(graph.nodes)}
+        # Memory of results and its slices, which have their values behind what writes to them.
+        self.written: set[torch.fx.Node] = set()
+        self.writers: list[torch.fx.Node] = []
+
+    def replace(self, cat: torch.fx.Node, parts: Sequence[_Part], chains: Mapping[torch.fx.Node, _Part]) -> None:
+        """Puts memory in the place of a concatenation, which these chains, and copies of the other parts, write to."""
+        value, graph = cat.meta["val"], self._graph
+        first = min(chains, key=self._order.__getitem__)
+        with graph.inserting_before(first):
+            like = first.args[0], list(value.shape), list(value.stride())
+            memory = graph.call_function(_ATEN.new_empty_strided.default, like)
+        memory.meta["val"] = value
+        self._order[memory] = self._order[first]
+        self.written.add(memory)
+        slices = {chain: self._write(chain, memory, part) for chain, part in chains.items()}
+        for part in parts:
+            if part not in chains.values():
+                self._copy(slices.get(part.node, part.node), memory, part, cat)
+        cat.replace_all_uses_with(memory)
+        for node in (cat, *chains):
+            graph.erase_node(node)
+
+    def _write(self, chain: torch.fx.Node, memory: torch.fx.Node, part: _Part) -> torch.fx.Node:
+        """Has a chain write to its slice, which has its value from then on."""
+        image, weight, operands, text, *constant = chain.args
+        with self._graph.inserting_before(chain):
+            of_memory = memory, 1, part.first, part.first + part.channels
+            target = self._graph.call_function(_ATEN.slice.Tensor, of_memory)
+            writer = self._graph.call_function(CHAIN_INTO, (image, weight, operands, text, target, *constant))
+        target.meta["val"] = memory.meta["val"].narrow(1, part.first, part.channels)
+        # Comparisons look for the value by what writes it.
+        writer.meta.update({key: chain.meta[key] for key in ("fuseplan", "fuseplan_order") if key in chain.meta})
+        self._order[target] = self._order[chain]
+        self.written.add(target)
+        self.writers.append(writer)
+        chain.replace_all_uses_with(target)
+        return target
+
+    def _copy(self, source: torch.fx.Node, memory: torch.fx.Node, part: _Part, cat: torch.fx.Node) -> None:
+        """Copies a value to its slice as soon as there are both."""
+        graph, target = self._graph, memory.meta["val"].narrow(1, part.first, part.channels)
+        if source in self.written:
+            place = graph.inserting_before(cat)
+        else:
+            place = graph.inserting_after(max(source, memory, key=self._order.__getitem__))
+        # Inductor writes to such a view where it is. For a slice it would make another memory, with a copy of the rest.
+        of_memory = memory, list(target.shape), list(target.stride()), part.first * target.stride(1)
+        with place:
+            view = graph.call_function(_ATEN.as_strided.default, of_memory)
+        with graph.inserting_after(view):
+            graph.call_function(_ATEN.copy_.default, (view, source))
+
+
+def _compile_ahead(module: torch.fx.GraphModule, chains: Iterable[torch.fx.Node]) -> None:
+    """Compiles the plans of chains together, before each is called for the first time."""
+
+    def value(node: Any) -> torch.Tensor:
+        found = operator.attrgetter(node.target)(module) if node.op == "get_attr" else node.meta["val"]
+        return found  # type: ignore[no-any-return]
+
+    calls: dict[torch.device, list[Any]] = {}
+    for node in chains:
+        given: Any = node.args
+        x, weight, operands = value(given[0]), value(given[1]), [value(operand) for operand in given[2]]
+        strides = value(given[4]).stride() if node.target is CHAIN_INTO else None
+        calls.setdefault(x.device, []).append((x, weight, operands, given[3], strides))
+    for device, of_device in calls.items():
+        _operator.compile_ahead(device, of_device)
