@@ -64,7 +64,7 @@ def optimized(choose):
 
 def optimized_and_compiled(model, x, layout):
     model, x = arranged(model, x, layout)
-    fused = fuseplan.torch.optimize(model, x, choose="all")
+    fused = fuseplan.torch.optimize(model, x, choose="all", rest="inductor")
     return Program(torch.compile(fused, dynamic=False), x, [fused.fuseplan_report])
 
 

@@ -144,6 +144,7 @@ def optimized(model, x, monkeypatch, rewrites=True, **options):
     devices = ("cpu",) if rewrites else ()
     rewrite = functools.partial(_concatenations.rewrite, devices=devices)
     monkeypatch.setattr(_rewrite._concatenations, "rewrite", rewrite)
+    options = {"rest": "inductor", **options}
     made = ft.optimize(model, x, choose="all", memory_format=torch.preserve_format, **options)
     monkeypatch.undo()
     return made
@@ -305,7 +306,15 @@ def test_symbols_are_left(monkeypatch):
     torch.testing.assert_close(fused(more), model(more), rtol=1e-4, atol=1e-4)
 
 
+def test_what_nothing_compiles_is_left(monkeypatch):
+    model, x, cats, _ = network("unet", True)
+    fused = optimized(model, x, monkeypatch, rest="eager")
+    assert count(fused)[0] == cats and count(fused)[2] == 0
+    with pytest.raises(ValueError, match="rest is 'auto'; accepted: 'eager', 'inductor'"):
+        ft.optimize(model, x, rest="auto")
+
+
 def test_concatenations_stay_on_cpus():
     model, x, cats, _ = network("unet", True)
-    fused = ft.optimize(model, x, choose="all")
+    fused = ft.optimize(model, x, choose="all", rest="inductor")
     assert count(fused)[0] == cats and count(fused)[2] == 0

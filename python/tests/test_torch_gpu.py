@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
 import fuseplan.torch as ft  # noqa: E402
-from fuseplan.torch import _choice, _concatenations, _operator, _pools, _runs  # noqa: E402
+from fuseplan.torch import _choice, _operator, _pools, _runs  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
@@ -570,16 +570,13 @@ class Joined(nn.Module):
 
 @pytest.mark.parametrize("mode", (None, "reduce-overhead"))
 @pytest.mark.parametrize("last", (True, False))
-def test_chains_write_into_concatenations(last, mode, monkeypatch):
+def test_chains_write_into_concatenations(last, mode):
     torch.manual_seed(0)
     model, x = Joined().cuda().half().eval(), torch.randn(4, 16, 48, 64, device="cuda", dtype=torch.float16)
     if last:
         model, x = (of.to(memory_format=torch.channels_last) for of in (model, x))
     options = {"choose": "all", "memory_format": torch.preserve_format}
-    with monkeypatch.context() as patched:
-        patched.setattr(_concatenations, "rewrite", lambda graph: None)
-        before = ft.optimize(model, x, **options)
-    fused = ft.optimize(model, x, **options)
+    before, fused = (ft.optimize(model, x, rest=rest, **options) for rest in ("eager", "inductor"))
     targets = [node.target for node in fused.graph.nodes]
     assert (targets.count(INTO), targets.count(OP), targets.count(torch.ops.aten.cat.default)) == (4, 3, 0)
     torch.testing.assert_close(fused(x), before(x), rtol=1e-2, atol=1e-3)

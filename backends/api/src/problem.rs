@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::operands::{Access, DescribedOperand};
-use crate::{ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, TensorDescriptor, TensorLayout};
+use crate::{ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, TensorDescriptor};
 
 /// How exactly convolutions may be computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -282,18 +282,15 @@ impl Problem {
         self.ops.iter().filter_map(Op::residual)
     }
 
-    /// Whether the dimensions of the output lie in the order of the input's, with whatever gaps. An input that fits several
-    /// orders, such as one of single channels, fits the output's.
+    /// Whether the dimensions of the output lie in the order of the input's, with whatever gaps: no two of them, that are longer
+    /// than 1 in both, lie the other way round. So an input that fits several orders, such as one of single channels, fits the
+    /// output's.
     pub fn keeps_order(&self) -> bool {
-        let lens = self.output.lens();
-        let is_of = |tensor: &TensorDescriptor, layout: TensorLayout| {
-            TensorDescriptor::with_layout(tensor.data_type(), layout, tensor.lens()).as_ref() == Ok(tensor)
-        };
-        self.conv().is_none()
-            || self.input.like(lens) == self.output.like(lens)
-            || TensorLayout::of_rank(lens.len())
-                .iter()
-                .any(|&layout| is_of(&self.input, layout) && is_of(&self.output, layout))
+        let [x, y] = [&self.input, &self.output].map(|tensor| tensor.strides().unwrap_or_default());
+        let is_long = |d: &usize| self.input.lens()[*d] > 1 && self.output.lens()[*d] > 1;
+        let dims: Vec<_> = (0..x.len().min(y.len())).filter(is_long).collect();
+        let is_reversed = |a: usize, b: usize| x[a] < x[b] && y[a] > y[b];
+        self.conv().is_none() || !dims.iter().any(|&a| dims.iter().any(|&b| is_reversed(a, b)))
     }
 
     /// Whether every output element depends on the input element at the same place only.

@@ -25,6 +25,7 @@ def optimize(
     choose: str = "measure",
     memory_format: torch.memory_format | None = None,
     math: str | None = None,
+    rest: str = "eager",
 ) -> torch.fx.GraphModule:
     """The network with each convolution and each fully connected layer, and the batch-norm, bias, residual and activation behind
     it, as one kernel.
@@ -43,8 +44,16 @@ def optimize(
     in another layout than the example's may lie as the example's do.
 
     `math` is that of `conv`, for all plans; what stays PyTorch's is computed as PyTorch does.
+
+    `rest` is who computes what is in no plan: "eager", PyTorch operator by operator, or "inductor", for a result that is given to
+    `torch.compile`, whose plans write to where their values are concatenated on a GPU, and whose operators behind a convolution are
+    taken for one kernel where PyTorch is asked how fast it is.
     """
-    choice = _choice.of_name(choose, _choice.operator_by_operator)
+    if rest not in ("eager", "inductor"):
+        raise ValueError(f"rest is {rest!r}; accepted: 'eager', 'inductor'")
+    choice = _choice.of_name(
+        choose, _choice.one_kernel_behind if rest == "inductor" else _choice.operator_by_operator
+    )
     _text.check_math(math)
     graph = export(model, args, kwargs, dynamic_shapes)
     with torch.no_grad():
@@ -69,11 +78,11 @@ def optimize(
         report = rewrite(graph, values, choice, folds=True, math=math)
         if laid_out and memory_format is None and not any(of.operators[0] == "conv" for of in report.fused):
             # The layout was chosen for plans of convolutions, of which there are none.
-            options: dict[str, Any] = {"dynamic_shapes": dynamic_shapes, "choose": choose, "math": math}
+            options: dict[str, Any] = {"dynamic_shapes": dynamic_shapes, "choose": choose, "math": math, "rest": rest}
             return optimize(model, args, kwargs, memory_format=torch.preserve_format, **options)
         graph.fuseplan_report = report  # type: ignore[assignment]
         _drop_unused(graph, values)
-        if dynamic_shapes is None:
+        if rest == "inductor" and dynamic_shapes is None:
             # What observing has put down are the example's lengths, also for symbols.
             _concatenations.rewrite(graph)
         _pools.rewrite(graph, compiled=False)
