@@ -213,6 +213,21 @@ FUSEPLAN_EXPORT fuseplan_status_t fuseplan_plan_append_convolution_to(fuseplan_p
                                                                       fuseplan_layout_t output,
                                                                       size_t* op);
 
+/*
+ * The same with an output of these strides, one for each dimension of the plan's tensor, with which no elements overlap: a slice
+ * of a larger tensor, such as some of its channels. An execution is given where the slice begins, and writes nothing beside it;
+ * its input and residuals may be other slices of the same tensor.
+ */
+FUSEPLAN_EXPORT fuseplan_status_t fuseplan_plan_append_convolution_into(fuseplan_plan_t plan,
+                                                                        fuseplan_tensor_t weights,
+                                                                        const size_t* strides,
+                                                                        const size_t* dilations,
+                                                                        const size_t* pads_before,
+                                                                        const size_t* pads_after,
+                                                                        size_t groups,
+                                                                        const size_t* output_strides,
+                                                                        size_t* op);
+
 /* x + bias, one value of `data_type` for each channel. Operand: "bias". */
 FUSEPLAN_EXPORT fuseplan_status_t fuseplan_plan_append_bias(fuseplan_plan_t plan,
                                                             fuseplan_data_type_t data_type,

@@ -163,7 +163,7 @@ private:
 };
 
 /* What a convolution is besides its weights. A list that is left empty has the default: strides and dilations of 1, padding
- * of 0, and behind as before. An output without a layout lies as the input does. */
+ * of 0, and behind as before. An output without a layout or strides lies as the input does. */
 struct Convolution {
     std::vector<std::size_t> strides        = {};
     std::vector<std::size_t> dilations      = {};
@@ -171,6 +171,7 @@ struct Convolution {
     std::vector<std::size_t> pads_after     = {};
     std::size_t groups                      = 1;
     std::optional<fuseplan_layout_t> output = {};
+    std::vector<std::size_t> output_strides = {};
 };
 
 /* A layout of a plan's tensors, and how long the fastest solver takes with it. */
@@ -239,10 +240,15 @@ public:
         const std::size_t* pads_before = list(conv.pads_before, dims);
         const std::size_t* pads_after  = list(conv.pads_after, dims);
         std::size_t op                 = 0;
-        check(conv.output ? fuseplan_plan_append_convolution_to(raw_, weights.get(), strides, dilations, pads_before,
-                                                                pads_after, conv.groups, *conv.output, &op)
-                          : fuseplan_plan_append_convolution(raw_, weights.get(), strides, dilations, pads_before,
-                                                             pads_after, conv.groups, &op));
+        if(!conv.output_strides.empty())
+            check(fuseplan_plan_append_convolution_into(raw_, weights.get(), strides, dilations, pads_before, pads_after,
+                                                        conv.groups, list(conv.output_strides, dims + 2), &op));
+        else if(conv.output)
+            check(fuseplan_plan_append_convolution_to(raw_, weights.get(), strides, dilations, pads_before, pads_after,
+                                                      conv.groups, *conv.output, &op));
+        else
+            check(fuseplan_plan_append_convolution(raw_, weights.get(), strides, dilations, pads_before, pads_after,
+                                                   conv.groups, &op));
         return op;
     }
 

@@ -17,7 +17,7 @@ use crate::abi::{
 use crate::boundary::export::export;
 use crate::boundary::failure::{Failure, bad_parm};
 use crate::plan::fuseplan_plan_t;
-use crate::tensor::{data_type, fuseplan_tensor_t, layout};
+use crate::tensor::{data_type, fuseplan_tensor_t, layout, list};
 
 /// What is added to a variance if nothing else is set.
 const EPSILON: f64 = 1e-5;
@@ -117,6 +117,25 @@ export! {
         append(plan, op, operands::ConvForward { weights: null() }, |plan| {
             let output = layout(output, plan.input().rank())?;
             Ok(ConvForward::new(spatial.convolution(plan, groups)?, weights).with_output_layout(output))
+        })?;
+    }
+
+    fn fuseplan_plan_append_convolution_into(
+        plan: fuseplan_plan_t,
+        weights: fuseplan_tensor_t,
+        strides: In<usize>,
+        dilations: In<usize>,
+        pads_before: In<usize>,
+        pads_after: In<usize>,
+        groups: usize,
+        output_strides: In<usize>,
+        op: Out<usize>,
+    ) {
+        let weights = weights.descriptor()?;
+        let spatial = Spatial { strides, dilations, pads_before, pads_after };
+        append(plan, op, operands::ConvForward { weights: null() }, |plan| {
+            let output = list(output_strides, plan.input().rank(), "output_strides")?;
+            Ok(ConvForward::new(spatial.convolution(plan, groups)?, weights).with_output_strides(&output))
         })?;
     }
 

@@ -49,7 +49,7 @@ fn number(data_type: DataType) -> Result<fuseplan_data_type_t, Failure> {
 }
 
 /// `rank` numbers of the caller's.
-fn list(numbers: In<usize>, rank: usize, name: &str) -> Result<Vec<usize>, Failure> {
+pub(crate) fn list(numbers: In<usize>, rank: usize, name: &str) -> Result<Vec<usize>, Failure> {
     if !(1..=TensorDescriptor::MAX_RANK).contains(&rank) {
         let most = TensorDescriptor::MAX_RANK;
         return Err(bad_parm(format!("{rank} dimensions; accepted: 1 to {most}")));

@@ -200,6 +200,50 @@ fn a_convolution_has_an_output_in_another_layout() {
 }
 
 #[test]
+fn an_output_is_a_slice_of_a_larger_tensor() {
+    let handle = cpu();
+    let plan = create!(fuseplan_plan_create(; handle, tensor(F32, [2, 2, 2, 2])));
+    let w = tensor(F32, [2, 2, 1, 1]);
+    let append = |strides: Option<&[usize; 4]>| {
+        // SAFETY: there are as many strides as the plan has dimensions, and they live over the call.
+        let strides = strides.map_or(none(), |strides| unsafe { In::new(strides.as_ptr()) });
+        status!(fuseplan_plan_append_convolution_into(
+            plan,
+            w,
+            none(),
+            none(),
+            none(),
+            none(),
+            1,
+            strides,
+            nowhere()
+        ))
+    };
+    assert_eq!(append(None), INVALID_ARGUMENT);
+    assert!(last_error().contains("`output_strides` is NULL"), "{}", last_error());
+    assert_eq!(append(Some(&[8, 2, 2, 1])), INVALID_ARGUMENT);
+    assert!(last_error().contains("ConvForward (operator 0)"), "{}", last_error());
+    assert!(last_error().contains("strides with which no elements overlap"), "{}", last_error());
+    // The last two of five channels.
+    assert_eq!(append(Some(&[20, 4, 2, 1])), 0);
+    let compiled = create!(fuseplan_plan_compile(plan, handle, 0;));
+    let args = create!(fuseplan_args_create(; plan));
+    let (filters, x) = ([0.0f32, 1.0, 1.0, 0.0], (0..16u8).map(f32::from).collect::<Vec<_>>());
+    call!(fuseplan_args_set_operand(args, 0, text(c"weights"), filters.as_ptr().cast()));
+    let mut whole = [f32::NAN; 40];
+    let (input, output) = (x.as_ptr().cast(), whole[12..].as_mut_ptr().cast());
+    call!(fuseplan_execute(handle, compiled, args, input, output, null_mut(), 0));
+    for (at, value) in whole.iter().enumerate() {
+        let (image, channel, pixel) = (at / 20, at / 4 % 5, at % 4);
+        match channel {
+            // Filters swap the channels.
+            3 | 4 => assert_eq!(*value, x[image * 8 + (4 - channel) * 4 + pixel]),
+            _ => assert!(value.is_nan(), "{at}: {value}"),
+        }
+    }
+}
+
+#[test]
 fn the_fastest_layouts_are_those_that_the_channels_have() {
     let (handle, mut count) = (cpu(), 0);
     let (mut layouts, mut seconds) = ([9u32; 5], [0f64; 5]);

@@ -147,23 +147,43 @@ fn append(case: &Case, plan: fuseplan_plan_t, op: &OpSpec) -> Result<()> {
                         nowhere()
                     )
                 ),
-                Some(output) => {
-                    let output = layout_code(output.library().ok_or("a layout of the library")?)?;
-                    call!(
-                        Append,
-                        fuseplan_plan_append_convolution_to(
-                            plan,
-                            weights,
-                            strides,
-                            dilations,
-                            before,
-                            after,
-                            groups,
-                            output,
-                            nowhere()
+                Some(output) => match output.library() {
+                    Some(output) => {
+                        let output = layout_code(output)?;
+                        call!(
+                            Append,
+                            fuseplan_plan_append_convolution_to(
+                                plan,
+                                weights,
+                                strides,
+                                dilations,
+                                before,
+                                after,
+                                groups,
+                                output,
+                                nowhere()
+                            )
                         )
-                    )
-                }
+                    }
+                    None => {
+                        let output = output.describe(case.data_type, &case.output_lens())?;
+                        let output = list(output.strides().unwrap_or_default());
+                        call!(
+                            Append,
+                            fuseplan_plan_append_convolution_into(
+                                plan,
+                                weights,
+                                strides,
+                                dilations,
+                                before,
+                                after,
+                                groups,
+                                output,
+                                nowhere()
+                            )
+                        )
+                    }
+                },
             };
             call!(Append, fuseplan_tensor_destroy(weights))?;
             appended?;
