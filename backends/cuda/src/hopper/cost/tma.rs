@@ -104,8 +104,8 @@ const NOTHING: Rates = Rates {
 
 /// Fitted to 578 timings of 43 convolutions of networks to fit to on an H100, of 16 bits and of TF32. What a part of the epilogue, torn
 /// sectors and a byte of shared memory take was chosen since, by 10,900 timings of 695 convolutions on H200s, from one image to 4,096: of
-/// the 513 of networks to fit to the choice is 2.9 % slower than the fastest timed tile in the mean, 41 % at worst; of 169 others 3.4 and
-/// 38 %. By the fit alone (`part` 0.443, `shared` 177e3) these were 4.1, 96, 4.5 and 38 %.
+/// the 376 of 16 bits of networks to fit to the choice is 2.4 % slower than the fastest timed tile in the mean, 21 % at worst; of 133 others
+/// 3.3 and 35 %. By the fit alone (`part` 0.443, `shared` 177e3) these were 3.9, 96, 4.6 and 35 %.
 const CHANNELS: Rates = Rates {
     bytes_in: 127e3,
     bytes_out: 44e3,
@@ -133,6 +133,11 @@ const CHANNELS: Rates = Rates {
     overlap: 1.92,
     ..NOTHING
 };
+
+/// TF32 of several taps, whose memory is waited for less: chosen by the 137 of these convolutions of 3x3 in networks to fit to, for which
+/// the choice is 3.2 % slower than the fastest tile in the mean instead of 4.1; of 36 others 2.5 % instead of 3.9, 12 instead of 38 % at
+/// worst. Of 16 bits it makes no difference to 3x3, and is worse for 1x1.
+const TF32_TAPS: Rates = Rates { overlap: 3.84, ..CHANNELS };
 
 /// 3xTF32, channels last. Fitted to 309 timings of 25 convolutions on an H100, of which the choice is 2.1 % slower than the
 /// fastest tile in the mean, 14 % at worst; of 22 others 3.3 and 15 %.
@@ -290,6 +295,7 @@ impl Work {
             Load::Reordered => &REORDERED,
             Load::Packed => &PACKED,
             Load::Lines => &LINES,
+            Load::Tma | Load::Halo if self.element > 2 && self.taps != [1; 3] => &TF32_TAPS,
             Load::Tma | Load::Halo | Load::Transposed | Load::Runs | Load::Gather => &CHANNELS,
         };
         let (steps, columns) = (self.steps(tiling).div_ceil(tiling.split) as f64, self.columns(tiling));
