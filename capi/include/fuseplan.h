@@ -216,7 +216,7 @@ FUSEPLAN_EXPORT fuseplan_status_t fuseplan_plan_append_convolution_to(fuseplan_p
 /*
  * The same with an output of these strides, one for each dimension of the plan's tensor, with which no elements overlap: a slice
  * of a larger tensor, such as some of its channels. An execution is given where the slice begins, and writes nothing beside it;
- * its input and residuals may be other slices of the same tensor.
+ * its input and residuals may be other slices of the same tensor, whose rows are whole numbers of pixels apart.
  */
 FUSEPLAN_EXPORT fuseplan_status_t fuseplan_plan_append_convolution_into(fuseplan_plan_t plan,
                                                                         fuseplan_tensor_t weights,

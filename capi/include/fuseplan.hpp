@@ -163,7 +163,7 @@ private:
 };
 
 /* What a convolution is besides its weights. A list that is left empty has the default: strides and dilations of 1, padding
- * of 0, and behind as before. An output without a layout or strides lies as the input does. */
+ * of 0, and behind as before. An output has a layout, or strides for all dimensions, or else lies as the input does. */
 struct Convolution {
     std::vector<std::size_t> strides        = {};
     std::vector<std::size_t> dilations      = {};
@@ -240,10 +240,12 @@ public:
         const std::size_t* pads_before = list(conv.pads_before, dims);
         const std::size_t* pads_after  = list(conv.pads_after, dims);
         std::size_t op                 = 0;
-        if(!conv.output_strides.empty())
+        if (conv.output && !conv.output_strides.empty())
+            throw std::invalid_argument("an output has a layout or strides, not both");
+        if (!conv.output_strides.empty())
             check(fuseplan_plan_append_convolution_into(raw_, weights.get(), strides, dilations, pads_before, pads_after,
                                                         conv.groups, list(conv.output_strides, dims + 2), &op));
-        else if(conv.output)
+        else if (conv.output)
             check(fuseplan_plan_append_convolution_to(raw_, weights.get(), strides, dilations, pads_before, pads_after,
                                                       conv.groups, *conv.output, &op));
         else
@@ -376,7 +378,7 @@ private:
 
     static const std::size_t* list(const std::vector<std::size_t>& numbers, std::size_t dims) {
         if (!numbers.empty() && numbers.size() != dims)
-            throw std::invalid_argument("a convolution has one number for each spatial dimension, or none");
+            throw std::invalid_argument("a list of a convolution has one number for each dimension that it is of, or none");
         return numbers.empty() ? nullptr : numbers.data();
     }
 };

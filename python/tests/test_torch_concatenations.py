@@ -151,9 +151,14 @@ def optimized(model, x, monkeypatch, rewrites=True, **options):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("last", (True, False))
+@pytest.mark.parametrize("last", (True, False, "weights alone"))
 def test_results_are_the_same_bits(name, last, monkeypatch):
     model, x, cats, chains = network(name, last)
+    if last == "weights alone":
+        x = x.contiguous()
+        if name == "beside":
+            # The image lies in another order than the values beside it.
+            cats = chains = 0
     before, after = (optimized(model, x, monkeypatch, rewrites) for rewrites in (False, True))
     assert str(before.fuseplan_report) == str(after.fuseplan_report)
     every, remaining = count(before), count(after)
@@ -295,6 +300,41 @@ def test_slices_begin_at_whole_vectors(widths, last, written, monkeypatch):
     fused = optimized(model, x, monkeypatch)
     assert count(fused) == [0 if written else 1, len(widths) + 1 - written, written]
     torch.testing.assert_close(fused(x), model(x), rtol=1e-2, atol=1e-2)
+
+
+class Shifted(nn.Module):
+    """A bias of a shape that the operator is given as a vector."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(8, 16, 3, padding=1, bias=False), nn.Conv2d(24, 16, 1)
+        self.shift = nn.Parameter(torch.randn(16, 1, 1))
+
+    def forward(self, x):
+        return self.last(torch.cat([self.first(x) + self.shift, x], 1))
+
+
+def test_operands_that_are_views_are_compiled_for(monkeypatch):
+    model, x = Shifted().eval(), torch.randn(2, 8, 16, 24)
+    seen, rewrite = [], _concatenations.rewrite
+
+    def spied(graph):
+        rewrite(graph, devices=("cpu",))
+        seen.append(count(graph))
+
+    monkeypatch.setattr(_backend._concatenations, "rewrite", spied)
+    compiled = torch.compile(model, backend="fuseplan", options={"choose": "all", "rest": "inductor"})
+    torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
+    assert seen == [[0, 1, 1]]
+
+
+def test_views_of_slices_have_their_strides(monkeypatch):
+    model, x, *_ = network("c2f", True)
+    fused = optimized(model, x, monkeypatch)
+    reads = [node for node in fused.graph.nodes if node.target in (CHAIN, _into.CHAIN_INTO)]
+    whole = next(node for node in fused.graph.nodes if "new_empty_strided" in str(node.target)).meta["val"]
+    values = [node.args[0].meta["val"] for node in reads]
+    assert [of.stride() == whole.stride() for of in values] == [False, True, False, True, False, True], values
 
 
 def test_symbols_are_left(monkeypatch):

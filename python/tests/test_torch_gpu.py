@@ -588,7 +588,6 @@ def test_chains_write_into_concatenations(last, mode):
         for _ in range(4):
             torch.testing.assert_close(call(x).clone(), fused(x), rtol=1e-2, atol=1e-2)
     names = kernels(lambda: compiled(x))
-    print(names)
     assert len([name for name in names if "fuseplan_kernel" in name]) >= 7
     # Neither Inductor's kernel nor PyTorch's.
     assert not any("_cat_" in f"{name}_" or "CatArray" in name for name in names), names

@@ -87,7 +87,7 @@ def test_where_no_kernel_writes_an_order_the_result_is_copied(monkeypatch):
 
     def of_a_gpu(self, x, weight, operands, device, output_strides=None):
         if output_strides is not None:
-            raise UnsupportedError("no solver")
+            raise UnsupportedError("no solver", property="layout")
         return plan(self, x, weight, operands, device)
 
     monkeypatch.setattr(_operator._Steps, "plan", of_a_gpu)
@@ -154,6 +154,15 @@ def test_calls_are_made_again_and_forgotten():
     assert len(_operator._CALLS) == 0
 
 
+def test_an_output_whose_elements_overlap_is_refused():
+    x, w, b = tensors(2)
+    y = CHAIN(x, w, [b], f"{conv_text()} -> bias")
+    images, channels, lines, columns = y.stride()
+    out = torch.empty(y.numel()).as_strided(y.shape, (images, channels - columns, lines, columns))
+    with pytest.raises(UnsupportedError, match="strides with which no elements overlap"):
+        INTO(x, w, [b], f"{conv_text()} -> bias", out)
+
+
 @pytest.mark.parametrize("last", (False, True))
 def test_compiled_as_one_graph(last):
     x, w, b = tensors(2, last=last)
@@ -169,7 +178,3 @@ def test_compiled_as_one_graph(last):
     expected = torch.cat([CHAIN(of, w, [b], text) for of in (x, x.cos())], 1).sin()
     torch.testing.assert_close(y, expected)
     assert code.count("torch.ops.fuseplan.chain_into.default(") == 2 and "fuseplan.chain.default" not in code
-
-
-def test_the_operator_is_the_one_that_graphs_are_rewritten_with():
-    assert _into.CHAIN_INTO is INTO

@@ -297,7 +297,8 @@ impl TensorDescriptor {
     }
 
     /// Whether another tensor that begins so many bytes behind this one lies in the gaps of this one, and this one in its gaps, as
-    /// slices of one tensor do. `false` where there is no distance at which both go on, whatever their elements are.
+    /// slices of one tensor do. `false` also for some tensors that share nothing, such as those whose rows are no whole number of
+    /// pixels apart.
     pub fn interleaves(&self, other: &Self, distance: isize) -> bool {
         let mut periods = self.steps().chain(other.steps()).map(|(_, stride)| stride);
         periods.any(|period| {
@@ -310,11 +311,11 @@ impl TensorDescriptor {
         })
     }
 
-    /// Lengths above 1, with their strides in bytes; of a tensor with blocks of channels none, as of what has no gaps.
+    /// Lengths above 1, with their strides in bytes.
     fn steps(&self) -> impl Iterator<Item = (usize, usize)> {
         let size = self.data_type.size();
         let steps = self.lens.into_iter().zip(self.strides).filter(|&(len, _)| len > 1);
-        steps.filter(|_| self.blocked.is_none()).map(move |(len, stride)| (len, stride * size))
+        steps.map(move |(len, stride)| (len, stride * size))
     }
 
     /// How many bytes from the first on lie in a period, if the tensor goes on in whole periods.

@@ -44,9 +44,7 @@ def backend(
         raise ValueError(f"rest is {rest!r}; accepted: 'auto', 'inductor', 'eager'")
     if rest == "auto":
         rest = "inductor" if _has_compiler(inputs) else "eager"
-    choice = _choice.of_name(
-        choose, _choice.one_kernel_behind if rest == "inductor" else _choice.operator_by_operator
-    )
+    choice = _choice.of_name(choose, rest)
     if torch.is_grad_enabled() and any(_wants_gradient(given) for given in inputs):
         warnings.warn(
             "fuseplan's plans are for inference, and gradients are wanted: nothing is fused. Call the compiled model under "

@@ -33,11 +33,11 @@ _CYCLES = 4e9
 _LONGEST = 0.05
 
 
-def of_name(name: str, measure: Callable[[torch.fx.GraphModule, Chain, dict[torch.fx.Node, Any]], _Call]) -> Choice | None:
-    """The choice that an option names, with what PyTorch's own side is."""
+def of_name(name: str, rest: str) -> Choice | None:
+    """The choice that an option names, beside PyTorch's own side as who computes the rest has it."""
     if name not in ("measure", "all"):
         raise ValueError(f"choose is {name!r}; accepted: 'measure', 'all'")
-    return _Measured(measure) if name == "measure" else None
+    return _Measured(one_kernel_behind if rest == "inductor" else operator_by_operator) if name == "measure" else None
 
 
 class _Measured:

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from ._modules import _Convolution
 from ._export import DECOMPOSED, export
-from ._into import CHAIN_INTO
+from ._into import CHAIN_INTO, out_of
 
 _Values = dict[str, torch.Tensor]
 
@@ -142,7 +142,7 @@ def _run(graph: torch.fx.GraphModule, names: Mapping[str, str], args: tuple[Any,
             value = super().run_node(n)
             if n.name in names:
                 # What writes to a slice has no value of its own.
-                found: Any = self.map_nodes_to_values(n.args[4], n) if n.target is CHAIN_INTO else value
+                found: Any = self.map_nodes_to_values(out_of(n.args), n) if n.target is CHAIN_INTO else value
                 values[names[n.name]] = found.clone()
             return value
 

@@ -15,7 +15,7 @@ import torch
 
 from . import _layouts, _operator
 from ._export import arguments
-from ._into import CHAIN_INTO
+from ._into import CHAIN_INTO, out_of
 
 _ATEN = torch.ops.aten
 _CHAIN = torch.ops.fuseplan.chain.default
@@ -50,8 +50,8 @@ def rewrite(module: torch.fx.GraphModule, *, devices: Collection[str] = ("cuda",
     if rewriter.writers:
         module.graph.eliminate_dead_code()
         module.graph.lint()  # type: ignore[no-untyped-call]
-        chains = module.graph.find_nodes(op="call_function", target=_CHAIN)
-        _compile_ahead(module, [*rewriter.writers, *(chain for chain in chains if chain.args[0] in rewriter.written)])
+        others = module.graph.find_nodes(op="call_function", target=_CHAIN)
+        _compile_ahead(module, [*rewriter.writers, *(chain for chain in others if rewriter.written & set(chain.all_input_nodes))])
         module.recompile()
 
 
@@ -130,6 +130,8 @@ def _written_in_place(cat: torch.fx.Node, parts: Sequence[_Part]) -> dict[torch.
         node = part.node
         is_chain = node.target is _CHAIN and str(node.args[3]).startswith("conv ")
         is_like = part.first * channel % _ALIGNMENT == 0 and set(_layouts.formats(node)) & set(_layouts.formats(cat))
+        # A single channel would be taken for one of another layout.
+        is_chain = is_chain and part.channels > 1
         if is_chain and is_like and node not in found and all(map(_takes_strides, node.users)):
             found[node] = part
     # Kernels read residuals by vectors where these lie as the result does: both are slices of this memory, or neither is.
@@ -213,10 +215,19 @@ class _Rewriter:
         # Comparisons look for the value by what writes it.
         writer.meta.update({key: chain.meta[key] for key in ("fuseplan", "fuseplan_order") if key in chain.meta})
         self._order[target] = self._order[chain]
-        self.written.add(target)
         self.writers.append(writer)
         chain.replace_all_uses_with(target)
+        self._see_again(target)
         return target
+
+    def _see_again(self, node: torch.fx.Node) -> None:
+        """Gives views of what is written the strides that they have now."""
+        self.written.add(node)
+        for user in node.users:
+            if user.target is operator.getitem or _packet(user) in _SPLITS or user.target is _ATEN.slice.Tensor:
+                args, kwargs = torch.fx.map_arg((user.args, user.kwargs), lambda of: of.meta["val"])
+                user.meta["val"] = user.target(*args, **kwargs)  # type: ignore[operator]
+                self._see_again(user)
 
     def _copy(self, source: torch.fx.Node, memory: torch.fx.Node, part: _Part, cat: torch.fx.Node) -> None:
         """Copies a value to its slice as soon as there are both."""
@@ -244,7 +255,7 @@ def _compile_ahead(module: torch.fx.GraphModule, chains: Iterable[torch.fx.Node]
     for node in chains:
         given: Any = node.args
         x, weight, operands = value(given[0]), value(given[1]), [value(operand) for operand in given[2]]
-        strides = value(given[4]).stride() if node.target is CHAIN_INTO else None
+        strides = value(out_of(given)).stride() if node.target is CHAIN_INTO else None
         calls.setdefault(x.device, []).append((x, weight, operands, given[3], strides))
     for device, of_device in calls.items():
         _operator.compile_ahead(device, of_device)

@@ -282,11 +282,14 @@ class _Call:
         strides = None if out is None or steps.is_linear else out.stride()
         try:
             plan = steps.plan(*given, strides)
-        except UnsupportedError:
-            if strides is None:
+        except UnsupportedError as error:
+            if out is None or strides is None:
                 raise
-            # On a GPU the result lies in the order of the image, so that another one takes a copy.
             plan, strides = steps.plan(*given), None
+            check_out(steps.output(plan, x)[0], x, out)
+            # On a GPU the result lies in the order of the image, so that another one takes a copy.
+            if error.property != "layout":
+                raise
         self._copies_result = out is not None and strides is None
         self._layer: CompiledPlan = plan.compile(device, math=steps.math, tf32=steps.allows_tf32(x.device, x.dtype))
         self._steps, self._output = steps, steps.output(plan, x)

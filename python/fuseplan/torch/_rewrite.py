@@ -51,9 +51,7 @@ def optimize(
     """
     if rest not in ("eager", "inductor"):
         raise ValueError(f"rest is {rest!r}; accepted: 'eager', 'inductor'")
-    choice = _choice.of_name(
-        choose, _choice.one_kernel_behind if rest == "inductor" else _choice.operator_by_operator
-    )
+    choice = _choice.of_name(choose, rest)
     _text.check_math(math)
     graph = export(model, args, kwargs, dynamic_shapes)
     with torch.no_grad():
@@ -344,12 +342,15 @@ def _replace(
     with graph.inserting_before(chain.tail):
         image, filters = node("image", chain.image), node("weight", chain.weight)
         if chain.image_format is not None:
-            image = graph.call_function(
-                torch.ops.aten.contiguous.default, (image,), {"memory_format": chain.image_format}
-            )
+            brought = {"memory_format": chain.image_format}
+            value = image.meta["val"].contiguous(**brought)
+            image = graph.call_function(torch.ops.aten.contiguous.default, (image,), brought)
+            image.meta["val"] = value
         operands = [node(f"operand{at}", given) for at, given in enumerate(chain.operands)]
         for at in chain.flat:
+            value = operands[at].meta["val"].view(-1)
             operands[at] = graph.call_function(torch.ops.aten.view.default, (operands[at], [-1]))
+            operands[at].meta["val"] = value
         new = graph.call_function(
             torch.ops.fuseplan.chain.default, (image, filters, operands, chain.text, chain.constant)
         )
