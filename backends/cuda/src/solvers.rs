@@ -114,8 +114,9 @@ pub(crate) static HALO_FFMA: InParts<JitSolver<Cuda>> = InParts(
     .with_preferences(&[LITTLE_WORK, NARROW_POINTS, WINDOWS]),
 );
 
-/// Too little for the tiles of a matrix product in f32: few filters, or few products of points. Of the 19 convolutions of one image on an
-/// H200 by which the latter was found, and which it is preferred by on every device, `conv_ffma` takes 1.11 to 1.46 of the time in the six that it prefers, 0.69 to 1.57 in others.
+/// Too little for the tiles of a matrix product in f32: few filters, or few products of points. The latter was found on an H200, and holds for
+/// every device: of 19 convolutions of one image `conv_ffma` takes 1.11 to 1.46 of the time in the six that it prefers, 0.69 to 1.57 in
+/// others.
 const LITTLE_WORK: Preference = Preference {
     property: "convolution",
     prefers: "at most 32 filters a group, or in f32 with columns innermost 1x1 of one group, of fewer than 64 channels, with at most 12 million products",
