@@ -24,7 +24,7 @@ def max_pool2d(x: torch.Tensor, window: Sequence[int], stride: Sequence[int], pa
     """PyTorch's max pool, by slices where `torch.compile` compiles it."""
     if torch.compiler.is_dynamo_compiling():
         return by_slices(x, window, stride, padding)
-    return torch.max_pool2d(x, window, stride, padding)
+    return torch.max_pool2d(x, list(window), list(stride), list(padding))
 
 
 def by_slices(x: torch.Tensor, window: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> torch.Tensor:

@@ -342,7 +342,7 @@ def _replace(
     with graph.inserting_before(chain.tail):
         image, filters = node("image", chain.image), node("weight", chain.weight)
         if chain.image_format is not None:
-            brought = {"memory_format": chain.image_format}
+            brought: dict[str, Any] = {"memory_format": chain.image_format}
             value = image.meta["val"].contiguous(**brought)
             image = graph.call_function(torch.ops.aten.contiguous.default, (image,), brought)
             image.meta["val"] = value

@@ -89,7 +89,7 @@ def _product(node: torch.fx.Node) -> Step | None:
     for image, numbers in (node.args, node.args[::-1]):
         of_image, of_numbers = _lengths(image), _lengths(numbers)
         if of_image is not None and of_numbers is not None and of_numbers == (*of_image[:2], "1", "1"):
-            return Step((image.name, numbers.name), "product", "mul")  # type: ignore[union-attr]
+            return Step((image.name, numbers.name), "product", "mul")  # type: ignore[union-attr, arg-type]
     return None
 
 
