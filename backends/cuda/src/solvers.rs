@@ -114,8 +114,8 @@ pub(crate) static HALO_FFMA: InParts<JitSolver<Cuda>> = InParts(
     .with_preferences(&[LITTLE_WORK, NARROW_POINTS, WINDOWS]),
 );
 
-/// Too little for the tiles of a matrix product in f32: few filters, or few products of points. The latter was found on an H200, and holds for
-/// every device: of 19 convolutions of one image `conv_ffma` takes 1.11 to 1.46 of the time in the six that it prefers, 0.69 to 1.57 in
+/// Too little for the tiles of a matrix product in f32: few filters, or few products of points. The latter was found on an H200, and has been
+/// timed on no other device: of 19 convolutions of one image `conv_ffma` takes 1.11 to 1.46 of the time in the six that it prefers, 0.69 to 1.57 in
 /// others.
 const LITTLE_WORK: Preference = Preference {
     property: "convolution",

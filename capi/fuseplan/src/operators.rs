@@ -59,6 +59,21 @@ impl Spatial {
     }
 }
 
+/// Appends a convolution whose output lies as `place` has it, which is told the plan's number of dimensions.
+fn append_convolution(
+    plan: fuseplan_plan_t,
+    op: Out<usize>,
+    weights: fuseplan_tensor_t,
+    spatial: &Spatial,
+    groups: usize,
+    place: impl FnOnce(ConvForward, usize) -> Result<ConvForward, Failure>,
+) -> Result<(), Failure> {
+    let weights = weights.descriptor()?;
+    append(plan, op, operands::ConvForward { weights: null() }, |plan| {
+        place(ConvForward::new(spatial.convolution(plan, groups)?, weights), plan.input().rank())
+    })
+}
+
 fn batch_norm_mode(number: fuseplan_batch_norm_mode_t) -> Result<BatchNormMode, Failure> {
     BatchNormMode::ALL.into_iter().find(|&mode| mode as u32 == number).ok_or_else(|| {
         bad_parm(format!(
@@ -94,11 +109,8 @@ export! {
         groups: usize,
         op: Out<usize>,
     ) {
-        let weights = weights.descriptor()?;
         let spatial = Spatial { strides, dilations, pads_before, pads_after };
-        append(plan, op, operands::ConvForward { weights: null() }, |plan| {
-            Ok(ConvForward::new(spatial.convolution(plan, groups)?, weights))
-        })?;
+        append_convolution(plan, op, weights, &spatial, groups, |conv, _| Ok(conv))?;
     }
 
     fn fuseplan_plan_append_convolution_to(
@@ -112,11 +124,9 @@ export! {
         output: fuseplan_layout_t,
         op: Out<usize>,
     ) {
-        let weights = weights.descriptor()?;
         let spatial = Spatial { strides, dilations, pads_before, pads_after };
-        append(plan, op, operands::ConvForward { weights: null() }, |plan| {
-            let output = layout(output, plan.input().rank())?;
-            Ok(ConvForward::new(spatial.convolution(plan, groups)?, weights).with_output_layout(output))
+        append_convolution(plan, op, weights, &spatial, groups, |conv, rank| {
+            Ok(conv.with_output_layout(layout(output, rank)?))
         })?;
     }
 
@@ -131,11 +141,9 @@ export! {
         output_strides: In<usize>,
         op: Out<usize>,
     ) {
-        let weights = weights.descriptor()?;
         let spatial = Spatial { strides, dilations, pads_before, pads_after };
-        append(plan, op, operands::ConvForward { weights: null() }, |plan| {
-            let output = list(output_strides, plan.input().rank(), "output_strides")?;
-            Ok(ConvForward::new(spatial.convolution(plan, groups)?, weights).with_output_strides(&output))
+        append_convolution(plan, op, weights, &spatial, groups, |conv, rank| {
+            Ok(conv.with_output_strides(&list(output_strides, rank, "output_strides")?))
         })?;
     }
 
