@@ -342,9 +342,9 @@ def _replace(
     with graph.inserting_before(chain.tail):
         image, filters = node("image", chain.image), node("weight", chain.weight)
         if chain.image_format is not None:
-            brought: dict[str, Any] = {"memory_format": chain.image_format}
-            value = image.meta["val"].contiguous(**brought)
-            image = graph.call_function(torch.ops.aten.contiguous.default, (image,), brought)
+            value = chain.brought(image.meta["val"])
+            kwargs: dict[str, Any] = {"memory_format": chain.image_format}
+            image = graph.call_function(torch.ops.aten.contiguous.default, (image,), kwargs)
             image.meta["val"] = value
         operands = [node(f"operand{at}", given) for at, given in enumerate(chain.operands)]
         for at in chain.flat:
