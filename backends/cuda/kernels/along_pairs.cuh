@@ -2,7 +2,7 @@
 // where they are summed, as words where these are a word in memory, which with planes of an odd number they are of every second filter.
 //
 // needs macros: DEVICE, READS_ELEMENTS
-// needs constants: ATOMS, COOPERATIVE, FILTERS, INTERLEAVED, OF_FOUR, PRODUCERS, ROWS, TILE_F, WIDTH, Y_VECTOR
+// needs constants: ATOMS, COOPERATIVE, FILTERS, FOURS, INTERLEAVED, OF_FOUR, PRODUCERS, ROWS, TILE_F, WIDTH, Y_VECTOR
 // needs sizes: y_c
 // needs types: Args, Channel, Column, Coord, Early, Pixels, Shape, idx
 // needs functions: column_of, coord_of, finish_to, make_plain, pixels_of, take, write_vector
@@ -22,10 +22,10 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float*, const Ch
   // Planes of an even number end with a pair.
   const bool both = Y_VECTOR > 1 || pixel + 1 < pixels.end;
   const Coord first = coord_of(s, pixel, 0);
-#pragma unroll(PLAIN ? (WIDTH + 31) / 32 : 1)
-  for (int four = 0; four < (WIDTH + 31) / 32; four++) {
+#pragma unroll(PLAIN ? FOURS : 1)
+  for (int four = 0; four < FOURS; four++) {
     float v[OF_FOUR] = {};
-    take<0>(acc[0], four, v);
+    take<0>(acc, four, v);
     float out[OF_FOUR / 2][2];
     idx y[OF_FOUR / 2];
     bool writes[OF_FOUR / 2];

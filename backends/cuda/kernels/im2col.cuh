@@ -10,8 +10,8 @@
 //   TILE_P, W_AT, W_BYTES, W_LOADED, X_BYTES, X_LOADED
 // needs sizes: out_h, out_plane, out_w
 // needs types: Barriers, Column, Launch, PipelineState, Shape
-// needs functions: column_of, first_step, mbarrier_expect_tx, mbarrier_wait, step_count, tile_number, tile_stride,
-//   tiles_of, tma_load_box, tma_load_im2col, tma_load_im2col_5d, tma_prefetch_map, wait_for_grids
+// needs functions: column_of, first_step, load_filters_of, mbarrier_expect_tx, mbarrier_wait, step_count, tile_number, tile_stride,
+//   tiles_of, tma_load_im2col, tma_load_im2col_5d, tma_prefetch_map, wait_for_grids
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
 static_assert(STEPS == CHANNEL_STEPS * TAPS && PRODUCERS == 1, "as the launch was planned");
@@ -29,8 +29,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
     for (int c = 0; c < CHANNEL_STEPS; c++)
 #pragma unroll 1
       for (int t = 0; t < TAPS; t++, to += W_BYTES)
-        tma_load_box(to, &launch.w, barriers.filters(), c * TILE_K, t % TAPS_W, t / TAPS_W % TAPS_H,
-                     t / (TAPS_W * TAPS_H), column.group * FILTERS + column.filter);
+        load_filters_of(to, launch, barriers.filters(), c * TILE_K, t, column.group * FILTERS + column.filter);
   }
   PipelineState<STAGES> pipe(0);
 #pragma unroll 1
@@ -66,7 +65,8 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
               tma_load_im2col(to, &launch.x, full, column.group * CHANNELS + c * TILE_K, w, h, d, n, tw * DILATION_W,
                               th * DILATION_H, td * DILATION_D);
             if (!RESIDENT)
-              tma_load_box(shared + W_AT + pipe.stage * W_BYTES, &launch.w, full, c * TILE_K, tw, th, td, k);
+              load_filters_of(shared + W_AT + pipe.stage * W_BYTES, launch, full, c * TILE_K,
+                              (td * TAPS_H + th) * TAPS_W + tw, k);
             pipe.next();
           }
   }

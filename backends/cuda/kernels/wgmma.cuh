@@ -15,13 +15,13 @@
 //
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
 // needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
-//   FILTERS, FILTER_ROOM, FILTER_STAGES, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PINGPONG,
+//   FILTERS, FILTERS_BY_LANE, FILTER_ROOM, FILTER_STAGES, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PASSED, PINGPONG,
 //   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, RAW_BYTES, RAW_STAGES, REARRANGED, RECTANGLE, RESIDENT,
 //   RESIDUALS_EARLY, ROW, SHARED, SPLIT, STAGES, STEPS, STREAMED, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Residuals, Shape, TensorMap
 // needs functions: affine, channel_of, cluster_arrive, cluster_wait, launch_next_grid, mbarrier_arrive, mbarrier_init,
-//   mbarrier_wait, shared_address, tile_number, tma_prefetch_map, wait_for_grids
+//   mbarrier_wait, shared_address, tile_number, tma_load_box, tma_load_box_5d, tma_prefetch_map, wait_for_grids
 
 // Where filters are STREAMED, the second map's first word is the address of prepared ones, and its second one says what the launch
 // does about them. Where operands are reordered, a launch without maps does that, to the address that is the second map's first word.
@@ -48,7 +48,7 @@ constexpr unsigned W_LOADED = TILE_F * ROW, W_BYTES = W_LOADED * (FILTERS_IN_PAR
 // The persistent tile scheduler: a block's first tile is `tile_number()`, and its next one `tile_stride()` further.
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
-// In the epilogue a warp passes its accumulators through shared memory in parts of PART_ROWS rows times PART columns, which
+// Where a warp's epilogue passes its accumulators through shared memory, it does so in parts of PART_ROWS rows times PART columns, which
 // are no more than a narrow tile has, so that every lane has something to finish.
 constexpr int PART = WIDTH > 32 ? 64 : WIDTH > 16 ? 32 : 16, PART_ROWS = PART == 64 ? 8 : 16;
 constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PITCH = PART + 8, PART_FLOATS = PART_ROWS * PITCH;
@@ -56,10 +56,12 @@ constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PITCH = PART + 8, PART_FL
 // Offsets in shared memory, which starts at a multiple of 1024 bytes.
 constexpr unsigned W_AT = STAGES * X_BYTES;
 constexpr unsigned RAW_AT = W_AT + FILTER_ROOM * W_BYTES, ACC_AT = RAW_AT + RAW_STAGES * RAW_BYTES;
-// Here lie the parts of all warps, or what the blocks of a cluster send of the accumulators of a tile that they share.
+// Here lie the parts of all warps, if any, or what the blocks of a cluster send of the accumulators of a tile that they share.
 constexpr int ACC_PITCH = WIDTH + 4;
-constexpr unsigned CHANNELS_AT =
-    ACC_AT + (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * PART_FLOATS) * 4;
+constexpr unsigned CHANNELS_AT = ACC_AT + PASSED;
+static_assert(PASSED == 0 ||
+                  PASSED == (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * PART_FLOATS) * 4,
+              "what accumulators pass through is counted");
 constexpr unsigned TABLE_AT = (CHANNELS_AT + CHANNEL_STAGES * TILE_F * CHANNEL_VALUES * 4 + 15) / 16 * 16;
 constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
 static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
@@ -111,23 +113,26 @@ DEVICE Column column_of(int tile) {
 // The rectangle of an output's plane that a tile is: the plane's number, and where the rectangle begins in it.
 constexpr int RECTANGLE_COLUMNS = RECTANGLE > 0 ? RECTANGLE : 8,
               RECTANGLE_LINES = LINES > 0 ? LINES : TILE_P / RECTANGLE_COLUMNS, SQUARES = RECTANGLE_COLUMNS / 8;
-DEVICE int rectangles_across(const Shape& s) { return ((int)s.out_w + RECTANGLE_COLUMNS - 1) / RECTANGLE_COLUMNS; }
+DEVICE unsigned rectangles_across(const Shape& s) {
+  return ((unsigned)s.out_w + RECTANGLE_COLUMNS - 1) / RECTANGLE_COLUMNS;
+}
+DEVICE unsigned rectangles_down(const Shape& s) { return ((unsigned)s.out_h + RECTANGLE_LINES - 1) / RECTANGLE_LINES; }
 struct Rectangle {
   int plane, h, w;
 };
 DEVICE Rectangle rectangle_of(const Shape& s, int tile) {
-  const int across = rectangles_across(s), down = ((int)s.out_h + RECTANGLE_LINES - 1) / RECTANGLE_LINES;
-  const int number = tile / COLUMNS, within = number % (across * down);
-  return {number / (across * down), within / across * RECTANGLE_LINES, within % across * RECTANGLE_COLUMNS};
+  // Numbers without a sign are divided in fewer instructions.
+  const unsigned across = rectangles_across(s), all = across * rectangles_down(s);
+  const unsigned number = (unsigned)tile / COLUMNS, plane = number / all, within = number - plane * all;
+  const unsigned line = within / across, column = within - line * across;
+  return {(int)plane, (int)line * RECTANGLE_LINES, (int)column * RECTANGLE_COLUMNS};
 }
 // How many pixels a tile has that is not the last of its image or of all (rows behind these have none), and how many tiles
 // there are of so many pixels.
 DEVICE int pixels_of_tile(const Shape& s) { return LINES == 0 ? COVERED_P : LINES * (int)s.out_w; }
 DEVICE int tiles_along(const Shape& s, int pixels) { return (pixels + pixels_of_tile(s) - 1) / pixels_of_tile(s); }
 DEVICE int tiles_of(const Shape& s) {
-  if (RECTANGLE > 0)
-    return s.pixels / (s.out_h * s.out_w) * rectangles_across(s) *
-           (((int)s.out_h + RECTANGLE_LINES - 1) / RECTANGLE_LINES) * COLUMNS;
+  if (RECTANGLE > 0) return s.pixels / (s.out_h * s.out_w) * rectangles_across(s) * rectangles_down(s) * COLUMNS;
   return (PIXELS_INNERMOST ? s.pixels / s.out_plane * tiles_along(s, s.out_plane) : tiles_along(s, s.pixels)) * COLUMNS;
 }
 
@@ -221,18 +226,33 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
 // The main loop: accumulates the products of the block's tile number `count`.
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
 
+// Loads the filters of a tap from one filter on, TILE_K channels of each. Where they are FILTERS_BY_LANE, rows 8 o + 2 j + e of each 32
+// are the filters 8 j + 2 o + e: of these lane j of four has o and e in registers, which are eight neighbours.
+DEVICE void load_filters_of(unsigned to, const Launch& launch, unsigned barrier, int c, int tap, int filter) {
+  if constexpr (!FILTERS_BY_LANE)
+    tma_load_box(to, &launch.w, barrier, c, tap % TAPS_W, tap / TAPS_W % TAPS_H, tap / (TAPS_W * TAPS_H), filter);
+  else
+#pragma unroll
+    for (int f = 0; f < TILE_F; f += 32)
+      tma_load_box_5d(to + f * ROW, &launch.w, barrier, c, 0, (filter + f) / 8, 0, tap);
+}
+
+// Where columns are filters, which two neighbours a lane has in the accumulators from this one of a row on.
+DEVICE int pair_of_filters(int i) {
+  return FILTERS_BY_LANE ? i / 16 * 32 + threadIdx.x % 4 * 8 + i / 4 % 4 * 2 : i / 4 * 8 + threadIdx.x % 4 * 2;
+}
+
 // Takes a tile's accumulators through `affine` where columns are filters: a thread has the same two of every eight columns in
 // all of its rows, so that their parameters are read once and need no registers afterwards.
 DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], const Channel* channels) {
   struct alignas(8) Pair {
     Channel at[2];
   };
-  const Pair* pairs = (const Pair*)channels + threadIdx.x % 4;
 #pragma unroll
   for (int i = 0; i < WIDTH / 2; i += 4) {
     // Registers hold the parameters of 16 columns at a time: no load moves up beyond this.
     if (i % 8 == 0) __syncwarp();
-    const Pair pair = pairs[i];
+    const Pair pair = *(const Pair*)(channels + pair_of_filters(i));
 #pragma unroll
     for (int atom = 0; atom < ATOMS; atom++)
 #pragma unroll
@@ -259,7 +279,8 @@ DEVICE void make_plain(Args& args) {
 constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, UNITS_ACROSS = WIDTH / UNIT,
               SHARE_ROWS = (COOPERATIVE * ROWS + SPLIT - 1) / SPLIT;
 constexpr int UNITS_OF_THREAD = (SHARE_ROWS * UNITS_ACROSS + COOPERATIVE * 128 - 1) / (COOPERATIVE * 128);
-constexpr int VECTORS_OF_TILE = (SPLIT > 1 ? UNITS_OF_THREAD * UNIT : ATOMS * PARTS_ALONG * PART / 2) / Y_VECTOR;
+constexpr int COLUMNS_OF_PARTS = PIXELS_ARE_ROWS ? (WIDTH + 31) / 32 * 32 : PARTS_ALONG * PART;
+constexpr int VECTORS_OF_TILE = (SPLIT > 1 ? UNITS_OF_THREAD * UNIT : ATOMS * COLUMNS_OF_PARTS / 2) / Y_VECTOR;
 // The residuals of a thread's elements of a tile, where it reads them before the tile's main loop (RESIDUALS_EARLY). Else threads only
 // start to bring a tile's residuals into L2 there.
 struct Early {

@@ -9,7 +9,7 @@
 // needs sizes: y_c
 // needs types: Args, Barriers, Channel, Column, Coord, Early, Pixels, Rows, Shape, Vector
 // needs functions: are_finite, cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_to, interleaved,
-//   mbarrier_expect_tx, mbarrier_wait, pixels_of, residuals_of, share_of, shared_address, sum_of_products, tile_number,
+//   mbarrier_expect_tx, mbarrier_wait, pair_of_filters, pixels_of, residuals_of, share_of, shared_address, sum_of_products, tile_number,
 //   write_vector
 
 static_assert(SPLIT == 1 || (PINGPONG == 1 && !RESIDENT), "a block has one tile");
@@ -84,8 +84,8 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; i += 2) {
       const int row = thread / 128 * ROWS + atom * 64 + thread / 32 % 4 * 16 + i / 2 % 2 * 8 + lane / 4;
-      *(Vector<float, 2>*)(own + interleaved(row) * ACC_PITCH + i / 4 * 8 + lane % 4 * 2) = {acc[atom][i],
-                                                                                             acc[atom][i + 1]};
+      const int column = PIXELS_ARE_ROWS ? pair_of_filters(i) : i / 4 * 8 + lane % 4 * 2;
+      *(Vector<float, 2>*)(own + interleaved(row) * ACC_PITCH + column) = {acc[atom][i], acc[atom][i + 1]};
     }
   // Copies see what these threads wrote.
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

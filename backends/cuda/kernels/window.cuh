@@ -9,7 +9,7 @@
 //   RESIDENT, SPLIT, STAGES, STEPS, STEP_TAPS, TAPS, TAPS_H, TAPS_W, TILE_K, W_AT, W_BYTES, X_BYTES, X_LOADED
 // needs sizes: out_h, out_plane, out_w
 // needs types: Barriers, Column, Launch, PipelineState, Rectangle, Shape
-// needs functions: column_of, mbarrier_expect_tx, mbarrier_wait, rectangle_of, tile_number, tile_stride, tiles_of,
+// needs functions: column_of, load_filters_of, mbarrier_expect_tx, mbarrier_wait, rectangle_of, tile_number, tile_stride, tiles_of,
 //   tma_load_box, tma_load_box_5d, tma_prefetch_map, wait_for_grids
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K, STEP_LINES = STEP_TAPS / TAPS_W;
@@ -21,8 +21,7 @@ DEVICE void load_filters(const Launch& launch, unsigned to, unsigned barrier, co
                          int count) {
 #pragma unroll 1
   for (int t = tap; t < tap + count; t++, to += W_BYTES)
-    tma_load_box(to, &launch.w, barrier, c, t % TAPS_W, t / TAPS_W % TAPS_H, t / (TAPS_W * TAPS_H),
-                 column.group * FILTERS + column.filter);
+    load_filters_of(to, launch, barrier, c, t, column.group * FILTERS + column.filter);
 }
 
 // Issues the loads of every step of every tile. One thread calls it.

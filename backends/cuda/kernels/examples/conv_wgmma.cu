@@ -1,5 +1,5 @@
-// cuda.conv_wgmma.v1 on sm_90a: wgmma, pixels by TMA with their halo, tile 64 pixels x 64 filters x 32, 3 ping-pong x 1 cooperative warpgroups, 3 stages, 4 outputs at a time, filters resident
-// Geometry { grid: [132, 1, 1], block: 512, shared: 219280 }
+// cuda.conv_wgmma.v1 on sm_90a: wgmma, pixels by TMA with their halo, tile 64 pixels x 64 filters x 32, 3 ping-pong x 1 cooperative warpgroups, 6 stages, 4 outputs at a time, filters resident
+// Geometry { grid: [132, 1, 1], block: 512, shared: 231616 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
 
@@ -122,13 +122,15 @@ constexpr int COVERED_P{64};
 constexpr int TILE_F{64};
 constexpr int TILE_K{32};
 constexpr int ROW{128};
-constexpr int STAGES{3};
+constexpr int STAGES{6};
 constexpr int OCCUPANCY{1};
 constexpr int RESIDENT{1};
 constexpr int REARRANGED{0};
 constexpr int STREAMED{0};
+constexpr int FILTERS_BY_LANE{1};
 constexpr int TF32X3{0};
-constexpr int SHARED{219280};
+constexpr int PASSED{0};
+constexpr int SHARED{231616};
 constexpr int PRODUCER_REGISTERS{40};
 constexpr int CONSUMER_REGISTERS{152};
 constexpr int Y_VECTOR{4};
@@ -136,6 +138,8 @@ constexpr int TAPS_D{1};
 constexpr int TAPS_H{3};
 constexpr int TAPS_W{3};
 constexpr int FILTER_STEPS{18};
+constexpr int RESIDUALS_AHEAD{1};
+constexpr int UNROLLED_PARTS{8};
 constexpr int STEP_TAPS{9};
 constexpr int PAD_D{0};
 constexpr int PAD_H{1};
@@ -668,8 +672,10 @@ constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PITCH = PART + 8, PART_FL
 constexpr unsigned W_AT = STAGES * X_BYTES;
 constexpr unsigned RAW_AT = W_AT + FILTER_ROOM * W_BYTES, ACC_AT = RAW_AT + RAW_STAGES * RAW_BYTES;
 constexpr int ACC_PITCH = WIDTH + 4;
-constexpr unsigned CHANNELS_AT =
-    ACC_AT + (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * PART_FLOATS) * 4;
+constexpr unsigned CHANNELS_AT = ACC_AT + PASSED;
+static_assert(PASSED == 0 ||
+                  PASSED == (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * PART_FLOATS) * 4,
+              "what accumulators pass through is counted");
 constexpr unsigned TABLE_AT = (CHANNELS_AT + CHANNEL_STAGES * TILE_F * CHANNEL_VALUES * 4 + 15) / 16 * 16;
 constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
 static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
@@ -714,21 +720,23 @@ DEVICE Column column_of(int tile) {
 }
 constexpr int RECTANGLE_COLUMNS = RECTANGLE > 0 ? RECTANGLE : 8,
               RECTANGLE_LINES = LINES > 0 ? LINES : TILE_P / RECTANGLE_COLUMNS, SQUARES = RECTANGLE_COLUMNS / 8;
-DEVICE int rectangles_across(const Shape& s) { return ((int)s.out_w + RECTANGLE_COLUMNS - 1) / RECTANGLE_COLUMNS; }
+DEVICE unsigned rectangles_across(const Shape& s) {
+  return ((unsigned)s.out_w + RECTANGLE_COLUMNS - 1) / RECTANGLE_COLUMNS;
+}
+DEVICE unsigned rectangles_down(const Shape& s) { return ((unsigned)s.out_h + RECTANGLE_LINES - 1) / RECTANGLE_LINES; }
 struct Rectangle {
   int plane, h, w;
 };
 DEVICE Rectangle rectangle_of(const Shape& s, int tile) {
-  const int across = rectangles_across(s), down = ((int)s.out_h + RECTANGLE_LINES - 1) / RECTANGLE_LINES;
-  const int number = tile / COLUMNS, within = number % (across * down);
-  return {number / (across * down), within / across * RECTANGLE_LINES, within % across * RECTANGLE_COLUMNS};
+  const unsigned across = rectangles_across(s), all = across * rectangles_down(s);
+  const unsigned number = (unsigned)tile / COLUMNS, plane = number / all, within = number - plane * all;
+  const unsigned line = within / across, column = within - line * across;
+  return {(int)plane, (int)line * RECTANGLE_LINES, (int)column * RECTANGLE_COLUMNS};
 }
 DEVICE int pixels_of_tile(const Shape& s) { return LINES == 0 ? COVERED_P : LINES * (int)s.out_w; }
 DEVICE int tiles_along(const Shape& s, int pixels) { return (pixels + pixels_of_tile(s) - 1) / pixels_of_tile(s); }
 DEVICE int tiles_of(const Shape& s) {
-  if (RECTANGLE > 0)
-    return s.pixels / (s.out_h * s.out_w) * rectangles_across(s) *
-           (((int)s.out_h + RECTANGLE_LINES - 1) / RECTANGLE_LINES) * COLUMNS;
+  if (RECTANGLE > 0) return s.pixels / (s.out_h * s.out_w) * rectangles_across(s) * rectangles_down(s) * COLUMNS;
   return (PIXELS_INNERMOST ? s.pixels / s.out_plane * tiles_along(s, s.out_plane) : tiles_along(s, s.pixels)) * COLUMNS;
 }
 
@@ -802,15 +810,27 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
 
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
 
+DEVICE void load_filters_of(unsigned to, const Launch& launch, unsigned barrier, int c, int tap, int filter) {
+  if constexpr (!FILTERS_BY_LANE)
+    tma_load_box(to, &launch.w, barrier, c, tap % TAPS_W, tap / TAPS_W % TAPS_H, tap / (TAPS_W * TAPS_H), filter);
+  else
+#pragma unroll
+    for (int f = 0; f < TILE_F; f += 32)
+      tma_load_box_5d(to + f * ROW, &launch.w, barrier, c, 0, (filter + f) / 8, 0, tap);
+}
+
+DEVICE int pair_of_filters(int i) {
+  return FILTERS_BY_LANE ? i / 16 * 32 + threadIdx.x % 4 * 8 + i / 4 % 4 * 2 : i / 4 * 8 + threadIdx.x % 4 * 2;
+}
+
 DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], const Channel* channels) {
   struct alignas(8) Pair {
     Channel at[2];
   };
-  const Pair* pairs = (const Pair*)channels + threadIdx.x % 4;
 #pragma unroll
   for (int i = 0; i < WIDTH / 2; i += 4) {
     if (i % 8 == 0) __syncwarp();
-    const Pair pair = pairs[i];
+    const Pair pair = *(const Pair*)(channels + pair_of_filters(i));
 #pragma unroll
     for (int atom = 0; atom < ATOMS; atom++)
 #pragma unroll
@@ -834,7 +854,8 @@ DEVICE void make_plain(Args& args) {
 constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, UNITS_ACROSS = WIDTH / UNIT,
               SHARE_ROWS = (COOPERATIVE * ROWS + SPLIT - 1) / SPLIT;
 constexpr int UNITS_OF_THREAD = (SHARE_ROWS * UNITS_ACROSS + COOPERATIVE * 128 - 1) / (COOPERATIVE * 128);
-constexpr int VECTORS_OF_TILE = (SPLIT > 1 ? UNITS_OF_THREAD * UNIT : ATOMS * PARTS_ALONG * PART / 2) / Y_VECTOR;
+constexpr int COLUMNS_OF_PARTS = PIXELS_ARE_ROWS ? (WIDTH + 31) / 32 * 32 : PARTS_ALONG * PART;
+constexpr int VECTORS_OF_TILE = (SPLIT > 1 ? UNITS_OF_THREAD * UNIT : ATOMS * COLUMNS_OF_PARTS / 2) / Y_VECTOR;
 struct Early {
   Residuals<Y_VECTOR> of[RESIDUALS_EARLY ? VECTORS_OF_TILE : 1];
 };
@@ -928,8 +949,7 @@ DEVICE void load_filters(const Launch& launch, unsigned to, unsigned barrier, co
                          int count) {
 #pragma unroll 1
   for (int t = tap; t < tap + count; t++, to += W_BYTES)
-    tma_load_box(to, &launch.w, barrier, c, t % TAPS_W, t / TAPS_W % TAPS_H, t / (TAPS_W * TAPS_H),
-                 column.group * FILTERS + column.filter);
+    load_filters_of(to, launch, barrier, c, t, column.group * FILTERS + column.filter);
 }
 
 DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers& barriers) {
@@ -1043,37 +1063,39 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
 
 
 
-constexpr int PARTS_DOWN = ATOMS * 16 / PART_ROWS;
-constexpr int HALF = PITCH / 2;
-DEVICE int part_at(int row, int column) { return row * PITCH + column % 8 / 4 * HALF + column / 8 * 4 + column % 4; }
+constexpr int OF_FOUR = 16, FOURS = (WIDTH + 31) / 32;
 
-template <int AT> DEVICE void stage_accumulators(const float (&acc)[ATOMS][WIDTH / 2], unsigned to, int part) {
-  if constexpr (AT < PARTS_ALONG * PARTS_DOWN) {
-    if (part != AT) return stage_accumulators<AT + 1>(acc, to, part);
+template <int AT> DEVICE void take(const float (&acc)[ATOMS][WIDTH / 2], int four, float (&taken)[OF_FOUR]) {
+  if constexpr (AT < ATOMS * FOURS) {
+    if (four != AT) return take<AT + 1>(acc, four, taken);
 #pragma unroll
-    for (int row = 0; row < PART_ROWS; row += 8) {
-      const int below = AT % PARTS_DOWN * PART_ROWS + row;
-#pragma unroll
-      for (int j = 0; j < PART / 8; j++) {
-        const int at = AT / PARTS_DOWN * (PART / 2) + j * 4 + below % 16 / 4;
-        if (at < WIDTH / 2)
-          asm volatile("st.shared.v2.f32 [%0], {%1, %2}; // part %3" ::"r"(to + (row * PITCH + j * 4) * 4),
-                       "f"(acc[below / 16][at]), "f"(acc[below / 16][at + 1]), "n"(AT)
-                       : "memory");
-      }
-    }
+    for (int i = 0; i < OF_FOUR; i++)
+      if (AT % FOURS * OF_FOUR + i < WIDTH / 2)
+        asm volatile("mov.b32 %0, %1; // four %2"
+                     : "=f"(taken[i])
+                     : "f"(acc[AT / FOURS][AT % FOURS * OF_FOUR + i]), "n"(AT));
   }
 }
 
-DEVICE unsigned part_address(const float* part) {
-  const int lane = threadIdx.x % 32;
-  return shared_address(part + part_at(lane / 4, lane % 4 * 2));
+template <int BIT> DEVICE void exchange(float (&v)[OF_FOUR]) {
+  const bool has = (threadIdx.x & BIT) != 0;
+#pragma unroll
+  for (int i = 0; i < OF_FOUR; i++) {
+    if ((i / 4 & BIT) != 0) continue;
+    float &without = v[i], &with = v[i + 4 * BIT];
+    float got;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(got) : "f"(has ? without : with), "n"(BIT));
+    without = has ? got : without;
+    with = has ? with : got;
+  }
 }
+
+DEVICE float of_eight(const float (&v)[OF_FOUR], int row, int i) { return v[i / 2 * 4 + row * 2 + i % 2]; }
 
 
 
 constexpr bool ARE_EARLY = RESIDUALS_EARLY && SPLIT == 1;
-constexpr bool ARE_AHEAD = sizeof(Residuals<1>) > 1 && Y_VECTOR * sizeof(T) >= 8 && !RESIDUALS_EARLY;
+constexpr bool ARE_AHEAD = RESIDUALS_AHEAD && Y_VECTOR * sizeof(T) >= 8 && !RESIDUALS_EARLY;
 
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count) {
   each_residual(args, [&](const T* residual) {
@@ -1090,13 +1112,8 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
   });
 }
 
-constexpr int VECTORS = 8 / Y_VECTOR, LANES_ALONG = PART / 8;
-constexpr int PIXELS_AT_ONCE = 32 / LANES_ALONG, PIXELS = PART_ROWS / PIXELS_AT_ONCE;
-static_assert(VECTORS * Y_VECTOR == 8 && PIXELS * PIXELS_AT_ONCE == PART_ROWS, "whole vectors and pixels");
-DEVICE int lane_pixel(int lane) {
-  const int pixel = lane / LANES_ALONG;
-  return PART == 32 ? pixel / 4 * 4 + pixel % 2 * 2 + pixel / 2 % 2 : pixel;
-}
+constexpr int VECTORS = 8 / Y_VECTOR;
+static_assert(VECTORS * Y_VECTOR == 8, "whole vectors");
 
 DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR>* residuals, const Column& column, int f, int pixel) {
   if (pixel >= args.shape.pixels) return;
@@ -1108,78 +1125,66 @@ DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR>* residuals, con
   }
 }
 
-DEVICE int first_row_of_warp() {
-  return (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE * ROWS + threadIdx.x / 32 % 4 * 16;
-}
-DEVICE int part_pixel(const Args& args, const Rectangle& rectangle, int tile, int first_row, int lane, int down,
-                      int i) {
-  const int below = down * PART_ROWS;
-  const int row = first_row + below / 16 * 64 + below % 16 + lane_pixel(lane) + i * PIXELS_AT_ONCE;
-  return row_pixel(args.shape, rectangle, tile / COLUMNS * TILE_P, row);
+DEVICE int pixel_of_row(const Args& args, const Rectangle& rectangle, int tile, int atom, int row) {
+  const int first = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE * ROWS + threadIdx.x / 32 % 4 * 16;
+  return row_pixel(args.shape, rectangle, tile / COLUMNS * TILE_P, first + atom * 64 + row * 8 + threadIdx.x % 32 / 4);
 }
 
 DEVICE void read_residuals(const Args& args, Early& early, int tile) {
   if constexpr (ARE_EARLY) {
-    static_assert(PARTS_ALONG * PARTS_DOWN * PIXELS * VECTORS == VECTORS_OF_TILE || !ARE_EARLY, "all of them");
-    const int lane = threadIdx.x % 32;
     const Column column = column_of(tile);
     const Rectangle rectangle = rectangle_of(args.shape, tile);
 #pragma unroll
-    for (int along = 0; along < PARTS_ALONG; along++)
+    for (int four = 0; four < FOURS; four++)
 #pragma unroll
-      for (int down = 0; down < PARTS_DOWN; down++)
-#pragma unroll
-        for (int i = 0; i < PIXELS; i++)
-          load_residuals(args, early.of + ((along * PARTS_DOWN + down) * PIXELS + i) * VECTORS, column,
-                         along * PART + lane % LANES_ALONG * 8,
-                         part_pixel(args, rectangle, tile, first_row_of_warp(), lane, down, i));
+      for (int i = 0; i < ATOMS * 2; i++)
+        load_residuals(args, early.of + (four * ATOMS * 2 + i) * VECTORS, column, four * 32 + threadIdx.x % 4 * 8,
+                       pixel_of_row(args, rectangle, tile, i / 2, i % 2));
   }
 }
 
 template <bool PLAIN>
-DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels,
-                     const Early& early, int tile) {
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float*, const Channel* channels, const Early& early,
+                     int tile) {
   if (PLAIN) make_plain(args);
   affine_columns(args, acc, channels);
   const Column column = column_of(tile);
-  const int lane = threadIdx.x % 32, first_row = first_row_of_warp();
   const Rectangle rectangle = rectangle_of(args.shape, tile);
-  const unsigned to = part_address(part);
-  const float* from = part + part_at(lane_pixel(lane), lane % LANES_ALONG * 8);
-  const auto pixel_of = [&](int down, int i) { return part_pixel(args, rectangle, tile, first_row, lane, down, i); };
-  Residuals<Y_VECTOR> ahead[PIXELS][VECTORS];
+  const int first_f = threadIdx.x % 4 * 8;
+  const auto pixel_of = [&](int atom, int row) { return pixel_of_row(args, rectangle, tile, atom, row); };
+  Residuals<Y_VECTOR> ahead[2][VECTORS];
   if constexpr (ARE_AHEAD)
 #pragma unroll
-    for (int i = 0; i < PIXELS; i++) load_residuals(args, ahead[i], column, lane % LANES_ALONG * 8, pixel_of(0, i));
-#pragma unroll(ARE_EARLY ? PARTS_ALONG : 1)
-  for (int along = 0; along < PARTS_ALONG; along++) {
-    const int f = along * PART + lane % LANES_ALONG * 8;
+    for (int row = 0; row < 2; row++) load_residuals(args, ahead[row], column, first_f, pixel_of(0, row));
+  constexpr bool UNROLLED = ARE_EARLY || (PLAIN && !TF32X3 && ATOMS * FOURS <= UNROLLED_PARTS);
+#pragma unroll(UNROLLED ? FOURS : 1)
+  for (int four = 0; four < FOURS; four++) {
+    const int f = four * 32 + first_f;
     Channel channel[8];
 #pragma unroll
     for (int i = 0; i < 8; i++)
       if (f + i < TILE_F) channel[i] = channels[f + i];
-#pragma unroll(ARE_EARLY ? PARTS_DOWN : 1)
-    for (int down = 0; down < PARTS_DOWN; down++) {
-      __syncwarp();
-      stage_accumulators<0>(acc, to, along * PARTS_DOWN + down);
-      __syncwarp();
+#pragma unroll(UNROLLED ? ATOMS : 1)
+    for (int atom = 0; atom < ATOMS; atom++) {
+      float numbers[OF_FOUR] = {};
+      take<0>(acc, atom * FOURS + four, numbers);
+      if (!FILTERS_BY_LANE) exchange<1>(numbers), exchange<2>(numbers);
+      if (TF32X3 && !are_finite(numbers)) {
+#pragma unroll 1
+        for (int i = 0; i < OF_FOUR; i++) {
+          const int pixel = pixel_of(atom, i / 2 % 2), of = f + i / 4 * 2 + i % 2;
+          if (pixel >= args.shape.pixels || of >= TILE_F || column.filter + of >= FILTERS) continue;
+          const float anew = affine(args, channels[of], sum_of_products(args, column.group, column.filter + of, pixel));
 #pragma unroll
-      for (int i = 0; i < PIXELS; i++) {
-        const int pixel = pixel_of(down, i);
-        const Vector<float, 4> low = *(const Vector<float, 4>*)(from + i * PIXELS_AT_ONCE * PITCH);
-        const Vector<float, 4> high = *(const Vector<float, 4>*)(from + i * PIXELS_AT_ONCE * PITCH + HALF);
+          for (int at = 0; at < OF_FOUR; at++) numbers[at] = at == i ? anew : numbers[at];
+        }
+      }
+#pragma unroll
+      for (int row = 0; row < 2; row++) {
+        const int pixel = pixel_of(atom, row);
         float v[8];
 #pragma unroll
-        for (int e = 0; e < 4; e++) v[e] = low.at[e], v[4 + e] = high.at[e];
-        if (TF32X3 && !are_finite(v) && pixel < args.shape.pixels) {
-          float* const at = part + (from - part) + i * PIXELS_AT_ONCE * PITCH;
-#pragma unroll 1
-          for (int e = 0; e < 8 && f + e < TILE_F && column.filter + f + e < FILTERS; e++)
-            at[part_at(0, e)] =
-                affine(args, channels[f + e], sum_of_products(args, column.group, column.filter + f + e, pixel));
-#pragma unroll
-          for (int e = 0; e < 8; e++) v[e] = at[part_at(0, e)];
-        }
+        for (int e = 0; e < 8; e++) v[e] = of_eight(numbers, row, e);
         if (pixel < args.shape.pixels) {
           const Coord at = coord_of(args.shape, pixel, column.group * FILTERS + column.filter + f);
 #pragma unroll
@@ -1190,19 +1195,19 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
             here.k += e;
             float out[Y_VECTOR];
             if constexpr (ARE_EARLY)
-              chain_vector<Y_VECTOR, true>(
-                  args, channel + e, early.of[((along * PARTS_DOWN + down) * PIXELS + i) * VECTORS + e / Y_VECTOR],
-                  v + e, here, out);
+              chain_vector<Y_VECTOR, true>(args, channel + e,
+                                           early.of[((four * ATOMS + atom) * 2 + row) * VECTORS + e / Y_VECTOR], v + e,
+                                           here, out);
             else if constexpr (ARE_AHEAD)
-              chain_vector<Y_VECTOR, true>(args, channel + e, ahead[i][e / Y_VECTOR], v + e, here, out);
+              chain_vector<Y_VECTOR, true>(args, channel + e, ahead[row][e / Y_VECTOR], v + e, here, out);
             else
               chain_vector<Y_VECTOR, true>(args, channel + e, residuals_of<Y_VECTOR>(args, here.y), v + e, here, out);
             write_vector<Y_VECTOR>(args, here.y, out);
           }
         }
         if constexpr (ARE_AHEAD) {
-          if (down + 1 < PARTS_DOWN) load_residuals(args, ahead[i], column, f, pixel_of(down + 1, i));
-          else if (along + 1 < PARTS_ALONG) load_residuals(args, ahead[i], column, f + PART, pixel_of(0, i));
+          if (atom + 1 < ATOMS) load_residuals(args, ahead[row], column, f, pixel_of(atom + 1, row));
+          else if (four + 1 < FOURS) load_residuals(args, ahead[row], column, f + 32, pixel_of(0, row));
         }
       }
     }
@@ -1274,8 +1279,8 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; i += 2) {
       const int row = thread / 128 * ROWS + atom * 64 + thread / 32 % 4 * 16 + i / 2 % 2 * 8 + lane / 4;
-      *(Vector<float, 2>*)(own + interleaved(row) * ACC_PITCH + i / 4 * 8 + lane % 4 * 2) = {acc[atom][i],
-                                                                                             acc[atom][i + 1]};
+      const int column = PIXELS_ARE_ROWS ? pair_of_filters(i) : i / 4 * 8 + lane % 4 * 2;
+      *(Vector<float, 2>*)(own + interleaved(row) * ACC_PITCH + column) = {acc[atom][i], acc[atom][i + 1]};
     }
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory");

@@ -127,7 +127,9 @@ constexpr int OCCUPANCY{1};
 constexpr int RESIDENT{1};
 constexpr int REARRANGED{1};
 constexpr int STREAMED{0};
+constexpr int FILTERS_BY_LANE{0};
 constexpr int TF32X3{0};
+constexpr int PASSED{27648};
 constexpr int SHARED{203920};
 constexpr int PRODUCER_REGISTERS{40};
 constexpr int CONSUMER_REGISTERS{152};
@@ -666,8 +668,10 @@ constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PITCH = PART + 8, PART_FL
 constexpr unsigned W_AT = STAGES * X_BYTES;
 constexpr unsigned RAW_AT = W_AT + FILTER_ROOM * W_BYTES, ACC_AT = RAW_AT + RAW_STAGES * RAW_BYTES;
 constexpr int ACC_PITCH = WIDTH + 4;
-constexpr unsigned CHANNELS_AT =
-    ACC_AT + (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * PART_FLOATS) * 4;
+constexpr unsigned CHANNELS_AT = ACC_AT + PASSED;
+static_assert(PASSED == 0 ||
+                  PASSED == (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * PART_FLOATS) * 4,
+              "what accumulators pass through is counted");
 constexpr unsigned TABLE_AT = (CHANNELS_AT + CHANNEL_STAGES * TILE_F * CHANNEL_VALUES * 4 + 15) / 16 * 16;
 constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
 static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
@@ -712,21 +716,23 @@ DEVICE Column column_of(int tile) {
 }
 constexpr int RECTANGLE_COLUMNS = RECTANGLE > 0 ? RECTANGLE : 8,
               RECTANGLE_LINES = LINES > 0 ? LINES : TILE_P / RECTANGLE_COLUMNS, SQUARES = RECTANGLE_COLUMNS / 8;
-DEVICE int rectangles_across(const Shape& s) { return ((int)s.out_w + RECTANGLE_COLUMNS - 1) / RECTANGLE_COLUMNS; }
+DEVICE unsigned rectangles_across(const Shape& s) {
+  return ((unsigned)s.out_w + RECTANGLE_COLUMNS - 1) / RECTANGLE_COLUMNS;
+}
+DEVICE unsigned rectangles_down(const Shape& s) { return ((unsigned)s.out_h + RECTANGLE_LINES - 1) / RECTANGLE_LINES; }
 struct Rectangle {
   int plane, h, w;
 };
 DEVICE Rectangle rectangle_of(const Shape& s, int tile) {
-  const int across = rectangles_across(s), down = ((int)s.out_h + RECTANGLE_LINES - 1) / RECTANGLE_LINES;
-  const int number = tile / COLUMNS, within = number % (across * down);
-  return {number / (across * down), within / across * RECTANGLE_LINES, within % across * RECTANGLE_COLUMNS};
+  const unsigned across = rectangles_across(s), all = across * rectangles_down(s);
+  const unsigned number = (unsigned)tile / COLUMNS, plane = number / all, within = number - plane * all;
+  const unsigned line = within / across, column = within - line * across;
+  return {(int)plane, (int)line * RECTANGLE_LINES, (int)column * RECTANGLE_COLUMNS};
 }
 DEVICE int pixels_of_tile(const Shape& s) { return LINES == 0 ? COVERED_P : LINES * (int)s.out_w; }
 DEVICE int tiles_along(const Shape& s, int pixels) { return (pixels + pixels_of_tile(s) - 1) / pixels_of_tile(s); }
 DEVICE int tiles_of(const Shape& s) {
-  if (RECTANGLE > 0)
-    return s.pixels / (s.out_h * s.out_w) * rectangles_across(s) *
-           (((int)s.out_h + RECTANGLE_LINES - 1) / RECTANGLE_LINES) * COLUMNS;
+  if (RECTANGLE > 0) return s.pixels / (s.out_h * s.out_w) * rectangles_across(s) * rectangles_down(s) * COLUMNS;
   return (PIXELS_INNERMOST ? s.pixels / s.out_plane * tiles_along(s, s.out_plane) : tiles_along(s, s.pixels)) * COLUMNS;
 }
 
@@ -800,15 +806,27 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
 
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
 
+DEVICE void load_filters_of(unsigned to, const Launch& launch, unsigned barrier, int c, int tap, int filter) {
+  if constexpr (!FILTERS_BY_LANE)
+    tma_load_box(to, &launch.w, barrier, c, tap % TAPS_W, tap / TAPS_W % TAPS_H, tap / (TAPS_W * TAPS_H), filter);
+  else
+#pragma unroll
+    for (int f = 0; f < TILE_F; f += 32)
+      tma_load_box_5d(to + f * ROW, &launch.w, barrier, c, 0, (filter + f) / 8, 0, tap);
+}
+
+DEVICE int pair_of_filters(int i) {
+  return FILTERS_BY_LANE ? i / 16 * 32 + threadIdx.x % 4 * 8 + i / 4 % 4 * 2 : i / 4 * 8 + threadIdx.x % 4 * 2;
+}
+
 DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], const Channel* channels) {
   struct alignas(8) Pair {
     Channel at[2];
   };
-  const Pair* pairs = (const Pair*)channels + threadIdx.x % 4;
 #pragma unroll
   for (int i = 0; i < WIDTH / 2; i += 4) {
     if (i % 8 == 0) __syncwarp();
-    const Pair pair = pairs[i];
+    const Pair pair = *(const Pair*)(channels + pair_of_filters(i));
 #pragma unroll
     for (int atom = 0; atom < ATOMS; atom++)
 #pragma unroll
@@ -832,7 +850,8 @@ DEVICE void make_plain(Args& args) {
 constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, UNITS_ACROSS = WIDTH / UNIT,
               SHARE_ROWS = (COOPERATIVE * ROWS + SPLIT - 1) / SPLIT;
 constexpr int UNITS_OF_THREAD = (SHARE_ROWS * UNITS_ACROSS + COOPERATIVE * 128 - 1) / (COOPERATIVE * 128);
-constexpr int VECTORS_OF_TILE = (SPLIT > 1 ? UNITS_OF_THREAD * UNIT : ATOMS * PARTS_ALONG * PART / 2) / Y_VECTOR;
+constexpr int COLUMNS_OF_PARTS = PIXELS_ARE_ROWS ? (WIDTH + 31) / 32 * 32 : PARTS_ALONG * PART;
+constexpr int VECTORS_OF_TILE = (SPLIT > 1 ? UNITS_OF_THREAD * UNIT : ATOMS * COLUMNS_OF_PARTS / 2) / Y_VECTOR;
 struct Early {
   Residuals<Y_VECTOR> of[RESIDUALS_EARLY ? VECTORS_OF_TILE : 1];
 };
@@ -1155,23 +1174,19 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
 }
 
 
-constexpr int OF_FOUR = 16;
+constexpr int OF_FOUR = 16, FOURS = (WIDTH + 31) / 32;
 
-template <int AT> DEVICE void take(const float (&acc)[WIDTH / 2], int four, float (&taken)[OF_FOUR]) {
-  if constexpr (AT * OF_FOUR < WIDTH / 2) {
+template <int AT> DEVICE void take(const float (&acc)[ATOMS][WIDTH / 2], int four, float (&taken)[OF_FOUR]) {
+  if constexpr (AT < ATOMS * FOURS) {
     if (four != AT) return take<AT + 1>(acc, four, taken);
 #pragma unroll
     for (int i = 0; i < OF_FOUR; i++)
-      if (AT * OF_FOUR + i < WIDTH / 2)
-        asm volatile("mov.b32 %0, %1; // four %2" : "=f"(taken[i]) : "f"(acc[AT * OF_FOUR + i]), "n"(AT));
+      if (AT % FOURS * OF_FOUR + i < WIDTH / 2)
+        asm volatile("mov.b32 %0, %1; // four %2"
+                     : "=f"(taken[i])
+                     : "f"(acc[AT / FOURS][AT % FOURS * OF_FOUR + i]), "n"(AT));
   }
 }
-
-static_assert(!RESIDUALS_EARLY, "residuals are read where they are used");
-DEVICE void read_residuals(const Args&, Early&, int) {}
-
-
-static_assert(ATOMS == 1, "a lane has two filters of a tile");
 
 template <int BIT> DEVICE void exchange(float (&v)[OF_FOUR]) {
   const bool has = (threadIdx.x & BIT) != 0;
@@ -1185,6 +1200,14 @@ template <int BIT> DEVICE void exchange(float (&v)[OF_FOUR]) {
     with = has ? with : got;
   }
 }
+
+DEVICE float of_eight(const float (&v)[OF_FOUR], int row, int i) { return v[i / 2 * 4 + row * 2 + i % 2]; }
+
+static_assert(!RESIDUALS_EARLY, "residuals are read where they are used");
+DEVICE void read_residuals(const Args&, Early&, int) {}
+
+
+static_assert(ATOMS == 1, "a lane has two filters of a tile");
 
 DEVICE Coord coord_behind(const Shape& s, const Coord& origin, int first, int pixel) {
   if (!Y_LINEAR && !Y_PLANAR) return coord_of(s, pixel, 0);
@@ -1206,10 +1229,10 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float*, const Ch
   if (FILTERS % TILE_F != 0 && column.filter + first_filter / 16 * 16 >= FILTERS) return;
   constexpr int VECTORS = 8 / Y_VECTOR;
   const Coord origin = coord_of(s, pixels.first, 0);
-#pragma unroll(PLAIN ? (WIDTH + 31) / 32 : 1)
-  for (int four = 0; four < (WIDTH + 31) / 32; four++) {
+#pragma unroll(PLAIN ? FOURS : 1)
+  for (int four = 0; four < FOURS; four++) {
     float v[OF_FOUR] = {};
-    take<0>(acc[0], four, v);
+    take<0>(acc, four, v);
     exchange<1>(v);
     exchange<2>(v);
     const int first = four * 32 + lane % 4 * 8;
@@ -1234,10 +1257,7 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float*, const Ch
         at.y += at.k * s.y_c;
         float some[Y_VECTOR], out[Y_VECTOR];
 #pragma unroll
-        for (int e = 0; e < Y_VECTOR; e++) {
-          const int of_eight = i * Y_VECTOR + e;
-          some[e] = v[of_eight / 2 * 4 + row * 2 + of_eight % 2];
-        }
+        for (int e = 0; e < Y_VECTOR; e++) some[e] = of_eight(v, row, i * Y_VECTOR + e);
         finish_to<Y_VECTOR, false>(args, &channel, some, at, out);
         if (writes) write_vector<Y_VECTOR>(args, at.y, out);
       }
@@ -1310,8 +1330,8 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; i += 2) {
       const int row = thread / 128 * ROWS + atom * 64 + thread / 32 % 4 * 16 + i / 2 % 2 * 8 + lane / 4;
-      *(Vector<float, 2>*)(own + interleaved(row) * ACC_PITCH + i / 4 * 8 + lane % 4 * 2) = {acc[atom][i],
-                                                                                             acc[atom][i + 1]};
+      const int column = PIXELS_ARE_ROWS ? pair_of_filters(i) : i / 4 * 8 + lane % 4 * 2;
+      *(Vector<float, 2>*)(own + interleaved(row) * ACC_PITCH + column) = {acc[atom][i], acc[atom][i + 1]};
     }
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory");

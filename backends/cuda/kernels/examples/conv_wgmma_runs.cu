@@ -127,7 +127,9 @@ constexpr int OCCUPANCY{1};
 constexpr int RESIDENT{0};
 constexpr int REARRANGED{0};
 constexpr int STREAMED{1};
+constexpr int FILTERS_BY_LANE{0};
 constexpr int TF32X3{0};
+constexpr int PASSED{27648};
 constexpr int SHARED{226528};
 constexpr int PRODUCER_REGISTERS{40};
 constexpr int CONSUMER_REGISTERS{152};
@@ -690,8 +692,10 @@ constexpr int PARTS_ALONG = (WIDTH + PART - 1) / PART, PITCH = PART + 8, PART_FL
 constexpr unsigned W_AT = STAGES * X_BYTES;
 constexpr unsigned RAW_AT = W_AT + FILTER_ROOM * W_BYTES, ACC_AT = RAW_AT + RAW_STAGES * RAW_BYTES;
 constexpr int ACC_PITCH = WIDTH + 4;
-constexpr unsigned CHANNELS_AT =
-    ACC_AT + (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * PART_FLOATS) * 4;
+constexpr unsigned CHANNELS_AT = ACC_AT + PASSED;
+static_assert(PASSED == 0 ||
+                  PASSED == (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * PART_FLOATS) * 4,
+              "what accumulators pass through is counted");
 constexpr unsigned TABLE_AT = (CHANNELS_AT + CHANNEL_STAGES * TILE_F * CHANNEL_VALUES * 4 + 15) / 16 * 16;
 constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
 static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
@@ -736,21 +740,23 @@ DEVICE Column column_of(int tile) {
 }
 constexpr int RECTANGLE_COLUMNS = RECTANGLE > 0 ? RECTANGLE : 8,
               RECTANGLE_LINES = LINES > 0 ? LINES : TILE_P / RECTANGLE_COLUMNS, SQUARES = RECTANGLE_COLUMNS / 8;
-DEVICE int rectangles_across(const Shape& s) { return ((int)s.out_w + RECTANGLE_COLUMNS - 1) / RECTANGLE_COLUMNS; }
+DEVICE unsigned rectangles_across(const Shape& s) {
+  return ((unsigned)s.out_w + RECTANGLE_COLUMNS - 1) / RECTANGLE_COLUMNS;
+}
+DEVICE unsigned rectangles_down(const Shape& s) { return ((unsigned)s.out_h + RECTANGLE_LINES - 1) / RECTANGLE_LINES; }
 struct Rectangle {
   int plane, h, w;
 };
 DEVICE Rectangle rectangle_of(const Shape& s, int tile) {
-  const int across = rectangles_across(s), down = ((int)s.out_h + RECTANGLE_LINES - 1) / RECTANGLE_LINES;
-  const int number = tile / COLUMNS, within = number % (across * down);
-  return {number / (across * down), within / across * RECTANGLE_LINES, within % across * RECTANGLE_COLUMNS};
+  const unsigned across = rectangles_across(s), all = across * rectangles_down(s);
+  const unsigned number = (unsigned)tile / COLUMNS, plane = number / all, within = number - plane * all;
+  const unsigned line = within / across, column = within - line * across;
+  return {(int)plane, (int)line * RECTANGLE_LINES, (int)column * RECTANGLE_COLUMNS};
 }
 DEVICE int pixels_of_tile(const Shape& s) { return LINES == 0 ? COVERED_P : LINES * (int)s.out_w; }
 DEVICE int tiles_along(const Shape& s, int pixels) { return (pixels + pixels_of_tile(s) - 1) / pixels_of_tile(s); }
 DEVICE int tiles_of(const Shape& s) {
-  if (RECTANGLE > 0)
-    return s.pixels / (s.out_h * s.out_w) * rectangles_across(s) *
-           (((int)s.out_h + RECTANGLE_LINES - 1) / RECTANGLE_LINES) * COLUMNS;
+  if (RECTANGLE > 0) return s.pixels / (s.out_h * s.out_w) * rectangles_across(s) * rectangles_down(s) * COLUMNS;
   return (PIXELS_INNERMOST ? s.pixels / s.out_plane * tiles_along(s, s.out_plane) : tiles_along(s, s.pixels)) * COLUMNS;
 }
 
@@ -824,15 +830,27 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
 
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
 
+DEVICE void load_filters_of(unsigned to, const Launch& launch, unsigned barrier, int c, int tap, int filter) {
+  if constexpr (!FILTERS_BY_LANE)
+    tma_load_box(to, &launch.w, barrier, c, tap % TAPS_W, tap / TAPS_W % TAPS_H, tap / (TAPS_W * TAPS_H), filter);
+  else
+#pragma unroll
+    for (int f = 0; f < TILE_F; f += 32)
+      tma_load_box_5d(to + f * ROW, &launch.w, barrier, c, 0, (filter + f) / 8, 0, tap);
+}
+
+DEVICE int pair_of_filters(int i) {
+  return FILTERS_BY_LANE ? i / 16 * 32 + threadIdx.x % 4 * 8 + i / 4 % 4 * 2 : i / 4 * 8 + threadIdx.x % 4 * 2;
+}
+
 DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], const Channel* channels) {
   struct alignas(8) Pair {
     Channel at[2];
   };
-  const Pair* pairs = (const Pair*)channels + threadIdx.x % 4;
 #pragma unroll
   for (int i = 0; i < WIDTH / 2; i += 4) {
     if (i % 8 == 0) __syncwarp();
-    const Pair pair = pairs[i];
+    const Pair pair = *(const Pair*)(channels + pair_of_filters(i));
 #pragma unroll
     for (int atom = 0; atom < ATOMS; atom++)
 #pragma unroll
@@ -856,7 +874,8 @@ DEVICE void make_plain(Args& args) {
 constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, UNITS_ACROSS = WIDTH / UNIT,
               SHARE_ROWS = (COOPERATIVE * ROWS + SPLIT - 1) / SPLIT;
 constexpr int UNITS_OF_THREAD = (SHARE_ROWS * UNITS_ACROSS + COOPERATIVE * 128 - 1) / (COOPERATIVE * 128);
-constexpr int VECTORS_OF_TILE = (SPLIT > 1 ? UNITS_OF_THREAD * UNIT : ATOMS * PARTS_ALONG * PART / 2) / Y_VECTOR;
+constexpr int COLUMNS_OF_PARTS = PIXELS_ARE_ROWS ? (WIDTH + 31) / 32 * 32 : PARTS_ALONG * PART;
+constexpr int VECTORS_OF_TILE = (SPLIT > 1 ? UNITS_OF_THREAD * UNIT : ATOMS * COLUMNS_OF_PARTS / 2) / Y_VECTOR;
 struct Early {
   Residuals<Y_VECTOR> of[RESIDUALS_EARLY ? VECTORS_OF_TILE : 1];
 };
@@ -1440,8 +1459,8 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; i += 2) {
       const int row = thread / 128 * ROWS + atom * 64 + thread / 32 % 4 * 16 + i / 2 % 2 * 8 + lane / 4;
-      *(Vector<float, 2>*)(own + interleaved(row) * ACC_PITCH + i / 4 * 8 + lane % 4 * 2) = {acc[atom][i],
-                                                                                             acc[atom][i + 1]};
+      const int column = PIXELS_ARE_ROWS ? pair_of_filters(i) : i / 4 * 8 + lane % 4 * 2;
+      *(Vector<float, 2>*)(own + interleaved(row) * ACC_PITCH + column) = {acc[atom][i], acc[atom][i + 1]};
     }
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory");

@@ -59,8 +59,11 @@ constants! {
         resident: bool,
         rearranged: bool,
         streamed: bool,
+        /// Whether the columns that a lane has of a tile are neighbouring filters.
+        filters_by_lane: bool,
         tf32x3: bool,
-        /// Bytes of shared memory.
+        /// Bytes of shared memory that accumulators pass through, and of all.
+        passed: usize,
         shared: usize,
         producer_registers: usize,
         consumer_registers: usize,
@@ -101,10 +104,18 @@ constants! {
 }
 
 constants! {
-    /// The constants of `along_pixels.cuh`.
-    pub(super) struct AlongPixelsConstants {
-        /// Whether a tile's residuals are read before results that are finished are written, if not before its main loop.
+    /// The constants of `along_pixels.cuh` and `along_channels.cuh`.
+    pub(super) struct ResidualsConstants {
+        /// Whether residuals are read before results that are finished are written, if not before the tile's main loop.
         residuals_ahead: bool,
+    }
+}
+
+constants! {
+    /// The constants of `along_channels.cuh`.
+    pub(super) struct PartsConstants {
+        /// The most parts of a tile's epilogue that are unrolled, as a program has some room.
+        unrolled_parts: usize,
     }
 }
 

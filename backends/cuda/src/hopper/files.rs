@@ -74,7 +74,7 @@ pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 18] {
     };
     let parts_of_rows = kernel_text!("../../kernels/parts.cuh");
     let epilogue = match load {
-        Load::Tma | Load::Halo => [parts_of_rows, "", kernel_text!("../../kernels/along_channels.cuh")],
+        Load::Tma | Load::Halo => [FOURS, "", kernel_text!("../../kernels/along_channels.cuh")],
         Load::Runs if tiling.runs.is_some_and(|runs| runs.paired) => {
             [FOURS, NOT_EARLY, kernel_text!("../../kernels/along_pairs.cuh")]
         }

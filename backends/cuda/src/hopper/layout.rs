@@ -100,6 +100,13 @@ pub(super) fn has_taps_innermost(weights: &Volume) -> bool {
     weights.position_stride() == Some(1) && follow
 }
 
+/// Whether filters can come in the order in which lanes have columns: TMA loads every eighth filter together, and taps as one dimension.
+pub(super) fn filters_by_lane(problem: &Problem) -> bool {
+    let Some((conv, weights)) = problem.conv() else { return false };
+    let weights = Volume::of(weights);
+    (weights.lens[0] / conv.groups()).is_multiple_of(8) && weights.position_stride().is_some()
+}
+
 /// Elements of packed filters that are read at once: 16 bytes of filters that are whole numbers of these, else one.
 pub(super) fn filters_at_once(weights: &Volume, element: usize) -> usize {
     let depth = weights.lens[1] * weights.plane();

@@ -3,6 +3,7 @@
 use fuseplan_api::{DataType, Problem};
 use fuseplan_gpu::{Volume, convolution, spatial};
 
+use super::layout::filters_by_lane;
 use super::runs::{By, Runs};
 use super::tensor_map::{Part, TensorMap};
 use super::tiling::{BOX, Load, Tiling, Window};
@@ -64,7 +65,8 @@ pub(super) fn of(problem: &Problem, tiling: &Tiling) -> (Option<TensorMap>, Opti
             } else {
                 image
             };
-            (image, map(&w, filters))
+            let is_by_lane = tiling.takes_filters_by_lane() && filters_by_lane(problem);
+            (image, map(&w, filters).map(|map| if is_by_lane { by_lane(map, &w) } else { map }))
         }
         Load::Planes if tiling.copied => (None, filter_rows()),
         Load::Planes => (Some(planes(&x, tiling.depth, data_type)), filter_rows()),
@@ -88,6 +90,21 @@ fn tensor_map(volume: &Volume, dims: usize, channels: usize, data_type: DataType
     }
     let lens = [1].into_iter().chain(order).map(|d| volume.lens[d] as u64).collect();
     TensorMap { data_type, rounds: true, lens, strides, innermost: channels as u32, part }
+}
+
+/// The map of filters for loads of 32, whose dimensions are the order in which lanes have them: channels, two neighbours, every eighth
+/// filter, every other one, taps.
+fn by_lane(map: TensorMap, volume: &Volume) -> TensorMap {
+    let any = volume.lens[1].next_multiple_of(8);
+    let tap = if volume.plane() > 1 { volume.position_stride().unwrap_or(any) } else { any };
+    let filter = if volume.lens[0] > 1 { volume.strides[0] } else { any };
+    let bytes = |stride: usize| (stride * map.data_type.size()) as u64;
+    TensorMap {
+        lens: [volume.lens[1], 2, volume.lens[0] / 8, 4, volume.plane()].map(|len| len as u64).into(),
+        strides: [filter, 8 * filter, 2 * filter, tap].map(bytes).into(),
+        part: Part::Tile { extents: vec![2, 4, 4, 1] },
+        ..map
+    }
 }
 
 /// The map with groups as a dimension, of which a load has one: by its coordinate, or by an offset where pixels are walked over.
@@ -280,6 +297,53 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Lane j of four has the columns 8 o + 2 j + e of each 32, which are the filters 8 j + 2 o + e: eight neighbours. Other filters
+    /// come in their order.
+    #[test]
+    fn filters_come_in_the_order_in_which_lanes_have_columns() {
+        let target = CudaBackend.target("sm_90a").unwrap();
+        let problem = |filters: usize, gap: bool| {
+            let of = |lens: [usize; 4]| TensorDescriptor::nhwc(DataType::Half, lens).unwrap();
+            let (input, packed) = (of([2, 16, 9, 9]), of([filters, 16, 3, 3]));
+            let gaps = [3 * 56, 1, 56, 16];
+            let weights = TensorDescriptor::new(DataType::Half, &[filters, 16, 3, 3], &gaps).unwrap();
+            let weights = if gap { weights } else { packed };
+            let conv = ConvolutionDescriptor::d2().with_pads([1, 1]).unwrap();
+            let output = conv.forward_output(&input, &weights).unwrap();
+            let ops = vec![Op::ConvForward { conv, weights }];
+            Problem { input, output, ops, math: MathMode::Precise }
+        };
+        let (mut by_lane, mut in_order) = (0, 0);
+        for (filters, gap) in [(64, false), (72, false), (36, false), (64, true)] {
+            let problem = problem(filters, gap);
+            assert!(WGMMA.applies(&problem, &target).is_ok());
+            for (tiling, _) in candidates::tilings(Load::Tma, &problem, 132) {
+                let planned = wgmma_kernel(&problem, "sm_90a", &tiling);
+                let map = planned.filters.unwrap();
+                let Part::Tile { extents } = map.part else { panic!("a box of filters") };
+                let takes = tiling.filters().is_multiple_of(32) && filters.is_multiple_of(8) && !gap;
+                let constant = format!("FILTERS_BY_LANE{{{}}}", u8::from(takes));
+                assert!(planned.kernel.source.contains(&constant), "{constant} of {tiling}");
+                if !takes {
+                    in_order += 1;
+                    assert_eq!(extents.last(), Some(&(tiling.filters() as u32)), "{tiling}");
+                    continue;
+                }
+                by_lane += 1;
+                assert_eq!((map.lens, extents), (vec![16, 2, filters as u64 / 8, 4, 9], vec![2, 4, 4, 1]));
+                let filter_at = |e: u64, j: u64, o: u64| {
+                    (e * map.strides[0] + j * map.strides[1] + o * map.strides[2]) / (2 * 9 * 16)
+                };
+                for row in 0..32 {
+                    let (o, j, e) = (row / 8, row % 8 / 2, row % 2);
+                    assert_eq!(filter_at(e, j, o), 8 * j + 2 * o + e);
+                }
+                assert_eq!(map.strides[3], 2 * 16);
+            }
+        }
+        assert!(by_lane > 10 && in_order > 10, "{by_lane} and {in_order}");
     }
 
     const PADS: [[usize; 2]; 11] =

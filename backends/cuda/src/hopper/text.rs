@@ -1,14 +1,14 @@
 //! The constants that a kernel's text has of a problem and a tile.
 
 use fuseplan_api::Problem;
-use fuseplan_gpu::{Text, Volume, channel_values, convolution, residuals, spatial};
+use fuseplan_gpu::{Text, Volume, channel_values, convolution, has_exponentials, residuals, spatial};
 
 use super::constants::{
-    AlongPixelsConstants, FilterStepsConstants, FiltersConstants, GroupConstants, LinesConstants,
-    PackedConstants, ReorderConstants, RunsConstants, StreamedConstants, StrideConstants, TapConstants,
+    FilterStepsConstants, FiltersConstants, GroupConstants, LinesConstants, PackedConstants, PartsConstants,
+    ReorderConstants, ResidualsConstants, RunsConstants, StreamedConstants, StrideConstants, TapConstants,
     TransposedConstants, WgmmaConstants, WindowConstants,
 };
-use super::layout::{columns_behind, filters_at_once, outputs_of};
+use super::layout::{columns_behind, filters_at_once, filters_by_lane, outputs_of};
 use super::reordered::Reordered;
 use super::runs::{By, Sight};
 use super::tiling::{Load, Packed, Tiling};
@@ -101,7 +101,9 @@ pub(super) fn constants(
         resident: tiling.resident,
         rearranged: tiling.rearranged,
         streamed: tiling.is_streamed(),
+        filters_by_lane: tiling.takes_filters_by_lane() && filters_by_lane(problem),
         tf32x3: tiling.tf32x3,
+        passed: tiling.passed(),
         shared,
         producer_registers: producer,
         consumer_registers: consumer,
@@ -121,9 +123,13 @@ pub(super) fn constants(
         }
         .write(&mut text);
     }
-    if matches!(load, Load::Planes | Load::Reordered | Load::Gather) {
+    if matches!(load, Load::Tma | Load::Halo | Load::Planes | Load::Reordered | Load::Gather) {
         let residuals_ahead = tiling.reads_residuals_ahead(residuals(problem));
-        AlongPixelsConstants { residuals_ahead }.write(&mut text);
+        ResidualsConstants { residuals_ahead }.write(&mut text);
+    }
+    if matches!(load, Load::Tma | Load::Halo) {
+        let unrolled_parts = if has_exponentials(problem) { 2 } else { 8 };
+        PartsConstants { unrolled_parts }.write(&mut text);
     }
     if tiling.window.is_some() {
         WindowConstants { step_taps: tiling.step_taps() }.write(&mut text);

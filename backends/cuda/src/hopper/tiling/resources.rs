@@ -65,13 +65,26 @@ impl Tiling {
         }
     }
 
+    /// Whether results are written along channels, as lanes have them, so that accumulators pass through registers alone.
+    fn writes_channels(&self) -> bool {
+        matches!(self.load, Load::Tma | Load::Halo)
+    }
+
+    /// Whether its filters come in the order in which lanes have columns, where that can be: a box has 32. In f32 only resident ones do, as
+    /// where they come step by step that took 1.04 to 1.07 of the time with 128 to 512 filters.
+    pub(crate) fn takes_filters_by_lane(&self) -> bool {
+        self.writes_channels() && self.filters().is_multiple_of(32) && (self.element == 2 || self.resident)
+    }
+
     /// Bytes that accumulators pass through: parts of all warps, or the accumulators of blocks that share a tile.
     pub(crate) fn passed(&self) -> usize {
-        let values = if self.split > 1 {
-            self.rows() * (self.width + 4)
-        } else {
-            let (rows, columns) = self.part();
-            self.pingpong * self.cooperative * 4 * rows * (columns + 8)
+        let values = match self.split {
+            1 if self.writes_channels() => 0,
+            1 => {
+                let (rows, columns) = self.part();
+                self.pingpong * self.cooperative * 4 * rows * (columns + 8)
+            }
+            _ => self.rows() * (self.width + 4),
         };
         values * size_of::<f32>()
     }
@@ -101,9 +114,9 @@ impl Tiling {
         }
     }
 
-    /// Columns of all parts side by side: those that lanes take time for.
+    /// Columns of all parts side by side, or of what four lanes exchange: those that lanes take time for.
     pub(crate) fn columns_of_parts(&self) -> usize {
-        self.width.next_multiple_of(self.part().1)
+        self.width.next_multiple_of(if self.writes_channels() { 32 } else { self.part().1 })
     }
 
     pub(crate) fn registers_at_launch(&self) -> usize {
@@ -153,13 +166,18 @@ impl Tiling {
             && held + others <= consumer
     }
 
-    /// Whether a consumer's thread that writes results along pixels, and has not read their residuals early, has those of its next
-    /// vectors on their way while it finishes some: where there are registers for them, of at most 16 elements. Sums of 3xTF32 that
-    /// are not finite are computed anew among them, which takes registers too.
+    /// Whether a consumer's thread that has not read its residuals early has those of its next vectors on their way while it finishes
+    /// some: where there are registers for them, of at most 16 elements. Sums of 3xTF32 that are not finite are computed anew among
+    /// them, which takes registers too.
     pub(crate) fn reads_residuals_ahead(&self, residuals: usize) -> bool {
         let (_, consumer) = self.registers();
-        let others = if self.tf32x3 { 136 } else { 64 };
-        residuals > 0 && self.accumulators() + others + 4 * self.element * residuals <= consumer
+        let (sums, others) = match (self.writes_channels(), self.tf32x3) {
+            (true, true) => (2 * self.accumulators(), 64),
+            (true, false) => return residuals > 0,
+            (false, true) => (self.accumulators(), 136),
+            (false, false) => (self.accumulators(), 64),
+        };
+        residuals > 0 && sums + others + 4 * self.element * residuals <= consumer
     }
 
     /// Registers of a producer's thread and of a consumer's.
