@@ -445,7 +445,9 @@ def test_nothing_but_plans_and_pools_from_the_first_convolution_to_the_last(name
     ours = [at for at, of in enumerate(names) if "fuseplan_kernel" in of]
     between = [of for of in names[ours[0] : ours[plans - 1]] if "fuseplan_kernel" not in of]
     print(f"{name}, {batch} images, rest {rest}: {len(names)} kernels, {len(ours)} of plans, between them {between}")
-    assert len(ours) == plans + linear and len(between) == pools and all("pool" in of for of in between)
+    # Inductor computes those of large windows as maxima of slices.
+    are_pools = ["pool" in of or "maximum" in of for of in between]
+    assert len(ours) == plans + linear and len(between) == pools and all(are_pools)
     # Behind the convolutions stand a mean, which is PyTorch's own, and linear layers.
     assert not any("relu" in of or "elementwise" in of for of in names[: ours[0]])
     assert len(kernels(lambda: model(x))) > plans + pools + 20
