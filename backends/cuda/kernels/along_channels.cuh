@@ -1,8 +1,8 @@
 // The epilogue where rows of the product are pixels and results are written along channels.
 //
 // needs macros: DEVICE
-// needs constants: ATOMS, COLUMNS, COOPERATIVE, FILTERS, FILTERS_BY_LANE, FOURS, OF_FOUR, PRODUCERS, RESIDUALS_AHEAD, RESIDUALS_EARLY, ROWS, SPLIT, TF32X3,
-//   TILE_F, TILE_P, UNROLLED_PARTS, WIDTH, Y_VECTOR
+// needs constants: ATOMS, COLUMNS, COOPERATIVE, FILTERS, FILTERS_BY_LANE, FOURS, OF_FOUR, PRODUCERS,
+//   RESIDUALS_AHEAD, RESIDUALS_EARLY, ROWS, SPLIT, TF32X3, TILE_F, TILE_P, UNROLLED_PARTS, VECTORS_OF_TILE, WIDTH, Y_VECTOR
 // needs sizes: pixels
 // needs types: Args, Channel, Column, Coord, Early, Rectangle, Residuals, T
 // needs functions: affine, affine_columns, are_finite, chain_vector, column_of, coord_of, each_residual, exchange,
@@ -52,6 +52,7 @@ DEVICE int pixel_of_row(const Args& args, const Rectangle& rectangle, int tile, 
 
 DEVICE void read_residuals(const Args& args, Early& early, int tile) {
   if constexpr (ARE_EARLY) {
+    static_assert(FOURS * ATOMS * 2 * VECTORS == VECTORS_OF_TILE || !ARE_EARLY, "all of them");
     const Column column = column_of(tile);
     const Rectangle rectangle = rectangle_of(args.shape, tile);
 #pragma unroll

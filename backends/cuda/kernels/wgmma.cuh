@@ -21,7 +21,7 @@
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Residuals, Shape, TensorMap
 // needs functions: affine, channel_of, cluster_arrive, cluster_wait, launch_next_grid, mbarrier_arrive, mbarrier_init,
-//   mbarrier_wait, shared_address, tile_number, tma_load_box, tma_load_box_5d, tma_prefetch_map, wait_for_grids
+//   mbarrier_wait, shared_address, tile_number, tma_prefetch_map, wait_for_grids
 
 // Where filters are STREAMED, the second map's first word is the address of prepared ones, and its second one says what the launch
 // does about them. Where operands are reordered, a launch without maps does that, to the address that is the second map's first word.
@@ -226,18 +226,8 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
 // The main loop: accumulates the products of the block's tile number `count`.
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
 
-// Loads the filters of a tap from one filter on, TILE_K channels of each. Where they are FILTERS_BY_LANE, rows 8 o + 2 j + e of each 32
-// are the filters 8 j + 2 o + e: of these lane j of four has o and e in registers, which are eight neighbours.
-DEVICE void load_filters_of(unsigned to, const Launch& launch, unsigned barrier, int c, int tap, int filter) {
-  if constexpr (!FILTERS_BY_LANE)
-    tma_load_box(to, &launch.w, barrier, c, tap % TAPS_W, tap / TAPS_W % TAPS_H, tap / (TAPS_W * TAPS_H), filter);
-  else
-#pragma unroll
-    for (int f = 0; f < TILE_F; f += 32)
-      tma_load_box_5d(to + f * ROW, &launch.w, barrier, c, 0, (filter + f) / 8, 0, tap);
-}
-
-// Where columns are filters, which two neighbours a lane has in the accumulators from this one of a row on.
+// Where columns are filters, which two neighbours a lane has in the accumulators from this one of a row on. Where they are
+// FILTERS_BY_LANE, columns 8 o + 2 j + e of each 32 are the filters 8 j + 2 o + e, eight neighbours for lane j of four.
 DEVICE int pair_of_filters(int i) {
   return FILTERS_BY_LANE ? i / 16 * 32 + threadIdx.x % 4 * 8 + i / 4 % 4 * 2 : i / 4 * 8 + threadIdx.x % 4 * 2;
 }

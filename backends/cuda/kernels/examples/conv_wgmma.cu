@@ -810,15 +810,6 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
 
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
 
-DEVICE void load_filters_of(unsigned to, const Launch& launch, unsigned barrier, int c, int tap, int filter) {
-  if constexpr (!FILTERS_BY_LANE)
-    tma_load_box(to, &launch.w, barrier, c, tap % TAPS_W, tap / TAPS_W % TAPS_H, tap / (TAPS_W * TAPS_H), filter);
-  else
-#pragma unroll
-    for (int f = 0; f < TILE_F; f += 32)
-      tma_load_box_5d(to + f * ROW, &launch.w, barrier, c, 0, (filter + f) / 8, 0, tap);
-}
-
 DEVICE int pair_of_filters(int i) {
   return FILTERS_BY_LANE ? i / 16 * 32 + threadIdx.x % 4 * 8 + i / 4 % 4 * 2 : i / 4 * 8 + threadIdx.x % 4 * 2;
 }
@@ -939,6 +930,16 @@ DEVICE void rearrange_filters(const Args&, char*, float*) {}
 DEVICE bool prepares(const Launch&) { return false; }
 DEVICE void prepare(const Launch&) {}
 DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
+
+
+DEVICE void load_filters_of(unsigned to, const Launch& launch, unsigned barrier, int c, int tap, int filter) {
+  if constexpr (!FILTERS_BY_LANE)
+    tma_load_box(to, &launch.w, barrier, c, tap % TAPS_W, tap / TAPS_W % TAPS_H, tap / (TAPS_W * TAPS_H), filter);
+  else
+#pragma unroll
+    for (int f = 0; f < TILE_F; f += 32)
+      tma_load_box_5d(to + f * ROW, &launch.w, barrier, c, 0, (filter + f) / 8, 0, tap);
+}
 
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K, STEP_LINES = STEP_TAPS / TAPS_W;
@@ -1132,6 +1133,7 @@ DEVICE int pixel_of_row(const Args& args, const Rectangle& rectangle, int tile, 
 
 DEVICE void read_residuals(const Args& args, Early& early, int tile) {
   if constexpr (ARE_EARLY) {
+    static_assert(FOURS * ATOMS * 2 * VECTORS == VECTORS_OF_TILE || !ARE_EARLY, "all of them");
     const Column column = column_of(tile);
     const Rectangle rectangle = rectangle_of(args.shape, tile);
 #pragma unroll

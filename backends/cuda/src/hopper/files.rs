@@ -35,7 +35,7 @@ DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
 ";
 
 /// The files of a tile's kernel, of which `wgmma` are the instructions.
-pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 18] {
+pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 19] {
     let load = tiling.load;
     let parts = if tiling.tf32x3 {
         [TF32X3, kernel_text!("../../kernels/tf32x3_interval.cuh")]
@@ -89,6 +89,11 @@ pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 18] {
     } else {
         kernel_text!("../../kernels/residuals_along_pixels.cuh")
     };
+    let tap_filters = if matches!(load, Load::Tma | Load::Reordered | Load::Halo) {
+        kernel_text!("../../kernels/tap_filters.cuh")
+    } else {
+        ""
+    };
     let filters = match () {
         () if load == Load::Reordered => [NOT_REARRANGED, kernel_text!("../../kernels/reorder.cuh")],
         () if tiling.is_streamed() => [NOT_REARRANGED, kernel_text!("../../kernels/streamed_filters.cuh")],
@@ -106,6 +111,7 @@ pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 18] {
         parts[1],
         filters[0],
         filters[1],
+        tap_filters,
         loads,
         producer,
         mainloop,

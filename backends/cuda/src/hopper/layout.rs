@@ -101,10 +101,15 @@ pub(super) fn has_taps_innermost(weights: &Volume) -> bool {
 }
 
 /// Whether filters can come in the order in which lanes have columns: TMA loads every eighth filter together, and taps as one dimension.
-pub(super) fn filters_by_lane(problem: &Problem) -> bool {
+pub(super) fn orders_filters(problem: &Problem) -> bool {
     let Some((conv, weights)) = problem.conv() else { return false };
     let weights = Volume::of(weights);
     (weights.lens[0] / conv.groups()).is_multiple_of(8) && weights.position_stride().is_some()
+}
+
+/// Whether a tile's filters come in that order.
+pub(super) fn filters_by_lane(problem: &Problem, tiling: &Tiling) -> bool {
+    tiling.takes_filters_by_lane() && orders_filters(problem)
 }
 
 /// Elements of packed filters that are read at once: 16 bytes of filters that are whole numbers of these, else one.

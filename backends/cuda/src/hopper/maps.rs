@@ -65,7 +65,7 @@ pub(super) fn of(problem: &Problem, tiling: &Tiling) -> (Option<TensorMap>, Opti
             } else {
                 image
             };
-            let is_by_lane = tiling.takes_filters_by_lane() && filters_by_lane(problem);
+            let is_by_lane = filters_by_lane(problem, tiling);
             (image, map(&w, filters).map(|map| if is_by_lane { by_lane(map, &w) } else { map }))
         }
         Load::Planes if tiling.copied => (None, filter_rows()),

@@ -101,7 +101,7 @@ pub(super) fn constants(
         resident: tiling.resident,
         rearranged: tiling.rearranged,
         streamed: tiling.is_streamed(),
-        filters_by_lane: tiling.takes_filters_by_lane() && filters_by_lane(problem),
+        filters_by_lane: filters_by_lane(problem, tiling),
         tf32x3: tiling.tf32x3,
         passed: tiling.passed(),
         shared,

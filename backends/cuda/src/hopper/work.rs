@@ -3,7 +3,7 @@
 use fuseplan_api::Problem;
 use fuseplan_gpu::{Volume, chain_values, channel_values, convolution, has_exponentials, residuals, spatial};
 
-use super::layout::{filters_by_lane, groups_apart, groups_walked, outputs_at_once, takes_tf32x3};
+use super::layout::{groups_apart, groups_walked, orders_filters, outputs_at_once, takes_tf32x3};
 use super::tiling::{Load, Tiling};
 
 /// The numbers of a problem that tiles and their times depend on.
@@ -33,7 +33,7 @@ pub(super) struct Work {
     /// time: numbers of these channels, residuals that are on their way, what is between exponentials.
     pub(super) epilogue: usize,
     /// Whether filters can come in the order in which lanes have columns.
-    pub(super) filters_by_lane: bool,
+    pub(super) orders_filters: bool,
     /// Outputs that are written at once.
     pub(super) vector: usize,
     /// Bytes of an element.
@@ -75,7 +75,7 @@ impl Work {
             epilogue: 8 * chain_values(problem)
                 + 4 * element * residuals(problem)
                 + if has_exponentials(problem) { 8 } else { 0 },
-            filters_by_lane: filters_by_lane(problem),
+            orders_filters: orders_filters(problem),
             element,
             tf32x3: takes_tf32x3(load, problem),
             vector: outputs_at_once(load, problem),

@@ -25,7 +25,7 @@ fn work(pixels: usize, filters: usize, channels: usize, taps: usize) -> Work {
         taps: [1, 1, taps],
         channel_values: 1,
         epilogue: 0,
-        filters_by_lane: filters.is_multiple_of(8),
+        orders_filters: filters.is_multiple_of(8),
         element: 2,
         tf32x3: false,
         vector: 8,

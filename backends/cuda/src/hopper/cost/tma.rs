@@ -140,7 +140,7 @@ const CHANNELS: Rates = Rates {
     ..NOTHING
 };
 
-/// The same of 16 bits, whose epilogues take less since lanes have neighbouring filters. Chosen by 4,738 timings of 359 convolutions on
+/// The same of 16 bits, whose epilogues take less since lanes have neighbouring filters. Chosen by 4,738 timings of 369 convolutions on
 /// H200s, from one image to 64: of the 247 of networks to fit to the choice is 2.7 % slower than the fastest timed tile in the mean, 20 % at
 /// worst, instead of 3.1 and 17; of 112 others 2.9 and 29 % instead of 4.1 and 35. A fit of all rates had 3.9 % there, and 68 % at worst.
 const OF_16_BITS: Rates = Rates { memory: 3.4e6, by_lane: 0.7, tile: 0.5, ..CHANNELS };
@@ -360,7 +360,7 @@ impl Work {
         };
         let vector = self.vector as f64;
         let residual = if waits_less { rates.early } else { rates.residual } + rates.read / vector;
-        let by_lane = self.filters_by_lane && tiling.takes_filters_by_lane() && !tiling.tf32x3;
+        let by_lane = self.orders_filters && tiling.takes_filters_by_lane() && !tiling.tf32x3;
         let part = if by_lane { rates.by_lane } else { rates.part };
         let part = part + rates.write / vector + residual * self.residuals as f64;
         let finish = wide * part * (tiling.atoms * tiling.columns_of_parts()) as f64 / 64.0 + rates.tile;
