@@ -75,6 +75,15 @@ thread_local! {
     static FREE: RefCell<Vec<Buffer>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Levels for which a thread that calls [`begin`] has room to keep buffers.
+const LEVELS: usize = 4;
+
+/// Allocates now what keeping buffers takes, as the C library ends the process where a thread's first use of a variable
+/// of its own finds no memory.
+pub(crate) fn begin() {
+    let _ = FREE.try_with(|free| free.borrow_mut().try_reserve(LEVELS));
+}
+
 /// Calls `f` with `len` floats of scratch, aligned to [`ALIGN`], whose contents are unspecified.
 ///
 /// Calls may nest; each level has a buffer of its own. A panic in `f` gives the buffer up.
@@ -90,8 +99,13 @@ pub(crate) fn with_scratch<R>(len: usize, f: impl FnOnce(&mut [f32]) -> R) -> Re
     }
     let result = f(&mut buffer.as_mut_slice()[..len]);
     if buffer.len <= KEPT {
-        // Where the list is gone, the buffer goes with the closure.
-        let _ = FREE.try_with(|free| free.borrow_mut().push(buffer));
+        // Where the list is gone or has no room, the buffer goes with the closure.
+        let _ = FREE.try_with(move |free| {
+            let mut free = free.borrow_mut();
+            if free.try_reserve(1).is_ok() {
+                free.push(buffer);
+            }
+        });
     }
     Ok(result)
 }

@@ -30,35 +30,47 @@ fn sizes_that_no_machine_has_are_errors_with_their_bytes() {
     assert!(run.code == 4 && refused(&run).is_some(), "{}", run.stderr);
 }
 
+/// How a command ends that may have so much address space; none where not even its libraries could be loaded.
+#[cfg(target_os = "linux")]
+fn limited(kibibytes: usize, flags: &str) -> Option<Run> {
+    use std::process::Command;
+
+    let line = "-n 4 -c 64 -H 56 -W 56 -k 64 -x 1 -y 1 -I NHWC --threads 2 -V 0";
+    let limited = format!("ulimit -v {kibibytes}; exec \"$0\" {flags} {line}");
+    let mut command = Command::new("sh");
+    command.args(["-c", &limited, env!("CARGO_BIN_EXE_fuseplan")]).env("FUSEPLAN_BACKEND", "cpu");
+    let output = command.env("MIOPEN_DISABLE_CACHE", "1").output().unwrap();
+    let run = Run {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::new(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    };
+    (!run.stderr.contains("error while loading shared libraries")).then_some(run)
+}
+
 /// At whatever allocation the memory ends: an error and no abort.
 #[test]
 #[cfg(target_os = "linux")]
 fn memory_that_is_refused_is_an_error_wherever_it_ends() {
-    use std::process::Command;
-
-    let line = "-n 4 -c 64 -H 56 -W 56 -k 64 -x 1 -y 1 -I NHWC --threads 2 -V 0";
-    let mut ended = [0; 2];
-    for kibibytes in (30_000..90_000).step_by(6_000) {
-        for flags in ["CBAInfer -F 4", "CBAInferfp16 -F 0 -M 1"] {
-            let limited = format!("ulimit -v {kibibytes}; exec \"$0\" {flags} {line}");
-            let mut command = Command::new("sh");
-            command.args(["-c", &limited, env!("CARGO_BIN_EXE_fuseplan")]).env("FUSEPLAN_BACKEND", "cpu");
-            let output = command.env("MIOPEN_DISABLE_CACHE", "1").output().unwrap();
-            let run = Run {
-                code: output.status.code().unwrap_or(-1),
-                stdout: String::new(),
-                stderr: String::from_utf8(output.stderr).unwrap(),
-            };
-            // Without the memory for its libraries a process does not even begin.
-            if run.stderr.contains("error while loading shared libraries") {
-                continue;
-            }
-            match run.code {
-                0 => ended[0] += 1,
-                4 => ended[1] += 1,
-                code => panic!("{kibibytes} KiB, {flags}: exit code {code}: {}", run.stderr),
-            }
+    const PAGE: usize = 4;
+    for flags in ["CBAInfer -F 4", "CBAInferfp16 -F 0 -M 1"] {
+        let runs = |kibibytes: usize| {
+            let run = limited(kibibytes, flags)?;
+            assert!([0, 4].contains(&run.code), "{kibibytes} KiB, {flags}: {}: {}", run.code, run.stderr);
+            Some(run.code == 0)
+        };
+        let coarse: Vec<_> =
+            (30_000..90_000).step_by(6_000).map(|kibibytes| (kibibytes, runs(kibibytes))).collect();
+        let refused = coarse.iter().filter(|(_, ran)| *ran == Some(false)).map(|(limit, _)| *limit).max();
+        let ran = coarse.iter().filter(|(_, ran)| *ran == Some(true)).map(|(limit, _)| *limit).min();
+        let (mut refused, mut ran) = refused.zip(ran).expect("the memory ends between these limits");
+        // The fewest pages with which it runs: what it allocates last is what they are refused for.
+        while ran > refused + PAGE {
+            let middle = refused.midpoint(ran);
+            *if runs(middle) == Some(true) { &mut ran } else { &mut refused } = middle;
+        }
+        for limit in (ran.saturating_sub(16 * PAGE)..ran + 16 * PAGE).step_by(PAGE) {
+            runs(limit);
         }
     }
-    assert!(ended[0] > 0 && ended[1] > 2, "{ended:?}: the limits are not where the memory ends");
 }

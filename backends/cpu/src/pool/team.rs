@@ -15,9 +15,15 @@ use std::time::{Duration, Instant};
 use fuseplan_api::{RunError, fork, in_default_float_environment};
 
 use super::{Job, PANICKED, stopped};
+use crate::arena;
 
 /// How long a worker looks for work before it sleeps.
 const PATIENCE: Duration = Duration::from_millis(1);
+
+/// How long a team waits for its threads to begin. A thread allocates as it begins, and the process ends where that is
+/// refused, so it must not wait until tensors have taken the memory. No longer, because a thread does not begin while
+/// the one that starts it holds the dynamic loader's lock.
+const BEGINNING: Duration = Duration::from_millis(100);
 
 /// A team of threads. The calling thread is one of them. A process that was forked starts a team of its own when it
 /// first runs something, as it has no threads but the one that forked.
@@ -44,6 +50,8 @@ struct Shared {
     job: UnsafeCell<Option<Job<'static>>>,
     panicked: AtomicBool,
     stop: AtomicBool,
+    /// How many workers have begun.
+    begun: AtomicUsize,
     /// One for each worker: it sleeps, or is about to.
     asleep: Vec<AtomicBool>,
 }
@@ -146,9 +154,10 @@ impl Team {
             job: UnsafeCell::new(None),
             panicked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            begun: AtomicUsize::new(0),
             asleep: (0..workers).map(|_| AtomicBool::new(false)).collect(),
         });
-        let workers = (0..workers)
+        let workers: Vec<_> = (0..workers)
             .map_while(|index| {
                 let shared = Arc::clone(&shared);
                 let name = format!("fuseplan-{}", index + 1);
@@ -158,6 +167,10 @@ impl Team {
                 Some((handle.thread().clone(), handle))
             })
             .collect();
+        let (start, mut spins) = (Instant::now(), 0);
+        while shared.begun.load(Ordering::Acquire) < workers.len() && start.elapsed() < BEGINNING {
+            relax(&mut spins);
+        }
         Team { generation: fork::generation(), shared, workers, next: OnceLock::new() }
     }
 
@@ -205,6 +218,8 @@ fn relax(spins: &mut u32) {
 
 impl Shared {
     fn work(&self, index: usize) {
+        arena::begin();
+        self.begun.fetch_add(1, Ordering::Release);
         let mut seen = 0;
         loop {
             let word = self.await_region_after(seen, index);
