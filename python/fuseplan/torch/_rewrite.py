@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._native import Handle, TensorDescriptor, find_chains
-from . import _choice, _concatenations, _constants, _handles, _head, _layouts, _linear, _operator, _permutations, _pools, _runs, _text, _tokens, _weights
+from . import _calls, _choice, _concatenations, _constants, _handles, _head, _layouts, _linear, _operator, _permutations, _pools, _runs, _text, _tokens, _weights
 from ._export import arguments, as_tuple, export, written
 from ._nodes import Described, convolution_numbers, describe
 from ._report import Fused, Report, Unfused
@@ -53,7 +53,7 @@ def optimize(
         raise ValueError(f"rest is {rest!r}; accepted: 'eager', 'inductor'")
     choice = _choice.of_name(choose, rest)
     _text.check_math(math)
-    graph = export(model, args, kwargs, dynamic_shapes)
+    graph = _calls.by_position(export(model, args, kwargs, dynamic_shapes), as_tuple(args), dict(kwargs or {}))
     with torch.no_grad():
         changing = written(graph.graph)
         constants = [node for node in graph.graph.nodes if node.op == "get_attr" and node.target not in changing]
