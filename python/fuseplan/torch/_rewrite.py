@@ -53,7 +53,7 @@ def optimize(
         raise ValueError(f"rest is {rest!r}; accepted: 'eager', 'inductor'")
     choice = _choice.of_name(choose, rest)
     _text.check_math(math)
-    graph = _calls.by_position(export(model, args, kwargs, dynamic_shapes), as_tuple(args), dict(kwargs or {}))
+    graph = _calls.by_position(export(model, args, kwargs, dynamic_shapes))
     with torch.no_grad():
         changing = written(graph.graph)
         constants = [node for node in graph.graph.nodes if node.op == "get_attr" and node.target not in changing]
