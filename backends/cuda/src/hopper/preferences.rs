@@ -59,8 +59,8 @@ fn few_filters(load: Load, problem: &Problem, device: &DeviceInfo) -> Option<Str
 }
 
 /// Cycles of a microsecond, for the model of copied windows: where channels are innermost, and where columns are. There nine
-/// convolutions of few filters took 2.0 to 2.8 times as long on an H100 as the model has it, which compares tiles. The former were 1,700,
-/// by which 128 channels to 3 filters at 512x512 in f16 would be copied since `wgmma`'s times have an epilogue of their own: 68 µs instead of 37.
+/// convolutions of few filters took 2.0 to 2.8 times as long on an H100 as the model has it, which compares tiles. With 1,700
+/// of the former 128 channels to 3 filters at 512x512 in f16 would be copied: 68 µs instead of 37.
 const CYCLES: f64 = 1300.0;
 const CYCLES_OF_PLANES: f64 = 800.0;
 
