@@ -202,6 +202,12 @@ DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& b
 // Brings the block's filters, where they are rearranged. All consumers call it.
 DEVICE void rearrange_filters(const Args& args, char* memory, float* part);
 
+// Words that an operand is prepared in: one, or four at a multiple of 16 bytes.
+DEVICE void write_words(char* to, const unsigned (&words)[1]) { *(unsigned*)to = words[0]; }
+DEVICE void write_words(char* to, const unsigned (&words)[4]) {
+  *(uint4*)to = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
 // Whether a launch prepares operands for later ones, and what it does then: it writes them as these load them. All threads call
 // them.
 DEVICE bool prepares(const Launch& launch);

@@ -785,6 +785,11 @@ DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& b
 
 DEVICE void rearrange_filters(const Args& args, char* memory, float* part);
 
+DEVICE void write_words(char* to, const unsigned (&words)[1]) { *(unsigned*)to = words[0]; }
+DEVICE void write_words(char* to, const unsigned (&words)[4]) {
+  *(uint4*)to = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
 DEVICE bool prepares(const Launch& launch);
 DEVICE void prepare(const Launch& launch);
 

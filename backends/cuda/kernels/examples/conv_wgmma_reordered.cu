@@ -803,6 +803,11 @@ DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& b
 
 DEVICE void rearrange_filters(const Args& args, char* memory, float* part);
 
+DEVICE void write_words(char* to, const unsigned (&words)[1]) { *(unsigned*)to = words[0]; }
+DEVICE void write_words(char* to, const unsigned (&words)[4]) {
+  *(uint4*)to = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
 DEVICE bool prepares(const Launch& launch);
 DEVICE void prepare(const Launch& launch);
 
@@ -983,23 +988,33 @@ DEVICE void reorder_image(const Args& args, unsigned* to, unsigned* part) {
 }
 
 DEVICE void reorder_filters(const Args& args, unsigned* to) {
-  constexpr int SOME = TAPS <= 9 ? TAPS : 9, WORDS = FILTER_CHANNELS / OF_WORD;
+  constexpr int SOME = TAPS <= 9 ? TAPS : 9, WORDS = FILTER_CHANNELS / OF_WORD, RUN = SOME == 1 ? 4 : 1;
+  constexpr int RUNS = WORDS / RUN, ALL = FILTERS * GROUPS * RUNS, TOGETHER = SOME * RUN < 8 ? 8 / (SOME * RUN) : 1;
+  const int stride = gridDim.x * blockDim.x;
 #pragma unroll 1
-  for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < FILTERS * GROUPS * WORDS; at += gridDim.x * blockDim.x) {
-    const int word = at % WORDS, k = at / WORDS, c = word * OF_WORD;
-    const T* const from = (const T*)args.op[0].p[0] + k * (long long)args.shape.w_k + c * TAPS;
-    unsigned* const filter = to + (long long)k * TAPS * WORDS + word;
+  for (int first = blockIdx.x * blockDim.x + threadIdx.x; first < ALL; first += TOGETHER * stride) {
 #pragma unroll 1
     for (int tap = 0; tap < TAPS; tap += SOME) {
-      unsigned words[SOME] = {};
+      unsigned words[TOGETHER][SOME][RUN] = {};
 #pragma unroll
-      for (int i = 0; i < SOME; i++)
+      for (int t = 0; t < TOGETHER; t++) {
+        const int at = first + t * stride, c = at % RUNS * RUN * OF_WORD, k = at / RUNS;
+        const T* const from = (const T*)args.op[0].p[0] + k * (long long)args.shape.w_k + c * TAPS;
 #pragma unroll
-        for (int e = 0; e < OF_WORD; e++)
-          if (tap + i < TAPS && c + e < CHANNELS) words[i] |= bits_of(from + e * TAPS + tap + i) << e * 16;
+        for (int e = 0; e < RUN * OF_WORD; e++)
 #pragma unroll
-      for (int i = 0; i < SOME; i++)
-        if (tap + i < TAPS) filter[(tap + i) * WORDS] = words[i];
+          for (int i = 0; i < SOME; i++)
+            if (at < ALL && tap + i < TAPS && c + e < CHANNELS)
+              words[t][i][e / OF_WORD] |= bits_of(from + e * TAPS + tap + i) << e % OF_WORD * 16;
+      }
+#pragma unroll
+      for (int t = 0; t < TOGETHER; t++) {
+        const int at = first + t * stride, k = at / RUNS;
+        unsigned* const filter = to + (long long)k * TAPS * WORDS + at % RUNS * RUN;
+#pragma unroll
+        for (int i = 0; i < SOME; i++)
+          if (at < ALL && tap + i < TAPS) write_words((char*)(filter + (tap + i) * WORDS), words[t][i]);
+      }
     }
   }
 }

@@ -794,6 +794,11 @@ DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& b
 
 DEVICE void rearrange_filters(const Args& args, char* memory, float* part);
 
+DEVICE void write_words(char* to, const unsigned (&words)[1]) { *(unsigned*)to = words[0]; }
+DEVICE void write_words(char* to, const unsigned (&words)[4]) {
+  *(uint4*)to = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
 DEVICE bool prepares(const Launch& launch);
 DEVICE void prepare(const Launch& launch);
 
@@ -954,37 +959,53 @@ DEVICE unsigned filter_word(const float* from, int c, int, int end) {
 
 DEVICE void prepare(const Launch& launch) {
   constexpr int SOME = TAPS_H * TAPS_W <= 9 ? TAPS_H * TAPS_W : TAPS_W, PARTS = TAPS / SOME;
-  constexpr int OF_WORD = 4 / (int)sizeof(T), WORDS = TILE_K / OF_WORD;
-  constexpr int PADDED_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
+  constexpr int OF_WORD = 4 / (int)sizeof(T), RUN = SOME == 1 ? 4 : 1, RUNS = TILE_K / OF_WORD / RUN;
+  constexpr int TOGETHER = SOME * RUN < 8 ? 8 / (SOME * RUN) : 1;
+  constexpr int PADDED_STEPS = (CHANNELS + TILE_K - 1) / TILE_K, ALL = COLUMNS * PADDED_STEPS * TILE_F * RUNS * PARTS;
   constexpr bool LOW = W_BYTES > W_LOADED;
   begin_grid();
+  const int stride = gridDim.x * blockDim.x;
 #pragma unroll 1
-  for (int at = blockIdx.x * blockDim.x + threadIdx.x; at < COLUMNS * PADDED_STEPS * TILE_F * WORDS * PARTS;
-       at += gridDim.x * blockDim.x) {
-    const int part = at % PARTS, word = at / PARTS % WORDS, row = at / PARTS / WORDS % TILE_F;
-    const int of_column = at / PARTS / WORDS / TILE_F, chunk = of_column % PADDED_STEPS,
-              column = of_column / PADDED_STEPS;
-    const int first = chunk * TILE_K, filter = column % FILTER_TILES * TILE_F + row;
-    const int c = first + channel_at(word * OF_WORD), second = first + channel_at(word * OF_WORD + OF_WORD - 1);
-    const int end = filter < FILTERS ? CHANNELS : 0;
-    const T* const from = (const T*)launch.args.op[0].p[0] +
-                          (column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + part * SOME;
-    unsigned words[SOME], low[LOW ? SOME : 1];
+  for (int first_at = blockIdx.x * blockDim.x + threadIdx.x; first_at < ALL; first_at += TOGETHER * stride) {
+    unsigned words[TOGETHER][SOME][RUN], low[TOGETHER][LOW ? SOME : 1][RUN];
 #pragma unroll
-    for (int i = 0; i < SOME; i++) {
-      words[i] = filter_word(from + i, c, second, end);
-      if (LOW) low[LOW ? i : 0] = c < end ? low_word_of(from + c * TAPS + i) : 0u;
+    for (int t = 0; t < TOGETHER; t++) {
+      const int at = first_at + t * stride;
+      const int part = at % PARTS, run = at / PARTS % RUNS, row = at / PARTS / RUNS % TILE_F;
+      const int of_column = at / PARTS / RUNS / TILE_F, column = of_column / PADDED_STEPS;
+      const int first = of_column % PADDED_STEPS * TILE_K, filter = column % FILTER_TILES * TILE_F + row;
+      const int end = at < ALL && filter < FILTERS ? CHANNELS : 0;
+      const T* const from = (const T*)launch.args.op[0].p[0] +
+                            (column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + part * SOME;
+#pragma unroll
+      for (int w = 0; w < RUN; w++) {
+        const int place = (run * RUN + w) * OF_WORD;
+        const int c = first + channel_at(place), second = first + channel_at(place + OF_WORD - 1);
+#pragma unroll
+        for (int i = 0; i < SOME; i++) {
+          words[t][i][w] = filter_word(from + i, c, second, end);
+          if (LOW) low[t][LOW ? i : 0][w] = c < end ? low_word_of(from + c * TAPS + i) : 0u;
+        }
+      }
     }
-    const unsigned offset = row * ROW + word * 4, mask = ROW == 128 ? 7 : ROW == 64 ? 3 : 1;
-    char* const to = (char*)launch.w.words[0] + (offset ^ (offset >> 7 & mask) << 4);
 #pragma unroll
-    for (int i = 0; i < SOME; i++) {
-      const int line = part * (SOME / TAPS_W) + i / TAPS_W, tap = i % TAPS_W;
-      const int of_tile = BY_PLANES ? ((line / TAPS_H * PADDED_STEPS + chunk) * TAPS_H + line % TAPS_H) * TAPS_W + tap
-                                    : (tap * PADDED_STEPS + chunk) * TAPS_H + line;
-      char* const written = to + (column * FILTER_STEPS + of_tile) * (long long)W_BYTES;
-      *(unsigned*)written = words[i];
-      if (LOW) *(unsigned*)(written + W_LOADED) = low[LOW ? i : 0];
+    for (int t = 0; t < TOGETHER; t++) {
+      const int at = first_at + t * stride;
+      const int part = at % PARTS, run = at / PARTS % RUNS, row = at / PARTS / RUNS % TILE_F;
+      const int of_column = at / PARTS / RUNS / TILE_F, chunk = of_column % PADDED_STEPS,
+                column = of_column / PADDED_STEPS;
+      const unsigned offset = row * ROW + run * RUN * 4, mask = ROW == 128 ? 7 : ROW == 64 ? 3 : 1;
+      char* const to = (char*)launch.w.words[0] + (offset ^ (offset >> 7 & mask) << 4);
+      if (at >= ALL) continue;
+#pragma unroll
+      for (int i = 0; i < SOME; i++) {
+        const int line = part * (SOME / TAPS_W) + i / TAPS_W, tap = i % TAPS_W;
+        const int of_tile = BY_PLANES ? ((line / TAPS_H * PADDED_STEPS + chunk) * TAPS_H + line % TAPS_H) * TAPS_W + tap
+                                      : (tap * PADDED_STEPS + chunk) * TAPS_H + line;
+        char* const written = to + (column * FILTER_STEPS + of_tile) * (long long)W_BYTES;
+        write_words(written, words[t][i]);
+        if (LOW) write_words(written + W_LOADED, low[t][LOW ? i : 0]);
+      }
     }
   }
 }
