@@ -27,17 +27,26 @@ pub(crate) const TENSOR_CORES: Constraint = Constraint {
 /// Groups, filters or channels too few for the tiles of a matrix product.
 pub(crate) const NARROW: Preference = Preference {
     property: "convolution",
-    prefers: "fewer than 16 filters a group, or two or more groups of at most 24 filters, or at most 4 channels a group; of one group \
-              no filters that `wgmma` multiplies in less time, as the models of both have it",
+    prefers: "fewer than 16 filters a group, or two or more groups of at most 24 filters, or at most 4 channels a group; no filters \
+              that `wgmma` multiplies in less time, as the models of both have it",
     check: |problem, device| {
         let (conv, weights) = problem.conv()?;
         let (channels, filters) = (weights.lens()[1], weights.lens()[0]);
         if let Some(found) = (fuseplan_gpu::NARROW.check)(problem, device) {
             return (channels > 4).then(|| format!("{found} and {channels} channels"));
         }
-        let slower = conv.groups() == 1
-            && hopper::WGMMA.applies(problem, device).is_ok()
-            && hopper::WGMMA.reservation(problem, device).is_none();
+        if conv.groups() > 1 {
+            return hopper::preferences::sooner_than_windows(problem, device)
+                .map(|times| format!("{} groups of {channels} channels, {times}", conv.groups()));
+        }
+        let sooner: [&dyn Solver; 5] = [
+            &hopper::WGMMA,
+            &hopper::WGMMA_PLANES,
+            &hopper::WGMMA_TRANSPOSED,
+            &hopper::WGMMA_LINES,
+            &hopper::WGMMA_RUNS,
+        ];
+        let slower = sooner.iter().any(|solver| hopper::preferences::is_preferred(*solver, problem, device));
         slower.then(|| format!("{filters} filters of {channels} channels"))
     },
 };

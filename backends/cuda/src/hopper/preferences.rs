@@ -7,7 +7,7 @@ use super::candidates;
 use super::constraints::{GATHERED_LAYOUT, TAPS};
 use super::layout::{is_addressable, is_tf32x3};
 use super::tiling::Load;
-use super::{WGMMA_GATHER, WGMMA_LINES, WGMMA_PLANES, WGMMA_RUNS, WGMMA_TRANSPOSED};
+use super::{WGMMA, WGMMA_GATHER, WGMMA_LINES, WGMMA_PLANES, WGMMA_RUNS, WGMMA_TRANSPOSED};
 use crate::context::Cuda;
 use crate::solvers::{HALO_FFMA, HALO_MMA};
 
@@ -58,6 +58,19 @@ fn few_filters(load: Load, problem: &Problem, device: &DeviceInfo) -> Option<Str
     (ours >= theirs).then(|| format!("{found}, {ours:.1} and {theirs:.1} us"))
 }
 
+/// Microseconds of groups of 16 bits whose pixels TMA loads, and of those that threads copy windows for, where the former are fewer.
+pub(crate) fn sooner_than_windows(problem: &Problem, device: &DeviceInfo) -> Option<String> {
+    let takes = problem.output.data_type().size() == 2 && is_preferred(&WGMMA, problem, device);
+    let windows = HALO_MMA.configurations(problem, device);
+    let windows = windows.first().filter(|_| takes)?.estimate.cost() / CYCLES_OF_GROUPS;
+    let ours = least(Load::Tma, problem, device);
+    (ours < windows).then(|| format!("{ours:.1} and {windows:.1} us"))
+}
+
+/// Cycles of a microsecond, for the model of copied windows of groups, channels innermost: of 16 convolutions of 16 to 24 filters a group on
+/// an H200, from one image to 64, the faster of both is chosen by it, but for two at 1.05 and 1.07. Copied windows alone were at 2.36.
+const CYCLES_OF_GROUPS: f64 = 900.0;
+
 /// Cycles of a microsecond, for the model of copied windows: where channels are innermost, and where columns are. There nine
 /// convolutions of few filters took 2.0 to 2.8 times as long on an H100 as the model has it, which compares tiles. With 1,700
 /// of the former 128 channels to 3 filters at 512x512 in f16 would be copied: 68 µs instead of 37.
@@ -96,10 +109,14 @@ pub(crate) const LINES: Preference = Preference {
     },
 };
 
+/// Whether a solver takes a problem without a reservation.
+pub(crate) fn is_preferred(solver: &dyn Solver, problem: &Problem, device: &DeviceInfo) -> bool {
+    solver.applies(problem, device).is_ok() && solver.reservation(problem, device).is_none()
+}
+
 /// Microseconds by another solver, where it would be taken.
 fn by(solver: &dyn Solver, load: Load, problem: &Problem, device: &DeviceInfo) -> f64 {
-    let taken = solver.applies(problem, device).is_ok() && solver.reservation(problem, device).is_none();
-    if taken { least(load, problem, device) } else { f64::INFINITY }
+    if is_preferred(solver, problem, device) { least(load, problem, device) } else { f64::INFINITY }
 }
 
 /// Images that are sooner transposed than loaded by lines or gathered: by a tenth where lines can be, as much as the models err.
@@ -153,15 +170,16 @@ pub(crate) const REORDERED: Preference = Preference {
 /// Runs that come sooner than what pixels would be gathered for.
 pub(crate) const RUNS_OF_PLANES: Preference = Preference {
     property: "convolution",
-    prefers: "what pixels would be gathered for, of 16 bits in one group and of filters of one plane, and less time by runs of planes, as \
-              the models of both have it",
+    prefers: "what pixels would be gathered for, 1x1 of one group with any number of filters, of 16 bits in one group and of filters of \
+              one plane, and less time by runs of planes, as the models of both have it",
     check: |problem, device| {
         let (conv, weights) = problem.conv()?;
         let (groups, depth) = (conv.groups(), Volume::of(weights).lens[2]);
         if problem.output.data_type().size() == 2 && (groups > 1 || depth > 1) {
             return Some(format!("{groups} groups, filters of {depth} planes"));
         }
-        let checks = [GATHERED_LAYOUT.check, TAPS.check, SIZE.check, F32.check];
+        let enough = if groups == 1 && Volume::of(weights).plane() == 1 { DEPTH.check } else { SIZE.check };
+        let checks = [GATHERED_LAYOUT.check, TAPS.check, enough, F32.check];
         if let Some(reason) = checks.into_iter().find_map(|check| check(problem, device)) {
             return Some(reason);
         }
@@ -186,6 +204,18 @@ pub(crate) const PLANES: Preference = Preference {
         }
         let [copied, gathered] = [Load::Planes, Load::Gather].map(|load| least(load, problem, device));
         (copied >= gathered).then(|| format!("{copied:.1} and {gathered:.1} us"))
+    },
+};
+
+/// Depth enough to be worth a matrix product of pixels that come in runs. With a single tap windows of the image are of no use: of 12
+/// convolutions of 1 to 24 filters on an H200 for which others were chosen, runs take 0.34 to 0.91 of the time in eleven, and 1.11.
+const DEPTH: Preference = Preference {
+    property: "convolution",
+    prefers: "a depth (channels of a group times taps) of at least 48",
+    check: |problem, _| {
+        let w = Volume::of(problem.conv()?.1);
+        let depth = w.lens[1] * w.plane();
+        (depth < 48).then(|| format!("depth {depth}"))
     },
 };
 
