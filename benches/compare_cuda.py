@@ -164,6 +164,7 @@ def convolution(side, plan, layer, name, layout, rates, options):
         found.compile()
         row["found"], _ = time_of(found, sets, out, dtype, layout)
     row["peers"] = peers.times(layer, dtype, layout, name == "tf32", sets, options.plans)
+    timing.rest(us)
     return row
 
 

@@ -22,6 +22,7 @@ use std::thread;
 use fuseplan_api::operands::MAX_SCALARS;
 use fuseplan_api::*;
 use fuseplan_cuda::CudaBackend;
+use half::{bf16, f16};
 
 /// C, H, W, K, filter extent, padding.
 const CONVOLUTIONS: [[usize; 6]; 13] = [
@@ -156,25 +157,41 @@ fn problems(
     Ok(problems)
 }
 
-/// Bytes that make normal numbers of both signs and small magnitude in every data type.
-fn content() -> &'static [u8] {
-    static CONTENT: LazyLock<Vec<u8>> = LazyLock::new(|| {
-        let mut state = 1u32;
-        let mut next = |i| {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            // The exponents of numbers between 2^-7 and 2, in f16, bf16 and f32 alike.
-            if i % 2 == 1 { 0x3C ^ (state >> 31 << 7) as u8 } else { (state >> 24) as u8 }
-        };
-        (0..1 << 22).map(&mut next).collect()
-    });
-    &CONTENT
+/// Elements of a data type that are normally distributed, as activations and filters are: how many bits of factors differ decides
+/// what power products take, and so how fast clocks run.
+fn content(data_type: DataType) -> &'static [u8] {
+    static CONTENT: [LazyLock<Vec<u8>>; 3] = [
+        LazyLock::new(|| normal().flat_map(|value| f16::from_f32(value).to_le_bytes()).collect()),
+        LazyLock::new(|| normal().flat_map(|value| bf16::from_f32(value).to_le_bytes()).collect()),
+        LazyLock::new(|| normal().flat_map(f32::to_le_bytes).collect()),
+    ];
+    match data_type {
+        DataType::Half => &CONTENT[0],
+        DataType::BFloat16 => &CONTENT[1],
+        _ => &CONTENT[2],
+    }
+}
+
+/// A million normally distributed values of variance 0.01, each a sum of twelve uniform ones.
+fn normal() -> impl Iterator<Item = f32> {
+    let mut state = 1u32;
+    let mut uniform = move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 24) as f32
+    };
+    (0..1 << 20).map(move |_| 0.1 * ((0..12).map(|_| uniform()).sum::<f32>() - 6.0))
 }
 
 /// Memory of the device, filled.
-fn memory(device: &Arc<dyn Device>, stream: &Stream, bytes: usize) -> Result<*mut c_void, BackendError> {
-    let memory = device.memory().allocate(bytes)?;
-    for start in (0..bytes).step_by(content().len()) {
-        let part = &content()[..content().len().min(bytes - start)];
+fn memory(
+    device: &Arc<dyn Device>,
+    stream: &Stream,
+    data_type: DataType,
+    bytes: usize,
+) -> Result<*mut c_void, BackendError> {
+    let (memory, content) = (device.memory().allocate(bytes)?, content(data_type));
+    for start in (0..bytes).step_by(content.len()) {
+        let part = &content[..content.len().min(bytes - start)];
         // SAFETY: the memory has as many bytes.
         unsafe { device.memory().copy_in(memory.wrapping_byte_add(start), part, stream) }?;
     }
@@ -195,17 +212,17 @@ impl<'d> Sets<'d> {
         let count = (256_000_000 / problem.bytes() as usize).clamp(2, 64);
         let mut sets = Sets { device, allocated: Vec::new(), runs: Vec::new() };
         for _ in 0..count {
-            let mut get = |bytes: usize| -> Result<*mut c_void, BackendError> {
-                let pointer = memory(device, &stream, bytes)?;
-                sets.allocated.push((pointer, bytes));
+            let mut get = |tensor: &TensorDescriptor| -> Result<*mut c_void, BackendError> {
+                let pointer = memory(device, &stream, tensor.data_type(), tensor.bytes())?;
+                sets.allocated.push((pointer, tensor.bytes()));
                 Ok(pointer)
             };
-            let (input, output) = (get(problem.input.bytes())?, get(problem.output.bytes())?);
+            let (input, output) = (get(&problem.input)?, get(&problem.output)?);
             let mut ops = Vec::new();
             for op in &problem.ops {
                 let mut args = OpArgs { scalars: [1.0; MAX_SCALARS], ..OpArgs::default() };
                 for (operand, pointer) in op.operands(&problem.output).zip(&mut args.pointers) {
-                    *pointer = get(operand.descriptor.bytes())?;
+                    *pointer = get(&operand.descriptor)?;
                 }
                 ops.push(args);
             }
