@@ -101,6 +101,24 @@ fn the_expected_time_is_that_of_the_preferred_solver() {
     assert_eq!(time("cpu", &format!("{}+portable", family()), TensorLayout::Nchw), None);
 }
 
+/// Layouts of a network are compared by the times of its convolutions, whatever solvers these have in each.
+#[test]
+fn few_filters_have_an_expected_time_in_every_layout() {
+    let target = Target::new("cuda", "sm_90a").unwrap();
+    let last = LAYERS.iter().position(|(name, ..)| *name == "a decoder's last").unwrap();
+    for (data_type, math) in [
+        (DataType::Half, MathMode::Precise),
+        (DataType::Float, MathMode::Precise),
+        (DataType::Float, MathMode::AllowTf32),
+    ] {
+        let [nchw, nhwc] = [TensorLayout::Nchw, TensorLayout::Nhwc].map(|layout| {
+            let time = plan(last, data_type, math, layout).expected_time(&target).unwrap();
+            time.unwrap_or_else(|| panic!("{data_type} {math:?} {layout} has no time")).as_secs_f64()
+        });
+        assert!((1e-6..1e-4).contains(&nchw) && (1e-6..1e-4).contains(&nhwc), "{nchw} {nhwc}");
+    }
+}
+
 /// The family of the processor in the CPU's names of architectures.
 fn family() -> &'static str {
     if cfg!(target_arch = "x86_64") { "x86-64" } else { std::env::consts::ARCH }

@@ -18,6 +18,7 @@ mod peaks;
 mod runtime;
 mod solvers;
 mod sys;
+mod windows;
 
 use std::ffi::c_void;
 use std::sync::Arc;

@@ -11,6 +11,7 @@ use fuseplan_gpu::{
 use crate::context::Cuda;
 use crate::hopper;
 use crate::mma::{self, NARROW, TENSOR_CORES, halo_mma, mma, tensor_core_accuracy};
+use crate::windows;
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
 pub(crate) const PLANNERS: [&dyn Planner; 16] = [
@@ -87,7 +88,13 @@ pub(crate) static HALO_MMA: InParts<JitSolver<Cuda>> = InParts(
         Algorithm::Direct,
         &[CONVOLUTION, DATA_TYPE, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, SPAN, mma::WINDOW],
         Kernels::Several {
-            configurations: |problem, arch| halo_configurations(problem, &halo_mma(arch), Cuda::units(arch)),
+            configurations: |problem, arch| {
+                windows::timed(
+                    problem,
+                    arch,
+                    halo_configurations(problem, &halo_mma(arch), Cuda::units(arch)),
+                )
+            },
             kernel: |problem, arch, configuration| {
                 halo(Cuda::VENDOR, problem, &halo_mma(arch), Cuda::units(arch), configuration)
             },
@@ -104,7 +111,8 @@ pub(crate) static HALO_FFMA: InParts<JitSolver<Cuda>> = InParts(
         &[CONVOLUTION, DATA_TYPE, INFERENCE, OPERATOR_COUNT, SPAN, WINDOW],
         Kernels::Several {
             configurations: |problem, arch| {
-                halo_configurations(problem, &halo_fma("FFMA"), Cuda::units(arch))
+                let found = halo_configurations(problem, &halo_fma("FFMA"), Cuda::units(arch));
+                windows::timed(problem, arch, found)
             },
             kernel: |problem, arch, configuration| {
                 halo(Cuda::VENDOR, problem, &halo_fma("FFMA"), Cuda::units(arch), configuration)

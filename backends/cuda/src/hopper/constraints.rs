@@ -13,8 +13,8 @@ use crate::context::Cuda;
 /// The only architecture with these instructions.
 pub(crate) const ARCHITECTURE: Constraint = Constraint {
     property: "architecture",
-    accepts: "sm_90a",
-    check: |_, device| (device.arch != "sm_90a").then(|| device.arch.clone()),
+    accepts: super::HOPPER,
+    check: |_, device| (device.arch != super::HOPPER).then(|| device.arch.clone()),
 };
 
 /// What a block keeps of its channels in shared memory.

@@ -53,6 +53,9 @@ use other::Other;
 use prepared::Preparation;
 use tiling::Load;
 
+/// The architecture whose instructions these kernels have.
+pub(crate) const HOPPER: &str = "sm_90a";
+
 /// A solver: pixels are loaded in one of the ways.
 #[derive(Debug)]
 pub(crate) struct Hopper {

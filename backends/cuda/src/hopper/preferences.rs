@@ -1,6 +1,6 @@
 //! What `wgmma` is preferred for.
 
-use fuseplan_api::{DeviceInfo, Preference, Problem, Solver};
+use fuseplan_api::{DeviceInfo, Estimate, Preference, Problem, Solver};
 use fuseplan_gpu::{Runtime, Volume, image_run};
 
 use super::candidates;
@@ -52,30 +52,26 @@ fn few_filters(load: Load, problem: &Problem, device: &DeviceInfo) -> Option<Str
     if other.applies(problem, device).is_err() {
         return None;
     }
-    let (ours, theirs) = (least(load, problem, device), other.configurations(problem, device));
-    let cycles = if load == Load::Tma { CYCLES } else { CYCLES_OF_PLANES };
-    let theirs = theirs.first()?.estimate.cost() / cycles;
+    let (ours, theirs) = (least(load, problem, device), windows_time(other, problem, device)?);
     (ours >= theirs).then(|| format!("{found}, {ours:.1} and {theirs:.1} us"))
 }
 
 /// Microseconds of groups of 16 bits whose pixels TMA loads, and of those that threads copy windows for, where the former are fewer.
 pub(crate) fn sooner_than_windows(problem: &Problem, device: &DeviceInfo) -> Option<String> {
-    let takes = problem.output.data_type().size() == 2 && is_preferred(&WGMMA, problem, device);
-    let windows = HALO_MMA.configurations(problem, device);
-    let windows = windows.first().filter(|_| takes)?.estimate.cost() / CYCLES_OF_GROUPS;
-    let ours = least(Load::Tma, problem, device);
+    if problem.output.data_type().size() > 2 || !is_preferred(&WGMMA, problem, device) {
+        return None;
+    }
+    let (ours, windows) = (least(Load::Tma, problem, device), windows_time(&HALO_MMA, problem, device)?);
     (ours < windows).then(|| format!("{ours:.1} and {windows:.1} us"))
 }
 
-/// Cycles of a microsecond, for the model of copied windows of groups, channels innermost: of 16 convolutions of 16 to 24 filters a group on
-/// an H200, from one image to 64, the faster of both is chosen by it, but for two at 1.05 and 1.07. Copied windows alone were at 2.36.
-const CYCLES_OF_GROUPS: f64 = 900.0;
-
-/// Cycles of a microsecond, for the model of copied windows: where channels are innermost, and where columns are. There nine
-/// convolutions of few filters took 2.0 to 2.8 times as long on an H100 as the model has it, which compares tiles. With 1,700
-/// of the former 128 channels to 3 filters at 512x512 in f16 would be copied: 68 µs instead of 37.
-const CYCLES: f64 = 1300.0;
-const CYCLES_OF_PLANES: f64 = 800.0;
+/// Microseconds of copied windows in their best tile, where these were timed.
+fn windows_time(solver: &dyn Solver, problem: &Problem, device: &DeviceInfo) -> Option<f64> {
+    match solver.configurations(problem, device).first()?.estimate {
+        Estimate::Time { seconds, .. } => Some(seconds * 1e6),
+        Estimate::Cost { .. } | Estimate::Order => None,
+    }
+}
 
 /// Microseconds of the fastest tile by a load's model.
 pub(super) fn least(load: Load, problem: &Problem, device: &DeviceInfo) -> f64 {
