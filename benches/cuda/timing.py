@@ -57,9 +57,9 @@ def replays(call, sets):
 
 
 def rest(us):
-    """Waits 300 times as long as a call takes, a third of a second at most. Clocks stay low for some time after long work at the limit of power:
-    a convolution of 107 us took 128 right behind those of one of 1.6 ms, and 107 to 110 after a pause, 112 and 110 by cuDNN, which came later."""
-    time.sleep(min(0.3, 300e-6 * us))
+    """Waits 300 times as long as a call takes, a third of a second at most; not at all where none was timed. Clocks stay low for some time after
+    long work at the limit of power, by up to a fifth."""
+    time.sleep(min(0.3, 300e-6 * (us or 0)))
 
 
 def mean(values):

@@ -28,7 +28,7 @@ pub(crate) const TENSOR_CORES: Constraint = Constraint {
 pub(crate) const NARROW: Preference = Preference {
     property: "convolution",
     prefers: "fewer than 16 filters a group, or two or more groups of at most 24 filters, or at most 4 channels a group; no filters \
-              that `wgmma` multiplies in less time, as the models of both have it",
+              that `wgmma` multiplies in less time, as the models of both have it, and none of 1x1 that it multiplies by runs of planes",
     check: |problem, device| {
         let (conv, weights) = problem.conv()?;
         let (channels, filters) = (weights.lens()[1], weights.lens()[0]);
@@ -39,15 +39,15 @@ pub(crate) const NARROW: Preference = Preference {
             return hopper::preferences::sooner_than_windows(problem, device)
                 .map(|times| format!("{} groups of {channels} channels, {times}", conv.groups()));
         }
-        let sooner: [&dyn Solver; 5] = [
+        let others: [&dyn Solver; 5] = [
             &hopper::WGMMA,
             &hopper::WGMMA_PLANES,
             &hopper::WGMMA_TRANSPOSED,
             &hopper::WGMMA_LINES,
             &hopper::WGMMA_RUNS,
         ];
-        let slower = sooner.iter().any(|solver| hopper::preferences::is_preferred(*solver, problem, device));
-        slower.then(|| format!("{filters} filters of {channels} channels"))
+        let is_left = others.iter().any(|solver| hopper::preferences::is_preferred(*solver, problem, device));
+        is_left.then(|| format!("{filters} filters of {channels} channels"))
     },
 };
 

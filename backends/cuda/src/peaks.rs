@@ -22,7 +22,7 @@ pub(crate) fn products(data_type: DataType, arch: &str) -> Probe {
         let file = kernel_text!("../kernels/peaks.cuh");
         format!("#define {part}\n#define TYPE \"{element}\"\n{file}")
     };
-    if arch == "sm_90a" {
+    if arch == crate::hopper::HOPPER {
         // Four products of 64x256x16 by 128 threads.
         Probe::new::<Cuda>("wgmma", &body("WGMMA"), [256, 1], 16384.0)
     } else {

@@ -89,11 +89,8 @@ pub(crate) static HALO_MMA: InParts<JitSolver<Cuda>> = InParts(
         &[CONVOLUTION, DATA_TYPE, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, SPAN, mma::WINDOW],
         Kernels::Several {
             configurations: |problem, arch| {
-                windows::timed(
-                    problem,
-                    arch,
-                    halo_configurations(problem, &halo_mma(arch), Cuda::units(arch)),
-                )
+                let found = halo_configurations(problem, &halo_mma(arch), Cuda::units(arch));
+                windows::timed(problem, arch, found)
             },
             kernel: |problem, arch, configuration| {
                 halo(Cuda::VENDOR, problem, &halo_mma(arch), Cuda::units(arch), configuration)

@@ -5,15 +5,18 @@ use fuseplan_gpu::Volume;
 
 use crate::hopper::HOPPER;
 
-/// Cycles of the windows' model in a second, for one group: where channels are innermost, and where columns are. There nine
-/// convolutions of few filters took 2.0 to 2.8 times as long on an H100 as the model has it, which compares tiles. With 1,700
-/// of the former a microsecond 128 channels to 3 filters at 512x512 in f16 would be copied: 68 µs instead of 37.
-const CHANNELS: f64 = 1300e6;
-const COLUMNS: f64 = 800e6;
+/// The most channels of a stem, which windows compute whatever else could.
+const STEM: usize = 4;
 
+/// Cycles of the windows' model in a second, for one group with channels innermost. With 1700e6 a convolution of 128 channels to 3 filters at
+/// 512x512 in f16 would be copied: 68 µs instead of 37.
+const OF_CHANNELS: f64 = 1300e6;
+/// The same with columns innermost, where nine convolutions of few filters took 2.0 to 2.8 times as long on an H100 as the model has it, which
+/// compares tiles.
+const OF_COLUMNS: f64 = 800e6;
 /// The same of groups of 16 bits, channels innermost: of 16 convolutions of 16 to 24 filters a group on an H200, from one image to 64, the
-/// faster of windows and `wgmma` is chosen by it, but for two at 1.05 and 1.07. Copied windows alone were at 2.36.
-const GROUPS: f64 = 900e6;
+/// faster of windows and `wgmma` is chosen by it, but for two at 1.05 and 1.07. Copied windows alone are at up to 2.36.
+const OF_GROUPS: f64 = 900e6;
 
 /// Configurations with seconds instead of cycles where these are known.
 pub(crate) fn timed(
@@ -21,18 +24,20 @@ pub(crate) fn timed(
     arch: &str,
     configurations: Vec<(Configuration, Estimate)>,
 ) -> Vec<(Configuration, Estimate)> {
-    let Some(cycles) = cycles(problem).filter(|_| arch == HOPPER) else { return configurations };
-    let time = |estimate: Estimate| Estimate::Time { seconds: estimate.cost() / cycles, model: "windows" };
+    let Some(rate) = rate(problem).filter(|_| arch == HOPPER) else { return configurations };
+    let time = |estimate: Estimate| Estimate::Time { seconds: estimate.cost() / rate, model: "windows" };
     configurations.into_iter().map(|(configuration, estimate)| (configuration, time(estimate))).collect()
 }
 
-fn cycles(problem: &Problem) -> Option<f64> {
-    let (conv, _) = problem.conv()?;
+/// Cycles in a second: none for stems and for other groups, of which no layer was timed for it. Those of many filters have the rate of few.
+fn rate(problem: &Problem) -> Option<f64> {
+    let (conv, weights) = problem.conv()?;
     let is_innermost = Volume::of(&problem.input).strides[1] == 1;
     match (conv.groups(), is_innermost) {
-        (1, true) => Some(CHANNELS),
-        (1, false) => Some(COLUMNS),
-        (_, true) if problem.output.data_type().size() == 2 => Some(GROUPS),
+        (1, _) if weights.lens()[1] <= STEM => None,
+        (1, true) => Some(OF_CHANNELS),
+        (1, false) => Some(OF_COLUMNS),
+        (_, true) if problem.output.data_type().size() == 2 => Some(OF_GROUPS),
         _ => None,
     }
 }

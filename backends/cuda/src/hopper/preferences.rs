@@ -56,7 +56,7 @@ fn few_filters(load: Load, problem: &Problem, device: &DeviceInfo) -> Option<Str
     (ours >= theirs).then(|| format!("{found}, {ours:.1} and {theirs:.1} us"))
 }
 
-/// Microseconds of groups of 16 bits whose pixels TMA loads, and of those that threads copy windows for, where the former are fewer.
+/// Why groups of 16 bits are left to `wgmma`: the microseconds of pixels that TMA loads and of copied windows, where the former are fewer.
 pub(crate) fn sooner_than_windows(problem: &Problem, device: &DeviceInfo) -> Option<String> {
     if problem.output.data_type().size() > 2 || !is_preferred(&WGMMA, problem, device) {
         return None;
@@ -166,8 +166,8 @@ pub(crate) const REORDERED: Preference = Preference {
 /// Runs that come sooner than what pixels would be gathered for.
 pub(crate) const RUNS_OF_PLANES: Preference = Preference {
     property: "convolution",
-    prefers: "what pixels would be gathered for, 1x1 of one group with any number of filters, of 16 bits in one group and of filters of \
-              one plane, and less time by runs of planes, as the models of both have it",
+    prefers: "what pixels would be gathered for, or 1x1 of one group with any number of filters; of 16 bits one group and filters of one \
+              plane; less time by runs of planes than by gathering, as the models of both have it",
     check: |problem, device| {
         let (conv, weights) = problem.conv()?;
         let (groups, depth) = (conv.groups(), Volume::of(weights).lens[2]);
@@ -204,7 +204,7 @@ pub(crate) const PLANES: Preference = Preference {
 };
 
 /// Depth enough to be worth a matrix product of pixels that come in runs. With a single tap windows of the image are of no use: of 12
-/// convolutions of 1 to 24 filters on an H200 for which others were chosen, runs take 0.34 to 0.91 of the time in eleven, and 1.11.
+/// convolutions of 1 to 24 filters on an H200 for which others were chosen, runs take 0.34 to 0.91 of the time in eleven, and 1.11 in one.
 const DEPTH: Preference = Preference {
     property: "convolution",
     prefers: "a depth (channels of a group times taps) of at least 48",

@@ -86,7 +86,7 @@ const HALF: Rates = Rates {
 const OF_VOLUME: f64 = 11e3;
 
 /// What `second` is of a single tap in TF32: by it seven convolutions of 512 to 3072 channels are expected to take 0.89 to 1.28 of what they
-/// took on an H200, where they were expected to take 1.06 to 1.36.
+/// took on an H200, by that of several taps 1.06 to 1.36.
 const OF_ONE_TAP: f64 = 85e3;
 
 /// How many times as long pixels take to come where every other one is used.
@@ -128,9 +128,9 @@ impl Work {
         let words = if self.element == 2 { runs.reads() } else { 1.0 };
         let reads = tiling.cooperative as f64 * (64.0 * words + (times * tiling.width) as f64) * row;
         let shared = (filter_steps * (reads + filters) + steps * pixels) / rates.shared;
-        let is_point = self.taps == [1; 3] && self.element == 4 && !tiling.tf32x3;
-        let second = if is_point { OF_ONE_TAP } else { rates.second };
-        let second = (steps * pixels + filter_steps * filters) / second;
+        let is_tf32_point = self.taps == [1; 3] && self.element == 4 && !tiling.tf32x3;
+        let rate = if is_tf32_point { OF_ONE_TAP } else { rates.second };
+        let second = (steps * pixels + filter_steps * filters) / rate;
         let loads = steps * images * boxes as f64 * rates.load * strided;
         let multiply = products.max(shared).max(second).max(loads);
         // A set's warpgroups wait for their own.
