@@ -81,7 +81,7 @@ step_corpus() {
 
 step_beside() {
     rm -f "$work/same-numbers.md"
-    REQUIRE_BACKEND=cuda MIOPEN_CUSTOM_CACHE_DIR=$work/kernels FUSEPLAN_TEST_PROCESSES=$((processes / 2)) \
+    REQUIRE_BACKEND=cuda MIOPEN_CUSTOM_CACHE_DIR=$work/kernels FUSEPLAN_TEST_PROCESSES=$((processes / 2)) FUSEPLAN_TEST_CASES=2000 \
         FUSEPLAN_TEST_TABLE=$work/same-numbers.md "$programs/side_by_side" --test-threads=3
     cat "$work/same-numbers.md"
 }

@@ -1,10 +1,12 @@
 //! The shared corpus of cases through the functions of both C libraries: the same data files and the same oracle as every
-//! backend, one test for each case and library.
+//! backend. A case goes through the library that its name and `FUSEPLAN_TEST_SEED` draw, or the one that has words for it, and
+//! through both with `FUSEPLAN_TEST_LIBRARIES=both`: a test for each case and library.
 
 mod fuseplan_h;
 mod memory;
 mod miopen;
 
+use std::env;
 use std::error::Error;
 use std::ffi::c_void;
 use std::fmt;
@@ -30,9 +32,17 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-fn trials(case: Case) -> impl Iterator<Item = Trial> {
+fn trials(case: Case) -> Vec<Trial> {
+    let takes_both = env::var("FUSEPLAN_TEST_LIBRARIES").is_ok_and(|libraries| libraries == "both");
+    let drawn =
+        fuseplan_suite::hash(&case.id).wrapping_add(fuseplan_suite::number("FUSEPLAN_TEST_SEED", 0)) % 2;
     let miopen = trial::<miopen::Built>("capi", case.clone());
-    [miopen, trial::<fuseplan_h::Built>("fuseplan_h", case)].into_iter().flatten()
+    let mut trials: Vec<_> =
+        miopen.into_iter().chain(trial::<fuseplan_h::Built>("fuseplan_h", case)).collect();
+    if !takes_both && trials.len() > 1 {
+        trials.remove(drawn as usize);
+    }
+    trials
 }
 
 fn trial<L: Library + 'static>(name: &str, case: Case) -> Option<Trial> {

@@ -90,7 +90,8 @@ fn trials(library: Arc<Library>) -> Vec<Trial> {
 }
 
 /// A number that depends on every letter, the same on every machine and in every version.
-fn hash(text: &str) -> u64 {
+/// A number of a case's name, by which it is drawn.
+pub fn hash(text: &str) -> u64 {
     fuseplan_api::fnv1a(text.as_bytes())
 }
 

@@ -10,7 +10,7 @@ use crate::judge::Solvers;
 use crate::{corpus, hash, number, random};
 
 /// Random cases of a run, if `FUSEPLAN_TEST_CASES` does not say otherwise.
-const RANDOM_CASES: u64 = 2_000;
+const RANDOM_CASES: u64 = 1_000;
 
 /// In the environment of one of several processes: the file that its findings go to.
 const FINDINGS: &str = "FUSEPLAN_TEST_FINDINGS";
