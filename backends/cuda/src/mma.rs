@@ -5,6 +5,7 @@ use fuseplan_gpu::{
     Access, Costs, HaloLoop, MainLoop, Tile, constants, halo_refusal, image_run, kernel_text,
 };
 
+use crate::windows::STEM;
 use crate::{arch, hopper};
 
 /// The error class of tensor cores' products, which round factors in f32 to TF32.
@@ -33,7 +34,7 @@ pub(crate) const NARROW: Preference = Preference {
         let (conv, weights) = problem.conv()?;
         let (channels, filters) = (weights.lens()[1], weights.lens()[0]);
         if let Some(found) = (fuseplan_gpu::NARROW.check)(problem, device) {
-            return (channels > 4).then(|| format!("{found} and {channels} channels"));
+            return (channels > STEM).then(|| format!("{found} and {channels} channels"));
         }
         if conv.groups() > 1 {
             return hopper::preferences::sooner_than_windows(problem, device)

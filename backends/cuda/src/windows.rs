@@ -6,7 +6,7 @@ use fuseplan_gpu::Volume;
 use crate::hopper::HOPPER;
 
 /// The most channels of a stem, which windows compute whatever else could.
-const STEM: usize = 4;
+pub(crate) const STEM: usize = 4;
 
 /// Cycles of the windows' model in a second, for one group with channels innermost. With 1700e6 a convolution of 128 channels to 3 filters at
 /// 512x512 in f16 would be copied: 68 µs instead of 37.
@@ -15,7 +15,7 @@ const OF_CHANNELS: f64 = 1300e6;
 /// compares tiles.
 const OF_COLUMNS: f64 = 800e6;
 /// The same of groups of 16 bits, channels innermost: of 16 convolutions of 16 to 24 filters a group on an H200, from one image to 64, the
-/// faster of windows and `wgmma` is chosen by it, but for two at 1.05 and 1.07. Copied windows alone are at up to 2.36.
+/// faster of windows and `wgmma` is chosen by it, but for two at 1.07 and 1.10. Copied windows alone are at up to 2.14.
 const OF_GROUPS: f64 = 900e6;
 
 /// Configurations with seconds instead of cycles where these are known.

@@ -89,8 +89,7 @@ fn trials(library: Arc<Library>) -> Vec<Trial> {
     trials
 }
 
-/// A number that depends on every letter, the same on every machine and in every version.
-/// A number of a case's name, by which it is drawn.
+/// A number of a case's name, by which it is drawn: it depends on every letter, the same on every machine and in every version.
 pub fn hash(text: &str) -> u64 {
     fuseplan_api::fnv1a(text.as_bytes())
 }

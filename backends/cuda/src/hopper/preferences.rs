@@ -10,6 +10,7 @@ use super::tiling::Load;
 use super::{WGMMA, WGMMA_GATHER, WGMMA_LINES, WGMMA_PLANES, WGMMA_RUNS, WGMMA_TRANSPOSED};
 use crate::context::Cuda;
 use crate::solvers::{HALO_FFMA, HALO_MMA};
+use crate::windows::STEM;
 
 /// Filters enough to be worth a matrix product.
 const FILTERS: Preference = Preference {
@@ -45,7 +46,7 @@ const FEW_FILTERS: &str = "at least 16 filters a group, or of fewer filters one 
 fn few_filters(load: Load, problem: &Problem, device: &DeviceInfo) -> Option<String> {
     let found = (FILTERS.check)(problem, device)?;
     let (conv, weights) = problem.conv()?;
-    if conv.groups() > 1 || weights.lens()[1] <= 4 {
+    if conv.groups() > 1 || weights.lens()[1] <= STEM {
         return Some(found);
     }
     let other = if is_tf32x3(problem) { &HALO_FFMA } else { &HALO_MMA };

@@ -176,8 +176,8 @@ fn covering(work: &Work, squares: usize) -> [usize; 2] {
 
 /// Widths that cut the filters into equal parts: also narrow ones where 1x1 of 16 bits has so few pixels that others leave
 /// multiprocessors idle, for which they were timed. With a residual of 16 bits also multiples of 32 next to these, of which the last tile is filled
-/// in part, as lanes exchange results by 32 filters: of six such convolutions in f16 these were fastest in five on an H200, by up to a
-/// tenth. Of twelve without a residual they were in one, by a twentieth, and the model took them in four that they made slower.
+/// in part, as lanes exchange results by 32 filters: of six such convolutions in f16 these are fastest in five on an H200, by 0.03 to
+/// 0.16. Of those without a residual one is, by a twentieth, and the model would take them in four that they make slower.
 fn widths(work: &Work) -> Vec<usize> {
     let tiles = (work.images * work.planes * work.lines * work.columns).div_ceil(64);
     let leaves_idle = tiles * work.groups * work.filters.div_ceil(64) < work.units;
