@@ -138,7 +138,7 @@ constexpr int TAPS_D{1};
 constexpr int TAPS_H{3};
 constexpr int TAPS_W{3};
 constexpr int FILTER_STEPS{18};
-constexpr int RESIDUALS_AHEAD{1};
+constexpr int RESIDUALS_AHEAD{4};
 constexpr int UNROLLED_PARTS{8};
 constexpr int STEP_TAPS{9};
 constexpr int PAD_D{0};
@@ -1154,16 +1154,22 @@ template <bool PLAIN>
 DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float*, const Channel* channels, const Early& early,
                      int tile) {
   if (PLAIN) make_plain(args);
-  affine_columns(args, acc, channels);
   const Column column = column_of(tile);
   const Rectangle rectangle = rectangle_of(args.shape, tile);
   const int first_f = threadIdx.x % 4 * 8;
   const auto pixel_of = [&](int atom, int row) { return pixel_of_row(args, rectangle, tile, atom, row); };
-  Residuals<Y_VECTOR> ahead[2][VECTORS];
+  constexpr bool UNROLLED = ARE_EARLY || (PLAIN && !TF32X3 && ATOMS * FOURS <= UNROLLED_PARTS);
+  constexpr int AHEAD = !UNROLLED || RESIDUALS_AHEAD < 2 ? 1 : RESIDUALS_AHEAD;
+  Residuals<Y_VECTOR> ahead[AHEAD][2][VECTORS];
+  const auto load_ahead = [&](int part, int row) {
+    if (part < ATOMS * FOURS)
+      load_residuals(args, ahead[part % AHEAD][row], column, part / ATOMS * 32 + first_f, pixel_of(part % ATOMS, row));
+  };
+  if constexpr (AHEAD == 1) affine_columns(args, acc, channels);
   if constexpr (ARE_AHEAD)
 #pragma unroll
-    for (int row = 0; row < 2; row++) load_residuals(args, ahead[row], column, first_f, pixel_of(0, row));
-  constexpr bool UNROLLED = ARE_EARLY || (PLAIN && !TF32X3 && ATOMS * FOURS <= UNROLLED_PARTS);
+    for (int i = 0; i < AHEAD * 2; i++) load_ahead(i / 2, i % 2);
+  if constexpr (AHEAD > 1) affine_columns(args, acc, channels);
 #pragma unroll(UNROLLED ? FOURS : 1)
   for (int four = 0; four < FOURS; four++) {
     const int f = four * 32 + first_f;
@@ -1206,16 +1212,14 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float*, const Ch
                                            early.of[((four * ATOMS + atom) * 2 + row) * VECTORS + e / Y_VECTOR], v + e,
                                            here, out);
             else if constexpr (ARE_AHEAD)
-              chain_vector<Y_VECTOR, true>(args, channel + e, ahead[row][e / Y_VECTOR], v + e, here, out);
+              chain_vector<Y_VECTOR, true>(args, channel + e, ahead[(four * ATOMS + atom) % AHEAD][row][e / Y_VECTOR],
+                                           v + e, here, out);
             else
               chain_vector<Y_VECTOR, true>(args, channel + e, residuals_of<Y_VECTOR>(args, here.y), v + e, here, out);
             write_vector<Y_VECTOR>(args, here.y, out);
           }
         }
-        if constexpr (ARE_AHEAD) {
-          if (atom + 1 < ATOMS) load_residuals(args, ahead[row], column, f, pixel_of(atom + 1, row));
-          else if (four + 1 < FOURS) load_residuals(args, ahead[row], column, f + 32, pixel_of(0, row));
-        }
+        if constexpr (ARE_AHEAD) load_ahead(four * ATOMS + atom + AHEAD, row);
       }
     }
   }

@@ -106,8 +106,8 @@ constants! {
 constants! {
     /// The constants of `along_pixels.cuh` and `along_channels.cuh`.
     pub(super) struct ResidualsConstants {
-        /// Whether residuals are read before results that are finished are written, if not before the tile's main loop.
-        residuals_ahead: bool,
+        /// For how many parts residuals are read before results that are finished are written, if not before the tile's main loop.
+        residuals_ahead: usize,
     }
 }
 

@@ -124,7 +124,7 @@ pub(super) fn constants(
         .write(&mut text);
     }
     if matches!(load, Load::Tma | Load::Halo | Load::Planes | Load::Reordered | Load::Gather) {
-        let residuals_ahead = tiling.reads_residuals_ahead(residuals(problem));
+        let residuals_ahead = tiling.residuals_ahead(residuals(problem));
         ResidualsConstants { residuals_ahead }.write(&mut text);
     }
     if matches!(load, Load::Tma | Load::Halo) {

@@ -35,6 +35,10 @@ struct Rates {
     early: f64,
     wide: f64,
     last: f64,
+    /// The power of the parts whose residuals are on their way by which one of them takes less, and how much longer it takes where blocks
+    /// share a multiprocessor.
+    ahead: f64,
+    beside: f64,
     /// As `residual`, `part` and an output of `outputs`, what they take more over the results that are written at once.
     read: f64,
     write: f64,
@@ -86,6 +90,8 @@ const NOTHING: Rates = Rates {
     early: 0.0,
     wide: 0.0,
     last: 0.0,
+    ahead: 0.0,
+    beside: 1.0,
     read: 0.0,
     write: 0.0,
     written: 0.0,
@@ -143,7 +149,12 @@ const CHANNELS: Rates = Rates {
 /// The same of 16 bits, whose epilogues take less since lanes have neighbouring filters. Chosen by 4,738 timings of 369 convolutions on
 /// H200s, from one image to 64: of the 247 of networks to fit to the choice is 2.7 % slower than the fastest timed tile in the mean, 20 % at
 /// worst, instead of 3.1 and 17; of 112 others 2.9 and 29 % instead of 4.1 and 35. A fit of all rates had 3.9 % there, and 68 % at worst.
-const OF_16_BITS: Rates = Rates { memory: 3.4e6, by_lane: 0.7, tile: 0.5, ..CHANNELS };
+///
+/// What residuals take by the parts that are on their way and by blocks was chosen since, by 1,229 timings on H200s of 106 convolutions with a
+/// residual of 64, 8 images and one: of the 50 of networks to fit to the choice is 1.9 % slower than the fastest timed tile in the mean, 10 % at
+/// worst, instead of 4.0 and 23; of 56 others 3.6 % instead of 3.7, of those of 64 images 19 % at worst instead of 32, of eight 30 % as before.
+const OF_16_BITS: Rates =
+    Rates { memory: 3.4e6, by_lane: 0.7, tile: 0.5, ahead: 0.25, beside: 2.0, ..CHANNELS };
 
 /// TF32 of several taps, whose memory is waited for less: chosen by the 137 of these convolutions of 3x3 in networks to fit to, for which
 /// the choice is 3.2 % slower than the fastest tile in the mean instead of 4.1; of 36 others 2.5 % instead of 3.9, 12 instead of 38 % at
@@ -355,11 +366,18 @@ impl Work {
         let waits_less = match tiling.load {
             _ if self.reads_residuals_early(tiling) => true,
             // Threads have residuals on their way where they have registers, or prefetch them along pixels.
-            Load::Tma | Load::Halo if tiling.tf32x3 => tiling.reads_residuals_ahead(self.residuals),
+            Load::Tma | Load::Halo if tiling.tf32x3 => tiling.residuals_ahead(self.residuals) > 0,
             _ => tiling.tf32x3 || filter_steps > SHORT_LOOP as f64,
         };
         let vector = self.vector as f64;
-        let residual = if waits_less { rates.early } else { rates.residual } + rates.read / vector;
+        let residual = if waits_less { rates.early } else { rates.residual };
+        let ahead = if self.reads_residuals_early(tiling) {
+            1
+        } else {
+            tiling.residuals_ahead(self.residuals).max(1)
+        };
+        let beside = if tiling.occupancy > 1 { rates.beside } else { 1.0 };
+        let residual = beside * residual / (ahead as f64).powf(rates.ahead) + rates.read / vector;
         let by_lane = self.orders_filters && tiling.takes_filters_by_lane() && !tiling.tf32x3;
         let part = if by_lane { rates.by_lane } else { rates.part };
         let part = part + rates.write / vector + residual * self.residuals as f64;

@@ -166,18 +166,23 @@ impl Tiling {
             && held + others <= consumer
     }
 
-    /// Whether a consumer's thread that has not read its residuals early has those of its next vectors on their way while it finishes
-    /// some: where there are registers for them, of at most 16 elements. Sums of 3xTF32 that are not finite are computed anew among
-    /// them, which takes registers too.
-    pub(crate) fn reads_residuals_ahead(&self, residuals: usize) -> bool {
+    /// Of how many vectors of 16 elements a consumer's thread that has not read its residuals early has these on their way while it finishes
+    /// some: of those that there are registers for, at most four, which wait in about the time of one. Sums of 3xTF32 that are not finite are
+    /// computed anew among them, which takes registers too.
+    pub(crate) fn residuals_ahead(&self, residuals: usize) -> usize {
+        const MOST: usize = 4;
         let (_, consumer) = self.registers();
-        let (sums, others) = match (self.writes_channels(), self.tf32x3) {
-            (true, true) => (2 * self.accumulators(), 64),
-            (true, false) => return residuals > 0,
-            (false, true) => (self.accumulators(), 136),
-            (false, false) => (self.accumulators(), 64),
+        let (sums, others, least) = match (self.writes_channels(), self.tf32x3) {
+            (true, true) => (2 * self.accumulators(), 64, 0),
+            (true, false) => (self.accumulators(), 48, 1),
+            (false, true) => (self.accumulators(), 136, 0),
+            (false, false) => (self.accumulators(), 64, 0),
         };
-        residuals > 0 && sums + others + 4 * self.element * residuals <= consumer
+        if residuals == 0 {
+            return 0;
+        }
+        let free = consumer.saturating_sub(sums + others);
+        (free / (4 * self.element * residuals)).clamp(least, MOST)
     }
 
     /// Registers of a producer's thread and of a consumer's.
