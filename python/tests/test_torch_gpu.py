@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
 import fuseplan.torch as ft  # noqa: E402
-from fuseplan.torch import _choice, _operator, _pools, _runs  # noqa: E402
+from fuseplan.torch import _chains, _choice, _operator, _pools, _runs  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
@@ -371,6 +371,45 @@ def test_optimized_networks_and_their_errors(dtype, last):
     ]
     # Each chain rounds once, and PyTorch behind each operator.
     assert all(of.rms <= 2 * of.own_rms for of in comparison)
+
+
+WITH_PHASES = {
+    # Layers, how many phases they have, and the image.
+    "widen": (lambda: [nn.ConvTranspose2d(64, 32, 2, 2), nn.ReLU()], 4, (2, 64, 17, 23)),
+    "four taps": (lambda: [nn.ConvTranspose2d(64, 64, 4, 2, 1)], 4, (2, 64, 16, 16)),
+    "odd": (lambda: [nn.ConvTranspose2d(64, 24, 3, 2, 1, 1)], 4, (1, 64, 9, 7)),
+    "doubled": (lambda: [nn.Upsample(scale_factor=2.0), nn.Conv2d(64, 128, 3, padding=1), nn.ReLU()], 4, (1, 64, 33, 31)),
+    "five taps": (lambda: [nn.Upsample(scale_factor=2.0), nn.Conv2d(64, 20, 5, padding=2)], 4, (3, 64, 12, 11)),
+    "groups": (lambda: [nn.Upsample(scale_factor=2.0), nn.Conv2d(64, 64, 3, padding=1, groups=4)], 4, (2, 64, 14, 14)),
+    "trebled": (lambda: [nn.Upsample(scale_factor=3.0), nn.Conv2d(64, 32, 3, padding=1)], 9, (1, 64, 20, 20)),
+    "video": (lambda: [nn.Upsample(scale_factor=(1.0, 2.0, 2.0)), nn.Conv3d(64, 32, (1, 3, 3), padding=(0, 1, 1))], 4, (1, 64, 3, 12, 20)),
+    "volume": (lambda: [nn.ConvTranspose3d(64, 32, 2, 2)], 8, (1, 64, 3, 12, 20)),
+}
+
+
+@pytest.mark.parametrize("name", WITH_PHASES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_phases_are_exact(name, dtype, monkeypatch):
+    """Of integers the sums are exact."""
+    # By the model of their time such small images would be enlarged.
+    monkeypatch.setattr(_chains, "_expected_of", lambda *_: None)
+    layers, phases, shape = WITH_PHASES[name]
+    make = nn.Conv2d if len(shape) == 4 else nn.Conv3d
+    torch.manual_seed(0)
+    model = nn.Sequential(make(shape[1], shape[1], 1, groups=shape[1]), *layers()).eval()
+    for parameter in model.parameters():
+        parameter.copy_(torch.randint(-1, 2, parameter.shape))
+    model[0].weight.abs_().clamp_(min=1), model[0].bias.zero_()
+    x = torch.randint(0, 2, shape).float() * (torch.rand(shape) < 0.25)
+    exact = model.double()(x.double())
+    assert exact.abs().max() <= 256
+    model, x = model.to(device="cuda", dtype=dtype), x.to(device="cuda", dtype=dtype)
+    model, x = model.to(memory_format=LAST[len(shape)]), x.to(memory_format=LAST[len(shape)])
+    fused = ft.optimize(model, x, choose="all", rest="inductor")
+    assert [of.plans for of in fused.fuseplan_report.fused] == [1, phases], str(fused.fuseplan_report)
+    for call in (fused, torch.compile(fused)):
+        y = call(x)
+        assert torch.equal(y.double().cpu(), exact) and y.stride() == model(x).stride()
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -12,7 +12,7 @@ from . import _head, _operator
 from ._report import Times
 
 if TYPE_CHECKING:
-    from ._rewrite import Chain
+    from ._chains import Chain
 
 Choice = Callable[[torch.fx.GraphModule, "Chain", Mapping[torch.fx.Node, Any]], Times | None]
 """The times of a chain of a graph, whose constant nodes have these values; none where it cannot be timed."""
@@ -60,7 +60,7 @@ class _Measured:
             return None
         given = (chain.image, chain.weight, *chain.operands)
         like = (layouts[of] if isinstance(of, torch.fx.Node) else _layout(of) for of in given)
-        key = (chain.text, chain.image_format, *(str(node.target) for node in inside), *like)
+        key = (chain.text, chain.phases is None, chain.image_format, *(str(node.target) for node in inside), *like)
         if key not in self._known:
             examples = {node: _example(node, layout, values) for node, layout in layouts.items() if layout is not None}
             of: list[Any] = [examples[node] if isinstance(node, torch.fx.Node) else node for node in given]
@@ -68,9 +68,7 @@ class _Measured:
             operands = [operand.flatten() if at in chain.flat else operand for at, operand in enumerate(operands)]
 
             def plan() -> torch.Tensor:
-                return torch.ops.fuseplan.chain.default(  # type: ignore[no-any-return]
-                    chain.brought(image), weight, operands, chain.text, chain.constant
-                )
+                return chain.compute(image, weight, operands)
 
             self._known[key] = _times(plan, self._own(module, chain, examples), image.device)
         return self._known[key]

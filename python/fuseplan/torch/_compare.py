@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from ._modules import _Convolution
 from ._export import DECOMPOSED, export
+from . import _phases
 from ._into import CHAIN_INTO, out_of
 
 _Values = dict[str, torch.Tensor]
@@ -136,15 +137,25 @@ def _results(result: Any) -> _Values:
 def _run(graph: torch.fx.GraphModule, names: Mapping[str, str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Values:
     """The values of some nodes, by the names that they go by."""
     values: _Values = {}
+    # What phases are of, which nobody may read any more when the last one is written.
+    wholes: dict[Any, torch.Tensor] = {}
 
     class Recorder(torch.fx.Interpreter):
         def run_node(self, n: torch.fx.Node) -> Any:
             value = super().run_node(n)
+            if _phases.is_part(n):
+                wholes[n] = wholes[n.args[0]] if n.args[0] in wholes else self._value_of(n.args[0], n)
             if n.name in names:
-                # What writes to a slice has no value of its own.
-                found: Any = self.map_nodes_to_values(out_of(n.args), n) if n.target is CHAIN_INTO else value
+                found = value
+                if n.target is CHAIN_INTO:
+                    # What writes to a slice has no value of its own.
+                    out = out_of(n.args)
+                    found = wholes[out] if out in wholes else self._value_of(out, n)
                 values[names[n.name]] = found.clone()
             return value
+
+        def _value_of(self, given: Any, n: torch.fx.Node) -> Any:
+            return self.map_nodes_to_values(given, n)
 
     result = Recorder(graph).run(*pytree.tree_leaves((args, kwargs)))
     return {**values, **_results(result)}

@@ -1,4 +1,4 @@
-"""Concatenations of channels whose chains write into the result, so that nobody copies what they have computed.
+"""Concatenations of channels, and of a video's frames, whose chains write into the result, so that nobody copies what they have computed.
 
 The result is memory that is there before the first of the chains, each of which writes a slice of it (`chain_into`), and readers
 of a chain's value read the slice. What is no chain is copied to its slice behind the operator that makes it, where Inductor
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import _layouts, _operator
+from . import _layouts, _operator, _phases
 from ._export import arguments
 from ._into import CHAIN_INTO, out_of
 
@@ -27,11 +27,36 @@ _SPLITS = {_ATEN.chunk, _ATEN.split, _ATEN.split_with_sizes}
 
 
 class _Part(NamedTuple):
-    """What is concatenated: a value, and which channels of the result it is."""
+    """What is concatenated: a value, and which channels or frames of the result it is."""
 
     node: torch.fx.Node
     first: int
-    channels: int
+    length: int
+
+
+class _Whole(NamedTuple):
+    """A concatenation, and what has its value as readers want it: the node, or its only reader, which brings it into a layout."""
+
+    cat: torch.fx.Node
+    laid: torch.fx.Node
+    # Of channels or frames.
+    dim: int
+
+    @classmethod
+    def of(cls, cat: torch.fx.Node) -> _Whole:
+        users = list(cat.users)
+        laid = users[0] if len(users) == 1 and users[0].target is _ATEN.contiguous.default else cat
+        value = cat.meta.get("val")
+        rank = value.dim() if isinstance(value, torch.Tensor) else 1
+        return cls(cat, laid, int(arguments(cat)["dim"]) % rank)
+
+    @property
+    def value(self) -> torch.Tensor:
+        return self.laid.meta["val"]  # type: ignore[no-any-return]
+
+    def part(self, part: _Part) -> torch.Tensor:
+        """Where a part lies in memory of the whole's layout."""
+        return self.value.narrow(self.dim, part.first, part.length)
 
 
 def rewrite(module: torch.fx.GraphModule, *, devices: Collection[str] = ("cuda",)) -> None:
@@ -42,11 +67,14 @@ def rewrite(module: torch.fx.GraphModule, *, devices: Collection[str] = ("cuda",
     """
     rewriter = _Rewriter(module.graph)
     for node in list(module.graph.nodes):
-        if node.target is _ATEN.cat.default and _is_wanted(node, devices):
-            parts = _parts(node)
-            chains = _written_in_place(node, parts)
+        if node.target is not _ATEN.cat.default:
+            continue
+        whole = _Whole.of(node)
+        if _is_wanted(whole, devices):
+            parts = _parts(whole)
+            chains = _written_in_place(whole, parts)
             if chains:
-                rewriter.replace(node, parts, chains)
+                rewriter.replace(whole, parts, chains)
     if rewriter.writers:
         module.graph.eliminate_dead_code()
         module.graph.lint()  # type: ignore[no-untyped-call]
@@ -55,16 +83,18 @@ def rewrite(module: torch.fx.GraphModule, *, devices: Collection[str] = ("cuda",
         module.recompile()
 
 
-def _is_wanted(cat: torch.fx.Node, devices: Collection[str]) -> bool:
-    """Whether images are concatenated by their channels, in a layout that has a name, to be read as a whole."""
-    of = arguments(cat)
-    value: Any = cat.meta.get("val")
-    if not _is_image(value) or value.device.type not in devices or of["dim"] % value.dim() != 1:
+def _is_wanted(whole: _Whole, devices: Collection[str]) -> bool:
+    """Whether images are concatenated by their channels, or channels-last ones by their frames, in a layout that has a name, to be
+    read as a whole."""
+    value: Any = whole.laid.meta.get("val")
+    if not _is_image(value) or value.device.type not in devices:
         return False
-    values: list[Any] = [node.meta.get("val") for node in of["tensors"]]
+    names = _layouts.formats(whole.laid)
+    is_frames = whole.dim == 2 and value.dim() == 5 and torch.channels_last_3d in names
+    values: list[Any] = [node.meta.get("val") for node in arguments(whole.cat)["tensors"]]
     is_alike = all(_is_image(part) and (part.dim(), part.dtype) == (value.dim(), value.dtype) for part in values)
-    reads = (user.op == "output" or user.target is _CHAIN or _packet(user) in _READ_MEMORY for user in cat.users)
-    return is_alike and bool(_layouts.formats(cat)) and any(reads)
+    reads = (user.op == "output" or user.target is _CHAIN or _packet(user) in _READ_MEMORY for user in whole.laid.users)
+    return is_alike and (whole.dim == 1 or is_frames) and bool(names) and any(reads)
 
 
 def _is_image(value: Any) -> bool:
@@ -77,13 +107,13 @@ def _packet(node: Any) -> Any:
     return getattr(node.target, "overloadpacket", None)
 
 
-def _parts(cat: torch.fx.Node) -> list[_Part]:
-    """What is concatenated. Slices of a value that are all of it, in their order, are the value."""
-    tensors, parts, first = list(arguments(cat)["tensors"]), [], 0
+def _parts(whole: _Whole) -> list[_Part]:
+    """What is concatenated. Slices of a value's channels that are all of it, in their order, are the value."""
+    tensors, parts, first = list(arguments(whole.cat)["tensors"]), [], 0
     while tensors:
-        node, slices = _whole(tensors)
-        parts.append(_Part(node, first, node.meta["val"].shape[1]))
-        first += parts[-1].channels
+        node, slices = _whole(tensors) if whole.dim == 1 else (tensors[0], 1)
+        parts.append(_Part(node, first, node.meta["val"].shape[whole.dim]))
+        first += parts[-1].length
         del tensors[:slices]
     return parts
 
@@ -119,31 +149,41 @@ def _slice(node: torch.fx.Node) -> tuple[torch.fx.Node, int] | None:
     return (source, before) if 0 <= before < value.shape[1] else None
 
 
-def _written_in_place(cat: torch.fx.Node, parts: Sequence[_Part]) -> dict[torch.fx.Node, _Part]:
-    """The chains that write what they compute to their slice of a concatenation as fast as to memory of their own."""
-    value = cat.meta["val"]
-    channel = value.stride(1) * value.element_size()
-    if value.shape[1] * channel % _ALIGNMENT:
+def _written_in_place(whole: _Whole, parts: Sequence[_Part]) -> dict[torch.fx.Node, _Part]:
+    """The chains, and the memory of phases, that write what they compute to their slice of a concatenation as fast as to memory of
+    their own."""
+    value = whole.value
+    bytes = value.element_size()
+    if value.shape[1] * value.stride(1) * bytes % _ALIGNMENT:
         return {}
     found: dict[torch.fx.Node, _Part] = {}
     for part in parts:
         node = part.node
-        is_chain = node.target is _CHAIN and str(node.args[3]).startswith("conv ")
-        is_like = part.first * channel % _ALIGNMENT == 0 and set(_layouts.formats(node)) & set(_layouts.formats(cat))
+        is_chain = node.target is _CHAIN and str(node.args[3]).startswith("conv ") or _phases.is_memory(node)
+        is_aligned = part.first * value.stride(whole.dim) * bytes % _ALIGNMENT == 0
+        is_like = is_aligned and set(_layouts.formats(node)) & set(_layouts.formats(whole.laid))
         # A single channel would be taken for one of another layout.
-        is_chain = is_chain and part.channels > 1
+        is_chain = is_chain and node.meta["val"].shape[1] > 1
         if is_chain and is_like and node not in found and all(map(_takes_strides, node.users)):
             found[node] = part
-    # Kernels read residuals by vectors where these lie as the result does: both are slices of this memory, or neither is.
+    # Kernels read residuals by vectors where these lie as the result does: both are slices of this memory, or neither is, unless
+    # a slice lies as memory of its own does.
+    apart = {node for node, part in found.items() if not _lies_as(whole.part(part), node.meta["val"])}
     while True:
         kept = {
             node: part
             for node, part in found.items()
-            if all(_source(added) in found for added in _residuals(node)) and all(adds in found for adds in _adding(node))
+            if node not in apart
+            or all(_source(added) in found for added in _residuals(node)) and all(adds in found for adds in _adding(node))
         }
         if len(kept) == len(found):
             return found
         found = kept
+
+
+def _lies_as(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of the same shape have the same strides, but where a length is 1."""
+    return all(length == 1 or first == second for length, first, second in zip(one.shape, one.stride(), other.stride()))
 
 
 def _takes_strides(user: torch.fx.Node) -> bool:
@@ -152,13 +192,15 @@ def _takes_strides(user: torch.fx.Node) -> bool:
         return all(map(_takes_strides, user.users))
     if not isinstance(user.target, torch._ops.OpOverload) or user.target.namespace not in ("aten", "fuseplan"):
         return False
-    is_view = any(of.alias_info is not None for of in user.target._schema.returns)
-    return not _layouts.goes_by_strides(user) and (not is_view or all(map(_takes_strides, user.users)))
+    return not _layouts.goes_by_strides(user) and (not _is_view(user) or all(map(_takes_strides, user.users)))
 
 
-def _residuals(chain: torch.fx.Node) -> list[torch.fx.Node]:
-    operands: Any = chain.args[2]
-    return [operands[at] for at in _operator.residuals(str(chain.args[3]))]
+def _residuals(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """What a chain adds, or what writes phases to memory."""
+    if _phases.is_memory(node):
+        return [_phases.whole(added) for writer in _phases.writers(node) for added in _residuals(writer)]
+    operands: Any = node.args[2]
+    return [operands[at] for at in _operator.residuals(str(node.args[3]))]
 
 
 def _source(node: torch.fx.Node) -> torch.fx.Node:
@@ -186,9 +228,9 @@ class _Rewriter:
         self.written: set[torch.fx.Node] = set()
         self.writers: list[torch.fx.Node] = []
 
-    def replace(self, cat: torch.fx.Node, parts: Sequence[_Part], chains: Mapping[torch.fx.Node, _Part]) -> None:
+    def replace(self, whole: _Whole, parts: Sequence[_Part], chains: Mapping[torch.fx.Node, _Part]) -> None:
         """Puts memory in the place of a concatenation, which these chains, and copies of the other parts, write to."""
-        value, graph = cat.meta["val"], self._graph
+        value, graph = whole.value, self._graph
         first = min(chains, key=self._order.__getitem__)
         with graph.inserting_before(first):
             like = first.args[0], list(value.shape), list(value.stride())
@@ -196,52 +238,67 @@ class _Rewriter:
         memory.meta["val"] = value
         self._order[memory] = self._order[first]
         self.written.add(memory)
-        slices = {chain: self._write(chain, memory, part) for chain, part in chains.items()}
+        slices = {chain: self._write(chain, memory, part, whole) for chain, part in chains.items()}
         for part in parts:
             if part not in chains.values():
-                self._copy(slices.get(part.node, part.node), memory, part, cat)
-        cat.replace_all_uses_with(memory)
-        for node in (cat, *chains):
+                self._copy(slices.get(part.node, part.node), memory, part, whole)
+        whole.laid.replace_all_uses_with(memory)
+        for node in dict.fromkeys((whole.laid, whole.cat, *chains)):
             graph.erase_node(node)
 
-    def _write(self, chain: torch.fx.Node, memory: torch.fx.Node, part: _Part) -> torch.fx.Node:
-        """Has a chain write to its slice, which has its value from then on."""
-        image, weight, operands, text, *constant = chain.args
+    def _write(self, chain: torch.fx.Node, memory: torch.fx.Node, part: _Part, whole: _Whole) -> torch.fx.Node:
+        """Has a chain, or phases, write to its slice, which has its value from then on."""
         with self._graph.inserting_before(chain):
-            of_memory = memory, 1, part.first, part.first + part.channels
+            of_memory = memory, whole.dim, part.first, part.first + part.length
             target = self._graph.call_function(_ATEN.slice.Tensor, of_memory)
-            writer = self._graph.call_function(CHAIN_INTO, (image, weight, operands, text, target, *constant))
-        target.meta["val"] = memory.meta["val"].narrow(1, part.first, part.channels)
-        # Comparisons look for the value by what writes it.
-        writer.meta.update({key: chain.meta[key] for key in ("fuseplan", "fuseplan_order") if key in chain.meta})
+        if _phases.is_memory(chain):
+            writers = _phases.writers(chain)
+        else:
+            writers = [self._writer(chain, target)]
+        target.meta["val"] = whole.part(part)
         self._order[target] = self._order[chain]
-        self.writers.append(writer)
+        self.writers += writers
         chain.replace_all_uses_with(target)
         self._see_again(target)
         return target
+
+    def _writer(self, chain: torch.fx.Node, target: torch.fx.Node) -> torch.fx.Node:
+        image, weight, operands, text, *constant = chain.args
+        with self._graph.inserting_before(chain):
+            writer = self._graph.call_function(CHAIN_INTO, (image, weight, operands, text, target, *constant))
+        # Comparisons look for the value by what writes it.
+        writer.meta.update({key: chain.meta[key] for key in ("fuseplan", "fuseplan_order") if key in chain.meta})
+        return writer
 
     def _see_again(self, node: torch.fx.Node) -> None:
         """Gives views of what is written the strides that they have now."""
         self.written.add(node)
         for user in node.users:
-            if user.target is operator.getitem or _packet(user) in _SPLITS or user.target is _ATEN.slice.Tensor:
+            if user.target is operator.getitem or _is_view(user):
                 args, kwargs = torch.fx.map_arg((user.args, user.kwargs), lambda of: of.meta["val"])
                 user.meta["val"] = user.target(*args, **kwargs)  # type: ignore[operator]
                 self._see_again(user)
 
-    def _copy(self, source: torch.fx.Node, memory: torch.fx.Node, part: _Part, cat: torch.fx.Node) -> None:
+    def _copy(self, source: torch.fx.Node, memory: torch.fx.Node, part: _Part, whole: _Whole) -> None:
         """Copies a value to its slice as soon as there are both."""
-        graph, target = self._graph, memory.meta["val"].narrow(1, part.first, part.channels)
+        graph, target = self._graph, whole.part(part)
         if source in self.written:
-            place = graph.inserting_before(cat)
+            place = graph.inserting_before(whole.cat)
         else:
             place = graph.inserting_after(max(source, memory, key=self._order.__getitem__))
         # Inductor writes to such a view where it is. For a slice it would make another memory, with a copy of the rest.
-        of_memory = memory, list(target.shape), list(target.stride()), part.first * target.stride(1)
+        of_memory = memory, list(target.shape), list(target.stride()), part.first * target.stride(whole.dim)
         with place:
             view = graph.call_function(_ATEN.as_strided.default, of_memory)
         with graph.inserting_after(view):
             graph.call_function(_ATEN.copy_.default, (view, source))
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    """Whether a node's value is a view of what it reads."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    return any(of.alias_info is not None and not of.alias_info.is_write for of in node.target._schema.returns)
 
 
 def _compile_ahead(module: torch.fx.GraphModule, chains: Iterable[torch.fx.Node]) -> None:

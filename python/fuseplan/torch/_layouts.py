@@ -206,9 +206,14 @@ def _is_less(
     copied = [image for node, image in images.items() if not set(formats(image)) & set(formats(node))]
     copied += [node for node in results if not set(formats(node)) & set(_formats(seen[node]))]
     values = (seen[node] for node in copied)
-    bytes = sum(2 * value.numel() * value.element_size() for value in values if isinstance(value, torch.Tensor))
-    seconds = sum(after[node] for node in before) + bytes / _COPIED
+    copies = sum(seconds_of_copy(value) for value in values if isinstance(value, torch.Tensor))
+    seconds = sum(after[node] for node in before) + copies
     return seconds < _MARGIN * sum(before.values())
+
+
+def seconds_of_copy(tensor: torch.Tensor) -> float:
+    """What reading a tensor and writing it takes on a GPU at least."""
+    return 2 * tensor.numel() * tensor.element_size() / _COPIED
 
 
 def _strides(value: Any) -> tuple[int, ...] | None:

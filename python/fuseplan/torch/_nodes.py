@@ -43,8 +43,11 @@ _WITHOUT_PARAMETERS = {
 }
 
 
-def _activation(target: str, of: dict[str, Any]) -> tuple[str, dict[str, float]] | None:
-    """The name and parameters of an activation, if an operator is one."""
+def activation_of(node: torch.fx.Node) -> tuple[str, dict[str, float]] | None:
+    """The name and parameters of an activation, if a node is one."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    target, of = str(node.target), arguments(node)
     if target in _WITHOUT_PARAMETERS:
         return _WITHOUT_PARAMETERS[target], {}
     match target:
@@ -167,7 +170,7 @@ def describe(
         return as_node("erf" if target == "aten.erf.default" else "cube", [of["self"]])
     if target == "aten.prelu.default":
         return as_node("prelu", [of["self"], of["weight"]])
-    activation = _activation(target, of)
+    activation = activation_of(node)
     if activation is not None:
         mode, parameters = activation
         return as_node("activation", [of["self"]], {"mode": mode, **parameters})

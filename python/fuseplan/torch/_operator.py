@@ -204,6 +204,13 @@ def check_out(shape: Sequence[int], x: torch.Tensor, out: torch.Tensor) -> None:
         raise ValueError(f"chain_into: out is {found}; accepted: {accepted}")
 
 
+def plan_of(
+    x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor], operators: str, device: Handle | None, strides: Sequence[int]
+) -> Plan:
+    """The plan of a call that writes to a tensor of these strides, uncompiled."""
+    return _steps(operators).plan(_descriptor(x), _descriptor(weight), operands, device, strides)
+
+
 def residuals(operators: str) -> set[int]:
     """Where a text's residuals stand among its operands."""
     return _steps(operators).residuals

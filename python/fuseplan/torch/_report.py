@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 # What chains begin with.
-_KINDS = {"conv": "convolutions", "linear": "fully connected layers"}
+_KINDS = {"conv": "convolutions", "conv_transpose": "transposed convolutions", "linear": "fully connected layers"}
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,14 @@ class Times:
 
 @dataclass(frozen=True)
 class Fused:
-    """A chain that one plan computes: the name of the convolution or fully connected layer, its operators, why it has no further one, and its times if they
-    were measured."""
+    """A chain that one plan computes, or several, each of them a phase of its pixels: the name of the convolution or fully
+    connected layer, its operators, why it has no further one, and its times if they were measured."""
 
     name: str
     operators: tuple[str, ...]
     end: str
     times: Times | None = None
+    plans: int = 1
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Report:
         lines = [f"{' and '.join(counts)} are plans{where}"]
         for fused in self.fused:
             times = f"; {fused.times}" if fused.times else ""
-            lines.append(f"  {fused.name}: {' -> '.join(fused.operators)}; ends as {fused.end}{times}")
+            plans = f", in {fused.plans} phases" if fused.plans > 1 else ""
+            lines.append(f"  {fused.name}: {' -> '.join(fused.operators)}{plans}; ends as {fused.end}{times}")
         lines += [f"  {unfused.name}: not fused, as {unfused.reason}" for unfused in self.unfused]
         return "\n".join(lines)

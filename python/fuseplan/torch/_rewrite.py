@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,8 +11,9 @@ from torch.utils import _pytree as pytree
 
 from .._native import Handle, TensorDescriptor, find_chains
 from . import _calls, _choice, _concatenations, _constants, _handles, _head, _layouts, _linear, _operator, _permutations, _pools, _runs, _text, _tokens, _weights
-from ._export import arguments, as_tuple, export, written
-from ._nodes import Described, convolution_numbers, describe
+from ._chains import Chain, begins, chain_of, transposed, without_memory
+from ._export import as_tuple, export, written
+from ._nodes import Described, describe
 from ._report import Fused, Report, Unfused
 
 def optimize(
@@ -46,7 +46,8 @@ def optimize(
     `math` is that of `conv`, for all plans; what stays PyTorch's is computed as PyTorch does.
 
     `rest` is who computes what is in no plan: "eager", PyTorch operator by operator, or "inductor", for a result that is given to
-    `torch.compile`, whose plans write to where their values are concatenated on a GPU, and whose operators behind a convolution are
+    `torch.compile`, whose plans write to where their values are concatenated on a GPU, where transposed convolutions and those of
+    images whose pixels were repeated are a plan for each phase of the result's pixels, and whose operators behind a convolution are
     taken for one kernel where PyTorch is asked how fast it is.
     """
     if rest not in ("eager", "inductor"):
@@ -73,7 +74,13 @@ def optimize(
         _layouts.observe(graph, inputs)
         laid_out = _layouts.lay_out(graph, values, inputs, memory_format, lambda: _expected(graph, values, math))
         _permutations.move_behind(graph)
-        report = rewrite(graph, values, choice, folds=True, math=math)
+        without_phases = None
+        if dynamic_shapes is not None:
+            without_phases = "its lengths are not fixed"
+        elif rest != "inductor":
+            # A host that launches each of them by itself is kept busy for longer than by PyTorch's operator.
+            without_phases = "it would be several plans, which is for rest='inductor'"
+        report = rewrite(graph, values, choice, folds=True, math=math, without_phases=without_phases)
         if laid_out and memory_format is None and not any(of.operators[0] == "conv" for of in report.fused):
             # The layout was chosen for plans of convolutions, of which there are none.
             options: dict[str, Any] = {"dynamic_shapes": dynamic_shapes, "choose": choose, "math": math, "rest": rest}
@@ -106,30 +113,35 @@ def rewrite(
     *,
     folds: bool,
     math: str | None,
+    without_phases: str | None = None,
 ) -> Report:
     """Replaces the chains of a graph without in-place operators.
 
     `values` has the nodes that are the same at every call, attributes or inputs, with their values. Where these stay what
-    they are, batch-norms are folded into weights. Where there is a choice, only the chains that it finds faster are replaced.
+    they are, batch-norms are folded into weights, and what has phases is computed by them, unless there is a reason for none. Where
+    there is a choice, only the chains that it finds faster are replaced.
     """
     nodes, chains, unfused = _find(module, values, math)
     handle = _handle(values)
     report = Report(
-        unfused=[Unfused(nodes[index].name, reason, _begins(nodes[index])) for index, reason in unfused],
+        unfused=[Unfused(nodes[index].name, reason, begins(nodes[index])) for index, reason in unfused],
         threads=_handles.whose_threads(handle) if handle is not None else None,
     )
     tails = []
-    of_graph = [_chain_of(found, nodes, values, folds, math) for found in chains]
-    _compile_ahead(of_graph, values)
-    for number, (found, chain) in enumerate(zip(chains, of_graph, strict=True)):
+    of_graph = [(chain_of(found, nodes, values, folds, math, without_phases is None), found["end"]) for found in chains]
+    if folds:
+        of_graph += transposed(nodes, values, math, without_phases, report)
+    _compile_ahead([chain for chain, _ in of_graph], values)
+    for number, (chain, end) in enumerate(of_graph):
         times = choice(module, chain, values) if choice is not None else None
         if times is not None and times.slower:
             reason = f"it is slower as a plan: {times}"
-            report.unfused.append(Unfused(chain.head.name, reason, _begins(chain.head)))
+            report.unfused.append(Unfused(chain.head.name, reason, begins(chain.head)))
         else:
             tails.append((number, chain))
-            operators = (_begins(chain.head), *chain.operators)
-            report.fused.append(Fused(chain.head.name, operators, found["end"], times))
+            operators = (begins(chain.head), *chain.operators)
+            plans = len(chain.phases.each) if chain.phases is not None else 1
+            report.fused.append(Fused(chain.head.name, operators, end, times, plans))
     replaced: dict[torch.fx.Node, torch.fx.Node] = {}
     for number, chain in tails:
         replaced[chain.tail] = _replace(module, chain, number, replaced)
@@ -141,11 +153,6 @@ def rewrite(
     module.graph.on_generate_code(lambda before: lambda lines: _runs.in_runs(before(lines) if before else lines, between))
     module.recompile()
     return report
-
-
-def _begins(node: torch.fx.Node) -> str:
-    """The first operator of the chain that a node begins."""
-    return "linear" if node.target is torch.ops.aten.linear.default else "conv"
 
 
 def _read_tensors_directly(module: torch.fx.GraphModule) -> None:
@@ -181,18 +188,20 @@ def _compile_ahead(chains: Sequence[Chain], values: Mapping[torch.fx.Node, Any])
         tensors = [values.get(given, given.meta.get("val")) if isinstance(given, torch.fx.Node) else given for given in of]
         if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
             continue
-        image, weight, *operands = map(_without_memory, tensors)
+        image, weight, *operands = map(without_memory, tensors)
         image = chain.brought(image)
         operands = [operand.flatten() if at in chain.flat else operand for at, operand in enumerate(operands)]
-        calls.setdefault(tensors[0].device, []).append((image, weight, operands, chain.text, None))
+        of_device = calls.setdefault(tensors[0].device, [])
+        if chain.phases is None:
+            of_device.append((image, weight, operands, chain.text, None))
+            continue
+        out = without_memory(chain.tail.meta["val"])
+        for phase in chain.phases.each:
+            strides = chain.phases.part(out, phase).stride()
+            of_device.append((image, without_memory(phase.weight), chain.phases.own(operands, phase), phase.text, strides))
     for device, of_device in calls.items():
         if device.type != "meta":
             _operator.compile_ahead(device, of_device)
-
-
-def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
-    shape, stride = ([_operator.hint(number) for number in numbers] for numbers in (tensor.shape, tensor.stride()))
-    return torch.empty_strided(shape, stride, dtype=tensor.dtype, device="meta")
 
 
 def _handle(values: Mapping[torch.fx.Node, Any]) -> Handle | None:
@@ -243,84 +252,6 @@ def _attribute(module: torch.nn.Module, path: str) -> Any:
     return operator.attrgetter(path)(module)
 
 
-@dataclass(frozen=True)
-class Chain:
-    """A chain of a graph, as the operator `chain` will compute it. Tensors that are no node's value are folded ones."""
-
-    # The convolution or fully connected layer.
-    head: torch.fx.Node
-    tail: torch.fx.Node
-    image: torch.fx.Node
-    # What the image is brought into first, if anything: PyTorch's own result lies in it and the image does not.
-    image_format: torch.memory_format | None
-    weight: torch.fx.Node | torch.Tensor
-    operands: tuple[torch.fx.Node | torch.Tensor, ...]
-    # Behind the first.
-    operators: tuple[str, ...]
-    text: str
-    constant: bool
-    # The operands that are viewed as vectors.
-    flat: frozenset[int]
-
-    def brought(self, image: torch.Tensor) -> torch.Tensor:
-        """An image as the operator gets it."""
-        return image if self.image_format is None else image.contiguous(memory_format=self.image_format)
-
-
-def _chain_of(
-    found: Mapping[str, Any],
-    nodes: Sequence[torch.fx.Node],
-    values: Mapping[torch.fx.Node, Any],
-    folds: bool,
-    math: str | None,
-) -> Chain:
-    (begins, at, (weight_at,), _), *steps = found["steps"]
-    head, weight = nodes[at], nodes[weight_at]
-    of = arguments(head)
-    if begins == "linear":
-        text = _text.linear_text(math)
-    else:
-        numbers = convolution_numbers(of, values, head)
-        assert numbers is not None, "the finder takes no convolution without numbers"
-        pads = [pad for pair in numbers["padding"] for pad in pair]
-        text = _text.convolution_text(numbers["stride"], pads, numbers["dilation"], numbers["groups"], math)
-    folded = _fold(steps, nodes, values, values.get(weight)) if folds else None
-    operators: list[str] = []
-    operands: list[torch.fx.Node | torch.Tensor] = []
-    filters: torch.fx.Node | torch.Tensor = weight
-    if folded is not None:
-        steps, filters, bias = folded
-        operators, operands = ["bias"], [bias]
-    flats: set[int] = set()
-    for kind, _, given, parameters in steps:
-        operators.append(_text.operator_text(kind, parameters))
-        for node in (nodes[operand] for operand in given):
-            # The finder takes nothing but constants for what is one value a channel.
-            flat = kind != "residual" and values[node].dim() > 1
-            if flat and not folds:
-                # A view is another tensor at each call.
-                flats.add(len(operands))
-            operands.append(values[node].flatten() if flat and folds else node)
-    return Chain(
-        head=head,
-        tail=nodes[found["tail"]],
-        image=of["input"],
-        image_format=_image_format(of["input"], head) if begins == "conv" else None,
-        weight=filters,
-        operands=tuple(operands),
-        operators=tuple(operators),
-        text=" -> ".join([text, *operators]),
-        constant=weight in values and not flats,
-        flat=frozenset(flats),
-    )
-
-
-def _image_format(image: torch.fx.Node, convolution: torch.fx.Node) -> torch.memory_format | None:
-    """The layout of PyTorch's own result, if the image's is another: where weights are channels-last and the image is not."""
-    before, after = _layouts.formats(image), _layouts.formats(convolution)
-    return after[0] if before and after and not set(before) & set(after) else None
-
-
 def _replace(
     module: torch.fx.GraphModule,
     chain: Chain,
@@ -340,7 +271,8 @@ def _replace(
         return graph.get_attr(full)
 
     with graph.inserting_before(chain.tail):
-        image, filters = node("image", chain.image), node("weight", chain.weight)
+        image = node("image", chain.image)
+        filters = node("weight", chain.weight) if chain.phases is None else None
         if chain.image_format is not None:
             value = chain.brought(image.meta["val"])
             kwargs: dict[str, Any] = {"memory_format": chain.image_format}
@@ -351,43 +283,20 @@ def _replace(
             value = operands[at].meta["val"].view(-1)
             operands[at] = graph.call_function(torch.ops.aten.view.default, (operands[at], [-1]))
             operands[at].meta["val"] = value
-        new = graph.call_function(
-            torch.ops.fuseplan.chain.default, (image, filters, operands, chain.text, chain.constant)
-        )
+        if chain.phases is None:
+            new = writer = graph.call_function(
+                torch.ops.fuseplan.chain.default, (image, filters, operands, chain.text, chain.constant)
+            )
+        else:
+            weights = [node(f"weight{at}", phase.weight) for at, phase in enumerate(chain.phases.each)]
+            like = chain.tail.meta["val"]
+            new, writer = chain.phases.write(graph, image, weights, operands, like, chain.constant)
         new.meta.update({key: value for key, value in chain.tail.meta.items() if key in ("val", "tensor_meta")})
         # The value of the graph before, which comparisons look for, if there is one.
         if (of := chain.tail.meta.get("fuseplan_of", chain.tail.name)) is not None:
-            new.meta.update(fuseplan=of, fuseplan_order=chain.tail.meta.get("fuseplan_order"))
+            writer.meta.update(fuseplan=of, fuseplan_order=chain.tail.meta.get("fuseplan_order"))
     chain.tail.replace_all_uses_with(new)
     return new
-
-
-def _fold(
-    steps: Sequence[Any],
-    nodes: Sequence[torch.fx.Node],
-    values: Mapping[torch.fx.Node, Any],
-    weight: torch.Tensor | None,
-) -> tuple[list[Any], torch.Tensor, torch.Tensor] | None:
-    """The steps without the biases and batch-norms at their front, and these folded into constant weights and one bias."""
-    count = 0
-    while count < len(steps) and steps[count][0] in ("bias", "batch_norm"):
-        count += 1
-    if weight is None or not any(kind == "batch_norm" for kind, *_ in steps[:count]):
-        return None
-    factor = torch.ones(weight.shape[0], dtype=torch.float64, device=weight.device)
-    shift = torch.zeros_like(factor)
-    for kind, _, given, parameters in steps[:count]:
-        own = [values[nodes[operand]].flatten().double() for operand in given]
-        if kind == "bias":
-            shift = shift + own[0]
-        else:
-            scale, bias, mean, variance = own
-            scale = scale / torch.sqrt(variance + parameters["eps"])
-            factor, shift = factor * scale, (shift - mean) * scale + bias
-    folded = torch.empty_like(weight)
-    folded.copy_(weight.double() * factor.view(-1, *[1] * (weight.dim() - 1)))
-    # Beside tensors of 16 bits a bias has room for more.
-    return list(steps[count:]), folded.detach(), shift.to(torch.promote_types(weight.dtype, torch.float32))
 
 
 def _drop_unused(module: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any]) -> None:
