@@ -138,7 +138,7 @@ constexpr int TAPS_D{1};
 constexpr int TAPS_H{3};
 constexpr int TAPS_W{3};
 constexpr int FILTER_STEPS{18};
-constexpr int RESIDUALS_AHEAD{4};
+constexpr int RESIDUALS_AHEAD{1};
 constexpr int UNROLLED_PARTS{8};
 constexpr int STEP_TAPS{9};
 constexpr int PAD_D{0};

@@ -137,7 +137,7 @@ constexpr int Y_VECTOR{4};
 constexpr int TAPS_D{1};
 constexpr int TAPS_H{3};
 constexpr int TAPS_W{3};
-constexpr int RESIDUALS_AHEAD{4};
+constexpr int RESIDUALS_AHEAD{1};
 constexpr int PAD_D{0};
 constexpr int PAD_H{1};
 constexpr int PAD_W{1};

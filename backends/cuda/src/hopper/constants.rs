@@ -106,7 +106,8 @@ constants! {
 constants! {
     /// The constants of `along_pixels.cuh` and `along_channels.cuh`.
     pub(super) struct ResidualsConstants {
-        /// For how many parts residuals are read before results that are finished are written, if not before the tile's main loop.
+        /// For how many parts residuals are read before results that are finished are written, if not before the tile's main loop; where
+        /// results are written along pixels, of the next vectors.
         residuals_ahead: usize,
     }
 }

@@ -1,7 +1,7 @@
 //! What the layout of a problem's tensors allows: to TMA, to bulk copies and to vectors.
 
 use fuseplan_api::{DataType, MathMode, Problem};
-use fuseplan_gpu::{Volume, common_power};
+use fuseplan_gpu::{Volume, common_power, has_exponentials};
 
 use super::tiling::{COPIED, Load, Tiling};
 
@@ -54,6 +54,11 @@ pub(super) fn outputs_at_once(load: Load, problem: &Problem) -> usize {
             y.strides[..2].iter().fold(common_power(most, run), |power, &stride| common_power(power, stride))
         }
     }
+}
+
+/// How many parts of a tile an epilogue along channels has unrolled, if it has no more: text of exponentials is long.
+pub(super) fn unrolled_parts(problem: &Problem) -> usize {
+    if has_exponentials(problem) { 2 } else { 8 }
 }
 
 /// The same of a tile. Where its rows are pixels, a lane has one, or two that are neighbours, or of runs of 16 bits as many as planes

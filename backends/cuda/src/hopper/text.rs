@@ -1,14 +1,14 @@
 //! The constants that a kernel's text has of a problem and a tile.
 
 use fuseplan_api::Problem;
-use fuseplan_gpu::{Text, Volume, channel_values, convolution, has_exponentials, residuals, spatial};
+use fuseplan_gpu::{Text, Volume, channel_values, convolution, residuals, spatial};
 
 use super::constants::{
     FilterStepsConstants, FiltersConstants, GroupConstants, LinesConstants, PackedConstants, PartsConstants,
     ReorderConstants, ResidualsConstants, RunsConstants, StreamedConstants, StrideConstants, TapConstants,
     TransposedConstants, WgmmaConstants, WindowConstants,
 };
-use super::layout::{columns_behind, filters_at_once, filters_by_lane, outputs_of};
+use super::layout::{columns_behind, filters_at_once, filters_by_lane, outputs_of, unrolled_parts};
 use super::reordered::Reordered;
 use super::runs::{By, Sight};
 use super::tiling::{Load, Packed, Tiling};
@@ -123,12 +123,12 @@ pub(super) fn constants(
         }
         .write(&mut text);
     }
+    let unrolled_parts = unrolled_parts(problem);
     if matches!(load, Load::Tma | Load::Halo | Load::Planes | Load::Reordered | Load::Gather) {
-        let residuals_ahead = tiling.residuals_ahead(residuals(problem));
+        let residuals_ahead = tiling.residuals_ahead(residuals(problem), unrolled_parts);
         ResidualsConstants { residuals_ahead }.write(&mut text);
     }
     if matches!(load, Load::Tma | Load::Halo) {
-        let unrolled_parts = if has_exponentials(problem) { 2 } else { 8 };
         PartsConstants { unrolled_parts }.write(&mut text);
     }
     if tiling.window.is_some() {

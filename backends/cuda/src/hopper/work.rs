@@ -3,7 +3,9 @@
 use fuseplan_api::Problem;
 use fuseplan_gpu::{Volume, chain_values, channel_values, convolution, has_exponentials, residuals, spatial};
 
-use super::layout::{groups_apart, groups_walked, orders_filters, outputs_at_once, takes_tf32x3};
+use super::layout::{
+    groups_apart, groups_walked, orders_filters, outputs_at_once, takes_tf32x3, unrolled_parts,
+};
 use super::tiling::{Load, Tiling};
 
 /// The numbers of a problem that tiles and their times depend on.
@@ -36,6 +38,8 @@ pub(super) struct Work {
     pub(super) orders_filters: bool,
     /// Outputs that are written at once.
     pub(super) vector: usize,
+    /// Parts of a tile that an epilogue has unrolled.
+    pub(super) unrolled_parts: usize,
     /// Bytes of an element.
     pub(super) element: usize,
     /// Whether products are three of TF32.
@@ -79,6 +83,7 @@ impl Work {
             element,
             tf32x3: takes_tf32x3(load, problem),
             vector: outputs_at_once(load, problem),
+            unrolled_parts: unrolled_parts(problem),
             bytes: problem.input.element_bytes()
                 + weights.element_bytes()
                 + (1 + residuals(problem)) * problem.output.element_bytes(),
@@ -94,6 +99,16 @@ impl Work {
 
     pub(super) fn filter_steps(&self, tiling: &Tiling) -> usize {
         tiling.filter_steps(self.channels, self.taps)
+    }
+
+    /// For how many parts a thread has a tile's residuals on their way while it finishes one, if it has not read them before.
+    pub(super) fn residuals_ahead(&self, tiling: &Tiling) -> usize {
+        // Fewer bytes at a time are read where they are used.
+        if self.vector * self.element < 8 {
+            0
+        } else {
+            tiling.residuals_ahead(self.residuals, self.unrolled_parts)
+        }
     }
 
     /// Whether a tile's residuals are read before its main loop.

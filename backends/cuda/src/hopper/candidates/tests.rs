@@ -29,6 +29,7 @@ fn work(pixels: usize, filters: usize, channels: usize, taps: usize) -> Work {
         element: 2,
         tf32x3: false,
         vector: 8,
+        unrolled_parts: 8,
         bytes,
         read: 2 * pixels * channels,
         residuals: 0,

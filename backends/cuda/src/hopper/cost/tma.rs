@@ -150,9 +150,9 @@ const CHANNELS: Rates = Rates {
 /// H200s, from one image to 64: of the 247 of networks to fit to the choice is 2.7 % slower than the fastest timed tile in the mean, 20 % at
 /// worst, instead of 3.1 and 17; of 112 others 2.9 and 29 % instead of 4.1 and 35. A fit of all rates had 3.9 % there, and 68 % at worst.
 ///
-/// What residuals take by the parts that are on their way and by blocks was chosen since, by 1,229 timings on H200s of 106 convolutions with a
-/// residual of 64, 8 images and one: of the 50 of networks to fit to the choice is 1.9 % slower than the fastest timed tile in the mean, 10 % at
-/// worst, instead of 4.0 and 23; of 56 others 3.6 % instead of 3.7, of those of 64 images 19 % at worst instead of 32, of eight 30 % as before.
+/// What residuals take by the parts that are on their way and by blocks is chosen by 1,229 timings on H200s of 106 convolutions with a
+/// residual and ReLU, of 64, 8 images and one: of the 50 of networks to fit to the choice is 1.9 % slower than the fastest timed tile in the
+/// mean, 10 % at worst; of 56 others 3.6 %, 19 % at worst with 64 images and 30 % with eight.
 const OF_16_BITS: Rates =
     Rates { memory: 3.4e6, by_lane: 0.7, tile: 0.5, ahead: 0.25, beside: 2.0, ..CHANNELS };
 
@@ -366,16 +366,14 @@ impl Work {
         let waits_less = match tiling.load {
             _ if self.reads_residuals_early(tiling) => true,
             // Threads have residuals on their way where they have registers, or prefetch them along pixels.
-            Load::Tma | Load::Halo if tiling.tf32x3 => tiling.residuals_ahead(self.residuals) > 0,
+            Load::Tma | Load::Halo if tiling.tf32x3 => {
+                tiling.residuals_ahead(self.residuals, self.unrolled_parts) > 0
+            }
             _ => tiling.tf32x3 || filter_steps > SHORT_LOOP as f64,
         };
         let vector = self.vector as f64;
         let residual = if waits_less { rates.early } else { rates.residual };
-        let ahead = if self.reads_residuals_early(tiling) {
-            1
-        } else {
-            tiling.residuals_ahead(self.residuals).max(1)
-        };
+        let ahead = if self.reads_residuals_early(tiling) { 1 } else { self.residuals_ahead(tiling).max(1) };
         let beside = if tiling.occupancy > 1 { rates.beside } else { 1.0 };
         let residual = beside * residual / (ahead as f64).powf(rates.ahead) + rates.read / vector;
         let by_lane = self.orders_filters && tiling.takes_filters_by_lane() && !tiling.tf32x3;

@@ -166,23 +166,26 @@ impl Tiling {
             && held + others <= consumer
     }
 
-    /// Of how many vectors of 16 elements a consumer's thread that has not read its residuals early has these on their way while it finishes
-    /// some: of those that there are registers for, at most four, which wait in about the time of one. Sums of 3xTF32 that are not finite are
-    /// computed anew among them, which takes registers too.
-    pub(crate) fn residuals_ahead(&self, residuals: usize) -> usize {
-        const MOST: usize = 4;
+    /// For how many parts a consumer's thread that has not read its residuals early has these on their way while it finishes one: of 16
+    /// bits along channels, where so many parts are unrolled, for those that there are registers for, at most four, which wait in about the
+    /// time of one, elsewhere for one. Sums of 3xTF32 that are not finite are computed anew among them, which takes registers too.
+    pub(crate) fn residuals_ahead(&self, residuals: usize, unrolled_parts: usize) -> usize {
         let (_, consumer) = self.registers();
-        let (sums, others, least) = match (self.writes_channels(), self.tf32x3) {
-            (true, true) => (2 * self.accumulators(), 64, 0),
-            (true, false) => (self.accumulators(), 48, 1),
-            (false, true) => (self.accumulators(), 136, 0),
-            (false, false) => (self.accumulators(), 64, 0),
+        let parts = self.atoms * self.width.div_ceil(32);
+        let (sums, others, bounds) = match (self.writes_channels(), self.tf32x3) {
+            (true, true) => (2 * self.accumulators(), 64, (0, 1)),
+            (true, false) if self.element == 2 && parts <= unrolled_parts => {
+                (self.accumulators(), 48, (1, parts.min(4)))
+            }
+            (true, false) => (self.accumulators(), 48, (1, 1)),
+            (false, true) => (self.accumulators(), 136, (0, 1)),
+            (false, false) => (self.accumulators(), 64, (0, 1)),
         };
         if residuals == 0 {
             return 0;
         }
         let free = consumer.saturating_sub(sums + others);
-        (free / (4 * self.element * residuals)).clamp(least, MOST)
+        (free / (4 * self.element * residuals)).clamp(bounds.0, bounds.1)
     }
 
     /// Registers of a producer's thread and of a consumer's.
