@@ -15,6 +15,9 @@ from ._export import arguments
 from ._nodes import activation_of, convolution_numbers, descriptor_of
 from ._report import Report, Unfused
 
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
 @dataclass(frozen=True)
 class Chain:
     """A chain of a graph, as the operator `chain` will compute it. Tensors that are no node's value are folded ones."""
@@ -29,12 +32,19 @@ class Chain:
     operands: tuple[torch.fx.Node | torch.Tensor, ...]
     # Behind the first.
     operators: tuple[str, ...]
+    # That of the operator; none of a transposed convolution, which has phases alone.
     text: str
     constant: bool
     # The operands that are viewed as vectors.
     flat: frozenset[int]
-    # What computes it where that is several plans; the weight is that of all.
+    # What computes it where that is several plans, whose weights are made of the chain's, and the same chain as one plan, if there is such.
     phases: _phases.Phases | None = None
+    undivided: Chain | None = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What is computed of image and operands, as texts."""
+        return (self.text,) if self.phases is None else tuple(phase.text for phase in self.phases.each)
 
     def compute(self, image: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.Tensor:
         """Its value."""
@@ -57,11 +67,11 @@ def chain_of(
     math: str | None,
     by_phases: bool,
 ) -> Chain:
-    (begins, at, (weight_at,), _), *steps = found["steps"]
+    (kind_of_head, at, (weight_at,), _), *steps = found["steps"]
     head, weight = nodes[at], nodes[weight_at]
     of = arguments(head)
     numbers = None
-    if begins == "linear":
+    if kind_of_head == "linear":
         text = _text.linear_text(math)
     else:
         numbers = convolution_numbers(of, values, head)
@@ -89,7 +99,7 @@ def chain_of(
         head=head,
         tail=nodes[found["tail"]],
         image=of["input"],
-        image_format=_image_format(of["input"], head) if begins == "conv" else None,
+        image_format=_image_format(of["input"], head) if kind_of_head == "conv" else None,
         weight=filters,
         operands=tuple(operands),
         operators=tuple(operators),
@@ -99,48 +109,57 @@ def chain_of(
     )
     if numbers is None or not folds or not by_phases or not chain.constant:
         return chain
-    return _of_smaller(chain, numbers, values[weight] if folded is None else filters, math)
+    return _of_smaller(chain, numbers, values[weight] if folded is None else folded[1], values, math)
 
 
-def _of_smaller(chain: Chain, numbers: Mapping[str, Any], weight: Any, math: str | None) -> Chain:
+def _of_smaller(
+    chain: Chain, numbers: Mapping[str, Any], weight: torch.Tensor, values: Mapping[torch.fx.Node, Any], math: str | None
+) -> Chain:
     """The chain, or where the pixels of its image were repeated and that takes less time, its phases."""
     found = _phases.enlarged(chain.image, numbers, weight, chain.tail, chain.operators, math)
     if found is None or not _is_channels_last(chain.tail):
         return chain
     image, phases = found
-    smaller = replace(chain, image=image, image_format=_image_format(image, chain.head), phases=phases)
-    return smaller if _is_faster(smaller, chain, numbers, weight, math) else chain
+    smaller = replace(chain, image=image, image_format=_image_format(image, chain.head), phases=phases, undivided=chain)
+    if _refusal(smaller, values) is not None or not _is_faster(smaller, chain, numbers, weight, math):
+        return chain
+    return smaller
 
 
 def _is_faster(smaller: Chain, chain: Chain, numbers: Mapping[str, Any], weight: torch.Tensor, math: str | None) -> bool:
-    """Whether phases are expected to take less time than the chain and what enlarges its image, where the device has a model of it."""
+    """Whether phases are expected to take less time than the chain, and what enlarges its image for nobody else. Without a model of the
+    device's time they are, as they have fewer products."""
     assert smaller.phases is not None
-    large, small = chain.image.meta["val"], smaller.image.meta["val"]
-    result = without_memory(chain.tail.meta["val"])
-    whole = _expected_of(large, weight, numbers, result, math)
-    total = _layouts.seconds_of_copy(large)
+    large = chain.image.meta["val"]
+    one = _expected_of(chain.brought(without_memory(large)), weight, numbers, large.device, math)
+    if one is None:
+        return True
+    image = smaller.brought(without_memory(smaller.image.meta["val"]))
+    seconds = 0.0
     for phase in smaller.phases.each:
         pairs = list(zip(phase.padding[::2], phase.padding[1::2]))
-        seconds = _expected_of(small, phase.weight, {**numbers, "padding": pairs}, smaller.phases.part(result, phase), math)
-        if whole is None or seconds is None:
+        of_phase = _expected_of(image, phase.weight, {**numbers, "padding": pairs}, large.device, math)
+        if of_phase is None:
             return True
-        total -= seconds
-    return whole is None or whole + total > 0
+        seconds += of_phase
+    is_only_reader = list(chain.image.users) == [chain.head]
+    return seconds < one + (_layouts.seconds_of_copy(large) if is_only_reader else 0)
 
 
 def _expected_of(
-    image: torch.Tensor, weight: torch.Tensor, numbers: Mapping[str, Any], result: torch.Tensor, math: str | None
+    image: torch.Tensor, weight: torch.Tensor, numbers: Mapping[str, Any], device: torch.device, math: str | None
 ) -> float | None:
-    """The seconds that a convolution is expected to take as a plan."""
-    given = [("image", "other", [], image), ("weight", "constant", [], weight), ("conv", "conv", [0, 1], result)]
+    """The seconds that a convolution of a channels-last image is expected to take as a plan."""
+    laid = torch.empty_like(weight, device="meta", memory_format=_CHANNELS_LAST[weight.dim()])
+    given = [("image", "other", [], image), ("weight", "constant", [], laid), ("conv", "conv", [0, 1], None)]
     nodes = [(name, kind, of, descriptor_of(value), kind == "conv", dict(numbers) if of else {}) for name, kind, of, value in given]
-    tf32 = math is None and _operator.tf32(image.device, image.dtype)
-    chains, _ = find_chains(nodes, _handles.handle_of(image.device), times=True, tf32=tf32)
+    tf32 = math is None and _operator.tf32(device, image.dtype)
+    chains, _ = find_chains(nodes, _handles.handle_of(device), times=True, tf32=tf32)
     return chains[0]["expected_seconds"] if chains else None
 
 
 def _is_channels_last(node: torch.fx.Node) -> bool:
-    return not {torch.channels_last, torch.channels_last_3d}.isdisjoint(_layouts.formats(node))
+    return not set(_CHANNELS_LAST.values()).isdisjoint(_layouts.formats(node))
 
 
 def transposed(
@@ -184,13 +203,13 @@ def _transposed_chain(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], 
         weight=of["weight"],
         operands=(of["bias"],) if bias is not None else (),
         operators=tuple(behind),
-        text=" -> ".join([phases.each[0].text, *(phase.text for phase in phases.each[1:])]),
+        text="",
         constant=True,
         flat=frozenset(),
         phases=phases,
     )
     if not _is_channels_last(tail):
-        return "its tensors are not channels-last"
+        return "its result is not channels-last"
     return _refusal(chain, values) or chain
 
 
@@ -199,12 +218,14 @@ def _refusal(chain: Chain, values: Mapping[torch.fx.Node, Any]) -> str | None:
     assert chain.phases is not None
     image = chain.brought(without_memory(chain.image.meta["val"]))
     out = without_memory(chain.tail.meta["val"])
-    operands = [values[of] for of in chain.operands if isinstance(of, torch.fx.Node)]
+    given = [values.get(of, of.meta.get("val")) if isinstance(of, torch.fx.Node) else of for of in chain.operands]
+    operands = [without_memory(of) for of in given]
     device = _handles.handle_of(chain.image.meta["val"].device)
     for phase in chain.phases.each:
+        own, strides = chain.phases.own(operands, phase), chain.phases.part(out, phase).stride()
         try:
-            _operator.plan_of(image, phase.weight, operands, phase.text, device, chain.phases.part(out, phase).stride())
-        except Error as error:
+            _operator.plan_of(image, phase.weight, own, phase.text, device, strides)
+        except (Error, ValueError) as error:
             return str(error)
     return None
 

@@ -60,7 +60,7 @@ class _Measured:
             return None
         given = (chain.image, chain.weight, *chain.operands)
         like = (layouts[of] if isinstance(of, torch.fx.Node) else _layout(of) for of in given)
-        key = (chain.text, chain.phases is None, chain.image_format, *(str(node.target) for node in inside), *like)
+        key = (chain.key, chain.image_format, *(str(node.target) for node in inside), *like)
         if key not in self._known:
             examples = {node: _example(node, layout, values) for node, layout in layouts.items() if layout is not None}
             of: list[Any] = [examples[node] if isinstance(node, torch.fx.Node) else node for node in given]

@@ -143,7 +143,7 @@ def _run(graph: torch.fx.GraphModule, names: Mapping[str, str], args: tuple[Any,
     class Recorder(torch.fx.Interpreter):
         def run_node(self, n: torch.fx.Node) -> Any:
             value = super().run_node(n)
-            if _phases.is_part(n):
+            if _phases.is_written_part(n):
                 wholes[n] = wholes[n.args[0]] if n.args[0] in wholes else self._value_of(n.args[0], n)
             if n.name in names:
                 found = value
@@ -151,6 +151,7 @@ def _run(graph: torch.fx.GraphModule, names: Mapping[str, str], args: tuple[Any,
                     # What writes to a slice has no value of its own.
                     out = out_of(n.args)
                     found = wholes[out] if out in wholes else self._value_of(out, n)
+                    wholes.clear()
                 values[names[n.name]] = found.clone()
             return value
 

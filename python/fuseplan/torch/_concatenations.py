@@ -34,7 +34,7 @@ class _Part(NamedTuple):
     length: int
 
 
-class _Whole(NamedTuple):
+class _Joined(NamedTuple):
     """A concatenation, and what has its value as readers want it: the node, or its only reader, which brings it into a layout."""
 
     cat: torch.fx.Node
@@ -43,7 +43,7 @@ class _Whole(NamedTuple):
     dim: int
 
     @classmethod
-    def of(cls, cat: torch.fx.Node) -> _Whole:
+    def of(cls, cat: torch.fx.Node) -> _Joined:
         users = list(cat.users)
         laid = users[0] if len(users) == 1 and users[0].target is _ATEN.contiguous.default else cat
         value = cat.meta.get("val")
@@ -69,32 +69,34 @@ def rewrite(module: torch.fx.GraphModule, *, devices: Collection[str] = ("cuda",
     for node in list(module.graph.nodes):
         if node.target is not _ATEN.cat.default:
             continue
-        whole = _Whole.of(node)
-        if _is_wanted(whole, devices):
-            parts = _parts(whole)
-            chains = _written_in_place(whole, parts)
+        joined = _Joined.of(node)
+        if _is_wanted(joined, devices):
+            parts = _parts(joined)
+            chains = _written_in_place(joined, parts)
             if chains:
-                rewriter.replace(whole, parts, chains)
+                rewriter.replace(joined, parts, chains)
     if rewriter.writers:
         module.graph.eliminate_dead_code()
         module.graph.lint()  # type: ignore[no-untyped-call]
-        others = module.graph.find_nodes(op="call_function", target=_CHAIN)
-        _compile_ahead(module, [*rewriter.writers, *(chain for chain in others if rewriter.written & set(chain.all_input_nodes))])
+        every = (node for of in (_CHAIN, CHAIN_INTO) for node in module.graph.find_nodes(op="call_function", target=of))
+        readers = (chain for chain in every if rewriter.written & set(chain.all_input_nodes))
+        _compile_ahead(module, dict.fromkeys([*rewriter.writers, *readers]))
         module.recompile()
 
 
-def _is_wanted(whole: _Whole, devices: Collection[str]) -> bool:
+def _is_wanted(joined: _Joined, devices: Collection[str]) -> bool:
     """Whether images are concatenated by their channels, or channels-last ones by their frames, in a layout that has a name, to be
     read as a whole."""
-    value: Any = whole.laid.meta.get("val")
+    value: Any = joined.laid.meta.get("val")
     if not _is_image(value) or value.device.type not in devices:
         return False
-    names = _layouts.formats(whole.laid)
-    is_frames = whole.dim == 2 and value.dim() == 5 and torch.channels_last_3d in names
-    values: list[Any] = [node.meta.get("val") for node in arguments(whole.cat)["tensors"]]
+    names = _layouts.formats(joined.laid)
+    is_frames = joined.dim == 2 and value.dim() == 5 and torch.channels_last_3d in names
+    values: list[Any] = [node.meta.get("val") for node in arguments(joined.cat)["tensors"]]
     is_alike = all(_is_image(part) and (part.dim(), part.dtype) == (value.dim(), value.dtype) for part in values)
-    reads = (user.op == "output" or user.target is _CHAIN or _packet(user) in _READ_MEMORY for user in whole.laid.users)
-    return is_alike and (whole.dim == 1 or is_frames) and bool(names) and any(reads)
+    of_chains = {_CHAIN, CHAIN_INTO}
+    reads = (user.op == "output" or user.target in of_chains or _packet(user) in _READ_MEMORY for user in joined.laid.users)
+    return is_alike and (joined.dim == 1 or is_frames) and bool(names) and any(reads)
 
 
 def _is_image(value: Any) -> bool:
@@ -107,18 +109,18 @@ def _packet(node: Any) -> Any:
     return getattr(node.target, "overloadpacket", None)
 
 
-def _parts(whole: _Whole) -> list[_Part]:
+def _parts(joined: _Joined) -> list[_Part]:
     """What is concatenated. Slices of a value's channels that are all of it, in their order, are the value."""
-    tensors, parts, first = list(arguments(whole.cat)["tensors"]), [], 0
+    tensors, parts, first = list(arguments(joined.cat)["tensors"]), [], 0
     while tensors:
-        node, slices = _whole(tensors) if whole.dim == 1 else (tensors[0], 1)
-        parts.append(_Part(node, first, node.meta["val"].shape[whole.dim]))
+        node, slices = _unsliced(tensors) if joined.dim == 1 else (tensors[0], 1)
+        parts.append(_Part(node, first, node.meta["val"].shape[joined.dim]))
         first += parts[-1].length
         del tensors[:slices]
     return parts
 
 
-def _whole(tensors: Sequence[torch.fx.Node]) -> tuple[torch.fx.Node, int]:
+def _unsliced(tensors: Sequence[torch.fx.Node]) -> tuple[torch.fx.Node, int]:
     """The value whose slices the first of these are, and how many; the first by itself where they are not all of a value."""
     source, stop = None, 0
     for number, node in enumerate(tensors, 1):
@@ -149,10 +151,10 @@ def _slice(node: torch.fx.Node) -> tuple[torch.fx.Node, int] | None:
     return (source, before) if 0 <= before < value.shape[1] else None
 
 
-def _written_in_place(whole: _Whole, parts: Sequence[_Part]) -> dict[torch.fx.Node, _Part]:
+def _written_in_place(joined: _Joined, parts: Sequence[_Part]) -> dict[torch.fx.Node, _Part]:
     """The chains, and the memory of phases, that write what they compute to their slice of a concatenation as fast as to memory of
     their own."""
-    value = whole.value
+    value = joined.value
     bytes = value.element_size()
     if value.shape[1] * value.stride(1) * bytes % _ALIGNMENT:
         return {}
@@ -160,15 +162,15 @@ def _written_in_place(whole: _Whole, parts: Sequence[_Part]) -> dict[torch.fx.No
     for part in parts:
         node = part.node
         is_chain = node.target is _CHAIN and str(node.args[3]).startswith("conv ") or _phases.is_memory(node)
-        is_aligned = part.first * value.stride(whole.dim) * bytes % _ALIGNMENT == 0
-        is_like = is_aligned and set(_layouts.formats(node)) & set(_layouts.formats(whole.laid))
+        is_aligned = part.first * value.stride(joined.dim) * bytes % _ALIGNMENT == 0
+        is_like = is_aligned and set(_layouts.formats(node)) & set(_layouts.formats(joined.laid))
         # A single channel would be taken for one of another layout.
         is_chain = is_chain and node.meta["val"].shape[1] > 1
         if is_chain and is_like and node not in found and all(map(_takes_strides, node.users)):
             found[node] = part
     # Kernels read residuals by vectors where these lie as the result does: both are slices of this memory, or neither is, unless
     # a slice lies as memory of its own does.
-    apart = {node for node, part in found.items() if not _lies_as(whole.part(part), node.meta["val"])}
+    apart = {node for node, part in found.items() if not _lies_as(joined.part(part), node.meta["val"])}
     while True:
         kept = {
             node: part
@@ -198,7 +200,7 @@ def _takes_strides(user: torch.fx.Node) -> bool:
 def _residuals(node: torch.fx.Node) -> list[torch.fx.Node]:
     """What a chain adds, or what writes phases to memory."""
     if _phases.is_memory(node):
-        return [_phases.whole(added) for writer in _phases.writers(node) for added in _residuals(writer)]
+        return [_phases.source_of(added) for writer in _phases.writers(node) for added in _residuals(writer)]
     operands: Any = node.args[2]
     return [operands[at] for at in _operator.residuals(str(node.args[3]))]
 
@@ -213,7 +215,9 @@ def _adding(node: torch.fx.Node) -> Iterable[torch.fx.Node]:
     """The chains that add a value, or a slice of its channels."""
     for user in node.users:
         if user.target in (_CHAIN, CHAIN_INTO):
-            yield from [user] if node in _residuals(user) else []
+            # Of phases the memory that they write to.
+            adds = user if user.target is _CHAIN else _phases.source_of(out_of(user.args))
+            yield from [adds] if node in _residuals(user) else []
         elif user.target is operator.getitem or _packet(user) in _SPLITS or user.target is _ATEN.slice.Tensor:
             yield from _adding(user)
 
@@ -228,9 +232,9 @@ class _Rewriter:
         self.written: set[torch.fx.Node] = set()
         self.writers: list[torch.fx.Node] = []
 
-    def replace(self, whole: _Whole, parts: Sequence[_Part], chains: Mapping[torch.fx.Node, _Part]) -> None:
+    def replace(self, joined: _Joined, parts: Sequence[_Part], chains: Mapping[torch.fx.Node, _Part]) -> None:
         """Puts memory in the place of a concatenation, which these chains, and copies of the other parts, write to."""
-        value, graph = whole.value, self._graph
+        value, graph = joined.value, self._graph
         first = min(chains, key=self._order.__getitem__)
         with graph.inserting_before(first):
             like = first.args[0], list(value.shape), list(value.stride())
@@ -238,24 +242,24 @@ class _Rewriter:
         memory.meta["val"] = value
         self._order[memory] = self._order[first]
         self.written.add(memory)
-        slices = {chain: self._write(chain, memory, part, whole) for chain, part in chains.items()}
+        slices = {chain: self._write(chain, memory, part, joined) for chain, part in chains.items()}
         for part in parts:
             if part not in chains.values():
-                self._copy(slices.get(part.node, part.node), memory, part, whole)
-        whole.laid.replace_all_uses_with(memory)
-        for node in dict.fromkeys((whole.laid, whole.cat, *chains)):
+                self._copy(slices.get(part.node, part.node), memory, part, joined)
+        joined.laid.replace_all_uses_with(memory)
+        for node in dict.fromkeys((joined.laid, joined.cat, *chains)):
             graph.erase_node(node)
 
-    def _write(self, chain: torch.fx.Node, memory: torch.fx.Node, part: _Part, whole: _Whole) -> torch.fx.Node:
+    def _write(self, chain: torch.fx.Node, memory: torch.fx.Node, part: _Part, joined: _Joined) -> torch.fx.Node:
         """Has a chain, or phases, write to its slice, which has its value from then on."""
         with self._graph.inserting_before(chain):
-            of_memory = memory, whole.dim, part.first, part.first + part.length
+            of_memory = memory, joined.dim, part.first, part.first + part.length
             target = self._graph.call_function(_ATEN.slice.Tensor, of_memory)
         if _phases.is_memory(chain):
             writers = _phases.writers(chain)
         else:
             writers = [self._writer(chain, target)]
-        target.meta["val"] = whole.part(part)
+        target.meta["val"] = joined.part(part)
         self._order[target] = self._order[chain]
         self.writers += writers
         chain.replace_all_uses_with(target)
@@ -279,15 +283,15 @@ class _Rewriter:
                 user.meta["val"] = user.target(*args, **kwargs)  # type: ignore[operator]
                 self._see_again(user)
 
-    def _copy(self, source: torch.fx.Node, memory: torch.fx.Node, part: _Part, whole: _Whole) -> None:
+    def _copy(self, source: torch.fx.Node, memory: torch.fx.Node, part: _Part, joined: _Joined) -> None:
         """Copies a value to its slice as soon as there are both."""
-        graph, target = self._graph, whole.part(part)
-        if source in self.written:
-            place = graph.inserting_before(whole.cat)
+        graph, target = self._graph, joined.part(part)
+        if source in self.written or _phases.is_memory(source):
+            place = graph.inserting_before(joined.cat)
         else:
             place = graph.inserting_after(max(source, memory, key=self._order.__getitem__))
         # Inductor writes to such a view where it is. For a slice it would make another memory, with a copy of the rest.
-        of_memory = memory, list(target.shape), list(target.stride()), part.first * target.stride(whole.dim)
+        of_memory = memory, list(target.shape), list(target.stride()), part.first * target.stride(joined.dim)
         with place:
             view = graph.call_function(_ATEN.as_strided.default, of_memory)
         with graph.inserting_after(view):

@@ -102,7 +102,8 @@ def _spelled(module: torch.fx.GraphModule, values: MutableMapping[torch.fx.Node,
 
 
 def into_transposed(module: torch.fx.GraphModule, values: MutableMapping[torch.fx.Node, Any]) -> None:
-    """Folds constants and batch-norms behind transposed convolutions, which stay PyTorch's, into their weights and biases."""
+    """Folds constants and batch-norms behind transposed convolutions, which the finder of chains does not know, into their weights and
+    biases."""
     graph = module.graph
     for node in list(graph.nodes):
         if getattr(node.target, "overloadpacket", None) not in (_ATEN.conv_transpose2d, _ATEN.conv_transpose3d):
@@ -120,6 +121,7 @@ def into_transposed(module: torch.fx.GraphModule, values: MutableMapping[torch.f
         factor = behind.factor * torch.ones(weight.shape[1], dtype=torch.float64, device=weight.device)
         laid = torch.empty_like(weight).copy_(weight.double() * factor.view(1, -1, *[1] * (weight.dim() - 2))).detach()
         _set_parameters(module, values, node, laid, _term(behind, bias, factor).to(weight.dtype))
+        node.meta.update(named_as(gone[-1], None))
         _leave_out(module, node, gone)
 
 

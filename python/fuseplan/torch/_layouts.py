@@ -18,6 +18,7 @@ _COPIED = 1.5e12
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 _CONVOLUTIONS = {torch.ops.aten.conv2d, torch.ops.aten.conv3d, torch.ops.aten.convolution}
+_TRANSPOSED = {torch.ops.aten.conv_transpose2d, torch.ops.aten.conv_transpose3d}
 # Operators whose results, or whose success, depend on strides.
 _STRIDED = {
     torch.ops.aten.as_strided,
@@ -154,10 +155,11 @@ def _laid(weight: torch.Tensor) -> torch.Tensor:
 def _weights(
     graph: torch.fx.GraphModule, values: Mapping[torch.fx.Node, Any], memory_format: torch.memory_format | None
 ) -> list[torch.fx.Node]:
-    """The constant weights of convolutions that are not in a layout, or not channels-last."""
+    """The constant weights of convolutions that are not in a layout, also of transposed ones, or where it has no name, not channels-last."""
     found: dict[torch.fx.Node, None] = {}
+    wanted = _CONVOLUTIONS if memory_format is None else _CONVOLUTIONS | _TRANSPOSED
     for node in graph.graph.nodes:
-        if getattr(node.target, "overloadpacket", None) not in _CONVOLUTIONS:
+        if getattr(node.target, "overloadpacket", None) not in wanted:
             continue
         weight = node.args[1]
         value = values.get(weight)

@@ -437,7 +437,7 @@ def compile_ahead(
         if laid is not None:
             weight = weight.to(device="meta").contiguous(memory_format=laid)
         products = steps.math, steps.allows_tf32(device, x.dtype)
-        with contextlib.suppress(Error):
+        with contextlib.suppress(Error, ValueError):
             plans.setdefault(products, []).append(
                 steps.plan(_descriptor(x), _descriptor(weight), operands, handle, strides)
             )

@@ -33,7 +33,7 @@ def optimize(
     The model has to be in `eval()`; `args` are example inputs, as for `torch.export.export`, by which it is exported. What no
     plan takes stays PyTorch's; with `choose="measure"` so does what PyTorch computes faster on the example's shapes and on
     this machine, with `choose="all"` it does not. The result's attribute `fuseplan_report` says what became of each
-    of them. Weights with batch-norms or constants folded in, that the network computes, or in another layout, are its own and do not follow the model's, and
+    of them. Weights with batch-norms or constants folded in, of phases, that the network computes, or in another layout, are its own and do not follow the model's, and
     numbers that activations are written with do not either; whoever changes weights does it by PyTorch's in-place operators.
 
     Convolutions have the layout that `memory_format` names: `torch.preserve_format` is the one that PyTorch gives them,
@@ -81,7 +81,7 @@ def optimize(
             # A host that launches each of them by itself is kept busy for longer than by PyTorch's operator.
             without_phases = "it would be several plans, which is for rest='inductor'"
         report = rewrite(graph, values, choice, folds=True, math=math, without_phases=without_phases)
-        if laid_out and memory_format is None and not any(of.operators[0] == "conv" for of in report.fused):
+        if laid_out and memory_format is None and not any(of.operators[0] != "linear" for of in report.fused):
             # The layout was chosen for plans of convolutions, of which there are none.
             options: dict[str, Any] = {"dynamic_shapes": dynamic_shapes, "choose": choose, "math": math, "rest": rest}
             return optimize(model, args, kwargs, memory_format=torch.preserve_format, **options)
@@ -134,6 +134,9 @@ def rewrite(
     _compile_ahead([chain for chain, _ in of_graph], values)
     for number, (chain, end) in enumerate(of_graph):
         times = choice(module, chain, values) if choice is not None else None
+        if times is not None and times.slower and chain.undivided is not None:
+            chain = chain.undivided
+            times = choice(module, chain, values) if choice is not None else None
         if times is not None and times.slower:
             reason = f"it is slower as a plan: {times}"
             report.unfused.append(Unfused(chain.head.name, reason, begins(chain.head)))
