@@ -170,13 +170,11 @@ fn required() -> bool {
 
 /// The instructions of a cubin, where `nvdisasm` is at hand.
 fn disassemble(cubin: &[u8]) -> Result<Option<String>, Failed> {
-    let folder = std::env::temp_dir().join(format!("fuseplan-compile-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let file = folder.join(format!("{:?}.cubin", std::thread::current().id()));
+    let (process, thread) = (std::process::id(), std::thread::current().id());
+    let file = std::env::temp_dir().join(format!("fuseplan-compile-{process}-{thread:?}.cubin"));
     std::fs::write(&file, cubin)?;
     let output = Command::new("nvdisasm").arg("--print-code").arg(&file).output();
     std::fs::remove_file(&file)?;
-    let _ = std::fs::remove_dir(&folder);
     match output {
         Ok(output) if output.status.success() => {
             Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned()))
