@@ -15,8 +15,6 @@ from ._export import arguments
 from ._nodes import activation_of, convolution_numbers, descriptor_of
 from ._report import Report, Unfused
 
-_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
-
 
 @dataclass(frozen=True)
 class Chain:
@@ -67,6 +65,7 @@ def chain_of(
     math: str | None,
     by_phases: bool,
 ) -> Chain:
+    """What the finder of chains found, with what is folded; by phases where these are wanted and take less time."""
     (kind_of_head, at, (weight_at,), _), *steps = found["steps"]
     head, weight = nodes[at], nodes[weight_at]
     of = arguments(head)
@@ -116,8 +115,10 @@ def _of_smaller(
     chain: Chain, numbers: Mapping[str, Any], weight: torch.Tensor, values: Mapping[torch.fx.Node, Any], math: str | None
 ) -> Chain:
     """The chain, or where the pixels of its image were repeated and that takes less time, its phases."""
+    if not _is_channels_last(chain.tail):
+        return chain
     found = _phases.enlarged(chain.image, numbers, weight, chain.tail, chain.operators, math)
-    if found is None or not _is_channels_last(chain.tail):
+    if found is None:
         return chain
     image, phases = found
     smaller = replace(chain, image=image, image_format=_image_format(image, chain.head), phases=phases, undivided=chain)
@@ -150,7 +151,7 @@ def _expected_of(
     image: torch.Tensor, weight: torch.Tensor, numbers: Mapping[str, Any], device: torch.device, math: str | None
 ) -> float | None:
     """The seconds that a convolution of a channels-last image is expected to take as a plan."""
-    laid = torch.empty_like(weight, device="meta", memory_format=_CHANNELS_LAST[weight.dim()])
+    laid = torch.empty_like(weight, device="meta", memory_format=_layouts.CHANNELS_LAST[weight.dim()])
     given = [("image", "other", [], image), ("weight", "constant", [], laid), ("conv", "conv", [0, 1], None)]
     nodes = [(name, kind, of, descriptor_of(value), kind == "conv", dict(numbers) if of else {}) for name, kind, of, value in given]
     tf32 = math is None and _operator.tf32(device, image.dtype)
@@ -159,7 +160,7 @@ def _expected_of(
 
 
 def _is_channels_last(node: torch.fx.Node) -> bool:
-    return not set(_CHANNELS_LAST.values()).isdisjoint(_layouts.formats(node))
+    return not set(_layouts.CHANNELS_LAST.values()).isdisjoint(_layouts.formats(node))
 
 
 def transposed(
@@ -183,6 +184,8 @@ def transposed(
 
 def _transposed_chain(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], math: str | None) -> Chain | str:
     """A transposed convolution as plans compute it, or why none does."""
+    if not _is_channels_last(node):
+        return "its result is not channels-last"
     of = arguments(node)
     bias = values.get(of["bias"]) if of["bias"] is not None else None
     if of["bias"] is not None and bias is None:
@@ -208,8 +211,6 @@ def _transposed_chain(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], 
         flat=frozenset(),
         phases=phases,
     )
-    if not _is_channels_last(tail):
-        return "its result is not channels-last"
     return _refusal(chain, values) or chain
 
 
@@ -272,5 +273,6 @@ def begins(node: torch.fx.Node) -> str:
 
 
 def without_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that lies so and has no contents; of symbols the numbers of the example."""
     shape, stride = ([_operator.hint(number) for number in numbers] for numbers in (tensor.shape, tensor.stride()))
     return torch.empty_strided(shape, stride, dtype=tensor.dtype, device="meta")

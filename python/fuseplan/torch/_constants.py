@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .._native import spelled_out
+from . import _phases
 from ._export import arguments
 from ._nodes import describe
 from ._permutations import ACTIVATIONS, named_as, only_reader, order_of
@@ -106,7 +107,7 @@ def into_transposed(module: torch.fx.GraphModule, values: MutableMapping[torch.f
     biases."""
     graph = module.graph
     for node in list(graph.nodes):
-        if getattr(node.target, "overloadpacket", None) not in (_ATEN.conv_transpose2d, _ATEN.conv_transpose3d):
+        if not _phases.is_transposed(node):
             continue
         of = arguments(node)
         weight, bias = values.get(of["weight"]), values.get(of["bias"])

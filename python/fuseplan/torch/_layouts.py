@@ -16,9 +16,9 @@ _MARGIN = 0.95
 # Bytes that a copy reads or writes in a second, fewer than on any GPU whose plans have a model of time.
 _COPIED = 1.5e12
 
-_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 _CONVOLUTIONS = {torch.ops.aten.conv2d, torch.ops.aten.conv3d, torch.ops.aten.convolution}
-_TRANSPOSED = {torch.ops.aten.conv_transpose2d, torch.ops.aten.conv_transpose3d}
+TRANSPOSED = {torch.ops.aten.conv_transpose2d, torch.ops.aten.conv_transpose3d}
 # Operators whose results, or whose success, depend on strides.
 _STRIDED = {
     torch.ops.aten.as_strided,
@@ -82,7 +82,7 @@ def lay_out(
     """
     if memory_format is torch.preserve_format:
         return False
-    if memory_format not in (None, *_CHANNELS_LAST.values()):
+    if memory_format not in (None, *CHANNELS_LAST.values()):
         accepted = "None, torch.preserve_format, torch.channels_last, torch.channels_last_3d"
         raise ValueError(f"memory_format is {memory_format}; accepted: {accepted}")
     if memory_format is None and not _knows_any_layout(graph):
@@ -148,7 +148,7 @@ def goes_by_strides(node: torch.fx.Node) -> bool:
 
 def _laid(weight: torch.Tensor) -> torch.Tensor:
     """A copy with channels innermost, said by its strides also where lengths are 1, by which PyTorch goes on with the layout."""
-    laid = torch.empty_like(weight, memory_format=_CHANNELS_LAST[weight.dim()])
+    laid = torch.empty_like(weight, memory_format=CHANNELS_LAST[weight.dim()])
     return laid.copy_(weight).detach()
 
 
@@ -157,7 +157,7 @@ def _weights(
 ) -> list[torch.fx.Node]:
     """The constant weights of convolutions that are not in a layout, also of transposed ones, or where it has no name, not channels-last."""
     found: dict[torch.fx.Node, None] = {}
-    wanted = _CONVOLUTIONS if memory_format is None else _CONVOLUTIONS | _TRANSPOSED
+    wanted = _CONVOLUTIONS if memory_format is None else _CONVOLUTIONS | TRANSPOSED
     for node in graph.graph.nodes:
         if getattr(node.target, "overloadpacket", None) not in wanted:
             continue
@@ -165,7 +165,7 @@ def _weights(
         value = values.get(weight)
         if not isinstance(value, torch.Tensor):
             continue
-        last = _CHANNELS_LAST.get(value.dim())
+        last = CHANNELS_LAST.get(value.dim())
         if last is None or memory_format not in (None, last):
             continue
         if value.stride() != torch.empty_like(value, memory_format=last, device="meta").stride():

@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import _operator, _text
+from . import _layouts, _operator, _text
 from ._export import arguments
 from ._into import CHAIN_INTO, out_of
 
 _ATEN = torch.ops.aten
 _REPEATED = {_ATEN.upsample_nearest2d, _ATEN.upsample_nearest3d, _ATEN._upsample_nearest_exact2d, _ATEN._upsample_nearest_exact3d}
-_TRANSPOSED = {_ATEN.conv_transpose2d, _ATEN.conv_transpose3d}
 # Devices on which phases take less time. On a CPU they took 0.84 to 1.32 of one plan's or of PyTorch's own, since Winograd's transforms
 # save products of a large image too.
 DEVICES = {"cuda"}
@@ -31,7 +30,6 @@ DEVICES = {"cuda"}
 _MOST = 16
 # The name by which a node's `meta` says that it is memory of phases.
 _MEMORY = "fuseplan_phases"
-_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 class _Along(NamedTuple):
@@ -167,7 +165,7 @@ def writers(memory: torch.fx.Node) -> list[torch.fx.Node]:
 
 def is_transposed(node: torch.fx.Node) -> bool:
     """Whether a node is a transposed convolution."""
-    return getattr(node.target, "overloadpacket", None) in _TRANSPOSED
+    return getattr(node.target, "overloadpacket", None) in _layouts.TRANSPOSED
 
 
 def is_on_device(node: torch.fx.Node) -> bool:
@@ -264,7 +262,7 @@ def _phases(
         for dim, phase in enumerate(of, 2):
             taps = [torch.tensor(taps, device=weight.device) for taps in phase.taps]
             summed = torch.stack([summed.index_select(dim, own).sum(dim) for own in taps], dim)
-        own = summed.to(weight.dtype).contiguous(memory_format=_CHANNELS_LAST[weight.dim()])
+        own = summed.to(weight.dtype).contiguous(memory_format=_layouts.CHANNELS_LAST[weight.dim()])
         text = " -> ".join([_text.convolution_text(ones, padding, ones, groups, mode), *behind])
         each.append(Phase(tuple(phase.first for phase in of), tuple(padding), own, text))
     return Phases(tuple(steps), tuple(each))
@@ -273,7 +271,7 @@ def _phases(
 def _image_of(node: torch.fx.Node) -> torch.Tensor | None:
     """A node's value, if it is an image."""
     value = node.meta.get("val")
-    return value if isinstance(value, torch.Tensor) and value.dim() in _CHANNELS_LAST else None
+    return value if isinstance(value, torch.Tensor) and value.dim() in _layouts.CHANNELS_LAST else None
 
 
 def _each(numbers: Sequence[int], dims: int) -> list[int]:

@@ -78,7 +78,7 @@ def optimize(
         if dynamic_shapes is not None:
             without_phases = "its lengths are not fixed"
         elif rest != "inductor":
-            # A host that launches each of them by itself is kept busy for longer than by PyTorch's operator.
+            # Where nothing compiles the network or captures it, `chain_into` keeps the host busy for longer than `chain` does.
             without_phases = "it would be several plans, which is for rest='inductor'"
         report = rewrite(graph, values, choice, folds=True, math=math, without_phases=without_phases)
         if laid_out and memory_format is None and not any(of.operators[0] != "linear" for of in report.fused):
@@ -134,9 +134,9 @@ def rewrite(
     _compile_ahead([chain for chain, _ in of_graph], values)
     for number, (chain, end) in enumerate(of_graph):
         times = choice(module, chain, values) if choice is not None else None
-        if times is not None and times.slower and chain.undivided is not None:
+        if choice is not None and times is not None and times.slower and chain.undivided is not None:
             chain = chain.undivided
-            times = choice(module, chain, values) if choice is not None else None
+            times = choice(module, chain, values)
         if times is not None and times.slower:
             reason = f"it is slower as a plan: {times}"
             report.unfused.append(Unfused(chain.head.name, reason, begins(chain.head)))

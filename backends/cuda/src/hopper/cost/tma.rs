@@ -152,7 +152,7 @@ const CHANNELS: Rates = Rates {
 ///
 /// What residuals take by the parts that are on their way and by blocks is chosen by 1,229 timings on H200s of 106 convolutions with a
 /// residual and ReLU, of 64, 8 images and one: of the 50 of networks to fit to the choice is 1.9 % slower than the fastest timed tile in the
-/// mean, 10 % at worst; of 56 others 3.6 %, 19 % at worst with 64 images and 30 % with eight.
+/// mean, 10 % at worst; of 56 others 3.7 %, 19 % at worst with 64 images and 30 % with eight.
 const OF_16_BITS: Rates =
     Rates { memory: 3.4e6, by_lane: 0.7, tile: 0.5, ahead: 0.25, beside: 2.0, ..CHANNELS };
 
