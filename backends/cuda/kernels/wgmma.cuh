@@ -16,12 +16,12 @@
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
 // needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
 //   FILTERS, FILTERS_BY_LANE, FILTER_ROOM, FILTER_STAGES, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PASSED, PINGPONG,
-//   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, PRODUCER_REGISTERS, RAW_BYTES, RAW_STAGES, REARRANGED, RECTANGLE, RESIDENT,
+//   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PREFETCHED, PRODUCERS, PRODUCER_REGISTERS, RAW_BYTES, RAW_STAGES, REARRANGED, RECTANGLE, RESIDENT,
 //   RESIDUALS_EARLY, ROW, SHARED, SPLIT, STAGES, STEPS, STREAMED, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
 // needs sizes: out_h, out_plane, out_w, pixels
-// needs types: Args, Channel, Residuals, Shape, TensorMap
+// needs types: Args, Channel, Residuals, Shape, T, TensorMap
 // needs functions: affine, channel_of, cluster_arrive, cluster_wait, launch_next_grid, mbarrier_arrive, mbarrier_init,
-//   mbarrier_wait, shared_address, tile_number, tma_prefetch_map, wait_for_grids
+//   mbarrier_wait, prefetch_sector, shared_address, tile_number, tma_prefetch_map, wait_for_grids
 
 // Where filters are STREAMED, the second map's first word is the address of prepared ones, and its second one says what the launch
 // does about them. Where operands are reordered, a launch without maps does that, to the address that is the second map's first word.
@@ -295,6 +295,17 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
                            const Barriers& barriers, const Channel* channels, const Early& early);
 
+// Starts to bring the block's share of the filters into L2, by the threads of its consumers. No thread sees what a hint reads, so hints need
+// not wait for the grids before this one, even if these write the filters.
+DEVICE void prefetch_filters(const Args& args) {
+  constexpr int SECTOR = 32 / (int)sizeof(T), THREADS = PINGPONG * COOPERATIVE * 128;
+  const T* const filters = (const T*)args.op[0].p[0];
+#pragma unroll 1
+  for (int at = (blockIdx.x * THREADS + threadIdx.x - PRODUCERS * 128) * SECTOR; at < PREFETCHED;
+       at += gridDim.x * THREADS * SECTOR)
+    prefetch_sector(filters + at);
+}
+
 extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE) * 128, OCCUPANCY) CLUSTER
     fuseplan_kernel(const __grid_constant__ Launch launch) {
   DYNAMIC_SHARED(char, memory);
@@ -333,6 +344,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     const Channel* channels = (const Channel*)(aligned + CHANNELS_AT);
     float* part = (float*)(aligned + ACC_AT) + (threadIdx.x / 32 - PRODUCERS * 4) * PART_FLOATS;
     float acc[ATOMS][WIDTH / 2];
+    if (PREFETCHED > 0) prefetch_filters(args);
     wait_for_grids();
     if (REARRANGED) rearrange_filters(args, aligned, part);
     else if (RESIDENT && tile_number() < tiles_of(args.shape))

@@ -4,12 +4,12 @@
 // it adds up what it was sent in the order of the blocks' ranks, and runs these rows' epilogue. A block has one tile.
 //
 // needs macros: DEVICE
-// needs constants: ACC_AT, ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RESIDENT,
+// needs constants: ACC_AT, ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RECTANGLE, RESIDENT,
 //   RESIDUALS_EARLY, ROWS, SPLIT, TF32X3, UNIT, UNITS_ACROSS, UNITS_OF_THREAD, WIDTH, Y_VECTOR
-// needs sizes: y_c
-// needs types: Args, Barriers, Channel, Column, Coord, Early, Pixels, Rows, Shape, Vector
+// needs sizes: pixels, y_c
+// needs types: Args, Barriers, Channel, Column, Coord, Early, Pixels, Rectangle, Rows, Shape, Vector
 // needs functions: are_finite, cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_to, interleaved,
-//   mbarrier_expect_tx, mbarrier_wait, pair_of_filters, pixels_of, residuals_of, share_of, shared_address, sum_of_products, tile_number,
+//   mbarrier_expect_tx, mbarrier_wait, pair_of_filters, pixels_of, rectangle_of, residuals_of, row_pixel, share_of, shared_address, sum_of_products, tile_number,
 //   write_vector
 
 static_assert(SPLIT == 1 || (PINGPONG == 1 && !RESIDENT), "a block has one tile");
@@ -30,8 +30,10 @@ DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, u
 // wrote came before.
 DEVICE void operands_end() { asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory"); }
 
-// The tile's rows that there are: of pixels, or of filters.
+// The tile's rows that blocks share, of pixels or of filters: those that there are, but all of a rectangle, as those beyond its image lie
+// between others.
 DEVICE int rows_there(const Pixels& pixels, const Column& column) {
+  if (PIXELS_ARE_ROWS && RECTANGLE > 0) return COOPERATIVE * ROWS;
   const int left = PIXELS_ARE_ROWS ? pixels.end - pixels.first : FILTERS - column.filter;
   return left < COOPERATIVE * ROWS ? left : COOPERATIVE * ROWS;
 }
@@ -50,22 +52,31 @@ template <class F> DEVICE void each_unit(const Shape& s, const Rows& rows, F vis
   }
 }
 
+// The pixel of an element of the tile, beyond the last of all where it has none.
+DEVICE int pixel_of_element(const Shape& s, const Pixels& pixels, const Rectangle& rectangle, int row, int from) {
+  if (PIXELS_ARE_ROWS && RECTANGLE > 0) return row_pixel(s, rectangle, 0, row);
+  const int pixel = pixels.first + (PIXELS_ARE_ROWS ? row : from);
+  return pixel < pixels.end ? pixel : (int)s.pixels;
+}
+
 // Visits the vectors of such elements that are within the tensor: the first element of the vector, and its coordinates.
 template <class F>
-DEVICE void each_vector(const Shape& s, const Pixels& pixels, const Column& column, int row, int from, F visit) {
+DEVICE void each_vector(const Shape& s, const Pixels& pixels, const Rectangle& rectangle, const Column& column, int row,
+                        int from, F visit) {
 #pragma unroll
   for (int e = 0; e < UNIT; e += Y_VECTOR) {
-    const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
-    if (pixels.first + pixel >= pixels.end || column.filter + filter >= FILTERS) break;
-    visit(e, coord_of(s, pixels.first + pixel, column.group * FILTERS + column.filter + filter));
+    const int pixel = pixel_of_element(s, pixels, rectangle, row, from + e), filter = PIXELS_ARE_ROWS ? from + e : row;
+    if (pixel >= s.pixels || column.filter + filter >= FILTERS) break;
+    visit(e, coord_of(s, pixel, column.group * FILTERS + column.filter + filter));
   }
 }
 
 DEVICE void read_residuals_split(const Args& args, Early& early) {
   const Column column = column_of(tile_number());
   const Pixels pixels = pixels_of(args.shape, tile_number());
+  const Rectangle rectangle = rectangle_of(args.shape, tile_number());
   each_unit(args.shape, share_of(rows_there(pixels, column)), [&](int i, int row, int from) {
-    each_vector(args.shape, pixels, column, row, from, [&](int e, const Coord& at) {
+    each_vector(args.shape, pixels, rectangle, column, row, from, [&](int e, const Coord& at) {
       if constexpr (RESIDUALS_EARLY) early.of[(i * UNIT + e) / Y_VECTOR] = residuals_of<Y_VECTOR>(args, at.y);
     });
   });
@@ -76,6 +87,7 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
   const Shape& s = args.shape;
   const Column column = column_of(tile_number());
   const Pixels pixels = pixels_of(s, tile_number());
+  const Rectangle rectangle = rectangle_of(s, tile_number());
   const int thread = threadIdx.x - PRODUCERS * 128, lane = thread % 32;
   operands_end();
   float* own = (float*)memory;
@@ -128,10 +140,10 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
       // No other thread reads these of the block's own accumulators.
 #pragma unroll 1
       for (int e = 0; e < UNIT; e++) {
-        const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
-        if (pixels.first + pixel < pixels.end && column.filter + filter < FILTERS)
-          own[row * ACC_PITCH + from + e] =
-              sum_of_products(args, column.group, column.filter + filter, pixels.first + pixel);
+        const int pixel = pixel_of_element(s, pixels, rectangle, row, from + e),
+                  filter = PIXELS_ARE_ROWS ? from + e : row;
+        if (pixel < s.pixels && column.filter + filter < FILTERS)
+          own[row * ACC_PITCH + from + e] = sum_of_products(args, column.group, column.filter + filter, pixel);
       }
 #pragma unroll
       for (int e = 0; e < UNIT; e++) v[e] = own[row * ACC_PITCH + from + e];
@@ -139,7 +151,7 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
     Channel channel[UNIT];
 #pragma unroll
     for (int e = 0; e < UNIT; e++) channel[e] = channels[PIXELS_ARE_ROWS ? from + e : row];
-    each_vector(s, pixels, column, row, from, [&](int e, const Coord& at) {
+    each_vector(s, pixels, rectangle, column, row, from, [&](int e, const Coord& at) {
       float out[Y_VECTOR];
       if constexpr (RESIDUALS_EARLY)
         finish_to<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, early.of[(i * UNIT + e) / Y_VECTOR], v + e, at,

@@ -9,11 +9,11 @@
 //   RESIDENT, SPLIT, STAGES, STEPS, STEP_TAPS, TAPS, TAPS_H, TAPS_W, TILE_K, W_AT, W_BYTES, X_BYTES, X_LOADED
 // needs sizes: out_h, out_plane, out_w
 // needs types: Barriers, Column, Launch, PipelineState, Rectangle, Shape
-// needs functions: column_of, load_filters_of, mbarrier_expect_tx, mbarrier_wait, rectangle_of, tile_number, tile_stride, tiles_of,
-//   tma_load_box, tma_load_box_5d, tma_prefetch_map, wait_for_grids
+// needs functions: column_of, first_step, load_filters_of, mbarrier_expect_tx, mbarrier_wait, rectangle_of, step_count, tile_number,
+//   tile_stride, tiles_of, tma_load_box, tma_load_box_5d, tma_prefetch_map, wait_for_grids
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K, STEP_LINES = STEP_TAPS / TAPS_W;
-static_assert(FILTER_STEPS == CHANNEL_STEPS * TAPS && STEPS * STEP_TAPS == FILTER_STEPS && SPLIT == 1 && PRODUCERS == 1,
+static_assert(FILTER_STEPS == CHANNEL_STEPS * TAPS && STEPS * STEP_TAPS == FILTER_STEPS && PRODUCERS == 1,
               "as the launch was planned");
 
 // Loads the filters of taps of a column from one tap on, TILE_K channels of each.
@@ -39,6 +39,8 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
   PipelineState<STAGES> pipe(0);
 #pragma unroll 1
   for (int tile = tile_number(); tile < tiles_of(s); tile += tile_stride()) {
+    // The steps of the tile before this block's share, and the steps of its share.
+    int before = first_step<STEPS>(), steps = step_count<STEPS>();
     const Column column = column_of(tile);
     const Rectangle rectangle = rectangle_of(s, tile);
     const int planes = s.out_plane / (s.out_h * s.out_w), n = rectangle.plane / planes,
@@ -48,6 +50,8 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
     for (int c = 0; c < CHANNEL_STEPS; c++)
 #pragma unroll 1
       for (int tap = 0; tap < TAPS; tap += STEP_TAPS) {
+        if (SPLIT > 1 && before-- > 0) continue;
+        if (SPLIT > 1 && steps-- <= 0) continue;
         const unsigned full = barriers.full(pipe.stage);
         mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
         mbarrier_expect_tx(full, X_LOADED + (RESIDENT ? 0 : STEP_TAPS * W_BYTES));

@@ -5,7 +5,7 @@
 // needs constants: ATOMS, COOPERATIVE, DILATION_H, DILATION_W, LOADED_P, PINGPONG, PRODUCERS, RECTANGLE_LINES,
 //   RESIDENT, ROW, SQUARES, STAGES, STEPS, STEP_LINES, STEP_TAPS, TAPS_W, WIDTH, W_AT, W_BYTES, X_BYTES
 // needs types: Barriers, PipelineState, T
-// needs functions: mbarrier_arrive, mbarrier_wait, wgmma, wgmma_commit, wgmma_descriptor, wgmma_descriptor_lines,
+// needs functions: mbarrier_arrive, mbarrier_wait, step_count, wgmma, wgmma_commit, wgmma_descriptor, wgmma_descriptor_lines,
 //   wgmma_fence, wgmma_fence_accumulators, wgmma_wait
 
 // From a line of the window to the next one, in bytes.
@@ -23,11 +23,12 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
     const int at = consumer * ATOMS + atom;
     square[atom] = at / SQUARES * 8 * LINE_PITCH + at % SQUARES * 8 * ROW;
   }
+  const int steps = step_count<STEPS>();
   PipelineState<STAGES> pipe(count * STEPS);
   if (PINGPONG > 1) mbarrier_wait(barriers.order(set), (count / PINGPONG & 1) ^ (set == 0));
   int last = 0;
 #pragma unroll 1
-  for (int step = 0; step < STEPS; step++) {
+  for (int step = 0; step < steps; step++) {
     mbarrier_wait(barriers.full(pipe.stage), pipe.phase);
     if (PINGPONG > 1 && step == STEPS - 1 && lane == 0) mbarrier_arrive(barriers.order((set + 1) % PINGPONG));
     const unsigned x = shared + pipe.stage * X_BYTES;

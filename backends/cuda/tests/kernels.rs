@@ -57,7 +57,14 @@ fn every_kernel_waits_for_the_grids_before_it() {
             // Arguments and shared memory are ready at once.
             assert!(!before.contains("args.") && before.contains("mbarrier_init"), "{name}");
             let (before, consumers) = behind.split_once("    wait_for_grids();").unwrap();
-            assert!(!before.contains("args.") && consumers.contains("mainloop("), "{name}");
+            // A hint reads for nobody.
+            let before = before.replace("if (PREFETCHED > 0) prefetch_filters(args);", "");
+            let (_, hints) = text.split_once("DEVICE void prefetch_filters(const Args& args) {\n").unwrap();
+            let (hints, _) = hints.split_once("\n}\n").unwrap();
+            assert_eq!(hints.matches("filters").count(), 2, "{name}: {hints}");
+            assert!(hints.ends_with("prefetch_sector(filters + at);"), "{name}: {hints}");
+            assert!(!before.contains("(args") && consumers.contains("mainloop("), "{name}");
+            assert!(!before.contains("args."), "{name}");
             count += 1;
         }
         for function in ["DEVICE void produce(", "DEVICE void load_operands("] {

@@ -144,8 +144,23 @@ impl Gemv {
         self.tiles() * self.filters.div_ceil(team.filters_of_block())
     }
 
+    /// Threads of a multiprocessor at once. Of 16 bits they follow from a thread's registers, which hold vectors of filters and pixels on
+    /// their way, sums, and where filters begin, as the compiler for sm_90a was seen to allocate them. Of f32, and of devices whose times are
+    /// not known, about 1,024 whatever the team.
+    fn threads_at_once(&self, team: &Team, is_fitted: bool) -> usize {
+        const REGISTERS: usize = 65536;
+        if self.element > 2 || !is_fitted {
+            return 1024;
+        }
+        let ((_, ahead), tile) = (self.vectors(team), self.tile());
+        let pixels = if ahead * tile <= LOADS { ahead * tile } else { tile };
+        let words = (self.chunk * self.element).div_ceil(4) * (ahead * team.filters + pixels);
+        let registers = (words + team.filters * (tile + 2) + 10).next_multiple_of(8).max(32);
+        (REGISTERS / (registers * team.threads())).max(1) * team.threads()
+    }
+
     /// Teams of whose threads at least half have a vector, and that of the fewest; with about how many microseconds each takes.
-    fn teams(&self, units: usize) -> Vec<(Team, f64)> {
+    fn teams(&self, units: usize, is_fitted: bool) -> Vec<(Team, f64)> {
         let all =
             FILTERS.iter().flat_map(|&filters| SLICES.iter().map(move |&slices| Team { filters, slices }));
         let suits = |team: &Team| {
@@ -154,14 +169,14 @@ impl Gemv {
                 && (team.slices == SLICES[0] || team.slices * self.chunk < 2 * self.depth)
                 && self.blocks(team) * team.threads() <= THREADS_OF_A_LAUNCH
         };
-        all.filter(suits).map(|team| (team, self.time(&team, units))).collect()
+        all.filter(suits).map(|team| (team, self.time(&team, units, is_fitted))).collect()
     }
 
     /// About how many microseconds a team takes. Fitted to every other one of 248 convolutions of 1 to 16 pixels in f32 and of 1 to 4 in f16 on an
-    /// H200, so that the choice among up to 16 teams is near the fastest: it takes 5 % longer in the mean, 29 % at worst, and of the others
-    /// 6 and 49 %. Single times are off by a quarter. What a thread reads and adds up by itself, what a multiprocessor reads, and the filters' bytes
-    /// hardly overlap.
-    fn time(&self, team: &Team, units: usize) -> f64 {
+    /// H200, with 1,024 threads of a multiprocessor at once, so that the choice among up to 16 teams is near the fastest: it took 5 % longer in
+    /// the mean, 29 % at worst, and of the others 6 and 49 %. Single times are off by a quarter. What a thread reads and adds up by itself, what a
+    /// multiprocessor reads, and the filters' bytes hardly overlap.
+    fn time(&self, team: &Team, units: usize, is_fitted: bool) -> f64 {
         const LAUNCH: f64 = 0.731;
         /// For each doubling of the slices.
         const MEETING: f64 = 0.04;
@@ -172,12 +187,10 @@ impl Gemv {
         const FILLED: f64 = 1.02e-4;
         /// A byte of the filters.
         const BYTE: f64 = 1.79e-7;
-        /// Threads of a multiprocessor at once, about.
-        const AT_ONCE: f64 = 1024.0;
         let (vectors, threads, tile) = (self.vectors(team).0, team.threads() as f64, self.tile());
         let read = (vectors * (team.filters + tile)) as f64;
         let busiest = ((self.blocks(team) * self.groups) as f64 / units as f64).ceil();
-        let rounds = (busiest * threads / AT_ONCE).ceil();
+        let rounds = (busiest * threads / self.threads_at_once(team, is_fitted) as f64).ceil();
         let alone = rounds * (VECTOR * read + SUM * (team.filters * tile) as f64);
         let bytes = (self.filters * self.groups * self.depth * self.element) as f64;
         LAUNCH
@@ -194,7 +207,7 @@ pub(crate) fn gemv_configurations(
     units: usize,
     is_fitted: bool,
 ) -> Vec<(Configuration, Estimate)> {
-    ranked(Gemv::of(problem).teams(units), estimate("GEMV", is_fitted))
+    ranked(Gemv::of(problem).teams(units, is_fitted), estimate("GEMV", is_fitted))
 }
 
 /// Plans a convolution as products of a matrix and vectors, in one of its configurations; `None` for others. Only for problems that
@@ -208,7 +221,7 @@ pub(crate) fn gemv(
     configuration: &Configuration,
 ) -> Option<Kernel> {
     let work = Gemv::of(problem);
-    let team = named(work.teams(units), configuration)?;
+    let team = named(work.teams(units, true), configuration)?;
     let (_, weights) = convolution(problem);
     let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
     let (_, unroll) = work.vectors(&team);

@@ -1,5 +1,5 @@
-// cuda.conv_gemv.v1 on sm_80: 1 pixels x 4 filters of 256 threads, 2 vectors of 8 elements of each filter on their way
-// Geometry { grid: [250, 1, 1], block: 256, shared: 4096 }
+// cuda.conv_gemv.v1 on sm_80: 1 pixels x 2 filters of 256 threads, 2 vectors of 8 elements of each filter on their way
+// Geometry { grid: [500, 1, 1], block: 256, shared: 2048 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
 
@@ -96,7 +96,7 @@ constexpr int FILTERS{1000};
 constexpr int ONE_TILE{1};
 constexpr int SLICES{256};
 constexpr int TEAMS{1};
-constexpr int TEAM_F{4};
+constexpr int TEAM_F{2};
 constexpr int THREADS{256};
 constexpr int TILE_P{1};
 constexpr int UNROLL{2};

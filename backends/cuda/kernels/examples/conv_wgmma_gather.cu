@@ -127,6 +127,7 @@ constexpr int OCCUPANCY{1};
 constexpr int RESIDENT{0};
 constexpr int REARRANGED{0};
 constexpr int STREAMED{0};
+constexpr int PREFETCHED{0};
 constexpr int FILTERS_BY_LANE{0};
 constexpr int TF32X3{0};
 constexpr int PASSED{18432};
@@ -537,6 +538,8 @@ DEVICE void prefetch_l2(const T* from, int count) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(first), "r"(bytes) : "memory");
 }
 
+DEVICE void prefetch_sector(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
 DEVICE void bulk_load(unsigned to, const T* from, unsigned bytes, unsigned barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(from), "r"(bytes), "r"(barrier)
@@ -871,6 +874,15 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
                            const Barriers& barriers, const Channel* channels, const Early& early);
 
+DEVICE void prefetch_filters(const Args& args) {
+  constexpr int SECTOR = 32 / (int)sizeof(T), THREADS = PINGPONG * COOPERATIVE * 128;
+  const T* const filters = (const T*)args.op[0].p[0];
+#pragma unroll 1
+  for (int at = (blockIdx.x * THREADS + threadIdx.x - PRODUCERS * 128) * SECTOR; at < PREFETCHED;
+       at += gridDim.x * THREADS * SECTOR)
+    prefetch_sector(filters + at);
+}
+
 extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE) * 128, OCCUPANCY) CLUSTER
     fuseplan_kernel(const __grid_constant__ Launch launch) {
   DYNAMIC_SHARED(char, memory);
@@ -907,6 +919,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     const Channel* channels = (const Channel*)(aligned + CHANNELS_AT);
     float* part = (float*)(aligned + ACC_AT) + (threadIdx.x / 32 - PRODUCERS * 4) * PART_FLOATS;
     float acc[ATOMS][WIDTH / 2];
+    if (PREFETCHED > 0) prefetch_filters(args);
     wait_for_grids();
     if (REARRANGED) rearrange_filters(args, aligned, part);
     else if (RESIDENT && tile_number() < tiles_of(args.shape))
@@ -1379,6 +1392,7 @@ DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, u
 DEVICE void operands_end() { asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory"); }
 
 DEVICE int rows_there(const Pixels& pixels, const Column& column) {
+  if (PIXELS_ARE_ROWS && RECTANGLE > 0) return COOPERATIVE * ROWS;
   const int left = PIXELS_ARE_ROWS ? pixels.end - pixels.first : FILTERS - column.filter;
   return left < COOPERATIVE * ROWS ? left : COOPERATIVE * ROWS;
 }
@@ -1394,21 +1408,29 @@ template <class F> DEVICE void each_unit(const Shape& s, const Rows& rows, F vis
   }
 }
 
+DEVICE int pixel_of_element(const Shape& s, const Pixels& pixels, const Rectangle& rectangle, int row, int from) {
+  if (PIXELS_ARE_ROWS && RECTANGLE > 0) return row_pixel(s, rectangle, 0, row);
+  const int pixel = pixels.first + (PIXELS_ARE_ROWS ? row : from);
+  return pixel < pixels.end ? pixel : (int)s.pixels;
+}
+
 template <class F>
-DEVICE void each_vector(const Shape& s, const Pixels& pixels, const Column& column, int row, int from, F visit) {
+DEVICE void each_vector(const Shape& s, const Pixels& pixels, const Rectangle& rectangle, const Column& column, int row,
+                        int from, F visit) {
 #pragma unroll
   for (int e = 0; e < UNIT; e += Y_VECTOR) {
-    const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
-    if (pixels.first + pixel >= pixels.end || column.filter + filter >= FILTERS) break;
-    visit(e, coord_of(s, pixels.first + pixel, column.group * FILTERS + column.filter + filter));
+    const int pixel = pixel_of_element(s, pixels, rectangle, row, from + e), filter = PIXELS_ARE_ROWS ? from + e : row;
+    if (pixel >= s.pixels || column.filter + filter >= FILTERS) break;
+    visit(e, coord_of(s, pixel, column.group * FILTERS + column.filter + filter));
   }
 }
 
 DEVICE void read_residuals_split(const Args& args, Early& early) {
   const Column column = column_of(tile_number());
   const Pixels pixels = pixels_of(args.shape, tile_number());
+  const Rectangle rectangle = rectangle_of(args.shape, tile_number());
   each_unit(args.shape, share_of(rows_there(pixels, column)), [&](int i, int row, int from) {
-    each_vector(args.shape, pixels, column, row, from, [&](int e, const Coord& at) {
+    each_vector(args.shape, pixels, rectangle, column, row, from, [&](int e, const Coord& at) {
       if constexpr (RESIDUALS_EARLY) early.of[(i * UNIT + e) / Y_VECTOR] = residuals_of<Y_VECTOR>(args, at.y);
     });
   });
@@ -1419,6 +1441,7 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
   const Shape& s = args.shape;
   const Column column = column_of(tile_number());
   const Pixels pixels = pixels_of(s, tile_number());
+  const Rectangle rectangle = rectangle_of(s, tile_number());
   const int thread = threadIdx.x - PRODUCERS * 128, lane = thread % 32;
   operands_end();
   float* own = (float*)memory;
@@ -1467,10 +1490,10 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
     if (TF32X3 && !are_finite(v)) {
 #pragma unroll 1
       for (int e = 0; e < UNIT; e++) {
-        const int pixel = PIXELS_ARE_ROWS ? row : from + e, filter = PIXELS_ARE_ROWS ? from + e : row;
-        if (pixels.first + pixel < pixels.end && column.filter + filter < FILTERS)
-          own[row * ACC_PITCH + from + e] =
-              sum_of_products(args, column.group, column.filter + filter, pixels.first + pixel);
+        const int pixel = pixel_of_element(s, pixels, rectangle, row, from + e),
+                  filter = PIXELS_ARE_ROWS ? from + e : row;
+        if (pixel < s.pixels && column.filter + filter < FILTERS)
+          own[row * ACC_PITCH + from + e] = sum_of_products(args, column.group, column.filter + filter, pixel);
       }
 #pragma unroll
       for (int e = 0; e < UNIT; e++) v[e] = own[row * ACC_PITCH + from + e];
@@ -1478,7 +1501,7 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
     Channel channel[UNIT];
 #pragma unroll
     for (int e = 0; e < UNIT; e++) channel[e] = channels[PIXELS_ARE_ROWS ? from + e : row];
-    each_vector(s, pixels, column, row, from, [&](int e, const Coord& at) {
+    each_vector(s, pixels, rectangle, column, row, from, [&](int e, const Coord& at) {
       float out[Y_VECTOR];
       if constexpr (RESIDUALS_EARLY)
         finish_to<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, early.of[(i * UNIT + e) / Y_VECTOR], v + e, at,

@@ -59,6 +59,8 @@ constants! {
         resident: bool,
         rearranged: bool,
         streamed: bool,
+        /// Elements of all filters, where blocks bring them into L2 before they wait for anything; else none.
+        prefetched: usize,
         /// Whether the columns that a lane has of a tile are neighbouring filters.
         filters_by_lane: bool,
         tf32x3: bool,

@@ -88,6 +88,12 @@ pub(crate) fn cases() -> Vec<Case> {
     let transposed: &[&str] =
         &["HGMMA", "UTMALDG", "UBLKCP", "LDSM.16.MT88.4", "STS", "USETMAXREG", "STG.E.128"];
     let (few, cluster): (&[usize], &[&str]) = (&[1, 512, 7, 7], &["HGMMA", "UCGABAR_ARV"]);
+    let split_windows: &[&str] = &["HGMMA", "UTMALDG.4D", "!IM2COL", "UCGABAR_ARV"];
+    let split_im2col: &[&str] = &["HGMMA", "UTMALDG.4D.IM2COL", "UCGABAR_ARV"];
+    let plus_residual = vec![
+        Op::BiasForward { bias: TensorDescriptor::with_layout(BFloat16, Nhwc, few).unwrap() },
+        Op::ActivationForward { mode: ActivationMode::Relu },
+    ];
     let windows: &[&str] = &["HGMMA", "UTMALDG.4D", "!IM2COL", "USETMAXREG"];
     let wgmma: &[&str] = &["HGMMA", "UTMALDG.4D.IM2COL", "UTMALDG.4D", "USETMAXREG", "STG.E.128"];
     let tf32_gather: &[&str] = &["HGMMA", "TF32", "UTMALDG.2D", "USETMAXREG", "STG.E.128"];
@@ -97,7 +103,13 @@ pub(crate) fn cases() -> Vec<Case> {
         ("wgmma.tf32", WGMMA, tf32(conv(Float, Nhwc, x, 128, 3, 1, relu(y, Float, Nhwc))), windows),
         ("wgmma.tf32.1x1", WGMMA, tf32(conv(Float, Nhwc, x, 128, 1, 1, relu(y, Float, Nhwc))), wgmma),
         ("wgmma.tf32.groups", WGMMA, tf32(conv(Float, Nhwc, &[8, 128, 28, 28], 512, 3, 4, vec![])), wgmma),
-        ("split.wgmma.tf32", WGMMA, tf32(conv(Float, Nhwc, few, 512, 3, 1, vec![])), cluster),
+        (
+            "split.wgmma.tf32",
+            WGMMA,
+            tf32(strided(Float, Nhwc, &[1, 512, 14, 14], 512, 3, 1, 2, vec![])),
+            split_im2col,
+        ),
+        ("split.windows.tf32", WGMMA, tf32(conv(Float, Nhwc, few, 512, 3, 1, vec![])), split_windows),
         (
             "wgmma_gather.tf32",
             GATHER,
@@ -754,7 +766,27 @@ pub(crate) fn cases() -> Vec<Case> {
             &["LDG.E.128", "STG.E.128"],
         ),
         // Deep products of few pixels: on Hopper, blocks read each other's shared memory.
-        ("split.wgmma", WGMMA, conv(Half, Nhwc, few, 512, 3, 1, relu(&[1, 512, 7, 7], Half, Nhwc)), cluster),
+        (
+            "split.wgmma",
+            WGMMA,
+            strided(Half, Nhwc, &[1, 512, 14, 14], 512, 3, 1, 2, relu(few, Half, Nhwc)),
+            split_im2col,
+        ),
+        ("split.windows", WGMMA, conv(Half, Nhwc, few, 512, 3, 1, relu(few, Half, Nhwc)), split_windows),
+        ("split.windows.residual", WGMMA, conv(BFloat16, Nhwc, few, 512, 3, 1, plus_residual), split_windows),
+        ("split.windows.k501", WGMMA, conv(Half, Nhwc, few, 501, 3, 1, vec![]), split_windows),
+        (
+            "split.windows.groups",
+            WGMMA,
+            conv(Half, Nhwc, &[1, 896, 7, 7], 896, 3, 2, vec![]),
+            &["HGMMA", "!IM2COL", "UCGABAR_ARV"],
+        ),
+        (
+            "split.windows.ndhwc",
+            WGMMA,
+            conv(Half, Ndhwc, &[1, 512, 3, 7, 7], 256, 3, 1, vec![]),
+            &["HGMMA", "UTMALDG.5D", "!IM2COL", "UCGABAR_ARV"],
+        ),
         (
             "split.gather",
             GATHER,

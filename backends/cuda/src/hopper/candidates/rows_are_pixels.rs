@@ -160,7 +160,9 @@ pub(super) fn windows(work: &Work, dilations: [usize; 2]) -> Vec<Tiling> {
             }
         }
     }
-    all
+    // Larger tiles that blocks share need as many blocks as small ones that none do, and exchange accumulators besides.
+    let (small, large) = all.into_iter().partition(|tile| tile.rows() == 64);
+    [with_splits(small, work), large].concat()
 }
 
 /// Columns and lines of a rectangle of so many squares of 8 x 8 pixels: of all such the one that covers the image by the fewest,

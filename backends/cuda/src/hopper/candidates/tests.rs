@@ -229,9 +229,15 @@ fn windows_fit_a_block_and_cover_the_image() {
                 let (producer, consumer) = tiling.registers();
                 let registers = producer + tiling.pingpong * tiling.cooperative * consumer;
                 assert!(registers * tiling.occupancy <= REGISTERS && consumer <= 240, "{tiling:?}");
+                let is_alone = tiling.split == 1;
+                assert!(is_alone || (tiling.rows() == 64 && tiling.pingpong == 1 && !tiling.resident));
+                assert!(tiling.split <= tiling.steps(channels, work.taps), "{tiling:?}");
             }
         }
     }
+    // Blocks share the steps of a window where tiles are few.
+    let few = Work { taps: [1, 3, 3], lines: 7, columns: 7, ..work(1, 512, 512, 1) };
+    assert!(windows(&few, [1, 1]).iter().any(|tiling| tiling.split == 8));
     // A single tap has no halo.
     assert!(windows(&work(100, 64, 64, 1), [1, 1]).is_empty());
 }
