@@ -62,23 +62,28 @@ def check(model, x, phases, *, dtype=torch.float32, chains=1, **options):
 
 
 TRANSPOSED = [
-    # Taps, strides, padding, what is added to the result's lengths.
-    (2, 2, 0, 0),
-    (3, 2, 1, 1),
-    (3, 2, 0, 0),
-    (4, 2, 1, 0),
-    (5, 3, 2, 1),
-    (6, 2, 2, 0),
-    (3, 3, 0, 2),
-    ((2, 3), (1, 3), 0, 0),
-    ((4, 1), (4, 1), 0, 0),
+    # Taps, strides, padding, what is added to the result's lengths, groups, dilation.
+    (2, 2, 0, 0, 1, 1),
+    (3, 2, 1, 1, 1, 1),
+    (3, 2, 0, 0, 1, 1),
+    (4, 2, 1, 0, 1, 1),
+    (5, 3, 2, 1, 1, 1),
+    (6, 2, 2, 0, 1, 1),
+    (3, 3, 0, 2, 1, 1),
+    ((2, 3), (1, 3), 0, 0, 1, 1),
+    ((4, 1), (4, 1), 0, 0, 1, 1),
+    (4, 2, 1, 0, 4, 1),
+    (2, 2, 0, 0, 2, 1),
+    (3, 2, 1, 1, 1, 3),
+    ((3, 4), 2, 1, (1, 0), 2, (3, 1)),
+    ((2, 3), (2, 1), 0, 0, 1, (1, 2)),
 ]
 
 
-@pytest.mark.parametrize("taps, strides, padding, more", TRANSPOSED)
+@pytest.mark.parametrize("taps, strides, padding, more, groups, dilation", TRANSPOSED)
 @pytest.mark.parametrize("size", [(7, 9), (1, 1), (2, 1)])
-def test_transposed_convolutions_are_exact(taps, strides, padding, more, size):
-    layer = nn.ConvTranspose2d(8, 12, taps, strides, padding, more)
+def test_transposed_convolutions_are_exact(taps, strides, padding, more, groups, dilation, size):
+    layer = nn.ConvTranspose2d(8, 12, taps, strides, padding, more, groups, dilation=dilation)
     model, x = behind(layer, nn.ReLU()), integers(2, 8, *size)
     high, wide = map(min, layer.stride, model(x).shape[2:])
     phases = high * wide
@@ -170,9 +175,14 @@ def test_what_is_no_sum_of_phases_is_one_plan(layers):
 @pytest.mark.parametrize(
     "layer, reason",
     [
-        (nn.ConvTranspose2d(8, 8, 2, 2, groups=2), "it has 2 groups; accepted: 1"),
-        (nn.ConvTranspose2d(8, 8, 2, 2, dilation=2), r"its dilation is \[2, 2\]; accepted: 1"),
-        (nn.ConvTranspose2d(8, 8, 2, 3), r"its filters of \[2, 2\] are smaller than its strides \[3, 3\]"),
+        (
+            nn.ConvTranspose2d(8, 8, 2, 2, dilation=2),
+            r"its filters of \[2, 2\] with dilation \[2, 2\] and strides \[2, 2\] leave pixels of the result without a tap",
+        ),
+        (
+            nn.ConvTranspose2d(8, 8, 2, 3),
+            r"its filters of \[2, 2\] and strides \[3, 3\] leave pixels of the result without a tap",
+        ),
         (nn.ConvTranspose2d(8, 8, 2, 2, 1), "of a phase only some of the image's pixels would be read"),
         (nn.ConvTranspose2d(8, 8, 3, 2, 4), "of a phase only some of the image's pixels would be read"),
     ],
@@ -387,6 +397,16 @@ def test_what_stands_beside_phases(way, written, dtype, monkeypatch):
         expected, found = [expected], [found]
     for y, exact in zip(found, expected, strict=True):
         torch.testing.assert_close(y.float(), exact, rtol=2e-2, atol=2e-2 if dtype == torch.float16 else 1e-4)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_a_batch_norm_is_folded_into_transposed_filters(groups):
+    model = behind(nn.ConvTranspose2d(8, 12, 4, 2, 1, groups=groups), nn.BatchNorm2d(12), nn.ReLU())
+    x = torch.randn(2, 8, 6, 5)
+    model[2].running_mean.normal_(), model[2].running_var.uniform_(0.5, 2)
+    fused = optimized(model, x)
+    assert count(fused) == (1, 4) and fused.fuseplan_report.fused[1].operators == ("conv_transpose", "bias", "relu")
+    torch.testing.assert_close(fused(x), model(x), rtol=1e-4, atol=1e-4)
 
 
 def test_a_batch_norm_is_compared_where_it_is():

@@ -111,7 +111,7 @@ def into_transposed(module: torch.fx.GraphModule, values: MutableMapping[torch.f
             continue
         of = arguments(node)
         weight, bias = values.get(of["weight"]), values.get(of["bias"])
-        if not isinstance(weight, torch.Tensor) or of["groups"] != 1 or (of["bias"] is not None and bias is None):
+        if not isinstance(weight, torch.Tensor) or (of["bias"] is not None and bias is None):
             continue
         image = node.meta.get("val")
         if not isinstance(image, torch.Tensor) or image.dim() != weight.dim():
@@ -119,8 +119,10 @@ def into_transposed(module: torch.fx.GraphModule, values: MutableMapping[torch.f
         behind, gone = _behind(node, 1, values, set())
         if not gone:
             continue
-        factor = behind.factor * torch.ones(weight.shape[1], dtype=torch.float64, device=weight.device)
-        laid = torch.empty_like(weight).copy_(weight.double() * factor.view(1, -1, *[1] * (weight.dim() - 2))).detach()
+        groups = of["groups"]
+        factor = behind.factor * torch.ones(groups * weight.shape[1], dtype=torch.float64, device=weight.device)
+        exact = _phases.by_groups(weight.double(), groups) * factor.view(groups, 1, -1, *[1] * (weight.dim() - 2))
+        laid = torch.empty_like(weight).copy_(exact.flatten(0, 1)).detach()
         _set_parameters(module, values, node, laid, _term(behind, bias, factor).to(weight.dtype))
         node.meta.update(named_as(gone[-1], None))
         _leave_out(module, node, gone)

@@ -33,11 +33,13 @@ _MEMORY = "fuseplan_phases"
 
 
 class _Along(NamedTuple):
-    """A phase along one dimension: its first pixel, the padding of the image, and of each tap the taps whose weights it sums."""
+    """A phase along one dimension: its first pixel, the padding of the image, how far apart its taps are, and of each the taps whose
+    weights it sums."""
 
     first: int
     before: int
     after: int
+    dilation: int
     taps: list[list[int]]
 
 
@@ -48,19 +50,20 @@ def _of_repeated(image: int, taps: int, before: int, result: int, step: int) -> 
         read = [(first - before + tap) // step for tap in range(taps)]
         last = (result - 1 - first) // step
         sums = [[tap for tap in range(taps) if read[tap] == pixel] for pixel in range(read[0], read[-1] + 1)]
-        found.append(_Along(first, -read[0], last + read[-1] - (image - 1), sums))
+        found.append(_Along(first, -read[0], last + read[-1] - (image - 1), 1, sums))
     return found
 
 
-def _of_transposed(image: int, taps: int, before: int, result: int, step: int) -> list[_Along]:
-    """The phases of a transposed convolution: a pixel of the result is a sum over every s-th tap, and the more the tap the less the pixel
-    that it reads."""
+def _of_transposed(image: int, taps: int, before: int, result: int, step: int, dilation: int) -> list[_Along]:
+    """The phases of a transposed convolution: a pixel of the result is a sum over the taps that meet a pixel of the image, which of taps
+    side by side are every s-th, and the more the tap the less the pixel that it reads."""
     found = []
     for first in range(min(step, result)):
-        own = list(range((first + before) % step, taps, step))
-        read = (first + before) // step - (len(own) - 1)
-        last = (result - 1 - first) // step
-        found.append(_Along(first, -read, last + read + len(own) - 1 - (image - 1), [[tap] for tap in reversed(own)]))
+        read = {tap: (first + before - tap * dilation) // step for tap in range(taps) if (first + before - tap * dilation) % step == 0}
+        own, last = sorted(read, reverse=True), (result - 1 - first) // step
+        least, most = (read[own[0]], read[own[-1]]) if own else (0, 0)
+        apart = dilation // math.gcd(dilation, step)
+        found.append(_Along(first, -least, last + most - (image - 1), apart, [[tap] for tap in own]))
     return found
 
 
@@ -168,6 +171,11 @@ def is_transposed(node: torch.fx.Node) -> bool:
     return getattr(node.target, "overloadpacket", None) in _layouts.TRANSPOSED
 
 
+def by_groups(weight: torch.Tensor, groups: int) -> torch.Tensor:
+    """A transposed convolution's weight [channels, filters of a group, taps] as [groups, channels of a group, filters of a group, taps]."""
+    return weight.reshape(groups, -1, *weight.shape[1:])
+
+
 def is_on_device(node: torch.fx.Node) -> bool:
     """Whether a node's value is on a device on which phases take less time."""
     value = node.meta.get("val")
@@ -184,21 +192,20 @@ def of_transposed(
         return "its weight is no constant"
     if value is None or image is None or image.dim() != weight.dim():
         return "its tensors are of no shape that plans have"
-    if of["groups"] != 1:
-        return f"it has {of['groups']} groups; accepted: 1"
     dims = weight.dim() - 2
     steps, pads, dilations = (_each(of[name], dims) for name in ("stride", "padding", "dilation"))
-    if any(dilation != 1 for dilation in dilations):
-        return f"its dilation is {dilations}; accepted: 1"
     if math.prod(steps) > _MOST:
         return f"its strides are {steps}, which would be {math.prod(steps)} plans; accepted: {_MOST}"
     along = [
         _of_transposed(*numbers)
-        for numbers in zip(image.shape[2:], weight.shape[2:], pads, value.shape[2:], steps)
+        for numbers in zip(image.shape[2:], weight.shape[2:], pads, value.shape[2:], steps, dilations)
     ]
     if any(not phase.taps for phases in along for phase in phases):
-        return f"its filters of {list(weight.shape[2:])} are smaller than its strides {steps}"
-    found = _phases(steps, along, weight.transpose(0, 1), 1, behind, mode)
+        taps = f"filters of {list(weight.shape[2:])}" + ("" if dilations == [1] * dims else f" with dilation {dilations}")
+        return f"its {taps} and strides {steps} leave pixels of the result without a tap"
+    groups = of["groups"]
+    filters = by_groups(weight, groups).transpose(1, 2).flatten(0, 1)
+    found = _phases(steps, along, filters, groups, behind, mode)
     return found or "of a phase only some of the image's pixels would be read"
 
 
@@ -263,7 +270,8 @@ def _phases(
             taps = [torch.tensor(taps, device=weight.device) for taps in phase.taps]
             summed = torch.stack([summed.index_select(dim, own).sum(dim) for own in taps], dim)
         own = summed.to(weight.dtype).contiguous(memory_format=_layouts.CHANNELS_LAST[weight.dim()])
-        text = " -> ".join([_text.convolution_text(ones, padding, ones, groups, mode), *behind])
+        dilations = [phase.dilation for phase in of]
+        text = " -> ".join([_text.convolution_text(ones, padding, dilations, groups, mode), *behind])
         each.append(Phase(tuple(phase.first for phase in of), tuple(padding), own, text))
     return Phases(tuple(steps), tuple(each))
 
