@@ -5,7 +5,7 @@ use std::fmt;
 use fuseplan_api::volume::{Volume, common_power, evenly_apart, spatial};
 use fuseplan_api::{Configuration, Constraint, Estimate, Problem};
 
-use crate::configurations::{estimate, named, ranked};
+use crate::configurations::{estimate, ranked};
 use crate::constraint::convolution;
 use crate::kernel::{COORD, Geometry, Kernel, Text};
 
@@ -159,17 +159,17 @@ impl Gemv {
         (REGISTERS / (registers * team.threads())).max(1) * team.threads()
     }
 
-    /// Teams of whose threads at least half have a vector, and that of the fewest; with about how many microseconds each takes.
-    fn teams(&self, units: usize, is_fitted: bool) -> Vec<(Team, f64)> {
+    /// Teams of whose threads at least half have a vector, and that of the fewest.
+    fn teams(&self) -> impl Iterator<Item = Team> {
         let all =
             FILTERS.iter().flat_map(|&filters| SLICES.iter().map(move |&slices| Team { filters, slices }));
-        let suits = |team: &Team| {
+        let suits = move |team: &Team| {
             team.filters * self.tile() <= SUMS
                 && team.filters < 2 * self.filters
                 && (team.slices == SLICES[0] || team.slices * self.chunk < 2 * self.depth)
                 && self.blocks(team) * team.threads() <= THREADS_OF_A_LAUNCH
         };
-        all.filter(suits).map(|team| (team, self.time(&team, units, is_fitted))).collect()
+        all.filter(suits)
     }
 
     /// About how many microseconds a team takes. Fitted to every other one of 248 convolutions of 1 to 16 pixels in f32 and of 1 to 4 in f16 on an
@@ -207,21 +207,18 @@ pub(crate) fn gemv_configurations(
     units: usize,
     is_fitted: bool,
 ) -> Vec<(Configuration, Estimate)> {
-    ranked(Gemv::of(problem).teams(units, is_fitted), estimate("GEMV", is_fitted))
+    let work = Gemv::of(problem);
+    let timed = work.teams().map(|team| (team, work.time(&team, units, is_fitted)));
+    ranked(timed, estimate("GEMV", is_fitted))
 }
 
 /// Plans a convolution as products of a matrix and vectors, in one of its configurations; `None` for others. Only for problems that
 /// meet [`UNPADDED`](crate::constraint::UNPADDED), [`AS_FILTERS`], [`PIXEL_COUNT`](crate::constraint::PIXEL_COUNT),
 /// [`GROUP_COUNT`](crate::GROUP_COUNT) and [`SPAN`](crate::SPAN); preferred for those that meet
 /// [`FEW_PIXELS`](crate::FEW_PIXELS).
-pub(crate) fn gemv(
-    vendor: &str,
-    problem: &Problem,
-    units: usize,
-    configuration: &Configuration,
-) -> Option<Kernel> {
+pub(crate) fn gemv(vendor: &str, problem: &Problem, configuration: &Configuration) -> Option<Kernel> {
     let work = Gemv::of(problem);
-    let team = named(work.teams(units, true), configuration)?;
+    let team = work.teams().find(|team| configuration.is_of(team))?;
     let (_, weights) = convolution(problem);
     let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
     let (_, unroll) = work.vectors(&team);
@@ -343,7 +340,7 @@ mod tests {
             let all = gemv_configurations(&problem, 132, true);
             assert!(!all.is_empty());
             for (configuration, _) in all {
-                let geometry = gemv("", &problem, 132, &configuration).unwrap().geometry;
+                let geometry = gemv("", &problem, &configuration).unwrap().geometry;
                 let threads = u64::from(geometry.grid[0]) * u64::from(geometry.block);
                 assert!(threads < 1 << 32, "{configuration}: {geometry:?}");
             }
@@ -360,7 +357,7 @@ mod tests {
                         let all = gemv_configurations(&problem, 132, true);
                         assert!(!all.is_empty(), "{problem:?}");
                         for (configuration, _) in all {
-                            let kernel = gemv("", &problem, 132, &configuration).unwrap();
+                            let kernel = gemv("", &problem, &configuration).unwrap();
                             let number = |name| kernel.constant(name);
                             let tiles = count.div_ceil(number("TILE_P"));
                             let of_block = number("TEAMS") * number("TEAM_F");

@@ -42,9 +42,7 @@ impl<R: Runtime> JitSolver<R> {
             ],
             Kernels::Several {
                 configurations: |problem, arch| gemv_configurations(problem, R::units(arch), R::IS_FITTED),
-                kernel: |problem, arch, configuration| {
-                    gemv(R::VENDOR, problem, R::units(arch), configuration)
-                },
+                kernel: |problem, _, configuration| gemv(R::VENDOR, problem, configuration),
             },
         )
     }

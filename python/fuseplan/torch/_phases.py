@@ -59,7 +59,7 @@ def _of_transposed(image: int, taps: int, before: int, result: int, step: int, d
     side by side are every s-th, and the more the tap the less the pixel that it reads."""
     found = []
     for first in range(min(step, result)):
-        read = {tap: (first + before - tap * dilation) // step for tap in range(taps) if (first + before - tap * dilation) % step == 0}
+        read = {tap: at // step for tap in range(taps) if (at := first + before - tap * dilation) % step == 0}
         own, last = sorted(read, reverse=True), (result - 1 - first) // step
         least, most = (read[own[0]], read[own[-1]]) if own else (0, 0)
         apart = dilation // math.gcd(dilation, step)

@@ -159,7 +159,7 @@ const OF_16_BITS: Rates =
     Rates { memory: 3.4e6, by_lane: 0.7, tile: 0.5, ahead: 0.25, beside: 2.0, ..CHANNELS };
 
 /// The same of windows, whose bytes come faster from the second-level cache but each stage later, and whose filters are waited for less where
-/// they are resident. Chosen, with which windows blocks may share, by 2,076 timings on an H200 of convolutions of one image and eight and by
+/// they are resident. Chosen, with which windows blocks may share, by 1,903 timings on an H200 of convolutions of one image and eight and by
 /// the 1,229 of `OF_16_BITS`: of 140 convolutions of networks to fit to that have three timed tiles or more the choice is 2.3 % slower than the
 /// fastest in the mean, 18 % at worst, instead of 2.6 and 26; of 138 others 2.6 and 24 % instead of 3.5 and 31.
 const WINDOWS_OF_16_BITS: Rates =
