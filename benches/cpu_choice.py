@@ -5,7 +5,7 @@
     benches/cpu_choice.py --field judge --only resnet18 --rounds 15
 
 Each call finds what it would find in a network: filters in memory, the input in the caches that it fits. Solvers run in turns, and
-medians over the rounds count. Needs NumPy and the package, by installation or on PYTHONPATH.
+medians over the rounds count. Needs NumPy, ml_dtypes and the package, by installation or on PYTHONPATH.
 """
 
 import argparse
@@ -17,11 +17,12 @@ import statistics
 import time
 
 import fuseplan
+import ml_dtypes  # noqa: F401, which gives NumPy its bfloat16
 import numpy as np
 
 from cuda import layers
 
-SOLVERS = ("cpu.amx.v1", "cpu.winograd.v1", "cpu.pointwise.v1", "cpu.direct.v1")
+SOLVERS = ("cpu.amx.v1", "cpu.avx512_bf16.v1", "cpu.winograd.v1", "cpu.pointwise.v1", "cpu.direct.v1")
 # Bytes that are written between two calls, so that the caches have nothing of the filters.
 BETWEEN = 96 << 20
 
@@ -32,7 +33,7 @@ def arguments():
     parser.add_argument("--only", default="", help="layers whose name has this text")
     parser.add_argument("--sample", type=int, default=0, help="so many layers, of every class some")
     parser.add_argument("--layouts", default="nhwc", help="of nhwc, nchw")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "float16"))
+    parser.add_argument("--dtype", default="float32", choices=("float32", "float16", "bfloat16"))
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)

@@ -79,7 +79,11 @@ fn main() -> Result<(), Box<dyn Error>> {
                 continue;
             }
             let problem = problem(&shape, data_type, batch, layout)?;
-            let (rate, peak, detail) = measure(&problem, &device, args.get(3).map(String::as_str))?;
+            let Some((rate, peak, detail)) = measure(&problem, &device, args.get(3).map(String::as_str))?
+            else {
+                print!("  {layout} no such solver");
+                continue;
+            };
             print!("  {layout} {:6.1} GF/s {:5.2}", rate / 1e9, rate / peak);
             if !part.is_empty() {
                 print!(" ({detail})");
@@ -115,11 +119,14 @@ fn problem(
 }
 
 /// Operations a second of the best round, the best peak, the solver's words.
+type Measured = (f64, f64, String);
+
+/// Times the solver, if it takes the problem.
 fn measure(
     problem: &Problem,
     device: &Arc<dyn Device>,
     wanted: Option<&str>,
-) -> Result<(f64, f64, String), Box<dyn Error>> {
+) -> Result<Option<Measured>, Box<dyn Error>> {
     let backend = fuseplan_cpu::CpuBackend;
     let takes =
         |s: &&&dyn Solver| wanted.is_none_or(|id| s.id() == id) && s.applies(problem, device.info()).is_ok();
@@ -128,7 +135,7 @@ fn measure(
         |s: &&&dyn Solver| s.preferences().iter().any(|p| (p.check)(problem, device.info()).is_some());
     let mut solvers: Vec<_> = backend.solvers().iter().filter(takes).collect();
     solvers.sort_by_key(has_reservations);
-    let solver = solvers.first().ok_or("no such solver")?;
+    let Some(solver) = solvers.first() else { return Ok(None) };
     let executable = solver.load(problem, device, &solver.compile_preferred(problem, device.info())?)?;
     let Some((_, weights)) = problem.conv() else { return Err("no convolution".into()) };
     // Tensors begin on a page: a vector that crosses cache lines costs two accesses.
@@ -167,7 +174,7 @@ fn measure(
         best = best.max(flops * calls as f64 / start.elapsed().as_secs_f64());
         peak = peak.max(fma_rate() * device.info().compute_units as f64);
     }
-    Ok((best, peak, format!("{} {}", executable.info().solver, executable.info().detail)))
+    Ok(Some((best, peak, format!("{} {}", executable.info().solver, executable.info().detail))))
 }
 
 /// Operations a second of one thread that does nothing but fused multiply-adds.

@@ -1,9 +1,9 @@
 //! fuseplan's CPU backend: SIMD kernels chosen at run time, and the reference that they are judged by.
 
 mod activation;
-#[cfg(target_arch = "x86_64")]
-mod amx;
 mod arena;
+#[cfg(target_arch = "x86_64")]
+mod bf16;
 mod channels;
 mod constraint;
 mod device;
@@ -40,7 +40,9 @@ static SOLVERS: &[&dyn Solver] = &[
     &planes::PLANES,
     &direct::DIRECT_GROUPED,
     #[cfg(target_arch = "x86_64")]
-    &amx::AMX,
+    &bf16::AMX,
+    #[cfg(target_arch = "x86_64")]
+    &bf16::AVX512_BF16,
     &winograd::WINOGRAD,
     &pointwise::POINTWISE,
     &direct::DIRECT,
@@ -53,7 +55,7 @@ static SOLVERS: &[&dyn Solver] = &[
 ///
 /// It uses as many threads as the system offers to the process, or as the environment variable
 /// `FUSEPLAN_NUM_THREADS` says: a whole number from 1 to 1024. It uses the best vector instructions there
-/// are, or the weaker ones that `FUSEPLAN_ISA` names (`amx`, `avx512`, `avx2`, `neon`, `portable`). Other
+/// are, or the weaker ones that `FUSEPLAN_ISA` names (`amx`, `avx512-bf16`, `avx512`, `avx2`, `neon`, `portable`). Other
 /// values are ignored, and [`Backend::discover`] notes them. Results are bitwise the same for any number of
 /// threads.
 #[derive(Debug, Default, Clone, Copy)]

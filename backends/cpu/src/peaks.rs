@@ -19,21 +19,23 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(crate) struct Measured {
     /// Multiply-adds in f32, which vectors compute in whatever the data type, and memory.
     vectors: Peaks,
-    /// Operations of the matrix unit on bf16; none where there is no such unit.
-    unit: f64,
+    /// Operations of instructions that multiply bf16; none where there are no such instructions.
+    bf16: f64,
+    isa: Isa,
 }
 
 impl Measured {
     /// The peaks of a data type.
     pub(crate) fn of(&self, data_type: DataType) -> Peaks {
         #[cfg(target_arch = "x86_64")]
-        let unit = self.unit / crate::amx::products(data_type) as f64;
+        let products = crate::bf16::products(self.isa, data_type);
         #[cfg(not(target_arch = "x86_64"))]
-        let unit = {
-            let _ = data_type;
-            self.unit
+        let products: Option<usize> = {
+            let _ = (self.isa, data_type);
+            None
         };
-        Peaks { flops: self.vectors.flops.max(unit), ..self.vectors }
+        let bf16 = products.map_or(0.0, |products| self.bf16 / products as f64);
+        Peaks { flops: self.vectors.flops.max(bf16), ..self.vectors }
     }
 }
 
@@ -41,12 +43,12 @@ impl Measured {
 pub(crate) fn measure(pool: &Pool, isa: Isa) -> Result<Measured, BackendError> {
     let vectors = Peaks { flops: flops(pool, &|| isa.run(MultiplyAdd))?, bytes: bytes(pool)? };
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Amx {
+    if isa >= Isa::Avx512Bf16 {
         // SAFETY: the processor has the instructions of the set.
-        let unit = flops(pool, &|| unsafe { crate::amx::multiply_tiles() })?;
-        return Ok(Measured { vectors, unit });
+        let bf16 = flops(pool, &|| unsafe { crate::bf16::multiply_registers(isa) })?;
+        return Ok(Measured { vectors, bf16, isa });
     }
-    Ok(Measured { vectors, unit: 0.0 })
+    Ok(Measured { vectors, bf16: 0.0, isa })
 }
 
 fn failed(error: RunError) -> BackendError {

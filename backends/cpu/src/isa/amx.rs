@@ -2,16 +2,13 @@
 
 use std::arch::x86_64::__cpuid_count;
 
-/// Whether the CPU has AMX for bf16, and conversions to bf16, and the system lets this process use the tile registers. They
+/// Whether the CPU has AMX for bf16, and the system lets this process use the tile registers. They
 /// are asked for here, for all threads that there are and will be; the system refuses where a thread has a stack for
 /// signals that is too small for their contents.
 pub(super) fn is_available() -> bool {
     /// The bits of AMX with bf16 and of tiles in EDX.
     const AMX: u32 = 1 << 22 | 1 << 24;
-    is_x86_feature_detected!("avx512bf16")
-        && __cpuid_count(0, 0).eax >= 7
-        && __cpuid_count(7, 0).edx & AMX == AMX
-        && may_use_tiles()
+    __cpuid_count(0, 0).eax >= 7 && __cpuid_count(7, 0).edx & AMX == AMX && may_use_tiles()
 }
 
 #[cfg(target_os = "linux")]

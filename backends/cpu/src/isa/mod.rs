@@ -41,7 +41,10 @@ pub(crate) enum Isa {
     /// AVX-512 F, BW, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// AVX-512 with BF16, and AMX with tiles of bf16. Vectors are AVX-512's.
+    /// AVX-512 with BF16, whose vectors are AVX-512's.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16,
+    /// AVX-512 with BF16, and AMX with tiles of bf16.
     #[cfg(target_arch = "x86_64")]
     Amx,
 }
@@ -56,6 +59,8 @@ impl Isa {
         Isa::Avx2,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16,
         #[cfg(target_arch = "x86_64")]
         Isa::Amx,
     ];
@@ -101,7 +106,9 @@ impl Isa {
                     && is_x86_feature_detected!("avx512vl")
             }
             #[cfg(target_arch = "x86_64")]
-            Isa::Amx => !Isa::is_ruled_out(Isa::Amx) && Isa::Avx512.is_available() && amx::is_available(),
+            Isa::Avx512Bf16 => Isa::Avx512.is_available() && is_x86_feature_detected!("avx512bf16"),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => !Isa::is_ruled_out(Isa::Amx) && Isa::Avx512Bf16.is_available() && amx::is_available(),
         }
     }
 
@@ -112,7 +119,7 @@ impl Isa {
         Isa::ALL.iter().any(|other| *other != isa && Some(other.name()) == wanted.as_deref())
     }
 
-    /// `amx`, `avx512`, `avx2`, `neon`, `portable`.
+    /// `amx`, `avx512-bf16`, `avx512`, `avx2`, `neon`, `portable`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Isa::Portable => "portable",
@@ -122,6 +129,8 @@ impl Isa {
             Isa::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Bf16 => "avx512-bf16",
             #[cfg(target_arch = "x86_64")]
             Isa::Amx => "amx",
         }
@@ -136,7 +145,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => avx2::Avx2::LANES,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 | Isa::Amx => Avx512::LANES,
+            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => Avx512::LANES,
         }
     }
 
@@ -157,7 +166,7 @@ impl Isa {
             Isa::Avx2 => unsafe { avx2::Avx2::enter(kernel) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the only sources of this value have looked for the features.
-            Isa::Avx512 | Isa::Amx => unsafe { Avx512::enter(kernel) },
+            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => unsafe { Avx512::enter(kernel) },
         }
     }
 }

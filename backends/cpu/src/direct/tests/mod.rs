@@ -139,7 +139,9 @@ const SOLVERS: &[&dyn Solver] = &[
     &DIRECT_GROUPED,
     &DEPTHWISE,
     #[cfg(target_arch = "x86_64")]
-    &crate::amx::AMX,
+    &crate::bf16::AMX,
+    #[cfg(target_arch = "x86_64")]
+    &crate::bf16::AVX512_BF16,
 ];
 
 /// On every device, with every solver that takes the case.

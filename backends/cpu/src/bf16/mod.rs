@@ -1,17 +1,20 @@
-//! Convolution by the processor's matrix unit (AMX), fused with everything behind it.
+//! Convolution by instructions that multiply bf16 and sum in f32, fused with everything behind it: those of the processor's
+//! matrix unit (AMX), and of vectors (AVX512-BF16).
 //!
-//! The unit multiplies tiles of bf16 and sums in f32. Tensors of bf16 are its own; values of the other types are sums of two
-//! or three bf16 ([`split`]), and products of them sums of four or six. Either way an output is the sum of its own products,
-//! with an error of the order of a sum of f32 products.
+//! Tensors of bf16 are these instructions' own. For the matrix unit, which is so much faster, values of the other types are sums
+//! of two or three bf16 ([`split`]), and products of them sums of four or six. Either way an output is the sum of its own
+//! products, with an error of the order of a sum of f32 products.
 //!
 //! A work item is a band of output lines of one image, or some small images, and one group. What it needs of the image is
-//! packed ([`plan`], [`pack`]), multiplied by a panel of 32 output channels after the other ([`tiles`]), and finished while
+//! packed ([`plan`], [`pack`]), multiplied by a panel of 32 output channels after the other ([`product`]), and finished while
 //! sums are in the first-level cache ([`work`]).
 
 mod choice;
+mod dots;
 mod finish;
 mod pack;
 mod plan;
+mod product;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -23,8 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuseplan_api::{
-    Accuracy, Algorithm, Configuration, Constraint, DataType, Executable, ExecutableInfo, Problem, RawStream,
-    RunArgs, RunError,
+    Accuracy, Algorithm, Configuration, Constraint, DataType, DeviceInfo, Executable, ExecutableInfo,
+    Problem, RawStream, RunArgs, RunError,
 };
 
 use half::{bf16, f16};
@@ -43,11 +46,13 @@ use crate::epilogue::{self, Epilogue};
 use crate::isa::{Avx512, Isa};
 use crate::pool::{Items, Locked, Pool};
 use crate::solver::{self, CpuSolver};
+use dots::Dots;
 use finish::{FinishPixels, Output, Sums};
 use pack::{PackFilters, PackPixelsFn};
 use plan::{Limits, Plan};
+use product::{DEPTH, SIDE, Unit};
 use split::Split;
-use tiles::{DEPTH, SIDE, Tiles};
+use tiles::Tiles;
 use work::{Scratch, Work};
 
 pub(crate) static AMX: CpuSolver = CpuSolver {
@@ -66,13 +71,47 @@ pub(crate) static AMX: CpuSolver = CpuSolver {
     is_reference: false,
     accuracy: Accuracy::Exact,
     configurations: solver::one,
-    load: |solver, problem, device, _| Arc::new(Convolution::new(solver, problem, device, Limits::USUAL)),
+    load: |solver, problem, device, _| {
+        Arc::new(Convolution::new(solver, problem, device, Unit::Matrix, Limits::USUAL))
+    },
+};
+
+pub(crate) static AVX512_BF16: CpuSolver = CpuSolver {
+    id: "cpu.avx512_bf16.v1",
+    constraints: &[CONVOLUTION, BF16, constraint::INFERENCE, epilogue::LENGTH, VECTORS, PACKED_LINE],
+    preferences: &[choice::NO_MATRIX_UNIT, choice::LESS_BY_VECTORS],
+    load: |solver, problem, device, _| {
+        Arc::new(Convolution::new(solver, problem, device, Unit::Vector, Limits::USUAL))
+    },
+    ..AMX
 };
 
 const MATRIX_UNIT: Constraint = Constraint {
     property: "instructions",
     accepts: "AMX",
-    check: |_, device| (!plan::is_on(device)).then(|| device.arch.clone()),
+    check: |_, device| (!has_matrix_unit(device)).then(|| device.arch.clone()),
+};
+
+const VECTORS: Constraint = Constraint {
+    property: "instructions",
+    accepts: "AVX512-BF16",
+    check: |_, device| {
+        (!has_matrix_unit(device) && !device.arch.ends_with("+avx512-bf16")).then(|| device.arch.clone())
+    },
+};
+
+/// Whether a device's threads have the matrix unit.
+fn has_matrix_unit(device: &DeviceInfo) -> bool {
+    device.arch.ends_with("+amx")
+}
+
+const BF16: Constraint = Constraint {
+    property: "data type",
+    accepts: "bf16",
+    check: |problem, _| {
+        let data_type = problem.output.data_type();
+        (data_type != DataType::BFloat16).then(|| data_type.to_string())
+    },
 };
 
 const PACKED_LINE: Constraint = Constraint {
@@ -126,20 +165,31 @@ impl Functions {
     }
 }
 
-/// Products of the unit for one of a type's.
-pub(crate) fn products(data_type: DataType) -> usize {
-    Split::of(data_type).products()
+/// Products of bf16 for one of a type's, by the instructions of a set, if a solver computes the type by them.
+pub(crate) fn products(isa: Isa, data_type: DataType) -> Option<usize> {
+    let products = Split::of(data_type).products();
+    match isa {
+        Isa::Amx => Some(products),
+        Isa::Avx512Bf16 if products == 1 => Some(products),
+        _ => None,
+    }
 }
 
-/// Does nothing but multiply tiles; the operations on bf16 that were done.
+/// Does nothing but multiply, by the fastest instructions of a set; the operations on bf16 that were done.
 ///
 /// # Safety
-/// The CPU has the instructions of `Isa::Amx`.
-pub(crate) unsafe fn multiply_tiles() -> f64 {
+/// The CPU has the instructions, of `Isa::Avx512Bf16` at least.
+pub(crate) unsafe fn multiply_registers(isa: Isa) -> f64 {
     const ROUNDS: usize = 1 << 10;
     // SAFETY: the caller says so.
-    unsafe { Tiles::configure() }.multiply_registers(ROUNDS);
-    (ROUNDS * 4 * 2 * SIDE * SIDE * DEPTH) as f64
+    unsafe {
+        if isa == Isa::Amx {
+            Tiles::configure().multiply_registers(ROUNDS);
+            (ROUNDS * 4 * 2 * SIDE * SIDE * DEPTH) as f64
+        } else {
+            Dots::assume().multiply_registers(8 * ROUNDS)
+        }
+    }
 }
 
 /// A convolution ready to run.
@@ -148,6 +198,7 @@ struct Convolution {
     geometry: Geometry,
     epilogue: Epilogue,
     plan: Plan,
+    unit: Unit,
     functions: Functions,
     /// Whether runs of pixels may go on over the end of a line.
     flat: bool,
@@ -165,7 +216,7 @@ impl std::fmt::Debug for Convolution {
 }
 
 impl Convolution {
-    fn new(solver: &CpuSolver, problem: &Problem, device: &CpuDevice, limits: Limits) -> Self {
+    fn new(solver: &CpuSolver, problem: &Problem, device: &CpuDevice, unit: Unit, limits: Limits) -> Self {
         let pool = Arc::clone(device.pool());
         let data_type = problem.output.data_type();
         let split = Split::of(data_type);
@@ -188,7 +239,7 @@ impl Convolution {
         let beyond =
             split.has_limits().then(|| (DIRECT.load)(&DIRECT, problem, device, &Configuration::default()));
         let (functions, owner) = (Functions::of(data_type), Owner::new());
-        Convolution { info, geometry, epilogue, plan, functions, flat, data_type, pool, owner, beyond }
+        Convolution { info, geometry, epilogue, plan, unit, functions, flat, data_type, pool, owner, beyond }
     }
 
     /// Floats of the packed filters, and of what is said of them behind.
@@ -302,11 +353,11 @@ impl Convolution {
                 let packed = packed.as_mut_ptr().cast();
                 let mut scratch = Scratch { packed, holds: None, line, sums, finish };
                 // SAFETY: the CPU has the instructions, as the solver asks for them.
-                let tiles = unsafe { Tiles::configure() };
+                let unit = unsafe { self.unit.start() };
                 for item in items {
                     // SAFETY: the CPU has the instructions, and the caller says that the tensors are the problem's.
                     // Items have outputs of their own, and scratch has the plan's sizes.
-                    unsafe { work.item(item, &tiles, &mut scratch) };
+                    unsafe { work.item(item, &unit, &mut scratch) };
                 }
             })?;
             Ok(work.complete.into_inner())

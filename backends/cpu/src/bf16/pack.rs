@@ -3,8 +3,8 @@
 use std::arch::x86_64::*;
 use std::ffi::c_void;
 
+use super::product::{DEPTH, FILTERS, SIDE};
 use super::split::{INFINITE_PART, Parts, Split, are_sums_of_parts, magnitude_bits, with_features};
-use super::tiles::{DEPTH, FILTERS, SIDE};
 use crate::isa::{Avx512, MAX_LANES, Simd};
 
 /// Pixels of a line, whose elements follow one another.
@@ -32,7 +32,7 @@ with_features! {
     /// of their parts is the result where there are several.
     ///
     /// # Safety
-    /// The CPU has the instructions of `Isa::Amx`; the elements are readable, of type `T`, and there is room for the pixels.
+    /// The CPU has the instructions of `Isa::Avx512Bf16`; the elements are readable, of type `T`, and there is room for the pixels.
     pub(super) unsafe fn pixels<T: Parts, const P: usize>(pack: &PackPixels) -> bool {
         let &PackPixels { step, count, columns: [before, inside, after], target, pitch, part, .. } = pack;
         let source = pack.source.cast::<T>();
@@ -128,7 +128,7 @@ with_features! {
     /// Packs a panel's filters, with zeros for the channels that a last step lacks; whether all are sums of their parts.
     ///
     /// # Safety
-    /// The CPU has the instructions of `Isa::Amx`; the filters are readable, and there is room for their tiles.
+    /// The CPU has the instructions of `Isa::Avx512Bf16`; the filters are readable, and there is room for their tiles.
     pub(super) unsafe fn filters(pack: &PackFilters<'_>) -> bool {
         let &PackFilters { split, taps, channels, vectors, source, target } = pack;
         let mut target = target;
@@ -168,7 +168,7 @@ with_features! {
 /// Rounds two vectors to bf16 and stores them lane by lane beside one another; what that leaves of them.
 ///
 /// # Safety
-/// The CPU has the instructions of `Isa::Amx`; there is room for a row of a tile.
+/// The CPU has the instructions of `Isa::Avx512Bf16`; there is room for a row of a tile.
 #[inline(always)]
 unsafe fn split_pair([even, odd]: [__m512; 2], row: *mut u16) -> [__m512; 2] {
     // SAFETY: as the caller says. Both types are 256 bits without invalid values.

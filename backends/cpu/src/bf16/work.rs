@@ -9,7 +9,8 @@ use fuseplan_api::DataType;
 use super::Convolution;
 use super::finish::FinishPixels;
 use super::pack::{PackPixels, planes};
-use super::tiles::{Ahead, DEPTH, FILTERS, Product, SIDE, Tiles};
+use super::plan::Plan;
+use super::product::{Ahead, DEPTH, FILTERS, Multiplier, Product, SIDE, Unit};
 use crate::direct::RESIDENT;
 use crate::direct::input::{Channels, PackLine};
 use crate::direct::output::Finish;
@@ -82,11 +83,11 @@ impl Work<'_> {
     /// Computes an item.
     ///
     /// # Safety
-    /// The CPU has the instructions of `Isa::Amx`; the tensors are the problem's; scratch has the plan's sizes.
-    pub(super) unsafe fn item(&self, item: usize, tiles: &Tiles, scratch: &mut Scratch<'_>) {
+    /// The CPU has the unit's instructions; the tensors are the problem's; scratch has the plan's sizes.
+    pub(super) unsafe fn item(&self, item: usize, unit: &Multiplier, scratch: &mut Scratch<'_>) {
         let Convolution { geometry: g, plan, .. } = self.conv;
-        let (part, unit) = (item % plan.parts, item / plan.parts);
-        let (span, rest) = (unit % plan.spans, unit / plan.spans);
+        let (part, whole) = (item % plan.parts, item / plan.parts);
+        let (span, rest) = (whole % plan.spans, whole / plan.spans);
         let (band, rest) = (rest % plan.bands, rest / plan.bands);
         let (slice, rest) = (rest % g.output.lens[2], rest / g.output.lens[2]);
         let (group, batch) = (rest % g.groups, rest / g.groups);
@@ -101,7 +102,7 @@ impl Work<'_> {
             columns: span * plan.span..((span + 1) * plan.span).min(g.output.lens[4]),
         };
         let stays = plan.in_place && self.pixels(&band) >= 2 * SIDE;
-        if !stays && scratch.holds.replace(unit) != Some(unit) {
+        if !stays && scratch.holds.replace(whole) != Some(whole) {
             for (i, image) in band.images.clone().enumerate() {
                 let packed = scratch.packed.wrapping_add(i * plan.image_len());
                 // SAFETY: the caller says what this function asks for.
@@ -116,10 +117,10 @@ impl Work<'_> {
         // sums wait to be finished, that these stay in the first-level cache. Half of what stays is pixels and sums.
         let is_resident = plan.filters / g.groups * size_of::<u16>() <= RESIDENT / 2;
         let run = if is_resident && self.is_direct() {
-            2 * SIDE
+            self.whole_lines(self.conv.unit.pixels())
         } else if is_resident && !stays {
             // Of pixels in place the last tile may begin in front of its run, where no sum may wait.
-            WAITING
+            self.whole_lines(WAITING)
         } else {
             count
         };
@@ -137,10 +138,33 @@ impl Work<'_> {
                     let run = first..count.min(first + run);
                     let next = next.map(|&panel| Next { panel, image: i });
                     // SAFETY: the caller says what this function asks for; the pixels are packed, or in place.
-                    unsafe { self.multiply(&band, image, &pixels, run, panel, next, tiles, scratch) };
+                    unsafe { self.multiply(&band, image, &pixels, run, panel, next, unit, scratch) };
                 }
             }
         }
+    }
+
+    /// So many pixels, or, where lines are multiplied one by one, as many as whole lines have.
+    fn whole_lines(&self, pixels: usize) -> usize {
+        let columns = self.conv.plan.columns;
+        if self.skips() { (pixels - pixels % columns).max(columns) } else { pixels }
+    }
+
+    /// Whether pixels between two lines are left out of products.
+    fn skips(&self) -> bool {
+        self.conv.unit == Unit::Vector && self.conv.plan.columns > self.conv.plan.span
+    }
+
+    /// The pixels of a run that are multiplied at a time.
+    fn pieces(&self, run: Range<usize>) -> impl Iterator<Item = Range<usize>> + Clone {
+        let Plan { columns, span, .. } = self.conv.plan;
+        let line = if self.skips() { columns } else { run.len().max(1) };
+        let width = if self.skips() { span } else { line };
+        let (end, most) = (run.end, self.conv.unit.pixels());
+        run.step_by(line).flat_map(move |first| {
+            let end = end.min(first + width);
+            (first..end).step_by(most).map(move |first| first..end.min(first + most))
+        })
     }
 
     /// How many pixels a band has, those between its lines included.
@@ -332,7 +356,7 @@ impl Work<'_> {
         run: Range<usize>,
         panel: Panel,
         next: Option<Next>,
-        tiles: &Tiles,
+        unit: &Multiplier,
         scratch: &mut Scratch<'_>,
     ) {
         let Convolution { geometry: g, plan, .. } = self.conv;
@@ -342,11 +366,11 @@ impl Work<'_> {
         let tile = |panel: Panel| plan.split.parts * panel.vectors * FILTERS;
         let of_slice = |panel: Panel| plan.taps.len() * steps * tile(panel);
         let of_taps = |panel: Panel, taps: usize| taps * per_line * steps * tile(panel);
-        let filters = |panel: Panel| {
-            let first = slices.start * of_slice(panel) + of_taps(panel, band.taps.start);
+        let filters = |panel: Panel, taps: &Range<usize>| {
+            let first = slices.start * of_slice(panel) + of_taps(panel, taps.start);
             self.filters.wrapping_add(panel.offset + first)
         };
-        let products = run.len().div_ceil(2 * SIDE);
+        let products = self.pieces(run.clone()).count();
         let ahead = |product: usize| {
             let Some(Next { panel, image }) = next.as_ref().filter(|_| !slices.is_empty()) else {
                 return Ahead::NOTHING;
@@ -354,33 +378,43 @@ impl Work<'_> {
             let elements = (slices.len() - 1) * of_slice(*panel) + of_taps(*panel, band.taps.len());
             let part = [image * products + product, band.images.len() * products];
             let steps = plan.split.products() * slices.len() * band.taps.len() * per_line * steps;
-            Ahead::part(filters(*panel), elements * size_of::<u16>(), part, steps)
+            Ahead::part(filters(*panel, &band.taps), elements * size_of::<u16>(), part, steps)
         };
         let direct = self.is_direct();
         let width = panel.vectors * SIDE;
-        for (at, first) in run.clone().step_by(2 * SIDE).enumerate() {
+        for (at, Range { start: first, end }) in self.pieces(run.clone()).enumerate() {
             let ahead = ahead(at);
-            let end = run.end.min(first + 2 * SIDE);
-            let rows = (end - first).div_ceil(SIDE);
             // What would end behind the tensor begins earlier, with pixels that are computed twice.
-            let begin = if pixels.stays { first.min(run.end - rows * SIDE) } else { first };
+            let begin =
+                if pixels.stays { first.min(run.end - self.conv.unit.whole(end - first)) } else { first };
             let to = if direct { 0 } else { (begin - run.start) * width };
+            // Of a line by itself the taps in the padding are left out.
+            let taps = match self.skips() {
+                true => g.taps_inside(1, band.lines.start + first / plan.columns).0,
+                false => band.taps.clone(),
+            };
             let product = Product {
+                pixels: end - begin,
+                vectors: panel.vectors,
                 split: plan.split,
                 image: pixels.first.wrapping_add(begin * pixels.pitch),
                 pitch: pixels.pitch * size_of::<u16>(),
                 part: plan.depth * size_of::<u16>(),
                 slices: slices.len(),
                 slice: [plan.slice_len(), of_slice(panel)].map(|elements| elements * size_of::<u16>()),
-                taps: &plan.taps[band.taps.start * per_line..band.taps.end * per_line],
+                taps: &plan.taps[taps.start * per_line..taps.end * per_line],
                 steps,
-                filters: filters(panel),
+                pairs: plan.channels.div_ceil(2),
+                filters: filters(panel, &taps),
                 sums: scratch.sums[to..].as_mut_ptr(),
                 ahead,
             };
-            // SAFETY: pixels and filters have whole tiles, and the sums room for them.
-            unsafe { tiles.multiply(rows, panel.vectors, &product) };
-            if direct {
+            // A piece of one line, or of lines that follow one another without a gap, is evenly apart in the output, too.
+            let even = direct && (self.skips() || self.conv.flat);
+            let finish = even.then(|| self.finish_pixels(band, image, first..end, panel, product.sums));
+            // SAFETY: pixels and filters have whole tiles, and the sums room for them; the output has the pixels.
+            let finished = unsafe { unit.multiply(&product, finish.as_ref()) };
+            if direct && !finished {
                 let sums = (first - begin) * width;
                 // SAFETY: the sums are complete; as of this function.
                 unsafe {
@@ -411,6 +445,29 @@ impl Work<'_> {
         plan.lanes == Lanes::Channels && epilogue.output().strides[1] == 1 && self.steps.end_in_registers()
     }
 
+    /// Pixels of a panel that are evenly apart in the output, and their sums.
+    fn finish_pixels(
+        &self,
+        band: &Band,
+        image: usize,
+        pixels: Range<usize>,
+        panel: Panel,
+        sums: *mut f32,
+    ) -> FinishPixels<'_> {
+        let surface = self.conv.epilogue.output();
+        let start = self.start(band, image, panel, pixels.start).offset(surface);
+        FinishPixels {
+            steps: &self.steps,
+            sums,
+            vectors: panel.vectors,
+            count: panel.count,
+            pixels: pixels.len(),
+            channel: panel.first,
+            output: self.output.wrapping_byte_add(start * self.conv.data_type.size()),
+            step: surface.strides[4],
+        }
+    }
+
     /// Finishes a range of packed pixels, whose sums begin with the first of them.
     ///
     /// # Safety
@@ -435,19 +492,8 @@ impl Work<'_> {
             let end = if *flat { pixels.end } else { pixels.end.min(at - column + line_width) };
             let next = if *flat { end } else { pixels.end.min(at - column + plan.columns) };
             if at < end {
-                let start = self.start(band, image, panel, at);
                 let sums = sums[(at - pixels.start) * width..].as_mut_ptr();
-                let finish = FinishPixels {
-                    steps: &self.steps,
-                    sums,
-                    vectors: panel.vectors,
-                    count: panel.count,
-                    pixels: end - at,
-                    channel: panel.first,
-                    // The output's type is the functions'.
-                    output: self.output.wrapping_byte_add(start.offset(surface) * self.conv.data_type.size()),
-                    step: surface.strides[4],
-                };
+                let finish = self.finish_pixels(band, image, at..end, panel, sums);
                 // SAFETY: the CPU has the instructions; the run lies inside of the output, and its sums are complete.
                 unsafe {
                     if self.is_direct() {
@@ -460,7 +506,7 @@ impl Work<'_> {
                             pixel: width,
                             count: panel.count,
                             pixels: end - at,
-                            start,
+                            start: self.start(band, image, panel, at),
                             output: self.output,
                             surface,
                             lanes: plan.lanes,

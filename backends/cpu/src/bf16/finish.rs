@@ -5,8 +5,8 @@ use std::ffi::c_void;
 
 use fuseplan_api::DataType;
 
+use super::product::SIDE;
 use super::split::with_features;
-use super::tiles::SIDE;
 use crate::epilogue::Steps;
 use crate::isa::{Avx512, Number, Simd};
 use crate::vectors::store;
@@ -74,7 +74,7 @@ with_features! {
     /// Applies the front to a line of pixels.
     ///
     /// # Safety
-    /// The CPU has the instructions of `Isa::Amx`; the sums are complete; the pixels lie inside of the target, which nobody
+    /// The CPU has the instructions of `Isa::Avx512Bf16`; the sums are complete; the pixels lie inside of the target, which nobody
     /// else touches.
     #[allow(private_bounds, reason = "the targets are this module's")]
     pub(super) unsafe fn finish<T: Target>(f: &FinishPixels<'_>) {
@@ -96,12 +96,30 @@ with_features! {
 /// As [`finish`]; the line has R pixels from `at` on, with V vectors each.
 #[inline(always)]
 unsafe fn rows<T: Target, const R: usize, const V: usize>(f: &FinishPixels<'_>, at: usize) {
-    // SAFETY: the caller says that the CPU has the set, that the sums are complete, and that the target has the pixels.
-    // Tables have whole vectors behind every channel.
+    // SAFETY: the caller says that the CPU has the set, and that the sums are complete; as of this function.
     unsafe {
         let s = Avx512::assume();
-        let mut sums: [[__m512; V]; R] =
+        let sums =
             std::array::from_fn(|r| std::array::from_fn(|v| s.load(f.sums.add(((at + r) * V + v) * SIDE))));
+        registers::<T, R, V>(f, at, sums);
+    }
+}
+
+/// Applies the front to sums in registers, of R pixels from `at` on with V vectors each.
+///
+/// # Safety
+/// The CPU has the instructions of `Isa::Avx512Bf16`; the pixels lie inside of the target, which nobody else touches.
+#[inline(always)]
+#[allow(private_bounds, reason = "the targets are this module's")]
+pub(super) unsafe fn registers<T: Target, const R: usize, const V: usize>(
+    f: &FinishPixels<'_>,
+    at: usize,
+    mut sums: [[__m512; V]; R],
+) {
+    // SAFETY: the caller says that the CPU has the set, and that the target has the pixels. Tables have whole vectors behind
+    // every channel.
+    unsafe {
+        let s = Avx512::assume();
         f.steps.front(s, &mut sums, |table| std::array::from_fn(|v| s.load(table.add(f.channel + v * SIDE))));
         for (r, row) in sums.iter().enumerate() {
             for (v, &value) in row.iter().enumerate() {

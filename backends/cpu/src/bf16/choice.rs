@@ -1,11 +1,11 @@
-//! Where the matrix unit is preferred.
+//! Where instructions that multiply bf16 are preferred.
 
 use fuseplan_api::{Accuracy, DeviceInfo, Preference, Problem};
 
 use super::LINE;
 use super::plan::{Limits, Plan};
+use super::product::{DEPTH, SIDE, Unit};
 use super::split::Split;
-use super::tiles::{DEPTH, SIDE};
 use crate::direct::geometry::{Geometry, Lines};
 use crate::epilogue::{Epilogue, Lanes};
 use crate::isa::Isa;
@@ -13,7 +13,8 @@ use crate::winograd;
 
 /// What a convolution costs, in cycles of one thread. The constants were fitted by hand to times of both solvers on one processor
 /// with AMX: of bf16 over the layers of the comparison with oneDNN, of sums of parts over ResNet-50's and others of the field
-/// list's half that choices are fitted to, with filters that come from memory, where a network's layers find theirs.
+/// list's half that choices are fitted to, with filters that come from memory, where a network's layers find theirs. They hold for
+/// vectors that multiply bf16 as well, on a processor whose vectors of 512 bits take two cycles each, if those are what is counted.
 struct Model {
     geometry: Geometry,
     plan: Plan,
@@ -27,6 +28,10 @@ struct Model {
 const PRODUCT: f64 = 1.0 / 0.63;
 const PRODUCT_OF_PARTS: f64 = 1.0 / 0.47;
 const PRODUCT_OF_POINTS: f64 = 1.0 / 0.37;
+
+/// Of a vector's products with a pixel's pair of channels, and how many sums hide an instruction's latency.
+const PAIR: f64 = MULTIPLY_ADD / 0.95;
+const SUMS: f64 = 6.0;
 
 /// Bytes of a panel of filters that does not stay in the second-level cache, and how many times the others' time its filters take.
 const LARGE_PANEL: usize = 700 * 1024;
@@ -69,37 +74,67 @@ impl Model {
         if self.output_last { 5.0 } else { 9.0 }
     }
 
-    /// Of the matrix unit: products, packed pixels, outputs, filters from memory.
-    fn unit(&self) -> f64 {
+    /// Of the unit: products, packed pixels, outputs, filters from memory.
+    fn cost(&self, unit: Unit) -> f64 {
         let Model { geometry: g, plan, .. } = self;
         let steps = (plan.depth / DEPTH) as f64;
-        let [images, _, slices, ..] = g.output.lens;
-        let runs = (images * slices * plan.bands * plan.spans) as f64;
-        let rows = ((plan.band - 1) * plan.columns + plan.span).next_multiple_of(SIDE) as f64;
-        // Bands, of which the last may be smaller, are cut from lines that may be, too.
-        let rows =
-            (runs * rows).min(self.pixels() * plan.columns as f64 / plan.span as f64 + runs * SIDE as f64);
         let taps = (plan.taps.len() * g.filters.taps[0]) as f64;
-        let product = match (plan.split.parts, plan.taps.len()) {
-            (1, _) => PRODUCT,
-            (_, 1) => PRODUCT_OF_POINTS,
-            _ => PRODUCT_OF_PARTS,
-        };
-        let products = rows * taps * steps * self.vectors() * plan.split.products() as f64 * product;
-        let packed = runs * (plan.image_len() / plan.pitch) as f64;
-        let step = match (plan.split.parts, self.input_last && !plan.merges) {
+        let products = self.vectors()
+            * taps
+            * match unit {
+                Unit::Matrix => self.rows() * steps * plan.split.products() as f64 * self.product(),
+                Unit::Vector => self.pixels() * plan.channels.div_ceil(2) as f64 * PAIR * self.waits(),
+            };
+        let packed = self.runs() * (plan.image_len() / plan.pitch) as f64;
+        let step = match (plan.split.parts, self.input_last && !plan.merges, unit) {
             _ if plan.in_place => 0.0,
-            (1, true) => 4.0,
-            (1, false) => 28.0,
-            (_, true) => 22.0,
-            (_, false) => 44.0,
+            (1, true, _) => 4.0,
+            (1, false, Unit::Matrix) => 28.0,
+            (1, false, Unit::Vector) => 14.0,
+            (_, true, _) => 22.0,
+            (_, false, _) => 44.0,
         };
         let panel = plan.filters / g.groups / plan.panels_per_group * size_of::<u16>();
         let again = if panel > LARGE_PANEL { READ_AGAIN } else { 1.0 };
-        let filters = (panel * plan.panels_per_group) as f64 * again / FILTERS_OF_UNIT;
+        let filters = (panel * plan.panels_per_group) as f64 * again
+            / match unit {
+                Unit::Matrix => FILTERS_OF_UNIT,
+                Unit::Vector => FILTERS_OF_DIRECT,
+            };
         let group =
             products + packed * steps * step + self.pixels() * self.vectors() * self.finish() + filters;
         g.groups as f64 * group
+    }
+
+    /// How many times as long a vector's products take where there are fewer sums than hide their latency.
+    fn waits(&self) -> f64 {
+        let pixels =
+            if self.plan.columns > self.plan.span { self.plan.span } else { self.plan.band * self.plan.span };
+        (SUMS / (self.vectors().min(2.0) * pixels as f64)).max(1.0)
+    }
+
+    /// Bands, with all their spans.
+    fn runs(&self) -> f64 {
+        let [images, _, slices, ..] = self.geometry.output.lens;
+        (images * slices * self.plan.bands * self.plan.spans) as f64
+    }
+
+    /// Rows of the matrix unit's tiles.
+    fn rows(&self) -> f64 {
+        let plan = &self.plan;
+        let runs = self.runs();
+        let rows = ((plan.band - 1) * plan.columns + plan.span).next_multiple_of(SIDE) as f64;
+        // Bands, of which the last may be smaller, are cut from lines that may be, too.
+        (runs * rows).min(self.pixels() * plan.columns as f64 / plan.span as f64 + runs * SIDE as f64)
+    }
+
+    /// Of a tile's products with a pixel.
+    fn product(&self) -> f64 {
+        match (self.plan.split.parts, self.plan.taps.len()) {
+            (1, _) => PRODUCT,
+            (_, 1) => PRODUCT_OF_POINTS,
+            _ => PRODUCT_OF_PARTS,
+        }
     }
 
     /// Of direct convolution, or its relative with pixels in the lanes: products, packed pixels, outputs, filters.
@@ -123,20 +158,27 @@ impl Model {
 /// The part of direct convolution's cost below which the unit is preferred.
 const LESS_THAN_DIRECT: f64 = 0.97;
 
-pub(super) const LESS: Preference = Preference {
+pub(super) const LESS: Preference =
+    Preference { check: |problem, device| costs_more(problem, device, Unit::Matrix), ..LESS_BY_VECTORS };
+
+pub(super) const LESS_BY_VECTORS: Preference = Preference {
     property: "cost",
     prefers: "less than direct convolution's by the model of tiles, and no more than Winograd's",
-    check: |problem, device| {
-        let ratio = ratio(problem);
-        let others = winograd(problem, device).unwrap_or(LESS_THAN_DIRECT);
-        (ratio > LESS_THAN_DIRECT.min(others)).then(|| format!("{ratio:.2} of direct convolution's"))
-    },
+    check: |problem, device| costs_more(problem, device, Unit::Vector),
 };
 
-/// The cost over direct convolution's.
-fn ratio(problem: &Problem) -> f64 {
+pub(super) const NO_MATRIX_UNIT: Preference = Preference {
+    property: "instructions",
+    prefers: "processors without a matrix unit",
+    check: |_, device| super::has_matrix_unit(device).then(|| device.arch.clone()),
+};
+
+/// What speaks against a unit.
+fn costs_more(problem: &Problem, device: &DeviceInfo, unit: Unit) -> Option<String> {
     let model = Model::of(problem);
-    model.unit() / model.direct()
+    let ratio = model.cost(unit) / model.direct();
+    let others = winograd(problem, device).unwrap_or(LESS_THAN_DIRECT);
+    (ratio > LESS_THAN_DIRECT.min(others)).then(|| format!("{ratio:.2} of direct convolution's"))
 }
 
 /// The cost of Winograd's convolution over direct convolution's, where the plan allows it.

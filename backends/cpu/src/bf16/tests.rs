@@ -1,17 +1,22 @@
-//! What only the matrix unit's solver does. Direct convolution's tests put it to their shapes as well.
+//! What only the solvers do that multiply bf16. Direct convolution's tests put it to their shapes as well.
 
 use std::sync::Arc;
 
 use fuseplan_api::{ActivationMode, DataType, Executable};
 
-use super::tiles::Ahead;
+use super::product::Ahead;
 use super::*;
 use crate::direct::tests::oracle::{Link, Ready};
 use crate::direct::tests::{LAYOUTS, SHAPES, Shape, TYPES, case, devices};
 
-/// The device with the unit, if this processor has it.
+/// The device with the matrix unit, if this processor has it.
 fn device(threads: usize) -> Option<Arc<CpuDevice>> {
     devices(threads).into_iter().find(|device| device.isa() == Isa::Amx)
+}
+
+/// The devices whose instructions multiply bf16.
+fn multiplying(threads: usize) -> impl Iterator<Item = Arc<CpuDevice>> {
+    devices(threads).into_iter().filter(|device| device.isa() >= Isa::Avx512Bf16)
 }
 
 /// Cuts where only huge problems are cut otherwise.
@@ -21,18 +26,20 @@ const CUT: Limits = Limits { pack: 4000, waiting: 40, span: 9, least_span: 3 };
 const BATCHES: Limits = Limits { waiting: 4096, ..Limits::USUAL };
 
 macro_rules! solver {
-    ($limits:expr) => {
+    ($solver:ident, $unit:expr, $limits:expr) => {
         CpuSolver {
             load: |solver, problem, device, _| {
-                Arc::new(Convolution::new(solver, problem, device, $limits)) as Arc<dyn Executable>
+                Arc::new(Convolution::new(solver, problem, device, $unit, $limits)) as Arc<dyn Executable>
             },
-            ..AMX
+            ..$solver
         }
     };
 }
 
-static CUT_AMX: CpuSolver = solver!(CUT);
-static BATCHED_AMX: CpuSolver = solver!(BATCHES);
+static CUT_AMX: CpuSolver = solver!(AMX, Unit::Matrix, CUT);
+static BATCHED_AMX: CpuSolver = solver!(AMX, Unit::Matrix, BATCHES);
+static CUT_VECTORS: CpuSolver = solver!(AVX512_BF16, Unit::Vector, CUT);
+static BATCHED_VECTORS: CpuSolver = solver!(AVX512_BF16, Unit::Vector, BATCHES);
 
 #[test]
 fn bands_spans_and_batches_give_the_same_numbers() {
@@ -49,39 +56,53 @@ fn bands_spans_and_batches_give_the_same_numbers() {
         ([2, 10, 9, 40], [33, 3, 3], [1, 1], [1, 1], [1, 1], 1),
         ([1, 96, 5, 21], [40, 3, 3], [1, 1], [2, 2], [1, 1], 1),
     ];
-    let Some(device) = device(2) else { return };
-    let (mut spans, mut batches) = (0, 0);
-    for shape in SHAPES.iter().chain(&more) {
-        for (data_type, layout) in TYPES.iter().flat_map(|&t| LAYOUTS.map(|l| (t, l))) {
-            let bare = case(shape, data_type, layout).integers();
-            let chain = [Link::Bias, Link::Residual, Link::Act(ActivationMode::Relu)];
-            for ready in
-                [Ready::new(&bare), Ready::new(&chain.into_iter().fold(bare.clone(), |c, l| c.link(l)))]
-            {
-                for solver in [&AMX, &CUT_AMX, &BATCHED_AMX] {
-                    ready.check(solver, &device, true);
-                    let detail = ready.case.load(solver, &device).info().detail.clone();
-                    spans += usize::from(detail.contains("spans"));
-                    batches += usize::from(!detail.contains("batches of 1 images"));
+    for device in multiplying(2) {
+        let (mut cases, mut spans, mut batches) = (0, 0, 0);
+        for shape in SHAPES.iter().chain(&more) {
+            for (data_type, layout) in TYPES.iter().flat_map(|&t| LAYOUTS.map(|l| (t, l))) {
+                let bare = case(shape, data_type, layout).integers();
+                let chain = [Link::Bias, Link::Residual, Link::Act(ActivationMode::Relu)];
+                for ready in
+                    [Ready::new(&bare), Ready::new(&chain.into_iter().fold(bare.clone(), |c, l| c.link(l)))]
+                {
+                    for solver in [&AMX, &CUT_AMX, &BATCHED_AMX, &AVX512_BF16, &CUT_VECTORS, &BATCHED_VECTORS]
+                    {
+                        if !ready.case.is_taken(solver, &device) {
+                            continue;
+                        }
+                        ready.check(solver, &device, true);
+                        let detail = ready.case.load(solver, &device).info().detail.clone();
+                        cases += 1;
+                        spans += usize::from(detail.contains("spans"));
+                        batches += usize::from(!detail.contains("batches of 1 images"));
+                    }
                 }
             }
         }
+        let arch = device.isa().name();
+        assert!(cases >= 12 * (SHAPES.len() + more.len()), "{cases} on {arch}");
+        assert!(spans > 60 && batches > 60, "{spans} in spans, {batches} in batches on {arch}");
     }
-    assert!(spans > 60 && batches > 60, "{spans} in spans, {batches} in batches");
 }
 
 #[test]
 fn what_is_no_sum_of_parts_is_what_direct_convolution_makes_of_it() {
-    let Some(device) = device(2) else { return };
     let shape: Shape = ([2, 40, 6, 7], [35, 3, 3], [1, 1], [1, 1], [1, 1], 1);
-    for (data_type, layout) in TYPES.iter().flat_map(|&t| LAYOUTS.map(|l| (t, l))) {
+    let taken =
+        multiplying(2).flat_map(|device| [&AMX, &AVX512_BF16].map(|solver| (Arc::clone(&device), solver)));
+    let cases = taken
+        .flat_map(|of| TYPES.iter().flat_map(|&t| LAYOUTS.map(|l| (t, l))).map(move |c| (of.clone(), c)));
+    for ((device, solver), (data_type, layout)) in cases {
+        if !case(&shape, data_type, layout).is_taken(solver, &device) {
+            continue;
+        }
         for value in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, f64::from(f32::MAX)] {
             for (of_weights, at) in [(false, 0), (false, 777), (true, 11)] {
                 let case = case(&shape, data_type, layout).integers();
                 let ready = Ready::new(&case.link(Link::Bias)).with(of_weights, at, value);
                 let direct = ready.outputs(&*ready.case.load(&DIRECT, &device), false);
                 assert!(direct.iter().any(|y| !y.is_finite() || y.abs() > 1e30), "{data_type} {value}");
-                let executable = ready.case.load(&AMX, &device);
+                let executable = ready.case.load(solver, &device);
                 for constant in [false, true] {
                     let ours = ready.outputs(&*executable, constant);
                     // Lines of padding are zeros here, of which such a weight makes NaN.

@@ -3,19 +3,9 @@
 //! two of 16 pairs of input channels by output channels.
 
 use std::arch::asm;
-use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::marker::PhantomData;
 
-use super::split::Split;
-
-/// Pixels, or output channels, of a tile.
-pub(super) const SIDE: usize = 16;
-
-/// Input channels of a tile.
-pub(super) const DEPTH: usize = 32;
-
-/// Elements of a tile of filters: pairs of input channels, by output channels, by the channels of a pair.
-pub(super) const FILTERS: usize = SIDE * DEPTH;
+use super::product::{DEPTH, FILTERS, Product, SIDE};
 
 /// What `ldtilecfg` reads.
 #[repr(C, align(64))]
@@ -61,76 +51,19 @@ impl Drop for Tiles {
     }
 }
 
-/// What is multiplied: up to 32 pixels, with all taps and input channels, by the filters of up to 32 output channels.
-pub(super) struct Product<'a> {
-    pub(super) split: &'a Split,
-    /// The first pixel's first part, at no tap yet.
-    pub(super) image: *const u16,
-    /// Bytes from one pixel to the next, and from one of a pixel's parts to the next.
-    pub(super) pitch: usize,
-    pub(super) part: usize,
-    /// How many slices the taps are in, the same in each, and bytes from one slice's pixels, and filters, to the next.
-    pub(super) slices: usize,
-    pub(super) slice: [usize; 2],
-    /// Where each tap's pixels lie, in bytes from those above.
-    pub(super) taps: &'a [usize],
-    /// How many tiles deep a tap is.
-    pub(super) steps: usize,
-    /// The tiles of filters of the first of these taps: taps, then steps, parts, and vectors of output channels.
-    pub(super) filters: *const u16,
-    /// Where the sums are stored, whole vectors of output channels for each pixel.
-    pub(super) sums: *mut f32,
-    /// What is multiplied later, and asked for meanwhile.
-    pub(super) ahead: Ahead,
-}
-
-/// Filters that the second-level cache is to have soon: where they lie, their bytes, and how many cache lines are asked for at
-/// each step. Loads of tiles wait for memory longer than steps take, and processors do not look as far ahead by themselves.
-#[derive(Clone, Copy)]
-pub(super) struct Ahead {
-    pub(super) from: *const u16,
-    pub(super) bytes: usize,
-    pub(super) lines: usize,
-}
-
-impl Ahead {
-    pub(super) const NOTHING: Ahead = Ahead { from: std::ptr::null(), bytes: 0, lines: 0 };
-
-    /// Part `index` of what is asked for in `count` products of so many steps.
-    pub(super) fn part(from: *const u16, bytes: usize, [index, count]: [usize; 2], steps: usize) -> Self {
-        let lines = bytes.div_ceil((LINE * steps * count).max(1));
-        let start = (index * steps * lines * LINE).min(bytes);
-        Ahead { from: from.wrapping_byte_add(start), bytes: bytes - start, lines }
-    }
-
-    /// Asks for the lines of a step.
-    #[inline(always)]
-    fn step(&mut self) {
-        for _ in 0..self.lines.min(self.bytes.div_ceil(LINE)) {
-            // SAFETY: prefetching never faults.
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(self.from.cast()) }
-            self.from = self.from.wrapping_byte_add(LINE);
-            self.bytes = self.bytes.saturating_sub(LINE);
-        }
-    }
-}
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
-
 impl Tiles {
-    /// Multiplies `rows` tiles of pixels by `vectors` tiles of output channels, each 1 or 2, and stores the sums.
+    /// Multiplies whole tiles of pixels, one or two, and stores the sums.
     ///
     /// # Safety
     /// All that the product names is readable, for whole tiles, and the sums are writable.
-    pub(super) unsafe fn multiply(&self, rows: usize, vectors: usize, product: &Product<'_>) {
+    pub(super) unsafe fn multiply(&self, product: &Product<'_>) {
         // SAFETY: as the caller says.
         unsafe {
-            match (rows, vectors) {
-                (1, 1) => self.sum::<1, 1>(product),
-                (1, _) => self.sum::<1, 2>(product),
-                (_, 1) => self.sum::<2, 1>(product),
-                _ => self.sum::<2, 2>(product),
+            match (product.pixels > SIDE, product.vectors) {
+                (false, 1) => self.sum::<1, 1>(product),
+                (false, _) => self.sum::<1, 2>(product),
+                (true, 1) => self.sum::<2, 1>(product),
+                (true, _) => self.sum::<2, 2>(product),
             }
         }
     }

@@ -60,7 +60,7 @@ const INFINITE: i32 = 0x7f7f_8000;
 /// The bits of an infinite bf16, which those of NaN are above.
 pub(super) const INFINITE_PART: i16 = 0x7f80;
 
-/// The features that functions on parts are compiled with; [`Isa::Amx`](crate::isa::Isa::Amx) stands for all of them.
+/// The features that functions on parts are compiled with; [`Isa::Avx512Bf16`](crate::isa::Isa::Avx512Bf16) stands for all of them.
 macro_rules! with_features {
     ($(#[$attribute:meta])* $visibility:vis unsafe fn $($rest:tt)*) => {
         $(#[$attribute])*
@@ -75,7 +75,7 @@ pub(super) trait Parts: Number {
     /// The first P parts of the first `n <= 32` elements, in 32 lanes of 16 bits each, then zeros.
     ///
     /// # Safety
-    /// `p` is readable for `n` elements; the CPU has the instructions of `Isa::Amx`.
+    /// `p` is readable for `n` elements; the CPU has the instructions of `Isa::Avx512Bf16`.
     #[inline(always)]
     unsafe fn parts<const P: usize>(s: Avx512, p: *const Self, n: usize) -> [__m512i; P] {
         // SAFETY: as the caller says.
@@ -119,7 +119,7 @@ unsafe fn pair<T: Number>(s: Avx512, p: *const T, n: usize) -> [__m512; 2] {
 /// Values rounded to bf16, and what that leaves of them.
 ///
 /// # Safety
-/// The CPU has the instructions of `Isa::Amx`.
+/// The CPU has the instructions of `Isa::Avx512Bf16`.
 #[inline(always)]
 unsafe fn round([low, high]: [__m512; 2]) -> (__m512i, [__m512; 2]) {
     // SAFETY: as the caller says. Both types are 512 bits without invalid values.
@@ -135,7 +135,7 @@ unsafe fn round([low, high]: [__m512; 2]) -> (__m512i, [__m512; 2]) {
 /// The bits of lanes' magnitudes, which are in the order of these.
 ///
 /// # Safety
-/// The CPU has the instructions of `Isa::Amx`.
+/// The CPU has the instructions of `Isa::Avx512Bf16`.
 #[inline(always)]
 pub(super) unsafe fn magnitude_bits(v: __m512) -> __m512i {
     // SAFETY: as the caller says.
@@ -145,7 +145,7 @@ pub(super) unsafe fn magnitude_bits(v: __m512) -> __m512i {
 /// Whether values are sums of their parts, of which these are the bits of the largest magnitudes.
 ///
 /// # Safety
-/// The CPU has the instructions of `Isa::Amx`.
+/// The CPU has the instructions of `Isa::Avx512Bf16`.
 #[inline(always)]
 pub(super) unsafe fn are_sums_of_parts(largest: __m512i) -> bool {
     // SAFETY: as the caller says.
@@ -156,7 +156,7 @@ with_features! {
     /// Whether each of the `n` elements from `p` on, `stride` apart, is the sum of its parts.
     ///
     /// # Safety
-    /// They are readable; the CPU has the instructions of `Isa::Amx`.
+    /// They are readable; the CPU has the instructions of `Isa::Avx512Bf16`.
     pub(super) unsafe fn is_sum_of_parts<T: Number>(p: *const c_void, stride: usize, n: usize) -> bool {
         let p = p.cast::<T>();
         // SAFETY: the caller says what this function and the loads ask for.

@@ -8,10 +8,8 @@
 
 use std::ops::Range;
 
-use fuseplan_api::DeviceInfo;
-
+use super::product::{DEPTH, FILTERS, SIDE};
 use super::split::Split;
-use super::tiles::{DEPTH, FILTERS, SIDE};
 use crate::direct::geometry::{Geometry, lanes_of};
 use crate::direct::weights::Panel;
 use crate::epilogue::Lanes;
@@ -101,7 +99,8 @@ pub(super) struct Plan {
     pub(super) in_place: bool,
     /// Whether a packed pixel has its width taps side by side.
     pub(super) merges: bool,
-    /// Elements of a pixel's part, whole tiles, and from a pixel to the next.
+    /// Elements of a pixel's part that are not zeros, all of them, which are whole tiles, and from a pixel to the next.
+    pub(super) channels: usize,
     pub(super) depth: usize,
     pub(super) pitch: usize,
     pub(super) height: Phases,
@@ -130,7 +129,8 @@ impl Plan {
     pub(super) fn new(g: &Geometry, split: &'static Split, threads: usize, limits: Limits) -> Self {
         let [taps_d, taps_h, _] = g.filters.taps;
         let merges = merges(g);
-        let depth = depth(g);
+        let channels = channels(g);
+        let depth = channels.next_multiple_of(DEPTH);
         let pitch = pitch(depth, split);
         let height = Phases::new(taps_h, g.dilations[1], g.strides[1]);
         let width = width_phases(g);
@@ -181,6 +181,7 @@ impl Plan {
             // Lines of the tensor are as far apart as packed ones where they are whole.
             in_place: split.parts == 1 && can_stay(g) && (spans == 1 || band == 1),
             merges,
+            channels,
             depth,
             pitch,
             slices: taps_d.min(g.input.lens[2]),
@@ -287,9 +288,9 @@ fn width_phases(g: &Geometry) -> Phases {
     }
 }
 
-/// Elements of a packed pixel's part.
-fn depth(g: &Geometry) -> usize {
-    (g.inputs * if merges(g) { g.filters.taps[2] } else { 1 }).next_multiple_of(DEPTH)
+/// Elements of a packed pixel's part, without the zeros behind them.
+fn channels(g: &Geometry) -> usize {
+    g.inputs * if merges(g) { g.filters.taps[2] } else { 1 }
 }
 
 /// Elements from a packed pixel to the next: an odd number of cache lines, so that the rows of a tile are not in the same sets
@@ -338,16 +339,11 @@ fn line_len(g: &Geometry, span: usize) -> usize {
 
 /// How much the least that can be packed is, if it is too much.
 pub(super) fn too_large(g: &Geometry, split: &Split) -> Option<String> {
-    let pitch = pitch(depth(g), split);
+    let pitch = pitch(channels(g).next_multiple_of(DEPTH), split);
     let height = Phases::new(g.filters.taps[1], g.dilations[1], g.strides[1]);
     let width = width_phases(g);
     let span = g.output.lens[4].min(Limits::USUAL.least_span);
     let line = line_len(g, span).saturating_mul(size_of::<f32>());
     let least = bytes(g, &height, &width, pitch, [1, span]).saturating_add(line);
     (least > LIMIT).then(|| format!("{least} bytes"))
-}
-
-/// Whether a device's threads have the matrix unit.
-pub(super) fn is_on(device: &DeviceInfo) -> bool {
-    device.arch.ends_with("+amx")
 }

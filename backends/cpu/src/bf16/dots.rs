@@ -1,0 +1,215 @@
+//! Vectors that multiply bf16, AVX512-BF16: an instruction adds to each of 16 sums, one for each output channel, the products of
+//! a pair of input channels. The pair of a pixel is read from memory into all lanes by the same instruction.
+
+use std::arch::x86_64::*;
+use std::hint::black_box;
+
+use half::bf16;
+
+use super::finish::{FinishPixels, Output, registers};
+use super::product::{DEPTH, FILTERS, Product, SIDE};
+use super::split::with_features;
+
+/// The most pixels whose sums are in registers, with two vectors of filters each. The sums of half as many would hide an
+/// instruction's latency, but filters would be read twice as often.
+const ROWS: usize = 12;
+
+/// Where complete sums go.
+trait End {
+    /// Takes the sums of R pixels from `first` on.
+    ///
+    /// # Safety
+    /// The CPU has the instructions of `Isa::Avx512Bf16`; there is room for these pixels.
+    unsafe fn end<const R: usize, const V: usize>(&self, first: usize, sums: [[__m512; V]; R]);
+}
+
+/// To memory, whole vectors for each pixel.
+struct Stored(*mut f32);
+
+impl End for Stored {
+    #[inline(always)]
+    unsafe fn end<const R: usize, const V: usize>(&self, first: usize, sums: [[__m512; V]; R]) {
+        for (r, sums) in sums.iter().enumerate() {
+            for (v, &sum) in sums.iter().enumerate() {
+                // SAFETY: as the caller says.
+                unsafe { _mm512_storeu_ps(self.0.add(((first + r) * V + v) * SIDE), sum) }
+            }
+        }
+    }
+}
+
+/// Through the front of the epilogue to an output of bf16.
+struct Finished<'a>(&'a FinishPixels<'a>);
+
+impl End for Finished<'_> {
+    #[inline(always)]
+    unsafe fn end<const R: usize, const V: usize>(&self, first: usize, sums: [[__m512; V]; R]) {
+        // SAFETY: as the caller says.
+        unsafe { registers::<Output<bf16>, R, V>(self.0, first, sums) }
+    }
+}
+
+/// Pairs of channels in a tile's depth.
+const STEP: usize = DEPTH / 2;
+
+/// Bytes of a pair, and of a tile of filters.
+const PAIR: usize = 2 * size_of::<u16>();
+const TILE: usize = FILTERS * size_of::<u16>();
+
+/// Proof that the CPU has the instructions.
+pub(super) struct Dots(());
+
+impl Dots {
+    /// # Safety
+    /// The CPU has the instructions of `Isa::Avx512Bf16`.
+    pub(super) unsafe fn assume() -> Self {
+        Dots(())
+    }
+
+    /// Multiplies what lies in registers, again and again; the operations that were done.
+    pub(super) fn multiply_registers(&self, rounds: usize) -> f64 {
+        // SAFETY: `self` proves that the CPU has the instructions.
+        unsafe { chains(rounds) }
+    }
+
+    /// Multiplies the pixels, in blocks of one size as nearly as can be, and stores the sums.
+    ///
+    /// # Safety
+    /// All that the product names is readable, and the sums are writable.
+    pub(super) unsafe fn multiply(&self, product: &Product<'_>) {
+        // SAFETY: as the caller says.
+        unsafe { self.blocks(product, &Stored(product.sums)) }
+    }
+
+    /// Multiplies the pixels, and applies the front of the epilogue to sums in registers.
+    ///
+    /// # Safety
+    /// All that the product names is readable; the pixels lie inside of the output, which is of bf16 and which nobody else
+    /// touches.
+    pub(super) unsafe fn multiply_and_finish(&self, product: &Product<'_>, finish: &FinishPixels<'_>) {
+        // SAFETY: as the caller says.
+        unsafe { self.blocks(product, &Finished(finish)) }
+    }
+
+    /// # Safety
+    /// All that the product names is readable, and there is room for its pixels where they end.
+    unsafe fn blocks<E: End>(&self, product: &Product<'_>, end: &E) {
+        let blocks = product.pixels.div_ceil(ROWS);
+        for block in 0..blocks {
+            let [first, next] = [block, block + 1].map(|block| product.pixels * block / blocks);
+            // SAFETY: `self` proves that the CPU has the instructions; as the caller says.
+            unsafe {
+                match product.vectors {
+                    1 => of_vectors::<E, 1>(product, first, next - first, end),
+                    _ => of_vectors::<E, 2>(product, first, next - first, end),
+                }
+            }
+        }
+    }
+}
+
+with_features! {
+    /// Chains of dependent products, enough of them to hide each other's latency; the operations that were done.
+    ///
+    /// # Safety
+    /// The CPU has the instructions of `Isa::Avx512Bf16`.
+    unsafe fn chains(rounds: usize) -> f64 {
+        const CHAINS: usize = 20;
+        // SAFETY: both types are 512 bits without invalid values.
+        let factor: __m512bh = unsafe { std::mem::transmute(black_box(_mm512_set1_epi16(0x3f00))) };
+        let mut sums = [_mm512_setzero_ps(); CHAINS];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = _mm512_dpbf16_ps(*sum, factor, factor);
+            }
+        }
+        black_box(sums);
+        (rounds * CHAINS * 2 * 2 * SIDE) as f64
+    }
+}
+
+/// # Safety
+/// As [`sum`].
+unsafe fn of_vectors<E: End, const V: usize>(product: &Product<'_>, first: usize, rows: usize, end: &E) {
+    macro_rules! rows {
+        ($($rows:literal)*) => {
+            match rows {
+                // SAFETY: as the caller says.
+                $($rows => unsafe { sum::<E, $rows, V>(product, first, end) },)*
+                _ => unreachable!("blocks have at most {ROWS} pixels"),
+            }
+        };
+    }
+    rows!(1 2 3 4 5 6 7 8 9 10 11 12);
+}
+
+with_features! {
+    /// Multiplies R pixels from `first` on by V vectors of output channels.
+    ///
+    /// # Safety
+    /// The CPU has the instructions of `Isa::Avx512Bf16`; all that the product names is readable, and there is room for these pixels
+    /// where they end.
+    unsafe fn sum<E: End, const R: usize, const V: usize>(p: &Product<'_>, first: usize, end: &E) {
+        let mut ahead = p.ahead;
+        let row = p.image.cast::<u8>().wrapping_add(first * p.pitch);
+        let mut sums = [[_mm512_setzero_ps(); V]; R];
+        for slice in 0..p.slices {
+            let pixel = row.wrapping_add(slice * p.slice[0]);
+            let mut filters = p.filters.cast::<u8>().wrapping_add(slice * p.slice[1]);
+            for &tap in p.taps {
+                let mut pixel = pixel.wrapping_add(tap);
+                for _ in 0..p.pairs / STEP {
+                    // SAFETY: as the caller says; a step has so many pairs.
+                    unsafe { add::<R, V>(&mut sums, pixel, p.pitch, filters, STEP) };
+                    if first == 0 {
+                        ahead.step();
+                    }
+                    pixel = pixel.wrapping_add(STEP * PAIR);
+                    filters = filters.wrapping_add(V * TILE);
+                }
+                if !p.pairs.is_multiple_of(STEP) {
+                    // SAFETY: as above, of what is left.
+                    unsafe { add::<R, V>(&mut sums, pixel, p.pitch, filters, p.pairs % STEP) };
+                    if first == 0 {
+                        ahead.step();
+                    }
+                    filters = filters.wrapping_add(V * TILE);
+                }
+            }
+        }
+        // SAFETY: as the caller says.
+        unsafe { end.end(first, sums) }
+    }
+}
+
+with_features! {
+    /// Adds the products of some pairs of a step.
+    ///
+    /// # Safety
+    /// The CPU has the instructions of `Isa::Avx512Bf16`; these pairs of R pixels, `pitch` bytes apart, and of V vectors of
+    /// filters are readable.
+    #[inline]
+    unsafe fn add<const R: usize, const V: usize>(
+        sums: &mut [[__m512; V]; R],
+        pixel: *const u8,
+        pitch: usize,
+        filters: *const u8,
+        pairs: usize,
+    ) {
+        for pair in 0..pairs {
+            // SAFETY: as the caller says; both types of vectors are 512 bits without invalid values.
+            unsafe {
+                let filters: [__m512bh; V] = std::array::from_fn(|v| {
+                    std::mem::transmute(_mm512_loadu_si512(filters.add(v * TILE + pair * SIDE * PAIR).cast()))
+                });
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    let both = pixel.add(r * pitch + pair * PAIR).cast::<i32>().read_unaligned();
+                    let both: __m512bh = std::mem::transmute(_mm512_set1_epi32(both));
+                    for (sum, filters) in sums.iter_mut().zip(filters) {
+                        *sum = _mm512_dpbf16_ps(*sum, filters, both);
+                    }
+                }
+            }
+        }
+    }
+}
