@@ -10,9 +10,9 @@ use super::finish::{FinishPixels, Output, registers};
 use super::product::{DEPTH, FILTERS, Product, SIDE};
 use super::split::with_features;
 
-/// The most pixels whose sums are in registers, with two vectors of filters each. The sums of half as many would hide an
-/// instruction's latency, but filters would be read twice as often.
-const ROWS: usize = 12;
+/// The most pixels whose sums are in registers, with two vectors of filters each: enough of them to hide an instruction's latency
+/// where two are begun in a cycle.
+const ROWS: usize = 8;
 
 /// Where complete sums go.
 trait End {
@@ -140,7 +140,7 @@ unsafe fn of_vectors<E: End, const V: usize>(product: &Product<'_>, first: usize
             }
         };
     }
-    rows!(1 2 3 4 5 6 7 8 9 10 11 12);
+    rows!(1 2 3 4 5 6 7 8);
 }
 
 with_features! {
@@ -158,58 +158,35 @@ with_features! {
             let mut filters = p.filters.cast::<u8>().wrapping_add(slice * p.slice[1]);
             for &tap in p.taps {
                 let mut pixel = pixel.wrapping_add(tap);
-                for _ in 0..p.pairs / STEP {
-                    // SAFETY: as the caller says; a step has so many pairs.
-                    unsafe { add::<R, V>(&mut sums, pixel, p.pitch, filters, STEP) };
+                let mut pairs = p.pairs;
+                while pairs > 0 {
+                    for pair in 0..pairs.min(STEP) {
+                        // SAFETY: the caller says that these pairs of the pixels and of the filters are readable; both types
+                        // of vectors are 512 bits without invalid values.
+                        unsafe {
+                            let filters: [__m512bh; V] = std::array::from_fn(|v| {
+                                let row = filters.add(v * TILE + pair * SIDE * PAIR);
+                                std::mem::transmute(_mm512_loadu_si512(row.cast()))
+                            });
+                            for (r, sums) in sums.iter_mut().enumerate() {
+                                let both = pixel.add(r * p.pitch + pair * PAIR).cast::<i32>().read_unaligned();
+                                let both: __m512bh = std::mem::transmute(_mm512_set1_epi32(both));
+                                for (sum, filters) in sums.iter_mut().zip(filters) {
+                                    *sum = _mm512_dpbf16_ps(*sum, filters, both);
+                                }
+                            }
+                        }
+                    }
                     if first == 0 {
                         ahead.step();
                     }
+                    pairs -= pairs.min(STEP);
                     pixel = pixel.wrapping_add(STEP * PAIR);
-                    filters = filters.wrapping_add(V * TILE);
-                }
-                if !p.pairs.is_multiple_of(STEP) {
-                    // SAFETY: as above, of what is left.
-                    unsafe { add::<R, V>(&mut sums, pixel, p.pitch, filters, p.pairs % STEP) };
-                    if first == 0 {
-                        ahead.step();
-                    }
                     filters = filters.wrapping_add(V * TILE);
                 }
             }
         }
         // SAFETY: as the caller says.
         unsafe { end.end(first, sums) }
-    }
-}
-
-with_features! {
-    /// Adds the products of some pairs of a step.
-    ///
-    /// # Safety
-    /// The CPU has the instructions of `Isa::Avx512Bf16`; these pairs of R pixels, `pitch` bytes apart, and of V vectors of
-    /// filters are readable.
-    #[inline]
-    unsafe fn add<const R: usize, const V: usize>(
-        sums: &mut [[__m512; V]; R],
-        pixel: *const u8,
-        pitch: usize,
-        filters: *const u8,
-        pairs: usize,
-    ) {
-        for pair in 0..pairs {
-            // SAFETY: as the caller says; both types of vectors are 512 bits without invalid values.
-            unsafe {
-                let filters: [__m512bh; V] = std::array::from_fn(|v| {
-                    std::mem::transmute(_mm512_loadu_si512(filters.add(v * TILE + pair * SIDE * PAIR).cast()))
-                });
-                for (r, sums) in sums.iter_mut().enumerate() {
-                    let both = pixel.add(r * pitch + pair * PAIR).cast::<i32>().read_unaligned();
-                    let both: __m512bh = std::mem::transmute(_mm512_set1_epi32(both));
-                    for (sum, filters) in sums.iter_mut().zip(filters) {
-                        *sum = _mm512_dpbf16_ps(*sum, filters, both);
-                    }
-                }
-            }
-        }
     }
 }

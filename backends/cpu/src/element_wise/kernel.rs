@@ -213,7 +213,8 @@ impl<T: Number> Kernel for Item<'_, T> {
                 if in_registers {
                     // Two rows share what is loaded of the parameters of columns.
                     let next = rows.clone().next().map(|row| self.grid.elements(row, &columns));
-                    match next.filter(|next| !self.grid.per_row() && next.len() == n) {
+                    let shares = S::WRITES_OUT && !self.grid.per_row();
+                    match next.filter(|next| shares && next.len() == n) {
                         Some(next) => {
                             let pitch = next.start - elements.start;
                             rows.next();

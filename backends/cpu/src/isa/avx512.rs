@@ -10,6 +10,16 @@ use super::{Kernel, MAX_LANES, Simd};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Avx512(());
 
+/// The upper half of each of 16 lanes, side by side.
+static UPPER_HALVES: [u16; 32] = {
+    let (mut halves, mut lane) = ([0; 32], 0);
+    while lane < 16 {
+        halves[lane] = 2 * lane as u16 + 1;
+        lane += 1;
+    }
+    halves
+};
+
 impl Avx512 {
     /// The proof.
     ///
@@ -226,14 +236,15 @@ impl Simd for Avx512 {
     unsafe fn store_bf16(self, p: *mut bf16, v: __m512) {
         // SAFETY: the caller says that a whole vector is writable at `p`; `self` proves that the CPU has the set.
         unsafe {
-            let bits = _mm512_castps_si512(v);
-            let upper = _mm512_srli_epi32::<16>(bits);
-            let odd = _mm512_and_epi32(upper, _mm512_set1_epi32(1));
-            let up = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
-            let rounded = _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, up));
-            let quiet = _mm512_or_epi32(upper, _mm512_set1_epi32(0x40));
-            let result = _mm512_mask_blend_epi32(self.is_nan(v), rounded, quiet);
-            _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(result));
+            // NaN, quiet or not, becomes the one whose lower half is 0.
+            let nan = _mm512_set1_epi32(0x33);
+            let bits = _mm512_castps_si512(_mm512_fixupimm_ps::<0>(v, v, nan));
+            // A half goes up where that makes an odd number even.
+            let odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(1 << 16));
+            let up = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+            let up = _mm512_mask_add_epi32(up, odd, up, _mm512_set1_epi32(1));
+            let upper = _mm512_permutexvar_epi16(_mm512_loadu_si512(UPPER_HALVES.as_ptr().cast()), up);
+            _mm256_storeu_si256(p.cast(), _mm512_castsi512_si256(upper));
         }
     }
     #[inline(always)]

@@ -199,7 +199,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Whether two vectors of bf16 have even elements in the first and odd elements in the second, rather than one behind
     /// the other: no lane has to move then.
     const DEALS_BF16: bool = false;
-    /// Whether kernels that are written out for one filter, which makes them long, are made for this set.
+    /// Whether kernels that are written out for one filter, or for two rows at once, which makes them long, are made for this set.
     const WRITES_OUT: bool = true;
 
     /// Rows, BLIS's mr, of the largest register tile with one and with two vectors a row.

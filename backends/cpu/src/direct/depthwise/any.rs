@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::{Band, PIXELS};
+use super::{Band, PIXELS, finish};
 use crate::isa::{Kernel, Number, Simd};
 use crate::row::RowStart;
 use crate::vectors::load;
@@ -56,9 +56,9 @@ impl<T: Number> Kernel for Run<'_, T> {
                     };
                 }
                 rows!(1 2 3 4 5 6 7 8);
-                if !b.steps.end_in_registers() {
+                if b.is_left() {
                     // SAFETY: the tile's pixels lie inside of the output, and their sums wait there or in scratch.
-                    unsafe { b.finish::<S, T>(s, 0, line, column..column + rows) };
+                    unsafe { finish::<S, T>(b, 0, line, column..column + rows) };
                 }
             }
             column += rows;
@@ -83,7 +83,7 @@ impl Band<'_> {
     /// The tile at a line and a column.
     fn tile<T: Number>(&self, line: usize, column: usize) -> Tile<T> {
         let g = self.geometry;
-        let [image, _, slice, line_stride, pixel] = g.input.strides;
+        let [image, _, slice, line_stride, pixel] = self.input_strides;
         let [_, taps_h, taps_w] = g.filters.taps;
         let (slices, first_slice) = g.taps_inside(0, self.slice);
         let (lines, first_line) = g.taps_inside(1, line);

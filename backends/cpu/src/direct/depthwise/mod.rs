@@ -2,10 +2,11 @@
 //!
 //! A tile is a few pixels by one vector of channels, its inputs read where they are. With filters that `square` takes, such as
 //! 3x3, 5x5 and 7x7, the pixels of a tile lie in two lines and share their inputs in
-//! registers; otherwise they lie in one, with a load for each multiply-add. Taps in the padding are left
-//! out on all sides. Sums are of the filter's lines in their order, either way.
+//! registers; otherwise they lie in one, with a load for each multiply-add. Larger ones of these filters have their inputs in f32,
+//! to which `copied` converts those of 16 bits. Taps in the padding are left out on all sides. Sums are of the filter's lines in their order, either way.
 
 mod any;
+mod copied;
 mod square;
 
 use std::ffi::c_void;
@@ -88,8 +89,8 @@ const BAND: usize = 64 * 1024;
 struct Functions {
     pack: PackFn,
     any: BandFn,
-    /// For a filter that `square` takes, where the set has such kernels.
-    square: Option<BandFn>,
+    /// For a filter that `square` takes, where the set has such kernels: of the type itself, and by a copy in f32.
+    square: Option<[BandFn; 2]>,
     lanes: usize,
 }
 
@@ -106,7 +107,7 @@ impl<T: Number> Kernel for Collect<T> {
         Functions {
             pack: pack::<S, T>,
             any: any::band::<S, T>,
-            square: if S::WRITES_OUT { Some(square::band::<S, T>) } else { None },
+            square: if S::WRITES_OUT { Some([square::band::<S, T, T>, copied::band::<S, T>]) } else { None },
             lanes: S::LANES,
         }
     }
@@ -121,8 +122,9 @@ struct DepthwiseExecutable {
     compute: BandFn,
     lanes: usize,
     pool: Arc<Pool>,
-    /// Lines of a work item.
+    /// Lines of a work item, and floats of the copy of their inputs.
     band: usize,
+    copy: usize,
     /// Channels of a work item, and work items with the same lines.
     chunk: usize,
     chunks: usize,
@@ -144,21 +146,32 @@ impl DepthwiseExecutable {
         let mut epilogue = Epilogue::new(problem, isa);
         let geometry = Geometry::new(problem, &mut epilogue, Lines::of(8 * PIXELS));
         let [images, channels, depth, lines, _] = geometry.output.lens;
+        let as_it_is = problem.output.data_type() == DataType::Float || !square::is_long(&geometry);
+        let square = functions
+            .square
+            .filter(|_| square::takes(&geometry) && (as_it_is || copied::is_worth_it(&geometry)));
+        let is_copied = square.is_some() && !as_it_is;
         // Channels of a work item lie side by side in every tensor.
-        let chunk = CHUNK.min(geometry.input.block).min(epilogue.block());
+        let chunk = if is_copied { copied::CHUNK } else { CHUNK };
+        let chunk = chunk.min(geometry.input.block).min(epilogue.block());
         let chunks = channels.div_ceil(chunk);
-        let square = functions.square.filter(|_| square::takes(&geometry, problem.output.data_type()));
-        let (compute, band, tiles) = if let Some(square) = square {
-            let lines = square::LINES;
-            (square, lines, format!("{lines}x{}", square::COLUMNS))
-        } else {
-            // A few items for each thread, so that a late one does not hold up the rest.
-            let bands = (4 * pool.threads()).div_ceil(images * depth * chunks).min(lines);
-            let line = geometry.input.lens[4] * channels.min(chunk) * geometry.strides[1];
-            let fits = (BAND / line.max(1)).clamp(1, lines);
-            let band = if pool.threads() == 1 { lines } else { lines.div_ceil(bands) }.min(fits);
-            (functions.any, band, format!("1x{PIXELS}"))
+        // A few items for each thread, so that a late one does not hold up the rest.
+        let bands = (4 * pool.threads()).div_ceil(images * depth * chunks).min(lines);
+        let dealt = if pool.threads() == 1 { lines } else { lines.div_ceil(bands) };
+        let squares = format!("{}x{}", square::LINES, square::COLUMNS);
+        let (compute, band, tiles) = match square {
+            Some([_, copied]) if is_copied => {
+                let band = dealt.next_multiple_of(square::LINES).min(copied::lines(&geometry));
+                (copied, band, format!("{squares} copied"))
+            }
+            Some([square, _]) => (square, square::LINES, squares),
+            None => {
+                let line = geometry.input.lens[4] * channels.min(chunk) * geometry.strides[1];
+                let fits = (BAND / line.max(1)).clamp(1, lines);
+                (functions.any, dealt.min(fits), format!("1x{PIXELS}"))
+            }
         };
+        let copy = if is_copied { copied::copy_len(&geometry, band) } else { 0 };
         let info =
             solver.info(format!("{}, tiles of {tiles} pixels, {} threads", isa.name(), pool.threads()));
         DepthwiseExecutable {
@@ -169,6 +182,7 @@ impl DepthwiseExecutable {
             lanes: functions.lanes,
             pool: Arc::clone(pool),
             band,
+            copy,
             chunk,
             chunks,
             padded: channels.next_multiple_of(MAX_LANES),
@@ -215,8 +229,9 @@ impl DepthwiseExecutable {
                 }
                 ending => (ending, None),
             };
-            let (count, len) = (images * depth * bands * chunks, PIXELS * CHUNK);
+            let (count, len) = (images * depth * bands * chunks, PIXELS * CHUNK + self.copy);
             self.pool.for_each_with_scratch(Locked::No, count, len, &|scratch, items| {
+                let (scratch, copy) = scratch.split_at_mut(PIXELS * CHUNK);
                 for item in items {
                     // From the last to the first, as the layer in front of this one most often computed them in their order:
                     // what a thread wrote last is still in its cache.
@@ -232,11 +247,13 @@ impl DepthwiseExecutable {
                             steps: &steps,
                             ending,
                             swish: swish.as_ref(),
+                            input_strides: g.input.strides,
                             input: self.channel_0_beside(input.get(), &g.input, channel),
                             output: self.channel_0_beside(output.get(), self.epilogue.output(), channel),
                             weights: weights.as_ptr(),
                             padded: self.padded,
                             scratch: scratch.as_mut_ptr(),
+                            copy: copy.as_mut_ptr(),
                             image: item / bands / depth,
                             slice: item / bands % depth,
                             lines: start..(start + self.band).min(lines),
@@ -322,8 +339,11 @@ impl Swish {
 }
 
 /// A work item: some channels of lines of one slice of one image.
+#[derive(Clone)]
 struct Band<'a> {
     geometry: &'a Geometry,
+    /// Of the input, which may be a copy.
+    input_strides: [usize; 5],
     surface: &'a Volume,
     steps: &'a Steps<'a>,
     /// What is left for what tiles write to the output; none where they write to scratch.
@@ -336,6 +356,7 @@ struct Band<'a> {
     padded: usize,
     /// `PIXELS` pixels of `CHUNK` channels.
     scratch: *mut f32,
+    copy: *mut f32,
     image: usize,
     slice: usize,
     lines: Range<usize>,
@@ -343,6 +364,11 @@ struct Band<'a> {
 }
 
 impl Band<'_> {
+    /// Whether there is something left behind the front, or tiles are in scratch.
+    fn is_left(&self) -> bool {
+        self.ending.is_none() || !self.steps.end_in_registers()
+    }
+
     /// A pixel of the band, at its first channel.
     fn row_start(&self, line: usize, column: usize) -> RowStart {
         let line = self.slice * self.geometry.output.lens[3] + line;
@@ -353,32 +379,45 @@ impl Band<'_> {
     fn row(&self, pixel: usize, c: usize) -> *mut f32 {
         self.scratch.wrapping_add(pixel * CHUNK + (c - self.channels.start))
     }
+}
 
-    /// Applies what the front of the epilogue has left to `columns` pixels of a line, in the output where tiles write there, else
-    /// in scratch, from where it writes them to the output.
-    ///
-    /// # Safety
-    /// The pixels lie inside of the output, of type `T`; their sums are there, or in scratch from pixel `first` on.
+/// Applies what the front of the epilogue has left to `columns` pixels of a line, in the output where tiles write there, else
+/// in scratch, from where it writes them to the output. One function for each instruction set and type.
+///
+/// # Safety
+/// The CPU has the instruction set; the pixels lie inside of the output, of type `T`; their sums are there, or in scratch from
+/// pixel `first` on.
+unsafe fn finish<S: Simd, T: Number>(band: &Band<'_>, first: usize, line: usize, columns: Range<usize>) {
+    // SAFETY: the caller says that the CPU has the instruction set.
+    unsafe { S::enter(Finish::<T>(band, first, line, columns, PhantomData)) }
+}
+
+struct Finish<'a, T>(&'a Band<'a>, usize, usize, Range<usize>, PhantomData<T>);
+
+impl<T: Number> Kernel for Finish<'_, T> {
+    type Output = ();
+
     #[inline(always)]
-    unsafe fn finish<S: Simd, T: Number>(&self, s: S, first: usize, line: usize, columns: Range<usize>) {
-        if let Some(Ending { last, behind, .. }) = &self.ending {
+    fn run<S: Simd>(self, s: S) {
+        let Finish(band, first, line, columns, _) = self;
+        if let Some(Ending { last, behind, .. }) = &band.ending {
             if let Some(last) = last {
-                // SAFETY: the caller says that the pixels lie inside of the output; only of f32 in whole vectors is there an
-                // activation. The vocabulary is the proof that the CPU has the set.
-                unsafe { end::<S>(self, last, behind.as_ref(), line, columns) };
+                // SAFETY: `finish`'s caller says that the pixels lie inside of the output; only of f32 in whole vectors is there
+                // an activation. The vocabulary is the proof that the CPU has the set.
+                unsafe { end::<S>(band, last, behind.as_ref(), line, columns) };
             }
             return;
         }
-        let (start, len) = (self.row_start(line, columns.start), self.channels.len());
-        let sums = self.row(first, self.channels.start);
+        let (start, len) = (band.row_start(line, columns.start), band.channels.len());
+        let sums = band.row(first, band.channels.start);
         let rows = Rows { first: sums, pitch: CHUNK, count: columns.len(), len };
-        let pixel = RowStart { channel: 0, ..start }.offset(self.surface);
-        let output = self.output.cast::<T>().wrapping_add(pixel + self.channels.start);
-        // SAFETY: the caller says that the pixels lie inside of the output, and that their sums are in scratch, which has
-        // whole vectors.
-        unsafe { self.steps.rest(s, rows, Lanes::Channels, start, output.cast_const()) };
+        let pixel = RowStart { channel: 0, ..start }.offset(band.surface);
+        let output = band.output.cast::<T>().wrapping_add(pixel + band.channels.start);
+        // SAFETY: `finish`'s caller says that the pixels lie inside of the output, and that their sums are in scratch, which
+        // has whole vectors.
+        unsafe { band.steps.rest(s, rows, Lanes::Channels, start, output.cast_const()) };
         for r in 0..rows.count {
-            let (row, to) = (sums.wrapping_add(r * CHUNK), output.wrapping_add(r * self.surface.strides[4]));
+            let (row, to) = (sums.wrapping_add(r * CHUNK), output.wrapping_add(r * band.surface.strides[4]));
             for c in (0..len).step_by(S::LANES) {
                 // SAFETY: as of the rest, for the pixel's channels from `c` on.
                 unsafe { store_strided(s, to.add(c), s.load(row.add(c)), 1, (len - c).min(S::LANES)) };

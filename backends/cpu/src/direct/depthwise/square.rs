@@ -4,9 +4,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use fuseplan_api::DataType;
-
-use super::{Band, PIXELS};
+use super::{Band, PIXELS, finish};
 use crate::direct::geometry::Geometry;
 use crate::isa::{Kernel, Number, Simd};
 use crate::row::RowStart;
@@ -20,15 +18,15 @@ pub(super) const COLUMNS: usize = PIXELS / LINES;
 /// The least width of an output: its lines are tiles of all columns, or of one less.
 const LEAST_WIDTH: usize = (COLUMNS - 1) * (COLUMNS - 2);
 
-/// Whether there are functions for a convolution's filter: for 5x5 and 7x7, which are long, of f32 alone.
-pub(super) fn takes(g: &Geometry, data_type: DataType) -> bool {
+/// Whether functions for a filter are so long that there are none but of inputs in f32.
+pub(super) fn is_long(g: &Geometry) -> bool {
+    g.filters.taps[2] > 3
+}
+
+/// Whether there are functions for a convolution's filter.
+pub(super) fn takes(g: &Geometry) -> bool {
     let [_, taps, width] = g.filters.taps;
-    let is_square = match (taps, g.strides[2]) {
-        (3, 1 | 2) => true,
-        (5, 1 | 2) | (7, 1) => data_type == DataType::Float,
-        _ => false,
-    };
-    is_square
+    matches!((taps, g.strides[2]), (3 | 5, 1 | 2) | (7, 1))
         && [g.filters.taps[0], width, g.strides[1]] == [1, taps, g.strides[2]]
         && g.dilations[1..] == [1, 1]
         && [g.pads_before[0], g.pads_after[0]] == [0, 0]
@@ -38,11 +36,11 @@ pub(super) fn takes(g: &Geometry, data_type: DataType) -> bool {
 /// Computes a band.
 ///
 /// # Safety
-/// The CPU has the instruction set; the tensors are the problem's, of type `T`; the filter is one that is
-/// taken, the band has at most [`LINES`] lines.
-pub(super) unsafe fn band<S: Simd, T: Number>(band: &Band<'_>) {
+/// The CPU has the instruction set; the tensors are the problem's, the input of type `X` and the output of type `T`, to which no
+/// tile is written where these differ; the filter is one that is taken, the band has at most [`LINES`] lines.
+pub(super) unsafe fn band<S: Simd, X: Number, T: Number>(band: &Band<'_>) {
     // SAFETY: the caller says that the CPU has the instruction set.
-    unsafe { S::enter(Run::<T>(band, PhantomData)) }
+    unsafe { S::enter(Run::<X, T>(band, PhantomData)) }
 }
 
 /// Computes a tile. Reached through a pointer, so that each size has all registers for itself.
@@ -60,20 +58,20 @@ const fn is_f32<T: Number>() -> bool {
     size_of::<T>() == size_of::<f32>()
 }
 
-struct Run<'a, T>(&'a Band<'a>, PhantomData<T>);
+struct Run<'a, X, T>(&'a Band<'a>, PhantomData<(X, T)>);
 
-impl<T: Number> Kernel for Run<'_, T> {
+impl<X: Number, T: Number> Kernel for Run<'_, X, T> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    fn run<S: Simd>(self, _: S) {
         let b = self.0;
         let sizes = match (b.geometry.filters.taps[2], b.geometry.strides[2]) {
-            (5, 1) if const { is_f32::<T>() } => const { &sizes::<S, T, 5, 1>() },
-            (5, _) if const { is_f32::<T>() } => const { &sizes::<S, T, 5, 2>() },
-            (7, _) if const { is_f32::<T>() } => const { &sizes::<S, T, 7, 1>() },
-            (_, 1) => const { &sizes::<S, T, 3, 1>() },
-            _ => const { &sizes::<S, T, 3, 2>() },
+            (5, 1) if const { is_f32::<X>() } => const { &sizes::<S, X, 5, 1>() },
+            (5, _) if const { is_f32::<X>() } => const { &sizes::<S, X, 5, 2>() },
+            (7, _) if const { is_f32::<X>() } => const { &sizes::<S, X, 7, 1>() },
+            (_, 1) => const { &sizes::<S, X, 3, 1>() },
+            _ => const { &sizes::<S, X, 3, 2>() },
         };
         let width = b.geometry.output.lens[4];
         let tiles = width.div_ceil(COLUMNS);
@@ -82,10 +80,10 @@ impl<T: Number> Kernel for Run<'_, T> {
             let size = usize::from(columns.len() == COLUMNS);
             // SAFETY: `band`'s caller says that the tensors are the problem's.
             unsafe { sizes[b.lines.len() - 1][size](b, &b.square(columns.start)) };
-            if !b.steps.end_in_registers() {
+            if b.is_left() {
                 for (l, line) in b.lines.clone().enumerate() {
                     // SAFETY: the tile's pixels lie inside of the output, and their sums wait there or in scratch.
-                    unsafe { b.finish::<S, T>(s, l * columns.len(), line, columns.clone()) };
+                    unsafe { finish::<S, T>(b, l * columns.len(), line, columns.clone()) };
                 }
             }
         }
@@ -106,7 +104,7 @@ impl Band<'_> {
     /// The tile at a column of the band.
     fn square<T: Number>(&self, column: usize) -> Tile<T> {
         let g = self.geometry;
-        let [image, _, slice, line, pixel] = g.input.strides;
+        let [image, _, slice, line, pixel] = self.input_strides;
         let start = self.lines.start;
         let first = [self.slice, start, column];
         let first: [usize; 3] = std::array::from_fn(|d| first[d] * g.strides[d]);
@@ -190,7 +188,7 @@ impl<T: Number, const TAPS: usize, const STRIDE: usize, const L: usize, const R:
         store: impl Fn(*mut T, S::V),
     ) {
         let Pixels(b, tile) = self;
-        let [.., x_line, x_pixel] = b.geometry.input.strides;
+        let [.., x_line, x_pixel] = b.input_strides;
         let [.., y_line, y_pixel] = b.surface.strides;
         // SAFETY: packed weights have a whole vector for every tap.
         let weight = |tap: usize| unsafe { s.load(b.weights.add(tap * b.padded + c)) };
