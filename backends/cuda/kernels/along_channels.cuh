@@ -1,7 +1,7 @@
 // The epilogue where rows of the product are pixels and results are written along channels.
 //
 // needs macros: DEVICE
-// needs constants: ATOMS, COLUMNS, COOPERATIVE, FILTERS, FILTERS_BY_LANE, FOURS, OF_FOUR, PRODUCERS,
+// needs constants: ATOMS, COOPERATIVE, FILTERS, FILTERS_BY_LANE, FOURS, OF_FOUR, PRODUCERS,
 //   RESIDUALS_AHEAD, RESIDUALS_EARLY, ROWS, SPLIT, TF32X3, TILE_F, TILE_P, UNROLLED_PARTS, VECTORS_OF_TILE, WIDTH, Y_VECTOR
 // needs sizes: pixels
 // needs types: Args, Channel, Column, Coord, Early, Rectangle, Residuals, T
@@ -21,7 +21,7 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
     const int left = FILTERS - column.filter;
 #pragma unroll 1
     for (int i = thread; i < TILE_P; i += count) {
-      const int pixel = row_pixel(args.shape, rectangle, tile / COLUMNS * TILE_P, i);
+      const int pixel = row_pixel(args.shape, rectangle, tile, i);
       if (pixel >= args.shape.pixels) continue;
       prefetch_l2(residual + coord_of(args.shape, pixel, column.group * FILTERS + column.filter).y,
                   left < TILE_F ? left : TILE_F);
@@ -47,7 +47,7 @@ DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR>* residuals, con
 // The pixel of a lane in one of two rows of one of its warp's atoms.
 DEVICE int pixel_of_row(const Args& args, const Rectangle& rectangle, int tile, int atom, int row) {
   const int first = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE * ROWS + threadIdx.x / 32 % 4 * 16;
-  return row_pixel(args.shape, rectangle, tile / COLUMNS * TILE_P, first + atom * 64 + row * 8 + threadIdx.x % 32 / 4);
+  return row_pixel(args.shape, rectangle, tile, first + atom * 64 + row * 8 + threadIdx.x % 32 / 4);
 }
 
 DEVICE void read_residuals(const Args& args, Early& early, int tile) {

@@ -5,12 +5,12 @@
 // offset, as a tap's are.
 //
 // needs macros: DEVICE
-// needs constants: CHANNELS, COLUMNS, DILATION_D, DILATION_H, DILATION_W, DIMS, FILTERS, OF_GROUPS, PAD_D, PAD_H,
+// needs constants: CHANNELS, DILATION_D, DILATION_H, DILATION_W, DIMS, FILTERS, OF_GROUPS, PAD_D, PAD_H,
 //   PAD_W, PRODUCERS, RESIDENT, SPLIT, STAGES, STEPS, STRIDE_D, STRIDE_H, STRIDE_W, TAPS, TAPS_D, TAPS_H, TAPS_W, TILE_K,
-//   TILE_P, W_AT, W_BYTES, W_LOADED, X_BYTES, X_LOADED
+//   W_AT, W_BYTES, W_LOADED, X_BYTES, X_LOADED
 // needs sizes: out_h, out_plane, out_w
 // needs types: Barriers, Column, Launch, PipelineState, Shape
-// needs functions: column_of, first_step, load_filters_of, mbarrier_expect_tx, mbarrier_wait, step_count, tile_number, tile_stride,
+// needs functions: column_of, first_loaded, first_step, load_filters_of, mbarrier_expect_tx, mbarrier_wait, step_count, tile_number, tile_stride,
 //   tiles_of, tma_load_im2col, tma_load_im2col_5d, tma_prefetch_map, wait_for_grids
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
@@ -37,7 +37,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
     // The steps of the tile before this block's share, and the steps of its share.
     int before = first_step<STEPS>(), steps = step_count<STEPS>();
     const Column column = column_of(tile);
-    const int k = column.group * FILTERS + column.filter, first = tile / COLUMNS * TILE_P;
+    const int k = column.group * FILTERS + column.filter, first = first_loaded(s, tile);
     const int n = first / s.out_plane, p = first % s.out_plane, row = p / s.out_w;
     const int plane = DIMS == 2 ? 0 : row / s.out_h, line = DIMS == 2 ? row : row % s.out_h,
               column_of_line = p % s.out_w;

@@ -2,7 +2,7 @@
 //
 // needs macros: DEVICE
 // needs constants: ATOMS, BLOCK_P, COOPERATIVE, PINGPONG, PIXELS_ARE_ROWS, PIXELS_INNERMOST, PRODUCERS, RESIDENT, ROW,
-//   ROWS, STAGES, STEPS, WIDTH, W_AT, W_BYTES, X_BYTES
+//   ROWS, ROW_LOADED, STAGES, STEPS, WIDTH, W_AT, W_BYTES, X_BYTES
 // needs types: Barriers, PipelineState, T
 // needs functions: mbarrier_arrive, mbarrier_wait, step_count, wgmma, wgmma_commit, wgmma_descriptor,
 //   wgmma_descriptor_innermost, wgmma_fence, wgmma_fence_accumulators, wgmma_wait
@@ -29,7 +29,7 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
     for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
     wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < ROW / 32; k++)
+    for (int k = 0; k < ROW_LOADED / 32; k++)
 #pragma unroll
       for (int atom = 0; atom < ATOMS; atom++)
         wgmma(acc[atom], rows + atom * (64 * ROW >> 4) + k * 2, columns + k * COLUMNS_ON, step + k != 0, T());

@@ -15,9 +15,9 @@
 //
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
 // needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
-//   FILTERS, FILTERS_BY_LANE, FILTER_ROOM, FILTER_STAGES, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, OCCUPANCY, OPS, PASSED, PINGPONG,
+//   FILTERS, FILTERS_BY_LANE, FILTER_ROOM, FILTER_STAGES, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, MOVES_BACK, OCCUPANCY, OPS, PASSED, PINGPONG,
 //   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PREFETCHED, PRODUCERS, PRODUCER_REGISTERS, RAW_BYTES, RAW_STAGES, REARRANGED, RECTANGLE, RESIDENT,
-//   RESIDUALS_EARLY, ROW, SHARED, SPLIT, STAGES, STEPS, STREAMED, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
+//   RESIDUALS_EARLY, ROW, ROW_LOADED, SHARED, SPLIT, STAGES, STEPS, STREAMED, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Residuals, Shape, T, TensorMap
 // needs functions: affine, channel_of, cluster_arrive, cluster_wait, launch_next_grid, mbarrier_arrive, mbarrier_init,
@@ -39,12 +39,13 @@ constexpr int COLUMNS = GROUPS * FILTER_TILES;
 // Pixels of a stage, and of a line of the tile.
 static_assert(LINES == 0 || TILE_P % LINES == 0, "lines are whole");
 constexpr int LINE = LINES == 0 ? TILE_P : TILE_P / LINES;
-// Bytes of pixels that come into a stage, those of a part of them, since swizzled rows repeat after 1024 bytes, and those of
+// Bytes of pixels that come into a stage, which may be less than their rows have, those of a part of them, since swizzled rows repeat after 1024 bytes, and those of
 // all parts. The same of a step's filters of a tap.
 constexpr bool FILTERS_IN_PARTS = TF32X3 && PIXELS_ARE_ROWS;
-constexpr unsigned X_LOADED = LOADED_P * ROW, X_PART = (X_LOADED + 1023) / 1024 * 1024;
+constexpr unsigned X_LOADED = LOADED_P * ROW_LOADED, X_PART = (LOADED_P * ROW + 1023) / 1024 * 1024;
 constexpr unsigned X_BYTES = X_PART * (TF32X3 && !PIXELS_ARE_ROWS ? 2 : 1);
-constexpr unsigned W_LOADED = TILE_F * ROW, W_BYTES = W_LOADED * (FILTERS_IN_PARTS ? 2 : 1);
+constexpr unsigned W_LOADED = TILE_F * ROW_LOADED, W_BYTES = TILE_F * ROW * (FILTERS_IN_PARTS ? 2 : 1);
+static_assert(X_LOADED <= X_PART && W_LOADED <= W_BYTES, "rows have room");
 // The persistent tile scheduler: a block's first tile is `tile_number()`, and its next one `tile_stride()` further.
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
@@ -166,10 +167,19 @@ DEVICE int pixel_at(const Shape& s, const Pixels& pixels, int column) {
   return column % LINE < s.out_w ? pixels.first + column / LINE * s.out_w + column % LINE : pixels.end;
 }
 
+// The first pixel that is loaded for a tile. Where its last one would be beyond all pixels, the tile MOVES_BACK: TMA takes longer for a pixel
+// that is not there than for one that is.
+DEVICE int first_loaded(const Shape& s, int tile) {
+  const int first = tile / COLUMNS * TILE_P, last = (int)s.pixels - TILE_P;
+  return MOVES_BACK && first > last && last > 0 ? last : first;
+}
 // The output pixel of one of a tile's rows: rows of a rectangle are squares of 8 x 8 pixels, line by line. It is beyond all
-// pixels where the row has none.
-DEVICE int row_pixel(const Shape& s, const Rectangle& rectangle, int first, int row) {
-  if (RECTANGLE == 0) return first + row;
+// pixels where the row has none, or one that the tile before this one has.
+DEVICE int row_pixel(const Shape& s, const Rectangle& rectangle, int tile, int row) {
+  if (RECTANGLE == 0) {
+    const int pixel = first_loaded(s, tile) + row;
+    return pixel < tile / COLUMNS * TILE_P ? (int)s.pixels : pixel;
+  }
   const int square = row / 64;
   const int h = rectangle.h + square / SQUARES * 8 + row % 64 / 8, w = rectangle.w + square % SQUARES * 8 + row % 8;
   return h < s.out_h && w < s.out_w ? (rectangle.plane * (int)s.out_h + h) * (int)s.out_w + w : (int)s.pixels;

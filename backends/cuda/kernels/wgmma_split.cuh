@@ -4,11 +4,11 @@
 // it adds up what it was sent in the order of the blocks' ranks, and runs these rows' epilogue. A block has one tile.
 //
 // needs macros: DEVICE
-// needs constants: ACC_AT, ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RECTANGLE, RESIDENT,
+// needs constants: ACC_AT, ACC_PITCH, ATOMS, COOPERATIVE, FILTERS, MOVES_BACK, PINGPONG, PIXELS_ARE_ROWS, PRODUCERS, RECTANGLE, RESIDENT,
 //   RESIDUALS_EARLY, ROWS, SPLIT, TF32X3, UNIT, UNITS_ACROSS, UNITS_OF_THREAD, WIDTH, Y_VECTOR
 // needs sizes: pixels, y_c
 // needs types: Args, Barriers, Channel, Column, Coord, Early, Pixels, Rectangle, Rows, Shape, Vector
-// needs functions: are_finite, cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_to, interleaved,
+// needs functions: are_finite, cluster_arrive, cluster_rank, cluster_wait, column_of, coord_of, finish_to, first_loaded, interleaved,
 //   mbarrier_expect_tx, mbarrier_wait, pair_of_filters, pixels_of, rectangle_of, residuals_of, row_pixel, share_of, shared_address, sum_of_products, tile_number,
 //   write_vector
 
@@ -54,7 +54,7 @@ template <class F> DEVICE void each_unit(const Shape& s, const Rows& rows, F vis
 
 // The pixel of an element of the tile, beyond the last of all where it has none.
 DEVICE int pixel_of_element(const Shape& s, const Pixels& pixels, const Rectangle& rectangle, int row, int from) {
-  if (PIXELS_ARE_ROWS && RECTANGLE > 0) return row_pixel(s, rectangle, 0, row);
+  if (PIXELS_ARE_ROWS && RECTANGLE > 0) return row_pixel(s, rectangle, tile_number(), row);
   const int pixel = pixels.first + (PIXELS_ARE_ROWS ? row : from);
   return pixel < pixels.end ? pixel : (int)s.pixels;
 }
@@ -102,6 +102,8 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
   // Copies see what these threads wrote.
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory");
+  // Rows are counted from the tile's first pixel on.
+  if (MOVES_BACK) own += (pixels.first - first_loaded(s, tile_number())) * ACC_PITCH;
 
   const int there = rows_there(pixels, column), share = (there + SPLIT - 1) / SPLIT;
   const Rows rows = share_of(there);

@@ -6,7 +6,7 @@
 //
 // needs macros: DEVICE
 // needs constants: CHANNELS, DILATION_D, DILATION_H, FILTERS, FILTER_STEPS, OF_GROUPS, PAD_D, PAD_H, PAD_W, PRODUCERS,
-//   RESIDENT, SPLIT, STAGES, STEPS, STEP_TAPS, TAPS, TAPS_H, TAPS_W, TILE_K, W_AT, W_BYTES, X_BYTES, X_LOADED
+//   RESIDENT, SPLIT, STAGES, STEPS, STEP_TAPS, TAPS, TAPS_H, TAPS_W, TILE_K, W_AT, W_BYTES, W_LOADED, X_BYTES, X_LOADED
 // needs sizes: out_h, out_plane, out_w
 // needs types: Barriers, Column, Launch, PipelineState, Rectangle, Shape
 // needs functions: column_of, first_step, load_filters_of, mbarrier_expect_tx, mbarrier_wait, rectangle_of, step_count, tile_number,
@@ -30,7 +30,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
   tma_prefetch_map(&launch.x);
   if (RESIDENT && tile_number() < tiles_of(s)) {
     wait_for_grids();
-    mbarrier_expect_tx(barriers.filters(), FILTER_STEPS * W_BYTES);
+    mbarrier_expect_tx(barriers.filters(), FILTER_STEPS * W_LOADED);
 #pragma unroll 1
     for (int c = 0; c < CHANNEL_STEPS; c++)
       load_filters(launch, shared + W_AT + c * TAPS * W_BYTES, barriers.filters(), column_of(tile_number()), c * TILE_K,
@@ -54,7 +54,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
         if (SPLIT > 1 && steps-- <= 0) continue;
         const unsigned full = barriers.full(pipe.stage);
         mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
-        mbarrier_expect_tx(full, X_LOADED + (RESIDENT ? 0 : STEP_TAPS * W_BYTES));
+        mbarrier_expect_tx(full, X_LOADED + (RESIDENT ? 0 : STEP_TAPS * W_LOADED));
         const unsigned to = shared + pipe.stage * X_BYTES;
         const int w = rectangle.w - PAD_W, h = rectangle.h - PAD_H + tap / TAPS_W % TAPS_H * DILATION_H;
         if (OF_GROUPS) tma_load_box_5d(to, &launch.x, full, c * TILE_K, column.group, w, h, n);

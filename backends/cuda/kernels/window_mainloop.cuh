@@ -3,7 +3,7 @@
 //
 // needs macros: DEVICE
 // needs constants: ATOMS, COOPERATIVE, DILATION_H, DILATION_W, LOADED_P, PINGPONG, PRODUCERS, RECTANGLE_LINES,
-//   RESIDENT, ROW, SQUARES, STAGES, STEPS, STEP_LINES, STEP_TAPS, TAPS_W, WIDTH, W_AT, W_BYTES, X_BYTES
+//   RESIDENT, ROW, ROW_LOADED, SQUARES, STAGES, STEPS, STEP_LINES, STEP_TAPS, TAPS_W, WIDTH, W_AT, W_BYTES, X_BYTES
 // needs types: Barriers, PipelineState, T
 // needs functions: mbarrier_arrive, mbarrier_wait, step_count, wgmma, wgmma_commit, wgmma_descriptor, wgmma_descriptor_lines,
 //   wgmma_fence, wgmma_fence_accumulators, wgmma_wait
@@ -40,7 +40,7 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
 #pragma unroll
     for (int t = 0; t < STEP_TAPS; t++) {
 #pragma unroll
-      for (int k = 0; k < ROW / 32; k++)
+      for (int k = 0; k < ROW_LOADED / 32; k++)
 #pragma unroll
         for (int atom = 0; atom < ATOMS; atom++) {
           const unsigned tap = t / TAPS_W * DILATION_H * LINE_PITCH + t % TAPS_W * DILATION_W * ROW;

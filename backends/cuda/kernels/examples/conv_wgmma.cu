@@ -111,6 +111,7 @@ constexpr int COOPERATIVE{1};
 constexpr int CHANNEL_STAGES{4};
 constexpr int ATOMS{1};
 constexpr int PIXELS_ARE_ROWS{1};
+constexpr int MOVES_BACK{0};
 constexpr int RESIDUALS_EARLY{1};
 constexpr int PIXELS_INNERMOST{0};
 constexpr int INTERLEAVED{1};
@@ -122,6 +123,7 @@ constexpr int COVERED_P{64};
 constexpr int TILE_F{64};
 constexpr int TILE_K{32};
 constexpr int ROW{128};
+constexpr int ROW_LOADED{128};
 constexpr int STAGES{6};
 constexpr int OCCUPANCY{1};
 constexpr int RESIDENT{1};
@@ -664,9 +666,10 @@ constexpr int COLUMNS = GROUPS * FILTER_TILES;
 static_assert(LINES == 0 || TILE_P % LINES == 0, "lines are whole");
 constexpr int LINE = LINES == 0 ? TILE_P : TILE_P / LINES;
 constexpr bool FILTERS_IN_PARTS = TF32X3 && PIXELS_ARE_ROWS;
-constexpr unsigned X_LOADED = LOADED_P * ROW, X_PART = (X_LOADED + 1023) / 1024 * 1024;
+constexpr unsigned X_LOADED = LOADED_P * ROW_LOADED, X_PART = (LOADED_P * ROW + 1023) / 1024 * 1024;
 constexpr unsigned X_BYTES = X_PART * (TF32X3 && !PIXELS_ARE_ROWS ? 2 : 1);
-constexpr unsigned W_LOADED = TILE_F * ROW, W_BYTES = W_LOADED * (FILTERS_IN_PARTS ? 2 : 1);
+constexpr unsigned W_LOADED = TILE_F * ROW_LOADED, W_BYTES = TILE_F * ROW * (FILTERS_IN_PARTS ? 2 : 1);
+static_assert(X_LOADED <= X_PART && W_LOADED <= W_BYTES, "rows have room");
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
 constexpr int PART = WIDTH > 32 ? 64 : WIDTH > 16 ? 32 : 16, PART_ROWS = PART == 64 ? 8 : 16;
@@ -770,8 +773,15 @@ DEVICE int pixel_at(const Shape& s, const Pixels& pixels, int column) {
   return column % LINE < s.out_w ? pixels.first + column / LINE * s.out_w + column % LINE : pixels.end;
 }
 
-DEVICE int row_pixel(const Shape& s, const Rectangle& rectangle, int first, int row) {
-  if (RECTANGLE == 0) return first + row;
+DEVICE int first_loaded(const Shape& s, int tile) {
+  const int first = tile / COLUMNS * TILE_P, last = (int)s.pixels - TILE_P;
+  return MOVES_BACK && first > last && last > 0 ? last : first;
+}
+DEVICE int row_pixel(const Shape& s, const Rectangle& rectangle, int tile, int row) {
+  if (RECTANGLE == 0) {
+    const int pixel = first_loaded(s, tile) + row;
+    return pixel < tile / COLUMNS * TILE_P ? (int)s.pixels : pixel;
+  }
   const int square = row / 64;
   const int h = rectangle.h + square / SQUARES * 8 + row % 64 / 8, w = rectangle.w + square % SQUARES * 8 + row % 8;
   return h < s.out_h && w < s.out_w ? (rectangle.plane * (int)s.out_h + h) * (int)s.out_w + w : (int)s.pixels;
@@ -976,7 +986,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
   tma_prefetch_map(&launch.x);
   if (RESIDENT && tile_number() < tiles_of(s)) {
     wait_for_grids();
-    mbarrier_expect_tx(barriers.filters(), FILTER_STEPS * W_BYTES);
+    mbarrier_expect_tx(barriers.filters(), FILTER_STEPS * W_LOADED);
 #pragma unroll 1
     for (int c = 0; c < CHANNEL_STEPS; c++)
       load_filters(launch, shared + W_AT + c * TAPS * W_BYTES, barriers.filters(), column_of(tile_number()), c * TILE_K,
@@ -999,7 +1009,7 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
         if (SPLIT > 1 && steps-- <= 0) continue;
         const unsigned full = barriers.full(pipe.stage);
         mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
-        mbarrier_expect_tx(full, X_LOADED + (RESIDENT ? 0 : STEP_TAPS * W_BYTES));
+        mbarrier_expect_tx(full, X_LOADED + (RESIDENT ? 0 : STEP_TAPS * W_LOADED));
         const unsigned to = shared + pipe.stage * X_BYTES;
         const int w = rectangle.w - PAD_W, h = rectangle.h - PAD_H + tap / TAPS_W % TAPS_H * DILATION_H;
         if (OF_GROUPS) tma_load_box_5d(to, &launch.x, full, c * TILE_K, column.group, w, h, n);
@@ -1060,7 +1070,7 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
 #pragma unroll
     for (int t = 0; t < STEP_TAPS; t++) {
 #pragma unroll
-      for (int k = 0; k < ROW / 32; k++)
+      for (int k = 0; k < ROW_LOADED / 32; k++)
 #pragma unroll
         for (int atom = 0; atom < ATOMS; atom++) {
           const unsigned tap = t / TAPS_W * DILATION_H * LINE_PITCH + t % TAPS_W * DILATION_W * ROW;
@@ -1127,7 +1137,7 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
     const int left = FILTERS - column.filter;
 #pragma unroll 1
     for (int i = thread; i < TILE_P; i += count) {
-      const int pixel = row_pixel(args.shape, rectangle, tile / COLUMNS * TILE_P, i);
+      const int pixel = row_pixel(args.shape, rectangle, tile, i);
       if (pixel >= args.shape.pixels) continue;
       prefetch_l2(residual + coord_of(args.shape, pixel, column.group * FILTERS + column.filter).y,
                   left < TILE_F ? left : TILE_F);
@@ -1150,7 +1160,7 @@ DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR>* residuals, con
 
 DEVICE int pixel_of_row(const Args& args, const Rectangle& rectangle, int tile, int atom, int row) {
   const int first = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE * ROWS + threadIdx.x / 32 % 4 * 16;
-  return row_pixel(args.shape, rectangle, tile / COLUMNS * TILE_P, first + atom * 64 + row * 8 + threadIdx.x % 32 / 4);
+  return row_pixel(args.shape, rectangle, tile, first + atom * 64 + row * 8 + threadIdx.x % 32 / 4);
 }
 
 DEVICE void read_residuals(const Args& args, Early& early, int tile) {
@@ -1276,7 +1286,7 @@ template <class F> DEVICE void each_unit(const Shape& s, const Rows& rows, F vis
 }
 
 DEVICE int pixel_of_element(const Shape& s, const Pixels& pixels, const Rectangle& rectangle, int row, int from) {
-  if (PIXELS_ARE_ROWS && RECTANGLE > 0) return row_pixel(s, rectangle, 0, row);
+  if (PIXELS_ARE_ROWS && RECTANGLE > 0) return row_pixel(s, rectangle, tile_number(), row);
   const int pixel = pixels.first + (PIXELS_ARE_ROWS ? row : from);
   return pixel < pixels.end ? pixel : (int)s.pixels;
 }
@@ -1322,6 +1332,7 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
     }
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory");
+  if (MOVES_BACK) own += (pixels.first - first_loaded(s, tile_number())) * ACC_PITCH;
 
   const int there = rows_there(pixels, column), share = (there + SPLIT - 1) / SPLIT;
   const Rows rows = share_of(there);

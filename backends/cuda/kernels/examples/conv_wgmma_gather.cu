@@ -111,6 +111,7 @@ constexpr int COOPERATIVE{2};
 constexpr int CHANNEL_STAGES{2};
 constexpr int ATOMS{1};
 constexpr int PIXELS_ARE_ROWS{0};
+constexpr int MOVES_BACK{0};
 constexpr int RESIDUALS_EARLY{0};
 constexpr int PIXELS_INNERMOST{0};
 constexpr int INTERLEAVED{1};
@@ -122,6 +123,7 @@ constexpr int COVERED_P{128};
 constexpr int TILE_F{128};
 constexpr int TILE_K{32};
 constexpr int ROW{128};
+constexpr int ROW_LOADED{128};
 constexpr int STAGES{6};
 constexpr int OCCUPANCY{1};
 constexpr int RESIDENT{0};
@@ -671,9 +673,10 @@ constexpr int COLUMNS = GROUPS * FILTER_TILES;
 static_assert(LINES == 0 || TILE_P % LINES == 0, "lines are whole");
 constexpr int LINE = LINES == 0 ? TILE_P : TILE_P / LINES;
 constexpr bool FILTERS_IN_PARTS = TF32X3 && PIXELS_ARE_ROWS;
-constexpr unsigned X_LOADED = LOADED_P * ROW, X_PART = (X_LOADED + 1023) / 1024 * 1024;
+constexpr unsigned X_LOADED = LOADED_P * ROW_LOADED, X_PART = (LOADED_P * ROW + 1023) / 1024 * 1024;
 constexpr unsigned X_BYTES = X_PART * (TF32X3 && !PIXELS_ARE_ROWS ? 2 : 1);
-constexpr unsigned W_LOADED = TILE_F * ROW, W_BYTES = W_LOADED * (FILTERS_IN_PARTS ? 2 : 1);
+constexpr unsigned W_LOADED = TILE_F * ROW_LOADED, W_BYTES = TILE_F * ROW * (FILTERS_IN_PARTS ? 2 : 1);
+static_assert(X_LOADED <= X_PART && W_LOADED <= W_BYTES, "rows have room");
 DEVICE int tile_stride() { return gridDim.x / SPLIT; }
 
 constexpr int PART = WIDTH > 32 ? 64 : WIDTH > 16 ? 32 : 16, PART_ROWS = PART == 64 ? 8 : 16;
@@ -777,8 +780,15 @@ DEVICE int pixel_at(const Shape& s, const Pixels& pixels, int column) {
   return column % LINE < s.out_w ? pixels.first + column / LINE * s.out_w + column % LINE : pixels.end;
 }
 
-DEVICE int row_pixel(const Shape& s, const Rectangle& rectangle, int first, int row) {
-  if (RECTANGLE == 0) return first + row;
+DEVICE int first_loaded(const Shape& s, int tile) {
+  const int first = tile / COLUMNS * TILE_P, last = (int)s.pixels - TILE_P;
+  return MOVES_BACK && first > last && last > 0 ? last : first;
+}
+DEVICE int row_pixel(const Shape& s, const Rectangle& rectangle, int tile, int row) {
+  if (RECTANGLE == 0) {
+    const int pixel = first_loaded(s, tile) + row;
+    return pixel < tile / COLUMNS * TILE_P ? (int)s.pixels : pixel;
+  }
   const int square = row / 64;
   const int h = rectangle.h + square / SQUARES * 8 + row % 64 / 8, w = rectangle.w + square % SQUARES * 8 + row % 8;
   return h < s.out_h && w < s.out_w ? (rectangle.plane * (int)s.out_h + h) * (int)s.out_w + w : (int)s.pixels;
@@ -1173,7 +1183,7 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
     for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
     wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < ROW / 32; k++)
+    for (int k = 0; k < ROW_LOADED / 32; k++)
 #pragma unroll
       for (int atom = 0; atom < ATOMS; atom++)
         wgmma(acc[atom], rows + atom * (64 * ROW >> 4) + k * 2, columns + k * COLUMNS_ON, step + k != 0, T());
@@ -1409,7 +1419,7 @@ template <class F> DEVICE void each_unit(const Shape& s, const Rows& rows, F vis
 }
 
 DEVICE int pixel_of_element(const Shape& s, const Pixels& pixels, const Rectangle& rectangle, int row, int from) {
-  if (PIXELS_ARE_ROWS && RECTANGLE > 0) return row_pixel(s, rectangle, 0, row);
+  if (PIXELS_ARE_ROWS && RECTANGLE > 0) return row_pixel(s, rectangle, tile_number(), row);
   const int pixel = pixels.first + (PIXELS_ARE_ROWS ? row : from);
   return pixel < pixels.end ? pixel : (int)s.pixels;
 }
@@ -1455,6 +1465,7 @@ DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2
     }
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory");
+  if (MOVES_BACK) own += (pixels.first - first_loaded(s, tile_number())) * ACC_PITCH;
 
   const int there = rows_there(pixels, column), share = (there + SPLIT - 1) / SPLIT;
   const Rows rows = share_of(there);

@@ -36,6 +36,8 @@ constants! {
         channel_stages: usize,
         atoms: usize,
         pixels_are_rows: bool,
+        /// Whether the last tile of pixels has as many as others, if there are: some that the tile before has as well.
+        moves_back: bool,
         /// Whether a tile's residuals are read before its main loop.
         residuals_early: bool,
         pixels_innermost: bool,
@@ -52,8 +54,9 @@ constants! {
         covered_p: usize,
         tile_f: usize,
         tile_k: usize,
-        /// Bytes of a row of a tile.
+        /// Bytes from a row of a tile to the next one, and those that are loaded of it.
         row: usize,
+        row_loaded: usize,
         stages: usize,
         occupancy: usize,
         resident: bool,

@@ -30,6 +30,7 @@ pub(super) fn of(problem: &Problem, tiling: &Tiling) -> (Option<TensorMap>, Opti
             lens: vec![depth as u64, w.lens[0] as u64],
             strides: vec![(pitch * data_type.size()) as u64],
             innermost: tiling.depth as u32,
+            row: tiling.row(),
             part: Part::Tile { extents: vec![tiling.filters() as u32] },
         })
     };
@@ -54,10 +55,7 @@ pub(super) fn of(problem: &Problem, tiling: &Tiling) -> (Option<TensorMap>, Opti
             };
             let filters = tile(&[(dims, tiling.filters())]);
             let map = |of, part| {
-                Some(TensorMap {
-                    rounds: !tiling.tf32x3,
-                    ..tensor_map(of, dims, tiling.depth, data_type, part)
-                })
+                Some(TensorMap { rounds: !tiling.tf32x3, ..tensor_map(of, dims, tiling, data_type, part) })
             };
             let image = map(&x, pixels);
             let image = if tiling.leaves_group(groups, channels) {
@@ -77,8 +75,8 @@ pub(super) fn of(problem: &Problem, tiling: &Tiling) -> (Option<TensorMap>, Opti
     }
 }
 
-/// A tensor of `dims` spatial dimensions for loads of `channels` channels.
-fn tensor_map(volume: &Volume, dims: usize, channels: usize, data_type: DataType, part: Part) -> TensorMap {
+/// A tensor of `dims` spatial dimensions for loads of a step's channels.
+fn tensor_map(volume: &Volume, dims: usize, tiling: &Tiling, data_type: DataType, part: Part) -> TensorMap {
     let order = [4, 3, 2].into_iter().take(dims).chain([0]);
     let mut strides = Vec::new();
     // Dimensions of length 1 have no stride; any that is aligned does.
@@ -89,7 +87,15 @@ fn tensor_map(volume: &Volume, dims: usize, channels: usize, data_type: DataType
         strides.push((stride * data_type.size()) as u64);
     }
     let lens = [1].into_iter().chain(order).map(|d| volume.lens[d] as u64).collect();
-    TensorMap { data_type, rounds: true, lens, strides, innermost: channels as u32, part }
+    TensorMap {
+        data_type,
+        rounds: true,
+        lens,
+        strides,
+        innermost: tiling.depth as u32,
+        row: tiling.row(),
+        part,
+    }
 }
 
 /// The map of filters for loads of 32, whose dimensions are the order in which lanes have them: channels, two neighbours, every eighth
@@ -138,6 +144,7 @@ fn planes(volume: &Volume, channels: usize, data_type: DataType) -> TensorMap {
         lens: [volume.plane(), volume.lens[1], volume.lens[0]].map(|len| len as u64).into(),
         strides: strides.into(),
         innermost: BOX as u32,
+        row: BOX * data_type.size(),
         part: Part::Tile { extents: vec![channels as u32, 1] },
     }
 }
@@ -154,7 +161,12 @@ fn runs(volume: &Volume, tiling: &Tiling, runs: &Runs, data_type: DataType) -> O
     map.lens[0] *= phases;
     map.lens[1] /= phases;
     map.strides[0] *= phases;
-    let map = TensorMap { rounds: !tiling.tf32x3, innermost: runs.columns as u32, ..map };
+    let map = TensorMap {
+        rounds: !tiling.tf32x3,
+        innermost: runs.columns as u32,
+        row: runs.columns * data_type.size(),
+        ..map
+    };
     if runs.by == By::Boxes {
         return Some(map);
     }
@@ -186,6 +198,7 @@ fn lines(volume: &Volume, tiling: &Tiling, data_type: DataType) -> TensorMap {
         lens: [width.min(lines.block), channels, blocks, height, images].map(|len| len as u64).into(),
         strides: [channel, lines.block, line, image].map(bytes).into(),
         innermost: lines.block as u32,
+        row: lines.block * data_type.size(),
         part: Part::Tile {
             extents: [tiling.depth, blocks, lines.count + lines.halo, 1].map(|extent| extent as u32).into(),
         },
@@ -207,6 +220,7 @@ fn rectangles(volume: &Volume, dims: usize, tiling: &Tiling, data_type: DataType
         lens: [4].into_iter().chain(order.clone()).map(|d| volume.lens[d] as u64).collect(),
         strides: order.map(|d| (stride(d) * data_type.size()) as u64).collect(),
         innermost: BOX as u32,
+        row: BOX * data_type.size(),
         part: Part::Tile { extents },
     }
 }

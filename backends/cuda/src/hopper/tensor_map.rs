@@ -25,6 +25,9 @@ pub(crate) struct TensorMap {
     pub(crate) strides: Vec<u64>,
     /// Innermost elements of a load: channels, a filter's depth, or positions of a plane.
     pub(crate) innermost: u32,
+    /// Bytes of shared memory over which TMA swizzles rows, and from each to the next: 128, 64 or 32. Others are not swizzled, and follow one
+    /// another.
+    pub(crate) row: usize,
     pub(crate) part: Part,
 }
 
@@ -67,8 +70,7 @@ impl TensorMap {
             DataType::Float => sys::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
             other @ (DataType::Double | DataType::Int8) => unreachable!("a constraint refuses {other}"),
         };
-        // Rows are swizzled over their whole length, if they are short.
-        let swizzle = match self.innermost as usize * self.data_type.size() {
+        let swizzle = match self.row {
             128 => sys::CU_TENSOR_MAP_SWIZZLE_128B,
             64 => sys::CU_TENSOR_MAP_SWIZZLE_64B,
             32 => sys::CU_TENSOR_MAP_SWIZZLE_32B,

@@ -88,6 +88,7 @@ pub(super) fn constants(
         channel_stages: tiling.channel_stages(),
         atoms: tiling.atoms,
         pixels_are_rows: tiling.pixels_are_rows(),
+        moves_back: load == Load::Tma,
         residuals_early: tiling.reads_residuals_early(residuals(problem), y_vector, filter_steps),
         pixels_innermost: matches!(load, Load::Planes | Load::Lines)
             || tiling.runs.is_some_and(|runs| runs.images == 1 && runs.by != By::Planes),
@@ -109,6 +110,7 @@ pub(super) fn constants(
         tile_f: tiling.filters(),
         tile_k: tiling.depth,
         row: tiling.row(),
+        row_loaded: tiling.loaded_row(),
         stages: tiling.stages,
         occupancy: tiling.occupancy,
         resident: tiling.resident,

@@ -3,7 +3,7 @@
 use super::super::runs::Sight;
 use super::super::tiling::{Load, Packed, Tiling, Window};
 use super::super::work::Work;
-use super::{FILTERS, Schedule, depth, with_splits};
+use super::{FILTERS, Schedule, THREE_QUARTERS, depth, depth_of_rows, with_splits};
 
 /// Schedules of tiles whose rows are pixels.
 const SCHEDULES: [Schedule; 11] = [
@@ -59,7 +59,7 @@ const LONGEST_BOX: usize = 256;
 /// Every tile that there is room for where TMA walks over pixels.
 pub(super) fn im2col(work: &Work) -> Vec<Tiling> {
     let mut all = Vec::new();
-    let mut depths = vec![depth(work, false), depth(work, work.groups_walked)];
+    let mut depths = vec![depth_of_channels(work, false), depth_of_channels(work, work.groups_walked)];
     depths.dedup();
     depths.retain(|depth| work.groups == 1 || work.groups_walked || work.channels.is_multiple_of(*depth));
     for depth in depths {
@@ -132,6 +132,8 @@ pub(super) fn windows(work: &Work, dilations: [usize; 2]) -> Vec<Tiling> {
         let whole = work.groups == 1 || work.groups_apart || work.channels.is_multiple_of(depth);
         whole && depth < work.channels.next_multiple_of(16) + 16
     });
+    let of_channels = depth_of_channels(work, work.groups_apart);
+    let depths = depths.chain((of_channels * work.element == THREE_QUARTERS).then_some(of_channels));
     let mut all = Vec::new();
     for depth in depths {
         for width in widths(work) {
@@ -163,6 +165,12 @@ pub(super) fn windows(work: &Work, dilations: [usize; 2]) -> Vec<Tiling> {
     // Larger tiles that blocks share need as many blocks as small ones that none do, and exchange accumulators besides.
     let (small, large) = all.into_iter().partition(|tile| tile.rows() == 64);
     [with_splits(small, work), large].concat()
+}
+
+/// Channels of a step where TMA loads channels that are innermost. Threads that split filters read whole rows.
+fn depth_of_channels(work: &Work, known: bool) -> usize {
+    let rows: &[usize] = if work.tf32x3 { &[128, 64, 32] } else { &[128, THREE_QUARTERS, 64, 32] };
+    depth_of_rows(rows, work, known)
 }
 
 /// Columns and lines of a rectangle of so many squares of 8 x 8 pixels: of all such the one that covers the image by the fewest,

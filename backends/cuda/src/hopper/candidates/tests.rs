@@ -421,3 +421,19 @@ fn steps_leave_little_empty_and_stay_within_groups() {
     // Where it is known where they end, as a single one's.
     assert_eq!(depth(&Work { groups: 2, ..work(100, 64, 56, 1) }, true), depth_of(56, 1));
 }
+
+/// Three quarters of a row where these are as many steps as of whole rows would be, of which the last is not full.
+#[test]
+fn rows_that_are_not_full_are_of_few_channels() {
+    let depths = |work: &Work| {
+        let all: std::collections::BTreeSet<_> =
+            rows_are_pixels::im2col(work).into_iter().map(|tiling| tiling.depth).collect();
+        all.into_iter().collect::<Vec<_>>()
+    };
+    let of = |channels| depths(&work(4096, 64, channels, 9));
+    assert_eq!([48, 96, 144, 192, 240, 672].map(of), [[48], [32], [48], [64], [64], [64]]);
+    let wide = |tf32x3| depths(&Work { element: 4, tf32x3, ..work(4096, 64, 24, 9) });
+    assert_eq!([false, true].map(wide), [[24], [32]]);
+    let windows = rows_are_pixels::windows(&work(4096, 64, 48, 9), [1, 1]);
+    assert!(windows.iter().any(|tiling| (tiling.depth, tiling.row(), tiling.loaded_row()) == (48, 128, 96)));
+}

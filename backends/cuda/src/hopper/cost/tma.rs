@@ -352,7 +352,8 @@ impl Work {
             + outputs * self.element as f64 / rates.bytes_out;
         let times = tiling.products();
         let instructions = filter_steps * (times * tiling.rows() / 64 * tiling.row() / 32) as f64;
-        let products = filter_steps * (times * tiling.pixels() * tiling.filters() * tiling.row()) as f64
+        let products = filter_steps
+            * (times * tiling.pixels() * tiling.filters() * tiling.loaded_row()) as f64
             / PRODUCTS
             + rates.instruction * instructions;
         // Pixels and filters that loads bring, and what products read, with half of what loads write.
@@ -367,7 +368,8 @@ impl Work {
         } else {
             0.0
         };
-        let shared_memory = (reads + split + brought / 2.0) * row / rates.shared;
+        let read = reads * tiling.loaded_row() as f64;
+        let shared_memory = (read + (split + brought / 2.0) * row) / rates.shared;
         let walks = tiling.load == Load::Tma && tiling.leaves_group(self.groups, self.channels);
         let walked = if walks { steps * tiling.pixels() as f64 * WALKED } else { 0.0 };
         let multiply = products.max(bytes).max(shared_memory).max(brought * rates.row).max(walked);

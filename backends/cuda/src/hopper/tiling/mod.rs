@@ -235,9 +235,15 @@ impl Tiling {
         }
     }
 
-    /// Bytes of a row of a stage: a step's elements of one pixel or filter.
-    pub(crate) fn row(&self) -> usize {
+    /// Bytes of a step's elements of one pixel or filter.
+    pub(crate) fn loaded_row(&self) -> usize {
         self.depth * self.element
+    }
+
+    /// Bytes from a row of a stage to the next one: those that TMA's swizzle repeats after, of which what is loaded may be the first three
+    /// quarters.
+    pub(crate) fn row(&self) -> usize {
+        self.loaded_row().next_power_of_two()
     }
 
     /// Stages that filters have for themselves.
