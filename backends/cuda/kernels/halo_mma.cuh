@@ -47,13 +47,15 @@ DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, f
   for (int i = 0; i < WORDS; i += 2) MMA("m16n8k8", "tf32");
 }
 
-// Whether lanes keep the offsets of every step's quads in registers; otherwise shared memory has a table of them.
-constexpr bool KEPT = OFFSETS == 0;
-static_assert(KEPT || OFFSETS == STEPS * 4, "an entry for each quad of a step");
+// Whether a step is a tap, of which there are few enough that all of them are unrolled: then offsets are constants, as that of the lane's
+// quad is one of its pixels'. Otherwise lanes keep the offsets of every step's quads in registers, or shared memory has a table of them.
+constexpr bool OF_TAPS = QUADS == 4 && STEPS <= 9, KEPT = OFFSETS == 0 && !OF_TAPS;
+static_assert(OFFSETS == 0 || OFFSETS == STEPS * 4, "an entry for each quad of a step");
 
 DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
 #pragma unroll 1
-  for (int q = threadIdx.x; q < OFFSETS; q += THREADS) ((int*)(shared + OFFSETS_AT))[q] = q < DEPTH ? offset_of(q) : 0;
+  for (int q = threadIdx.x; !OF_TAPS && q < OFFSETS; q += THREADS)
+    ((int*)(shared + OFFSETS_AT))[q] = q < DEPTH ? offset_of(q) : 0;
   bring<ITEMS * STEPS * BLOCKS_F * 32, THREADS, 8>(
       [&](int i) {
         const int lane = i % 32, block = i / 32 % BLOCKS_F, step = i / 32 / BLOCKS_F % STEPS,
@@ -76,7 +78,7 @@ DEVICE void copy_async(char* to, const T* from, bool inside) {
 DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 struct Multiplier {
-  // Offsets in the window of the lane's two rows of each block of pixels, and of its quads of a step, if these are few.
+  // Offsets in the window of the lane's two rows of each block of pixels, of its quad where a step is a tap, and of its quads of a step, if these are few.
   int pixels[BLOCKS_P][2];
   int offsets[KEPT ? STEPS : 1];
 
@@ -91,7 +93,8 @@ struct Multiplier {
 #pragma unroll
     for (int i = 0; i < BLOCKS_P; i++)
 #pragma unroll
-      for (int half = 0; half < 2; half++) pixels[i][half] = pixel_at(pixel() + i * 16 + half * 8);
+      for (int half = 0; half < 2; half++)
+        pixels[i][half] = pixel_at(pixel() + i * 16 + half * 8) + (OF_TAPS ? threadIdx.x % 4 * QUAD_BYTES : 0);
     if (KEPT)
 #pragma unroll
       for (int step = 0; step < STEPS; step++) offsets[step] = quad_at(step);
@@ -128,7 +131,10 @@ struct Multiplier {
       // Beyond the depth both operands are zeros: what a filter's zero would be multiplied with might not be finite.
       constexpr int WHOLE = DEPTH / 4;
       const bool there = DEPTH % 4 == 0 || lane % 4 < DEPTH % 4;
-      if constexpr (KEPT) {
+      if constexpr (OF_TAPS) {
+#pragma unroll
+        for (int step = 0; step < STEPS; step++) step_of(step, offset_of(step * 4), true);
+      } else if constexpr (KEPT) {
 #pragma unroll
         for (int step = 0; step < STEPS; step++) step_of(step, offsets[step], step < WHOLE || there);
       } else {

@@ -28,6 +28,8 @@ pub struct HaloLoop {
     pub cycles: f64,
     /// Whether fragments are those of a matrix instruction: 16 pixels by 8 filters, four quads deep.
     pub matrix: bool,
+    /// Bytes of the image that memory brings as a whole, where a block has some of a pixel's channels.
+    pub piece: usize,
     /// Threads of a multiprocessor that may have more than 32 accumulators each, so that none of them spills.
     pub threads: usize,
 }
@@ -35,7 +37,7 @@ pub struct HaloLoop {
 /// Multiply-adds in f32.
 pub fn halo_fma(name: &'static str) -> HaloLoop {
     let text = kernel_text!("../kernels/halo_fma.cuh");
-    HaloLoop { text, name, shared: 64 << 10, cycles: 16.0, matrix: false, threads: 512 }
+    HaloLoop { text, name, shared: 64 << 10, cycles: 16.0, matrix: false, piece: 32, threads: 512 }
 }
 
 /// The configurations of [`halo`] for a problem that [`halo_refusal`] accepts: the tiles that have room.

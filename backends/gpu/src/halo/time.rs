@@ -77,14 +77,15 @@ fn time(shape: &Shape, main_loop: &HaloLoop, tile: &Tile, bytes: usize, units: u
         (loads / 32.0 * per_load + busy * instructions + outputs / 32.0 * per_output + 60.0 * warps) / ISSUE;
     let banks = (brought + busy * reads + outputs * 4.0) / BANKS;
     let multiply = busy * products;
-    // Runs that are parts of sectors.
-    let sectors = |bytes: f64| (bytes / 32.0).ceil() * 32.0 / bytes;
+    // Runs that are parts of what comes together.
+    let pieces = |bytes: f64, piece: f64| (bytes / piece).ceil() * piece / bytes;
+    let sectors = |bytes: f64| pieces(bytes, 32.0);
     let (x_sectors, y_sectors) = (
         if shape.channels_last && tile.groups == shape.groups {
             // Neighbouring pixels follow each other.
             sectors(run * shape.windows(tile)[2] as f64)
         } else if shape.channels_last {
-            sectors(run)
+            pieces(run, main_loop.piece as f64)
         } else {
             sectors(shape.windows(tile)[2] as f64 * element)
         },
