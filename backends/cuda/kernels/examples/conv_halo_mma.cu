@@ -722,7 +722,7 @@ DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, f
   for (int i = 0; i < WORDS; i += 2) MMA("m16n8k8", "tf32");
 }
 
-constexpr bool OF_TAPS = QUADS == 4 && STEPS <= 9, KEPT = OFFSETS == 0 && !OF_TAPS;
+constexpr bool OF_TAPS = QUADS == 4 && STEPS <= 9, OF_PIXELS = OF_TAPS && BLOCKS_P > 2, KEPT = OFFSETS == 0 && !OF_TAPS;
 static_assert(OFFSETS == 0 || OFFSETS == STEPS * 4, "an entry for each quad of a step");
 
 DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
@@ -764,7 +764,7 @@ struct Multiplier {
     for (int i = 0; i < BLOCKS_P; i++)
 #pragma unroll
       for (int half = 0; half < 2; half++)
-        pixels[i][half] = pixel_at(pixel() + i * 16 + half * 8) + (OF_TAPS ? threadIdx.x % 4 * QUAD_BYTES : 0);
+        pixels[i][half] = pixel_at(pixel() + i * 16 + half * 8) + (OF_PIXELS ? threadIdx.x % 4 * QUAD_BYTES : 0);
     if (KEPT)
 #pragma unroll
       for (int step = 0; step < STEPS; step++) offsets[step] = quad_at(step);
@@ -801,8 +801,9 @@ struct Multiplier {
       constexpr int WHOLE = DEPTH / 4;
       const bool there = DEPTH % 4 == 0 || lane % 4 < DEPTH % 4;
       if constexpr (OF_TAPS) {
+        const int quad = OF_PIXELS ? 0 : lane % 4 * QUAD_BYTES;
 #pragma unroll
-        for (int step = 0; step < STEPS; step++) step_of(step, offset_of(step * 4), true);
+        for (int step = 0; step < STEPS; step++) step_of(step, offset_of(step * 4) + quad, true);
       } else if constexpr (KEPT) {
 #pragma unroll
         for (int step = 0; step < STEPS; step++) step_of(step, offsets[step], step < WHOLE || there);
