@@ -5,7 +5,7 @@
     benches/cpu_choice.py --field judge --only resnet18 --rounds 15
 
 Each call finds what it would find in a network: filters in memory, the input in the caches that it fits. Solvers run in turns, and
-medians over the rounds count. Needs NumPy, ml_dtypes and the package, by installation or on PYTHONPATH.
+medians over the rounds count. Needs NumPy, for bfloat16 ml_dtypes, and the package, by installation or on PYTHONPATH.
 """
 
 import argparse
@@ -17,7 +17,6 @@ import statistics
 import time
 
 import fuseplan
-import ml_dtypes  # noqa: F401, which gives NumPy its bfloat16
 import numpy as np
 
 from cuda import layers
@@ -109,6 +108,8 @@ def geomean(values):
 
 def main():
     options = arguments()
+    if options.dtype == "bfloat16":
+        import ml_dtypes  # noqa: F401, which gives NumPy the type
     device = fuseplan.Handle("cpu", threads=options.threads)
     between = np.zeros(BETWEEN // 8)
     of = [layer for layer in layers.field(options.field, options.batch)

@@ -182,7 +182,8 @@ impl Device for CpuDevice {
         work().map(|()| start.elapsed())
     }
 
-    /// Multiply-adds in f32, in which vectors of 16-bit data are computed too, or products of bf16 where these are faster, and copies of memory, on all threads; measured once, for about a second at most.
+    /// Multiply-adds in f32, in which vectors of 16-bit data are computed too, or products of bf16 where these are faster, and copies
+    /// of memory, on all threads; measured once, for about a second at most.
     fn peaks(&self, data_type: DataType) -> Result<Peaks, BackendError> {
         if !DATA_TYPES.contains(&data_type) {
             return Err(BackendError::Unsupported { backend: BACKEND, what: "arithmetic in this data type" });

@@ -1,4 +1,4 @@
-//! The front of the epilogue on sums that tiles have stored.
+//! The front of the epilogue, on sums in memory and in registers.
 
 use std::arch::x86_64::*;
 use std::ffi::c_void;

@@ -1,4 +1,4 @@
-//! Packing: image and filters as parts in bf16, in the order in which the matrix unit reads them.
+//! Packing: image and filters as parts in bf16, in the order in which products read them.
 
 use std::arch::x86_64::*;
 use std::ffi::c_void;
@@ -28,7 +28,7 @@ const AHEAD: usize = 4096;
 pub(super) type PackPixelsFn = unsafe fn(&PackPixels) -> bool;
 
 with_features! {
-    /// Packs P parts of pixels, with zeros behind each up to a whole step of the matrix unit. Whether all elements are the sums
+    /// Packs P parts of pixels, with zeros behind each up to a whole tile's depth. Whether all elements are the sums
     /// of their parts is the result where there are several.
     ///
     /// # Safety

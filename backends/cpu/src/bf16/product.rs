@@ -72,8 +72,8 @@ impl Multiplier {
     /// Multiplies and stores the sums, or, where that can be done in registers, finishes the pixels; whether it did.
     ///
     /// # Safety
-    /// All that the product names is readable, for as many pixels as [`Unit::whole`] says, and the sums are writable; the pixels
-    /// that may be finished are the product's and lie inside of the output, which is of the tensors' type.
+    /// All that the product names is readable, for as many pixels as [`Unit::whole`] says, and the sums are writable; what
+    /// vectors may finish are the product's pixels, and lie inside of the output, which is of the tensors' type.
     pub(super) unsafe fn multiply(&self, product: &Product<'_>, finish: Option<&FinishPixels<'_>>) -> bool {
         // SAFETY: as the caller says; vectors multiply tensors of bf16 alone.
         unsafe {

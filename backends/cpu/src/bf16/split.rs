@@ -1,4 +1,4 @@
-//! How factors become products of bf16, which is all that the matrix unit multiplies.
+//! How factors become products of bf16, which is all that these instructions multiply.
 //!
 //! A bf16 is a factor as it is. An f16 is the sum of two bf16, an f32 the sum of three: the value rounded to bf16, what that
 //! leaves, rounded, and the rest, which is a bf16 to the last bit. A product of two values is then one of sums. Of the nine

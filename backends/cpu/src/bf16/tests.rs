@@ -43,7 +43,9 @@ static BATCHED_VECTORS: CpuSolver = solver!(AVX512_BF16, Unit::Vector, BATCHES);
 
 #[test]
 fn bands_spans_and_batches_give_the_same_numbers() {
-    let more: [Shape; 7] = [
+    let more: [Shape; 8] = [
+        // Several lines in spans of which the last is narrower, with columns between them.
+        ([1, 24, 9, 17], [20, 3, 3], [1, 1], [1, 1], [1, 1], 1),
         // Whole tiles deep, in spans of lines that may be read where they are, and strides with more phases than taps.
         ([1, 32, 8, 12], [20, 1, 1], [0, 0], [1, 1], [1, 1], 1),
         ([1, 33, 17, 19], [18, 3, 4], [2, 1], [4, 6], [3, 4], 1),

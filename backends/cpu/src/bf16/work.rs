@@ -9,7 +9,6 @@ use fuseplan_api::DataType;
 use super::Convolution;
 use super::finish::FinishPixels;
 use super::pack::{PackPixels, planes};
-use super::plan::Plan;
 use super::product::{Ahead, DEPTH, FILTERS, Multiplier, Product, SIDE, Unit};
 use crate::direct::RESIDENT;
 use crate::direct::input::{Channels, PackLine};
@@ -155,13 +154,17 @@ impl Work<'_> {
         self.conv.unit == Unit::Vector && self.conv.plan.columns > self.conv.plan.span
     }
 
-    /// The pixels of a run that are multiplied at a time.
-    fn pieces(&self, run: Range<usize>) -> impl Iterator<Item = Range<usize>> + Clone {
-        let Plan { columns, span, .. } = self.conv.plan;
-        let line = if self.skips() { columns } else { run.len().max(1) };
-        let width = if self.skips() { span } else { line };
-        let (end, most) = (run.end, self.conv.unit.pixels());
-        run.step_by(line).flat_map(move |first| {
+    /// The pixels of a run that are multiplied at a time: of lines by themselves those that are in the output.
+    fn pieces(&self, band: &Band, run: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let Convolution { geometry: g, plan, unit, .. } = self.conv;
+        let (end, most) = (run.end, unit.pixels());
+        let step = if self.skips() { plan.columns } else { run.len().max(1) };
+        run.step_by(step).flat_map(move |first| {
+            let width = if self.skips() {
+                band.columns(g.width(band.lines.start + first / plan.columns))
+            } else {
+                step
+            };
             let end = end.min(first + width);
             (first..end).step_by(most).map(move |first| first..end.min(first + most))
         })
@@ -370,7 +373,7 @@ impl Work<'_> {
             let first = slices.start * of_slice(panel) + of_taps(panel, taps.start);
             self.filters.wrapping_add(panel.offset + first)
         };
-        let products = self.pieces(run.clone()).count();
+        let products = self.pieces(band, run.clone()).count();
         let ahead = |product: usize| {
             let Some(Next { panel, image }) = next.as_ref().filter(|_| !slices.is_empty()) else {
                 return Ahead::NOTHING;
@@ -382,7 +385,7 @@ impl Work<'_> {
         };
         let direct = self.is_direct();
         let width = panel.vectors * SIDE;
-        for (at, Range { start: first, end }) in self.pieces(run.clone()).enumerate() {
+        for (at, Range { start: first, end }) in self.pieces(band, run.clone()).enumerate() {
             let ahead = ahead(at);
             // What would end behind the tensor begins earlier, with pixels that are computed twice.
             let begin =

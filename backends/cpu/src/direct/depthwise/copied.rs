@@ -12,12 +12,13 @@ use crate::vectors::{load, vectors};
 /// Channels of a work item, of which a pixel has a few cache lines.
 pub(super) const CHUNK: usize = 4 * MAX_LANES;
 
-/// Floats of a band's copy, so that it stays in the second-level cache.
+/// Floats of a band's copy, so that it stays in the second-level cache; the least there is may have twice as many.
 const COPY: usize = 48 * 1024;
 
-/// Whether a copy costs less than conversions for each tap, which are fewer for an output in strides of 2.
+/// Whether a copy costs less than conversions for each tap, which are fewer for an output in strides of 2, and is not too large for
+/// the cache.
 pub(super) fn is_worth_it(g: &Geometry) -> bool {
-    g.strides[2] == 1
+    g.strides[2] == 1 && copy_len(g, square::LINES) <= 2 * COPY
 }
 
 /// Lines of a band, whole tiles, of which the copy is as large as it should be, or has the least there is.
@@ -36,7 +37,7 @@ pub(super) fn copy_len(g: &Geometry, lines: usize) -> usize {
 /// Computes a band.
 ///
 /// # Safety
-/// As [`square::band`], for any number of lines; the band's copy has [`copy_len`] floats.
+/// As [`square::band`], of a tensor of type `T` and for any number of lines; the band's copy has [`copy_len`] floats.
 pub(super) unsafe fn band<S: Simd, T: Number>(band: &Band<'_>) {
     // SAFETY: the caller says that the CPU has the instruction set.
     unsafe { S::enter(Copy::<T>(band, PhantomData)) }

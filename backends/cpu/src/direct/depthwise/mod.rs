@@ -146,32 +146,32 @@ impl DepthwiseExecutable {
         let mut epilogue = Epilogue::new(problem, isa);
         let geometry = Geometry::new(problem, &mut epilogue, Lines::of(8 * PIXELS));
         let [images, channels, depth, lines, _] = geometry.output.lens;
-        let as_it_is = problem.output.data_type() == DataType::Float || !square::is_long(&geometry);
-        let square = functions
-            .square
-            .filter(|_| square::takes(&geometry) && (as_it_is || copied::is_worth_it(&geometry)));
-        let is_copied = square.is_some() && !as_it_is;
         // Channels of a work item lie side by side in every tensor.
-        let chunk = if is_copied { copied::CHUNK } else { CHUNK };
-        let chunk = chunk.min(geometry.input.block).min(epilogue.block());
+        let block = geometry.input.block.min(epilogue.block());
+        let is_copied = problem.output.data_type() != DataType::Float && square::is_long(&geometry);
+        let most = block.min(if is_copied { copied::CHUNK } else { CHUNK });
+        let whole = square::chunk(channels, most, functions.lanes);
+        let is_taken = square::takes(&geometry) && (!is_copied || copied::is_worth_it(&geometry));
+        let square = functions.square.zip(whole).filter(|_| is_taken);
+        let chunk = square.map_or(block.min(CHUNK), |(_, chunk)| chunk);
         let chunks = channels.div_ceil(chunk);
         // A few items for each thread, so that a late one does not hold up the rest.
         let bands = (4 * pool.threads()).div_ceil(images * depth * chunks).min(lines);
         let dealt = if pool.threads() == 1 { lines } else { lines.div_ceil(bands) };
         let squares = format!("{}x{}", square::LINES, square::COLUMNS);
         let (compute, band, tiles) = match square {
-            Some([_, copied]) if is_copied => {
+            Some(([_, copied], _)) if is_copied => {
                 let band = dealt.next_multiple_of(square::LINES).min(copied::lines(&geometry));
                 (copied, band, format!("{squares} copied"))
             }
-            Some([square, _]) => (square, square::LINES, squares),
+            Some(([square, _], _)) => (square, square::LINES, squares),
             None => {
                 let line = geometry.input.lens[4] * channels.min(chunk) * geometry.strides[1];
                 let fits = (BAND / line.max(1)).clamp(1, lines);
                 (functions.any, dealt.min(fits), format!("1x{PIXELS}"))
             }
         };
-        let copy = if is_copied { copied::copy_len(&geometry, band) } else { 0 };
+        let copy = if is_copied && square.is_some() { copied::copy_len(&geometry, band) } else { 0 };
         let info =
             solver.info(format!("{}, tiles of {tiles} pixels, {} threads", isa.name(), pool.threads()));
         DepthwiseExecutable {

@@ -33,11 +33,18 @@ pub(super) fn takes(g: &Geometry) -> bool {
         && g.output.lens[4] >= LEAST_WIDTH
 }
 
+/// Channels of a work item, at most so many and whole vectors, such that what is left of all for the last is a vector at least.
+pub(super) fn chunk(channels: usize, most: usize, lanes: usize) -> Option<usize> {
+    let mut chunks = (1..=most / lanes).rev().map(|vectors| vectors * lanes);
+    chunks.find(|chunk| channels.is_multiple_of(*chunk) || channels % chunk >= lanes)
+}
+
 /// Computes a band.
 ///
 /// # Safety
 /// The CPU has the instruction set; the tensors are the problem's, the input of type `X` and the output of type `T`, to which no
-/// tile is written where these differ; the filter is one that is taken, the band has at most [`LINES`] lines.
+/// tile is written where these differ; the filter is one that is taken, the band has at most [`LINES`] lines, and a vector of
+/// channels at least.
 pub(super) unsafe fn band<S: Simd, X: Number, T: Number>(band: &Band<'_>) {
     // SAFETY: the caller says that the CPU has the instruction set.
     unsafe { S::enter(Run::<X, T>(band, PhantomData)) }
@@ -127,7 +134,7 @@ impl Band<'_> {
 /// Computes L lines of R pixels: to the output where the band says so, else to scratch.
 ///
 /// # Safety
-/// The CPU has the instruction set; the tile lies inside of the tensors.
+/// The CPU has the instruction set; the tile lies inside of the tensors; the band has a vector of channels at least.
 unsafe fn pixels<
     S: Simd,
     T: Number,
@@ -155,19 +162,17 @@ impl<T: Number, const TAPS: usize, const STRIDE: usize, const L: usize, const R:
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (start, len) = (self.0.channels.start, self.0.channels.len());
-        let whole = len / S::LANES * S::LANES;
-        // SAFETY: `pixels`' caller says that the tile lies inside of the tensors, and what is left of the channels is loaded
-        // and stored as a part of a vector.
-        unsafe {
-            for c in (start..start + whole).step_by(S::LANES) {
-                self.vector(s, c, |p| T::load(s, p), |p, value| T::store(s, p, value));
+        let channels = &self.0.channels;
+        let last = channels.end - S::LANES;
+        let mut c = channels.start;
+        loop {
+            // SAFETY: `pixels`' caller says that the tile lies inside of the tensors, and that there is a vector of channels.
+            unsafe { self.vector(s, c) };
+            if c == last {
+                return;
             }
-            if whole < len {
-                let n = len - whole;
-                let load = |p| T::load_part(s, p, n);
-                self.vector(s, start + whole, load, |p, value| T::store_part(s, p, value, n));
-            }
+            // The last vector begins earlier, with channels that are computed twice: for a part of one all this would be twice as long.
+            c = (c + S::LANES).min(last);
         }
     }
 }
@@ -175,18 +180,12 @@ impl<T: Number, const TAPS: usize, const STRIDE: usize, const L: usize, const R:
 impl<T: Number, const TAPS: usize, const STRIDE: usize, const L: usize, const R: usize>
     Pixels<'_, T, TAPS, STRIDE, L, R>
 {
-    /// Computes a vector of channels from `c` on, which `load` and `store` take.
+    /// Computes a vector of channels from `c` on.
     ///
     /// # Safety
     /// As [`pixels`].
     #[inline(always)]
-    unsafe fn vector<S: Simd>(
-        &self,
-        s: S,
-        c: usize,
-        load: impl Fn(*const T) -> S::V,
-        store: impl Fn(*mut T, S::V),
-    ) {
+    unsafe fn vector<S: Simd>(&self, s: S, c: usize) {
         let Pixels(b, tile) = self;
         let [.., x_line, x_pixel] = b.input_strides;
         let [.., y_line, y_pixel] = b.surface.strides;
@@ -204,7 +203,8 @@ impl<T: Number, const TAPS: usize, const STRIDE: usize, const L: usize, const R:
         macro_rules! input {
             ($i:literal $j:literal $line:ident $weights:ident) => {
                 if $i < (R - 1) * STRIDE + TAPS && tile.columns.contains(&$i) {
-                    let value = load($line.wrapping_add($i * x_pixel));
+                    // SAFETY: the caller says that the tile's inputs are readable, of which this is inside of the tensor.
+                    let value = unsafe { T::load(s, $line.wrapping_add($i * x_pixel)) };
                     for l in 0..L {
                         for r in 0..R {
                             let (top, left) = (l * STRIDE, r * STRIDE);
@@ -252,11 +252,13 @@ impl<T: Number, const TAPS: usize, const STRIDE: usize, const L: usize, const R:
         }
         for (l, line) in sums.iter().enumerate() {
             for (r, &value) in line.iter().enumerate() {
-                if done {
-                    store(tile.y.wrapping_add(l * y_line + r * y_pixel + c), value);
-                } else {
-                    // SAFETY: the scratch has room for the tile.
-                    unsafe { s.store(b.row(l * R + r, c), value) };
+                // SAFETY: the caller says that the tile lies inside of the output; scratch has room for it.
+                unsafe {
+                    if done {
+                        T::store(s, tile.y.wrapping_add(l * y_line + r * y_pixel + c), value);
+                    } else {
+                        s.store(b.row(l * R + r, c), value);
+                    }
                 }
             }
         }
