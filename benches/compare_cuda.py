@@ -91,14 +91,13 @@ class Rates:
 
 
 class Ours:
-    """The library with a handle for each way of choosing."""
+    """The library with a handle."""
 
-    def __init__(self, path, find):
+    def __init__(self, path):
         self.library = ours.Library(path)
-        self.handle = self.library.handle()
-        self.search = self.library.handle(search=True) if find else None
+        self.handle = self.library.create("miopenCreate")
 
-    def plan(self, layer, name, layout, search=False):
+    def plan(self, layer, name, layout):
         """The plan of a layer, on descriptors alone."""
         dtype = TYPES[name]
         x = torch.empty([layer.batch, layer.channels, *layer.image], dtype=dtype, device="meta")
@@ -106,8 +105,7 @@ class Ours:
         y = torch.empty([layer.batch, layer.filters, *layer.output()], dtype=dtype, device="meta")
         x, weights, y = (t.to(memory_format=timing.LAYOUTS[layout][t.dim()]) for t in (x, weights, y))
         bias = torch.empty(layer.filters, dtype=dtype, device="meta") if layer.shift else None
-        handle = self.search if search else self.handle
-        return ours.convolution(self.library, handle, layer, name == "tf32", x, weights, bias,
+        return ours.convolution(self.library, self.handle, layer, name == "tf32", x, weights, bias,
                                 y if layer.residual else None, y)
 
     def compile(self, chosen, name, layout):
@@ -159,9 +157,9 @@ def convolution(side, plan, layer, name, layout, rates, options):
     solver = re.search(r"cuda\.\w+\.v\d+", plan.explanation())
     row = {"name": layer.name, "layer": layer, "us": us, "error": error, "wrong": wrong,
            "solver": solver.group() if solver else "unknown", "floor": rates.floor(name, layer, moved)}
-    if side.search:
-        found = side.plan(layer, name, layout, search=True)
-        found.compile()
+    if options.find:
+        found = side.plan(layer, name, layout)
+        found.compile(find=True)
         row["found"], _ = time_of(found, sets, out, dtype, layout)
     row["peers"] = peers.times(layer, dtype, layout, name == "tf32", sets, options.plans)
     timing.rest(us)
@@ -193,7 +191,7 @@ def batch_norm(side, name, layout, configuration, batch):
 def main():
     options = arguments()
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    side, rates = Ours(options.library or build(), options.find), Rates()
+    side, rates = Ours(options.library or build()), Rates()
     chosen = layers.field(options.field, options.batch) if options.field else layers.chart(options.batch)
     chosen = [layer for layer in layers.sample(chosen, options.sample, options.seed) if options.only in layer.name]
     text = [f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, "

@@ -1,7 +1,9 @@
 """fuseplan by its C library, `libMIOpen.so.1`: plans on PyTorch's tensors and streams."""
 
+import contextlib
 import ctypes
 import os
+from unittest import mock
 
 import torch
 
@@ -9,7 +11,6 @@ TYPES = {torch.float16: 0, torch.float32: 1, torch.bfloat16: 5}
 # Mode and the activation's alpha, by the networks' names; a layer with another is compared without it on every side.
 ACTIVATIONS = {"relu": (3, 0.0), "relu6": (7, 6.0), "sigmoid": (1, 0.0), "silu": (1000, 0.0), "hardswish": (1001, 0.0),
                "hardsigmoid": (1002, 0.0), "gelu": (1003, 0.0)}
-SEARCH = 3
 SPATIAL = 1
 
 
@@ -34,13 +35,6 @@ class Library:
         self.call(name, ctypes.byref(made), *arguments)
         return made
 
-    def handle(self, search=False):
-        """A handle whose plans get the solver of the model, or the fastest found by timing."""
-        handle = self.create("miopenCreate")
-        if search:
-            self.call("miopenSetTuningPolicy", handle, SEARCH)
-        return handle
-
     def descriptor(self, tensor):
         made = self.create("miopenCreateTensorDescriptor")
         rank = tensor.dim()
@@ -64,8 +58,14 @@ class Plan:
         self.library.call(create, self.plan, ctypes.byref(made), *arguments)
         return made
 
-    def compile(self):
-        self.library.call("miopenCompileFusionPlan", self.handle, self.plan)
+    def compile(self, find=False):
+        """Compiles by the solver of the model, or by the one that find mode measures to be the fastest.
+
+        The library reads the environment at each compilation, so that none may run beside one with `find`.
+        """
+        measured = mock.patch.dict(os.environ, MIOPEN_FIND_MODE_FUSION="NORMAL") if find else contextlib.nullcontext()
+        with measured:
+            self.library.call("miopenCompileFusionPlan", self.handle, self.plan)
 
     def explanation(self):
         """What the library says of the plan: its solver, and why others do not take it."""
