@@ -412,8 +412,9 @@ impl Work<'_> {
                 sums: scratch.sums[to..].as_mut_ptr(),
                 ahead,
             };
-            // A piece of one line, or of lines that follow one another without a gap, is evenly apart in the output, too.
-            let even = direct && (self.skips() || self.conv.flat);
+            // Vectors finish a piece of one line, or of lines that follow one another without a gap, which is evenly apart in the
+            // output, too.
+            let even = direct && self.conv.unit == Unit::Vector && (self.skips() || self.conv.flat);
             let finish = even.then(|| self.finish_pixels(band, image, first..end, panel, product.sums));
             // SAFETY: pixels and filters have whole tiles, and the sums room for them; the output has the pixels.
             let finished = unsafe { unit.multiply(&product, finish.as_ref()) };
