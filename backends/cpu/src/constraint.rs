@@ -40,6 +40,16 @@ pub(crate) const STRIDES: Constraint = Constraint {
     },
 };
 
+/// Convolutions whose taps are neighbours.
+pub(crate) const DILATIONS: Constraint = Constraint {
+    property: "dilations",
+    accepts: "1",
+    check: |problem, _| {
+        let (conv, _) = problem.conv()?;
+        conv.dilations().iter().find(|&&dilation| dilation != 1).map(ToString::to_string)
+    },
+};
+
 /// Plans that only touch each element.
 pub(crate) const ELEMENT_WISE: Constraint = Constraint {
     property: "operators",

@@ -25,7 +25,7 @@ fn arch_of(isa: Isa) -> String {
 }
 
 /// The instructions that an architecture's kernels use.
-fn isa_of(arch: &str) -> Result<Isa, BackendError> {
+pub(crate) fn isa_of(arch: &str) -> Result<Isa, BackendError> {
     Isa::ALL.iter().copied().find(|&isa| arch_of(isa) == arch).ok_or_else(|| BackendError::UnknownArch {
         backend: BACKEND,
         arch: arch.into(),

@@ -6,6 +6,7 @@ mod arena;
 mod bf16;
 mod channels;
 mod constraint;
+mod depthwise_planes;
 mod device;
 mod direct;
 mod element;
@@ -37,6 +38,7 @@ pub use pool::ParallelFor;
 /// Solvers, best first; the reference takes what the others do not.
 static SOLVERS: &[&dyn Solver] = &[
     &direct::DEPTHWISE,
+    &depthwise_planes::DEPTHWISE_PLANES,
     &planes::PLANES,
     &direct::DIRECT_GROUPED,
     #[cfg(target_arch = "x86_64")]

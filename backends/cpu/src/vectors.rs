@@ -140,15 +140,12 @@ pub(crate) unsafe fn load_strided<S: Simd, T: Number>(s: S, p: *const T, stride:
 /// They and those between them are readable; `n` is at most [`Simd::LANES`], and not 0.
 #[inline(always)]
 pub(crate) unsafe fn load_even<S: Simd, T: Number>(s: S, p: *const T, n: usize) -> S::V {
-    let (span, half) = (2 * n - 1, S::LANES / 2);
+    let span = 2 * n - 1;
     let (first, second) = (span.min(S::LANES), span.saturating_sub(S::LANES));
-    let even = std::array::from_fn(|lane| (2 * lane % S::LANES) as u32);
-    let low: [f32; MAX_LANES] = std::array::from_fn(|lane| if lane < half { 1.0 } else { 0.0 });
-    // SAFETY: the caller says that the `span` elements are readable; the array is as long as the widest vector.
+    // SAFETY: the caller says that the `span` elements are readable.
     unsafe {
-        let a = s.permute(load(s, p, first), &even);
-        let b = s.permute(load(s, p.wrapping_add(S::LANES), second), &even);
-        s.select(s.gt(s.load(low.as_ptr()), s.splat(0.5)), a, b)
+        let [even, _] = s.even_odd(load(s, p, first), load(s, p.wrapping_add(S::LANES), second));
+        even
     }
 }
 

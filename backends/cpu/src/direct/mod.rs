@@ -52,7 +52,7 @@ use tile::Tiles;
 use weights::{PackWeights, PackWeightsFn};
 use work::{Scratch, Work};
 
-pub(crate) use depthwise::DEPTHWISE;
+pub(crate) use depthwise::{DEPTHWISE, ONE_CHANNEL};
 pub(crate) use plan::RESIDENT;
 
 /// Direct convolution whose micro-kernels multiply each input value by vectors of weights.

@@ -189,11 +189,12 @@ impl<T: Number> Kernel for Item<'_, T> {
         // What stays in registers needs no block, and goes through all columns at once.
         let in_registers = between.is_empty() && beta == 0.0;
         for (stage, folded) in self.stages.iter().zip(folded.chunks_exact_mut(FOLDED)) {
-            match stage {
-                Stage::Affine(ops) => self.fold(s, ops.clone(), folded, lists),
-                Stage::PRelu(op) => self.fold(s, *op..op + 1, folded, lists),
-                Stage::Residual(_) | Stage::Activation(_) => {}
-            }
+            let ops = match stage {
+                Stage::Affine(ops) => ops.clone(),
+                Stage::PRelu(op) => *op..op + 1,
+                Stage::Residual(_) | Stage::Activation(_) => continue,
+            };
+            self.fold(s, ops, folded, lists);
         }
         if in_registers && T::deals::<S>() && !self.grid.per_row() {
             deal(s, &mut folded[..FOLDED]);

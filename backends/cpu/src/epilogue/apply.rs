@@ -147,6 +147,11 @@ impl Steps<'_> {
         self.len == 0
     }
 
+    /// As [`Epilogue::is_flat`].
+    pub(crate) fn is_flat(&self) -> bool {
+        self.epilogue.is_flat()
+    }
+
     /// Applies the front to rows of V vectors of channel lanes; `table` loads these channels' part of a table, which
     /// has whole vectors for the widest register tile. The activation is looked at once for all of them.
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! Sums with pixels in the lanes, line by line to the output.
 
 use super::apply::{Lanes, Rows, Steps};
-use crate::isa::{Number, Simd};
+use crate::isa::{Kernel, Number, Simd};
 use crate::row::RowStart;
 use crate::vectors::{load, store_strided, vectors};
 
@@ -71,13 +71,34 @@ impl Steps<'_> {
     #[inline(always)]
     pub(crate) unsafe fn line<S: Simd, T: Number>(
         &self,
-        s: S,
+        _: S,
         channel: usize,
         sums: *const f32,
         to: *mut T,
         step: usize,
         len: usize,
     ) {
+        // SAFETY: the vocabulary is the proof that the CPU has the set.
+        unsafe { S::enter(Line { steps: self, channel, sums, to, step, len }) }
+    }
+}
+
+/// The arguments of [`Steps::line`]. A function of its own, since it is at the end of many kernels.
+struct Line<'a, T> {
+    steps: &'a Steps<'a>,
+    channel: usize,
+    sums: *const f32,
+    to: *mut T,
+    step: usize,
+    len: usize,
+}
+
+impl<T: Number> Kernel for Line<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Line { steps, channel, sums, to, step, len } = self;
         // Vectors from element `at` on, of which the first `left` elements are the line's.
         macro_rules! front {
             ($vectors:literal, $at:expr, $left:expr) => {{
@@ -85,13 +106,13 @@ impl Steps<'_> {
                 let count = |v: usize| left.saturating_sub(v * S::LANES).min(S::LANES);
                 let mut values = [[s.splat(0.0)]; $vectors];
                 for (v, [value]) in values.iter_mut().enumerate() {
-                    // SAFETY: the caller says that the sums are readable.
+                    // SAFETY: `line`'s caller says that the sums are readable.
                     *value = unsafe { load(s, sums.wrapping_add(at + v * S::LANES), count(v)) };
                 }
-                // SAFETY: the caller says that tables have a value for the channel.
-                self.front(s, &mut values, |table| [s.splat(unsafe { *table.add(channel) })]);
+                // SAFETY: `line`'s caller says that tables have a value for the channel.
+                steps.front(s, &mut values, |table| [s.splat(unsafe { *table.add(channel) })]);
                 for (v, &[value]) in values.iter().enumerate() {
-                    // SAFETY: the caller says that the elements are writable.
+                    // SAFETY: `line`'s caller says that the elements are writable.
                     unsafe {
                         let to = to.wrapping_add((at + v * S::LANES) * step);
                         store_strided(s, to, value, step, count(v));

@@ -1,10 +1,11 @@
 //! AVX2 with FMA and F16C.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::{Kernel, MAX_LANES, Simd};
+use super::{Inside, Kernel, MAX_LANES, Simd};
 
 /// Proof that the CPU has the set.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +37,7 @@ impl Simd for Avx2 {
     type M = __m256;
     const LANES: usize = 8;
     const ROWS: [usize; 2] = [12, 6];
+    const MASKED: Option<usize> = Some(size_of::<f32>());
 
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn enter<K: Kernel>(kernel: K) -> K::Output {
@@ -107,6 +109,22 @@ impl Simd for Avx2 {
         unsafe { _mm256_permutevar8x32_ps(v, _mm256_loadu_si256(index.as_ptr().cast())) }
     }
     #[inline(always)]
+    fn even_odd(self, a: __m256, b: __m256) -> [__m256; 2] {
+        // SAFETY: `self` proves that the CPU has the set.
+        unsafe {
+            // Within halves, whose pairs are then put in order.
+            let (even, odd) = (_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b));
+            [even, odd].map(|v| _mm256_castpd_ps(_mm256_permute4x64_pd::<0xd8>(_mm256_castps_pd(v))))
+        }
+    }
+    #[inline(always)]
+    fn lanes(self, inside: Range<usize>) -> Inside<__m256> {
+        // SAFETY: `self` proves that the CPU has the set.
+        let mask = unsafe { _mm256_andnot_si256(self.first(inside.start), self.first(inside.end)) };
+        // SAFETY: as above.
+        Inside { mask: unsafe { _mm256_castsi256_ps(mask) }, all: inside.start == 0 && inside.end >= 8 }
+    }
+    #[inline(always)]
     fn transpose(self, rows: &mut [__m256; MAX_LANES]) {
         // SAFETY: `self` proves that the CPU has the set.
         unsafe {
@@ -160,6 +178,12 @@ impl Simd for Avx2 {
         // SAFETY: the caller says that `n` elements are readable at `p`, and masked lanes are not touched; `self`
         // proves that the CPU has the set.
         unsafe { _mm256_maskload_ps(p, self.first(n)) }
+    }
+    #[inline(always)]
+    unsafe fn load_lanes(self, p: *const f32, inside: Inside<__m256>) -> __m256 {
+        // SAFETY: the caller says that these lanes are readable at `p`, and masked ones are not touched; `self` proves that the
+        // CPU has the set.
+        unsafe { _mm256_maskload_ps(p, _mm256_castps_si256(inside.mask)) }
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: __m256) {

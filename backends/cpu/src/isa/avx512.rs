@@ -1,10 +1,11 @@
 //! AVX-512 F, BW, DQ and VL.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::{Kernel, MAX_LANES, Simd};
+use super::{Inside, Kernel, MAX_LANES, Simd};
 
 /// Proof that the CPU has the set.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +53,7 @@ impl Simd for Avx512 {
     const LANES: usize = 16;
     const ROWS: [usize; 2] = [14, 14];
     const DEALS_BF16: bool = true;
+    const MASKED: Option<usize> = Some(size_of::<u16>());
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
     unsafe fn enter<K: Kernel>(kernel: K) -> K::Output {
@@ -124,6 +126,28 @@ impl Simd for Avx512 {
         unsafe { _mm512_permutexvar_ps(_mm512_loadu_si512(index.as_ptr().cast()), v) }
     }
     #[inline(always)]
+    fn even_odd(self, a: __m512, b: __m512) -> [__m512; 2] {
+        // SAFETY: `self` proves that the CPU has the set.
+        unsafe {
+            let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+            [_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b)]
+        }
+    }
+    #[inline(always)]
+    fn slide<const N: usize>(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: `self` proves that the CPU has the set.
+        unsafe {
+            let lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+            _mm512_permutex2var_ps(a, _mm512_add_epi32(lane, _mm512_set1_epi32(N as i32)), b)
+        }
+    }
+    #[inline(always)]
+    fn lanes(self, inside: Range<usize>) -> Inside<__mmask16> {
+        let mask = first(inside.end.min(16)) & !first(inside.start.min(16));
+        Inside { mask, all: mask == __mmask16::MAX }
+    }
+    #[inline(always)]
     fn transpose(self, rows: &mut [__m512; MAX_LANES]) {
         // SAFETY: `self` proves that the CPU has the set.
         unsafe {
@@ -185,6 +209,22 @@ impl Simd for Avx512 {
         // SAFETY: the caller says that `n` elements are readable at `p`, and masked lanes are not touched; `self`
         // proves that the CPU has the set.
         unsafe { _mm512_maskz_loadu_ps(first(n), p) }
+    }
+    #[inline(always)]
+    unsafe fn load_lanes(self, p: *const f32, inside: Inside<__mmask16>) -> __m512 {
+        // SAFETY: the caller says that these lanes are readable at `p`, and masked ones are not touched; `self` proves that the
+        // CPU has the set.
+        unsafe { _mm512_maskz_loadu_ps(inside.mask, p) }
+    }
+    #[inline(always)]
+    unsafe fn load_lanes_16(self, p: *const u16, inside: Inside<__mmask16>) -> [u16; MAX_LANES] {
+        let mut block = [0; MAX_LANES];
+        // SAFETY: as of `load_lanes`; the block has a vector.
+        unsafe {
+            let part = _mm256_maskz_loadu_epi16(inside.mask, p.cast());
+            _mm256_storeu_si256(block.as_mut_ptr().cast(), part);
+        }
+        block
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: __m512) {

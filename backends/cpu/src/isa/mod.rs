@@ -5,6 +5,7 @@
 //! target features into which everything marked `#[inline(always)]` melts. A kernel's functions must
 //! therefore all be `#[inline(always)]`.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use fuseplan_api::Variable;
@@ -149,6 +150,30 @@ impl Isa {
         }
     }
 
+    /// Whether an instruction loads some lanes of elements of so many bytes, and leaves the others: [`Simd::MASKED`].
+    pub(crate) fn loads_lanes(self, bytes: usize) -> bool {
+        let least = match self {
+            Isa::Portable => portable::Portable::MASKED,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => neon::Neon::MASKED,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => avx2::Avx2::MASKED,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => Avx512::MASKED,
+        };
+        least.is_some_and(|least| least <= bytes)
+    }
+
+    /// The set for lines of so many elements: a weaker one whose vectors are no longer than needed, where there is one.
+    pub(crate) fn of_width(self, width: usize) -> Isa {
+        #[cfg(target_arch = "x86_64")]
+        if self > Isa::Avx2 && width <= Isa::Avx2.lanes() {
+            return Isa::Avx2;
+        }
+        let _ = width;
+        self
+    }
+
     /// Runs a kernel with this set.
     ///
     /// # Panics
@@ -183,6 +208,14 @@ pub(crate) trait Kernel {
 /// The widest vector of any set.
 pub(crate) const MAX_LANES: usize = 16;
 
+/// Some lanes of a vector.
+#[derive(Clone, Copy)]
+pub(crate) struct Inside<M> {
+    pub(crate) mask: M,
+    /// Whether they are all lanes.
+    pub(crate) all: bool,
+}
+
 /// A vector instruction set. A value of it proves that the CPU has the set.
 ///
 /// Arithmetic is f32 whatever the type in memory. Comparisons with NaN are false. Rounding is to nearest
@@ -201,6 +234,9 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     const DEALS_BF16: bool = false;
     /// Whether kernels that are written out for one filter, or for two rows at once, which makes them long, are made for this set.
     const WRITES_OUT: bool = true;
+
+    /// Bytes of the smallest elements of which an instruction loads some lanes and leaves the others: none if there is no such one.
+    const MASKED: Option<usize> = None;
 
     /// Rows, BLIS's mr, of the largest register tile with one and with two vectors a row.
     const ROWS: [usize; 2];
@@ -252,6 +288,30 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn select(self, m: Self::M, a: Self::V, b: Self::V) -> Self::V;
     /// Lane `i` is lane `index[i]` of `v`; indices are below [`Simd::LANES`].
     fn permute(self, v: Self::V, index: &[u32; MAX_LANES]) -> Self::V;
+    /// The elements with even and those with odd numbers of two vectors, one behind the other.
+    #[inline(always)]
+    fn even_odd(self, a: Self::V, b: Self::V) -> [Self::V; 2] {
+        let low = self.lanes(0..Self::LANES / 2).mask;
+        [0, 1].map(|odd| {
+            let index = std::array::from_fn(|lane| ((2 * lane + odd) % Self::LANES) as u32);
+            self.select(low, self.permute(a, &index), self.permute(b, &index))
+        })
+    }
+    /// The lanes of two vectors, one behind the other, from lane `N` of the first on.
+    #[inline(always)]
+    fn slide<const N: usize>(self, a: Self::V, b: Self::V) -> Self::V {
+        let index = std::array::from_fn(|lane| ((lane + N) % Self::LANES) as u32);
+        let first = self.lanes(0..Self::LANES - N).mask;
+        self.select(first, self.permute(a, &index), self.permute(b, &index))
+    }
+    /// The lanes whose numbers are in a range.
+    #[inline(always)]
+    fn lanes(self, inside: Range<usize>) -> Inside<Self::M> {
+        let ones: [f32; MAX_LANES] = std::array::from_fn(|lane| f32::from(inside.contains(&lane)));
+        // SAFETY: the array is as long as the widest vector.
+        let mask = unsafe { self.gt(self.load(ones.as_ptr()), self.splat(0.5)) };
+        Inside { mask, all: inside.start == 0 && inside.end >= Self::LANES }
+    }
     /// Transposes the square of the first [`Simd::LANES`] vectors.
     fn transpose(self, rows: &mut [Self::V; MAX_LANES]);
 
@@ -279,6 +339,50 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is readable for `n` elements.
     unsafe fn load_part(self, p: *const f32, n: usize) -> Self::V;
+    /// The elements in these lanes, zeros in the others, which are not touched in memory.
+    ///
+    /// # Safety
+    /// The elements in these lanes of a vector at `p` are readable.
+    #[inline(always)]
+    unsafe fn load_lanes(self, p: *const f32, inside: Inside<Self::M>) -> Self::V {
+        if inside.all {
+            // SAFETY: the caller says that these lanes, which are all, are readable.
+            return unsafe { self.load(p) };
+        }
+        let mut block = [0.0; MAX_LANES];
+        for lane in self.numbers(inside) {
+            // SAFETY: the caller says that this lane is readable.
+            block[lane] = unsafe { p.wrapping_add(lane).read() };
+        }
+        // SAFETY: the block is as long as the widest vector.
+        unsafe { self.load(block.as_ptr()) }
+    }
+    /// As [`Simd::load_lanes`], of elements of 16 bits.
+    ///
+    /// # Safety
+    /// As [`Simd::load_lanes`].
+    #[inline(always)]
+    unsafe fn load_lanes_16(self, p: *const u16, inside: Inside<Self::M>) -> [u16; MAX_LANES] {
+        let mut block = [0; MAX_LANES];
+        if inside.all {
+            // SAFETY: the caller says that these lanes, which are all, are readable; no vector is longer than the block.
+            unsafe { std::ptr::copy_nonoverlapping(p, block.as_mut_ptr(), Self::LANES) };
+            return block;
+        }
+        for lane in self.numbers(inside) {
+            // SAFETY: the caller says that this lane is readable.
+            block[lane] = unsafe { p.wrapping_add(lane).read() };
+        }
+        block
+    }
+    /// The numbers of these lanes.
+    #[inline(always)]
+    fn numbers(self, inside: Inside<Self::M>) -> impl Iterator<Item = usize> {
+        let mut ones = [0.0f32; MAX_LANES];
+        // SAFETY: the array is as long as the widest vector.
+        unsafe { self.store(ones.as_mut_ptr(), self.select(inside.mask, self.splat(1.0), self.splat(0.0))) };
+        (0..Self::LANES).filter(move |&lane| ones[lane] > 0.5)
+    }
     /// # Safety
     /// `p` is writable for a whole vector.
     unsafe fn store(self, p: *mut f32, v: Self::V);

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::{MAX_LANES, Simd};
+use super::{Inside, MAX_LANES, Simd};
 
 /// An element that kernels read and write; they compute in f32.
 pub(crate) trait Number: fuseplan_api::Element {
@@ -64,6 +64,20 @@ pub(crate) trait Number: fuseplan_api::Element {
         }
     }
 
+    /// The elements in these lanes, zeros in the others. What stands here is for elements of 16 bits.
+    ///
+    /// # Safety
+    /// The elements in these lanes of a vector at `p` are readable.
+    #[inline(always)]
+    unsafe fn load_lanes<S: Simd>(s: S, p: *const Self, inside: Inside<S::M>) -> S::V {
+        const { assert!(size_of::<Self>() == size_of::<u16>()) };
+        // SAFETY: as the caller says; the block is as long as the widest vector.
+        unsafe {
+            let block = s.load_lanes_16(p.cast(), inside);
+            Self::load(s, block.as_ptr().cast())
+        }
+    }
+
     /// The first `n <= LANES` elements. What stands here is for elements of 16 bits.
     ///
     /// # Safety
@@ -103,6 +117,11 @@ impl Number for f32 {
     unsafe fn load_part<S: Simd>(s: S, p: *const Self, n: usize) -> S::V {
         // SAFETY: the caller says that `n` elements are readable at `p`.
         unsafe { s.load_part(p, n) }
+    }
+    #[inline(always)]
+    unsafe fn load_lanes<S: Simd>(s: S, p: *const Self, inside: Inside<S::M>) -> S::V {
+        // SAFETY: the caller says that these lanes are readable at `p`.
+        unsafe { s.load_lanes(p, inside) }
     }
     #[inline(always)]
     unsafe fn store_part<S: Simd>(s: S, p: *mut Self, v: S::V, n: usize) {

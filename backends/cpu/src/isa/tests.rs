@@ -140,6 +140,26 @@ impl Checks for Access {
         for (i, &v) in permuted[..S::LANES].iter().enumerate() {
             assert_eq!(v, source[index[i] as usize]);
         }
+        // SAFETY: the array has more than two vectors.
+        let (a, b) = unsafe { (s.load(source.as_ptr()), s.load(source.as_ptr().add(S::LANES))) };
+        let [even, odd] = s.even_odd(a, b).map(|v| lanes_of(s, v));
+        let slides = [s.slide::<1>(a, b), s.slide::<2>(a, b), s.slide::<3>(a, b)].map(|v| lanes_of(s, v));
+        for i in 0..S::LANES {
+            assert_eq!([even[i], odd[i]], [source[2 * i], source[2 * i + 1]]);
+            assert_eq!(slides.map(|v| v[i]), [1, 2, 3].map(|by| source[i + by]));
+        }
+        for (start, end) in (0..=S::LANES).flat_map(|start| (0..=2 * S::LANES).map(move |end| (start, end))) {
+            let inside = s.lanes(start..end);
+            assert_eq!(inside.all, start == 0 && end >= S::LANES);
+            let halves: [u16; MAX_LANES] = std::array::from_fn(|i| i as u16 + 1);
+            // SAFETY: the arrays have a vector.
+            let (wide, halves) =
+                unsafe { (s.load_lanes(source.as_ptr(), inside), s.load_lanes_16(halves.as_ptr(), inside)) };
+            for (i, &v) in lanes_of(s, wide)[..S::LANES].iter().enumerate() {
+                let expected = if (start..end).contains(&i) { i + 1 } else { 0 };
+                assert_eq!((v as usize, usize::from(halves[i])), (expected, expected));
+            }
+        }
         // SAFETY: the address is inside of the array.
         let splat = lanes_of(s, unsafe { s.load_splat(&source[5]) });
         assert!(splat[..S::LANES].iter().all(|&v| v == 6.0));

@@ -55,7 +55,7 @@ pub(crate) static WINOGRAD: CpuSolver = CpuSolver {
         epilogue::LENGTH,
         FILTER,
         constraint::STRIDES,
-        DILATIONS,
+        constraint::DILATIONS,
     ],
     preferences: &[choice::FEWER_PRODUCTS],
     any_layout: true,
@@ -76,15 +76,6 @@ const FILTER: Constraint = Constraint {
         let taps = &weights.lens()[2..];
         let text = || taps.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
         (taps != [3, 3]).then(text)
-    },
-};
-
-const DILATIONS: Constraint = Constraint {
-    property: "dilations",
-    accepts: "1",
-    check: |problem, _| {
-        let (conv, _) = problem.conv()?;
-        conv.dilations().iter().find(|&&dilation| dilation != 1).map(ToString::to_string)
     },
 };
 

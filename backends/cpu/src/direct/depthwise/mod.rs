@@ -54,7 +54,7 @@ pub(crate) static DEPTHWISE: CpuSolver = CpuSolver {
     load: |solver, problem, device, _| Arc::new(DepthwiseExecutable::new(solver, problem, device)),
 };
 
-const ONE_CHANNEL: Constraint = Constraint {
+pub(crate) const ONE_CHANNEL: Constraint = Constraint {
     property: "channels per group",
     accepts: "one input and one output",
     check: |problem, _| {

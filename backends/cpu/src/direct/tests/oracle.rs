@@ -198,6 +198,16 @@ impl Case {
         })
     }
 
+    /// Gaps behind every line of four-dimensional tensors with columns innermost.
+    pub(crate) fn lines_apart(self) -> Self {
+        self.restrided(|t| {
+            let &[_, channels, height, width] = t.lens() else { panic!("{t} has no four dimensions") };
+            let line = width + 3;
+            let strides = [channels * height * line, height * line, line, 1];
+            TensorDescriptor::new(t.data_type(), t.lens(), &strides).unwrap()
+        })
+    }
+
     /// Elements three apart: no dimension is contiguous.
     pub(crate) fn scattered(self) -> Self {
         self.restrided(|t| {
