@@ -95,7 +95,7 @@ pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
             let _ = writeln!(steps, "  v *= args.op[{i}].alpha;");
         }
     }
-    let reads_elements = problem.ops.iter().any(reads_elements);
+    let reads_elements = reads_elements(problem);
     let choices: String =
         fields.iter().map(|field| format!("  c.{field} = first ? a.{field} : b.{field};\n")).collect();
     let fields = if fields.is_empty() { String::new() } else { format!("  float {};\n", fields.join(", ")) };
@@ -129,9 +129,11 @@ pub fn has_exponentials(problem: &Problem) -> bool {
     problem.ops.iter().any(|op| matches!(op, Op::ActivationForward { mode } if mode.has_exponentials()))
 }
 
-/// Whether an operator reads a number for each element of the output.
-fn reads_elements(op: &Op) -> bool {
-    op.is_residual() || matches!(op, Op::BatchNormInference { mode: BatchNormMode::PerActivation, .. })
+/// Whether any operator of a problem reads a number for each element of the output.
+pub fn reads_elements(problem: &Problem) -> bool {
+    problem.ops.iter().any(|op| {
+        op.is_residual() || matches!(op, Op::BatchNormInference { mode: BatchNormMode::PerActivation, .. })
+    })
 }
 
 /// The type of an operator's parameters in the text: T if it is that of the tensors, so that texts for all types are alike.

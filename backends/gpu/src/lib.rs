@@ -47,7 +47,7 @@ mod tiling;
 mod volume;
 
 pub use arguments::{ArgumentLayout, MAX_WORDS};
-pub use chain::{chain_values, channel_values, has_exponentials, residuals};
+pub use chain::{chain_values, channel_values, has_exponentials, reads_elements, residuals};
 pub use configurations::{named, ranked};
 pub use constants::Constant;
 pub use constraint::{

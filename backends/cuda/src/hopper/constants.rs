@@ -178,6 +178,16 @@ constants! {
 }
 
 constants! {
+    /// The constants of `along_planes.cuh`.
+    pub(super) struct AlongPlanesConstants {
+        /// Pixels of an output's plane, elements from a filter's plane to the next one, and the most images that a tile has pixels of.
+        y_plane: usize,
+        y_pitch: usize,
+        y_images: usize,
+    }
+}
+
+constants! {
     /// The constants of `packed_planes.cuh` and `packed_mainloop.cuh`.
     pub(super) struct PackedConstants {
         /// Pixels of a plane.

@@ -1,7 +1,9 @@
 //! The files that a kernel's text is made of.
 
+use fuseplan_api::Problem;
 use fuseplan_gpu::{ALONE, COORD, SHARE, kernel_text};
 
+use super::layout::writes_words;
 use super::tiling::{Load, Tiling};
 use crate::runtime::CLUSTER;
 
@@ -35,7 +37,7 @@ DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
 ";
 
 /// The files of a tile's kernel, of which `wgmma` are the instructions.
-pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 19] {
+pub(super) fn files<'a>(tiling: &Tiling, problem: &Problem, wgmma: &'a str) -> [&'a str; 19] {
     let load = tiling.load;
     let parts = if tiling.tf32x3 {
         [TF32X3, kernel_text!("../../kernels/tf32x3_interval.cuh")]
@@ -74,6 +76,7 @@ pub(super) fn files<'a>(tiling: &Tiling, wgmma: &'a str) -> [&'a str; 19] {
     };
     let parts_of_rows = kernel_text!("../../kernels/parts.cuh");
     let epilogue = match load {
+        _ if writes_words(tiling, problem) => ["", NOT_EARLY, kernel_text!("../../kernels/along_planes.cuh")],
         Load::Tma | Load::Halo => [FOURS, "", kernel_text!("../../kernels/along_channels.cuh")],
         Load::Runs if tiling.runs.is_some_and(|runs| runs.paired) => {
             [FOURS, NOT_EARLY, kernel_text!("../../kernels/along_pairs.cuh")]

@@ -1,7 +1,7 @@
 //! What the layout of a problem's tensors allows: to TMA, to bulk copies and to vectors.
 
 use fuseplan_api::{DataType, MathMode, Problem};
-use fuseplan_gpu::{Volume, common_power, has_exponentials};
+use fuseplan_gpu::{Volume, common_power, has_exponentials, reads_elements};
 
 use super::tiling::{COPIED, Load, Tiling};
 
@@ -66,10 +66,24 @@ pub(super) fn unrolled_parts(problem: &Problem) -> usize {
 pub(super) fn outputs_of(tiling: &Tiling, problem: &Problem) -> usize {
     let vector = outputs_at_once(tiling.load, problem);
     match () {
+        () if writes_words(tiling, problem) => 2,
         () if tiling.load == Load::Packed || tiling.load == Load::Runs && tiling.element == 4 => 1,
         () if tiling.runs.is_some_and(|runs| runs.paired) => vector.min(2),
         () => vector,
     }
+}
+
+/// Whether results of 16 bits pass through shared memory to be written along planes as words, wherever planes begin, where threads read
+/// pixels: those of runs of an odd number of pixels, and of whole planes, behind which no operator reads a number for each.
+pub(super) fn writes_words(tiling: &Tiling, problem: &Problem) -> bool {
+    let y = Volume::of(&problem.output);
+    let is_odd = y.strides[1] % 2 == 1 || y.strides[0] % 2 == 1;
+    let loads = match tiling.load {
+        Load::Packed => tiling.split == 1,
+        Load::Runs => tiling.element == 2 && is_odd,
+        _ => false,
+    };
+    loads && !reads_elements(problem)
 }
 
 /// Whether TMA can address a tensor of 16 bits by boxes of these dimensions, given innermost first, the first of which has no

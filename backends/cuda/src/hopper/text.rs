@@ -4,11 +4,13 @@ use fuseplan_api::{Problem, TensorDescriptor};
 use fuseplan_gpu::{Text, Volume, channel_values, convolution, residuals, spatial};
 
 use super::constants::{
-    FilterStepsConstants, FiltersConstants, GroupConstants, LinesConstants, PackedConstants, PartsConstants,
-    ReorderConstants, ResidualsConstants, RunsConstants, StreamedConstants, StrideConstants, TapConstants,
-    TransposedConstants, WgmmaConstants, WindowConstants,
+    AlongPlanesConstants, FilterStepsConstants, FiltersConstants, GroupConstants, LinesConstants,
+    PackedConstants, PartsConstants, ReorderConstants, ResidualsConstants, RunsConstants, StreamedConstants,
+    StrideConstants, TapConstants, TransposedConstants, WgmmaConstants, WindowConstants,
 };
-use super::layout::{columns_behind, filters_at_once, filters_by_lane, outputs_of, unrolled_parts};
+use super::layout::{
+    columns_behind, filters_at_once, filters_by_lane, outputs_of, unrolled_parts, writes_words,
+};
 use super::reordered::Reordered;
 use super::runs::{By, Sight};
 use super::tiling::{Load, Packed, Tiling};
@@ -157,6 +159,11 @@ pub(super) fn constants(
     if let Some(packed @ Packed { plane, .. }) = tiling.packed {
         PackedConstants { plane, images: packed.images() }.write(&mut text);
         text.size("x_n", x.strides[0]);
+    }
+    if writes_words(tiling, problem) {
+        let images =
+            tiling.packed.map_or(tiling.runs.map_or(1, |runs| runs.images), |packed| packed.images());
+        AlongPlanesConstants { y_plane: y.plane(), y_pitch: y.strides[1], y_images: images }.write(&mut text);
     }
     if let Some(tile) = tiling.transposed {
         TransposedConstants { boxes: tile.boxes, pad: before }.write(&mut text);

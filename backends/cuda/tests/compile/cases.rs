@@ -354,6 +354,24 @@ pub(crate) fn cases() -> Vec<Case> {
         ("planes.f16.copied.groups", PLANES, conv(Half, Nchw, &[8, 96, 18, 18], 200, 1, 2, vec![]), copied),
         ("planes.f16.packed", PLANES, conv(Half, Nchw, &[64, 2048, 7, 7], 512, 1, 1, vec![]), packed),
         (
+            "planes.f16.packed.wide",
+            PLANES,
+            conv(Half, Nchw, &[64, 512, 7, 7], 2048, 1, 1, relu(&[64, 2048, 7, 7], Half, Nchw)),
+            packed,
+        ),
+        (
+            "runs.f16.1x1.wide",
+            RUNS,
+            conv(Half, Nchw, &[64, 64, 55, 55], 256, 1, 1, relu(&[64, 256, 55, 55], Half, Nchw)),
+            runs,
+        ),
+        (
+            "runs.f16.relu",
+            RUNS,
+            conv(Half, Nchw, &[64, 256, 14, 14], 256, 3, 1, relu(&[64, 256, 14, 14], Half, Nchw)),
+            runs,
+        ),
+        (
             "planes.bf16.packed.relu",
             PLANES,
             conv(BFloat16, Nchw, &[64, 512, 7, 7], 2048, 1, 1, relu(&[64, 2048, 7, 7], BFloat16, Nchw)),
