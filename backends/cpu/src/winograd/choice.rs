@@ -4,24 +4,35 @@ use std::fmt;
 
 use fuseplan_api::{Accuracy, Candidate, Configuration, DeviceInfo, Estimate, Preference, Problem};
 
-/// The size of the output's tiles.
+/// The size of the output's tiles, and of the filter where that is not 3x3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Size {
     Two,
     Four,
+    TwoOf5,
 }
 
 impl Size {
+    const ALL: [Size; 3] = [Size::Four, Size::Two, Size::TwoOf5];
+
     /// The size that a configuration of [`configurations`] names.
     pub(super) fn of(configuration: &Configuration) -> Self {
-        if configuration.is_of(&Size::Two) { Size::Two } else { Size::Four }
+        Size::ALL.into_iter().find(|size| configuration.is_of(size)).unwrap_or(Size::Four)
     }
 
     /// Extent of a tile.
     pub(super) fn out(self) -> usize {
         match self {
-            Size::Two => 2,
+            Size::Two | Size::TwoOf5 => 2,
             Size::Four => 4,
+        }
+    }
+
+    /// Extent of the filter.
+    fn taps(self) -> usize {
+        match self {
+            Size::Two | Size::Four => 3,
+            Size::TwoOf5 => 5,
         }
     }
 }
@@ -31,6 +42,7 @@ impl fmt::Display for Size {
         f.write_str(match self {
             Size::Two => "F(2x2)",
             Size::Four => "F(4x4)",
+            Size::TwoOf5 => "F(2x2, 5x5)",
         })
     }
 }
@@ -47,6 +59,8 @@ struct Model {
     groups: f64,
     images: usize,
     extent: [usize; 2],
+    /// Extent of the filter.
+    taps: usize,
     /// Lines of taps that lie in the image, summed over the lines of an output: direct convolution leaves out the others.
     lines: usize,
 }
@@ -59,8 +73,9 @@ impl Model {
         let (conv, weights) = problem.conv()?;
         let &[images, _, height, width] = problem.output.lens() else { return None };
         let (before, lines) = (conv.pads_before()[0], problem.input.lens()[2]);
+        let taps = weights.lens()[2];
         let inside =
-            |line: usize| (0..3).filter(|tap| (before..before + lines).contains(&(line + tap))).count();
+            |line: usize| (0..taps).filter(|tap| (before..before + lines).contains(&(line + tap))).count();
         let vectors = |channels: usize| channels.div_ceil(device.lanes as usize) as f64;
         Some(Model {
             inputs: vectors(weights.lens()[1]),
@@ -69,13 +84,14 @@ impl Model {
             groups: conv.groups() as f64,
             images,
             extent: [height, width],
+            taps,
             lines: (0..height).map(inside).sum(),
         })
     }
 
     /// Of Winograd's convolution: its products, a vector of a tile's input and of its output at a point, filters.
     fn winograd(&self, size: Size) -> f64 {
-        let points = ((size.out() + 2) * (size.out() + 2)) as f64;
+        let points = (size.out() + size.taps() - 1).pow(2) as f64;
         let tiles: usize = self.extent.iter().map(|extent| extent.div_ceil(size.out())).product();
         let tiles = (self.images * tiles) as f64 * points;
         let transforms = tiles * 13.5 * (self.inputs + self.outputs);
@@ -88,13 +104,19 @@ impl Model {
         let [height, width] = self.extent;
         let row = (self.images * width) as f64;
         let packs = row * height as f64 * (15.0 * self.inputs + 7.0 * self.outputs);
-        let products = 7.2 / 3.0 * row * self.lines as f64 * self.depth * self.outputs;
-        self.groups * (products + packs + 0.8 * self.filters(9.0))
+        let products = 0.8 * (self.taps * self.lines) as f64 * row * self.depth * self.outputs;
+        self.groups * (products + packs + 0.8 * self.filters((self.taps * self.taps) as f64))
     }
 
     fn filters(&self, values: f64) -> f64 {
         FILTER * values * self.depth * self.outputs
     }
+}
+
+/// The sizes for a problem's filter.
+fn sizes(problem: &Problem) -> impl Iterator<Item = Size> {
+    let taps = problem.conv().map(|(_, weights)| weights.lens()[2]);
+    Size::ALL.into_iter().filter(move |size| taps == Some(size.taps()))
 }
 
 /// The sizes, the one that costs less first.
@@ -109,7 +131,7 @@ pub(super) fn configurations(problem: &Problem, device: &DeviceInfo) -> Vec<Cand
         },
         accuracy: Accuracy::Transformed,
     };
-    let mut candidates = vec![candidate(Size::Four), candidate(Size::Two)];
+    let mut candidates: Vec<_> = sizes(problem).map(candidate).collect();
     candidates.sort_by(|a, b| a.estimate.cost().total_cmp(&b.estimate.cost()));
     candidates
 }
@@ -130,6 +152,6 @@ pub(super) const FEWER_PRODUCTS: Preference = Preference {
 /// The cost of a convolution that the solver takes over direct convolution's.
 pub(super) fn cost_over_direct(problem: &Problem, device: &DeviceInfo) -> Option<f64> {
     let model = Model::of(problem, device)?;
-    let least = model.winograd(Size::Two).min(model.winograd(Size::Four));
+    let least = sizes(problem).map(|size| model.winograd(size)).min_by(f64::total_cmp)?;
     Some(least / model.direct())
 }

@@ -5,7 +5,7 @@
 
 use std::marker::PhantomData;
 
-use super::transform::{MOST_IN, MOST_OUT, Transform, filter_tile, input_tile, output_tile};
+use super::transform::{MOST_IN, MOST_OUT, MOST_TAPS, Transform, filter_tile, input_tile, output_tile};
 use crate::activation::Simple;
 use crate::direct::input::{self, PackLineFn};
 use crate::direct::output::{self, FinishFn};
@@ -75,10 +75,13 @@ unsafe fn filters<S: Simd, W: Transform>(args: &PanelFilters) {
             // A channel's vectors follow one another, as channels do.
             for vector in 0..f.channels * f.vectors {
                 let at = vector * S::LANES;
-                let mut taps = [[s.splat(0.0); 3]; 3];
-                for (tap, value) in taps.iter_mut().flatten().enumerate() {
-                    // SAFETY: the caller says that the filters are readable.
-                    *value = unsafe { s.load(f.packed.add(tap * f.channels * f.vectors * S::LANES + at)) };
+                let mut taps = [[s.splat(0.0); MOST_TAPS]; MOST_TAPS];
+                for i in 0..W::TAPS {
+                    for j in 0..W::TAPS {
+                        let tap = (i * W::TAPS + j) * f.channels * f.vectors * S::LANES;
+                        // SAFETY: the caller says that the filters are readable.
+                        taps[i][j] = unsafe { s.load(f.packed.add(tap + at)) };
+                    }
                 }
                 let points = filter_tile::<S, W>(s, &taps);
                 for i in 0..W::IN {

@@ -1,10 +1,10 @@
-//! Winograd's convolution with 3x3 filters, fused with everything behind it.
+//! Winograd's convolution with 3x3 and 5x5 filters, fused with everything behind it.
 //!
-//! The input's tiles, which overlap by two lines and columns, are transformed to points; at each point, a product of a
+//! The input's tiles, which overlap by a filter's extent less one, are transformed to points; at each point, a product of a
 //! matrix of tiles by channels with one of channels by filters sums over the channels, by direct convolution's
 //! micro-kernels; and the sums are transformed to the output's tiles. Blocks of tiles go through all of that in the caches
 //! ([`plan`]), so nothing as large as a tensor is ever written but the output. A 4x4 tile costs 36 products a channel where
-//! the sum costs 144, a 2x2 tile 16 where it costs 36.
+//! the sum costs 144, a 2x2 tile 16 where it costs 36, and with 5x5 filters 36 where it costs 100.
 //!
 //! An output's error depends on the largest elements of its tile, not only on those that it is a sum of, and what is not
 //! finite reaches the whole tile: the error class is [`Accuracy::Transformed`].
@@ -42,7 +42,7 @@ use crate::solver::CpuSolver;
 use choice::Size;
 use kernel::{Collect, Functions, PanelFilters};
 use plan::{Limits, Plan};
-use transform::{F2x2, F4x4};
+use transform::{F2x2, F2x2Of5, F4x4};
 use work::{Scratch, Work};
 
 pub(crate) static WINOGRAD: CpuSolver = CpuSolver {
@@ -70,12 +70,12 @@ pub(crate) static WINOGRAD: CpuSolver = CpuSolver {
 
 const FILTER: Constraint = Constraint {
     property: "filter",
-    accepts: "3x3 in two dimensions",
+    accepts: "3x3 and 5x5 in two dimensions",
     check: |problem, _| {
         let (_, weights) = problem.conv()?;
         let taps = &weights.lens()[2..];
         let text = || taps.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
-        (taps != [3, 3]).then(text)
+        (!matches!(taps, [3, 3] | [5, 5])).then(text)
     },
 };
 
@@ -116,6 +116,7 @@ impl Convolution {
         let functions: Functions = with_value_type!(data_type, T => match size {
             Size::Two => isa.run(Collect::<T, F2x2>(PhantomData)),
             Size::Four => isa.run(Collect::<T, F4x4>(PhantomData)),
+            Size::TwoOf5 => isa.run(Collect::<T, F2x2Of5>(PhantomData)),
         });
         let epilogue = Epilogue::new(problem, isa);
         let plan = Plan::new(problem, size.out(), functions.lanes, pool.threads(), limits);

@@ -54,8 +54,9 @@ pub(super) struct Plan {
     pub(super) filters: Filters,
     /// Padding above and to the left.
     pub(super) pads: [usize; 2],
-    /// Extent of a tile of the output.
+    /// Extents of a tile of the output, and of one of the input.
     pub(super) out: usize,
+    pub(super) extent: usize,
     /// Lines of tiles of an image, and tiles of a line.
     pub(super) tiles: [usize; 2],
     /// Units of a line of tiles.
@@ -89,7 +90,8 @@ impl Plan {
         let output = Volume::with_all_strides(&problem.output);
         let [images, _, _, height, width] = output.lens;
         let tiles = [height.div_ceil(out), width.div_ceil(out)];
-        let (groups, points) = (conv.groups(), (out + 2) * (out + 2));
+        let extent = out + taps[2] - 1;
+        let (groups, points) = (conv.groups(), extent * extent);
         let (panels, floats) = panels(groups, filters / groups, inputs * points, lanes);
         let lines = images * tiles[0];
         let mut segments = tiles[1].div_ceil(limits.unit);
@@ -124,6 +126,7 @@ impl Plan {
             filters: Filters { taps, strides: weights.strides },
             pads: [above, left],
             out,
+            extent,
             tiles,
             segments,
             panels,
@@ -140,7 +143,7 @@ impl Plan {
     }
 
     pub(super) fn points(&self) -> usize {
-        (self.out + 2) * (self.out + 2)
+        self.extent * self.extent
     }
 
     /// The units of a block.
@@ -202,12 +205,12 @@ impl Plan {
 
     /// Floats of the lines under a unit's tiles, of a vector of channels.
     pub(super) fn lines_len(&self) -> usize {
-        (self.out + 2) * self.line_len()
+        self.extent * self.line_len()
     }
 
     /// Floats of one of these lines.
     pub(super) fn line_len(&self) -> usize {
-        (self.unit * self.out + 2) * self.lanes
+        ((self.unit - 1) * self.out + self.extent) * self.lanes
     }
 
     /// Floats of a unit's outputs of a panel, and of a vector from the last block of the last pixel.

@@ -1,7 +1,7 @@
 //! Winograd's convolution against sums in f64, on shapes that hurt.
 //!
-//! F(2x2) must give integers exactly. F(4x4) has irrational points, so it must come near; a wrong index is off by an
-//! integer.
+//! F(2x2) must give integers exactly. F(4x4) and F(2x2, 5x5) have irrational points, so they must come near; a wrong index is
+//! off by an integer.
 
 use std::sync::Arc;
 
@@ -16,6 +16,23 @@ use crate::direct::tests::oracle::{Case, Link, Ready};
 
 /// N, C, H, W; K; padding above, left, below, right; groups.
 type Shape = ([usize; 4], usize, [usize; 4], usize);
+
+/// Of 5x5 filters.
+const SHAPES_OF_5: &[Shape] = &[
+    ([1, 1, 1, 1], 1, [2; 4], 1),
+    ([1, 4, 5, 5], 18, [0; 4], 1),
+    ([2, 5, 1, 9], 4, [2; 4], 1),
+    ([2, 5, 9, 1], 4, [2; 4], 1),
+    ([2, 3, 2, 3], 2, [9, 7, 0, 0], 1),
+    ([2, 3, 2, 3], 2, [0, 0, 9, 7], 1),
+    ([1, 16, 8, 8], 32, [2; 4], 1),
+    ([2, 17, 9, 7], 33, [2; 4], 1),
+    ([1, 35, 13, 14], 70, [2; 4], 1),
+    ([3, 8, 6, 5], 7, [0, 1, 3, 2], 1),
+    ([1, 3, 7, 130], 5, [2; 4], 1),
+    ([9, 4, 3, 3], 6, [2; 4], 1),
+    ([1, 40, 6, 7], 36, [2; 4], 2),
+];
 
 const SHAPES: &[Shape] = &[
     // One tile and less; one pixel; images smaller than the filter; wide padding
@@ -42,11 +59,15 @@ const SHAPES: &[Shape] = &[
     ([2, 12, 7, 9], 6, [1, 0, 1, 0], 6),
 ];
 
-fn case(&(x, k, pads, groups): &Shape, data_type: DataType, layout: TensorLayout) -> Case {
+fn case(shape: &Shape, data_type: DataType, layout: TensorLayout) -> Case {
+    case_of(3, shape, data_type, layout)
+}
+
+fn case_of(taps: usize, &(x, k, pads, groups): &Shape, data_type: DataType, layout: TensorLayout) -> Case {
     let [above, left, below, right] = pads;
     let conv = ConvolutionDescriptor::d2().with_asymmetric_pads([above, left], [below, right]).unwrap();
     let conv = conv.with_groups(groups).unwrap();
-    Case::new(data_type, layout, &x, &[k, x[1] / groups, 3, 3], conv)
+    Case::new(data_type, layout, &x, &[k, x[1] / groups, taps, taps], conv)
 }
 
 const TYPES: [DataType; 3] = [DataType::Float, DataType::Half, DataType::BFloat16];
@@ -68,6 +89,8 @@ macro_rules! solver {
 
 static TWO: CpuSolver = solver!(Size::Two, Limits::USUAL);
 static FOUR: CpuSolver = solver!(Size::Four, Limits::USUAL);
+static OF_5: CpuSolver = solver!(Size::TwoOf5, Limits::USUAL);
+static CUT_OF_5: CpuSolver = solver!(Size::TwoOf5, CUT);
 static CUT_TWO: CpuSolver = solver!(Size::Two, CUT);
 static CUT_FOUR: CpuSolver = solver!(Size::Four, CUT);
 /// Panels are dealt out wherever there are more threads than blocks, with all channels and with a few at a time.
@@ -99,6 +122,24 @@ fn integers_come_out() {
 }
 
 #[test]
+fn integers_come_near_of_5x5_filters() {
+    let threads = [1, 3].map(devices);
+    for shape in SHAPES_OF_5 {
+        for (data_type, layout) in TYPES.iter().flat_map(|&t| LAYOUTS.map(|l| (t, l))) {
+            let case = case_of(5, shape, data_type, layout).integers();
+            let more = case.clone().link(Link::Bias).link(Link::Residual);
+            for ready in [case, more.link(Link::Act(ActivationMode::Relu))].map(|case| Ready::new(&case)) {
+                for device in threads.iter().flatten() {
+                    for solver in [&OF_5, &CUT_OF_5] {
+                        ready.check_near(solver, device, SLACK);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn chains_strides_and_scales_are_as_declared() {
     use ActivationMode::{HardSwish, LeakyRelu, Tanh};
     let chains: [&[Link]; 6] = [
@@ -121,6 +162,13 @@ fn chains_strides_and_scales_are_as_declared() {
                     }
                 }
             }
+            let case = chain.iter().copied().fold(case_of(5, &SHAPES_OF_5[7], data_type, layout), Case::link);
+            for case in [case.clone().scaled(), case.clone().spread(), case.scattered()] {
+                let ready = Ready::new(&case);
+                for device in &devices {
+                    ready.check_near(&OF_5, device, SLACK);
+                }
+            }
         }
     }
 }
@@ -128,12 +176,14 @@ fn chains_strides_and_scales_are_as_declared() {
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
     let by_threads = [1, 2, 3, 5].map(devices);
-    for shape in SHAPES {
+    let [of_3, of_5]: [&[&CpuSolver]; 2] = [&[&TWO, &FOUR], &[&OF_5]];
+    let of_3 = SHAPES.iter().map(|shape| (3, shape, of_3));
+    for (taps, shape, solvers) in of_3.chain(SHAPES_OF_5.iter().map(|shape| (5, shape, of_5))) {
         for layout in LAYOUTS {
-            let case = case(shape, DataType::Float, layout).link(Link::Norm(BatchNormMode::Spatial));
+            let case = case_of(taps, shape, DataType::Float, layout).link(Link::Norm(BatchNormMode::Spatial));
             let ready = Ready::new(&case);
             for isa in 0..by_threads[0].len() {
-                for solver in [&TWO, &FOUR] {
+                for &solver in solvers {
                     let run = |devices: &Vec<_>| ready.run(&*case.load(solver, &devices[isa]), true);
                     let results = by_threads.each_ref().map(run);
                     assert!(results.iter().all(|r| *r == results[0]), "{case:?}");
@@ -146,20 +196,24 @@ fn any_number_of_threads_gives_the_same_bits() {
 /// The largest error of an output beside direct convolution's, on layers of depths that networks have.
 #[test]
 fn errors_are_of_the_order_of_a_sum() {
-    let mut worst = [0.0f64; 2];
+    let mut worst = [0.0f64; 3];
     for shape in
         [([1, 64, 21, 22], 48, [1; 4], 1), ([1, 256, 9, 11], 32, [1; 4], 1), ([2, 512, 6, 7], 16, [1; 4], 1)]
     {
         for layout in LAYOUTS {
-            let ready = Ready::new(&case(&shape, DataType::Float, layout));
+            let [of_3, of_5] = [3, 5].map(|taps| Ready::new(&case_of(taps, &shape, DataType::Float, layout)));
+            let solvers = [(&of_3, &TWO), (&of_3, &FOUR), (&of_5, &OF_5)];
             for device in devices(1).iter().filter(|device| device.isa().name() != "portable") {
-                let direct = ready.largest_error(&DIRECT, device);
-                for (worst, solver) in worst.iter_mut().zip([&TWO, &FOUR]) {
+                for (worst, (ready, solver)) in worst.iter_mut().zip(solvers) {
+                    let direct = ready.largest_error(&DIRECT, device);
                     *worst = worst.max(ready.largest_error(solver, device) / direct);
                 }
             }
         }
     }
-    println!("largest error beside direct convolution's: F(2x2) {:.2}, F(4x4) {:.2}", worst[0], worst[1]);
-    assert!(worst[0] < 1.0 && worst[1] < 2.5, "{worst:?}");
+    let [two, four, of_5] = worst;
+    println!(
+        "largest error beside direct convolution's: F(2x2) {two:.2}, F(4x4) {four:.2}, F(2x2, 5x5) {of_5:.2}"
+    );
+    assert!(two < 1.0 && four < 2.5 && of_5 < 2.5, "{worst:?}");
 }

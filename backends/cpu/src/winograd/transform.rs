@@ -1,4 +1,4 @@
-//! Winograd's minimal filtering F(m x m, 3x3): tiles of the input, filters and tiles of the output as values of
+//! Winograd's minimal filtering F(m x m, r x r): tiles of the input, filters and tiles of the output as values of
 //! polynomials at points, where a convolution is a product.
 //!
 //! With the points p and infinity, `output = Aᵀ [(G filter Gᵀ) ⊙ (Bᵀ input B)] A`: Aᵀ has the powers of the points, G the
@@ -14,15 +14,19 @@ use crate::isa::Simd;
 pub(super) const MOST_IN: usize = 6;
 /// Extent of the largest tile of the output.
 pub(super) const MOST_OUT: usize = 4;
+/// Extent of the largest filter.
+pub(super) const MOST_TAPS: usize = 5;
 
 /// The transforms of a tile along one dimension.
 pub(super) trait Transform: 'static {
     /// Extent of a tile of the output.
     const OUT: usize;
+    /// Extent of the filter.
+    const TAPS: usize;
     /// Extent of a tile of the input, and the number of points.
-    const IN: usize = Self::OUT + 2;
-    /// G: what each point makes of a filter's three taps.
-    const FILTER: [[f32; 3]; MOST_IN];
+    const IN: usize = Self::OUT + Self::TAPS - 1;
+    /// G: what each point makes of a filter's taps.
+    const FILTER: [[f32; MOST_TAPS]; MOST_IN];
 
     /// `Bᵀ x`, of the first [`Transform::IN`] elements.
     fn input<S: Simd>(s: S, x: [S::V; MOST_IN]) -> [S::V; MOST_IN];
@@ -36,8 +40,15 @@ pub(super) struct F2x2;
 
 impl Transform for F2x2 {
     const OUT: usize = 2;
-    const FILTER: [[f32; 3]; MOST_IN] =
-        [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0], [0.0; 3], [0.0; 3]];
+    const TAPS: usize = 3;
+    const FILTER: [[f32; MOST_TAPS]; MOST_IN] = [
+        [1.0, 0.0, 0.0, 0.0, 0.0],
+        [0.5, 0.5, 0.5, 0.0, 0.0],
+        [0.5, -0.5, 0.5, 0.0, 0.0],
+        [0.0, 0.0, 1.0, 0.0, 0.0],
+        [0.0; MOST_TAPS],
+        [0.0; MOST_TAPS],
+    ];
 
     #[inline(always)]
     fn input<S: Simd>(s: S, x: [S::V; MOST_IN]) -> [S::V; MOST_IN] {
@@ -60,14 +71,15 @@ const B: f32 = SQRT_2;
 
 impl Transform for F4x4 {
     const OUT: usize = 4;
+    const TAPS: usize = 3;
     // N(0) = A² B² = 1, N(±A) = 2 A² (A² − B²) = −1.5, N(±B) = 2 B² (B² − A²) = 6.
-    const FILTER: [[f32; 3]; MOST_IN] = [
-        [1.0, 0.0, 0.0],
-        [-1.0 / 1.5, -A / 1.5, -0.5 / 1.5],
-        [-1.0 / 1.5, A / 1.5, -0.5 / 1.5],
-        [1.0 / 6.0, B / 6.0, 2.0 / 6.0],
-        [1.0 / 6.0, -B / 6.0, 2.0 / 6.0],
-        [0.0, 0.0, 1.0],
+    const FILTER: [[f32; MOST_TAPS]; MOST_IN] = [
+        [1.0, 0.0, 0.0, 0.0, 0.0],
+        [-1.0 / 1.5, -A / 1.5, -0.5 / 1.5, 0.0, 0.0],
+        [-1.0 / 1.5, A / 1.5, -0.5 / 1.5, 0.0, 0.0],
+        [1.0 / 6.0, B / 6.0, 2.0 / 6.0, 0.0, 0.0],
+        [1.0 / 6.0, -B / 6.0, 2.0 / 6.0, 0.0, 0.0],
+        [0.0, 0.0, 1.0, 0.0, 0.0],
     ];
 
     #[inline(always)]
@@ -99,6 +111,36 @@ impl Transform for F4x4 {
             s.fma(b2, sum_b, s.mul(a2, sum_a)),
             s.fma(b3, difference_b, s.fma(a3, difference_a, x[5])),
         ]
+    }
+}
+
+/// F(2x2, 5x5) at the points of [`F4x4`], whose tiles of the input it has: 36 products for 4 outputs.
+pub(super) struct F2x2Of5;
+
+impl Transform for F2x2Of5 {
+    const OUT: usize = 2;
+    const TAPS: usize = 5;
+    const FILTER: [[f32; MOST_TAPS]; MOST_IN] = [
+        [1.0, 0.0, 0.0, 0.0, 0.0],
+        [-1.0 / 1.5, -A / 1.5, -0.5 / 1.5, -0.5 * A / 1.5, -0.25 / 1.5],
+        [-1.0 / 1.5, A / 1.5, -0.5 / 1.5, 0.5 * A / 1.5, -0.25 / 1.5],
+        [1.0 / 6.0, B / 6.0, 2.0 / 6.0, 2.0 * B / 6.0, 4.0 / 6.0],
+        [1.0 / 6.0, -B / 6.0, 2.0 / 6.0, -2.0 * B / 6.0, 4.0 / 6.0],
+        [0.0, 0.0, 0.0, 0.0, 1.0],
+    ];
+
+    #[inline(always)]
+    fn input<S: Simd>(s: S, x: [S::V; MOST_IN]) -> [S::V; MOST_IN] {
+        F4x4::input(s, x)
+    }
+
+    #[inline(always)]
+    fn output<S: Simd>(s: S, x: [S::V; MOST_IN]) -> [S::V; MOST_OUT] {
+        let (sum_a, difference_a) = (s.add(x[1], x[2]), s.sub(x[1], x[2]));
+        let (sum_b, difference_b) = (s.add(x[3], x[4]), s.sub(x[3], x[4]));
+        let [a, b] = [A, B].map(|point| s.splat(point));
+        let second = s.fma(b, difference_b, s.fma(a, difference_a, x[5]));
+        [s.add(x[0], s.add(sum_a, sum_b)), second, x[2], x[3]]
     }
 }
 
@@ -146,22 +188,30 @@ pub(super) fn output_tile<S: Simd, W: Transform>(
 
 /// `G filter Gᵀ`.
 #[inline(always)]
-pub(super) fn filter_tile<S: Simd, W: Transform>(s: S, taps: &[[S::V; 3]; 3]) -> [[S::V; MOST_IN]; MOST_IN] {
+pub(super) fn filter_tile<S: Simd, W: Transform>(
+    s: S,
+    taps: &[[S::V; MOST_TAPS]; MOST_TAPS],
+) -> [[S::V; MOST_IN]; MOST_IN] {
     let mut points = [[s.splat(0.0); MOST_IN]; MOST_IN];
     for i in 0..W::IN {
-        let mut row = [s.splat(0.0); 3];
-        for j in 0..3 {
-            row[j] = combine(s, W::FILTER[i], [taps[0][j], taps[1][j], taps[2][j]]);
+        let mut row = [s.splat(0.0); MOST_TAPS];
+        for j in 0..W::TAPS {
+            row[j] = combine::<S, W>(s, i, taps.map(|line| line[j]));
         }
         for j in 0..W::IN {
-            points[i][j] = combine(s, W::FILTER[j], row);
+            points[i][j] = combine::<S, W>(s, j, row);
         }
     }
     points
 }
 
+/// What a point makes of taps.
 #[inline(always)]
-fn combine<S: Simd>(s: S, factors: [f32; 3], x: [S::V; 3]) -> S::V {
-    let [a, b, c] = factors.map(|factor| s.splat(factor));
-    s.fma(c, x[2], s.fma(b, x[1], s.mul(a, x[0])))
+fn combine<S: Simd, W: Transform>(s: S, point: usize, x: [S::V; MOST_TAPS]) -> S::V {
+    let factors = W::FILTER[point].map(|factor| s.splat(factor));
+    let mut sum = s.mul(factors[0], x[0]);
+    for tap in 1..W::TAPS {
+        sum = s.fma(factors[tap], x[tap], sum);
+    }
+    sum
 }

@@ -66,7 +66,7 @@ impl Work<'_> {
         let line = plan.line_len();
         for unit in units {
             let (image, row, tiles) = plan.place(unit);
-            let columns = tiles.len() * plan.out + 2;
+            let columns = (tiles.len() - 1) * plan.out + plan.extent;
             let first = tiles.start * plan.out;
             // Column j of the unit is column first + j - pad of the input.
             let before = plan.pads[1].saturating_sub(first).min(columns);

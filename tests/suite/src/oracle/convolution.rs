@@ -80,10 +80,13 @@ pub(super) fn forward(conv: &ConvSpec, x: &Field, weights: &[f64], u: f64, produ
 /// largest row of |Aᵀ| (|G| 1 · |Bᵀ| 1), squared. F(2x2, 3x3) has 64.
 const AMPLIFICATION: f64 = 620.0;
 
+/// The same of F(2x2, 5x5).
+const AMPLIFICATION_OF_5: f64 = 1389.0;
+
 /// Roundings on the way of a factor through the transforms of input, filter and output, and of their constants.
 const TRANSFORMS: f64 = 32.0;
 
-/// As [`forward`] by tiles of 4x4 outputs or less, with 3x3 filters. Where tiles lie is left to the kernel, so the bound
+/// As [`forward`] by tiles of 4x4 outputs or less with 3x3 filters, of 2x2 with 5x5. Where tiles lie is left to the kernel, so the bound
 /// takes the largest elements of all tiles that an output may be in.
 pub(super) fn transformed(conv: &ConvSpec, x: &Field, weights: &[f64], u: f64) -> Field {
     let mut y = forward(conv, x, weights, u, 0.0);
@@ -107,12 +110,14 @@ pub(super) fn transformed(conv: &ConvSpec, x: &Field, weights: &[f64], u: f64) -
     };
     let planes: Vec<f64> =
         every([images * channels, 1, height, width]).map(|(plane, _, h, w)| around(plane, h, w)).collect();
-    let factor = (per_group as f64 + TRANSFORMS) * u * AMPLIFICATION;
+    let taps = weights.len() / (filters * per_group);
+    let amplification = if taps == 25 { AMPLIFICATION_OF_5 } else { AMPLIFICATION };
+    let factor = (per_group as f64 + TRANSFORMS) * u * amplification;
     for (n, k) in (0..images).flat_map(|n| (0..filters).map(move |k| (n, k))) {
         let group = k / (filters / conv.groups);
         let errors = &mut y.error[(n * filters + k) * height * width..][..height * width];
         for c in 0..per_group {
-            let weight = largest(&mut weights[(k * per_group + c) * 9..][..9].iter().copied());
+            let weight = largest(&mut weights[(k * per_group + c) * taps..][..taps].iter().copied());
             let plane = n * channels + group * per_group + c;
             let inputs = &planes[plane * height * width..][..height * width];
             for (error, input) in errors.iter_mut().zip(inputs) {
