@@ -81,7 +81,7 @@ struct Lane {
     }
     const idx begin = result_of(args.shape, column, first);
     const int odd = (int)(begin + filter * Y_PITCH) & 1, pixel = lane * 2 + odd, words = (count - odd) / 2;
-    // The first lane has a first pixel that is no part of a word, and one behind the last word, but not the first, has such a last one.
+    // A first pixel that is no part of a word is lane 0's, a last one that is none the lane's behind the last word, or lane 1's.
     const bool leads = lane == 0 && odd != 0, trails = (count - odd) % 2 != 0 && lane == (words > 0 ? words : 1);
     low = rows + row_of_pixel((at + pixel) % 64), high = rows + row_of_pixel((at + pixel + 1) % 64);
     single = rows + row_of_pixel((at + (leads ? 0 : count - 1)) & 63);

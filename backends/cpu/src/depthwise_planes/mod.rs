@@ -1,8 +1,9 @@
 //! Depthwise convolution of tensors whose columns are side by side, with columns in the lanes.
 //!
-//! One or two vectors of columns go down a channel's plane, line of the input by line, read where it is: lanes in the padding are
-//! masked. A line has a part in as many outputs as the filter has lines, whose sums stay in registers while the next lines come. So
-//! every input is loaded once for each of the filter's columns, and no copy of it is made.
+//! Two vectors of columns go down a channel's plane, or one each down those of two channels, line of the input by line, read where it is:
+//! lanes in the padding are masked. A line has a part in as many outputs as the filter has lines, or half as many in strides of 2, whose sums
+//! stay in registers while the next lines come. So a line is loaded once for each of the filter's columns, in strides of 2 one and a half times, and no
+//! copy of it is made.
 
 #[cfg(test)]
 mod tests;
@@ -21,12 +22,11 @@ use fuseplan_api::{
 use crate::arena::with_scratch;
 use crate::constraint;
 use crate::device::{CpuDevice, isa_of};
-use crate::direct::geometry::lanes_of;
 use crate::direct::prepared::{self, Owner};
 use crate::direct::weights::Filters;
 use crate::direct::{CONVOLUTION, ONE_CHANNEL, Shared};
 use crate::element::with_value_type;
-use crate::epilogue::{self, Epilogue, Lanes, Steps};
+use crate::epilogue::{self, Epilogue, Steps};
 use crate::pool::{Locked, Pool, mirrored};
 use crate::solver::{self, CpuSolver};
 use walk::{Band, Collect, Functions, PlaneFn};
@@ -74,8 +74,7 @@ const COLUMNS_INNERMOST: Constraint = Constraint {
     check: |problem, _| {
         let volumes = [&problem.input, &problem.output].map(Volume::with_all_strides);
         let strides = volumes.map(|volume| volume.strides[4]);
-        let is_apart = volumes.iter().any(|v| v.strides[4] != 1 || lanes_of(v) != Lanes::Width);
-        is_apart.then(|| format!("column strides {} and {}", strides[0], strides[1]))
+        (strides != [1, 1]).then(|| format!("column strides {} and {}", strides[0], strides[1]))
     },
 };
 
@@ -89,11 +88,11 @@ const INSTRUCTIONS: Constraint = Constraint {
     },
 };
 
-/// A vector of short lines is mostly padding: with 49 taps direct convolution, which fills it with channels of other groups, took 0.7 to
-/// 0.9 of the time then. AVX2 has no registers for the sums and the weights of 3x3: of long lines `cpu.planes.v1` took 0.9.
+/// A vector of short lines is mostly padding: with 49 taps direct convolution, which fills it with channels of other groups, is faster. AVX2
+/// has no registers for the sums and the weights of 3x3: for long lines `cpu.planes.v1` is.
 const WIDTH: Preference = Preference {
     property: "width",
-    prefers: "lines of the output of at least 8 behind filters of 7x7, and with vectors of 8 lanes of at most 56 behind 3x3 in strides of 1",
+    prefers: "with filters of 7x7 at least 8; with 3x3 in strides of 1, by vectors of 8 lanes, at most 56",
     check: |problem, device| {
         let (conv, weights) = problem.conv()?;
         let (taps, stride) = (weights.lens()[2], conv.strides()[0]);
@@ -110,7 +109,7 @@ const BAND: usize = 64 * 1024;
 /// apart.
 const FAR: usize = 8 << 20;
 
-/// The fewest lines of a work item: each reads the lines of the filter's reach once more.
+/// Lines of a work item at the least, unless there are too few for all threads: each reads the lines of the filter's reach once more.
 const LINES: usize = 16;
 
 /// Outputs of the channels that a work item has, about.

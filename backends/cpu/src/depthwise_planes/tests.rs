@@ -30,6 +30,9 @@ const SHAPES: &[Shape] = &[
     ([1, 3, 4, 4], 3, [0, 9, 7, 0], 1),
     ([1, 3, 4, 20], 3, [9, 0, 0, 40], 1),
     ([1, 3, 11, 18], 3, [0; 4], 1),
+    // Outputs of one pixel and of one column
+    ([2, 5, 3, 3], 3, [0; 4], 1),
+    ([1, 3, 7, 3], 3, [1, 0, 1, 0], 1),
     // The other filters
     ([1, 4, 13, 37], 5, [2; 4], 1),
     ([2, 3, 7, 7], 5, [2; 4], 1),
@@ -94,7 +97,7 @@ fn chains_strides_and_scales_are_as_declared() {
     ];
     let devices = devices(2);
     for (shape, chain) in
-        [2, 7, 15, 20, 22].map(|shape| &SHAPES[shape]).into_iter().flat_map(|s| chains.map(move |c| (s, c)))
+        [2, 7, 17, 22, 24].map(|shape| &SHAPES[shape]).into_iter().flat_map(|s| chains.map(move |c| (s, c)))
     {
         for data_type in TYPES {
             let case = chain.iter().copied().fold(case(shape, data_type), Case::link);
@@ -108,9 +111,14 @@ fn chains_strides_and_scales_are_as_declared() {
 /// Images that come from memory, of which bands ask for others.
 #[test]
 fn large_images_come_out_exactly() {
-    for (stride, data_type) in [(1, DataType::Float), (2, DataType::Float), (1, DataType::Half)] {
-        let case = case(&([1, 2, 1100, 1040], 3, [1; 4], stride), data_type).integers();
-        check(&Ready::new(&case.link(Link::Bias)), &devices(2), true);
+    let devices = devices(2);
+    for (taps, stride, data_type) in
+        [(3, 1, DataType::Float), (3, 2, DataType::Float), (5, 1, DataType::Float), (3, 1, DataType::Half)]
+    {
+        let case = case(&([1, 2, 1100, 1040], taps, [taps / 2; 4], stride), data_type).integers();
+        for case in [case.clone().link(Link::Bias), case.link(Link::Residual)] {
+            assert!(check(&Ready::new(&case), &devices, true) > 0 || !any_takes(&devices, data_type));
+        }
     }
 }
 
@@ -122,7 +130,9 @@ fn bits_are_those_of_direct_convolution_for_any_number_of_threads() {
         let case = case(shape, DataType::Float).link(Link::Norm(BatchNormMode::Spatial));
         let ready = Ready::new(&case);
         for isa in 0..by_threads[0].len() {
-            if !case.is_taken(&DEPTHWISE_PLANES, &by_threads[0][isa]) {
+            let takes = case.is_taken(&DEPTHWISE_PLANES, &by_threads[0][isa]);
+            assert_eq!(takes, by_threads[0][isa].isa().loads_lanes(size_of::<f32>()), "{case:?}");
+            if !takes {
                 continue;
             }
             let direct = ready.run(&*case.load(&DIRECT, &by_threads[0][isa]), true);
@@ -136,16 +146,26 @@ fn bits_are_those_of_direct_convolution_for_any_number_of_threads() {
 
 #[test]
 fn what_is_not_taken_is_told() {
-    let device = &devices(1)[0];
-    let conv = |strides| ConvolutionDescriptor::d2().with_strides(strides).unwrap().with_groups(4).unwrap();
-    let refused = |layout, taps: [usize; 2], strides| {
-        let case =
-            Case::new(DataType::Float, layout, &[1, 4, 12, 12], &[4, 1, taps[0], taps[1]], conv(strides));
-        !case.is_taken(&DEPTHWISE_PLANES, device)
+    use TensorLayout::{Nchw, Nhwc};
+    let devices = devices(1);
+    let takes = |data_type, layout, groups, taps: [usize; 2], strides, dilations| {
+        let conv =
+            ConvolutionDescriptor::d2().with_strides(strides).unwrap().with_dilations(dilations).unwrap();
+        let conv = conv.with_groups(groups).unwrap();
+        let case = Case::new(data_type, layout, &[1, 4, 12, 12], &[4, 4 / groups, taps[0], taps[1]], conv);
+        devices.iter().any(|device| case.is_taken(&DEPTHWISE_PLANES, device))
     };
-    assert!(refused(TensorLayout::Nhwc, [3, 3], [1, 1]));
-    assert!(refused(TensorLayout::Nchw, [3, 5], [1, 1]));
-    assert!(refused(TensorLayout::Nchw, [3, 3], [1, 2]));
-    assert!(refused(TensorLayout::Nchw, [9, 9], [1, 1]));
-    assert!(refused(TensorLayout::Nchw, [7, 7], [2, 2]));
+    let float = DataType::Float;
+    assert_eq!(takes(float, Nchw, 4, [3, 3], [1, 1], [1, 1]), any_takes(&devices, float));
+    assert!(!takes(float, Nhwc, 4, [3, 3], [1, 1], [1, 1]));
+    assert!(!takes(float, Nchw, 2, [3, 3], [1, 1], [1, 1]));
+    assert!(!takes(float, Nchw, 4, [3, 5], [1, 1], [1, 1]));
+    assert!(!takes(float, Nchw, 4, [3, 3], [1, 2], [1, 1]));
+    assert!(!takes(float, Nchw, 4, [3, 3], [1, 1], [2, 2]));
+    assert!(!takes(float, Nchw, 4, [9, 9], [1, 1], [1, 1]));
+    assert!(!takes(float, Nchw, 4, [7, 7], [2, 2], [1, 1]));
+    for device in &devices {
+        let case = case(&SHAPES[2], DataType::Half);
+        assert_eq!(case.is_taken(&DEPTHWISE_PLANES, device), device.isa().loads_lanes(size_of::<u16>()));
+    }
 }

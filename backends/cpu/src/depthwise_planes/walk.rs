@@ -32,7 +32,7 @@ pub(super) type PlaneFn = unsafe fn(&Band<'_>);
 #[derive(Clone, Copy)]
 pub(super) struct Functions {
     pub(super) pack: unsafe fn(&Filters, *const c_void, &mut [f32]),
-    /// In the order of [`FILTERS`].
+    /// In the order of [`FILTERS`], which [`Collect`] keeps to.
     planes: Option<[PlaneFn; FILTERS.len()]>,
 }
 
@@ -156,8 +156,8 @@ struct Walk<'a, T, const TAPS: usize, const STRIDE: usize, const N: usize, const
     of: PhantomData<T>,
 }
 
-/// Floats of a cache line.
-const LINE: usize = 16;
+/// Floats of a line of a cache.
+const CACHE_LINE: usize = 16;
 
 /// The most taps of a filter's line.
 const MOST: usize = 7;
@@ -196,7 +196,7 @@ impl<T: Number, const TAPS: usize, const STRIDE: usize, const N: usize, const D:
             }
         }
 
-        let y_lines = const { (V * S::LANES * size_of::<T>()).div_ceil(LINE * size_of::<f32>()) };
+        let y_lines = const { (V * S::LANES * size_of::<T>()).div_ceil(CACHE_LINE * size_of::<f32>()) };
         let x_lines = const { STRIDE * STRIDE } * y_lines;
         let [to_next, sums_next] = if ACROSS { [plan.output.strides[1], plan.sums()] } else { [S::LANES; 2] };
         // Of each vector, its columns, and up to which line it may be stored whole: it goes on into the next where lines follow one
@@ -255,10 +255,10 @@ impl<T: Number, const TAPS: usize, const STRIDE: usize, const N: usize, const D:
                     if let Some((x, y)) = ahead {
                         let at = step + d - lines.start;
                         for line in at * x_lines..(at + 1) * x_lines {
-                            s.prefetch(x.cast::<f32>().wrapping_add(line * LINE));
+                            s.prefetch(x.cast::<f32>().wrapping_add(line * CACHE_LINE));
                         }
                         for line in at * y_lines..(at + 1) * y_lines {
-                            s.prefetch_write(y.cast::<f32>().wrapping_add(line * LINE));
+                            s.prefetch_write(y.cast::<f32>().wrapping_add(line * CACHE_LINE));
                         }
                     }
                     for k in (1..N).rev() {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::{Inside, Kernel, MAX_LANES, Simd};
+use super::{Kernel, MAX_LANES, Simd};
 
 /// Proof that the CPU has the set.
 #[derive(Debug, Clone, Copy)]
@@ -118,11 +118,9 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    fn lanes(self, inside: Range<usize>) -> Inside<__m256> {
+    fn lanes(self, inside: Range<usize>) -> __m256 {
         // SAFETY: `self` proves that the CPU has the set.
-        let mask = unsafe { _mm256_andnot_si256(self.first(inside.start), self.first(inside.end)) };
-        // SAFETY: as above.
-        Inside { mask: unsafe { _mm256_castsi256_ps(mask) }, all: inside.start == 0 && inside.end >= 8 }
+        unsafe { _mm256_castsi256_ps(_mm256_andnot_si256(self.first(inside.start), self.first(inside.end))) }
     }
     #[inline(always)]
     fn transpose(self, rows: &mut [__m256; MAX_LANES]) {
@@ -180,10 +178,10 @@ impl Simd for Avx2 {
         unsafe { _mm256_maskload_ps(p, self.first(n)) }
     }
     #[inline(always)]
-    unsafe fn load_lanes(self, p: *const f32, inside: Inside<__m256>) -> __m256 {
+    unsafe fn load_lanes(self, p: *const f32, inside: __m256) -> __m256 {
         // SAFETY: the caller says that these lanes are readable at `p`, and masked ones are not touched; `self` proves that the
         // CPU has the set.
-        unsafe { _mm256_maskload_ps(p, _mm256_castps_si256(inside.mask)) }
+        unsafe { _mm256_maskload_ps(p, _mm256_castps_si256(inside)) }
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: __m256) {

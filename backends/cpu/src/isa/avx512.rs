@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::{Inside, Kernel, MAX_LANES, Simd};
+use super::{Kernel, MAX_LANES, Simd};
 
 /// Proof that the CPU has the set.
 #[derive(Debug, Clone, Copy)]
@@ -143,9 +143,8 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
-    fn lanes(self, inside: Range<usize>) -> Inside<__mmask16> {
-        let mask = first(inside.end.min(16)) & !first(inside.start.min(16));
-        Inside { mask, all: mask == __mmask16::MAX }
+    fn lanes(self, inside: Range<usize>) -> __mmask16 {
+        first(inside.end.min(16)) & !first(inside.start.min(16))
     }
     #[inline(always)]
     fn transpose(self, rows: &mut [__m512; MAX_LANES]) {
@@ -211,17 +210,17 @@ impl Simd for Avx512 {
         unsafe { _mm512_maskz_loadu_ps(first(n), p) }
     }
     #[inline(always)]
-    unsafe fn load_lanes(self, p: *const f32, inside: Inside<__mmask16>) -> __m512 {
+    unsafe fn load_lanes(self, p: *const f32, inside: __mmask16) -> __m512 {
         // SAFETY: the caller says that these lanes are readable at `p`, and masked ones are not touched; `self` proves that the
         // CPU has the set.
-        unsafe { _mm512_maskz_loadu_ps(inside.mask, p) }
+        unsafe { _mm512_maskz_loadu_ps(inside, p) }
     }
     #[inline(always)]
-    unsafe fn load_lanes_16(self, p: *const u16, inside: Inside<__mmask16>) -> [u16; MAX_LANES] {
+    unsafe fn load_lanes_16(self, p: *const u16, inside: __mmask16) -> [u16; MAX_LANES] {
         let mut block = [0; MAX_LANES];
         // SAFETY: as of `load_lanes`; the block has a vector.
         unsafe {
-            let part = _mm256_maskz_loadu_epi16(inside.mask, p.cast());
+            let part = _mm256_maskz_loadu_epi16(inside, p.cast());
             _mm256_storeu_si256(block.as_mut_ptr().cast(), part);
         }
         block

@@ -208,14 +208,6 @@ pub(crate) trait Kernel {
 /// The widest vector of any set.
 pub(crate) const MAX_LANES: usize = 16;
 
-/// Some lanes of a vector.
-#[derive(Clone, Copy)]
-pub(crate) struct Inside<M> {
-    pub(crate) mask: M,
-    /// Whether they are all lanes.
-    pub(crate) all: bool,
-}
-
 /// A vector instruction set. A value of it proves that the CPU has the set.
 ///
 /// Arithmetic is f32 whatever the type in memory. Comparisons with NaN are false. Rounding is to nearest
@@ -291,7 +283,7 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// The elements with even and those with odd numbers of two vectors, one behind the other.
     #[inline(always)]
     fn even_odd(self, a: Self::V, b: Self::V) -> [Self::V; 2] {
-        let low = self.lanes(0..Self::LANES / 2).mask;
+        let low = self.lanes(0..Self::LANES / 2);
         [0, 1].map(|odd| {
             let index = std::array::from_fn(|lane| ((2 * lane + odd) % Self::LANES) as u32);
             self.select(low, self.permute(a, &index), self.permute(b, &index))
@@ -301,16 +293,15 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn slide<const N: usize>(self, a: Self::V, b: Self::V) -> Self::V {
         let index = std::array::from_fn(|lane| ((lane + N) % Self::LANES) as u32);
-        let first = self.lanes(0..Self::LANES - N).mask;
+        let first = self.lanes(0..Self::LANES - N);
         self.select(first, self.permute(a, &index), self.permute(b, &index))
     }
     /// The lanes whose numbers are in a range.
     #[inline(always)]
-    fn lanes(self, inside: Range<usize>) -> Inside<Self::M> {
+    fn lanes(self, inside: Range<usize>) -> Self::M {
         let ones: [f32; MAX_LANES] = std::array::from_fn(|lane| f32::from(inside.contains(&lane)));
         // SAFETY: the array is as long as the widest vector.
-        let mask = unsafe { self.gt(self.load(ones.as_ptr()), self.splat(0.5)) };
-        Inside { mask, all: inside.start == 0 && inside.end >= Self::LANES }
+        unsafe { self.gt(self.load(ones.as_ptr()), self.splat(0.5)) }
     }
     /// Transposes the square of the first [`Simd::LANES`] vectors.
     fn transpose(self, rows: &mut [Self::V; MAX_LANES]);
@@ -339,16 +330,13 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is readable for `n` elements.
     unsafe fn load_part(self, p: *const f32, n: usize) -> Self::V;
-    /// The elements in these lanes, zeros in the others, which are not touched in memory.
+    /// The elements in these lanes, zeros in the others, which are not touched in memory. One by one where there is no instruction
+    /// for it ([`Simd::MASKED`]).
     ///
     /// # Safety
     /// The elements in these lanes of a vector at `p` are readable.
     #[inline(always)]
-    unsafe fn load_lanes(self, p: *const f32, inside: Inside<Self::M>) -> Self::V {
-        if inside.all {
-            // SAFETY: the caller says that these lanes, which are all, are readable.
-            return unsafe { self.load(p) };
-        }
+    unsafe fn load_lanes(self, p: *const f32, inside: Self::M) -> Self::V {
         let mut block = [0.0; MAX_LANES];
         for lane in self.numbers(inside) {
             // SAFETY: the caller says that this lane is readable.
@@ -362,13 +350,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// As [`Simd::load_lanes`].
     #[inline(always)]
-    unsafe fn load_lanes_16(self, p: *const u16, inside: Inside<Self::M>) -> [u16; MAX_LANES] {
+    unsafe fn load_lanes_16(self, p: *const u16, inside: Self::M) -> [u16; MAX_LANES] {
         let mut block = [0; MAX_LANES];
-        if inside.all {
-            // SAFETY: the caller says that these lanes, which are all, are readable; no vector is longer than the block.
-            unsafe { std::ptr::copy_nonoverlapping(p, block.as_mut_ptr(), Self::LANES) };
-            return block;
-        }
         for lane in self.numbers(inside) {
             // SAFETY: the caller says that this lane is readable.
             block[lane] = unsafe { p.wrapping_add(lane).read() };
@@ -377,10 +360,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     }
     /// The numbers of these lanes.
     #[inline(always)]
-    fn numbers(self, inside: Inside<Self::M>) -> impl Iterator<Item = usize> {
+    fn numbers(self, inside: Self::M) -> impl Iterator<Item = usize> {
         let mut ones = [0.0f32; MAX_LANES];
         // SAFETY: the array is as long as the widest vector.
-        unsafe { self.store(ones.as_mut_ptr(), self.select(inside.mask, self.splat(1.0), self.splat(0.0))) };
+        unsafe { self.store(ones.as_mut_ptr(), self.select(inside, self.splat(1.0), self.splat(0.0))) };
         (0..Self::LANES).filter(move |&lane| ones[lane] > 0.5)
     }
     /// # Safety

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::{Inside, MAX_LANES, Simd};
+use super::{MAX_LANES, Simd};
 
 /// An element that kernels read and write; they compute in f32.
 pub(crate) trait Number: fuseplan_api::Element {
@@ -69,7 +69,7 @@ pub(crate) trait Number: fuseplan_api::Element {
     /// # Safety
     /// The elements in these lanes of a vector at `p` are readable.
     #[inline(always)]
-    unsafe fn load_lanes<S: Simd>(s: S, p: *const Self, inside: Inside<S::M>) -> S::V {
+    unsafe fn load_lanes<S: Simd>(s: S, p: *const Self, inside: S::M) -> S::V {
         const { assert!(size_of::<Self>() == size_of::<u16>()) };
         // SAFETY: as the caller says; the block is as long as the widest vector.
         unsafe {
@@ -119,7 +119,7 @@ impl Number for f32 {
         unsafe { s.load_part(p, n) }
     }
     #[inline(always)]
-    unsafe fn load_lanes<S: Simd>(s: S, p: *const Self, inside: Inside<S::M>) -> S::V {
+    unsafe fn load_lanes<S: Simd>(s: S, p: *const Self, inside: S::M) -> S::V {
         // SAFETY: the caller says that these lanes are readable at `p`.
         unsafe { s.load_lanes(p, inside) }
     }

@@ -168,14 +168,19 @@ mod tests {
         let conv = ConvolutionDescriptor::d2().with_pads([1, 1]).unwrap();
         let (input, weights) = (of([4, 64, 13, 13]), of([64, 64, 3, 3]));
         let output = conv.forward_output(&input, &weights).unwrap();
-        let ops = vec![Op::ConvForward { conv, weights }];
-        let problem = Problem { input, output, ops, math: MathMode::Precise };
-        let tilings = candidates::tilings(Load::Runs, &problem, 132).into_iter().map(|(tiling, _)| tiling);
-        let paired: Vec<_> = tilings.filter(|tiling| tiling.runs.is_some_and(|runs| runs.paired)).collect();
-        assert!(!paired.is_empty());
-        for tiling in paired {
-            let alignment = wgmma_kernel(&problem, "sm_90a", &tiling).output_alignment;
-            assert!(alignment.is_multiple_of(4), "{tiling}: {alignment}");
+        let convolved = Op::ConvForward { conv, weights };
+        // Behind a residual single elements are written at once, else words.
+        for ops in [vec![convolved.clone()], vec![convolved, Op::BiasForward { bias: output }]] {
+            let problem = Problem { input, output, ops, math: MathMode::Precise };
+            let tilings =
+                candidates::tilings(Load::Runs, &problem, 132).into_iter().map(|(tiling, _)| tiling);
+            let paired: Vec<_> =
+                tilings.filter(|tiling| tiling.runs.is_some_and(|runs| runs.paired)).collect();
+            assert!(!paired.is_empty());
+            for tiling in paired {
+                let alignment = wgmma_kernel(&problem, "sm_90a", &tiling).output_alignment;
+                assert!(alignment.is_multiple_of(4), "{tiling}: {alignment}");
+            }
         }
     }
 }

@@ -126,6 +126,12 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
             ];
             Problem { input, output, ops, math: MathMode::Precise }
         };
+    // The same without the residual: results of 16 bits are written as words.
+    let words = |lens: &[usize], extent: usize, groups: usize, pad: usize| {
+        let mut problem = runs_of_halves(lens, extent, groups, [pad, 1, 1]);
+        problem.ops.remove(2);
+        problem
+    };
     // A few pixels of two groups, whose filters have so many elements between them; and a window as large as the image.
     let vectors = |data_type, gap: usize| {
         let input = TensorDescriptor::with_layout(data_type, Nhwc, &[3, 528, 1, 2]).unwrap();
@@ -161,6 +167,9 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("wgmma.gather.norm", "cuda.conv_wgmma_gather.v1", normed(Nchw, PerActivation)),
         ("wgmma.planes", "cuda.conv_wgmma_planes.v1", pointwise([3, 32, 9, 16])),
         ("wgmma.planes.rearranged", "cuda.conv_wgmma_planes.v1", pointwise([3, 35, 9, 16])),
+        ("wgmma.planes.words", "cuda.conv_wgmma_planes.v1", words(&[5, 64, 7, 7], 1, 1, 0)),
+        ("wgmma.planes.words.small", "cuda.conv_wgmma_planes.v1", words(&[70, 64, 3, 3], 1, 1, 0)),
+        ("wgmma.planes.words.even", "cuda.conv_wgmma_planes.v1", words(&[3, 64, 14, 14], 1, 1, 0)),
         ("wgmma.planes.deep", "cuda.conv_wgmma_planes.v1", pointwise([1, 1040, 7, 8])),
         ("wgmma.lines", "cuda.conv_wgmma_lines.v1", convolved(Half, Nchw)),
         ("wgmma.lines.norm", "cuda.conv_wgmma_lines.v1", normed(Nchw, PerActivation)),
@@ -206,6 +215,11 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("wgmma.runs16.far", RUNS, runs_of_halves(&[3, 32, 17, 18], 3, 1, [3, 1, 3])),
         ("wgmma.runs16.wide", RUNS, runs_of_halves(&[2, 40, 13, 19], 5, 1, [2, 1, 1])),
         ("wgmma.runs16.groups", RUNS, runs_of_halves(&[2, 64, 13, 15], 3, 2, [1, 1, 1])),
+        ("wgmma.runs16.words", RUNS, words(&[3, 64, 9, 7], 1, 1, 0)),
+        ("wgmma.runs16.words.taps", RUNS, words(&[2, 40, 13, 15], 3, 1, 1)),
+        ("wgmma.runs16.words.planes", RUNS, words(&[5, 64, 7, 7], 3, 1, 1)),
+        ("wgmma.runs16.words.groups", RUNS, words(&[2, 64, 13, 15], 3, 2, 1)),
+        ("wgmma.runs16.words.volume", RUNS, words(&[2, 40, 5, 9, 11], 3, 1, 1)),
         ("wgmma.runs16.volume", RUNS, runs_of_halves(&[2, 40, 4, 9, 11], 3, 1, [1, 1, 1])),
         ("gemv", GEMV, vectors(Half, 0)),
         ("gemv.odd", GEMV, vectors(Half, 3)),

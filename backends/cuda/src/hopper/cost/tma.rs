@@ -266,9 +266,9 @@ const REORDERED: Rates = Rates {
 };
 
 /// The same of 16 bits and several taps of few pixels of several images, without a residual. Bytes, rows of boxes, how fast a block's stages
-/// come, and how far the memory overlaps, were chosen by 70 timings of 7 convolutions of 3x3 on an H200: to 8 % in the mean square instead of
-/// 20, each weighed by how near it is to the fastest, with a choice that is 1.1 % slower than the fastest tile in the mean instead of 4.2; of
-/// 7 others 12 instead of 23 %, and 1.6 instead of 6.5. Of more than 4,096 pixels the rates before erred by at most 18 %, of fewer by 43.
+/// come, and how far the memory overlaps, were chosen by 70 timings of 7 convolutions of 3x3 on an H200: to 8 % in the mean square, each
+/// weighed by how near it is to the fastest, with a choice that is 1.1 % slower than the fastest tile in the mean; of 7 others 12 and 1.6 %.
+/// [`REORDERED`] errs by up to 43 % for these, and by at most 18 % of more than 4,096 pixels.
 const REORDERED_FEW: Rates = Rates { bytes_in: 120e3, block: 80e3, row: 0.00115, overlap: 1.92, ..REORDERED };
 
 /// The same of TF32, whose residuals have twice as many bytes: fitted to four convolutions with one, and to no others beside.
@@ -293,9 +293,9 @@ const PACKED: Rates = Rates {
     ..NOTHING
 };
 
-/// The same without a residual, whose results are written as words. `part`, `memory` and `overlap` were chosen by 65 timings of 6
-/// convolutions on an H200: the choice is 1.1 % slower than the fastest timed tile in the mean instead of 2.9, 6.7 % at worst; of 8 others
-/// 0.7 instead of 1.9 %, and 3.2 at worst instead of 10. Of two choices that fit as well the other one was worse for these 8.
+/// The same without a residual: results that no operator reads a number for each of are then written as words, but for those of a split
+/// depth. `part`, `memory` and `overlap` were chosen by 65 timings of 6 convolutions on an H200: the choice is 1.1 % slower than the fastest
+/// timed tile in the mean, 6.7 % at worst; of 8 others 0.7 and 3.2 %. Of two choices that fit as well the other one was worse for these 8.
 const PACKED_WORDS: Rates = Rates { part: 0.5, memory: 3.4e6, overlap: 1.3, ..PACKED };
 
 /// Fitted to 68 timings of 8 convolutions on an H100, of which the choice is 0.6 % slower than the fastest tile in the mean, 4.9 %
