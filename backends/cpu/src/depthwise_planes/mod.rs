@@ -1,9 +1,9 @@
 //! Depthwise convolution of tensors whose columns are side by side, with columns in the lanes.
 //!
-//! Two vectors of columns go down a channel's plane, or one each down those of two channels, line of the input by line, read where it is:
-//! lanes in the padding are masked. A line has a part in as many outputs as the filter has lines, or half as many in strides of 2, whose sums
-//! stay in registers while the next lines come. So a line is loaded once for each of the filter's columns, in strides of 2 one and a half times, and no
-//! copy of it is made.
+//! Two vectors of columns go down a channel's plane, or one each down those of two channels, line of the input by line, read
+//! where it is: lanes in the padding are masked. A line has a part in as many outputs as the filter has lines, or half as many in
+//! strides of 2, whose sums stay in registers while the next lines come. So a line is loaded once for each of the filter's columns,
+//! in strides of 2 one and a half times, and no copy of it is made.
 
 #[cfg(test)]
 mod tests;
@@ -184,9 +184,9 @@ impl Plan {
         self.band * self.output.lens[4]
     }
 
-    /// Floats of a work item's sums, and of a run that is finished.
-    fn scratch(&self) -> [usize; 2] {
-        [self.block * self.sums(), walk::RUN]
+    /// Floats of a work item's sums that wait, and of a run that is finished: none where steps end in registers.
+    fn scratch(&self, steps: &Steps<'_>) -> [usize; 2] {
+        if steps.end_in_registers() { [0; 2] } else { [self.block * self.sums(), walk::RUN] }
     }
 }
 
@@ -246,7 +246,7 @@ impl Convolution {
         let (band, item) = (item % plan.bands, item / plan.bands);
         let (block, image) = (item % plan.blocks, item / plan.blocks);
         let lines = band * plan.band..((band + 1) * plan.band).min(plan.output.lens[3]);
-        let [sums, _] = plan.scratch();
+        let [sums, _] = plan.scratch(steps);
         let (sums, run) = scratch.split_at_mut(sums);
         let band = Band {
             plan,
@@ -272,7 +272,7 @@ impl Convolution {
         with_scratch(self.epilogue.table_len(), |tables| {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
-            let (count, len) = (self.plan.items(), self.plan.scratch().iter().sum());
+            let (count, len) = (self.plan.items(), self.plan.scratch(&steps).iter().sum());
             self.pool.for_each_with_scratch(Locked::No, count, len, &|scratch, items| {
                 for item in items {
                     // From the last to the first: what the layer in front of this one wrote last is still in its thread's cache.
