@@ -76,14 +76,23 @@ pub(super) fn outputs_of(tiling: &Tiling, problem: &Problem) -> usize {
 /// Whether results of 16 bits pass through shared memory to be written along planes as words, wherever planes begin, where threads read
 /// pixels: those of runs of an odd number of pixels, and of whole planes, behind which no operator reads a number for each.
 pub(super) fn writes_words(tiling: &Tiling, problem: &Problem) -> bool {
-    let y = Volume::of(&problem.output);
-    let is_odd = y.strides[1] % 2 == 1 || y.strides[0] % 2 == 1;
+    takes_words(tiling, results_are_odd(problem), reads_elements(problem))
+}
+
+/// The same of a tile by what of a problem decides it: whether [`results_are_odd`], and whether an operator reads a number for each result.
+pub(super) fn takes_words(tiling: &Tiling, are_odd: bool, reads_elements: bool) -> bool {
     let loads = match tiling.load {
         Load::Packed => tiling.split == 1,
-        Load::Runs => tiling.element == 2 && is_odd,
+        Load::Runs => tiling.element == 2 && are_odd,
         _ => false,
     };
-    loads && !reads_elements(problem)
+    loads && !reads_elements
+}
+
+/// Whether planes or images of the output do not all begin at even elements of it.
+pub(super) fn results_are_odd(problem: &Problem) -> bool {
+    let y = Volume::of(&problem.output);
+    y.strides[1] % 2 == 1 || y.strides[0] % 2 == 1
 }
 
 /// Whether TMA can address a tensor of 16 bits by boxes of these dimensions, given innermost first, the first of which has no

@@ -1,10 +1,13 @@
 //! What the choice of a tile is made of.
 
 use fuseplan_api::Problem;
-use fuseplan_gpu::{Volume, chain_values, channel_values, convolution, has_exponentials, residuals, spatial};
+use fuseplan_gpu::{
+    Volume, chain_values, channel_values, convolution, has_exponentials, reads_elements, residuals, spatial,
+};
 
 use super::layout::{
-    groups_apart, groups_walked, orders_filters, outputs_at_once, takes_tf32x3, unrolled_parts,
+    groups_apart, groups_walked, orders_filters, outputs_at_once, results_are_odd, takes_tf32x3, takes_words,
+    unrolled_parts,
 };
 use super::tiling::{Load, Tiling};
 
@@ -50,6 +53,9 @@ pub(super) struct Work {
     pub(super) read: usize,
     /// Residuals.
     pub(super) residuals: usize,
+    /// Whether an operator reads a number for each result, and whether planes or images of these do not all begin at even elements.
+    pub(super) reads_elements: bool,
+    pub(super) results_are_odd: bool,
     /// Multiprocessors.
     pub(super) units: usize,
 }
@@ -89,6 +95,8 @@ impl Work {
                 + (1 + residuals(problem)) * problem.output.element_bytes(),
             read: problem.input.element_bytes() + weights.element_bytes(),
             residuals: residuals(problem),
+            reads_elements: reads_elements(problem),
+            results_are_odd: results_are_odd(problem),
             units,
         }
     }
@@ -109,6 +117,11 @@ impl Work {
         } else {
             tiling.residuals_ahead(self.residuals, self.unrolled_parts)
         }
+    }
+
+    /// Whether a tile's results are written as words along planes.
+    pub(super) fn writes_words(&self, tiling: &Tiling) -> bool {
+        takes_words(tiling, self.results_are_odd, self.reads_elements)
     }
 
     /// Whether a tile's residuals are read before its main loop.

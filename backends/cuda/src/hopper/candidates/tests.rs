@@ -33,6 +33,8 @@ fn work(pixels: usize, filters: usize, channels: usize, taps: usize) -> Work {
         bytes,
         read: 2 * pixels * channels,
         residuals: 0,
+        reads_elements: false,
+        results_are_odd: false,
         units: 132,
     }
 }

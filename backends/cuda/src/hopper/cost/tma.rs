@@ -293,9 +293,9 @@ const PACKED: Rates = Rates {
     ..NOTHING
 };
 
-/// The same without a residual: results that no operator reads a number for each of are then written as words, but for those of a split
-/// depth. `part`, `memory` and `overlap` were chosen by 65 timings of 6 convolutions on an H200: the choice is 1.1 % slower than the fastest
-/// timed tile in the mean, 6.7 % at worst; of 8 others 0.7 and 3.2 %. Of two choices that fit as well the other one was worse for these 8.
+/// The same where results are written as words. `part`, `memory` and `overlap` were chosen by 65 timings of 6 convolutions on an H200: the
+/// choice is 1.1 % slower than the fastest timed tile in the mean, 6.7 % at worst; of 8 others 0.7 and 3.2 %. Of two choices that fit as well
+/// the other one was worse for these 8.
 const PACKED_WORDS: Rates = Rates { part: 0.5, memory: 3.4e6, overlap: 1.3, ..PACKED };
 
 /// Fitted to 68 timings of 8 convolutions on an H100, of which the choice is 0.6 % slower than the fastest tile in the mean, 4.9 %
@@ -346,7 +346,7 @@ impl Work {
             Load::Reordered if self.element > 2 => &REORDERED_TF32,
             Load::Reordered if self.reorders_few() => &REORDERED_FEW,
             Load::Reordered => &REORDERED,
-            Load::Packed if self.residuals == 0 => &PACKED_WORDS,
+            Load::Packed if self.writes_words(tiling) => &PACKED_WORDS,
             Load::Packed => &PACKED,
             Load::Lines => &LINES,
             Load::Tma | Load::Halo if self.element > 2 && self.taps != [1; 3] => &TF32_TAPS,
@@ -373,7 +373,7 @@ impl Work {
             + if tiling.resident { 0.0 } else { filters }
             + outputs * self.element as f64 / rates.bytes_out;
         let times = tiling.products();
-        let instructions = filter_steps * (times * tiling.rows() / 64 * tiling.row() / 32) as f64;
+        let instructions = filter_steps * (times * tiling.rows() / 64 * tiling.loaded_row() / 32) as f64;
         let products = filter_steps
             * (times * tiling.pixels() * tiling.filters() * tiling.loaded_row()) as f64
             / PRODUCTS
