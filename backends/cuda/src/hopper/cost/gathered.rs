@@ -50,10 +50,11 @@ const GATHERED: Rates = Rates {
     overlap: 2.32,
 };
 
-/// TF32: the rates of 16 bits, but for a load and the memory, as elements have twice the bytes. These are fitted to the chosen tiles
-/// of 13 convolutions on an H100, to 10 % in the mean square, and 11 % of 12 others, where they were 24 and 27 % off.
+/// TF32: the rates of 16 bits, but for a load and the memory, as elements have twice the bytes. These were fitted to the chosen tiles
+/// of 13 convolutions on an H100; the memory's was chosen since by those of 35 on an H200, to 10 % in the mean square where it was 19, and
+/// 15 % of 19 others where it was 32, most of all of 1x1 with strides.
 const GATHERED_TF32: Rates =
-    Rates { load: 0.0242, residual: 4.0, read: 7.5, early: 1.0, memory: 2.24e6, ..GATHERED };
+    Rates { load: 0.0242, residual: 4.0, read: 7.5, early: 1.0, memory: 3.3e6, ..GATHERED };
 
 /// 1x1 of 16 bits: these rates and the memory's, with which they are 9 % from the times of 13 layers on an H100 in the mean square,
 /// and 11 % from those of 13 others, where they were 18 and 20 %. Tiles rank as without it; it is for the comparison with copied planes.
