@@ -25,8 +25,8 @@ pub(super) enum Ahead {
     Floats { from: *const f32, len: usize, share: [usize; 2] },
 }
 
-/// The most floats from one address that is asked for to the next: those of a cache line, which would be left out otherwise.
-const LINE: usize = 16;
+/// Floats of a cache line: the most from one address that is asked for to the next, since lines would be left out otherwise.
+pub(super) const LINE: usize = 16;
 
 /// What the tiles of a line ask for.
 pub(super) struct Asked {

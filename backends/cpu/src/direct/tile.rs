@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use super::ahead::LINE;
 use crate::activation::Simple;
 use crate::epilogue::Steps;
 use crate::isa::{Kernel, Simd};
@@ -39,7 +40,8 @@ pub(crate) struct Tile<'a> {
     pub(crate) x_tap: [usize; 3],
     /// The distance from one depth tap to the next in `w`, and from one height tap to the next.
     pub(crate) w_tap: [usize; 2],
-    /// What the second-level cache is asked for meanwhile, and the distance from what it is asked for at one product to the next.
+    /// What the second-level cache is asked for meanwhile, and the distance from what it is asked for at one product to the next, 0
+    /// where there is nothing to ask for.
     pub(crate) ahead: *const f32,
     pub(crate) ahead_step: usize,
     /// How many products each tap has. Their weights follow one another, and so do their inputs.
@@ -146,28 +148,37 @@ impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R,
             for _ in 0..t.taps[1] {
                 let (mut x0, mut w) = (x1, w1);
                 for _ in 0..t.taps[2] {
-                    let mut x = x0;
-                    for _ in 0..t.depth {
-                        // SAFETY: `tile`'s caller says that the weights of every product are readable.
-                        let weights: [S::V; V] =
-                            std::array::from_fn(|v| unsafe { s.load(w.add(v * S::LANES)) });
-                        for v in 0..V {
-                            s.prefetch(w.wrapping_add(AHEAD + v * S::LANES));
+                    let (mut x, mut left) = (x0, t.depth);
+                    while left >= S::PRODUCTS {
+                        for line in 0..(S::PRODUCTS * V * S::LANES).div_ceil(LINE) {
+                            s.prefetch(w.wrapping_add(AHEAD + line * LINE));
                         }
-                        s.prefetch_far(ahead);
-                        ahead = ahead.wrapping_add(t.ahead_step);
-                        for (r, acc) in acc.iter_mut().enumerate() {
-                            // SAFETY: `tile`'s caller says that the inputs of every product are readable.
-                            let input = unsafe {
-                                let pixel = x.add(r * t.x_pixel);
-                                if LANEWISE { s.load(pixel) } else { s.load_splat(pixel) }
-                            };
-                            for v in 0..V {
-                                acc[v] = s.fma(input, weights[v], acc[v]);
+                        if t.ahead_step > 0 {
+                            for _ in 0..S::PRODUCTS {
+                                s.prefetch_far(ahead);
+                                ahead = ahead.wrapping_add(t.ahead_step);
+                            }
+                        }
+                        for product in 0..S::PRODUCTS {
+                            // SAFETY: `tile`'s caller says that the weights and inputs of every product are readable.
+                            unsafe {
+                                let (x, w) = (x.add(product * step), w.add(product * V * S::LANES));
+                                multiply::<S, R, V, LANEWISE>(s, x, t.x_pixel, w, &mut acc);
                             }
                         }
                         // SAFETY: these are the ends of what was just read, at most.
-                        (w, x) = unsafe { (w.add(V * S::LANES), x.add(step)) };
+                        (w, x) = unsafe { (w.add(S::PRODUCTS * V * S::LANES), x.add(S::PRODUCTS * step)) };
+                        left -= S::PRODUCTS;
+                    }
+                    for _ in 0..left {
+                        s.prefetch(w.wrapping_add(AHEAD));
+                        s.prefetch_far(ahead);
+                        ahead = ahead.wrapping_add(t.ahead_step);
+                        // SAFETY: as above.
+                        unsafe {
+                            multiply::<S, R, V, LANEWISE>(s, x, t.x_pixel, w, &mut acc);
+                            (w, x) = (w.add(V * S::LANES), x.add(step));
+                        }
                     }
                     x0 = x0.wrapping_add(t.x_tap[2]);
                 }
@@ -179,6 +190,31 @@ impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R,
         }
         // SAFETY: `tile`'s caller says that the outputs are readable and writable.
         unsafe { store(s, t, acc) }
+    }
+}
+
+/// Adds a product of R pixels' inputs and V vectors of weights to the sums.
+///
+/// # Safety
+/// The weights at `w` are readable, and an input at each of the pixels, a vector of them where the tile is lane-wise.
+#[inline(always)]
+unsafe fn multiply<S: Simd, const R: usize, const V: usize, const LANEWISE: bool>(
+    s: S,
+    x: *const f32,
+    x_pixel: usize,
+    w: *const f32,
+    acc: &mut [[S::V; V]; R],
+) {
+    // SAFETY: as of this function.
+    unsafe {
+        let weights: [S::V; V] = std::array::from_fn(|v| s.load(w.add(v * S::LANES)));
+        for (r, acc) in acc.iter_mut().enumerate() {
+            let pixel = x.add(r * x_pixel);
+            let input = if LANEWISE { s.load(pixel) } else { s.load_splat(pixel) };
+            for v in 0..V {
+                acc[v] = s.fma(input, weights[v], acc[v]);
+            }
+        }
     }
 }
 

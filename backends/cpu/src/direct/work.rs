@@ -9,7 +9,7 @@ use super::input::{PackLine, pack_channels};
 use super::output::{Finish, finish_channels};
 use super::tile::Tile;
 use super::weights::Panel;
-use crate::activation::Simple;
+use crate::activation::{Simple, Vectors};
 use crate::epilogue::{Ending, Lanes, Steps};
 use crate::row::RowStart;
 use fuseplan_api::DataType;
@@ -339,12 +339,16 @@ impl Work<'_> {
                 // line, its taps inside of the band's input, and its weights inside of the panel's.
                 unsafe { kernel(kept.as_ref().unwrap_or(&tile)) };
                 if let Some(last) = &last {
-                    for v in 0..panel.vectors {
-                        // SAFETY: as of the kernel, which has just written these vectors.
-                        unsafe {
-                            let y = tile.y.add(v * y_vector);
-                            (functions.activate)(last, y, y_pixel, rows);
-                            if let Some(step) = &behind {
+                    let runs = panel.vectors;
+                    let vectors =
+                        Vectors { first: tile.y, pitch: y_pixel, count: rows, run_pitch: y_vector, runs };
+                    // SAFETY: as of the kernel, which has just written these vectors.
+                    unsafe { (functions.activate)(last, vectors) };
+                    if let Some(step) = &behind {
+                        for v in 0..runs {
+                            let y = tile.y.wrapping_add(v * y_vector);
+                            // SAFETY: as above.
+                            unsafe {
                                 (functions.fold_vectors)(step, panel.first + v * lanes, y, y_pixel, rows);
                             }
                         }

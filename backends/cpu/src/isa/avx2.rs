@@ -37,6 +37,7 @@ impl Simd for Avx2 {
     type M = __m256;
     const LANES: usize = 8;
     const ROWS: [usize; 2] = [12, 6];
+    const PRODUCTS: usize = 4;
     const MASKED: Option<usize> = Some(size_of::<f32>());
 
     #[target_feature(enable = "avx2,fma,f16c")]

@@ -91,6 +91,10 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
+    fn times_pow2(self, x: __m512, n: __m512) -> __m512 {
+        self.scale(x, n)
+    }
+    #[inline(always)]
     fn scale(self, x: __m512, n: __m512) -> __m512 {
         // SAFETY: `self` proves that the CPU has the set.
         unsafe { _mm512_scalef_ps(x, n) }

@@ -232,6 +232,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
 
     /// Rows, BLIS's mr, of the largest register tile with one and with two vectors a row.
     const ROWS: [usize; 2];
+    /// How many products a step of a tile's loop adds: with more of them there are fewer instructions beside the multiply-adds.
+    const PRODUCTS: usize = 1;
 
     /// Runs a kernel in a function that is compiled for this set.
     ///
@@ -261,8 +263,13 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     fn abs(self, a: Self::V) -> Self::V;
     /// The nearest integer, ties to even, for `|a| < 2^22`.
     fn round(self, a: Self::V) -> Self::V;
-    /// `2^n` for an integer `n` in −126..=127.
+    /// `2^n` for an integer `n` in −126..=127; of any other number some value, which nobody may use.
     fn pow2(self, n: Self::V) -> Self::V;
+    /// `x · 2^n` for such an `n`.
+    #[inline(always)]
+    fn times_pow2(self, x: Self::V, n: Self::V) -> Self::V {
+        self.mul(x, self.pow2(n))
+    }
     /// `x · 2^n`, rounded once, for an integer `n` in −252..=254 and an `x` whose product with the root of that is normal.
     #[inline(always)]
     fn scale(self, x: Self::V, n: Self::V) -> Self::V {

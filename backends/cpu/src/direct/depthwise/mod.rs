@@ -23,7 +23,7 @@ use fuseplan_api::{
 use super::geometry::{Geometry, Lines};
 use super::prepared::{self, Owner};
 use super::{CONVOLUTION, Shared};
-use crate::activation::{Activation, activate, hard_swish};
+use crate::activation::{Activation, Vectors, activate, hard_swish};
 use crate::arena::with_scratch;
 use crate::constraint;
 use crate::device::CpuDevice;
@@ -445,12 +445,11 @@ unsafe fn end<S: Simd>(
     // Pixels without gaps are one.
     let is_flat = pitch == channels.len();
     let (rows, len) = if is_flat { (1, columns.len() * pitch) } else { (columns.len(), channels.len()) };
-    for row in 0..rows {
-        // SAFETY: as of this function.
-        unsafe {
-            activate::<S>(last, first.add(row * pitch + channels.start), S::LANES, len / S::LANES);
-        }
-    }
+    let start = first.wrapping_add(channels.start);
+    let vectors =
+        Vectors { first: start, pitch: S::LANES, count: len / S::LANES, run_pitch: pitch, runs: rows };
+    // SAFETY: as of this function.
+    unsafe { activate::<S>(last, vectors) };
     if let Some(step) = behind {
         for c in channels.step_by(S::LANES) {
             // SAFETY: as of this function; tables have all channels.
