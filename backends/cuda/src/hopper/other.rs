@@ -29,7 +29,7 @@ impl Other {
         let solver: &'static dyn Solver = if is_tf32x3(problem) { &FFMA } else { &MMA };
         let plain = || Other::preferred(solver, problem, target);
         let Some(bytes) = planned.prepared else { return plain() };
-        // The models err by a tenth in 16 bits. By those of f32 half a microsecond is enough, by which pixels are gathered of few images.
+        // The models err by a tenth in 16 bits. Those of f32 err less: half a microsecond leaves to gathering what runs were slower at.
         let doubted = if problem.output.data_type().size() == 2 { 0.1 * time } else { 0.5 };
         let prepared = time + doubted + cost::preparing(bytes);
         let takes_lines = WGMMA_LINES.applies(problem, target).is_ok();
