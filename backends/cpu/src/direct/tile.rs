@@ -153,7 +153,8 @@ impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R,
                         for line in 0..(S::PRODUCTS * V * S::LANES).div_ceil(LINE) {
                             s.prefetch(w.wrapping_add(AHEAD + line * LINE));
                         }
-                        if t.ahead_step > 0 {
+                        // A step of one product takes no longer to ask for nothing than to find out.
+                        if S::PRODUCTS == 1 || t.ahead_step > 0 {
                             for _ in 0..S::PRODUCTS {
                                 s.prefetch_far(ahead);
                                 ahead = ahead.wrapping_add(t.ahead_step);
