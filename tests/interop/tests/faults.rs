@@ -122,8 +122,10 @@ fn every_call_fails(fake: &Fake, status: c_int) -> Result<(), Failed> {
             return Err(format!("call {nth}, {failed}: live is {}", fake.live()).into());
         }
         match result {
-            Ok(()) if fake.launches(0) != launches + 3 => {
-                return Err(format!("call {nth}, {failed}: a launch is missing").into());
+            // Three executions, of which each may have a launch that prepares filters besides.
+            Ok(()) if !(3..=6).contains(&(fake.launches(0) - launches)) => {
+                let found = fake.launches(0) - launches;
+                return Err(format!("call {nth}, {failed}: {found} launches").into());
             }
             Err(error) if failed.is_empty() => return Err(error.to_string().into()),
             Err(error) => {
