@@ -76,16 +76,20 @@ pub(crate) fn expm1_negative<S: Simd>(s: S, x: S::V) -> S::V {
     s.select(s.gt(s.splat(0.0), x), result, x)
 }
 
-/// e to this power, negated, has 2^127 in it, the last power of two of f32.
-const FAR_BELOW: f32 = -88.0;
+/// Exponentials are multiplied by this power of two, so that those down to [`FAR_BELOW`] are in f32's range, and its negation undoes it.
+const SPARE: f32 = -16.0;
+/// 2 to the power of [`SPARE`].
+const SPARED: f32 = 1.0 / 65_536.0;
+/// e to this power, negated, has 2^143 in it, times 2^-16 the last power of two of f32.
+const FAR_BELOW: f32 = -99.0;
 
 /// `numerator / (1 + e^−(v + tail))` for a `v` above [`FAR_BELOW`], and a tail that is small beside 1.
 #[inline(always)]
 fn times_logistic<S: Simd>(s: S, numerator: S::V, v: S::V, tail: S::V) -> S::V {
-    // Below this bound, whose power of two f32 has, the sum is 1.
-    let (n, r) = reduce(s, s.max(s.splat(-87.0), s.sub(s.splat(0.0), v)));
-    let e = s.times_pow2(exp_reduced(s, s.sub(r, tail)), n);
-    s.div(numerator, s.add(e, s.splat(1.0)))
+    // Below this bound, whose power of two f32 has times 2^-16, the sum is 1.
+    let (n, r) = reduce(s, s.max(s.splat(-76.0), s.sub(s.splat(0.0), v)));
+    let e = s.times_pow2(exp_reduced(s, s.sub(r, tail)), s.add(n, s.splat(SPARE)));
+    s.div(s.mul(numerator, s.splat(SPARED)), s.add(e, s.splat(SPARED)))
 }
 
 /// `1 / (1 + e^−x)`
@@ -207,8 +211,8 @@ pub(crate) fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
         -9.158_749e-2,
         4.946_596_6e-1,
     ];
-    // e to half of its square, negated, has 2^-126 in it, the last power of two of f32.
-    const FAR: f32 = 13.2;
+    // e to half of its square, negated, has 2^-141 in it, which is f32's range times 2^16.
+    const FAR: f32 = 14.0;
     let one = s.splat(1.0);
     let t = s.min(s.abs(x), s.splat(FAR));
     let q = s.div(s.sub(t, s.splat(2.5)), s.add(t, s.splat(2.5)));
@@ -222,7 +226,8 @@ pub(crate) fn gelu<S: Simd>(s: S, x: S::V) -> S::V {
     let half = s.splat(-0.5);
     let (n, r) = reduce(s, s.mul(half, square));
     let e = s.add(expm1_reduced(s, s.fma(half, square_error, r)), one);
-    let tail = s.times_pow2(s.mul(factor, e), n);
+    let tail = s.times_pow2(s.mul(factor, e), s.sub(n, s.splat(SPARE)));
+    let tail = s.mul(tail, s.splat(SPARED));
     // Far below 0 it is −0, but −∞ and NaN give NaN.
     s.select(s.gt(x, s.splat(-FAR)), s.sub(s.max(x, s.splat(0.0)), tail), s.mul(x, s.splat(0.0)))
 }

@@ -175,7 +175,7 @@ impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R,
                         s.prefetch(w.wrapping_add(AHEAD));
                         s.prefetch_far(ahead);
                         ahead = ahead.wrapping_add(t.ahead_step);
-                        // SAFETY: as above.
+                        // SAFETY: `tile`'s caller says that the weights and inputs of every product are readable.
                         unsafe {
                             multiply::<S, R, V, LANEWISE>(s, x, t.x_pixel, w, &mut acc);
                             (w, x) = (w.add(V * S::LANES), x.add(step));

@@ -347,7 +347,7 @@ impl Work<'_> {
                     if let Some(step) = &behind {
                         for v in 0..runs {
                             let y = tile.y.wrapping_add(v * y_vector);
-                            // SAFETY: as above.
+                            // SAFETY: these are the vectors that the kernel has written; the step is of the plan's channels.
                             unsafe {
                                 (functions.fold_vectors)(step, panel.first + v * lanes, y, y_pixel, rows);
                             }

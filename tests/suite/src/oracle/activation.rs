@@ -160,9 +160,6 @@ fn lowest(mode: ActivationMode) -> Option<f64> {
     }
 }
 
-/// Below this magnitude, which is 2⁻¹²⁰, a result may be 0 of functions that go to 0 as exponentials do.
-const VANISHES: f64 = 7.6e-37;
-
 /// How far the argument may be off because scalars are rounded to f32, and how many units of f32's roundoff the
 /// result may have.
 fn accuracy(mode: ActivationMode, data_type: DataType, [alpha, beta, _]: [f64; 3], x: f64) -> (f64, f64) {
@@ -209,9 +206,7 @@ pub(super) fn forward(spec: &ActivationSpec, data_type: DataType, y: &mut Field,
             spread = spread.max(zero.powf(gamma)).max(value);
         }
         y.value[i] = value;
-        let vanishes = matches!(mode, ActivationMode::Silu | ActivationMode::Gelu | ActivationMode::GeluTanh);
-        let vanished = if vanishes && u > 0.0 && value.abs() < VANISHES { value.abs() } else { 0.0 };
-        y.error[i] = spread + roundings * u * value.abs() + vanished;
+        y.error[i] = spread + roundings * u * value.abs();
         if mode != ActivationMode::Pasthru {
             y.reach[i] = value.abs() + y.error[i];
         }
