@@ -316,6 +316,7 @@ impl Work<'_> {
                 source: source.wrapping_byte_add(channel * channel_stride * data_type.size()),
                 channel_stride,
                 column_stride,
+                alternate: false,
                 target: scratch.as_mut_ptr(),
                 pixel: channels,
                 columns,

@@ -7,7 +7,7 @@ use std::ops::Range;
 use fuseplan_api::volume::Volume;
 
 use crate::isa::{Kernel, MAX_LANES, Number, Simd};
-use crate::vectors::{load, load_strided, store};
+use crate::vectors::{load, load_even, load_strided, store};
 
 /// Which channels a packed pixel holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(crate) struct PackLine {
     /// The distance in the source from one channel to the next, and from one packed column to the next, in elements.
     pub(crate) channel_stride: usize,
     pub(crate) column_stride: usize,
+    /// Whether columns are every second element of a line of the source, so that those between them may be read.
+    pub(crate) alternate: bool,
     /// Where the first packed column lies, and how many floats each pixel takes.
     pub(crate) target: *mut f32,
     pub(crate) pixel: usize,
@@ -93,16 +95,15 @@ impl<T: Number> Kernel for Pack<'_, T> {
             target.add(count * line.pixel).write_bytes(0, after * line.pixel);
             target
         };
-        let strides = [line.channel_stride, line.column_stride];
         match line.channels {
             Channels::Dense(channels) => {
                 // SAFETY: `pack`'s caller says that these columns are readable and that there is room for them.
-                unsafe { pixels(s, source, strides, target, line.pixel, channels, count) }
+                unsafe { pixels(s, line, source, target, line.pixel, channels, count) }
             }
             // Depthwise: as many channels as there are lanes, in order.
             Channels::Lanewise { inputs: 1, outputs: 1 } => {
                 // SAFETY: as of the dense columns, of which a panel's outputs read one channel each.
-                unsafe { pixels(s, source, strides, target, line.pixel, line.count, count) }
+                unsafe { pixels(s, line, source, target, line.pixel, line.count, count) }
             }
             Channels::Lanewise { inputs, outputs } => {
                 // SAFETY: as of the dense columns.
@@ -112,20 +113,21 @@ impl<T: Number> Kernel for Pack<'_, T> {
     }
 }
 
-/// Copies `count` pixels of `channels` channels to pixels that are `pixel` floats apart.
+/// Copies `count` pixels of `channels` channels, of a line from `source` on, to pixels that are `pixel` floats apart.
 ///
 /// # Safety
 /// The source's elements are readable, and there is room for the pixels.
 #[inline(always)]
 unsafe fn pixels<S: Simd, T: Number>(
     s: S,
+    line: &PackLine,
     source: *const T,
-    [channel_stride, column_stride]: [usize; 2],
     target: *mut f32,
     pixel: usize,
     channels: usize,
     count: usize,
 ) {
+    let &PackLine { channel_stride, column_stride, .. } = line;
     if channel_stride == 1 || channels == 1 {
         // Pixels that follow one another are one run.
         let joined = column_stride == channels && pixel == channels;
@@ -161,7 +163,11 @@ unsafe fn pixels<S: Simd, T: Number>(
                     // SAFETY: the caller says that channel `c + lane` of the `n` pixels from `i` on is readable.
                     *row = unsafe {
                         let from = source.add((c + lane) * channel_stride + i * column_stride);
-                        load_strided(s, from, column_stride, n)
+                        if line.alternate {
+                            load_even(s, from, n)
+                        } else {
+                            load_strided(s, from, column_stride, n)
+                        }
                     };
                 }
                 s.transpose(&mut square);
@@ -198,13 +204,12 @@ unsafe fn spread<S: Simd, T: Number>(
     let mut together = [0.0f32; MAX_LANES * MAX_LANES];
     for i in (0..count).step_by(S::LANES) {
         let n = (count - i).min(S::LANES);
-        let strides = [line.channel_stride, line.column_stride];
         // SAFETY: panels have at most as many outputs as there are lanes, and no more inputs than that (the solver's
         // constraint), so that a pixel's channels fit a vector, and as many pixels a square. The caller says that they
         // are readable.
         unsafe {
             let from = source.add(i * line.column_stride);
-            pixels(s, from, strides, together.as_mut_ptr(), S::LANES, channels, n);
+            pixels(s, line, from, together.as_mut_ptr(), S::LANES, channels, n);
         }
         for j in 0..n {
             // SAFETY: the square has a vector for each of `n` pixels.

@@ -237,6 +237,7 @@ impl Work<'_> {
             source: self.input.wrapping_byte_add(at * data_type.size()),
             channel_stride,
             column_stride: step * column_stride,
+            alternate: step == 2 && column_stride == 1,
             target: target.as_mut_ptr(),
             pixel: pack.pixel,
             columns: [before, end - before, pack.columns - end],

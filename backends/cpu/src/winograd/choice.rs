@@ -136,18 +136,23 @@ pub(super) fn configurations(problem: &Problem, device: &DeviceInfo) -> Vec<Cand
     candidates
 }
 
-/// Winograd's convolution costs so much less by the model where it is preferred. Where filters are not constant, and are
-/// transformed at every execution, it is then no slower than direct convolution, if only a little faster for small images.
-const CLEARLY: f64 = 0.9;
+/// Winograd's convolution costs so much less by the model where it is no slower for filters that may change, which are
+/// transformed at every execution, if only a little faster for small images.
+const CLEARLY_LESS: f64 = 0.9;
 
 pub(super) const FEWER_PRODUCTS: Preference = Preference {
     property: "cost",
-    prefers: "clearly less than direct convolution's by the model of tiles and transforms",
+    prefers: "less than direct convolution's by the model of tiles and transforms",
     check: |problem, device| {
         let ratio = cost_over_direct(problem, device)?;
-        (ratio > CLEARLY).then(|| format!("{ratio:.2} of it, {CLEARLY} would do"))
+        (ratio >= 1.0).then(|| format!("{ratio:.2} of it"))
     },
 };
+
+/// Whether the solver is preferred only if filters are constant.
+pub(super) fn wants_constant_filters(problem: &Problem, device: &DeviceInfo) -> bool {
+    cost_over_direct(problem, device).is_some_and(|ratio| ratio > CLEARLY_LESS && ratio < 1.0)
+}
 
 /// The cost of a convolution that the solver takes over direct convolution's.
 pub(super) fn cost_over_direct(problem: &Problem, device: &DeviceInfo) -> Option<f64> {

@@ -24,8 +24,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fuseplan_api::{
-    Accuracy, Algorithm, Constraint, DataType, DeviceInfo, Executable, ExecutableInfo, Problem, RawStream,
-    RunArgs, RunError,
+    Accuracy, Algorithm, Configuration, Constraint, DataType, Device, DeviceInfo, Executable, ExecutableInfo,
+    Problem, RawStream, RunArgs, RunError,
 };
 
 use crate::arena::with_scratch;
@@ -34,7 +34,7 @@ use crate::device::CpuDevice;
 use crate::direct::geometry::lanes_of;
 use crate::direct::prepared::{self, Owner};
 use crate::direct::weights::PackWeights;
-use crate::direct::{CONVOLUTION, Shared, output};
+use crate::direct::{CONVOLUTION, DIRECT, Shared, output};
 use crate::element::with_value_type;
 use crate::epilogue::{self, Epilogue, Lanes};
 use crate::pool::{Items, Locked, Pool};
@@ -101,6 +101,8 @@ struct Convolution {
     data_type: DataType,
     pool: Arc<Pool>,
     owner: Owner,
+    /// Direct convolution, which takes less time where filters that may change would be transformed in each call.
+    changing: Option<Arc<dyn Executable>>,
 }
 
 impl std::fmt::Debug for Convolution {
@@ -120,7 +122,9 @@ impl Convolution {
         });
         let epilogue = Epilogue::new(problem, isa);
         let plan = Plan::new(problem, size.out(), functions.lanes, pool.threads(), limits);
-        let info = solver.info(format!(
+        let changing: Option<Arc<dyn Executable>> = choice::wants_constant_filters(problem, device.info())
+            .then(|| (DIRECT.load)(&DIRECT, problem, device, &Configuration::default()));
+        let mut info = solver.info(format!(
             "{}, {size}, {} blocks of {} tiles, {} parts, {} threads",
             isa.name(),
             plan.blocks,
@@ -128,10 +132,14 @@ impl Convolution {
             plan.parts,
             pool.threads(),
         ));
+        if let Some(direct) = &changing {
+            let ExecutableInfo { solver, detail, .. } = direct.info();
+            info.detail += &format!("; for filters that are not constant: {solver}, {detail}");
+        }
         let lanes = lanes_of(epilogue.output());
         let flat = epilogue.is_flat() && plan.segments == 1;
         let owner = Owner::new();
-        Convolution { info, epilogue, plan, functions, lanes, flat, data_type, pool, owner }
+        Convolution { info, epilogue, plan, functions, lanes, flat, data_type, pool, owner, changing }
     }
 
     /// Transforms all filters.
@@ -257,7 +265,11 @@ impl Executable for Convolution {
         &self.info
     }
 
-    unsafe fn run(&self, _stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
+    unsafe fn run(&self, stream: RawStream, args: &RunArgs<'_>) -> Result<(), RunError> {
+        if let (Some(direct), None) = (&self.changing, &args.ops[0].prepared) {
+            // SAFETY: the caller keeps what `RunArgs` promises for this problem, which is the executable's.
+            return unsafe { direct.run(stream, args) };
+        }
         let transform = |filters, target: &mut [f32], locked| {
             // SAFETY: `RunArgs` promises the problem's filters; `target` is as long as the plan says.
             unsafe { self.transform_filters(filters, target, locked) }

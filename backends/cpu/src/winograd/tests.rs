@@ -193,6 +193,25 @@ fn any_number_of_threads_gives_the_same_bits() {
     }
 }
 
+/// Where the model has little to gain, filters that may change are not transformed, so that results are direct convolution's bits.
+#[test]
+fn filters_that_may_change_are_computed_directly_where_little_is_gained() {
+    for (shape, directly) in
+        [(([1, 32, 8, 8], 32, [1; 4], 1), true), (([1, 48, 14, 14], 32, [1; 4], 1), false)]
+    {
+        for layout in LAYOUTS {
+            let ready = Ready::new(&case(&shape, DataType::Float, layout).link(Link::Bias));
+            for device in devices(2) {
+                let [winograd, direct] = [&WINOGRAD, &DIRECT].map(|solver| ready.case.load(solver, &device));
+                let is_direct = |constant| ready.run(&*winograd, constant) == ready.run(&*direct, constant);
+                let found = [false, true].map(is_direct);
+                assert_eq!(found, [directly, false], "{shape:?} on {}", device.info().arch);
+                ready.check_near(&WINOGRAD, &device, SLACK);
+            }
+        }
+    }
+}
+
 /// The largest error of an output beside direct convolution's, on layers of depths that networks have.
 #[test]
 fn errors_are_of_the_order_of_a_sum() {

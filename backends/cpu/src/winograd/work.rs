@@ -84,6 +84,7 @@ impl Work<'_> {
                     source: self.input.wrapping_byte_add((from + at * line_stride) * data_type.size()),
                     channel_stride,
                     column_stride,
+                    alternate: false,
                     target: target.as_mut_ptr(),
                     pixel: lanes,
                     columns: [before, end - before, columns - end],
