@@ -15,12 +15,12 @@
 //
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
 // needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
-//   FILTERS, FILTERS_BY_LANE, FILTER_ROOM, FILTER_STAGES, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, MOVES_BACK, OCCUPANCY, OPS, PASSED, PINGPONG,
+//   FILTERS, FILTERS_BY_LANE, FILTER_ROOM, FILTER_STAGES, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, MOVES_BACK, OCCUPANCY, PASSED, PINGPONG,
 //   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PREFETCHED, PRODUCERS, PRODUCER_REGISTERS, RAW_BYTES, RAW_STAGES, REARRANGED, RECTANGLE, RESIDENT,
 //   RESIDUALS_EARLY, ROW, ROW_LOADED, SHARED, SPLIT, STAGES, STEPS, STREAMED, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
 // needs sizes: out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Residuals, Shape, T, TensorMap
-// needs functions: affine, channel_of, cluster_arrive, cluster_wait, launch_next_grid, mbarrier_arrive, mbarrier_init,
+// needs functions: affine, channel_of, cluster_arrive, cluster_wait, is_plain, launch_next_grid, mbarrier_arrive, mbarrier_init,
 //   mbarrier_wait, prefetch_sector, shared_address, tile_number, tma_prefetch_map, wait_for_grids
 
 // Where filters are STREAMED, the second map's first word is the address of prepared ones, and its second one says what the launch
@@ -264,20 +264,6 @@ DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], con
 #pragma unroll
       for (int e = 0; e < 4; e++) acc[atom][i + e] = affine(args, pair.at[e % 2], acc[atom][i + e]);
   }
-}
-
-// Whether every alpha is 1 and beta is 0, as usual.
-DEVICE bool is_plain(const Args& args) {
-  bool plain = args.beta == 0.f;
-#pragma unroll
-  for (int i = 0; i < OPS; i++) plain = plain && args.op[i].alpha == 1.f;
-  return plain;
-}
-
-DEVICE void make_plain(Args& args) {
-  args.beta = 0.f;
-#pragma unroll
-  for (int i = 0; i < OPS; i++) args.op[i].alpha = 1.f;
 }
 
 // Elements of a tile that a thread finishes at a time where blocks share it, how many of these a row has, how many rows a block

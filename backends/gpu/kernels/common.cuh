@@ -57,6 +57,21 @@ struct Args {
   Shape shape;
 };
 
+// Whether every alpha is 1 and beta is 0, as usual.
+DEVICE bool is_plain(const Args& args) {
+  bool plain = args.beta == 0.f;
+#pragma unroll
+  for (int i = 0; i < OPS; i++) plain = plain && args.op[i].alpha == 1.f;
+  return plain;
+}
+
+// Tells the compiler so, of arguments that are.
+DEVICE void make_plain(Args& args) {
+  args.beta = 0.f;
+#pragma unroll
+  for (int i = 0; i < OPS; i++) args.op[i].alpha = 1.f;
+}
+
 // The coordinates of an element of the output: its offset in memory, image, channel, and position in the plane or volume.
 struct Coord {
   idx y, n, k, p;

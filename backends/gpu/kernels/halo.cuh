@@ -217,14 +217,6 @@ DEVICE int pixel_at(int p) {
 // The offset of the accumulator of a pixel and one of the block's filters.
 DEVICE int acc_at(int p, int column) { return Y_ALONG_K ? p * ACC_PITCH + column : column * ACC_PITCH + p; }
 
-// Whether every alpha is 1 and beta is 0, as usual.
-DEVICE bool is_plain(const Args& args) {
-  bool plain = args.beta == 0.f;
-#pragma unroll
-  for (int i = 0; i < OPS; i++) plain = plain && args.op[i].alpha == 1.f;
-  return plain;
-}
-
 // Reads Y neighbouring accumulators. Of eight, lanes whose accumulators lie in odd rows of the banks read the other half
 // first.
 template <int Y> DEVICE void read_accumulators(const float* acc, int at, float* v) {

@@ -203,6 +203,19 @@ struct Args {
   Shape shape;
 };
 
+DEVICE bool is_plain(const Args& args) {
+  bool plain = args.beta == 0.f;
+#pragma unroll
+  for (int i = 0; i < OPS; i++) plain = plain && args.op[i].alpha == 1.f;
+  return plain;
+}
+
+DEVICE void make_plain(Args& args) {
+  args.beta = 0.f;
+#pragma unroll
+  for (int i = 0; i < OPS; i++) args.op[i].alpha = 1.f;
+}
+
 struct Coord {
   idx y, n, k, p;
 };

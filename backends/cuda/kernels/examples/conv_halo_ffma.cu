@@ -207,6 +207,19 @@ struct Args {
   Shape shape;
 };
 
+DEVICE bool is_plain(const Args& args) {
+  bool plain = args.beta == 0.f;
+#pragma unroll
+  for (int i = 0; i < OPS; i++) plain = plain && args.op[i].alpha == 1.f;
+  return plain;
+}
+
+DEVICE void make_plain(Args& args) {
+  args.beta = 0.f;
+#pragma unroll
+  for (int i = 0; i < OPS; i++) args.op[i].alpha = 1.f;
+}
+
 struct Coord {
   idx y, n, k, p;
 };
@@ -625,13 +638,6 @@ DEVICE int pixel_at(int p) {
 }
 
 DEVICE int acc_at(int p, int column) { return Y_ALONG_K ? p * ACC_PITCH + column : column * ACC_PITCH + p; }
-
-DEVICE bool is_plain(const Args& args) {
-  bool plain = args.beta == 0.f;
-#pragma unroll
-  for (int i = 0; i < OPS; i++) plain = plain && args.op[i].alpha == 1.f;
-  return plain;
-}
 
 template <int Y> DEVICE void read_accumulators(const float* acc, int at, float* v) {
   constexpr int PART = Y < 4 ? Y : 4;

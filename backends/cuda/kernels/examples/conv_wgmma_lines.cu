@@ -211,6 +211,19 @@ struct Args {
   Shape shape;
 };
 
+DEVICE bool is_plain(const Args& args) {
+  bool plain = args.beta == 0.f;
+#pragma unroll
+  for (int i = 0; i < OPS; i++) plain = plain && args.op[i].alpha == 1.f;
+  return plain;
+}
+
+DEVICE void make_plain(Args& args) {
+  args.beta = 0.f;
+#pragma unroll
+  for (int i = 0; i < OPS; i++) args.op[i].alpha = 1.f;
+}
+
 struct Coord {
   idx y, n, k, p;
 };
@@ -841,19 +854,6 @@ DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], con
 #pragma unroll
       for (int e = 0; e < 4; e++) acc[atom][i + e] = affine(args, pair.at[e % 2], acc[atom][i + e]);
   }
-}
-
-DEVICE bool is_plain(const Args& args) {
-  bool plain = args.beta == 0.f;
-#pragma unroll
-  for (int i = 0; i < OPS; i++) plain = plain && args.op[i].alpha == 1.f;
-  return plain;
-}
-
-DEVICE void make_plain(Args& args) {
-  args.beta = 0.f;
-#pragma unroll
-  for (int i = 0; i < OPS; i++) args.op[i].alpha = 1.f;
 }
 
 constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, UNITS_ACROSS = WIDTH / UNIT,
