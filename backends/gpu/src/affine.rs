@@ -13,7 +13,7 @@ pub(crate) struct Affine {
     pub(crate) count: usize,
     /// Numbers of a channel: none, `shift`, or `term`, `factor` and `shift`.
     pub(crate) fields: &'static [&'static str],
-    /// Statements that set the fields of the channel `c`, from the numbers that were read: `bias<i>` and `norm<i>`.
+    /// Statements that set the fields of the channel `c`, from the numbers `n` that were read: `bias<i>` and `norm<i>`.
     pub(crate) sets: String,
     /// What becomes of a value `v`.
     pub(crate) value: String,
@@ -31,15 +31,17 @@ impl Affine {
                 Op::ConvForward { .. } => Ok(()),
                 Op::BiasForward { .. } if !op.is_residual() && fields.is_empty() => {
                     affine.fields = &["shift"];
-                    writeln!(affine.sets, "  c.shift = bias{i};")
+                    writeln!(affine.sets, "  c.shift = n.bias{i};")
                 }
-                Op::BiasForward { .. } if !op.is_residual() => writeln!(affine.sets, "  c.shift += bias{i};"),
+                Op::BiasForward { .. } if !op.is_residual() => {
+                    writeln!(affine.sets, "  c.shift += n.bias{i};")
+                }
                 Op::BatchNormInference { mode: BatchNormMode::Spatial, .. } if fields.len() < 3 => {
                     affine.fields = &["term", "factor", "shift"];
                     let before = if fields.is_empty() { "" } else { "c.shift " };
                     writeln!(
                         affine.sets,
-                        "  c.term = {before}- norm{i}.mean;\n  c.factor = factor_of(norm{i});\n  c.shift = norm{i}.bias;"
+                        "  c.term = {before}- n.norm{i}.mean;\n  c.factor = factor_of(n.norm{i});\n  c.shift = n.norm{i}.bias;"
                     )
                 }
                 Op::BiasForward { .. }
@@ -106,18 +108,18 @@ mod tests {
         let affine = Affine::of(&[first.clone(), second.clone()]);
         assert_eq!(affine.value, "fmaf(v, args.op[0].alpha * args.op[1].alpha, c.shift)");
         let sets: Vec<_> = affine.sets.lines().map(str::trim).collect();
-        let both = ["c.shift = bias0;", "c.shift *= args.op[0].alpha;", "c.shift += bias1;"];
+        let both = ["c.shift = n.bias0;", "c.shift *= args.op[0].alpha;", "c.shift += n.bias1;"];
         assert_eq!(sets[..3], both);
         let affine = Affine::of(&[first, norm, second]);
         assert_eq!(affine.value, "fmaf(fmaf(v, args.op[0].alpha, c.term), c.factor, c.shift)");
         let sets: Vec<_> = affine.sets.lines().map(str::trim).collect();
-        assert_eq!(sets[2], "c.term = c.shift - norm1.mean;");
+        assert_eq!(sets[2], "c.term = c.shift - n.norm1.mean;");
         assert_eq!(
             sets[5..9],
             [
                 "c.shift *= args.op[1].alpha;",
                 "c.factor *= args.op[1].alpha;",
-                "c.shift += bias2;",
+                "c.shift += n.bias2;",
                 "c.shift *= args.op[2].alpha;"
             ]
         );

@@ -1,7 +1,7 @@
 //! The operators behind the convolution as functions of a kernel's text, in their declared order.
 //!
-//! What an operator needs of a channel is read once for the channel (`channel_of`), all of it before anything is
-//! computed of it; batch-norm's scale and variance are folded to a factor. `one_of` takes one channel or another.
+//! What an operator needs of a channel is read once for the channel (`numbers_of`), all of it before anything is
+//! computed of it (`channel_of`); batch-norm's scale and variance are folded to a factor. `one_of` takes one channel or another.
 //! `affine` takes a value through the operators at the beginning that are a multiply-add or two of its channel, and `chain`
 //! takes what comes of that, number `e` of a vector, through the others. Residuals that lie as the output does are read for a
 //! vector of it (`residuals_of`), and `each_residual` visits them. `READS_ELEMENTS` says whether any operator reads a number
@@ -16,10 +16,12 @@ use crate::affine::Affine;
 use crate::kernel::{Text, element};
 use crate::volume::DIMS;
 
-/// `struct Channel`, `struct Residuals`, their functions, `affine` and `chain` for a problem; adds the sizes that they use.
+/// `struct Numbers`, `struct Channel`, `struct Residuals`, their functions, `affine` and `chain` for a problem; adds the sizes that
+/// they use.
 pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
     let affine = Affine::of(&problem.ops);
-    let (mut fields, mut reads, mut steps) = (Vec::new(), String::new(), String::new());
+    let (mut fields, mut numbers, mut reads, mut steps) =
+        (Vec::new(), String::new(), String::new(), String::new());
     fields.extend(affine.fields.iter().map(|field| field.to_string()));
     let mut sets = affine.sets;
     let (mut residuals, mut residual_reads, mut residual_tensors) =
@@ -41,11 +43,13 @@ pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
                 text.size(format!("bias{i}_c"), Volume::of(bias).strides[1]);
                 let (element, at) = (param(bias.data_type(), problem), format!("k * args.shape.bias{i}_c"));
                 let read = format!("param<{element}>(args.op[{i}], BiasForward::bias, {at})");
+                let _ = writeln!(numbers, "  float bias{i};");
+                let _ = writeln!(reads, "  n.bias{i} = {read};");
                 if i < affine.count {
-                    writeln!(reads, "  const float bias{i} = {read};")
+                    Ok(())
                 } else {
                     fields.push(format!("bias{i}"));
-                    let _ = writeln!(reads, "  c.bias{i} = {read};");
+                    let _ = writeln!(sets, "  c.bias{i} = n.bias{i};");
                     writeln!(steps, "  v += c.bias{i};")
                 }
             }
@@ -53,22 +57,25 @@ pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
                 text.size(format!("slope{i}_c"), Volume::of(slope).strides[1]);
                 let (element, at) = (param(slope.data_type(), problem), format!("k * args.shape.slope{i}_c"));
                 fields.push(format!("slope{i}"));
+                let _ = writeln!(numbers, "  float slope{i};");
                 let _ = writeln!(
                     reads,
-                    "  c.slope{i} = param<{element}>(args.op[{i}], PReluForward::slope, {at});"
+                    "  n.slope{i} = param<{element}>(args.op[{i}], PReluForward::slope, {at});"
                 );
+                let _ = writeln!(sets, "  c.slope{i} = n.slope{i};");
                 writeln!(steps, "  v = prelu(v, c.slope{i});")
             }
             Op::BatchNormInference { mode: BatchNormMode::Spatial, params } => {
                 let element = param(*params, problem);
-                let _ = writeln!(reads, "  const Norm norm{i} = norm_of<{element}>(args.op[{i}], k);");
+                let _ = writeln!(numbers, "  Norm norm{i};");
+                let _ = writeln!(reads, "  n.norm{i} = norm_of<{element}>(args.op[{i}], k);");
                 if i < affine.count {
                     Ok(())
                 } else {
                     fields.extend(["mean", "factor", "shift"].map(|field| format!("{field}{i}")));
                     let _ = writeln!(
                         sets,
-                        "  c.mean{i} = norm{i}.mean;\n  c.factor{i} = factor_of(norm{i});\n  c.shift{i} = norm{i}.bias;"
+                        "  c.mean{i} = n.norm{i}.mean;\n  c.factor{i} = factor_of(n.norm{i});\n  c.shift{i} = n.norm{i}.bias;"
                     );
                     writeln!(steps, "  v = batch_norm(v, c.mean{i}, c.factor{i}, c.shift{i});")
                 }
@@ -101,8 +108,11 @@ pub(crate) fn functions(problem: &Problem, text: &mut Text) -> String {
     let fields = if fields.is_empty() { String::new() } else { format!("  float {};\n", fields.join(", ")) };
     let value = affine.value;
     format!(
-        "#define READS_ELEMENTS {reads_elements}\n\nstruct Channel {{\n{fields}}};\n\nDEVICE Channel channel_of(const Args& args, idx k) {{\n  Channel c;\n\
-         {reads}  KEEP_ORDER;\n{sets}  return c;\n}}\n\nDEVICE Channel one_of(bool first, const Channel& a, \
+        "#define READS_ELEMENTS {reads_elements}\n\nstruct Numbers {{\n{numbers}}};\n\nstruct Channel {{\n{fields}}};\n\n\
+         DEVICE Numbers numbers_of(const Args& args, idx k) {{\n  Numbers n;\n{reads}  return n;\n}}\n\n\
+         DEVICE Channel channel_of(const Args& args, const Numbers& n) {{\n  Channel c;\n{sets}  return c;\n}}\n\n\
+         DEVICE Channel channel_of(const Args& args, idx k) {{\n  const Numbers n = numbers_of(args, k);\n  KEEP_ORDER;\n  \
+         return channel_of(args, n);\n}}\n\nDEVICE Channel one_of(bool first, const Channel& a, \
          const Channel& b) {{\n  Channel c;\n{choices}  return c;\n}}\n\n\
          DEVICE float affine(const Args& args, const Channel& c, float v) {{\n  return {value};\n}}\n\n\
          template <int V> struct Residuals {{\n{residuals}}};\n\n\

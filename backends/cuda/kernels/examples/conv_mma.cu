@@ -365,25 +365,44 @@ DEVICE float grad_mish(float x, float, float dy, const Op& o) {
 
 #define READS_ELEMENTS true
 
+struct Numbers {
+  float bias1;
+  Norm norm2;
+  float slope3;
+  float slope5;
+};
+
 struct Channel {
   float term, factor, shift, slope3, slope5;
 };
 
-DEVICE Channel channel_of(const Args& args, idx k) {
+DEVICE Numbers numbers_of(const Args& args, idx k) {
+  Numbers n;
+  n.bias1 = param<float>(args.op[1], BiasForward::bias, k * args.shape.bias1_c);
+  n.norm2 = norm_of<T>(args.op[2], k);
+  n.slope3 = param<float>(args.op[3], PReluForward::slope, k * args.shape.slope3_c);
+  n.slope5 = param<T>(args.op[5], PReluForward::slope, k * args.shape.slope5_c);
+  return n;
+}
+
+DEVICE Channel channel_of(const Args& args, const Numbers& n) {
   Channel c;
-  const float bias1 = param<float>(args.op[1], BiasForward::bias, k * args.shape.bias1_c);
-  const Norm norm2 = norm_of<T>(args.op[2], k);
-  c.slope3 = param<float>(args.op[3], PReluForward::slope, k * args.shape.slope3_c);
-  c.slope5 = param<T>(args.op[5], PReluForward::slope, k * args.shape.slope5_c);
-  KEEP_ORDER;
-  c.shift = bias1;
+  c.shift = n.bias1;
   c.shift *= args.op[1].alpha;
-  c.term = c.shift - norm2.mean;
-  c.factor = factor_of(norm2);
-  c.shift = norm2.bias;
+  c.term = c.shift - n.norm2.mean;
+  c.factor = factor_of(n.norm2);
+  c.shift = n.norm2.bias;
   c.shift *= args.op[2].alpha;
   c.factor *= args.op[2].alpha;
+  c.slope3 = n.slope3;
+  c.slope5 = n.slope5;
   return c;
+}
+
+DEVICE Channel channel_of(const Args& args, idx k) {
+  const Numbers n = numbers_of(args, k);
+  KEEP_ORDER;
+  return channel_of(args, n);
 }
 
 DEVICE Channel one_of(bool first, const Channel& a, const Channel& b) {

@@ -362,23 +362,38 @@ DEVICE float grad_mish(float x, float, float dy, const Op& o) {
 
 #define READS_ELEMENTS true
 
+struct Numbers {
+  float bias1;
+  Norm norm2;
+};
+
 struct Channel {
   float term, factor, shift;
 };
 
-DEVICE Channel channel_of(const Args& args, idx k) {
+DEVICE Numbers numbers_of(const Args& args, idx k) {
+  Numbers n;
+  n.bias1 = param<T>(args.op[1], BiasForward::bias, k * args.shape.bias1_c);
+  n.norm2 = norm_of<float>(args.op[2], k);
+  return n;
+}
+
+DEVICE Channel channel_of(const Args& args, const Numbers& n) {
   Channel c;
-  const float bias1 = param<T>(args.op[1], BiasForward::bias, k * args.shape.bias1_c);
-  const Norm norm2 = norm_of<float>(args.op[2], k);
-  KEEP_ORDER;
-  c.shift = bias1;
+  c.shift = n.bias1;
   c.shift *= args.op[1].alpha;
-  c.term = c.shift - norm2.mean;
-  c.factor = factor_of(norm2);
-  c.shift = norm2.bias;
+  c.term = c.shift - n.norm2.mean;
+  c.factor = factor_of(n.norm2);
+  c.shift = n.norm2.bias;
   c.shift *= args.op[2].alpha;
   c.factor *= args.op[2].alpha;
   return c;
+}
+
+DEVICE Channel channel_of(const Args& args, idx k) {
+  const Numbers n = numbers_of(args, k);
+  KEEP_ORDER;
+  return channel_of(args, n);
 }
 
 DEVICE Channel one_of(bool first, const Channel& a, const Channel& b) {

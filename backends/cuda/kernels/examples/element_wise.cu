@@ -316,25 +316,44 @@ DEVICE float grad_mish(float x, float, float dy, const Op& o) {
 
 #define READS_ELEMENTS true
 
+struct Numbers {
+  float bias0;
+  Norm norm1;
+  float slope2;
+  float slope4;
+};
+
 struct Channel {
   float term, factor, shift, slope2, slope4;
 };
 
-DEVICE Channel channel_of(const Args& args, idx k) {
+DEVICE Numbers numbers_of(const Args& args, idx k) {
+  Numbers n;
+  n.bias0 = param<float>(args.op[0], BiasForward::bias, k * args.shape.bias0_c);
+  n.norm1 = norm_of<T>(args.op[1], k);
+  n.slope2 = param<float>(args.op[2], PReluForward::slope, k * args.shape.slope2_c);
+  n.slope4 = param<T>(args.op[4], PReluForward::slope, k * args.shape.slope4_c);
+  return n;
+}
+
+DEVICE Channel channel_of(const Args& args, const Numbers& n) {
   Channel c;
-  const float bias0 = param<float>(args.op[0], BiasForward::bias, k * args.shape.bias0_c);
-  const Norm norm1 = norm_of<T>(args.op[1], k);
-  c.slope2 = param<float>(args.op[2], PReluForward::slope, k * args.shape.slope2_c);
-  c.slope4 = param<T>(args.op[4], PReluForward::slope, k * args.shape.slope4_c);
-  KEEP_ORDER;
-  c.shift = bias0;
+  c.shift = n.bias0;
   c.shift *= args.op[0].alpha;
-  c.term = c.shift - norm1.mean;
-  c.factor = factor_of(norm1);
-  c.shift = norm1.bias;
+  c.term = c.shift - n.norm1.mean;
+  c.factor = factor_of(n.norm1);
+  c.shift = n.norm1.bias;
   c.shift *= args.op[1].alpha;
   c.factor *= args.op[1].alpha;
+  c.slope2 = n.slope2;
+  c.slope4 = n.slope4;
   return c;
+}
+
+DEVICE Channel channel_of(const Args& args, idx k) {
+  const Numbers n = numbers_of(args, k);
+  KEEP_ORDER;
+  return channel_of(args, n);
 }
 
 DEVICE Channel one_of(bool first, const Channel& a, const Channel& b) {
