@@ -43,9 +43,6 @@ DEVICE void prefetch_l2(const T* from, int count) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(first), "r"(bytes) : "memory");
 }
 
-// Starts to bring at least the 32 bytes around an address into L2.
-DEVICE void prefetch_sector(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
-
 // Copies bytes that lie side by side: whole numbers of 16 bytes, at multiples of as many.
 DEVICE void bulk_load(unsigned to, const T* from, unsigned bytes, unsigned barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),

@@ -29,6 +29,17 @@ DEVICE void begin_grid() {
   launch_next_grid();
   wait_for_grids();
 }
+// Starts to bring at least the 32 bytes around an address into L2.
+DEVICE void prefetch_sector(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+// The same where there is something to do meanwhile: `hint` brings what the kernel reads first into L2, and touches it in no
+// other way.
+template <class Hint> DEVICE void begin_grid(Hint hint) {
+  launch_next_grid();
+#if __CUDA_ARCH__ >= 900
+  hint();
+#endif
+  wait_for_grids();
+}
 // How many blocks are a cluster: each alone, if cluster.cuh does not say otherwise.
 #define CLUSTER
 // What KERNEL is told of blocks that are to be on a multiprocessor at once.

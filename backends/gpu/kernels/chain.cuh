@@ -43,7 +43,14 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
   chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), out, at, out);
 }
 
-// The same, and writes them to the output, where they lie at a multiple of their size.
+// The same as either, and writes them to the output, where they lie at a multiple of their size.
+template <int V, bool ALONG_K>
+DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                          const Coord& at) {
+  float out[V];
+  finish_to<V, ALONG_K>(args, channel, residuals, v, at, out);
+  write_vector<V>(args, at.y, out);
+}
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
   float out[V];

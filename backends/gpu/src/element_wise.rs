@@ -7,15 +7,15 @@ use crate::chain::channel_values;
 use crate::kernel::{Geometry, Kernel, Text};
 
 /// Threads of a block.
-const THREADS: usize = 256;
+const THREADS: usize = 128;
 /// Vectors that a thread has in flight.
 const UNROLL: usize = 3;
-/// Threads beside each other that read a pixel's channels: 512 bytes, as much as one instruction reads.
-const COLUMN: usize = 32;
-/// Most blocks of a grid in its second and third dimension.
-const MOST_DOWN: usize = 65_535;
-/// Blocks for each multiprocessor where threads keep their channels; they walk over pixels.
-const WAVES: usize = 16;
+/// Threads beside each other that read a pixel's channels: 256 bytes.
+const COLUMN: usize = 16;
+/// Bytes that memory is read and written by.
+const SECTOR: usize = 32;
+/// Blocks that are to be on a multiprocessor at once.
+const BLOCKS: usize = 8;
 /// About how many threads branch together.
 const WARP: usize = 32;
 /// Most bytes of a block's table of channels. Where channels come first, blocks with more channels than that read
@@ -28,6 +28,10 @@ constants! {
         /// Threads beside each other that stand for the channels of a pixel.
         channel_threads: usize,
         threads: usize,
+        /// Blocks that are to be on a multiprocessor at once.
+        blocks: usize,
+        /// Blocks, from the first on, that may be there while the grid before still runs.
+        early_blocks: usize,
         /// Vectors that a thread has in flight.
         unroll: usize,
         /// Elements of a vector.
@@ -56,24 +60,28 @@ pub(crate) fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Ker
     let outputs = problem.output.element_count();
     let mut text = Text::default();
     let channel = channel_values(problem) * size_of::<f32>();
-    let (grid, shared, channel_threads) = if channels_last {
-        // As even as possible.
+    let (columns, rows, shared, channel_threads) = if channels_last {
+        // As even as possible, but for sectors, which two blocks would have a part of each.
         let vectors = y.lens[1] / vector;
         let most_threads = (COLUMN * (most / vector)).min(TABLE / (vector * channel.max(1)));
         let columns = vectors.div_ceil(most_threads);
-        let channel_threads = vectors.div_ceil(columns);
-        let at_once = THREADS / channel_threads * UNROLL;
-        let rows = y.pixels().div_ceil(at_once).min((units * WAVES).div_ceil(columns));
-        let deep = columns.div_ceil(MOST_DOWN);
-        ([rows, columns.div_ceil(deep), deep], channel_threads * vector * channel, channel_threads)
+        let even = vectors.div_ceil(columns);
+        let sector = SECTOR / (vector * problem.output.data_type().size());
+        let channel_threads =
+            if columns > 1 { even.next_multiple_of(sector).min(most_threads) } else { even };
+        let rows = y.pixels().div_ceil(THREADS / channel_threads * UNROLL);
+        (columns, rows, channel_threads * vector * channel, channel_threads)
     } else {
         let tile = THREADS * vector * UNROLL;
-        ([outputs.div_ceil(tile), 1, 1], (tile.div_ceil(y.plane()) + 1) * channel, 1)
+        (1, outputs.div_ceil(tile), (tile.div_ceil(y.plane()) + 1) * channel, 1)
     };
-    let in_table = channels_last || (1..=TABLE).contains(&shared);
+    let in_table = (1..=TABLE).contains(&shared);
+    let shared = if in_table { shared } else { 0 };
     Constants {
         channel_threads,
         threads: THREADS,
+        blocks: BLOCKS,
+        early_blocks: units * BLOCKS,
         unroll: UNROLL,
         v_max: vector,
         channels_last,
@@ -85,10 +93,9 @@ pub(crate) fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Ker
     }
     .write(&mut text);
     text.size("outputs", outputs).size("pixels", y.pixels());
-    text.divisor("channels", y.lens[1]).divisor("plane", y.plane());
-    let shared = if in_table { shared } else { 0 };
+    text.divisor("channels", y.lens[1]).divisor("plane", y.plane()).divisor("columns", columns);
     let geometry =
-        Geometry { grid: grid.map(|blocks| blocks as u32), block: THREADS as u32, shared: shared as u32 };
+        Geometry { grid: [(rows * columns) as u32, 1, 1], block: THREADS as u32, shared: shared as u32 };
     let detail = format!("{vector} elements at a time");
     text.finish(vendor, problem, &[kernel_text!("../kernels/element_wise.cuh")], geometry, detail)
 }
@@ -107,10 +114,11 @@ mod tests {
             let x = TensorDescriptor::nhwc(DataType::Float, [2, channels, 1, 1]).unwrap();
             let problem = Problem { input: x, output: x, ops: Vec::new(), math: MathMode::Precise };
             let kernel = element_wise("", &problem, 100);
-            let [_, down, deep] = kernel.geometry.grid;
+            let [blocks, down, deep] = kernel.geometry.grid;
             let threads = kernel.constant("CHANNEL_THREADS") * kernel.constant("V_MAX");
-            let dealt = down as usize * deep as usize * threads;
-            assert!(down.max(deep) <= 65_535 && dealt >= channels, "{channels}: {:?}", kernel.geometry);
+            let dealt = blocks as usize * threads;
+            let fits = blocks <= i32::MAX as u32 && down == 1 && deep == 1;
+            assert!(fits && dealt >= channels, "{channels}: {:?}", kernel.geometry);
         }
     }
 

@@ -11,6 +11,9 @@
 #define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) fuseplan_kernel(const Args args)
 // What each kernel calls before it reads or writes global memory. A grid begins when the one before it in the stream has ended.
 DEVICE void begin_grid() {}
+// The same with what brings memory into a cache meanwhile, of which there is nothing here.
+DEVICE void prefetch_sector(const void*) {}
+template <class Hint> DEVICE void begin_grid(Hint) {}
 // What KERNEL is told of blocks that are to be on a compute unit at once, which has four SIMDs and 64 KiB.
 #define AT_ONCE(blocks, shared) (((blocks) < 65536 / (shared) ? (blocks) : 65536 / (shared)) * THREADS / WAVE + 3) / 4
 // How many of a loop's rounds are unrolled, which have so many products for each result: the compiler computes ahead

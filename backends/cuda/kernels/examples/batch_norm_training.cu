@@ -25,6 +25,14 @@ DEVICE void begin_grid() {
   launch_next_grid();
   wait_for_grids();
 }
+DEVICE void prefetch_sector(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+template <class Hint> DEVICE void begin_grid(Hint hint) {
+  launch_next_grid();
+#if __CUDA_ARCH__ >= 900
+  hint();
+#endif
+  wait_for_grids();
+}
 #define CLUSTER
 #if __CUDA_ARCH__ < 800
 #define AT_ONCE(blocks, shared) ((blocks) < 2 ? (blocks) : 2)

@@ -25,6 +25,14 @@ DEVICE void begin_grid() {
   launch_next_grid();
   wait_for_grids();
 }
+DEVICE void prefetch_sector(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+template <class Hint> DEVICE void begin_grid(Hint hint) {
+  launch_next_grid();
+#if __CUDA_ARCH__ >= 900
+  hint();
+#endif
+  wait_for_grids();
+}
 #define CLUSTER
 #if __CUDA_ARCH__ < 800
 #define AT_ONCE(blocks, shared) ((blocks) < 2 ? (blocks) : 2)
@@ -442,6 +450,13 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
   chain_vector<V, ALONG_K>(args, channel, residuals_of<V>(args, at.y), out, at, out);
 }
 
+template <int V, bool ALONG_K>
+DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                          const Coord& at) {
+  float out[V];
+  finish_to<V, ALONG_K>(args, channel, residuals, v, at, out);
+  write_vector<V>(args, at.y, out);
+}
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
   float out[V];

@@ -25,6 +25,14 @@ DEVICE void begin_grid() {
   launch_next_grid();
   wait_for_grids();
 }
+DEVICE void prefetch_sector(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+template <class Hint> DEVICE void begin_grid(Hint hint) {
+  launch_next_grid();
+#if __CUDA_ARCH__ >= 900
+  hint();
+#endif
+  wait_for_grids();
+}
 #define CLUSTER
 #if __CUDA_ARCH__ < 800
 #define AT_ONCE(blocks, shared) ((blocks) < 2 ? (blocks) : 2)
@@ -497,6 +505,13 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
 }
 
 template <int V, bool ALONG_K>
+DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
+                          const Coord& at) {
+  float out[V];
+  finish_to<V, ALONG_K>(args, channel, residuals, v, at, out);
+  write_vector<V>(args, at.y, out);
+}
+template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const float* v, const Coord& at) {
   float out[V];
   finish_to<V, ALONG_K>(args, channel, v, at, out);
@@ -580,8 +595,6 @@ DEVICE void prefetch_l2(const T* from, int count) {
   const unsigned bytes = (unsigned)(((unsigned long long)(from + count) + 15) / 16 * 16 - first);
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(first), "r"(bytes) : "memory");
 }
-
-DEVICE void prefetch_sector(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 DEVICE void bulk_load(unsigned to, const T* from, unsigned bytes, unsigned barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),

@@ -838,6 +838,12 @@ pub(crate) fn cases() -> Vec<Case> {
             &["LDG.E.128", "STG.E.128"],
         ),
         (
+            "element_wise.f16.nhwc.residual",
+            "cuda.element_wise.v1",
+            element_wise(Half, Nhwc, [64, 256, 14, 14], relu(&[64, 256, 14, 14], Half, Nhwc)),
+            &["LDG.E.128", "STG.E.128"],
+        ),
+        (
             "element_wise.bf16.nhwc.per_activation",
             "cuda.element_wise.v1",
             normed(Nhwc, BFloat16, [64, 256, 14, 14], BatchNormMode::PerActivation),
