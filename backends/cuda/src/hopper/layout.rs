@@ -137,7 +137,8 @@ pub(super) fn orders_filters(problem: &Problem) -> bool {
 
 /// Whether a tile's filters come in that order.
 pub(super) fn filters_by_lane(problem: &Problem, tiling: &Tiling) -> bool {
-    tiling.takes_filters_by_lane() && orders_filters(problem)
+    let depth = problem.conv().map_or(0, |(_, weights)| weights.lens()[1..].iter().product());
+    tiling.takes_filters_by_lane(depth) && orders_filters(problem)
 }
 
 /// Elements of packed filters that are read at once: 16 bytes of filters that are whole numbers of these, else one.

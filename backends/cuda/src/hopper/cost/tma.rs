@@ -413,7 +413,8 @@ impl Work {
         let ahead = if self.reads_residuals_early(tiling) { 1 } else { self.residuals_ahead(tiling).max(1) };
         let beside = if tiling.occupancy > 1 { rates.beside } else { 1.0 };
         let residual = beside * residual / (ahead as f64).powf(rates.ahead) + rates.read / vector;
-        let by_lane = self.orders_filters && tiling.takes_filters_by_lane() && !tiling.tf32x3;
+        let depth = self.channels * self.taps.iter().product::<usize>();
+        let by_lane = self.orders_filters && tiling.takes_filters_by_lane(depth) && !tiling.tf32x3;
         let part = if by_lane { rates.by_lane } else { rates.part };
         let part = part + rates.write / vector + residual * self.residuals as f64;
         let finish = wide * part * (tiling.atoms * tiling.columns_of_parts()) as f64 / 64.0 + rates.tile;
