@@ -8,7 +8,7 @@
 // by side; a tile then stays within an image, and has LINES whole lines of it if that is not 0. RECTANGLE is how
 // many columns a tile has that is a rectangle of an output's plane, else 0. INTERLEAVED is how far apart the pixels of
 // eight neighbouring rows lie. RESIDENT says that a block's filters never change: they are loaded once, by the consumers if they are
-// REARRANGED. STREAMED says that they come by FILTER_STAGES stages of their own, from where an earlier launch has prepared
+// REARRANGED. STREAMED says that they come by FILTER_STAGES stages of their own, as rows, or from where an earlier launch has prepared
 // them. FILTER_ROOM is how many taps' filters shared memory has room for. TF32X3 says that products of f32 are three of TF32, for which columns of the product have two parts in shared memory; where these are filters, threads split what TMA loads.
 // The text behind this one says how operands come (`produce`), how they are multiplied (`mainloop`), and how accumulators
 // are written (`epilogue`).
@@ -23,8 +23,9 @@
 // needs functions: affine, channel_of, cluster_arrive, cluster_wait, is_plain, launch_next_grid, mbarrier_arrive, mbarrier_init,
 //   mbarrier_wait, prefetch_sector, shared_address, tile_number, tma_prefetch_map, wait_for_grids
 
-// Where filters are STREAMED, the second map's first word is the address of prepared ones, and its second one says what the launch
-// does about them. Where operands are reordered, a launch without maps does that, to the address that is the second map's first word.
+// Where filters are STREAMED and not rows, the second map's first word is the address of prepared ones, and its second one says what the
+// launch does about them. Where operands are reordered, a launch without maps does that, to the address that is the second map's first
+// word.
 struct Launch {
   TensorMap x, w;
   Args args;

@@ -100,6 +100,12 @@ pub fn kernel(solver: &str, problem: &Problem, arch: &str) -> Option<Kernel> {
     kernel_of(&solvers::PLANNERS, solver, problem, &arch::target(arch).ok()?)
 }
 
+/// The kernel of `cuda.conv_wgmma_runs.v1` for filters that may change, whose binary carries it where TMA can bring these as they are and
+/// that is sooner done than preparing them; `None` where TMA cannot.
+pub fn kernel_with_filter_rows(problem: &Problem, arch: &str) -> Option<Kernel> {
+    hopper::kernel_with_filter_rows(problem, arch)
+}
+
 /// The text of a solver's kernel for a problem, and what the compiler makes of it for an architecture: for looking
 /// at kernels with no device. `None` for an id that is no solver's, an architecture that is not known, or a problem
 /// that the solver does not take.

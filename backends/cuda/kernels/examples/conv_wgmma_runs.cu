@@ -1351,110 +1351,84 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
 }
 
 
+constexpr int OF_FOUR = 16, FOURS = (WIDTH + 31) / 32;
+
+template <int AT> DEVICE void take(const float (&acc)[ATOMS][WIDTH / 2], int four, float (&taken)[OF_FOUR]) {
+  if constexpr (AT < ATOMS * FOURS) {
+    if (four != AT) return take<AT + 1>(acc, four, taken);
+#pragma unroll
+    for (int i = 0; i < OF_FOUR; i++)
+      if (AT % FOURS * OF_FOUR + i < WIDTH / 2)
+        asm volatile("mov.b32 %0, %1; // four %2"
+                     : "=f"(taken[i])
+                     : "f"(acc[AT / FOURS][AT % FOURS * OF_FOUR + i]), "n"(AT));
+  }
+}
+
+template <int BIT> DEVICE void exchange(float (&v)[OF_FOUR]) {
+  const bool has = (threadIdx.x & BIT) != 0;
+#pragma unroll
+  for (int i = 0; i < OF_FOUR; i++) {
+    if ((i / 4 & BIT) != 0) continue;
+    float &without = v[i], &with = v[i + 4 * BIT];
+    float got;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(got) : "f"(has ? without : with), "n"(BIT));
+    without = has ? got : without;
+    with = has ? with : got;
+  }
+}
+
+DEVICE float of_eight(const float (&v)[OF_FOUR], int row, int i) { return v[i / 2 * 4 + row * 2 + i % 2]; }
+
 static_assert(!RESIDUALS_EARLY, "residuals are read where they are used");
 DEVICE void read_residuals(const Args&, Early&, int) {}
 
 
-static_assert(Y_VECTOR == 1 || (INTERLEAVED == 1 && !TF32X3), "neighbouring pixels are neighbouring rows");
-constexpr int PART_FILTERS = 32, PARTS = (WIDTH + PART_FILTERS - 1) / PART_FILTERS, FILTER_PITCH = 68;
-static_assert(PART_FILTERS * FILTER_PITCH <= 4 * PART_FLOATS, "a part has room in those of four warps");
-constexpr bool ARE_AHEAD = sizeof(Residuals<1>) > 1;
-DEVICE int place_of(int row) { return row + row / 32 * 4; }
-
-template <int AT> DEVICE void stage_columns(const float (&acc)[ATOMS][WIDTH / 2], unsigned to, int part) {
-  if constexpr (AT < ATOMS * PARTS) {
-    if (part != AT) return stage_columns<AT + 1>(acc, to, part);
-#pragma unroll
-    for (int i = 0; i < PART_FILTERS / 2; i++)
-      if (AT % PARTS * (PART_FILTERS / 2) + i < WIDTH / 2)
-        asm volatile(
-            "st.shared.f32 [%0], %1; // part %2" ::"r"(to + ((i / 4 * 8 + i % 2) * FILTER_PITCH + i / 2 % 2 * 8) * 4),
-            "f"(acc[AT / PARTS][AT % PARTS * (PART_FILTERS / 2) + i]), "n"(AT)
-            : "memory");
-  }
-}
+static_assert(ATOMS == 1 && INTERLEAVED == 1 && Y_VECTOR == 1, "a lane has two pixels, eight apart");
 
 template <bool PLAIN>
-DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels, const Early&,
+DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float*, const Channel* channels, const Early&,
                      int tile) {
   if (PLAIN) make_plain(args);
   const Shape& s = args.shape;
   const Column column = column_of(tile);
   const Pixels pixels = pixels_of(s, tile);
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  const int warpgroup = threadIdx.x / 128 - PRODUCERS, consumer = warpgroup % COOPERATIVE;
-  float* const parts = part - warp * PART_FLOATS;
-  const unsigned to = shared_address(parts + lane % 4 * 2 * FILTER_PITCH + place_of(warp * 16 + lane / 4));
-  constexpr int COORDS = Y_VECTOR == 1 ? 2 : 1, ACROSS = 64 / Y_VECTOR / COORDS, DOWN = 32 / ACROSS;
-  constexpr int TOGETHER = Y_VECTOR > 2 ? 2 : 4, STEP = TOGETHER / COORDS * DOWN, SOME = Y_VECTOR < 4 ? 1 : 4;
-  const int across = lane % ACROSS * Y_VECTOR, down = lane / ACROSS;
-  const float* const from = parts + (warp * 8 + down) * FILTER_PITCH;
-  const auto meet = [&] { asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 3) : "memory"); };
-  Residuals<Y_VECTOR> ahead[TOGETHER];
+  const int lane = threadIdx.x % 32, consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
+  const int pixel = pixels.first + consumer * ROWS + threadIdx.x / 32 % 4 * 16 + lane / 4;
+  if (pixel >= pixels.end) return;
+  const bool both = pixel + 8 < pixels.end;
+  const Coord coords[2] = {coord_of(s, pixel, 0), coord_of(s, both ? pixel + 8 : pixel, 0)};
+#pragma unroll(PLAIN && !TF32X3 ? FOURS : 1)
+  for (int four = 0; four < FOURS; four++) {
+    float v[OF_FOUR] = {};
+    take<0>(acc, four, v);
+    const int first = four * 32 + lane % 4 * 2;
+    if (TF32X3 && !are_finite(v)) {
 #pragma unroll 1
-  for (int along = 0; along < ATOMS; along++) {
-    Coord coords[COORDS];
-    bool inside[COORDS];
+      for (int i = 0; i < OF_FOUR; i++) {
+        const int f = column.filter + first + i / 4 * 8 + i % 2, upper = i / 2 % 2;
+        if (f >= FILTERS || (upper != 0 && !both)) continue;
+        const float sum = sum_of_products(args, column.group, f, pixel + upper * 8);
 #pragma unroll
-    for (int i = 0; i < COORDS; i++) {
-      const int pixel = pixels.first + consumer * ROWS + along * 64 + i * ACROSS + across;
-      inside[i] = pixel < pixels.end;
-      coords[i] = coord_of(s, pixel, 0);
-    }
-    const auto load_residuals = [&](int at, int f) {
-#pragma unroll
-      for (int j = 0; j < TOGETHER; j++) {
-        const int filter = at * PART_FILTERS + warp * 8 + f + j / COORDS * DOWN + down;
-        if (inside[j % COORDS] && filter < TILE_F && column.filter + filter < FILTERS)
-          ahead[j] = residuals_of<Y_VECTOR>(
-              args, coords[j % COORDS].y + (column.group * FILTERS + column.filter + filter) * s.y_c);
-      }
-    };
-    if constexpr (ARE_AHEAD) load_residuals(0, 0);
-#pragma unroll 1
-    for (int at = 0; at < PARTS; at++) {
-      meet();
-      stage_columns<0>(acc, to, along * PARTS + at);
-      meet();
-      const int first = at * PART_FILTERS + warp * 8;
-#pragma unroll 1
-      for (int f = 0; f < 8; f += STEP) {
-        if (first + f >= TILE_F || column.filter + first + f >= FILTERS) break;
-        float out[TOGETHER][Y_VECTOR];
-        idx y[TOGETHER];
-        bool writes[TOGETHER];
-#pragma unroll
-        for (int j = 0; j < TOGETHER; j++) {
-          const int row = j % COORDS * ACROSS + across, below = f + j / COORDS * DOWN, filter = first + below + down;
-          Coord coord = coords[j % COORDS];
-          coord.k = column.group * FILTERS + column.filter + filter;
-          y[j] = coord.y += coord.k * s.y_c;
-          writes[j] = inside[j % COORDS] && (FILTERS % STEP == 0 || column.filter + filter < FILTERS);
-          if ((!PLAIN || READS_ELEMENTS) && !writes[j]) continue;
-          float v[Y_VECTOR];
-#pragma unroll
-          for (int e = 0; e < Y_VECTOR; e += SOME) {
-            const float* const at_row = from + below * FILTER_PITCH + place_of(row_of_pixel(row + e));
-            const Vector<float, SOME> some = *(const Vector<float, SOME>*)at_row;
-#pragma unroll
-            for (int i = 0; i < SOME; i++) v[e + i] = some.at[i];
-          }
-          if (TF32X3 && writes[j] && !are_finite(v))
-            v[0] = sum_of_products(args, column.group, column.filter + filter,
-                                   pixels.first + consumer * ROWS + along * 64 + row);
-          const Channel channel = channels[filter];
-          if constexpr (ARE_AHEAD) finish_to<Y_VECTOR, false>(args, &channel, ahead[j], v, coord, out[j]);
-          else finish_to<Y_VECTOR, false>(args, &channel, v, coord, out[j]);
-        }
-        if constexpr (ARE_AHEAD) {
-          if (f + STEP < 8) load_residuals(at, f + STEP);
-          else if (at + 1 < PARTS) load_residuals(at + 1, 0);
-        }
-#pragma unroll
-        for (int j = 0; j < TOGETHER; j++)
-          if (writes[j]) write_vector<Y_VECTOR>(args, y[j], out[j]);
+        for (int j = 0; j < OF_FOUR; j++) v[j] = i == j ? sum : v[j];
       }
     }
+    float out[OF_FOUR][1];
+    idx y[OF_FOUR];
+    bool writes[OF_FOUR];
+#pragma unroll
+    for (int i = 0; i < OF_FOUR; i++) {
+      const int f = first + i / 4 * 8 + i % 2, upper = i / 2 % 2;
+      Coord at = coords[upper];
+      at.k = column.group * FILTERS + column.filter + f;
+      y[i] = at.y += at.k * s.y_c;
+      writes[i] = (upper == 0 || both) && f < TILE_F && (FILTERS % TILE_F == 0 || column.filter + f < FILTERS);
+      const Channel channel = channels[f < TILE_F ? f : 0];
+      if (writes[i]) finish_to<1, false>(args, &channel, &v[i], at, out[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < OF_FOUR; i++)
+      if (writes[i]) write_vector<1>(args, y[i], out[i]);
   }
 }
 

@@ -91,8 +91,15 @@ constants! {
         /// Taps of a stage of filters, and whether all taps of a plane come for some channels before others do.
         streamed_taps: usize,
         by_planes: bool,
-        /// Whether a step's channels are in the order of slots, and channels whose planes are one line to TMA.
+        /// Whether a step's channels are in the order of slots.
         slotted: bool,
+    }
+}
+
+constants! {
+    /// Where filters have stages of their own.
+    pub(super) struct PhasesConstants {
+        /// Channels whose planes are one line to TMA.
         phases: usize,
     }
 }

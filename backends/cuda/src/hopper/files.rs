@@ -3,7 +3,7 @@
 use fuseplan_api::Problem;
 use fuseplan_gpu::{ALONE, COORD, SHARE, kernel_text};
 
-use super::layout::writes_words;
+use super::layout::{writes_rows, writes_words};
 use super::tiling::{Load, Tiling};
 use crate::runtime::CLUSTER;
 
@@ -81,6 +81,9 @@ pub(super) fn files<'a>(tiling: &Tiling, problem: &Problem, wgmma: &'a str) -> [
         Load::Runs if tiling.runs.is_some_and(|runs| runs.paired) => {
             [FOURS, NOT_EARLY, kernel_text!("../../kernels/along_pairs.cuh")]
         }
+        Load::Runs if writes_rows(load, problem) => {
+            [FOURS, NOT_EARLY, kernel_text!("../../kernels/along_rows.cuh")]
+        }
         Load::Packed | Load::Runs => ["", NOT_EARLY, kernel_text!("../../kernels/packed_epilogue.cuh")],
         Load::Lines | Load::Transposed => [FOURS, NOT_EARLY, kernel_text!("../../kernels/along_lines.cuh")],
         Load::Planes | Load::Reordered | Load::Gather => {
@@ -99,6 +102,7 @@ pub(super) fn files<'a>(tiling: &Tiling, problem: &Problem, wgmma: &'a str) -> [
     };
     let filters = match () {
         () if load == Load::Reordered => [NOT_REARRANGED, kernel_text!("../../kernels/reorder.cuh")],
+        () if tiling.takes_filter_rows() => [NOT_REARRANGED, kernel_text!("../../kernels/filter_rows.cuh")],
         () if tiling.is_streamed() => [NOT_REARRANGED, kernel_text!("../../kernels/streamed_filters.cuh")],
         () if tiling.rearranged => [kernel_text!("../../kernels/filters.cuh"), NOT_STREAMED],
         () => [NOT_REARRANGED, NOT_STREAMED],

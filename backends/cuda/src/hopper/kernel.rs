@@ -96,7 +96,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         | Load::Runs => ALIGNMENT,
         Load::Reordered => data_type.size(),
     };
-    let filter_alignment = if tiling.is_streamed() || load == Load::Reordered {
+    let filter_alignment = if tiling.is_prepared() || load == Load::Reordered {
         data_type.size()
     } else if tiling.rearranged {
         filters_at_once(&w, data_type.size()) * data_type.size()
@@ -110,7 +110,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
         input_alignment,
         filter_alignment,
         output_alignment,
-        prepared: tiling.is_streamed().then(|| {
+        prepared: tiling.is_prepared().then(|| {
             columns * filter_steps * tiling.filters() * tiling.row() * if tiling.tf32x3 { 2 } else { 1 }
         }),
         reordered,
@@ -147,6 +147,7 @@ fn detail(tiling: &Tiling, y_vector: usize) -> String {
         tiling.cooperative,
         tiling.stages,
         match () {
+            () if tiling.takes_filter_rows() => ", filters by rows",
             () if tiling.is_streamed() => ", filters streamed",
             () if tiling.resident => ", filters resident",
             () => "",

@@ -70,7 +70,10 @@ pub(super) fn of(problem: &Problem, tiling: &Tiling) -> (Option<TensorMap>, Opti
         Load::Planes => (Some(planes(&x, tiling.depth, data_type)), filter_rows()),
         Load::Lines => (Some(lines(&x, tiling, data_type)), None),
         Load::Transposed => (Some(rectangles(&x, dims, tiling, data_type)), None),
-        Load::Runs => (tiling.runs.and_then(|tile| runs(&x, tiling, &tile, data_type)), None),
+        Load::Runs => {
+            let filters = if tiling.takes_filter_rows() { filter_rows() } else { None };
+            (tiling.runs.and_then(|tile| runs(&x, tiling, &tile, data_type)), filters)
+        }
         Load::Packed | Load::Gather => (None, filter_rows()),
     }
 }

@@ -7,7 +7,8 @@
 //!
 //! Filters that are streamed are prepared by a launch of their own: once with constant operands, in memory that is kept beside these,
 //! and else before each launch. Where that would take longer than reading them as they are, the binary carries the kernel that
-//! would have been chosen otherwise. Image and filters that are reordered are so before each launch, from any address.
+//! would have been chosen otherwise, or one of the same kind whose filters TMA brings as they are. Image and filters that are
+//! reordered are so before each launch, from any address.
 
 mod candidates;
 mod constants;
@@ -51,7 +52,7 @@ use kernel::WgmmaKernel;
 use layout::takes_tf32x3;
 use other::Other;
 use prepared::Preparation;
-use tiling::Load;
+use tiling::{Load, Tiling};
 
 /// The architecture whose instructions these kernels have.
 pub(crate) const HOPPER: &str = "sm_90a";
@@ -217,8 +218,13 @@ impl Hopper {
         arch: &str,
         configuration: &Configuration,
     ) -> Result<(WgmmaKernel, f64), BuildError> {
-        let mut tilings = candidates::tilings(self.load, problem, Cuda::units(arch)).into_iter();
-        let found = tilings.find(|(tiling, _)| configuration.is_of(tiling));
+        let units = Cuda::units(arch);
+        let found =
+            |tilings: Vec<(Tiling, f64)>| tilings.into_iter().find(|(tiling, _)| configuration.is_of(tiling));
+        let found = found(candidates::tilings(self.load, problem, units)).or_else(|| {
+            let is_of_runs = self.load == Load::Runs;
+            if is_of_runs { found(candidates::with_filter_rows(problem, units)) } else { None }
+        });
         let (tiling, time) = found.ok_or_else(|| no_configuration(self.id, configuration))?;
         Ok((kernel::wgmma_kernel(problem, arch, &tiling), time))
     }
@@ -236,6 +242,13 @@ impl Hopper {
         let tilings = candidates::tilings(self.load, problem, Cuda::units(arch));
         ranked(tilings, |cost| Estimate::Time { seconds: cost * 1e-6, model })
     }
+}
+
+/// The kernel of runs whose filters TMA brings as they are, in the tile of the least time; `None` where there is none.
+pub(crate) fn kernel_with_filter_rows(problem: &Problem, arch: &str) -> Option<Kernel> {
+    let tilings = candidates::with_filter_rows(problem, Cuda::units(arch));
+    let (tiling, _) = tilings.into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    Some(kernel::wgmma_kernel(problem, arch, &tiling).kernel)
 }
 
 /// TMA reads addresses that are multiples of this.

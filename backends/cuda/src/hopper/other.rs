@@ -5,8 +5,8 @@ use fuseplan_gpu::Runtime;
 
 use super::kernel::WgmmaKernel;
 use super::layout::is_tf32x3;
-use super::tiling::Load;
-use super::{WGMMA_GATHER, WGMMA_LINES, WGMMA_REORDERED, candidates, cost, preferences};
+use super::tiling::{Load, Tiling};
+use super::{WGMMA_GATHER, WGMMA_LINES, WGMMA_REORDERED, WGMMA_RUNS, candidates, cost, preferences};
 use crate::context::Cuda;
 use crate::solvers::{FFMA, MMA};
 
@@ -24,14 +24,15 @@ impl Other {
     }
 
     /// Pointers are what TMA takes, or else left to solvers without it; filters that are streamed are prepared, or left to the
-    /// kernel of the least time that reads them as they are, or reorders them each time.
+    /// kernel of the least time that reads them as they are, also by TMA, or reorders them each time.
     pub(super) fn of(problem: &Problem, target: &DeviceInfo, planned: &WgmmaKernel, time: f64) -> Self {
         let solver: &'static dyn Solver = if is_tf32x3(problem) { &FFMA } else { &MMA };
         let plain = || Other::preferred(solver, problem, target);
         let Some(bytes) = planned.prepared else { return plain() };
         // The models err by a tenth in 16 bits. Those of f32 err less: half a microsecond leaves to gathering what runs were slower at.
         let doubted = if problem.output.data_type().size() == 2 { 0.1 * time } else { 0.5 };
-        let prepared = time + doubted + cost::preparing(bytes);
+        let preparing = cost::preparing(&planned.tiling, bytes);
+        let prepared = time + doubted + preparing;
         let takes_lines = WGMMA_LINES.applies(problem, target).is_ok();
         let lines = takes_lines.then(|| candidates::tilings(Load::Lines, problem, Cuda::units(&target.arch)));
         let lines = lines.unwrap_or_default().into_iter().filter(|(tiling, _)| !tiling.is_streamed());
@@ -43,15 +44,30 @@ impl Other {
         };
         let gathered = least(&WGMMA_GATHER, Load::Gather);
         let reordered = least(&WGMMA_REORDERED, Load::Reordered);
+        let rows = if planned.tiling.load == Load::Runs {
+            candidates::with_filter_rows(problem, Cuda::units(&target.arch))
+        } else {
+            Vec::new()
+        };
+        let rows = rows.into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b));
+        let by_rows = rows.as_ref().map_or(f64::INFINITY, |(_, time)| *time);
         let reads_filters =
             |solver| Other { reads_filters: true, ..Other::preferred(solver, problem, target) };
-        match lines {
-            Some((tiling, time)) if time < gathered.min(reordered).min(prepared) => {
-                let configuration = Configuration::new(tiling.to_string());
-                Other { solver: &WGMMA_LINES, configuration, reads_filters: true }
+        let of_tile = |solver, tiling: &Tiling| Other {
+            solver,
+            configuration: Configuration::new(tiling.to_string()),
+            reads_filters: true,
+        };
+        let runs = by_rows.min(time + preparing);
+        match (lines, rows) {
+            (Some((tiling, time)), _) if time < gathered.min(reordered).min(prepared) => {
+                of_tile(&WGMMA_LINES, &tiling)
             }
-            _ if reordered < preferences::WORTH_A_COPY * gathered.min(time + cost::preparing(bytes)) => {
+            _ if reordered < preferences::WORTH_A_COPY * gathered.min(runs) => {
                 reads_filters(&WGMMA_REORDERED)
+            }
+            (_, Some((tiling, time))) if time + doubted < gathered.min(prepared) => {
+                of_tile(&WGMMA_RUNS, &tiling)
             }
             _ if gathered < prepared => reads_filters(&WGMMA_GATHER),
             _ => plain(),
@@ -85,5 +101,27 @@ mod tests {
         };
         assert_eq!(other(MathMode::AllowTf32), WGMMA_REORDERED.id());
         assert_ne!(other(MathMode::Precise), WGMMA_REORDERED.id());
+    }
+
+    /// Of 1x1 in TF32 TMA brings filters that may change as they are; those of 3xTF32 have two parts, and are prepared.
+    #[test]
+    fn rows_of_filters_are_not_prepared() {
+        let target = CudaBackend.target("sm_90a").unwrap();
+        let other = |lens: [usize; 4], filters: usize, math| {
+            let of = |lens: [usize; 4]| TensorDescriptor::nchw(DataType::Float, lens).unwrap();
+            let (input, weights) = (of(lens), of([filters, lens[1], 1, 1]));
+            let conv = ConvolutionDescriptor::d2();
+            let output = conv.forward_output(&input, &weights).unwrap();
+            let problem = Problem { input, output, ops: vec![Op::ConvForward { conv, weights }], math };
+            let (tiling, time) = candidates::tilings(Load::Runs, &problem, 132).remove(0);
+            let planned = super::super::kernel::wgmma_kernel(&problem, "sm_90a", &tiling);
+            assert!(planned.prepared.is_some());
+            let other = Other::of(&problem, &target, &planned, time);
+            (other.solver.id(), other.configuration.to_string())
+        };
+        let (solver, configuration) = other([64, 256, 14, 14], 1024, MathMode::AllowTf32);
+        assert!(solver == WGMMA_RUNS.id() && configuration.contains("rows of filters"), "{configuration}");
+        let (_, configuration) = other([64, 256, 14, 14], 1024, MathMode::Precise);
+        assert!(!configuration.contains("rows of filters"), "{configuration}");
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct Runs {
     pub(crate) pitch: usize,
     pub(crate) guard: usize,
     pub(crate) filter_stages: usize,
+    /// Whether TMA brings filters as they are, as a filter's channels are one row; else an earlier launch prepares them.
+    pub(crate) filter_rows: bool,
 }
 
 impl Runs {
@@ -219,6 +221,7 @@ impl Sight {
             pitch,
             guard: 0,
             filter_stages: 0,
+            filter_rows: false,
         };
         let Some(phases) = self.phases else {
             let boxes = run.div_ceil(LONGEST_BOX);
@@ -261,6 +264,7 @@ impl Sight {
             pitch,
             guard: (self.pads[1] * self.image[2] + self.pads[2]).next_multiple_of(ALIGNED),
             filter_stages: 0,
+            filter_rows: false,
         }
     }
 }

@@ -5,8 +5,8 @@ use fuseplan_gpu::{Text, Volume, channel_values, convolution, residuals, spatial
 
 use super::constants::{
     AlongPlanesConstants, FilterStepsConstants, FiltersConstants, GroupConstants, LinesConstants,
-    PackedConstants, PartsConstants, ReorderConstants, ResidualsConstants, RunsConstants, StreamedConstants,
-    StrideConstants, TapConstants, TransposedConstants, WgmmaConstants, WindowConstants,
+    PackedConstants, PartsConstants, PhasesConstants, ReorderConstants, ResidualsConstants, RunsConstants,
+    StreamedConstants, StrideConstants, TapConstants, TransposedConstants, WgmmaConstants, WindowConstants,
 };
 use super::layout::{
     columns_behind, filters_at_once, filters_by_lane, outputs_of, unrolled_parts, writes_words,
@@ -132,14 +132,16 @@ pub(super) fn constants(
     if tiling.is_streamed() || tiling.rearranged || tiling.window.is_some() {
         FilterStepsConstants { filter_steps }.write(&mut text);
     }
-    if tiling.is_streamed() {
+    if tiling.is_prepared() {
         StreamedConstants {
             streamed_taps: tiling.streamed_taps(each),
             by_planes: load != Load::Lines,
             slotted: load == Load::Runs && tiling.element == 2,
-            phases: tiling.runs.map_or(1, |runs| runs.phases),
         }
         .write(&mut text);
+    }
+    if tiling.is_streamed() {
+        PhasesConstants { phases: tiling.runs.map_or(1, |runs| runs.phases) }.write(&mut text);
     }
     let unrolled_parts = unrolled_parts(problem);
     if matches!(load, Load::Tma | Load::Halo | Load::Planes | Load::Reordered | Load::Gather) {
@@ -222,7 +224,7 @@ pub(super) fn constants(
     if tiling.rearranged {
         FiltersConstants { w_vector: filters_at_once(&w, data_type.size()) }.write(&mut text);
     }
-    if (tiling.rearranged || tiling.is_streamed() || reordered.is_some()) && !tiling.tf32x3 {
+    if (tiling.rearranged || tiling.is_prepared() || reordered.is_some()) && !tiling.tf32x3 {
         text.size("w_k", w.strides[0]);
     }
     text

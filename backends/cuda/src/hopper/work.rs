@@ -7,7 +7,7 @@ use fuseplan_gpu::{
 
 use super::layout::{
     groups_apart, groups_walked, orders_filters, outputs_at_once, results_are_odd, takes_tf32x3, takes_words,
-    unrolled_parts,
+    unrolled_parts, writes_rows,
 };
 use super::tiling::{Load, Tiling};
 
@@ -56,6 +56,8 @@ pub(super) struct Work {
     /// Whether an operator reads a number for each result, and whether planes or images of these do not all begin at even elements.
     pub(super) reads_elements: bool,
     pub(super) results_are_odd: bool,
+    /// Whether results are written from where they are summed, as neighbouring rows are.
+    pub(super) writes_rows: bool,
     /// Multiprocessors.
     pub(super) units: usize,
 }
@@ -97,6 +99,7 @@ impl Work {
             residuals: residuals(problem),
             reads_elements: reads_elements(problem),
             results_are_odd: results_are_odd(problem),
+            writes_rows: writes_rows(load, problem),
             units,
         }
     }

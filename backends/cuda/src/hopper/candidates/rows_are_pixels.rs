@@ -1,6 +1,6 @@
 //! Tiles whose rows are pixels: TMA loads channels that are innermost, or threads read planes from shared memory.
 
-use super::super::runs::Sight;
+use super::super::runs::{Runs, Sight};
 use super::super::tiling::{Load, Packed, Tiling, Window};
 use super::super::work::Work;
 use super::{FILTERS, Schedule, THREE_QUARTERS, depth, depth_of_rows, with_splits};
@@ -118,6 +118,24 @@ pub(super) fn runs(work: &Work, sight: &Sight) -> Vec<Tiling> {
         }
     }
     all
+}
+
+/// Those of them whose filters TMA may bring as they are, with these: a filter's channels are a row of the product as it lies in memory
+/// where it has one tap. Those of 16 bits come in another order, and those of 3xTF32 in two parts. TMA takes longer for what is not there.
+pub(super) fn filter_rows(work: &Work, sight: &Sight) -> Vec<Tiling> {
+    if work.element != 4 || work.tf32x3 || work.taps != [1; 3] || !work.is_aligned {
+        return Vec::new();
+    }
+    let with_rows = |tiling: Tiling| Tiling {
+        runs: tiling.runs.map(|runs| Runs { filter_rows: true, ..runs }),
+        ..tiling
+    };
+    let whole = |tiling: &Tiling| {
+        tiling.row() == 128
+            && work.channels.is_multiple_of(tiling.depth)
+            && work.filters.is_multiple_of(tiling.width)
+    };
+    runs(work, sight).into_iter().filter(whole).map(with_rows).collect()
 }
 
 /// Every tile that there is room for where TMA loads windows of the image, whose taps lie so far apart, columns first. A step

@@ -25,6 +25,8 @@ struct Rates {
     between: f64,
     /// How far what a multiprocessor does and what the memory does overlap.
     overlap: f64,
+    /// How much longer a block's products take for each other block of the multiprocessor.
+    crowded: f64,
 }
 
 /// Fitted to timings of half of 58 convolutions on an H100, with a choice that is 0.7 % slower than the fastest timed tile in the mean, 3 % at
@@ -44,6 +46,7 @@ const TF32: Rates = Rates {
     instruction: 0.0,
     between: 0.0,
     overlap: 2.39,
+    crowded: 0.0,
 };
 
 /// Fitted to timings of 5 convolutions on an H100, with a choice that is 0.8 % slower than the fastest timed tile in the mean, 4.2 % at worst;
@@ -64,6 +67,7 @@ const TF32X3: Rates = Rates {
     instruction: 0.01,
     between: 0.18,
     overlap: 1.3,
+    crowded: 0.0,
 };
 
 /// Of 16 bits. Fitted to timings of half of 58 convolutions on an H100, to 19 % in the mean square, with a choice that is 1.6 % slower than
@@ -82,7 +86,26 @@ const HALF: Rates = Rates {
     instruction: 0.00189,
     between: 0.0699,
     overlap: 1.38,
+    crowded: 0.0,
 };
+
+/// TF32 whose results are written from where they are summed: what a part, a residual and an output take was fitted to 78 timings of 13
+/// convolutions on an H200, with a choice that is 1.7 % slower than the fastest timed tile in the mean, 9 % at worst, instead of 5.2 and
+/// 55; of 16 others 0.8 and 4 % instead of 3.3 and 15, and 15 % off in the mean square instead of 22.
+const TF32_ROWS: Rates = Rates { part: 0.39, residual: 2.41, outputs: 5.5e3, ..TF32 };
+
+/// The same by 3xTF32, whose blocks wait for each other as well: fitted to 108 timings of 18 convolutions on an H200, to 14 % in the mean
+/// square, with a choice that is 2.7 % slower than the fastest timed tile in the mean, 15 % at worst; of 21 others 13, 3.2 and 23 %, where
+/// it was 26, 8.5 and 31. Of 50 that were timed gathered too, with and without strides, what is chosen takes 1.03 of the faster in the mean
+/// instead of 1.07.
+const TF32X3_ROWS: Rates =
+    Rates { shared: 144e3, part: 1.08, residual: 2.7, between: 0.08, crowded: 0.8, ..TF32X3 };
+
+/// 16 bits of a single tap whose results are written as words. These rates were fitted to 166 timings of 14 convolutions on an H200, with a
+/// choice that is 3.2 % slower than the fastest timed tile in the mean, 10 % at worst, instead of 5.7 and 23; of 11 others 6.1 and 21 %
+/// instead of 7.8 and 21, and of three of MIOpen's thirteen 2.5 and 7 % instead of 7.3 and 15.
+const HALF_WORDS: Rates =
+    Rates { part: 0.23, outputs: 11.9e3, memory: 3.63e6, between: 0.0424, overlap: 1.25, ..HALF };
 
 /// Bytes of pixels that come in a microsecond where taps see several planes of a volume, which lie far apart: three of these in TF32
 /// took about 1.3, 1.3 and 0.7 times as long on an H100.
@@ -92,16 +115,20 @@ const OF_VOLUME: f64 = 11e3;
 /// took on an H200, by that of several taps 1.06 to 1.36.
 const OF_ONE_TAP: f64 = 85e3;
 
-/// How many times as long pixels take to come where every other one is used.
+/// How many times as long pixels take to come where every other one is used; and by 3xTF32, chosen by the comparison with gathering.
 const STRIDED: f64 = 2.0;
+const STRIDED_TF32X3: f64 = 2.5;
 
 impl Work {
     /// About how many microseconds the kernel takes.
     pub(super) fn runs_time(&self, tiling: &Tiling) -> f64 {
         let Some(runs) = tiling.runs else { return f64::INFINITY };
         let rates = match self.element {
+            2 if self.taps == [1; 3] && self.writes_words(tiling) => &HALF_WORDS,
             2 => &HALF,
+            _ if tiling.tf32x3 && self.writes_rows => &TF32X3_ROWS,
             _ if tiling.tf32x3 => &TF32X3,
+            _ if self.writes_rows => &TF32_ROWS,
             _ => &TF32,
         };
         let row = tiling.row() as f64;
@@ -120,7 +147,11 @@ impl Work {
             By::Channels => (runs.boxes * runs.columns, runs.boxes * tiling.depth),
             By::Planes => (runs.pitch, runs.boxes),
         };
-        let strided = if self.stride > 1 { STRIDED } else { 1.0 };
+        let strided = match self.stride {
+            1 => 1.0,
+            _ if tiling.tf32x3 => STRIDED_TF32X3,
+            _ => STRIDED,
+        };
         let pixels = images * elements as f64 * row * strided;
         let filters = tiling.filters() as f64 * row * if tiling.tf32x3 { 2.0 } else { 1.0 };
         let instructions = filter_steps * (times * tiling.rows() / 64 * tiling.row() / 32) as f64;
@@ -139,11 +170,12 @@ impl Work {
         // A set's warpgroups wait for their own.
         let lines = filter_steps / runs.taps as f64;
         let intervals = lines * row / if self.element == 2 { 32.0 } else { 64.0 };
-        let waits = products / tiling.cooperative as f64 + rates.between * intervals;
+        let blocks = tiling.occupancy.min(tiles.div_ceil(self.units)) as f64;
+        let crowded = 1.0 + rates.crowded * (blocks - 1.0);
+        let waits = crowded * products / tiling.cooperative as f64 + rates.between * intervals;
         let alone = multiply.max(waits) + rates.step * lines;
         let part = rates.part + rates.residual * self.residuals as f64;
         let finish = part * tiling.width.div_ceil(32) as f64 / 2.0;
-        let blocks = tiling.occupancy.min(tiles.div_ceil(self.units)) as f64;
         let outputs = (tiling.pixels() * tiling.filters()) as f64;
         let shared = rounds * blocks * multiply.max(outputs / rates.outputs);
         let one = (rounds / tiling.pingpong as f64).ceil() * (alone + finish);

@@ -98,7 +98,9 @@ impl fmt::Display for Tiling {
         if let Some(Lines { count, block, keep, .. }) = self.lines {
             write!(f, ", {count} lines of blocks of {block}{}", if keep { ", kept" } else { "" })?;
         }
-        if self.is_streamed() {
+        if self.takes_filter_rows() {
+            f.write_str(", rows of filters")?;
+        } else if self.is_streamed() {
             f.write_str(", streamed filters")?;
         }
         Ok(())
@@ -258,9 +260,19 @@ impl Tiling {
         self.transposed.map_or(0, |tile| tile.raw_stages)
     }
 
-    /// Whether filters come as an earlier launch has prepared them, by stages of their own.
+    /// Whether filters come by stages of their own.
     pub(crate) fn is_streamed(&self) -> bool {
         self.filter_stages() > 0
+    }
+
+    /// Whether these come as an earlier launch has prepared them.
+    pub(crate) fn is_prepared(&self) -> bool {
+        self.is_streamed() && !self.takes_filter_rows()
+    }
+
+    /// Whether TMA brings them as they are.
+    pub(crate) fn takes_filter_rows(&self) -> bool {
+        self.runs.is_some_and(|runs| runs.filter_rows)
     }
 
     /// Products that the tensor cores compute for one.
