@@ -30,6 +30,35 @@ pub(crate) const INFERENCE: Constraint = Constraint {
     check: |problem, _| problem.beyond(&INFERENCE_KINDS),
 };
 
+/// Channels on either side, and positions along a dimension, of which no plan's sums and products overflow, and whose lists of panels
+/// are small beside the tensors.
+const CHANNELS: usize = 1 << 24;
+const POSITIONS: usize = 1 << 31;
+
+/// Convolutions that are not larger than memory will be.
+pub(crate) const SIZE: Constraint = Constraint {
+    property: "size",
+    accepts: "at most 2^24 channels of input and output each, and 2^31 positions along a dimension, padding, strides and the \
+              filter's reach each",
+    check: |problem, _| {
+        let (conv, weights) = problem.conv()?;
+        let channels = problem.input.lens()[1].max(weights.lens()[0]);
+        if channels > CHANNELS {
+            return Some(format!("{channels} channels"));
+        }
+        let pads = conv.pads_before().iter().zip(conv.pads_after());
+        let padded = problem.input.lens()[2..].iter().zip(pads).map(|(len, (before, after))| {
+            let pads = before.saturating_add(*after);
+            len.saturating_add(pads)
+        });
+        let reach = weights.lens()[2..].iter().zip(conv.dilations());
+        let reach = reach.map(|(taps, dilation)| (taps - 1).saturating_mul(*dilation));
+        let images = problem.input.lens()[0];
+        let all = padded.chain(reach).chain(conv.strides().iter().copied()).chain([images]);
+        all.max().filter(|&most| most > POSITIONS).map(|most| most.to_string())
+    },
+};
+
 /// Convolutions whose outputs are neighbours' where their inputs are.
 pub(crate) const STRIDES: Constraint = Constraint {
     property: "strides",

@@ -126,7 +126,7 @@ pub(crate) const PARAMETERS: Constraint = Constraint {
 pub const SPAN: Constraint = Constraint {
     property: "extent",
     accepts: "filters, an image with its padding, and its output, that span less than 2^30 elements (what spans more as a whole is \
-              computed some images after others)",
+              computed some images after others, in at most 2^20 parts)",
     check: |problem, _| {
         part_of(problem).is_none().then(|| {
             let conv = problem.conv().map(|(conv, _)| format!(", {conv}")).unwrap_or_default();

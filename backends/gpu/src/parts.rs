@@ -46,16 +46,22 @@ fn of_so_many(problem: &Problem, images: usize) -> Option<Problem> {
     Some(part)
 }
 
+/// The most parts: no memory has images for more, unless they have no divisor, and looking for one should not take long.
+const MOST_PARTS: usize = 1 << 20;
+
 /// The problem itself where offsets of 32 bits reach everything; else that of the most images for which they do and of which there
-/// is a whole number of parts. `None` if an image is too large.
+/// is a whole number of parts. `None` if an image is too large, or there are more than [`MOST_PARTS`].
 pub(crate) fn part_of(problem: &Problem) -> Option<Cow<'_, Problem>> {
     if !is_wide(problem) {
         return Some(Cow::Borrowed(problem));
     }
     let images = problem.output.lens()[0];
-    let parts = (1..images).rev().filter(|part| images.is_multiple_of(*part));
-    let parts = parts.filter_map(|part| of_so_many(problem, part));
-    parts.into_iter().find(|part| !is_wide(part)).map(Cow::Owned)
+    if is_wide(&of_so_many(problem, 1)?) {
+        return None;
+    }
+    let counts = (2..=images.min(MOST_PARTS)).filter(|count| images.is_multiple_of(*count));
+    let mut parts = counts.filter_map(|count| of_so_many(problem, images / count));
+    parts.find(|part| !is_wide(part)).map(Cow::Owned)
 }
 
 impl<S> InParts<S> {

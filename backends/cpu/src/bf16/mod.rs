@@ -60,6 +60,7 @@ pub(crate) static AMX: CpuSolver = CpuSolver {
     algorithm: Algorithm::ImplicitGemm,
     constraints: &[
         CONVOLUTION,
+        constraint::SIZE,
         constraint::DATA_TYPE,
         constraint::INFERENCE,
         epilogue::LENGTH,
@@ -78,7 +79,15 @@ pub(crate) static AMX: CpuSolver = CpuSolver {
 
 pub(crate) static AVX512_BF16: CpuSolver = CpuSolver {
     id: "cpu.avx512_bf16.v1",
-    constraints: &[CONVOLUTION, BF16, constraint::INFERENCE, epilogue::LENGTH, VECTORS, PACKED_LINE],
+    constraints: &[
+        CONVOLUTION,
+        constraint::SIZE,
+        BF16,
+        constraint::INFERENCE,
+        epilogue::LENGTH,
+        VECTORS,
+        PACKED_LINE,
+    ],
     preferences: &[choice::NO_MATRIX_UNIT, choice::LESS_BY_VECTORS],
     load: |solver, problem, device, _| {
         Arc::new(Convolution::new(solver, problem, device, Unit::Vector, Limits::USUAL))

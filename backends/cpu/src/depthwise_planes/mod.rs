@@ -36,6 +36,7 @@ pub(crate) static DEPTHWISE_PLANES: CpuSolver = CpuSolver {
     algorithm: Algorithm::Direct,
     constraints: &[
         CONVOLUTION,
+        constraint::SIZE,
         constraint::DATA_TYPE,
         constraint::INFERENCE,
         epilogue::LENGTH,

@@ -59,7 +59,13 @@ pub(crate) use plan::RESIDENT;
 pub(crate) static DIRECT: CpuSolver = CpuSolver {
     id: "cpu.direct.v1",
     algorithm: Algorithm::Direct,
-    constraints: &[CONVOLUTION, constraint::DATA_TYPE, constraint::INFERENCE, epilogue::LENGTH],
+    constraints: &[
+        CONVOLUTION,
+        constraint::SIZE,
+        constraint::DATA_TYPE,
+        constraint::INFERENCE,
+        epilogue::LENGTH,
+    ],
     preferences: &[],
     any_layout: true,
     is_reference: false,
@@ -76,6 +82,7 @@ pub(crate) static DIRECT_GROUPED: CpuSolver = CpuSolver {
     algorithm: Algorithm::Direct,
     constraints: &[
         CONVOLUTION,
+        constraint::SIZE,
         constraint::DATA_TYPE,
         constraint::INFERENCE,
         epilogue::LENGTH,

@@ -130,7 +130,8 @@ impl Plan {
         let spans = width.div_ceil(span);
         // A stride leaps over what a single tap does not need.
         let step = |d: usize| if g.filters.taps[d] == 1 { 1 } else { g.strides[d] };
-        let packed_line = g.inputs * if lanewise { lanes } else { 1 } * step(1) * step(2) * width;
+        let packed_line = [if lanewise { lanes } else { 1 }, step(1), step(2), width];
+        let packed_line = packed_line.into_iter().fold(g.inputs, usize::saturating_mul);
         let direct = lanes_of(&g.output) == Lanes::Channels;
         let small =
             direct && g.filters.taps[1] == 1 && g.inputs * g.filters.tap_count() * 2 * lanes <= L1 / 3;

@@ -40,7 +40,14 @@ use plan::Plan;
 pub(crate) static PLANES: CpuSolver = CpuSolver {
     id: "cpu.planes.v1",
     algorithm: Algorithm::Direct,
-    constraints: &[CONVOLUTION, constraint::DATA_TYPE, constraint::INFERENCE, epilogue::LENGTH, REACH],
+    constraints: &[
+        CONVOLUTION,
+        constraint::SIZE,
+        constraint::DATA_TYPE,
+        constraint::INFERENCE,
+        epilogue::LENGTH,
+        REACH,
+    ],
     preferences: &[NARROW, SIDE_BY_SIDE, WIDTH],
     any_layout: false,
     is_reference: false,

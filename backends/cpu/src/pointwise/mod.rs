@@ -40,6 +40,7 @@ pub(crate) static POINTWISE: CpuSolver = CpuSolver {
     algorithm: Algorithm::ImplicitGemm,
     constraints: &[
         CONVOLUTION,
+        constraint::SIZE,
         constraint::DATA_TYPE,
         constraint::INFERENCE,
         epilogue::LENGTH,

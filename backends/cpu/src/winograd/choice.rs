@@ -74,8 +74,9 @@ impl Model {
         let &[images, _, height, width] = problem.output.lens() else { return None };
         let (before, lines) = (conv.pads_before()[0], problem.input.lens()[2]);
         let taps = weights.lens()[2];
-        let inside =
-            |line: usize| (0..taps).filter(|tap| (before..before + lines).contains(&(line + tap))).count();
+        let inside = |tap: usize| {
+            height.min((before + lines).saturating_sub(tap)).saturating_sub(before.saturating_sub(tap))
+        };
         let vectors = |channels: usize| channels.div_ceil(device.lanes as usize) as f64;
         Some(Model {
             inputs: vectors(weights.lens()[1]),
@@ -85,7 +86,7 @@ impl Model {
             images,
             extent: [height, width],
             taps,
-            lines: (0..height).map(inside).sum(),
+            lines: (0..taps).map(inside).sum(),
         })
     }
 

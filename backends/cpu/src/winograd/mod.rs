@@ -50,6 +50,7 @@ pub(crate) static WINOGRAD: CpuSolver = CpuSolver {
     algorithm: Algorithm::Winograd,
     constraints: &[
         CONVOLUTION,
+        constraint::SIZE,
         constraint::DATA_TYPE,
         constraint::INFERENCE,
         epilogue::LENGTH,

@@ -118,8 +118,10 @@ impl Sight {
         let planar = x.position_stride() == Some(1) && !x.is_channels_last();
         let [_, h, w] = sight.taps;
         let [line, plane] = [sight.reach(1), sight.reach(2)];
-        let in_order =
-            line <= strides[1] * sight.image[2] && plane <= strides[0] * sight.image[1] * sight.image[2];
+        let [_, lines, columns] = sight.image;
+        // Strides may be as large as they like where there is nothing to reach.
+        let in_order = line <= strides[1].saturating_mul(columns)
+            && plane <= strides[0].saturating_mul(lines).saturating_mul(columns);
         let comes = phases.is_some() || element == 4 && packed;
         (planar && in_order && h * w <= 32 && comes).then_some(sight)
     }
@@ -143,7 +145,8 @@ impl Sight {
     /// Elements from the first pixel of an output's line to its last, or of a plane.
     fn reach(&self, dims: usize) -> usize {
         let columns = (self.output[2] - 1) * self.strides[2];
-        if dims == 1 { columns } else { (self.output[1] - 1) * self.strides[1] * self.image[2] + columns }
+        let lines = (self.output[1] - 1) * self.strides[1];
+        if dims == 1 { columns } else { lines.saturating_mul(self.image[2]).saturating_add(columns) }
     }
 
     /// Pixels of an output's planes.
@@ -164,15 +167,16 @@ impl Sight {
     fn longest(&self, pixels: usize, anywhere: bool) -> usize {
         let all = self.pixels();
         let of = |first: usize| self.first_tap((first + pixels).min(all) - 1) - self.first_tap(first);
-        let taps =
-            (self.taps[1] - 1) * self.dilations[1] * self.image[2] + (self.taps[2] - 1) * self.dilations[2];
+        let [_, lines, columns] = [0, 1, 2].map(|d| (self.taps[d] - 1).saturating_mul(self.dilations[d]));
+        let taps = lines.saturating_mul(self.image[2]).saturating_add(columns);
         // Lines are alike.
         let longest = if anywhere {
             (0..self.output[2]).map(of).max()
         } else {
             (0..all.div_ceil(pixels)).map(|tile| of(tile * pixels)).max()
         };
-        longest.unwrap_or(0) + taps + 1
+        // More than any box has is as good as what is longer still.
+        longest.unwrap_or(0).saturating_add(taps).min(u32::MAX as usize) + 1
     }
 
     /// The ways in which tiles of so many rows of so many images may come, in steps of `depth` of a group's channels.

@@ -135,16 +135,21 @@ impl Layout {
         // Neighbouring rows of a fragment's accumulators are on different banks.
         let (length, rows, rest) =
             if shape.along_k { (columns, tile.pixels, 8) } else { (tile.pixels, columns, 4) };
+        // Far more than any multiprocessor has is as good as what a window takes that is larger still.
+        let of_window = |last: usize| {
+            let bytes = [depth, height, last].into_iter().fold(1, usize::saturating_mul);
+            bytes.min(u32::MAX as usize)
+        };
         let acc_pitch = length.next_multiple_of(4) + (32 + rest - length.next_multiple_of(4) % 32) % 32;
         Layout {
             pitch,
             row,
-            window: (depth * height * row).next_multiple_of(16),
+            window: of_window(row).next_multiple_of(16),
             weights,
             acc_pitch,
             acc: acc_pitch * rows * size_of::<f32>(),
             channels: (columns * shape.channel_values.max(1) * size_of::<f32>()).next_multiple_of(16),
-            spots: depth * height * width * 8,
+            spots: of_window(width * 8),
             offsets: if main_loop.matrix && steps > KEPT { steps * 4 } else { 0 },
         }
     }

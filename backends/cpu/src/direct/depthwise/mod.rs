@@ -40,6 +40,7 @@ pub(crate) static DEPTHWISE: CpuSolver = CpuSolver {
     algorithm: Algorithm::Direct,
     constraints: &[
         CONVOLUTION,
+        constraint::SIZE,
         constraint::DATA_TYPE,
         constraint::INFERENCE,
         epilogue::LENGTH,
