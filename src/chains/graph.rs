@@ -65,8 +65,13 @@ impl<'n> Graph<'n> {
         readers
     }
 
-    fn value(&self, index: usize) -> Option<&TensorDescriptor> {
-        self.nodes.get(index)?.value.as_ref()
+    /// A node whose value another reads: `None` where that is not before the reader, or does not exist.
+    fn input(&self, reader: usize, index: usize) -> Option<&Node> {
+        self.nodes.get(..reader)?.get(index)
+    }
+
+    fn value(&self, reader: usize, index: usize) -> Option<&TensorDescriptor> {
+        self.input(reader, index)?.value.as_ref()
     }
 
     /// The chain that begins with a convolution or a fully connected layer.
@@ -79,7 +84,7 @@ impl<'n> Graph<'n> {
     ) -> Result<Chain, End> {
         let inputs = &self.operations[index].1;
         let tensors = inputs.first().zip(inputs.get(1));
-        let tensors = tensors.and_then(|(&x, &w)| Some((w, *self.value(x)?, *self.value(w)?)));
+        let tensors = tensors.and_then(|(&x, &w)| Some((w, *self.value(index, x)?, *self.value(index, w)?)));
         let (weights, mut x, mut w) = tensors.ok_or(End::Tensor)?;
         let conv = match begins {
             StepKind::Convolution(conv) => conv,
@@ -97,7 +102,7 @@ impl<'n> Graph<'n> {
         plan.append(ConvForward::new(conv, w)).map_err(refused)?;
         let mut growing = match begins {
             StepKind::Linear => {
-                let lens = self.value(index).ok_or(End::Tensor)?.lens().to_vec();
+                let lens = self.nodes[index].value.ok_or(End::Tensor)?.lens().to_vec();
                 Growing { plan, channels: lens.len() - 1, lens, is_rows: true }
             }
             _ => Growing { lens: plan.output().lens().to_vec(), plan, channels: 1, is_rows: false },
@@ -152,10 +157,12 @@ impl<'n> Graph<'n> {
             Operation::Add if inputs.len() == 2 => {
                 let other = if inputs[0] == last { inputs[1] } else { inputs[0] };
                 let lens = &growing.lens;
-                let is_whole = self.value(other).is_some_and(|value| value.lens() == lens);
+                let input = self.input(node, other);
+                let value = input.and_then(|input| input.value.as_ref());
+                let is_whole = value.is_some_and(|value| value.lens() == lens);
                 // One image of one pixel has the lengths of a bias.
                 let is_vector = lens.iter().product::<usize>() == lens[growing.channels]
-                    && self.nodes[other].operation == Operation::Constant;
+                    && input.is_some_and(|input| input.operation == Operation::Constant);
                 (if is_whole && !is_vector { StepKind::Residual } else { StepKind::Bias }, vec![other])
             }
             Operation::Convolution(_)
@@ -204,8 +211,11 @@ impl<'n> Graph<'n> {
                 let or_one = if may_be_one { ", or of one" } else { "" };
                 format!("a constant of {channels} values, one a channel{or_one}")
             };
-            let Some(value) = self.value(operand) else { return Err(wrong("no tensor".into(), accepted())) };
-            if self.nodes[operand].operation != Operation::Constant {
+            let input = self.input(node, operand);
+            let Some((input, value)) = input.and_then(|input| Some((input, input.value.as_ref()?))) else {
+                return Err(wrong("no tensor".into(), accepted()));
+            };
+            if input.operation != Operation::Constant {
                 return Err(wrong(format!("{value}, not a constant"), accepted()));
             }
             if may_be_one && value.element_count() == 1 {
@@ -222,7 +232,7 @@ impl<'n> Graph<'n> {
             described(TensorDescriptor::packed(value.data_type(), of_plan))
         };
         if kind == StepKind::Residual && growing.is_rows {
-            self.value(operands[0]).map_or(Err(End::Tensor), |value| self.rows(node, value))?;
+            self.value(node, operands[0]).map_or(Err(End::Tensor), |value| self.rows(node, value))?;
         }
         let plan = &mut growing.plan;
         let appended = match kind {
@@ -235,7 +245,8 @@ impl<'n> Graph<'n> {
                 plan.append(PReluForward::with_descriptor(slope)).map(drop)
             }
             StepKind::Residual => {
-                let like = self.value(operands[0]).map_or(running.data_type(), TensorDescriptor::data_type);
+                let like = self.value(node, operands[0]);
+                let like = like.map_or(running.data_type(), TensorDescriptor::data_type);
                 let residual = described(running.with_data_type(like))?;
                 plan.append(BiasForward::with_descriptor(residual)).map(drop)
             }

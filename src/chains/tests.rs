@@ -264,6 +264,39 @@ fn nonsense_does_no_harm() {
     assert!(find(&[], None).chains.is_empty());
 }
 
+/// A sum whose other operand is beyond the list, the sum itself or behind it, of an image, and of one pixel, where what is
+/// added has the lengths of a bias.
+#[test]
+fn operands_that_are_not_before_their_reader_are_no_tensors() {
+    for lens in [[1, 4, 6, 6], [1, 4, 1, 1]] {
+        for other in [usize::MAX, 99, 5, 4, 3] {
+            for is_first in [false, true] {
+                let mut graph = Builder::default();
+                let x = graph.push(Operation::Other, &[], &lens);
+                let weights = graph.push(Operation::Constant, &[], &[4, 4, 1, 1]);
+                let conv = Operation::Convolution(ConvolutionDescriptor::d2());
+                let conv = graph.push(conv, &[x, weights], &lens);
+                let inputs = if is_first { [other, conv] } else { [conv, other] };
+                let sum = graph.push(Operation::Add, &inputs, &lens);
+                graph.push(Operation::Constant, &[], &lens);
+                let (name, found) = (format!("n{sum}"), "no tensor".into());
+                let accepted = "a constant of 4 values, one a channel".into();
+                let chains = find(&graph.0, None).chains;
+                assert_eq!(chains.len(), 1);
+                assert_eq!(chains[0].tail(), conv, "{lens:?} {inputs:?}");
+                assert_eq!(chains[0].end, End::Operand { name, found, accepted }, "{lens:?} {inputs:?}");
+            }
+        }
+    }
+    let mut graph = Builder::default();
+    let x = graph.input();
+    let conv = graph.conv(x);
+    // The weights are behind their reader.
+    graph.0.swap(conv - 1, conv);
+    graph.0[conv - 1].inputs = vec![x, conv];
+    assert_eq!(find(&graph.0, None).unfused[0].reason, End::Tensor);
+}
+
 /// The plan of a layer on a tensor, as text, and what it ends with; or why there is none.
 fn layer(x: TensorDescriptor, behind: impl FnOnce(&mut Builder, usize, &[usize]) -> usize) -> String {
     let mut graph = Builder::default();
