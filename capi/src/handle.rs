@@ -64,7 +64,7 @@ pub(crate) fn any_handle_honors_scales() -> bool {
 impl HandleObject {
     /// With the caller's stream; null is the backend's default stream, as programs expect that copy and
     /// compute without naming one.
-    fn new(handle: &Handle, stream: miopenAcceleratorQueue_t) -> Self {
+    pub(crate) fn new(handle: &Handle, stream: miopenAcceleratorQueue_t) -> Self {
         let state = State {
             handle: adopt(handle, stream),
             stream: Address(stream),

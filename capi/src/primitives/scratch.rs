@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use fuseplan::error::BackendError;
 use fuseplan::{ActivationForward, ActivationMode, DeviceBuffer, TensorDescriptor, raw::ActivationParams};
 
 use crate::args::Scales;
@@ -33,7 +34,13 @@ impl Scratch {
 
     /// A packed f32 tensor of one value.
     pub(crate) fn filled(on: &Pinned<'_>, descriptor: TensorDescriptor, value: f32) -> Result<Self, Failure> {
-        let values = vec![value; descriptor.element_count()];
+        let count = descriptor.element_count();
+        let mut values = Vec::new();
+        // The host's memory is the cpu backend's.
+        let bytes = count.saturating_mul(size_of::<f32>());
+        let refused = |_| BackendError::OutOfMemory { backend: "cpu", bytes };
+        values.try_reserve_exact(count).map_err(refused)?;
+        values.resize(count, value);
         Ok(Scratch { buffer: DeviceBuffer::from_slice(on.handle(), &values)?, descriptor })
     }
 
@@ -54,5 +61,23 @@ impl Scratch {
 
     pub(crate) fn memory(&self) -> Memory {
         Memory { descriptor: self.descriptor, address: self.address() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fuseplan::{DataType, Handle};
+
+    use super::*;
+    use crate::handle::HandleObject;
+    use crate::status::Status;
+
+    #[test]
+    fn memory_that_the_host_does_not_have_is_a_status() {
+        let object = HandleObject::new(&Handle::cpu(), std::ptr::null_mut());
+        let large = TensorDescriptor::packed(DataType::Float, &[1, 1 << 60, 1, 1]).unwrap();
+        let failure = Scratch::filled(&object.pinned(), large, 1.0).map(drop).unwrap_err();
+        assert_eq!(failure.status, Status::AllocFailed);
+        assert!(failure.text.contains(&(1u64 << 62).to_string()), "{}", failure.text);
     }
 }
