@@ -214,7 +214,7 @@ impl fmt::Display for Op {
             Op::ConvForward { conv, weights } => write!(f, "({conv}, weights {weights})"),
             Op::BiasForward { bias } if self.is_residual() => write!(f, "(residual {bias})"),
             Op::BiasForward { .. } => Ok(()),
-            Op::PReluForward { slope } if slope.lens()[1] == 1 => write!(f, "(one slope)"),
+            Op::PReluForward { slope } if slope.element_count() == 1 => write!(f, "(one slope)"),
             Op::PReluForward { .. } => Ok(()),
             Op::BatchNormInference { mode, params: DataType::Float } | Op::BatchNormBackward { mode } => {
                 write!(f, "({mode})")
@@ -380,6 +380,25 @@ impl fmt::Display for Problem {
             MathMode::Precise => Ok(()),
             MathMode::AllowTf32 => write!(f, " (TF32 allowed)"),
             MathMode::Strict => write!(f, " (strict)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slope_of_any_rank_has_words() {
+        let words = |lens: &[usize]| {
+            let slope = TensorDescriptor::packed(DataType::Float, lens).unwrap();
+            Op::PReluForward { slope }.to_string()
+        };
+        for lens in [&[1][..], &[1, 1], &[1, 1, 1, 1]] {
+            assert_eq!(words(lens), "PReluForward(one slope)");
+        }
+        for lens in [&[4][..], &[1, 4], &[1, 4, 1, 1]] {
+            assert_eq!(words(lens), "PReluForward");
         }
     }
 }
