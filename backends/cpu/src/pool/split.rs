@@ -21,8 +21,8 @@ impl Split {
     /// `items` in one range for each of `threads`; threads beyond 64 only take what others leave.
     pub(super) fn new(items: usize, threads: usize) -> Self {
         let ranges = Self::ranges(threads);
-        let start = |range: usize| items * range.min(ranges) / ranges;
-        Split { next: std::array::from_fn(|r| Line(AtomicUsize::new(start(r)))), items, ranges }
+        let line = |range: usize| Line(AtomicUsize::new(start(items, ranges, range.min(ranges))));
+        Split { next: std::array::from_fn(line), items, ranges }
     }
 
     fn ranges(threads: usize) -> usize {
@@ -39,7 +39,7 @@ impl Split {
     fn next(&self, tid: usize) -> Option<usize> {
         (0..self.ranges).find_map(|k| {
             let range = (tid + k) % self.ranges;
-            let end = self.items * (range + 1) / self.ranges;
+            let end = start(self.items, self.ranges, range + 1);
             let next = &self.next[range].0;
             if next.load(Ordering::Relaxed) >= end {
                 return None;
@@ -50,13 +50,18 @@ impl Split {
     }
 }
 
+/// Where a range of `items` begins, and so where the one before it ends: `items * range / ranges`, by products that are at
+/// most `items` or the square of `ranges`.
+fn start(items: usize, ranges: usize, range: usize) -> usize {
+    items / ranges * range + items % ranges * range / ranges
+}
+
 /// The item that is as far from the end of a thread's range as `item` is from its start, so that threads go through their ranges
-/// backwards.
+/// backwards. `items` are parts of a tensor in memory: 64 times as many do not overflow.
 pub(crate) fn mirrored(item: usize, items: usize, threads: usize) -> usize {
     let ranges = Split::ranges(threads);
-    let start = |range: usize| items * range / ranges;
     let range = ((item + 1) * ranges - 1) / items;
-    start(range) + start(range + 1) - 1 - item
+    start(items, ranges, range) + start(items, ranges, range + 1) - 1 - item
 }
 
 /// The items that a thread takes, one when it asks for one.
@@ -91,6 +96,31 @@ mod tests {
             found.sort_unstable();
             assert!(found.into_iter().eq(0..items));
         }
+    }
+
+    #[test]
+    fn ranges_cover_all_items_in_order_and_differ_by_at_most_one() {
+        let counts =
+            [0, 1, 7, 63, 64, 1000, (1 << 58) + 1, 1 << 63, (1 << 63) + 63, usize::MAX - 1, usize::MAX];
+        for items in counts {
+            for threads in [1, 2, 3, 63, 64, 100] {
+                let ranges = Split::ranges(threads);
+                let starts: Vec<_> = (0..=ranges).map(|range| start(items, ranges, range)).collect();
+                assert_eq!((starts[0], starts[ranges]), (0, items));
+                let is_even = |pair: &[usize]| {
+                    let len = pair[1].checked_sub(pair[0]);
+                    len.is_some_and(|len| len == items / ranges || len == items.div_ceil(ranges))
+                };
+                assert!(starts.windows(2).all(is_even), "{items} items, {threads} threads: {starts:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn threads_begin_at_their_ranges_of_many_items() {
+        let split = Split::new(1 << 63, 2);
+        let begins = [0, 1].map(|tid| split.items(tid).map(|items| items.take(2).collect::<Vec<_>>()));
+        assert_eq!(begins, [Some(vec![0, 1]), Some(vec![1 << 62, (1 << 62) + 1])]);
     }
 
     #[test]
