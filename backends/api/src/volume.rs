@@ -134,9 +134,9 @@ impl Volume {
     }
 }
 
-/// The larger of `power`, a power of two, and its halves that divides `number`; 0 is divided by all.
+/// The largest of `power`, a power of two, and its halves that divides `number`; 0 is divided by all. 1 where `power` is 0.
 pub fn common_power(power: usize, number: usize) -> usize {
-    let mut power = power;
+    let mut power = power.max(1);
     while !number.is_multiple_of(power) {
         power /= 2;
     }
@@ -190,6 +190,7 @@ mod tests {
         assert_eq!(Volume::of(&rows).position_stride(), None);
         assert_eq!(common_power(8, 12), 4);
         assert_eq!(common_power(8, 0), 8);
+        assert_eq!([0, 1, 12].map(|number| common_power(0, number)), [1; 3]);
     }
 
     #[test]
