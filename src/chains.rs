@@ -36,6 +36,7 @@ pub struct Node {
 
 /// What a node computes.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Operation {
     /// Nothing: the value does not change from execution to execution.
     Constant,
@@ -78,6 +79,7 @@ pub enum Operation {
 
 /// An operator of a chain.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Step {
     /// The node that computes it.
     pub node: usize,
@@ -113,6 +115,7 @@ pub enum StepKind {
 
 /// A part of a graph that one plan computes.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Chain {
     /// The operators, in their order.
     pub steps: Vec<Step>,
@@ -131,6 +134,7 @@ impl Chain {
 
 /// A convolution or a fully connected layer that is part of no plan.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Unfused {
     /// The node.
     pub node: usize,
@@ -216,6 +220,7 @@ impl fmt::Display for End {
 
 /// What was found in a graph.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Found {
     /// The chains, by the order of what they begin with.
     pub chains: Vec<Chain>,

@@ -37,6 +37,7 @@ pub enum Chosen {
 
 /// The time of an execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Measured {
     /// The solver's id.
     pub solver: &'static str,
@@ -76,6 +77,7 @@ impl fmt::Display for Chosen {
 
 /// What a solver says of a problem.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Answer {
     /// The solver's id.
     pub solver: &'static str,

@@ -19,6 +19,7 @@ use crate::target::Target;
 
 /// A plan that stands for others of its kind: 32 channels, small images, ReLU.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Sample {
     /// The sequence of operators; see [`Table::LEGEND`].
     pub operators: &'static str,
@@ -32,6 +33,7 @@ pub struct Sample {
 
 /// What one solver takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Row {
     /// The backend's name.
     pub backend: &'static str,
@@ -57,6 +59,7 @@ pub struct Row {
 
 /// What a backend's solvers take on a device or architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Table {
     /// The device or architecture.
     pub target: String,

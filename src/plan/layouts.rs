@@ -11,6 +11,7 @@ use crate::handle::Handle;
 
 /// A layout of a plan's tensors, and how fast the plan is with it.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct LayoutTime {
     /// The layout of input, output and residuals.
     pub layout: TensorLayout,

@@ -18,6 +18,7 @@ pub enum PlanError {
 /// An operator that was not appended; the plan is as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{kind} (operator {index}): {reason}; accepted: {accepted}")]
+#[non_exhaustive]
 pub struct AppendError {
     /// The index that the operator would have had.
     pub index: usize,

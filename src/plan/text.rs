@@ -57,6 +57,7 @@ pub struct PlanText {
 
 /// Why a text is no plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PlanTextError {
     /// The text.
     pub text: String,
