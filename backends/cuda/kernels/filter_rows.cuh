@@ -25,7 +25,7 @@ DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers
     for (int step = 0; step < FILTER_STEPS; step++) {
       const unsigned full = barriers.filters_full(pipe.stage);
       mbarrier_wait(barriers.filters_empty(pipe.stage), pipe.phase ^ 1);
-      // What lies beyond the last channel and the last filter comes as zeros, which count as bytes.
+      // Steps of channels and tiles of filters are whole.
       mbarrier_expect_tx(full, W_BYTES);
       tma_load_rows(shared + W_AT + pipe.stage * W_BYTES, &launch.w, full, step * TILE_K, filter);
       pipe.next();

@@ -117,7 +117,21 @@ pub fn inspect(
     problem: &Problem,
     arch: &str,
 ) -> Option<Result<(Kernel, Compiled), CompileFailure>> {
-    let kernel = kernel(solver, problem, arch)?;
-    let compiled = compiler::compile(&kernel.source, arch);
-    Some(compiled.map(|compiled| (kernel, compiled)))
+    Some(compiled(kernel(solver, problem, arch)?, arch))
+}
+
+/// The same of [`kernel_with_filter_rows`].
+///
+/// # Errors
+/// NVRTC is missing, or refuses.
+pub fn inspect_with_filter_rows(
+    problem: &Problem,
+    arch: &str,
+) -> Option<Result<(Kernel, Compiled), CompileFailure>> {
+    Some(compiled(kernel_with_filter_rows(problem, arch)?, arch))
+}
+
+fn compiled(kernel: Kernel, arch: &str) -> Result<(Kernel, Compiled), CompileFailure> {
+    let compiled = compiler::compile(&kernel.source, arch)?;
+    Ok((kernel, compiled))
 }

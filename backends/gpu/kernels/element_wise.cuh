@@ -212,7 +212,7 @@ template <bool PLAIN, int V> DEVICE void all(const Args& args, Channel* table) {
   else channels_first<PLAIN, V>(args, table);
 }
 
-// A table is small enough for any number of blocks.
+// Most tables are small; registers are for as many blocks where others leave room for fewer.
 KERNEL(THREADS, AT_ONCE(BLOCKS, 1)) {
   begin_grid([&] { prefetch_vectors(args); });
   DYNAMIC_SHARED(char, shared);

@@ -5,6 +5,7 @@ use fuseplan_api::{
     BatchNormMode, Constraint, ConvolutionDescriptor, DataType, OpKind, Problem, TensorDescriptor,
 };
 
+use crate::element_wise::threads;
 use crate::halo::{halo_fma, halo_refusal};
 use crate::parts::part_of;
 
@@ -104,8 +105,8 @@ pub(crate) const PACKED: Constraint = Constraint {
 /// A launch of an element-wise kernel whose threads HIP counts in 32 bits.
 pub(crate) const ELEMENTS: Constraint = Constraint {
     property: "extent",
-    accepts: "less than 2^35 elements",
-    check: |problem, _| (problem.output.element_count() >> 35 != 0).then(|| problem.output.to_string()),
+    accepts: "less than 2^32 threads, each of which has at most 48 bytes of a tensor, and less where channels are innermost and few",
+    check: |problem, _| (threads(problem) >> 32 != 0).then(|| problem.output.to_string()),
 };
 
 /// A launch of a training kernel whose threads HIP counts in 32 bits, where a block has some of the parameters.
@@ -255,24 +256,18 @@ mod tests {
             Problem { input: x, output: x, ops: vec![op], math: MathMode::Precise }
         };
         let norm = |lens, mode| plan(lens, Op::BatchNormBackward { mode });
+        let applied = |make: fn(_, _) -> Result<TensorDescriptor, _>, lens: [usize; 4]| {
+            let x: TensorDescriptor = make(DataType::Half, lens).unwrap();
+            let ops = vec![Op::BatchNormInference { mode: BatchNormMode::Spatial, params: DataType::Float }];
+            Problem { input: x, output: x, ops, math: MathMode::Precise }
+        };
         let (spatial, each) = (BatchNormMode::Spatial, BatchNormMode::PerActivation);
         for (constraint, problem, refused) in [
-            (
-                &ELEMENTS,
-                plan(
-                    [1 << 24, 1, 1, 1 << 10],
-                    Op::BatchNormInference { mode: spatial, params: DataType::Float },
-                ),
-                false,
-            ),
-            (
-                &ELEMENTS,
-                plan(
-                    [1 << 24, 1, 1, 1 << 11],
-                    Op::BatchNormInference { mode: spatial, params: DataType::Float },
-                ),
-                true,
-            ),
+            (&ELEMENTS, applied(TensorDescriptor::nchw, [1 << 24, 1, 1, 1 << 10]), false),
+            (&ELEMENTS, applied(TensorDescriptor::nchw, [1 << 24, 1, 1, 1 << 13]), true),
+            // Threads of three channels have an element at a time, three of them.
+            (&ELEMENTS, applied(TensorDescriptor::nhwc, [1 << 12, 3, 1 << 10, 1 << 9]), false),
+            (&ELEMENTS, applied(TensorDescriptor::nhwc, [1 << 13, 3, 1 << 10, 1 << 9]), true),
             (&PIXEL_COUNT, norm([1 << 14, 9, 1 << 12, 1], spatial), false),
             (&PIXEL_COUNT, norm([1 << 14, 9, (1 << 12) + 1, 1], spatial), true),
             (&PARAMETERS, norm([9, (1 << 23) - 1, 1, 1], spatial), false),

@@ -50,18 +50,32 @@ constants! {
     }
 }
 
-/// Plans one pass over packed tensors on a device of about `units` multiprocessors. Only for problems that meet
-/// [`PACKED`](crate::constraint::PACKED) and [`ELEMENTS`](crate::constraint::ELEMENTS).
-pub(crate) fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Kernel {
-    let y = Volume::of(&problem.output);
-    let channels_last = y.is_channels_last();
-    let most = 16 / problem.output.data_type().size();
-    let vector = if channels_last { common_power(most, y.lens[1]) } else { most };
-    let outputs = problem.output.element_count();
-    let mut text = Text::default();
-    let channel = channel_values(problem) * size_of::<f32>();
-    let (columns, rows, shared, channel_threads) = if channels_last {
+/// How a packed tensor is dealt out to blocks.
+struct Deal {
+    /// Elements of a vector.
+    vector: usize,
+    /// Threads beside each other that stand for the channels of a pixel.
+    channel_threads: usize,
+    /// Blocks of the same pixels, and how many of these there are.
+    columns: usize,
+    rows: usize,
+    /// Bytes of a block's table of channels.
+    table: usize,
+}
+
+impl Deal {
+    fn of(problem: &Problem) -> Self {
+        let y = Volume::of(&problem.output);
+        let most = 16 / problem.output.data_type().size();
+        let channel = channel_values(problem) * size_of::<f32>();
+        if !y.is_channels_last() {
+            let tile = THREADS * most * UNROLL;
+            let rows = problem.output.element_count().div_ceil(tile);
+            let table = (tile.div_ceil(y.plane()) + 1) * channel;
+            return Deal { vector: most, channel_threads: 1, columns: 1, rows, table };
+        }
         // As even as possible, but for sectors, which two blocks would have a part of each.
+        let vector = common_power(most, y.lens[1]);
         let vectors = y.lens[1] / vector;
         let most_threads = (COLUMN * (most / vector)).min(TABLE / (vector * channel.max(1)));
         let columns = vectors.div_ceil(most_threads);
@@ -70,13 +84,25 @@ pub(crate) fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Ker
         let channel_threads =
             if columns > 1 { even.next_multiple_of(sector).min(most_threads) } else { even };
         let rows = y.pixels().div_ceil(THREADS / channel_threads * UNROLL);
-        (columns, rows, channel_threads * vector * channel, channel_threads)
-    } else {
-        let tile = THREADS * vector * UNROLL;
-        (1, outputs.div_ceil(tile), (tile.div_ceil(y.plane()) + 1) * channel, 1)
-    };
-    let in_table = (1..=TABLE).contains(&shared);
-    let shared = if in_table { shared } else { 0 };
+        Deal { vector, channel_threads, columns, rows, table: channel_threads * vector * channel }
+    }
+}
+
+/// Threads of a launch for a packed tensor.
+pub(crate) fn threads(problem: &Problem) -> usize {
+    let Deal { columns, rows, .. } = Deal::of(problem);
+    rows.saturating_mul(columns).saturating_mul(THREADS)
+}
+
+/// Plans one pass over packed tensors on a device of about `units` multiprocessors. Only for problems that meet
+/// [`PACKED`](crate::constraint::PACKED) and [`ELEMENTS`](crate::constraint::ELEMENTS).
+pub(crate) fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Kernel {
+    let y = Volume::of(&problem.output);
+    let Deal { vector, channel_threads, columns, rows, table } = Deal::of(problem);
+    let outputs = problem.output.element_count();
+    let mut text = Text::default();
+    let in_table = (1..=TABLE).contains(&table);
+    let shared = if in_table { table } else { 0 };
     Constants {
         channel_threads,
         threads: THREADS,
@@ -84,7 +110,7 @@ pub(crate) fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Ker
         early_blocks: units * BLOCKS,
         unroll: UNROLL,
         v_max: vector,
-        channels_last,
+        channels_last: y.is_channels_last(),
         channel_table: in_table,
         whole_vectors: y.plane().is_multiple_of(vector),
         plane_part: common_power(vector, y.plane()),
@@ -119,6 +145,21 @@ mod tests {
             let dealt = blocks as usize * threads;
             let fits = blocks <= i32::MAX as u32 && down == 1 && deep == 1;
             assert!(fits && dealt >= channels, "{channels}: {:?}", kernel.geometry);
+        }
+    }
+
+    /// Threads are counted as they are launched, of few channels as well, which leave some without work.
+    #[test]
+    fn threads_are_those_of_the_grid() {
+        for (make, lens) in [
+            (TensorDescriptor::nhwc as fn(_, _) -> _, [64, 3, 1 << 10, 1 << 10]),
+            (TensorDescriptor::nhwc, [64, 129, 1 << 8, 1 << 8]),
+            (TensorDescriptor::nchw, [64, 3, 1 << 10, 1 << 10]),
+        ] {
+            let x = make(DataType::Half, lens).unwrap();
+            let problem = Problem { input: x, output: x, ops: Vec::new(), math: MathMode::Precise };
+            let Geometry { grid, block, .. } = element_wise("", &problem, 100).geometry;
+            assert_eq!(threads(&problem), grid[0] as usize * block as usize, "{x}");
         }
     }
 

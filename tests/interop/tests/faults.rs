@@ -133,6 +133,10 @@ fn every_call_fails(fake: &Fake, status: c_int) -> Result<(), Failed> {
             return Err(format!("call {nth}, {failed}: live is {}", fake.live()).into());
         }
         match result {
+            // Where nothing failed, filters are prepared once at most.
+            Ok(preparing) if failed.is_empty() && preparing > 1 => {
+                return Err(format!("{preparing} launches prepare filters").into());
+            }
             Ok(preparing) => {
                 let expected = 3 + preparing;
                 let launched = fake.launches(0) - launches;

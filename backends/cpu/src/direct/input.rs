@@ -72,7 +72,8 @@ pub(crate) unsafe fn pack_channels(
 /// Packs a line.
 ///
 /// # Safety
-/// The CPU has the instruction set; the columns are readable, of type `T`, and there is room for them.
+/// The CPU has the instruction set; the columns are readable, of type `T`, and what lies between them if they alternate; there is
+/// room for them.
 pub(crate) unsafe fn pack<S: Simd, T: Number>(line: &PackLine) {
     // SAFETY: the caller says that the CPU has the instruction set.
     unsafe { S::enter(Pack::<T>(line, std::marker::PhantomData)) }
@@ -116,7 +117,7 @@ impl<T: Number> Kernel for Pack<'_, T> {
 /// Copies `count` pixels of `channels` channels, of a line from `source` on, to pixels that are `pixel` floats apart.
 ///
 /// # Safety
-/// The source's elements are readable, and there is room for the pixels.
+/// The source's elements are readable, and what lies between columns that alternate; there is room for the pixels.
 #[inline(always)]
 unsafe fn pixels<S: Simd, T: Number>(
     s: S,
@@ -160,7 +161,8 @@ unsafe fn pixels<S: Simd, T: Number>(
                 let n = (count - i).min(S::LANES);
                 let mut square = [s.splat(0.0); MAX_LANES];
                 for (lane, row) in square[..lanes].iter_mut().enumerate() {
-                    // SAFETY: the caller says that channel `c + lane` of the `n` pixels from `i` on is readable.
+                    // SAFETY: the caller says that channel `c + lane` of the `n` pixels from `i` on is readable, and what lies between
+                    // them if they alternate.
                     *row = unsafe {
                         let from = source.add((c + lane) * channel_stride + i * column_stride);
                         if line.alternate {

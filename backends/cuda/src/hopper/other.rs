@@ -121,6 +121,8 @@ mod tests {
         };
         let (solver, configuration) = other([64, 256, 14, 14], 1024, MathMode::AllowTf32);
         assert!(solver == WGMMA_RUNS.id() && configuration.contains("rows of filters"), "{configuration}");
+        let (_, configuration) = other([3, 128, 9, 16], 128, MathMode::AllowTf32);
+        assert!(configuration.contains("rows of filters"), "{configuration}");
         let (_, configuration) = other([64, 256, 14, 14], 1024, MathMode::Precise);
         assert!(!configuration.contains("rows of filters"), "{configuration}");
     }

@@ -96,14 +96,16 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
     };
     let (precise, tf32_allowed) = (MathMode::Precise, MathMode::AllowTf32);
     // Planes that TMA can address, and of an odd number of elements, large or small.
-    let runs = |lens: [usize; 4], extent: usize, math| {
+    let runs_of = |filters: usize, lens: [usize; 4], extent: usize, math| {
         let input = TensorDescriptor::with_layout(Float, Nchw, &lens).unwrap();
-        let weights = TensorDescriptor::with_layout(Float, Nchw, &[72, lens[1], extent, extent]).unwrap();
+        let weights = [filters, lens[1], extent, extent];
+        let weights = TensorDescriptor::with_layout(Float, Nchw, &weights).unwrap();
         let conv = ConvolutionDescriptor::d2().with_pads([extent / 2; 2]).unwrap();
         let output = conv.forward_output(&input, &weights).unwrap();
         let ops = [vec![Op::ConvForward { conv, weights }], chain(output)].concat();
         Problem { input, output, ops, math }
     };
+    let runs = |lens, extent, math| runs_of(72, lens, extent, math);
     // The same of 16 bits, whose planes are lines of one, two or eight to TMA.
     let runs_of_halves =
         |lens: &[usize], extent: usize, groups: usize, [pad, stride, dilation]: [usize; 3]| {
@@ -196,6 +198,8 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ),
         ("wgmma.runs", RUNS, runs([3, 36, 18, 16], 3, tf32_allowed)),
         ("wgmma.runs.pointwise", RUNS, runs([3, 80, 9, 16], 1, tf32_allowed)),
+        // Filters that may change come as rows.
+        ("wgmma.runs.rows", RUNS, runs_of(128, [3, 128, 9, 16], 1, tf32_allowed)),
         ("wgmma.runs.channels", RUNS, runs([2, 36, 13, 15], 3, tf32_allowed)),
         ("wgmma.runs.planes", RUNS, runs([5, 36, 7, 7], 3, tf32_allowed)),
         ("wgmma.runs.tf32x3", RUNS, runs([3, 36, 18, 16], 3, precise)),
