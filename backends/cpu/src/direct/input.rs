@@ -96,86 +96,96 @@ impl<T: Number> Kernel for Pack<'_, T> {
             target.add(count * line.pixel).write_bytes(0, after * line.pixel);
             target
         };
-        match line.channels {
-            Channels::Dense(channels) => {
-                // SAFETY: `pack`'s caller says that these columns are readable and that there is room for them.
-                unsafe { pixels(s, line, source, target, line.pixel, channels, count) }
-            }
-            // Depthwise: as many channels as there are lanes, in order.
-            Channels::Lanewise { inputs: 1, outputs: 1 } => {
-                // SAFETY: as of the dense columns, of which a panel's outputs read one channel each.
-                unsafe { pixels(s, line, source, target, line.pixel, line.count, count) }
-            }
+        let channels = match line.channels {
+            Channels::Dense(channels) => channels,
+            // Depthwise: as many channels as there are lanes, in order, of which a panel's outputs read one each.
+            Channels::Lanewise { inputs: 1, outputs: 1 } => line.count,
             Channels::Lanewise { inputs, outputs } => {
-                // SAFETY: as of the dense columns.
-                unsafe { spread(s, line, source, target, inputs, outputs) }
+                // SAFETY: `pack`'s caller says that these columns are readable and that there is room for them.
+                return unsafe { spread(s, line, source, target, inputs, outputs) };
             }
-        }
+        };
+        let all = Pixels { line, source, target, pixel: line.pixel, channels, count };
+        // SAFETY: as of the others.
+        unsafe { pixels::<S, T>(&all) }
     }
 }
 
-/// Copies `count` pixels of `channels` channels, of a line from `source` on, to pixels that are `pixel` floats apart.
+/// Copies pixels.
 ///
 /// # Safety
-/// The source's elements are readable, and what lies between columns that alternate; there is room for the pixels.
-#[inline(always)]
-unsafe fn pixels<S: Simd, T: Number>(
-    s: S,
-    line: &PackLine,
+/// The CPU has the instruction set; the source's elements are readable, and what lies between columns that alternate; there is room
+/// for the pixels.
+unsafe fn pixels<S: Simd, T: Number>(args: &Pixels<'_, T>) {
+    // SAFETY: the caller says that the CPU has the instruction set.
+    unsafe { S::enter(args) }
+}
+
+/// `count` pixels of `channels` channels, of a line from `source` on, which are copied to pixels that are `pixel` floats apart.
+struct Pixels<'a, T> {
+    line: &'a PackLine,
     source: *const T,
     target: *mut f32,
     pixel: usize,
     channels: usize,
     count: usize,
-) {
-    let &PackLine { channel_stride, column_stride, .. } = line;
-    if channel_stride == 1 || channels == 1 {
-        // Pixels that follow one another are one run.
-        let joined = column_stride == channels && pixel == channels;
-        let (runs, len) = if joined { (1, channels * count) } else { (count, channels) };
-        for i in 0..runs {
-            for c in (0..len).step_by(S::LANES) {
-                let n = (len - c).min(S::LANES);
-                // SAFETY: the `n` channels from `c` on are those of a pixel, or of pixels that follow one another, and
-                // the caller says that they are readable and that there is room for them.
-                unsafe {
-                    let value = load(s, source.add(i * column_stride + c), n);
-                    store(s, target.add(i * pixel + c), value, n);
+}
+
+impl<T: Number> Kernel for &Pixels<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let &Pixels { line, source, target, pixel, channels, count } = self;
+        let &PackLine { channel_stride, column_stride, .. } = line;
+        if channel_stride == 1 || channels == 1 {
+            // Pixels that follow one another are one run.
+            let joined = column_stride == channels && pixel == channels;
+            let (runs, len) = if joined { (1, channels * count) } else { (count, channels) };
+            for i in 0..runs {
+                for c in (0..len).step_by(S::LANES) {
+                    let n = (len - c).min(S::LANES);
+                    // SAFETY: the `n` channels from `c` on are those of a pixel, or of pixels that follow one another, and
+                    // the caller says that they are readable and that there is room for them.
+                    unsafe {
+                        let value = load(s, source.add(i * column_stride + c), n);
+                        store(s, target.add(i * pixel + c), value, n);
+                    }
                 }
             }
-        }
-    } else if channels < 4 {
-        for c in 0..channels {
-            for i in 0..count {
-                // SAFETY: the caller says that channel `c` of pixel `i` is readable and that there is room for it.
-                unsafe {
-                    let x = (*source.add(c * channel_stride + i * column_stride)).widen();
-                    target.add(i * pixel + c).write(x);
+        } else if channels < 4 {
+            for c in 0..channels {
+                for i in 0..count {
+                    // SAFETY: the caller says that channel `c` of pixel `i` is readable and that there is room for it.
+                    unsafe {
+                        let x = (*source.add(c * channel_stride + i * column_stride)).widen();
+                        target.add(i * pixel + c).write(x);
+                    }
                 }
             }
-        }
-    } else {
-        for c in (0..channels).step_by(S::LANES) {
-            let lanes = (channels - c).min(S::LANES);
-            for i in (0..count).step_by(S::LANES) {
-                let n = (count - i).min(S::LANES);
-                let mut square = [s.splat(0.0); MAX_LANES];
-                for (lane, row) in square[..lanes].iter_mut().enumerate() {
-                    // SAFETY: the caller says that channel `c + lane` of the `n` pixels from `i` on is readable, and what lies between
-                    // them if they alternate.
-                    *row = unsafe {
-                        let from = source.add((c + lane) * channel_stride + i * column_stride);
-                        if line.alternate {
-                            load_even(s, from, n)
-                        } else {
-                            load_strided(s, from, column_stride, n)
-                        }
-                    };
-                }
-                s.transpose(&mut square);
-                for (j, column) in square[..n].iter().enumerate() {
-                    // SAFETY: the caller says that there is room for `lanes` channels from `c` on of pixel `i + j`.
-                    unsafe { store(s, target.add((i + j) * pixel + c), *column, lanes) };
+        } else {
+            for c in (0..channels).step_by(S::LANES) {
+                let lanes = (channels - c).min(S::LANES);
+                for i in (0..count).step_by(S::LANES) {
+                    let n = (count - i).min(S::LANES);
+                    let mut square = [s.splat(0.0); MAX_LANES];
+                    for (lane, row) in square[..lanes].iter_mut().enumerate() {
+                        // SAFETY: the caller says that channel `c + lane` of the `n` pixels from `i` on is readable, and
+                        // what lies between them if they alternate.
+                        *row = unsafe {
+                            let from = source.add((c + lane) * channel_stride + i * column_stride);
+                            if line.alternate {
+                                load_even(s, from, n)
+                            } else {
+                                load_strided(s, from, column_stride, n)
+                            }
+                        };
+                    }
+                    s.transpose(&mut square);
+                    for (j, column) in square[..n].iter().enumerate() {
+                        // SAFETY: the caller says that there is room for `lanes` channels from `c` on of pixel `i + j`.
+                        unsafe { store(s, target.add((i + j) * pixel + c), *column, lanes) };
+                    }
                 }
             }
         }
@@ -211,7 +221,8 @@ unsafe fn spread<S: Simd, T: Number>(
         // are readable.
         unsafe {
             let from = source.add(i * line.column_stride);
-            pixels(s, line, from, together.as_mut_ptr(), S::LANES, channels, n);
+            let (pixel, target) = (S::LANES, together.as_mut_ptr());
+            pixels::<S, T>(&Pixels { line, source: from, target, pixel, channels, count: n });
         }
         for j in 0..n {
             // SAFETY: the square has a vector for each of `n` pixels.
