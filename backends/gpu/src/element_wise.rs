@@ -86,19 +86,24 @@ impl Deal {
         let rows = y.pixels().div_ceil(THREADS / channel_threads * UNROLL);
         Deal { vector, channel_threads, columns, rows, table: channel_threads * vector * channel }
     }
+
+    fn blocks(&self) -> usize {
+        self.rows.saturating_mul(self.columns)
+    }
 }
 
 /// Threads of a launch for a packed tensor.
 pub(crate) fn threads(problem: &Problem) -> usize {
-    let Deal { columns, rows, .. } = Deal::of(problem);
-    rows.saturating_mul(columns).saturating_mul(THREADS)
+    Deal::of(problem).blocks().saturating_mul(THREADS)
 }
 
 /// Plans one pass over packed tensors on a device of about `units` multiprocessors. Only for problems that meet
 /// [`PACKED`](crate::constraint::PACKED) and [`ELEMENTS`](crate::constraint::ELEMENTS).
 pub(crate) fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Kernel {
     let y = Volume::of(&problem.output);
-    let Deal { vector, channel_threads, columns, rows, table } = Deal::of(problem);
+    let deal = Deal::of(problem);
+    let blocks = deal.blocks();
+    let Deal { vector, channel_threads, columns, table, .. } = deal;
     let outputs = problem.output.element_count();
     let mut text = Text::default();
     let in_table = (1..=TABLE).contains(&table);
@@ -120,8 +125,7 @@ pub(crate) fn element_wise(vendor: &str, problem: &Problem, units: usize) -> Ker
     .write(&mut text);
     text.size("outputs", outputs).size("pixels", y.pixels());
     text.divisor("channels", y.lens[1]).divisor("plane", y.plane()).divisor("columns", columns);
-    let geometry =
-        Geometry { grid: [(rows * columns) as u32, 1, 1], block: THREADS as u32, shared: shared as u32 };
+    let geometry = Geometry { grid: [blocks as u32, 1, 1], block: THREADS as u32, shared: shared as u32 };
     let detail = format!("{vector} elements at a time");
     text.finish(vendor, problem, &[kernel_text!("../kernels/element_wise.cuh")], geometry, detail)
 }

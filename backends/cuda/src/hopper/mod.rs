@@ -246,8 +246,7 @@ impl Hopper {
 
 /// The kernel of runs whose filters TMA brings as they are, in the tile of the least time; `None` where there is none.
 pub(crate) fn kernel_with_filter_rows(problem: &Problem, arch: &str) -> Option<Kernel> {
-    let tilings = candidates::with_filter_rows(problem, Cuda::units(arch));
-    let (tiling, _) = tilings.into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    let (tiling, _) = candidates::least_with_filter_rows(problem, Cuda::units(arch))?;
     Some(kernel::wgmma_kernel(problem, arch, &tiling).kernel)
 }
 

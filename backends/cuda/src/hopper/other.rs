@@ -44,12 +44,9 @@ impl Other {
         };
         let gathered = least(&WGMMA_GATHER, Load::Gather);
         let reordered = least(&WGMMA_REORDERED, Load::Reordered);
-        let rows = if planned.tiling.load == Load::Runs {
-            candidates::with_filter_rows(problem, Cuda::units(&target.arch))
-        } else {
-            Vec::new()
-        };
-        let rows = rows.into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b));
+        let are_runs = planned.tiling.load == Load::Runs;
+        let least_of_rows = || candidates::least_with_filter_rows(problem, Cuda::units(&target.arch));
+        let rows = are_runs.then(least_of_rows).flatten();
         let by_rows = rows.as_ref().map_or(f64::INFINITY, |(_, time)| *time);
         let reads_filters =
             |solver| Other { reads_filters: true, ..Other::preferred(solver, problem, target) };

@@ -64,11 +64,16 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
     all.into_iter().map(|tiling| (tiling, work.time(&tiling))).collect()
 }
 
-/// Tiles of runs whose filters TMA brings as they are, of which it has any, in the same way: for filters that would be prepared each time.
+/// Tiles of runs whose filters TMA brings as they are, if any, with their times: for filters that would be prepared each time.
 pub(super) fn with_filter_rows(problem: &Problem, units: usize) -> Vec<(Tiling, f64)> {
     let work = Work::of(Load::Runs, problem, units);
     let all = Sight::of(problem).map_or(Vec::new(), |sight| rows_are_pixels::filter_rows(&work, &sight));
     all.into_iter().map(|tiling| (tiling, work.time(&tiling))).collect()
+}
+
+/// That of the least time, if there is any.
+pub(super) fn least_with_filter_rows(problem: &Problem, units: usize) -> Option<(Tiling, f64)> {
+    with_filter_rows(problem, units).into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b))
 }
 
 /// Tilings, and the same tiles shared by several blocks where all blocks have room at once. A block has one of these.
