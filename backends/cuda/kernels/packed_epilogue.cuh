@@ -42,9 +42,12 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
   const int warpgroup = threadIdx.x / 128 - PRODUCERS, consumer = warpgroup % COOPERATIVE;
   float* const parts = part - warp * PART_FLOATS;
   const unsigned to = shared_address(parts + lane % 4 * 2 * FILTER_PITCH + place_of(warp * 16 + lane / 4));
-  // A lane has vectors of COORDS different pixels, and takes some TOGETHER, those of STEP filters of all lanes.
+  // A lane has vectors of COORDS different pixels, and takes some TOGETHER, those of STEP filters of all lanes: of all that its warp has in
+  // a part, where nothing else needs the registers.
+  constexpr bool TAKES_FEW = ARE_AHEAD || READS_ELEMENTS || TF32X3 || !PLAIN;
   constexpr int COORDS = Y_VECTOR == 1 ? 2 : 1, ACROSS = 64 / Y_VECTOR / COORDS, DOWN = 32 / ACROSS;
-  constexpr int TOGETHER = Y_VECTOR > 2 ? 2 : 4, STEP = TOGETHER / COORDS * DOWN, SOME = Y_VECTOR < 4 ? 1 : 4;
+  constexpr int TOGETHER = TAKES_FEW ? (Y_VECTOR > 2 ? 2 : 4) : 8 * COORDS / DOWN;
+  constexpr int STEP = TOGETHER / COORDS * DOWN, SOME = Y_VECTOR < 4 ? 1 : 4;
   const int across = lane % ACROSS * Y_VECTOR, down = lane / ACROSS;
   const float* const from = parts + (warp * 8 + down) * FILTER_PITCH;
   const auto meet = [&] { asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 3) : "memory"); };

@@ -3,7 +3,7 @@
 //
 // needs macros: DEVICE
 // needs constants: ATOMS, BOXES, BY_BOXES, CHANNELS, CHANNEL_PITCH, CHANNEL_STEPS, COLUMNS_OF_BOX, COOPERATIVE, DILATION_D,
-//   DILATION_H, DILATION_W, GUARD, IMAGES, IMAGE_D, IMAGE_ELEMENTS, IMAGE_H, IMAGE_PLANE, IMAGE_W, OUTPUT_D, OUTPUT_PLANE, PADDED,
+//   DILATION_H, DILATION_W, GUARD, IMAGE_D, IMAGE_ELEMENTS, IMAGE_H, IMAGE_PLANE, IMAGE_W, OUTPUT_D, OUTPUT_PLANE, PADDED,
 //   PRODUCERS, ROWS, SPANS, STAGES, STEPS, TAPS_D, TAPS_H, TAPS_W, TAP_D, TAP_H, TAP_W, TILE_K, X_BYTES
 // needs types: Barriers, FirstTap, PipelineState, TilePixels
 // needs functions: behind, interleaved, mbarrier_wait
@@ -16,9 +16,9 @@ constexpr int LAST_CHANNELS = BY_BOXES ? TILE_K : CHANNELS - (CHANNEL_STEPS - 1)
 
 // The rows of a thread.
 struct PixelRows {
-  // Of each row: where its first tap lies behind the begin of a channel's run, where that begins in the image, its plane, and which
-  // taps of a plane of them lie in the image, as bits.
-  int at[2], begin[2], d[2];
+  // Of each row: where its image begins in a stage, where its first tap lies behind the begin of a channel's run, where that begins in
+  // the image, its plane, and which taps of a plane of them lie in the image, as bits.
+  int image_at[2], at[2], begin[2], d[2];
   unsigned inside[2];
 
   DEVICE PixelRows(const TilePixels& pixels, int group, int first_row) {
@@ -30,8 +30,9 @@ struct PixelRows {
       const int row = interleaved(first_row + i * 8), left = pixels.last - pixels.first;
       const int pixel = pixels.first + (row < left ? row : left), image = SPANS ? pixel / OUTPUT_PLANE : 0;
       const FirstTap tap(pixel - image * OUTPUT_PLANE);
-      // Boxes of all channels are counted as if they had one.
-      at[i] = image * (BY_BOXES ? BOXES * COLUMNS_OF_BOX : IMAGE_ELEMENTS) + tap.at() - pixels.begin(image) + GUARD;
+      // Of eight channels a thread has two, four apart.
+      image_at[i] = image * IMAGE_ELEMENTS + GUARD + (int)threadIdx.x % 4 * CHANNEL_PITCH;
+      at[i] = tap.at() - pixels.begin(image);
       begin[i] = channel * IMAGE_PLANE + pixels.begin(image);
       d[i] = tap.d;
       unsigned line = 0;
@@ -51,12 +52,13 @@ struct TapWalk {
   unsigned shared;
   Barriers barriers;
   PipelineState<STAGES> pipe;
-  int step, h, w, channel;
+  int step, h, w;
 
   DEVICE TapWalk(const PixelRows& rows, unsigned shared, const Barriers& barriers, unsigned count)
-      : rows(rows), shared(shared), barriers(barriers), pipe(count * STEPS), step(0), h(0), w(0) {
-    channel = threadIdx.x % 4 * CHANNEL_PITCH;
-  }
+      : rows(rows), shared(shared), barriers(barriers), pipe(count * STEPS), step(0), h(0), w(0) {}
+
+  // Says which tap of a plane this is, where the compiler cannot know that it is a constant.
+  DEVICE void is_at(int tap) { h = tap / TAPS_W, w = tap % TAPS_W; }
 
   // Whether this is the last tap of its stage.
   DEVICE bool ends() const { return h == TAPS_H - 1 && w == TAPS_W - 1; }
@@ -76,9 +78,11 @@ struct TapWalk {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const int at = rows.at[i] + offset + behind(rows.begin[i] + plane * TAP_D);
+      int box = 0;
+#pragma unroll
+      for (int b = 1; b < (BY_BOXES ? BOXES : 1); b++) box += at >= b * COLUMNS_OF_BOX ? 1 : 0;
       // A box has all channels.
-      const int boxes = BY_BOXES && IMAGES * BOXES > 1 ? at / COLUMNS_OF_BOX * ((TILE_K - 1) * COLUMNS_OF_BOX) : 0;
-      from[i] = shared + pipe.stage * X_BYTES + (channel + at + boxes) * 4;
+      from[i] = shared + pipe.stage * X_BYTES + (rows.image_at[i] + at + box * ((TILE_K - 1) * COLUMNS_OF_BOX)) * 4;
       inside[i] = (rows.inside[i] >> (h * TAPS_W + w) & 1) != 0 &&
                   (!DEEP || (unsigned)(rows.d[i] + plane * DILATION_D) < IMAGE_D);
     }

@@ -131,6 +131,9 @@ struct LineWalk {
   DEVICE LineWalk(const PixelRows& rows, unsigned shared, const Barriers& barriers, unsigned count)
       : rows(rows), shared(shared), barriers(barriers), pipe(count * STEPS), step(0), h(0), w(0) {}
 
+  // Says which line of a plane's taps this is, where the compiler cannot know that it is a constant.
+  DEVICE void is_at(int line) { h = line, w = 0; }
+
   // Whether these are the last taps of their stage.
   DEVICE bool ends() const { return h == TAPS_H - 1 && (STREAMED_TAPS == TAPS_W || w == TAPS_W - 1); }
 
@@ -152,7 +155,9 @@ struct LineWalk {
     for (int i = 0; i < READ_ROWS; i++) {
       const int at = rows.at[i] + h * TAP_H + w * TAP_W + behind(rows.begin[i] + plane * TAP_D);
       // A box has all channels.
-      const int box = BOXES == 1 || !BY_BOXES ? 0 : at < (BOXES - 1) * APART ? at / APART : BOXES - 1;
+      int box = 0;
+#pragma unroll
+      for (int b = 1; b < (BY_BOXES ? BOXES : 1); b++) box += at >= b * APART ? 1 : 0;
       const int element = rows.image_at[i] + at + box * (TILE_K * COLUMNS_OF_BOX - APART);
       words.odd[i] = element % 2 != 0;
       words.from[i] = shared + pipe.stage * X_BYTES + element * 2;

@@ -16,7 +16,8 @@ struct Parts {
 };
 DEVICE Parts parts_of(float v) {
   Parts parts;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(parts.high) : "f"(v));
+  // Rounded as `cvt.rna.tf32` rounds what is finite; what is not may become finite, but the low part then is none.
+  parts.high = (bits_of(v) + 0x1000u) & 0xFFFFE000u;
   parts.low = v - float_of_bits(parts.high);
   return parts;
 }

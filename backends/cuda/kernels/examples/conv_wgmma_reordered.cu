@@ -964,7 +964,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     else if (RESIDENT && tile_number() < tiles_of(args.shape))
       mbarrier_wait(FILTERS_IN_PARTS ? barriers.parts(0) : barriers.filters(), 0);
     const bool plain = is_plain(args);
-    unsigned count = (threadIdx.x / 128 - PRODUCERS) / COOPERATIVE;
+    unsigned count = PINGPONG > 1 ? __shfl_sync(0xffffffff, (threadIdx.x / 128 - PRODUCERS) / COOPERATIVE, 0) : 0;
 #pragma unroll 1
     for (int tile = tile_number() + count * tile_stride(); tile < tiles_of(args.shape);
          tile += PINGPONG * tile_stride()) {

@@ -976,7 +976,7 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     else if (RESIDENT && tile_number() < tiles_of(args.shape))
       mbarrier_wait(FILTERS_IN_PARTS ? barriers.parts(0) : barriers.filters(), 0);
     const bool plain = is_plain(args);
-    unsigned count = (threadIdx.x / 128 - PRODUCERS) / COOPERATIVE;
+    unsigned count = PINGPONG > 1 ? __shfl_sync(0xffffffff, (threadIdx.x / 128 - PRODUCERS) / COOPERATIVE, 0) : 0;
 #pragma unroll 1
     for (int tile = tile_number() + count * tile_stride(); tile < tiles_of(args.shape);
          tile += PINGPONG * tile_stride()) {
@@ -1199,7 +1199,7 @@ constexpr bool DEEP = IMAGE_D * OUTPUT_D * TAPS_D > 1;
 constexpr int LAST_CHANNELS = BY_BOXES ? TILE_K : CHANNELS - (CHANNEL_STEPS - 1) * TILE_K;
 
 struct PixelRows {
-  int at[2], begin[2], d[2];
+  int image_at[2], at[2], begin[2], d[2];
   unsigned inside[2];
 
   DEVICE PixelRows(const TilePixels& pixels, int group, int first_row) {
@@ -1209,7 +1209,8 @@ struct PixelRows {
       const int row = interleaved(first_row + i * 8), left = pixels.last - pixels.first;
       const int pixel = pixels.first + (row < left ? row : left), image = SPANS ? pixel / OUTPUT_PLANE : 0;
       const FirstTap tap(pixel - image * OUTPUT_PLANE);
-      at[i] = image * (BY_BOXES ? BOXES * COLUMNS_OF_BOX : IMAGE_ELEMENTS) + tap.at() - pixels.begin(image) + GUARD;
+      image_at[i] = image * IMAGE_ELEMENTS + GUARD + (int)threadIdx.x % 4 * CHANNEL_PITCH;
+      at[i] = tap.at() - pixels.begin(image);
       begin[i] = channel * IMAGE_PLANE + pixels.begin(image);
       d[i] = tap.d;
       unsigned line = 0;
@@ -1228,12 +1229,12 @@ struct TapWalk {
   unsigned shared;
   Barriers barriers;
   PipelineState<STAGES> pipe;
-  int step, h, w, channel;
+  int step, h, w;
 
   DEVICE TapWalk(const PixelRows& rows, unsigned shared, const Barriers& barriers, unsigned count)
-      : rows(rows), shared(shared), barriers(barriers), pipe(count * STEPS), step(0), h(0), w(0) {
-    channel = threadIdx.x % 4 * CHANNEL_PITCH;
-  }
+      : rows(rows), shared(shared), barriers(barriers), pipe(count * STEPS), step(0), h(0), w(0) {}
+
+  DEVICE void is_at(int tap) { h = tap / TAPS_W, w = tap % TAPS_W; }
 
   DEVICE bool ends() const { return h == TAPS_H - 1 && w == TAPS_W - 1; }
 
@@ -1250,8 +1251,10 @@ struct TapWalk {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const int at = rows.at[i] + offset + behind(rows.begin[i] + plane * TAP_D);
-      const int boxes = BY_BOXES && IMAGES * BOXES > 1 ? at / COLUMNS_OF_BOX * ((TILE_K - 1) * COLUMNS_OF_BOX) : 0;
-      from[i] = shared + pipe.stage * X_BYTES + (channel + at + boxes) * 4;
+      int box = 0;
+#pragma unroll
+      for (int b = 1; b < (BY_BOXES ? BOXES : 1); b++) box += at >= b * COLUMNS_OF_BOX ? 1 : 0;
+      from[i] = shared + pipe.stage * X_BYTES + (rows.image_at[i] + at + box * ((TILE_K - 1) * COLUMNS_OF_BOX)) * 4;
       inside[i] = (rows.inside[i] >> (h * TAPS_W + w) & 1) != 0 &&
                   (!DEEP || (unsigned)(rows.d[i] + plane * DILATION_D) < IMAGE_D);
     }
@@ -1281,6 +1284,9 @@ DEVICE int first_row() {
 
 
 constexpr int BLOCKS = TILE_K / 8;
+constexpr int PLANE_TAPS = TAPS_H * TAPS_W;
+constexpr bool UNROLLED = PLANE_TAPS <= 9;
+constexpr int UNROLLED_TAPS = !UNROLLED ? 2 : PLANE_TAPS % 2 == 0 ? PLANE_TAPS : 2 * PLANE_TAPS;
 
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count) {
   const int lane = threadIdx.x % 32, set = count % PINGPONG;
@@ -1293,27 +1299,29 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
   walk.load(factors[0], 0);
   int last = 0;
 #pragma unroll 1
-  for (int from = 0; from < FILTER_STEPS; from += 2) {
+  for (int from = 0; from < FILTER_STEPS; from += UNROLLED_TAPS) {
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      if (from + i >= FILTER_STEPS) break;
+    for (int n = 0; n < UNROLLED_TAPS; n++) {
+      if (from + n >= FILTER_STEPS) break;
+      const int i = n % 2;
+      if (UNROLLED) walk.is_at(n % PLANE_TAPS);
       mbarrier_wait(barriers.filters_full(pipe.stage), pipe.phase);
-      if (PINGPONG > 1 && from + i == FILTER_STEPS - 1 && lane == 0)
+      if (PINGPONG > 1 && from + n == FILTER_STEPS - 1 && lane == 0)
         mbarrier_arrive(barriers.order((set + 1) % PINGPONG));
       const auto columns = wgmma_descriptor(shared + W_AT + pipe.stage * W_BYTES);
       wgmma_fence_accumulators(acc[0]);
       wgmma_fence();
 #pragma unroll
-      for (int k = 0; k < BLOCKS; k++) wgmma(acc[0], factors[i][k], columns + k * 2, from + i + k != 0, T());
+      for (int k = 0; k < BLOCKS; k++) wgmma(acc[0], factors[i][k], columns + k * 2, from + n + k != 0, T());
       wgmma_commit();
       wgmma_fence_accumulators(acc[0]);
       if (walk.ends() && lane == 0) mbarrier_arrive(barriers.empty(walk.pipe.stage));
       wgmma_wait<1>();
       wgmma_fence_rows(factors[1 - i]);
-      if (from + i > 0 && lane == 0) mbarrier_arrive(barriers.filters_empty(last));
+      if (from + n > 0 && lane == 0) mbarrier_arrive(barriers.filters_empty(last));
       last = pipe.stage;
       pipe.next();
-      if (from + i + 1 == FILTER_STEPS) break;
+      if (from + n + 1 == FILTER_STEPS) break;
       walk.next();
       walk.load(factors[1 - i], 0);
     }

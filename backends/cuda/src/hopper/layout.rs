@@ -62,13 +62,17 @@ pub(super) fn unrolled_parts(problem: &Problem) -> usize {
     if has_exponentials(problem) { 2 } else { 8 }
 }
 
-/// The same of a tile. Where its rows are pixels, a lane has one, or two that are neighbours, or of runs of 16 bits as many as planes
-/// are multiples of.
+/// The same of a tile. Where its rows are pixels, a lane has one, or two that are neighbours, or of runs as many as planes are multiples of:
+/// in TF32 those that pass through shared memory pixel by pixel.
 pub(super) fn outputs_of(tiling: &Tiling, problem: &Problem) -> usize {
     let vector = outputs_at_once(tiling.load, problem);
     match () {
         () if writes_words(tiling, problem) => 2,
-        () if tiling.load == Load::Packed || tiling.load == Load::Runs && tiling.element == 4 => 1,
+        () if tiling.load == Load::Packed => 1,
+        () if tiling.load == Load::Runs && tiling.element == 4 => {
+            let is_odd = Sight::of(problem).is_none_or(|sight| sight.is_odd());
+            if tiling.tf32x3 || is_odd || writes_rows(tiling.load, problem) { 1 } else { vector }
+        }
         () if tiling.runs.is_some_and(|runs| runs.paired) => vector.min(2),
         () => vector,
     }
@@ -91,8 +95,9 @@ pub(super) fn takes_words(tiling: &Tiling, are_odd: bool, reads_elements: bool) 
 }
 
 /// Whether results of runs of f32 are written from where they are summed: neighbouring rows are neighbouring pixels, and in TF32, which
-/// waits for stores, planes are whole sectors of 32 bytes, or an operator reads a number for each result. Of 14x14 without one
-/// 64-256-14-14-1024 took 1.17 of the time, with one 64-512-14-14-1024 0.86.
+/// waits for stores, planes are whole sectors of 32 bytes and there are several taps, or an operator reads a number for each result. Of
+/// 14x14 without one 64-256-14-14-1024 took 1.17 of the time, with one 64-512-14-14-1024 0.86. By way of shared memory, four pixels at a
+/// time, 64-128-28-28-512 takes 0.94 of the time, 64-128-28-28-128-3x3 1.03.
 pub(super) fn writes_rows(load: Load, problem: &Problem) -> bool {
     const SECTOR: usize = 8;
 
@@ -101,7 +106,12 @@ pub(super) fn writes_rows(load: Load, problem: &Problem) -> bool {
     load == Load::Runs
         && problem.output.data_type() == DataType::Float
         && Sight::of(problem).is_some_and(|sight| !sight.is_odd())
-        && (whole || is_tf32x3(problem) || reads_elements(problem))
+        && (whole && has_taps(problem) || is_tf32x3(problem) || reads_elements(problem))
+}
+
+/// Whether filters have several taps.
+fn has_taps(problem: &Problem) -> bool {
+    problem.conv().is_some_and(|(_, weights)| Volume::of(weights).plane() > 1)
 }
 
 /// Whether planes or images of the output do not all begin at even elements of it.
