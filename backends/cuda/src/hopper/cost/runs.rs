@@ -25,20 +25,25 @@ struct Rates {
     between: f64,
     /// How far what a multiprocessor does and what the memory does overlap.
     overlap: f64,
-    /// How much longer a block's products take for each other block of the multiprocessor.
+    /// How much longer a block's products take for each other block of the multiprocessor, and where it has room for the fewest stages: two
+    /// of pixels and three of filters.
     crowded: f64,
+    few_stages: f64,
 }
 
 /// Fitted to timings of half of 58 convolutions on an H100, with a choice that is 0.7 % slower than the fastest timed tile in the mean, 3 % at
 /// worst; of the other half 1.1 and 14 %. What the memory gives and how far it overlaps were chosen since by 196 timings of 35 convolutions on
 /// an H200: to 11 % in the mean square, each timing weighed by how near it is to the fastest, where it was 19; of 19 others 10 where it was 19.
+/// What a stage of filters takes, since taps are unrolled, and what few stages cost was chosen by 65 timings of 13 convolutions on an H200, by
+/// which the choice is 0.8 % slower than the fastest timed tile in the mean, 4.5 % at worst, instead of 1.3 and 6.6 %; of MIOpen's thirteen 1.4 and
+/// 6.2 % instead of 2.9 and 9.1 %.
 const TF32: Rates = Rates {
     shared: 170e3,
     second: 63.4e3,
     outputs: 4.4e3,
     memory: 3.86e6,
     launch: 2.03,
-    step: 0.052,
+    step: 0.03,
     load: 0.0233,
     part: 0.304,
     residual: 3.99,
@@ -47,6 +52,7 @@ const TF32: Rates = Rates {
     between: 0.0,
     overlap: 2.39,
     crowded: 0.0,
+    few_stages: 0.12,
 };
 
 /// Fitted to timings of 5 convolutions on an H100, with a choice that is 0.8 % slower than the fastest timed tile in the mean, 4.2 % at worst;
@@ -68,6 +74,7 @@ const TF32X3: Rates = Rates {
     between: 0.18,
     overlap: 1.3,
     crowded: 0.0,
+    few_stages: 0.0,
 };
 
 /// Of 16 bits. Fitted to timings of half of 58 convolutions on an H100, to 19 % in the mean square, with a choice that is 1.6 % slower than
@@ -87,7 +94,11 @@ const HALF: Rates = Rates {
     between: 0.0699,
     overlap: 1.38,
     crowded: 0.0,
+    few_stages: 0.0,
 };
+
+/// TF32 whose results pass through shared memory and are written several at once: an output takes less, by 30 of these timings.
+const TF32_VECTORS: Rates = Rates { outputs: 8e3, ..TF32 };
 
 /// TF32 whose results are written from where they are summed: what a part, a residual and an output take was fitted to 78 timings of 13
 /// convolutions on an H200, with a choice that is 1.7 % slower than the fastest timed tile in the mean, 9 % at worst, instead of 5.2 and
@@ -97,9 +108,10 @@ const TF32_ROWS: Rates = Rates { part: 0.39, residual: 2.41, outputs: 5.5e3, ..T
 /// The same by 3xTF32, whose blocks wait for each other as well: fitted to 108 timings of 18 convolutions on an H200, to 14 % in the mean
 /// square, with a choice that is 2.7 % slower than the fastest timed tile in the mean, 15 % at worst; of 21 others 13, 3.2 and 23 %, where
 /// it was 26, 8.5 and 31. Of 50 that were timed gathered too, with and without strides, what is chosen takes 1.03 of the faster in the mean
-/// instead of 1.07.
+/// instead of 1.07. What a part takes was chosen since by 22 timings of 7 of these: 1.5 % slower than the fastest timed tile instead of 2.1 for
+/// MIOpen's thirteen.
 const TF32X3_ROWS: Rates =
-    Rates { shared: 144e3, part: 1.08, residual: 2.7, between: 0.08, crowded: 0.8, ..TF32X3 };
+    Rates { shared: 144e3, part: 0.5, residual: 2.7, between: 0.08, crowded: 0.8, ..TF32X3 };
 
 /// 16 bits of a single tap whose results are written as words. These rates were fitted to 166 timings of 14 convolutions on an H200, with a
 /// choice that is 3.2 % slower than the fastest timed tile in the mean, 10 % at worst, instead of 5.7 and 23; of 11 others 6.1 and 21 %
@@ -129,6 +141,7 @@ impl Work {
             _ if tiling.tf32x3 && self.writes_rows => &TF32X3_ROWS,
             _ if tiling.tf32x3 => &TF32X3,
             _ if self.writes_rows => &TF32_ROWS,
+            _ if self.vector > 1 => &TF32_VECTORS,
             _ => &TF32,
         };
         let row = tiling.row() as f64;
@@ -166,14 +179,16 @@ impl Work {
         let rate = if is_tf32_point { OF_ONE_TAP } else { rates.second };
         let second = (steps * pixels + filter_steps * filters) / rate;
         let loads = steps * images * boxes as f64 * rates.load * strided;
-        let multiply = products.max(shared).max(second).max(loads);
+        let is_short = tiling.stages == 2 && runs.filter_stages == 3;
+        let few = 1.0 + if is_short { rates.few_stages } else { 0.0 };
+        let multiply = products.max(shared).max(second).max(loads) * few;
         // A set's warpgroups wait for their own.
         let lines = filter_steps / runs.taps as f64;
         let intervals = lines * row / if self.element == 2 { 32.0 } else { 64.0 };
         let blocks = tiling.occupancy.min(tiles.div_ceil(self.units)) as f64;
         let crowded = 1.0 + rates.crowded * (blocks - 1.0);
         let waits = crowded * products / tiling.cooperative as f64 + rates.between * intervals;
-        let alone = multiply.max(waits) + rates.step * lines;
+        let alone = multiply.max(waits * few) + rates.step * lines;
         let part = rates.part + rates.residual * self.residuals as f64;
         let finish = part * tiling.width.div_ceil(32) as f64 / 2.0;
         let outputs = (tiling.pixels() * tiling.filters()) as f64;
