@@ -62,8 +62,8 @@ pub(super) fn unrolled_parts(problem: &Problem) -> usize {
     if has_exponentials(problem) { 2 } else { 8 }
 }
 
-/// The same of a tile. Where its rows are pixels, a lane has one, or two that are neighbours, or of runs as many as planes are multiples of:
-/// in TF32 those that pass through shared memory pixel by pixel.
+/// The same of a tile. Where its rows are pixels, a lane has one, or two that are neighbours, or of runs as many as planes are multiples
+/// of; of f32 only in TF32, where neighbouring rows are neighbouring pixels and results pass through shared memory.
 pub(super) fn outputs_of(tiling: &Tiling, problem: &Problem) -> usize {
     let vector = outputs_at_once(tiling.load, problem);
     match () {

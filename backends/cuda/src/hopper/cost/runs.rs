@@ -34,9 +34,9 @@ struct Rates {
 /// Fitted to timings of half of 58 convolutions on an H100, with a choice that is 0.7 % slower than the fastest timed tile in the mean, 3 % at
 /// worst; of the other half 1.1 and 14 %. What the memory gives and how far it overlaps were chosen since by 196 timings of 35 convolutions on
 /// an H200: to 11 % in the mean square, each timing weighed by how near it is to the fastest, where it was 19; of 19 others 10 where it was 19.
-/// What a stage of filters takes, since taps are unrolled, and what few stages cost was chosen by 65 timings of 13 convolutions on an H200, by
-/// which the choice is 0.8 % slower than the fastest timed tile in the mean, 4.5 % at worst, instead of 1.3 and 6.6 %; of MIOpen's thirteen 1.4 and
-/// 6.2 % instead of 2.9 and 9.1 %.
+/// What a stage of filters takes, since taps are unrolled, and what few stages cost was chosen by 65 timings of 13 convolutions on an H200,
+/// by which the choice is 0.8 % slower than the fastest timed tile in the mean, 4.5 % at worst, instead of 1.3 and 6.6 %; of MIOpen's
+/// thirteen 1.4 and 6.2 % instead of 2.9 and 9.1 %.
 const TF32: Rates = Rates {
     shared: 170e3,
     second: 63.4e3,
@@ -108,8 +108,8 @@ const TF32_ROWS: Rates = Rates { part: 0.39, residual: 2.41, outputs: 5.5e3, ..T
 /// The same by 3xTF32, whose blocks wait for each other as well: fitted to 108 timings of 18 convolutions on an H200, to 14 % in the mean
 /// square, with a choice that is 2.7 % slower than the fastest timed tile in the mean, 15 % at worst; of 21 others 13, 3.2 and 23 %, where
 /// it was 26, 8.5 and 31. Of 50 that were timed gathered too, with and without strides, what is chosen takes 1.03 of the faster in the mean
-/// instead of 1.07. What a part takes was chosen since by 22 timings of 7 of these: 1.5 % slower than the fastest timed tile instead of 2.1 for
-/// MIOpen's thirteen.
+/// instead of 1.07. What a part takes was chosen since by 22 timings of 7 others on an H200: for MIOpen's thirteen the choice is 1.5 %
+/// slower than the fastest timed tile instead of 2.1.
 const TF32X3_ROWS: Rates =
     Rates { shared: 144e3, part: 0.5, residual: 2.7, between: 0.08, crowded: 0.8, ..TF32X3 };
 
