@@ -18,6 +18,7 @@ use crate::cache::{Disk, Subject};
 use crate::choice::{self, Able, Built, Chosen, Measured};
 use crate::handle::Handle;
 use crate::observe::Source;
+use crate::several::{processors, several};
 use crate::stored;
 use operands::Scratch;
 
@@ -149,19 +150,20 @@ fn subject(device: &DeviceInfo, problem: &Problem, trials: &[Trial]) -> Subject 
     Subject::found(device, problem, &words.collect::<String>())
 }
 
-/// The executables of those that can be built.
+/// The executables of those that can be built. Compilers work beside each other; nothing is timed meanwhile.
 fn load_all<'a>(handle: &Handle, problem: &Problem, trials: &'a [Trial]) -> Vec<(&'a Trial, Loaded)> {
-    let load = |trial: &'a Trial| {
-        let device = handle.context().device();
-        match stored::executable(trial.solver, &trial.configuration, problem, device) {
-            Ok(executable) => Some((trial, executable)),
-            Err(error) => {
-                tracing::warn!(target: "fuseplan::find", "not timed: {error}");
-                None
-            }
+    let device = handle.context().device();
+    let built = several(trials, processors(), |trial| {
+        stored::executable(trial.solver, &trial.configuration, problem, device)
+    });
+    let mut executables = Vec::new();
+    for (trial, built) in trials.iter().zip(built) {
+        match built {
+            Ok(executable) => executables.push((trial, executable)),
+            Err(error) => tracing::warn!(target: "fuseplan::find", "not timed: {error}"),
         }
-    };
-    trials.iter().filter_map(load).collect()
+    }
+    executables
 }
 
 /// The times of those that run, the fastest first.

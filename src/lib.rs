@@ -86,6 +86,7 @@ mod plan;
 mod ranges;
 #[allow(unsafe_code, reason = "the promise of who hands in bare pointers")]
 pub mod raw;
+mod several;
 mod stored;
 pub mod support;
 mod target;

@@ -1,15 +1,12 @@
 //! Plans that are compiled at once.
 
 use std::collections::HashMap;
-use std::num::NonZero;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use super::{CompiledPlan, FusionPlan};
 use crate::build::{self, CompileError};
 use crate::handle::Handle;
 use crate::options::{CompileOptions, FindMode};
+use crate::several::{processors, several};
 
 impl FusionPlan {
     /// Compiles plans for a handle's device, several at a time, each by [`compile_with`](Self::compile_with); results are in
@@ -25,36 +22,20 @@ impl FusionPlan {
         let compile = |plan: &FusionPlan| plan.compile_with(handle, options);
         let threads = match build::find_mode(options) {
             FindMode::Normal => 1,
-            FindMode::Fast => thread::available_parallelism().map_or(1, NonZero::get),
+            FindMode::Fast => processors(),
         };
         // The first plan that each is equal to, for which another would only wait.
         let mut known = HashMap::new();
         let first: Vec<_> =
             plans.iter().enumerate().map(|(at, plan)| *known.entry(plan.problem()).or_insert(at)).collect();
-        let made: Vec<_> = plans.iter().map(|_| Mutex::new(None)).collect();
-        let next = AtomicUsize::new(0);
-        let work = || {
-            while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&at| at < plans.len()) {
-                if first[at] == at {
-                    *made[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(compile(&plans[at]));
-                }
-            }
-        };
-        thread::scope(|scope| {
-            for _ in 1..threads.min(known.len()) {
-                // A thread that the system does not give is one fewer.
-                if thread::Builder::new().spawn_scoped(scope, work).is_err() {
-                    break;
-                }
-            }
-            work();
-        });
-        let made = made.into_iter().map(|made| made.into_inner().unwrap_or_else(PoisonError::into_inner));
-        let made: Vec<_> = made.collect();
-        let result = |(at, plan): (usize, &FusionPlan)| match &made[first[at]] {
-            Some(made) if first[at] == at => made.clone(),
+        // Of plans that are equal the first alone is compiled here.
+        let unlike: Vec<_> = (0..plans.len()).filter(|&at| first[at] == at).collect();
+        let compiled = several(&unlike, threads, |&at| compile(&plans[at]));
+        let made: HashMap<_, _> = unlike.into_iter().zip(compiled).collect();
+        let result = |(at, plan): (usize, &FusionPlan)| match &made[&first[at]] {
+            made if first[at] == at => made.clone(),
             // Whether it is for the device each plan says for itself.
-            Some(Err(error)) if !matches!(error, CompileError::OtherDevice { .. }) => {
+            Err(error) if !matches!(error, CompileError::OtherDevice { .. }) => {
                 plan.check_for(handle.target()).and_then(|()| Err(error.clone()))
             }
             _ => compile(plan),
@@ -66,6 +47,7 @@ impl FusionPlan {
 #[cfg(test)]
 mod tests {
     use std::error::Error;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use fuseplan_api::Backend;
     use fuseplan_fakes::{FakeBackend, FakeSolver};
