@@ -12,7 +12,7 @@ use crate::configurations::{named, ranked};
 use crate::kernel::{BRING, Geometry, Kernel, Text};
 use crate::volume::reaches_outside;
 use tile::{Layout, QUAD, Shape, Tile, candidates, dense, padded};
-use time::{at_once, columns, occupancy, tiles, timed};
+use time::{at_once, columns, occupancy, rounds, tiles, timed, timed_as_padded};
 
 /// What multiplies: the text behind `halo.cuh`, and what of a tile its warps take at a time.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +48,7 @@ pub fn halo_configurations(
 ) -> Vec<(Configuration, Estimate)> {
     let Some(shape) = Shape::of(problem) else { return Vec::new() };
     let estimate = |cost| Estimate::Cost { cost, unit: "cycles", model: "windows" };
-    ranked(timed(&shape, main_loop, units), estimate)
+    ranked(timed_as_padded(&shape, main_loop, units), estimate)
 }
 
 /// What of a problem has no room: none if it has a tile. No tile is looked at after the first that has room, and none
@@ -197,8 +197,7 @@ pub fn halo(
 
     // Blocks keep their filters and walk over as many tiles as leaves every multiprocessor about as much.
     let slots = units * at_once(&shape, main_loop, &tile, layout.bytes());
-    let rounds = (tiles * columns).div_ceil(slots).min(tiles);
-    let grid = columns * tiles.div_ceil(rounds);
+    let grid = columns * tiles.div_ceil(rounds(tiles, columns, slots));
     let geometry =
         Geometry { grid: [grid as u32, 1, 1], block: tile.threads as u32, shared: layout.bytes() as u32 };
     let detail = format!(

@@ -184,7 +184,7 @@ pub(super) fn padded(shape: &Shape, main_loop: &HaloLoop, tile: &Tile) -> [usize
                 true => address(lane / 4, (step * 4 + lane % 4).min(shape.depth() - 1)),
                 false => address(lane, (step * 4).min(shape.depth() - 1)),
             };
-            wavefronts(&(0..32).map(lane).collect::<Vec<_>>(), quad)
+            wavefronts(&std::array::from_fn::<_, 32, _>(lane), quad)
         };
         (0..steps).step_by(steps.div_ceil(3)).map(of_step).sum()
     };
@@ -197,14 +197,18 @@ pub(super) fn padded(shape: &Shape, main_loop: &HaloLoop, tile: &Tile) -> [usize
 
 /// How often shared memory is read for as many accesses of `bytes` by the lanes of a warp.
 fn wavefronts(addresses: &[usize], bytes: usize) -> usize {
+    // What lies at multiples of its own length meets others in all of its banks or in none.
+    let columns = 128 / bytes;
     let phase = |lanes: &[usize]| {
-        let words = lanes.iter().flat_map(|at| (at / 4..(at + bytes) / 4).collect::<Vec<_>>());
-        let mut words: Vec<usize> = words.collect();
-        words.sort_unstable();
-        words.dedup();
-        (0..32).map(|bank| words.iter().filter(|&word| word % 32 == bank).count()).max().unwrap_or(0)
+        let mut rows = [0; 128 / QUAD];
+        for (at, address) in lanes.iter().enumerate() {
+            if !lanes[..at].contains(address) {
+                rows[address / bytes % columns] += 1;
+            }
+        }
+        rows.into_iter().max().unwrap_or(0)
     };
-    addresses.chunks(128 / bytes).map(phase).sum()
+    addresses.chunks(columns).map(phase).sum()
 }
 
 /// Visits every tile that there is room for, with its bytes of shared memory, until one breaks.

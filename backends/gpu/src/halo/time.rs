@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use fuseplan_api::volume::common_power;
 
 use super::HaloLoop;
-use super::tile::{QUAD, Shape, Tile, candidates};
+use super::tile::{Layout, QUAD, Shape, Tile, candidates, padded};
 
 /// Bytes of shared memory of a multiprocessor.
 const SHARED: usize = 227 << 10;
@@ -17,6 +17,22 @@ pub(super) fn timed(shape: &Shape, main_loop: &HaloLoop, units: usize) -> Vec<(T
         all.push((tile, time(shape, main_loop, &tile, bytes, units)));
         ControlFlow::Continue(())
     });
+    all
+}
+
+/// Those of the smallest times, of which a solver lists some, with what they take as their windows are padded: fewer of their blocks may
+/// have room at once.
+pub(super) fn timed_as_padded(shape: &Shape, main_loop: &HaloLoop, units: usize) -> Vec<(Tile, f64)> {
+    const PADDED: usize = 48;
+
+    let mut all = timed(shape, main_loop, units);
+    all.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+    all.dedup_by(|(a, _), (b, _)| a == b);
+    all.truncate(PADDED);
+    for (tile, cycles) in &mut all {
+        let layout = Layout::new(shape, main_loop, tile, padded(shape, main_loop, tile));
+        *cycles = time(shape, main_loop, tile, layout.bytes(), units);
+    }
     all
 }
 
@@ -101,9 +117,9 @@ fn time(shape: &Shape, main_loop: &HaloLoop, tile: &Tile, bytes: usize, units: u
         + NEXT * (loads / tile.threads as f64 * per_load * 0.5 + in_turn * instructions)
         + NEXT * outputs / tile.threads as f64 * per_output;
 
-    let tiles = tiles(shape, tile) * columns(shape, tile);
-    let at_once = at_once(shape, main_loop, tile, bytes).min(tiles.div_ceil(units));
-    let rounds = tiles.div_ceil(units * at_once) as f64;
+    let (tiles, columns) = (tiles(shape, tile), columns(shape, tile));
+    let at_once = at_once(shape, main_loop, tile, bytes).min((tiles * columns).div_ceil(units));
+    let rounds = rounds(tiles, columns, units * at_once) as f64;
     // Filters are brought once by a block.
     let filters = (tile.groups * tile.filters) as f64 * shape.depth() as f64;
     let start = 2500.0 + NEXT * filters / tile.threads as f64 * 30.0;
@@ -136,6 +152,15 @@ pub(super) fn occupancy(shape: &Shape, main_loop: &HaloLoop, tile: &Tile) -> usi
     threads / tile.threads
 }
 
+/// How many tiles a block walks over so that so many blocks, each of one column, have them all and none of them waits for another to end;
+/// or all of a column, where there are more columns than blocks.
+pub(super) fn rounds(tiles: usize, columns: usize, slots: usize) -> usize {
+    match slots / columns {
+        0 => (tiles * columns).div_ceil(slots).min(tiles),
+        walkers => tiles.div_ceil(walkers),
+    }
+}
+
 /// Tiles of all images, and of all groups and filters.
 pub(super) fn tiles(shape: &Shape, tile: &Tile) -> usize {
     let [d, h, w] = shape.out;
@@ -143,4 +168,26 @@ pub(super) fn tiles(shape: &Shape, tile: &Tile) -> usize {
 }
 pub(super) fn columns(shape: &Shape, tile: &Tile) -> usize {
     shape.groups.div_ceil(tile.groups) * shape.filters.div_ceil(tile.filters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_all_columns_run_at_once_where_there_is_room() {
+        for (tiles, columns, slots) in
+            [(448, 7, 264), (128, 16, 264), (1, 1, 132), (5000, 3, 396), (7, 264, 264), (9, 300, 264)]
+        {
+            let rounds = rounds(tiles, columns, slots);
+            let walkers = tiles.div_ceil(rounds);
+            assert!(rounds * walkers >= tiles && rounds <= tiles, "{tiles} {columns} {slots}");
+            assert!(columns * walkers <= slots.max(columns), "{tiles} {columns} {slots}");
+            // One tile fewer for each block would take more blocks than there is room for.
+            assert!(
+                rounds == 1 || columns > slots || columns * tiles.div_ceil(rounds - 1) > slots,
+                "{tiles} {columns} {slots}"
+            );
+        }
+    }
 }
