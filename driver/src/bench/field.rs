@@ -214,6 +214,8 @@ impl Layer {
 
 #[cfg(test)]
 mod tests {
+    use fuseplan::device::Target;
+
     use super::*;
 
     impl Layer {
@@ -292,6 +294,29 @@ mod tests {
         labels.sort();
         labels.dedup();
         assert_eq!(labels.len(), count);
+    }
+
+    /// All but one that has hardly any products, 4 channels to 4, for which windows of the image are not worth making.
+    #[test]
+    fn no_layer_is_left_to_the_plain_kernel_of_a_gpu() {
+        let kinds = [
+            (DataType::Half, TensorLayout::Nhwc, MathMode::Precise),
+            (DataType::Half, TensorLayout::Nchw, MathMode::Precise),
+            (DataType::Float, TensorLayout::Nchw, MathMode::Precise),
+            (DataType::Float, TensorLayout::Nhwc, MathMode::AllowTf32),
+        ];
+        for arch in ["sm_90a", "sm_80"] {
+            let target = Target::new("cuda", arch).unwrap();
+            // A part of the list, of each kind another one, as models of every tile are asked.
+            for (kind, (data_type, layout, math)) in kinds.into_iter().enumerate() {
+                for layer in LAYERS.iter().skip(kind).step_by(16) {
+                    let chain = layer.chain(data_type, layout, 8, math).unwrap();
+                    let answers = crate::chain::Plan::of(&chain).unwrap().plan.answers(&target).unwrap();
+                    let is_small = layer.channels * layer.filters <= 16;
+                    assert!(answers[0].solver != "cuda.direct.v1" || is_small, "{arch} {}", layer.label());
+                }
+            }
+        }
     }
 
     #[test]

@@ -168,9 +168,10 @@ const OF_16_BITS: Rates =
 const WINDOWS_OF_16_BITS: Rates =
     Rates { latency: 1.15, second: 25e6, kept: 1.0, resident: 0.25, ..OF_16_BITS };
 
-/// TF32 of a single tap, which waits for an H200's memory less than an H100's. Chosen by 121 timings of 11 convolutions of networks to fit to on
-/// an H200, most of 64 images and seven with a residual: the choice is 5.4 % slower than the fastest timed tile in the mean, 18 % at worst, instead
-/// of 10 and 24 %; of 11 others 5.0 and 18 % instead of 7.8 and 18. A fit of sixteen rates had 3.4 % for the former and 8.1 for the others.
+/// TF32 of a single tap, which waits for an H200's memory less than an H100's. Chosen by 121 timings of 11 convolutions of networks to fit
+/// to on an H200, most of 64 images and six with a residual: the choice is 5.4 % slower than the fastest timed tile in the mean, 18 % at
+/// worst, instead of 10 and 24 %; of 11 others 5.0 and 18 % instead of 7.8 and 18. A fit of sixteen rates had 3.4 % for the former and 8.1
+/// for the others.
 const TF32_POINTS: Rates = Rates { memory: 3.6e6, tile: 0.25, ragged: 1.3, ..CHANNELS };
 
 /// TF32 of several taps, whose memory is waited for less: chosen by the 137 of these convolutions of 3x3 in networks to fit to, for which
