@@ -16,7 +16,7 @@ struct Parts {
 };
 DEVICE Parts parts_of(float v) {
   Parts parts;
-  // Rounded as `cvt.rna.tf32` rounds what is finite; what is not may become finite, but the low part then is none.
+  // Rounded as `cvt.rna.tf32` rounds what is finite. Of what is not a number this may be one, but the low part is none then either.
   parts.high = (bits_of(v) + 0x1000u) & 0xFFFFE000u;
   parts.low = v - float_of_bits(parts.high);
   return parts;

@@ -100,7 +100,7 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         let input = TensorDescriptor::with_layout(Float, Nchw, &lens).unwrap();
         let weights = [filters, lens[1], extent, extent];
         let weights = TensorDescriptor::with_layout(Float, Nchw, &weights).unwrap();
-        let conv = ConvolutionDescriptor::d2().with_pads([extent / 2; 2]).unwrap();
+        let conv = ConvolutionDescriptor::d2().with_pads([(extent - 1) / 2; 2]).unwrap();
         let output = conv.forward_output(&input, &weights).unwrap();
         let ops = [vec![Op::ConvForward { conv, weights }], chain(output)].concat();
         Problem { input, output, ops, math }
