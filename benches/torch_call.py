@@ -83,7 +83,7 @@ def main():
         print(f"{name:30} {microseconds(call, device):6.2f} µs")
     if _operator.DIRECT is not None:
         program = "\n".join(["22", *(f"constant {2 + at if at else 0} 1 2: {relu}" for at in range(20))])
-        one = microseconds(lambda: _operator.DIRECT.run(program, {}, (), (x, weight, bias)), device) / 20
+        one = microseconds(lambda: _operator.DIRECT.run(program, {}, (), None, (x, weight, bias)), device) / 20
         print(f"{'chain: bias, relu, in a run':30} {one:6.2f} µs")
 
 

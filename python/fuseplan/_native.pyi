@@ -475,15 +475,22 @@ class Direct:
         """Whether the dispatcher would hand calls of this thread to the kernel as they are, unless a tensor is more than one."""
 
     def run(
-        self, program: str, buffers: Mapping[str, _Tensor], names: Sequence[str], tensors: Sequence[_Tensor]
+        self,
+        program: str,
+        buffers: Mapping[str, _Tensor],
+        names: Sequence[str],
+        guards: tuple[Any, ...] | None,
+        tensors: Sequence[_Tensor],
     ) -> list[_Tensor] | None:
         """The results of calls behind each other, if each is like one before and goes directly; None if not.
 
         The first line of the program has the numbers of the results, each further one a call: `constant 0 1 2: conv … -> bias` of
         the tensors 0 to 2, `variable` where weight and biases are no constants; behind the first `mean 3: …` and `product 3 4: …` too,
         of f32 on a CPU and by the names of PyTorch's operators, for the mean of an image over its pixels and its product with numbers
-        of each image and channel. Numbers are those of `tensors`, then of the
-        buffers that have these names, then of the calls' results in their order. What is not returned has memory for this run alone.
+        of each image and channel, and `view 5: 1,1000` for a call's result with other lengths, by which alone it is read. Numbers are
+        those of `tensors`, then of the buffers that have these names, then of the calls' results in their order. What is not returned
+        has memory for this run alone. Before the first run with tensors of such layouts `guards` is called, a function in front of
+        its arguments.
         """
 
 def dispatch_keys(library: str) -> tuple[int, int] | None:

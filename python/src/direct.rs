@@ -25,7 +25,6 @@ pub(crate) struct Direct {
     dispatcher: Dispatcher,
     /// Those of tensors that are nothing but tensors.
     classes: Vec<Py<PyType>>,
-    uint8: Py<PyAny>,
     /// PyTorch's own operators that runs have, by their names.
     own: Py<PyDict>,
     /// By the hashes that Python keeps with their texts.
@@ -56,7 +55,6 @@ impl Direct {
                 .into_iter()
                 .map(|class| Ok(class.cast_into::<PyType>()?.unbind()))
                 .collect::<PyResult<_>>()?,
-            uint8: torch.getattr("uint8")?.unbind(),
             own,
             programs: Mutex::default(),
         })
@@ -82,12 +80,14 @@ impl Direct {
     }
 
     /// Calls behind each other by their text, with tensors from outside of them, some by their names, if each is like one before.
+    /// `guards`, a function and what it is called with, look at tensors of other layouts than before.
     fn run<'py>(
         &self,
         py: Python<'py>,
         program: &Bound<'py, PyString>,
         buffers: &Bound<'py, PyDict>,
         names: &Bound<'py, PyTuple>,
+        guards: Option<&Bound<'py, PyTuple>>,
         tensors: &Bound<'py, PyTuple>,
     ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
         let mut tensors: Vec<_> = tensors.iter().collect();
@@ -112,17 +112,17 @@ impl Direct {
                 made
             }
         };
-        program.run(py, self, &tensors, &now)
+        let guards = || match guards {
+            Some(guards) => guards.get_item(0)?.call1(guards.get_slice(1, guards.len())).map(drop),
+            None => Ok(()),
+        };
+        program.run(py, self, &tensors, &now, guards)
     }
 }
 
 impl Direct {
     pub(crate) fn calls(&self) -> &Calls {
         self.calls.get()
-    }
-
-    pub(crate) fn uint8<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
-        self.uint8.bind(py)
     }
 
     /// Makes a call that is known from then on: image, weight and operands.

@@ -19,6 +19,7 @@ mod pixels;
 mod plan;
 mod program;
 mod spatial;
+mod steps;
 mod tensor;
 mod together;
 mod torch;

@@ -1,5 +1,5 @@
-//! Calls of PyTorch's operator behind each other, and of the few of PyTorch's own that weigh an image's channels, computed without code
-//! of Python's between them, with memory of their own for what none but they read.
+//! Calls of PyTorch's operator behind each other, and of the few of PyTorch's own that weigh an image's channels or give a result another
+//! shape, computed without code of Python's between them, with memory of their own for what none but they read.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,6 +13,7 @@ use crate::calls::{Call, Now, PlanCall};
 use crate::compiled::{CompiledPlan, ComputeError};
 use crate::direct::Direct;
 use crate::pixels::Pixels;
+use crate::steps::{self, Kind, Step, lengths};
 use crate::torch::{self, Layout};
 
 /// For how many layouts and constants of its tensors a program is kept.
@@ -20,38 +21,6 @@ const MOST: usize = 16;
 
 /// What values in the memory of a run are aligned to, as PyTorch aligns tensors on GPUs.
 const ALIGNMENT: usize = 512;
-
-/// One call. Tensors are numbers: of those from outside, then of results of the calls before.
-struct Step {
-    /// Image, weight and operands; of other operators an image, and what it is multiplied by.
-    tensors: Vec<usize>,
-    operators: String,
-    kind: Kind,
-}
-
-/// What a step calls.
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    /// The operator, and whether weight and operands are constants.
-    Chain { constant: bool },
-    /// An operator of PyTorch's that computes the mean over the pixels.
-    Mean,
-    /// Its product with numbers of each image and channel.
-    Product,
-}
-
-impl Kind {
-    fn of(word: &str, tensors: usize) -> Option<Self> {
-        let (kind, accepted) = match word {
-            "constant" => (Kind::Chain { constant: true }, tensors >= 2),
-            "variable" => (Kind::Chain { constant: false }, tensors >= 2),
-            "mean" => (Kind::Mean, tensors == 1),
-            "product" => (Kind::Product, tensors == 2),
-            _ => return None,
-        };
-        accepted.then_some(kind)
-    }
-}
 
 /// Calls behind each other.
 pub(crate) struct Program {
@@ -90,12 +59,13 @@ struct Ready {
 #[derive(Clone)]
 enum Computed<C> {
     Call(C),
-    Pixels(Arc<Between>),
+    Pixels(Arc<Between<Pixels>>),
+    View(Arc<Between<()>>),
 }
 
-/// What is computed between calls.
-struct Between {
-    pixels: Pixels,
+/// What is between calls, and computed by this.
+struct Between<P> {
+    by: P,
     /// Shape, strides and type of the result, and how many bytes it has.
     output: Py<PyTuple>,
     bytes: usize,
@@ -104,52 +74,30 @@ struct Between {
 type Found = (Arc<Ready>, Vec<Computed<Arc<Call>>>);
 
 impl Program {
-    /// A call a line: `constant 0 1 2: conv … -> bias` has tensors 0, 1 and 2, the weight and biases of which are constants, as
-    /// they are not behind `variable`. `mean 3: adaptive_avg_pool2d` and `product 3 4: mul` are PyTorch's operators by their names.
-    /// The first is a chain. In front of the calls is a line with the numbers of the results.
-    ///
     /// # Errors
-    /// What is no such text, and numbers of tensors that there are not.
+    /// The text is none of [steps](steps::parsed).
     pub(crate) fn new(text: &str, given: usize) -> PyResult<Self> {
-        let parsed = Self::parsed(text, given);
-        parsed.ok_or_else(|| {
+        let (results, steps) = steps::parsed(text, given).ok_or_else(|| {
             PyValueError::new_err(format!("with {given} tensors this is no program: {text:?}"))
-        })
-    }
-
-    fn parsed(text: &str, given: usize) -> Option<Self> {
-        let numbers = |words: &str, end: usize| {
-            let number = |word: &str| word.parse().ok().filter(|&number| number < end);
-            words.split(' ').map(number).collect::<Option<Vec<usize>>>()
-        };
-        let (results, lines) = text.split_once('\n')?;
-        let steps = lines.lines().enumerate().map(|(index, line)| {
-            let (words, operators) = line.split_once(": ")?;
-            let (kind, tensors) = words.split_once(' ')?;
-            let tensors = numbers(tensors, given + index)?;
-            let kind = Kind::of(kind, tensors.len())?;
-            Some(Step { tensors, operators: operators.to_owned(), kind })
-        });
-        let steps = steps.collect::<Option<Vec<_>>>()?;
-        let results = numbers(results, given + steps.len())?;
-        let is_own = |(at, number): (usize, &usize)| *number >= given && !results[..at].contains(number);
-        // By the first call's plan the memory of the others' results is made.
-        let begins = steps.first().is_some_and(|step| matches!(step.kind, Kind::Chain { .. }));
-        let is_program = begins && results.iter().enumerate().all(is_own);
-        is_program.then(|| Program { text: text.to_owned(), given, steps, results, ready: Mutex::default() })
+        })?;
+        Ok(Program { text: text.to_owned(), given, steps, results, ready: Mutex::default() })
     }
 
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The results, if each call is like one before.
+    /// The results, if each call is like one before. `guards` are called before the first run with tensors of such layouts.
+    ///
+    /// # Errors
+    /// What the guards raise.
     pub(crate) fn run<'py>(
         &self,
         py: Python<'py>,
         direct: &Direct,
         tensors: &[Bound<'py, PyAny>],
         now: &[Now],
+        guards: impl FnOnce() -> PyResult<()>,
     ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
         if tensors.len() != self.given {
             return Ok(None);
@@ -162,7 +110,10 @@ impl Program {
         let found = known.into_iter().find_map(again);
         let found = match found {
             Some(found) => Some(found),
-            None => self.prepare(py, direct, tensors, now, setting)?,
+            None => {
+                guards()?;
+                self.prepare(py, direct, tensors, now, setting)?
+            }
         };
         let Some((ready, steps)) = found else { return Ok(None) };
         ready.run(py, self, direct, tensors, now, &steps)
@@ -213,9 +164,25 @@ impl Program {
                     let known = |&at: &usize| self.example(py, tensors, &found, at);
                     let like = step.tensors.iter().map(known).collect::<PyResult<Vec<_>>>()?;
                     let result = direct.own_operator(py, &step.operators)?.call1(PyTuple::new(py, like)?)?;
-                    let Some(between) = Between::of(direct, &of_own, &result)? else { return Ok(None) };
+                    let Some(seen) = direct.look(&result) else { return Ok(None) };
+                    let pixels = match &of_own[..] {
+                        [image] => Pixels::mean(&image.layout, &seen.layout),
+                        [image, numbers] => Pixels::product(&image.layout, &numbers.layout, &seen.layout),
+                        _ => None,
+                    };
+                    let Some(pixels) = pixels else { return Ok(None) };
                     variable.extend(&step.tensors);
-                    (Computed::Pixels(Arc::new(between)), result)
+                    (Computed::Pixels(Arc::new(Between::of(pixels, &result)?)), result)
+                }
+                Kind::View => {
+                    let image = self.example(py, tensors, &found, step.tensors[0])?;
+                    let result = image.call_method1(intern!(py, "reshape"), (lengths(&step.operators),))?;
+                    let looks = direct.calls().tensors();
+                    // Where strides allow no view, PyTorch has copied.
+                    if looks.address(&image)? != looks.address(&result)? {
+                        return Ok(None);
+                    }
+                    (Computed::View(Arc::new(Between::of((), &result)?)), result)
                 }
             };
             let Some(result) = direct.look(&result) else { return Ok(None) };
@@ -231,6 +198,7 @@ impl Program {
         let weak = |computed: &Computed<Arc<Call>>| match computed {
             Computed::Call(call) => Computed::Call(Arc::downgrade(call)),
             Computed::Pixels(between) => Computed::Pixels(between.clone()),
+            Computed::View(between) => Computed::View(between.clone()),
         };
         let steps = found.iter().map(weak).collect();
         let ready = Arc::new(Ready { setting, layouts, steps, variable, outputs, bytes });
@@ -256,25 +224,37 @@ impl Program {
         }
     }
 
+    /// The last of the views of a step's result, or the result itself.
+    fn seen(&self, index: usize) -> usize {
+        let sees = |step: &Step| step.kind == Kind::View && step.tensors[0] == self.given + index;
+        self.steps.iter().position(sees).map_or(index, |view| self.seen(view))
+    }
+
     /// Where results lie, and how many bytes the run needs: each at the first place where nothing lies that is still read, or where
     /// what is read for the last time lies, if that is what a step may write on.
     fn places(&self, py: Python<'_>, found: &[Computed<Arc<Call>>]) -> (Vec<Lies>, usize) {
+        let seen = |index: usize| self.seen(index);
         let last = |index: usize| {
             let reads = |step: &Step| step.tensors.contains(&(self.given + index));
             self.steps.iter().rposition(reads).unwrap_or(index)
         };
+        let last = |index: usize| last(seen(index));
         // Starts, ends, and by which step they are read last.
         let mut taken: Vec<(usize, usize, usize)> = Vec::new();
         let mut whole = 0;
         let mut lies: Vec<Lies> = Vec::new();
         for (index, computed) in found.iter().enumerate() {
-            if let Some(at) = self.results.iter().position(|&number| number == self.given + index) {
+            if let Some(at) = self.results.iter().position(|&number| number == self.given + seen(index)) {
                 lies.push(Lies::Result(at));
                 continue;
             }
             let image = self.steps[index].tensors[0].checked_sub(self.given);
+            if let (Computed::View(_), Some(image)) = (computed, image) {
+                lies.push(lies[image]);
+                continue;
+            }
             if let (Computed::Pixels(between), Some(image)) = (computed, image)
-                && let (true, Lies::Inside(start)) = (between.pixels.is_in_place(), lies[image])
+                && let (true, Lies::Inside(start)) = (between.by.is_in_place(), lies[image])
                 && last(image) == index
                 && let Some(place) = taken.iter_mut().find(|&&mut (from, _, of)| (from, of) == (start, index))
             {
@@ -304,7 +284,7 @@ impl Computed<Arc<Call>> {
     fn plan<'a>(&'a self, py: Python<'a>) -> Option<&'a PlanCall> {
         match self {
             Computed::Call(call) => call.plan_call(py),
-            Computed::Pixels(_) => None,
+            Computed::Pixels(_) | Computed::View(_) => None,
         }
     }
 
@@ -312,6 +292,7 @@ impl Computed<Arc<Call>> {
         match self {
             Computed::Call(call) => call.plan_call(py).map_or(0, |plan| plan.plan().output_bytes()),
             Computed::Pixels(between) => between.bytes,
+            Computed::View(between) => between.bytes,
         }
     }
 }
@@ -323,20 +304,14 @@ fn empty<'py>(py: Python<'py>, steps: &[Computed<Arc<Call>>], index: usize) -> P
     match &steps[index] {
         Computed::Call(_) => plan.empty(py),
         Computed::Pixels(between) => plan.tensor(py, between.output.bind(py)),
+        Computed::View(between) => plan.tensor(py, between.output.bind(py)),
     }
 }
 
-impl Between {
-    /// What computes a result like PyTorch's, of tensors of such layouts.
-    fn of(direct: &Direct, given: &[Now], result: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+impl<P> Between<P> {
+    /// With such a result.
+    fn of(by: P, result: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = result.py();
-        let Some(seen) = direct.look(result) else { return Ok(None) };
-        let pixels = match given {
-            [image] => Pixels::mean(&image.layout, &seen.layout),
-            [image, numbers] => Pixels::product(&image.layout, &numbers.layout, &seen.layout),
-            _ => None,
-        };
-        let Some(pixels) = pixels else { return Ok(None) };
         let attribute = |name| result.getattr(name);
         // Nothing but tuples is taken, which a shape is not.
         let shape: Vec<i64> = attribute(intern!(py, "shape"))?.extract()?;
@@ -344,7 +319,7 @@ impl Between {
         let output =
             (PyTuple::new(py, shape)?, strides, attribute(intern!(py, "dtype"))?).into_pyobject(py)?.unbind();
         let bytes: usize = attribute(intern!(py, "nbytes"))?.extract()?;
-        Ok(Some(Between { pixels, output, bytes }))
+        Ok(Between { by, output, bytes })
     }
 }
 
@@ -366,6 +341,7 @@ impl Ready {
             let call = match computed {
                 Computed::Call(call) => call.upgrade()?,
                 Computed::Pixels(between) => return Some(Computed::Pixels(between.clone())),
+                Computed::View(between) => return Some(Computed::View(between.clone())),
             };
             let is_same = call.constants.iter().all(|of| {
                 let number = step.tensors[of.at];
@@ -401,8 +377,7 @@ impl Ready {
         let looks = direct.calls().tensors();
         let starts = results.iter().map(|result| looks.address(result)).collect::<PyResult<Vec<_>>>()?;
         // Where there is no such memory in one piece, there may be some for each tensor.
-        let bytes = ((self.bytes,), (1,), direct.uint8(py));
-        let Ok(memory) = first.tensor(py, bytes) else { return Ok(None) };
+        let Ok(memory) = direct.calls().memory_of(py, first, self.bytes) else { return Ok(None) };
         let start = looks.address(&memory)?;
         let address = |number: usize| match number.checked_sub(program.given).map(|index| self.outputs[index])
         {
@@ -413,7 +388,8 @@ impl Ready {
         let device = first.plan().device();
         let work = steps.iter().map(|step| match step {
             Computed::Call(_) => step.plan(py).map(|plan| Work::Plan(plan.plan(), plan.rest())),
-            Computed::Pixels(between) => Some(Work::Pixels(between.pixels)),
+            Computed::Pixels(between) => Some(Work::Pixels(between.by)),
+            Computed::View(_) => Some(Work::Nothing),
         });
         let Some(work) = work.collect::<Option<Vec<_>>>() else { return Ok(None) };
         let compute = || -> Result<(), ComputeError> {
@@ -434,6 +410,7 @@ impl Ready {
                             let computed = pixels.compute(&device.inner, input, numbers, out);
                             computed.map_err(ComputeError::Execute)?;
                         }
+                        Work::Nothing => {}
                     }
                 }
             }
@@ -441,6 +418,7 @@ impl Ready {
         };
         let mut computed = Ok(());
         py.detach(|| device.together(&mut || computed = compute()));
+        direct.calls().keep_memory(first, memory)?;
         computed?;
         Ok(Some(results))
     }
@@ -450,4 +428,5 @@ impl Ready {
 enum Work<'a> {
     Plan(&'a CompiledPlan, &'a [usize]),
     Pixels(Pixels),
+    Nothing,
 }

@@ -417,11 +417,41 @@ def test_where_there_is_no_memory_in_one_piece(monkeypatch):
         return own(shape, strides, dtype)
 
     monkeypatch.setitem(_operator._EMPTY, "cpu", empty)
+    # With the memory that a run before may have left.
+    _operator._CALLS.clear()
     model, fused, x = blocks()
     with runs() as made:
         for _ in range(4):
             torch.testing.assert_close(fused(x), model(x))
     assert not made[-1]
+
+
+@torch.no_grad()
+def test_runs_leave_their_memory_to_others(monkeypatch):
+    own, asked = _operator._EMPTY["cpu"], []
+
+    def empty(shape, strides, dtype):
+        if dtype is torch.uint8:
+            asked.append(shape[0])
+        return own(shape, strides, dtype)
+
+    monkeypatch.setitem(_operator._EMPTY, "cpu", empty)
+    _operator._CALLS.clear()
+    model, fused, x = blocks(dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    small, large = x, torch.randn(40, 8, 5, 6)
+    for of in (small, large, small, large, small):
+        for _ in range(3):
+            torch.testing.assert_close(fused(of), model(of))
+    # Of more images there is more, which then is enough for all: nothing is asked for but what is larger than before.
+    assert asked == sorted(set(asked)) and len(asked) >= 2
+    _operator._CALLS.clear()
+    for _ in range(3):
+        torch.testing.assert_close(fused(small), model(small))
+    # No more than 64 MiB are kept.
+    many, before = torch.randn(40000, 8, 5, 6), len(asked)
+    for _ in range(3):
+        fused(many)
+    assert len([of for of in asked[before:] if of > 64 << 20]) >= 2
 
 
 @torch.no_grad()
@@ -450,10 +480,10 @@ def test_any_chains_behind_each_other(seed):
     results = list(dict.fromkeys(results))
     program = "\n".join([" ".join(map(str, results)), *lines])
     for _ in range(3):
-        found = _operator.DIRECT.run(program, {}, (), tuple(outside))
+        found = _operator.DIRECT.run(program, {}, (), None, tuple(outside))
         assert all(torch.equal(y, values[at]) for y, at in zip(found, results, strict=True))
         # Another image of the same layout.
-        assert len(_operator.DIRECT.run(program, {}, (), (outside[0] + 1, *outside[1:]))) == len(results)
+        assert len(_operator.DIRECT.run(program, {}, (), None, (outside[0] + 1, *outside[1:]))) == len(results)
 
 
 @pytest.mark.parametrize(
@@ -464,10 +494,10 @@ def test_any_chains_behind_each_other(seed):
 def test_what_is_no_program_is_refused(program):
     x, w, _ = tensors()
     with pytest.raises(ValueError, match="with 2 tensors this is no program"):
-        _operator.DIRECT.run(program, {}, (), (x, w))
+        _operator.DIRECT.run(program, {}, (), None, (x, w))
 
 
 def test_buffers_that_are_not_there():
     x, w, _ = tensors()
-    assert _operator.DIRECT.run(f"2\nconstant 0 1: {CONV}", {}, ("w",), (x,)) is None
-    assert _operator.DIRECT.run(f"2\nconstant 0 1: {CONV}", {"w": None}, ("w",), (x,)) is None
+    assert _operator.DIRECT.run(f"2\nconstant 0 1: {CONV}", {}, ("w",), None, (x,)) is None
+    assert _operator.DIRECT.run(f"2\nconstant 0 1: {CONV}", {"w": None}, ("w",), None, (x,)) is None

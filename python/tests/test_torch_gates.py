@@ -90,7 +90,7 @@ def test_other_batches_and_layouts_than_before():
 
 
 def run(program, *tensors):
-    return _operator.DIRECT.run(program, {}, (), tensors)
+    return _operator.DIRECT.run(program, {}, (), None, tensors)
 
 
 def images():

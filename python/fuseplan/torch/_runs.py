@@ -1,5 +1,5 @@
-"""Chains that stand behind each other in a graph's code, with what weighs an image's channels between them: one call instead of one
-for each, where nothing but computing is wanted.
+"""Chains that stand behind each other in a graph's code, with what weighs an image's channels or views a result between them: one call
+instead of one for each, where nothing but computing is wanted.
 
 The graph stays as it is, and so does what traces, exports or compiles it.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,18 +17,25 @@ from ._head import is_mean
 
 
 def run(
-    program: str, buffers: Mapping[str, torch.Tensor], names: Sequence[str], *tensors: torch.Tensor
+    program: str,
+    buffers: Mapping[str, torch.Tensor],
+    names: Sequence[str],
+    guards: tuple[Any, ...] | None,
+    *tensors: torch.Tensor,
 ) -> Sequence[torch.Tensor] | None:
-    """The results of a program of chains on tensors, then buffers by their names; None where chains have to be called one by one."""
+    """The results of a program of chains on tensors, then buffers by their names; None where chains have to be called one by one.
+
+    `guards` are what looks at the network's inputs in front of the first run with tensors of such layouts, and these inputs.
+    """
     direct = _operator.DIRECT
-    return direct.run(program, buffers, names, tensors) if direct is not None else None
+    return direct.run(program, buffers, names, guards, tensors) if direct is not None else None
 
 
 class Step(NamedTuple):
     """What a line of code calls."""
 
     tensors: tuple[str, ...]
-    # "constant", "variable", "mean" or "product", as in the text of a program.
+    # "constant", "variable", "mean", "product" or "view", as in the text of a program.
     kind: str
     operators: str
 
@@ -62,18 +69,34 @@ def _chain(value: str) -> Step | None:
 _CHAIN = re.compile(r"torch\.ops\.fuseplan\.chain\.default\((\w+), (\w+), \[([\w, ]*)\], '([^'\\]+)', (True|False)\)")
 _ATTRIBUTE = re.compile(r"(\w+) = self(\.\w+|\['\w+'\])+")
 _BUFFER = re.compile(r"(\w+) = self\._buffers\['(\w+)'\]")
+# A module of `torch.export` that holds lengths of inputs against those of the example.
+_GUARDS = re.compile(r"_guards_fn = self\._guards_fn\((\w+(?:, \w+)*)\);  _guards_fn = None")
 
 
 def between(graph: torch.fx.Graph) -> dict[str, Step]:
-    """What runs have beside chains, by its code: the mean of an image over its pixels, and an image's product with one number for each
-    image and channel, in f32 on a CPU whose threads plans share."""
+    """What runs have beside chains, by its code: results with other lengths; on a CPU whose threads plans share, the mean of an image
+    over its pixels, and an image's product with one number for each image and channel, in f32."""
     found = {}
-    for node in graph.nodes if _handles.openmp_looks_for_work() else ():
-        step = _mean(node) or _product(node)
+    weighs = _handles.openmp_looks_for_work()
+    for node in graph.nodes:
+        step = _view(node) or (weighs and (_mean(node) or _product(node))) or None
         if step is not None and not node.kwargs:
             given = ", ".join(of.name if isinstance(of, torch.fx.Node) else repr(of) for of in node.args)
             found[f"torch.ops.{node.target}({given})"] = step
     return found
+
+
+def _view(node: torch.fx.Node) -> Step | None:
+    """A result of one pixel with other lengths, which lies as before in whatever layout the result was."""
+    if node.target is not torch.ops.aten.reshape.default:
+        return None
+    image, lengths = node.args
+    if not isinstance(image, torch.fx.Node) or not isinstance(lengths, Sequence) or not all(type(of) is int for of in lengths):
+        return None
+    value = image.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.dim() < 2 or any(length != 1 for length in value.shape[2:]):
+        return None
+    return Step((image.name,), "view", ",".join(map(str, lengths)))
 
 
 def _mean(node: torch.fx.Node) -> Step | None:
@@ -107,36 +130,43 @@ def in_runs(code: Sequence[str], between: Mapping[str, Step]) -> list[str]:
     lines: list[str] = []
     steps: list[_Line] = []
     reads: list[str] = []
+    guards: list[str] = []
 
     def end() -> None:
-        result.extend(_run(steps, reads) if len(steps) > 1 else lines)
-        for of in (lines, steps, reads):
+        result.extend(_run(steps, reads, guards) if len(steps) > 1 else [*guards, *lines])
+        for of in (lines, steps, reads, guards):
             of.clear()
+
+    def follows(step: _Line) -> bool:
+        """Whether a run may go on by this step, or begin with it if it is a chain."""
+        if step.step.kind != "view":
+            return bool(steps) or step.step.kind in ("constant", "variable")
+        (image,) = step.step.tensors
+        return image in step.dropped and any(image == before.name for before in steps)
 
     for line in "".join(code).splitlines():
         step = _Line.of(line, between)
-        # A run begins with a chain.
-        if step is not None and (steps or step.step.kind in ("constant", "variable")):
+        if step is not None and follows(step):
             steps.append(step)
         elif _ATTRIBUTE.fullmatch(line) or _BUFFER.fullmatch(line):
             reads.append(line)
         elif line and not line.startswith("#"):
             end()
-            result.append(line)
+            (guards if _GUARDS.fullmatch(line) else result).append(line)
             continue
         lines.append(line)
     end()
     return [f"{line}\n" for line in result]
 
 
-def _run(steps: Sequence[_Line], reads: Sequence[str]) -> list[str]:
-    """The code of a run."""
+def _run(steps: Sequence[_Line], reads: Sequence[str], guards: Sequence[str]) -> list[str]:
+    """The code of a run. Guards of nothing but its own tensors are asked where these have other layouts than before."""
     made = [step.name for step in steps]
     dropped = {name for step in steps for name in step.dropped}
     results = [name for name in made if name not in dropped]
     if not results:
         # Nobody reads the last one's.
-        return [*reads, *(step.line for step in steps)]
+        return [*guards, *reads, *(step.line for step in steps)]
     given = [name for name in dict.fromkeys(name for step in steps for name in step.step.tensors) if name not in made]
     # Buffers that nothing else reads are looked for by the run.
     found = {of[1]: of[2] for of in map(_BUFFER.fullmatch, reads) if of and of[1] in dropped}
@@ -147,15 +177,19 @@ def _run(steps: Sequence[_Line], reads: Sequence[str]) -> list[str]:
     program = "\n".join([" ".join(numbers[name] for name in results), *calls])
     names = tuple(found[name] for name in buffers)
     own = [line for line in reads if line.partition(" ")[0] in found]
+    guarded = [of[1] for of in map(_GUARDS.fullmatch, guards) if of]
+    first, within = ([], guards) if all(name in tensors for of in guarded for name in of.split(", ")) else (guards, [])
+    asked = f"(self._modules['_guards_fn'], {guarded[0]})" if within else "None"
     return [
+        *first,
         *(line for line in reads if line not in own),
         "if torch.compiler.is_compiling():",
         "    fuseplan_run = None",
         "else:",
         "    from fuseplan.torch._runs import run as fuseplan_run",
-        f"    fuseplan_run = fuseplan_run({', '.join([repr(program), 'self._buffers', repr(names), *tensors])})",
+        f"    fuseplan_run = fuseplan_run({', '.join([repr(program), 'self._buffers', repr(names), asked, *tensors])})",
         "if fuseplan_run is None:",
-        *(f"    {line}" for line in (*own, *(step.line for step in steps))),
+        *(f"    {line}" for line in (*within, *own, *(step.line for step in steps))),
         "else:",
         f"    {', '.join(results)}, = fuseplan_run",
         f"{' = '.join(['fuseplan_run', *(name for name in tensors if name in dropped)])} = None",
