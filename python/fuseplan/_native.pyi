@@ -343,8 +343,8 @@ def find_chains(
     reason.
 
     A node is its name, its operation, its inputs (numbers of nodes before it), its value, whether that is a result of the
-    graph, and the operation's parameters. Operations: constant, conv (stride, padding as pairs, dilation, groups; x, weight,
-    bias), linear (x, matrix [outputs, features], bias), batch_norm (eps; x, scale, bias, mean, variance), add, multiply, maximum,
+    graph, and the operation's parameters. Operations: constant, conv (stride, padding as pairs, dilation, groups, transposed if it is; x,
+    weight, bias), linear (x, matrix [outputs, features], bias), batch_norm (eps; x, scale, bias, mean, variance), add, multiply, maximum,
     affine (scale, shift: `scale · x + shift`), erf, cube, activation (mode and its parameters), prelu (x, slope), other.
 
     A chain is a dictionary: `steps`, each a tuple of the plan's method or activation, the node, the nodes of its operands,
@@ -445,6 +445,9 @@ class Calls:
         out: _Tensor,
         constant: bool = False,
     ) -> None: ...
+    def refuse_gradients(self, tensors: Sequence[_Tensor]) -> None:
+        """Raises the error of a call where gradients of one of the tensors would be recorded."""
+
     def forget(self, weight: int) -> None:
         """Lets go of the calls with constants whose weight was the object of this `id`."""
 

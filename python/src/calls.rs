@@ -338,6 +338,12 @@ impl Calls {
         self.call(py, (x, weight, operands, operators, constant), Some(out)).map(drop)
     }
 
+    /// Refuses tensors whose gradients would be recorded, as calls with them do.
+    #[pyo3(name = "refuse_gradients")]
+    fn refuse_gradients_of(&self, tensors: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        self.refuse_gradients(&tensors)
+    }
+
     /// Lets go of the calls of a weight, by its object.
     fn forget(&self, weight: usize) {
         let calls = self.made().of_weights.remove(&weight);
@@ -459,7 +465,7 @@ impl Calls {
     /// # Errors
     /// A tensor whose gradient would be recorded.
     fn refuse_gradients(&self, tensors: &[Bound<'_, PyAny>]) -> PyResult<()> {
-        let py = tensors[0].py();
+        let Some(py) = tensors.first().map(Bound::py) else { return Ok(()) };
         if !self.is_grad_enabled.bind(py).call0()?.is_truthy()? {
             return Ok(());
         }

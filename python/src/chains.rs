@@ -69,9 +69,13 @@ fn node(given: Given<'_>) -> PyResult<Node> {
         "constant" => Operation::Constant,
         "conv" => {
             let pads: Vec<(usize, usize)> = parameter("padding")?.extract()?;
+            let is_transposed = parameters.get_item("transposed")?.map_or(Ok(false), |is| is.is_truthy())?;
             let (strides, dilations): (Vec<usize>, Vec<usize>) =
                 (parameter("stride")?.extract()?, parameter("dilation")?.extract()?);
             match spatial::convolution(&strides, &pads, &dilations, parameter("groups")?.extract()?) {
+                Ok(conv) if is_transposed => {
+                    Operation::Convolution(conv.with_mode(fuseplan::ConvolutionMode::Transpose))
+                }
                 Ok(conv) => Operation::Convolution(conv),
                 // The graph's own program will say what is wrong with it.
                 Err(_) => Operation::Other,

@@ -10,6 +10,7 @@ For inference only: gradients are not computed, and asking for them is an error.
 
 from __future__ import annotations
 
+from . import _fake as _fake
 from ._backend import backend
 from ._compare import ChainErrors, Comparison, compare
 from ._modules import Conv2d, Conv3d, replace_convs

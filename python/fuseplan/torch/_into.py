@@ -39,15 +39,3 @@ def _count_change(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> N
 
 
 _LIBRARY.impl("chain_into", _count_change, "ADInplaceOrView", with_keyset=True)  # type: ignore[no-untyped-call]
-
-
-@torch.library.register_fake("fuseplan::chain_into", lib=_LIBRARY)
-def _fake(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    operands: Sequence[torch.Tensor],
-    operators: str,
-    out: torch.Tensor,
-    constant: bool = False,
-) -> None:
-    _operator.check_out(_operator._fake(x, weight, operands, operators, constant).shape, x, out)

@@ -186,7 +186,9 @@ class _Steps:
         return shape, TensorDescriptor(shape, plan.output.dtype).strides
 
     def tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        """An image, a weight or a residual as the plan has it: in the same memory, where rows lie in it as plans take them."""
+        """An image, a weight or a residual as the plan has it: in the same memory, where it lies there as plans take it."""
+        if _is_repeated(tensor):
+            tensor = tensor.clone(memory_format=torch.contiguous_format)
         if not self.is_linear:
             return tensor
         tensor = tensor if _lies_in_rows(tensor) else tensor.contiguous()
@@ -233,7 +235,14 @@ def _lies_in_rows(tensor: torch.Tensor) -> bool:
 
 
 def _descriptor(tensor: torch.Tensor) -> TensorDescriptor:
-    return TensorDescriptor(tuple(tensor.shape), str(tensor.dtype), strides=tuple(tensor.stride()))
+    """A tensor, or its copy where elements are the same memory."""
+    strides = None if _is_repeated(tensor) else tuple(tensor.stride())
+    return TensorDescriptor(tuple(tensor.shape), str(tensor.dtype), strides=strides)
+
+
+def _is_repeated(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one that was expanded, of which plans are given a copy, as PyTorch's own kernels are."""
+    return 0 in tensor.stride()
 
 
 def hint(number: int | torch.SymInt) -> int:
@@ -315,7 +324,7 @@ class _Call:
         self._kept = [tensors[at] for at in self.constants if at != 1]
         self._given = [at for at in tensors if at not in self.constants]
         whole = (x, *(tensors[at] for at in self._whole if at in self._given))
-        self._copies = self._copies_result or (steps.is_linear and not all(map(_lies_in_rows, whole)))
+        self._copies = self._copies_result or any(map(_is_repeated, whole)) or (steps.is_linear and not all(map(_lies_in_rows, whole)))
         self._names = {at: names[at] for at in self._given}
 
     def _laid(self, weight: torch.Tensor) -> torch.Tensor:
@@ -509,30 +518,3 @@ DIRECT = _direct(torch.ops.fuseplan.chain.default._op)
 if DIRECT is not None:
     # What the operator's object calls, whoever calls that: half of a small call's time is PyTorch's way to a kernel and back.
     torch.ops.fuseplan.chain.default._op = DIRECT
-
-
-@torch.library.register_fake("fuseplan::chain", lib=_LIBRARY)
-def _fake(
-    x: torch.Tensor, weight: torch.Tensor, operands: Sequence[torch.Tensor], operators: str, constant: bool = False
-) -> torch.Tensor:
-    every = (x, weight, *operands)
-    steps = _steps(operators)
-    if all(type(number) is int for tensor in every for number in (*tensor.shape, *tensor.stride())):
-        plan = steps.plan(_descriptor(x), _descriptor(weight), operands, None)
-        return torch.empty_strided(*steps.output(plan, x), dtype=x.dtype, device=x.device)
-    if steps.is_linear:
-        return torch.empty((*x.shape[:-1], weight.shape[0]), dtype=x.dtype, device=x.device)
-    # With sizes that are symbols: the layouts that PyTorch has a name for.
-    sums = [before + after for before, after in zip(steps.padding[::2], steps.padding[1::2])]
-    extents = [
-        (x.shape[2 + d] + sums[d] - steps.dilation[d] * (weight.shape[2 + d] - 1) - 1) // steps.stride[d] + 1
-        for d in range(x.dim() - 2)
-    ]
-    last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
-    is_last = x.is_contiguous(memory_format=last) and not x.is_contiguous()
-    return torch.empty(
-        (x.shape[0], weight.shape[0], *extents),
-        dtype=x.dtype,
-        device=x.device,
-        memory_format=last if is_last else torch.contiguous_format,
-    )
