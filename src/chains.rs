@@ -209,7 +209,7 @@ impl fmt::Display for End {
             End::Operand { name, found, accepted } => {
                 write!(f, "{name}: an operand is {found}; accepted: {accepted}")
             }
-            End::Tensor => f.write_str("its tensors are of no type or shape that plans have"),
+            End::Tensor => f.write_str("its tensors are of no type, shape or strides that plans have"),
             End::Rows { name, found } => {
                 write!(f, "{name}: an operand is {found}; accepted: {ROWS}")
             }

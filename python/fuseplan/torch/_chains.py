@@ -12,7 +12,7 @@ from .._native import find_chains
 from ..errors import Error
 from . import _handles, _layouts, _operator, _phases, _text
 from ._export import arguments
-from ._nodes import activation_of, convolution_numbers, descriptor_of
+from ._nodes import activation_of, convolution_numbers, descriptor_of, is_transposed
 from ._report import Report, Unfused
 
 
@@ -182,6 +182,20 @@ def transposed(
     return found
 
 
+_OF_ONE_DIMENSION = {torch.ops.aten.conv1d, torch.ops.aten.conv_transpose1d}
+
+
+def of_one_dimension(nodes: Sequence[torch.fx.Node]) -> list[Unfused]:
+    """The convolutions of one dimension, which the finder of chains is not asked about."""
+    found = []
+    for node in nodes:
+        packet = getattr(node.target, "overloadpacket", None)
+        is_general = packet is torch.ops.aten.convolution
+        if packet in _OF_ONE_DIMENSION or (is_general and arguments(node)["weight"].meta["val"].dim() == 3):
+            found.append(Unfused(node.name, "it is of one dimension; accepted: two and three", begins(node)))
+    return found
+
+
 def _transposed_chain(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], math: str | None) -> Chain | str:
     """A transposed convolution as plans compute it, or why none does."""
     if not _is_channels_last(node):
@@ -267,7 +281,8 @@ def _fold(
 
 def begins(node: torch.fx.Node) -> str:
     """The first operator of the chain that a node begins."""
-    if _phases.is_transposed(node):
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet is torch.ops.aten.conv_transpose1d or is_transposed(node):
         return "conv_transpose"
     return "linear" if node.target is torch.ops.aten.linear.default else "conv"
 

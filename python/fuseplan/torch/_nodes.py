@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .._native import TensorDescriptor
-from . import _operator, _text
+from . import _layouts, _operator, _text
 from ._export import arguments
 
 # Name, operation, inputs by their numbers, value, whether it is a result, parameters.
@@ -149,12 +149,10 @@ def describe(
     if target == _BATCH_NORM and all(user.target is operator.getitem for user in node.users):
         weight, bias = of["weight"], of["bias"]
         return as_node("other", [] if weight is not None and bias is not None else node.all_input_nodes)
-    if target.startswith(("aten.conv2d.", "aten.conv3d.")) or target == "aten.convolution.default":
-        if of.get("transposed"):
-            return other
+    if target.startswith(("aten.conv2d.", "aten.conv3d.")) or target == "aten.convolution.default" or is_transposed(node):
         parameters = convolution_numbers(of, values, node)
         inputs = [of["input"], of["weight"], *([of["bias"]] if of["bias"] is not None else [])]
-        return as_node("conv", inputs, parameters) if parameters else other
+        return as_node("conv", inputs, {**parameters, "transposed": is_transposed(node)}) if parameters else other
     if target == "aten.linear.default":
         return as_node("linear", [of["input"], of["weight"], *([of["bias"]] if of["bias"] is not None else [])])
     affine = _affine(target, of, node, values)
@@ -175,6 +173,12 @@ def describe(
         mode, parameters = activation
         return as_node("activation", [of["self"]], {"mode": mode, **parameters})
     return other
+
+
+def is_transposed(node: torch.fx.Node) -> bool:
+    """Whether a node is a transposed convolution of two or three dimensions, by whichever of PyTorch's operators."""
+    packet = getattr(node.target, "overloadpacket", None)
+    return packet in _layouts.TRANSPOSED or (packet is torch.ops.aten.convolution and bool(arguments(node)["transposed"]))
 
 
 def convolution_numbers(

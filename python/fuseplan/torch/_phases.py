@@ -167,7 +167,7 @@ def writers(memory: torch.fx.Node) -> list[torch.fx.Node]:
 
 
 def is_transposed(node: torch.fx.Node) -> bool:
-    """Whether a node is a transposed convolution."""
+    """Whether a node is a transposed convolution of two or three dimensions."""
     return getattr(node.target, "overloadpacket", None) in _layouts.TRANSPOSED
 
 

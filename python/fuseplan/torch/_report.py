@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
 
 # What chains begin with.
 _KINDS = {"conv": "convolutions", "conv_transpose": "transposed convolutions", "linear": "fully connected layers"}
@@ -22,7 +25,16 @@ class Times:
         return self.plan > 1.02 * self.torch
 
     def __str__(self) -> str:
-        return f"{self.plan * 1e6:.4g} µs, as PyTorch's own {self.torch * 1e6:.4g} µs"
+        return f"{_time(self.plan)}, as PyTorch's own {_time(self.torch)}"
+
+
+def _time(seconds: float) -> str:
+    """Three digits in the largest unit of which there is at least one."""
+    for unit, size in (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)):
+        number = float(f"{seconds / size:.3g}")
+        if number < 1000 or unit == "s":
+            break
+    return f"{number:.15g} {unit}"
 
 
 @dataclass(frozen=True)
@@ -68,3 +80,11 @@ class Report:
             lines.append(f"  {fused.name}: {' -> '.join(fused.operators)}{plans}; ends as {fused.end}{times}")
         lines += [f"  {unfused.name}: not fused, as {unfused.reason}" for unfused in self.unfused]
         return "\n".join(lines)
+
+
+if TYPE_CHECKING:
+
+    class Optimized(torch.fx.GraphModule):
+        """What `optimize` returns, for checkers of types: a `GraphModule` with a report."""
+
+        fuseplan_report: Report  # type: ignore[assignment]

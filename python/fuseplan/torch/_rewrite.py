@@ -4,17 +4,38 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.utils import _pytree as pytree
 
 from .._native import Handle, TensorDescriptor, find_chains
-from . import _calls, _choice, _concatenations, _constants, _handles, _head, _layouts, _linear, _operator, _permutations, _pools, _runs, _text, _tokens, _weights
-from ._chains import Chain, begins, chain_of, transposed, without_memory
+from . import (
+    _calls,
+    _choice,
+    _concatenations,
+    _constants,
+    _handles,
+    _head,
+    _layouts,
+    _linear,
+    _operator,
+    _permutations,
+    _phases,
+    _pools,
+    _runs,
+    _text,
+    _tokens,
+    _weights,
+)
+from ._chains import Chain, begins, chain_of, of_one_dimension, transposed, without_memory
 from ._export import as_tuple, export, written
 from ._nodes import Described, describe
 from ._report import Fused, Report, Unfused
+
+if TYPE_CHECKING:
+    from ._report import Optimized
+
 
 def optimize(
     model: torch.nn.Module,
@@ -26,7 +47,7 @@ def optimize(
     memory_format: torch.memory_format | None = None,
     math: str | None = None,
     rest: str = "eager",
-) -> torch.fx.GraphModule:
+) -> Optimized:
     """The network with each convolution and each fully connected layer, and the batch-norm, bias, residual and activation behind
     it, as one kernel.
 
@@ -85,13 +106,14 @@ def optimize(
             # The layout was chosen for plans of convolutions, of which there are none.
             options: dict[str, Any] = {"dynamic_shapes": dynamic_shapes, "choose": choose, "math": math, "rest": rest}
             return optimize(model, args, kwargs, memory_format=torch.preserve_format, **options)
-        graph.fuseplan_report = report  # type: ignore[assignment]
+        result = cast("Optimized", graph)
+        result.fuseplan_report = report
         _drop_unused(graph, values)
         if rest == "inductor" and dynamic_shapes is None:
             # What observing has put down are the example's lengths, also for symbols.
             _concatenations.rewrite(graph)
         _pools.rewrite(graph, compiled=False)
-    return graph
+    return result
 
 
 def _reshape_any_layout(graph: torch.fx.GraphModule) -> None:
@@ -123,14 +145,21 @@ def rewrite(
     """
     nodes, chains, unfused = _find(module, values, math)
     handle = _handle(values)
+
+    def has_phases(node: torch.fx.Node) -> bool:
+        """Whether `transposed` says more of a node."""
+        return folds and _phases.is_transposed(node) and _phases.is_on_device(node)
+
+    said = [(nodes[at], reason) for at, reason in unfused if not has_phases(nodes[at])]
     report = Report(
-        unfused=[Unfused(nodes[index].name, reason, begins(nodes[index])) for index, reason in unfused],
+        unfused=[Unfused(node.name, reason, begins(node)) for node, reason in said],
         threads=_handles.whose_threads(handle) if handle is not None else None,
     )
     tails = []
     of_graph = [(chain_of(found, nodes, values, folds, math, without_phases is None), found["end"]) for found in chains]
     if folds:
         of_graph += transposed(nodes, values, math, without_phases, report)
+    report.unfused += of_one_dimension(nodes)
     _compile_ahead([chain for chain, _ in of_graph], values)
     for number, (chain, end) in enumerate(of_graph):
         times = choice(module, chain, values) if choice is not None else None
