@@ -158,7 +158,10 @@ operator!(ConvForward, ConvForwardArgs);
 
 impl ConvForward {
     /// What would fit the running tensor where this convolution does not.
-    fn nearest(&self, running: &TensorDescriptor) -> String {
+    fn nearest(&self, running: &TensorDescriptor, error: &DescriptorError) -> String {
+        if let DescriptorError::Overflow { .. } = error {
+            return "padding, filters and output strides with which the output fits the address space".into();
+        }
         let (dims, groups) = (self.conv.spatial_dims(), self.conv.groups());
         let (channels, filters) = (running.lens()[1], self.weights.lens()[0]);
         if running.spatial().len() != dims {
@@ -209,7 +212,10 @@ impl sealed::Lower for ConvForward {
                 Err(DescriptorError::Count { what: "output strides", found, expected: running.rank() })
             }
         };
-        let output = output.map_err(|error| Reason::shape(error, self.nearest(running)))?;
+        let output = output.map_err(|error| {
+            let accepted = self.nearest(running, &error);
+            Reason::shape(error, accepted)
+        })?;
         Ok((Op::ConvForward { conv: self.conv, weights: self.weights }, output))
     }
 }

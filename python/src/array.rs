@@ -358,7 +358,8 @@ fn describe(
         }
     };
     described.map_err(|error| {
-        let found = format!("{shape:?} with strides {strides:?}: {error}");
+        let strides = strides.map_or_else(String::new, |strides| format!(" with strides {strides:?}"));
+        let found = format!("{shape:?}{strides}: {error}");
         error::operand(name, "shape", found, "lengths and strides of at least 1".into())
     })
 }

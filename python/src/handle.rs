@@ -9,8 +9,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::error;
 use crate::openmp::Team;
+use crate::{count, error};
 
 /// A device and a stream.
 #[pyclass(frozen, module = "fuseplan")]
@@ -33,7 +33,7 @@ impl Handle {
         py: Python<'_>,
         backend: Option<&str>,
         ordinal: Option<u32>,
-        threads: Option<usize>,
+        #[pyo3(from_py_with = count::threads)] threads: Option<usize>,
         stream: Option<usize>,
     ) -> PyResult<Self> {
         if ordinal.is_some() && backend.is_none() {

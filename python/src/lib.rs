@@ -8,6 +8,7 @@ mod calls;
 mod chains;
 mod compile;
 mod compiled;
+mod count;
 mod direct;
 mod dispatcher;
 mod dlpack;

@@ -19,7 +19,7 @@ use crate::dlpack::Device as Memory;
 use crate::handle::Handle;
 use crate::spatial::{convolution, padding_of, per_dimension};
 use crate::tensor::{Given, TensorDescriptor, list, of_blocks};
-use crate::{error, names, type_name};
+use crate::{count, error, names, type_name};
 
 /// A plan as its compiled plans need it.
 #[derive(Debug, Clone)]
@@ -76,7 +76,7 @@ impl FusionPlan {
     fn new(
         input: &Bound<'_, PyAny>,
         dtype: Option<&Bound<'_, PyAny>>,
-        strides: Option<Vec<usize>>,
+        #[pyo3(from_py_with = count::strides)] strides: Option<Vec<usize>>,
         layout: Option<&str>,
         device: Option<Py<Handle>>,
     ) -> PyResult<Self> {
@@ -126,9 +126,9 @@ impl FusionPlan {
         stride: Option<&Bound<'py, PyAny>>,
         padding: Option<&Bound<'py, PyAny>>,
         dilation: Option<&Bound<'py, PyAny>>,
-        groups: usize,
+        #[pyo3(from_py_with = count::groups)] groups: usize,
         output_layout: Option<&str>,
-        output_strides: Option<Vec<usize>>,
+        #[pyo3(from_py_with = count::output_strides)] output_strides: Option<Vec<usize>>,
         name: Option<&str>,
     ) -> PyResult<PyRefMut<'py, Self>> {
         let py = weight.py();

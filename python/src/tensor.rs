@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use crate::array::Array;
-use crate::{error, names, type_name};
+use crate::{count, error, names, type_name};
 
 /// Data type, shape and strides of a tensor.
 #[pyclass(frozen, module = "fuseplan")]
@@ -18,9 +18,9 @@ impl TensorDescriptor {
     #[new]
     #[pyo3(signature = (shape, dtype=None, *, strides=None, layout=None))]
     pub(crate) fn new(
-        shape: Vec<usize>,
+        #[pyo3(from_py_with = count::shape)] shape: Vec<usize>,
         dtype: Option<&Bound<'_, PyAny>>,
-        strides: Option<Vec<usize>>,
+        #[pyo3(from_py_with = count::strides)] strides: Option<Vec<usize>>,
         layout: Option<&str>,
     ) -> PyResult<Self> {
         let data_type = dtype.map_or(Ok(fuseplan::DataType::Float), names::data_type)?;

@@ -37,6 +37,21 @@ def test_an_operator_is_refused_where_it_is_appended_and_leaves_the_plan():
     assert refusal(lambda: fuseplan.Plan(X).bias(bias))[2:] == ("data type", "f64", "f32 bias")
 
 
+def test_an_output_without_an_address_is_refused_with_what_makes_it_smaller():
+    operator, _, what, found, accepted = refusal(lambda: fuseplan.Plan(X).conv(W, padding=10**9))
+    assert (operator, what) == ("ConvForward", "shape") and "overflow the address space" in found
+    assert accepted == "padding, filters and output strides with which the output fits the address space"
+
+
+def test_an_array_without_elements_is_named_with_its_shape():
+    with pytest.raises(fuseplan.OperandError) as caught:
+        fuseplan.Plan(X[:0])
+    error = caught.value
+    assert (error.operand, error.property) == ("the input", "shape")
+    assert error.found.startswith("[0, 8, 6, 6]") and "tensor length 0 is zero" in error.found
+    assert "Some" not in str(error)
+
+
 def test_slopes_are_one_a_channel_or_one_for_all():
     plan = fuseplan.Plan(X)
     assert refusal(lambda: plan.prelu(dtype="float64"))[2:] == ("data type", "f64", "f32 slope")
@@ -122,6 +137,12 @@ def test_memory_that_must_not_be_written_and_memory_that_overlaps():
         (lambda: fuseplan.Plan(X).conv(W, padding="same", stride=2), ValueError, "stride of 1"),
         (lambda: fuseplan.Plan(X).conv(W, stride=(1, 1, 1)), ValueError, "2 numbers"),
         (lambda: fuseplan.Plan(X).conv(W, groups=0), ValueError, "at least 1"),
+        (lambda: fuseplan.Plan(X).conv(W, groups=-1), TypeError, "groups is -1; accepted: an integer that is not negative"),
+        (lambda: fuseplan.Plan(X).conv(W, groups=1.5), TypeError, "groups is 1.5; accepted: an integer that is not negative"),
+        (lambda: fuseplan.Plan(X).conv(W, output_strides=[-1, 1, 1, 1]), TypeError, r"output_strides is \[-1, .*; accepted: a sequence"),
+        (lambda: fuseplan.Plan((1, 8, 6, 6), strides=[1, -1, 1, 1]), TypeError, r"strides is \[1, -1, .*; accepted: a sequence"),
+        (lambda: fuseplan.TensorDescriptor((1, -8, 6, 6)), TypeError, r"shape is \(1, -8, 6, 6\); accepted: a sequence"),
+        (lambda: fuseplan.Handle("cpu", threads=-1), TypeError, "threads is -1; accepted: an integer that is not negative"),
         (lambda: fuseplan.Plan(X).activation("swish"), ValueError, "accepted: identity"),
         (lambda: fuseplan.Plan(X).activation("relu", alpha=1), TypeError, "relu has no alpha; accepted: no parameters"),
         (lambda: fuseplan.Plan(X).activation("clamp", min=1), TypeError, "clamp needs max"),
