@@ -492,7 +492,7 @@ class Direct:
         of f32 on a CPU and by the names of PyTorch's operators, for the mean of an image over its pixels and its product with numbers
         of each image and channel, and `view 5: 1,1000` for a call's result with other lengths, by which alone it is read. Numbers are
         those of `tensors`, then of the buffers that have these names, then of the calls' results in their order. What is not returned
-        has memory for this run alone. Before the first run with tensors of such layouts `guards` is called, a function in front of
+        has memory that other runs are given afterwards. Before the first run with tensors of such layouts `guards` is called, a function in front of
         its arguments.
         """
 

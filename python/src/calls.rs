@@ -283,8 +283,8 @@ pub(crate) struct Calls {
     memory: Mutex<Option<(usize, Py<PyAny>)>>,
 }
 
-/// How much of the host's memory is kept from one run to the next. What is made anew may be pages that the system has to clear, a
-/// thousand for the 6.5 MB of a network for telephones.
+/// Runs of at most so much of the host's memory leave it to the next one. What is made anew may be pages that the system has to clear,
+/// 1,600 of them for the 6.5 MB of a network for telephones.
 const MOST_MEMORY: usize = 64 << 20;
 
 #[pymethods]
@@ -443,23 +443,24 @@ impl Calls {
         call: &PlanCall,
         bytes: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let kept = if call.gpu.is_none() { self.memory().take() } else { None };
+        let kept = if call.gpu.is_none() { self.memory().take_if(|kept| kept.0 >= bytes) } else { None };
         match kept {
-            Some((of, memory)) if of >= bytes => Ok(memory.into_bound(py)),
-            _ => call.tensor(py, ((bytes,), (1,), self.uint8.bind(py))),
+            Some((_, memory)) => Ok(memory.into_bound(py)),
+            None => call.tensor(py, ((bytes,), (1,), self.uint8.bind(py))),
         }
     }
 
-    /// Leaves a run's memory to the next one, if there is no more of it than is kept.
-    pub(crate) fn keep_memory(&self, call: &PlanCall, memory: Bound<'_, PyAny>) -> PyResult<()> {
-        let bytes = memory.len()?;
-        let before = if call.gpu.is_none() && bytes <= MOST_MEMORY {
-            self.memory().replace((bytes, memory.unbind()))
-        } else {
-            None
-        };
+    /// Leaves the memory of a run to the next one, in the place of less.
+    pub(crate) fn keep_memory(&self, call: &PlanCall, memory: Bound<'_, PyAny>) {
+        let Ok(bytes) = memory.len() else { return };
+        if call.gpu.is_some() || bytes > MOST_MEMORY {
+            return;
+        }
+        let mut kept = self.memory();
+        let is_more = kept.as_ref().is_none_or(|kept| kept.0 < bytes);
+        let before = if is_more { kept.replace((bytes, memory.unbind())) } else { None };
+        drop(kept);
         drop(before);
-        Ok(())
     }
 
     /// # Errors

@@ -24,11 +24,15 @@ pub(crate) fn output_strides(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u
 }
 
 fn one(name: &str, object: &Bound<'_, PyAny>) -> PyResult<usize> {
-    object.extract().map_err(|_| wrong(name, object, "an integer that is not negative"))
+    object
+        .extract()
+        .map_err(|_| wrong(name, object, "an integer that is not negative and has at most 64 bits"))
 }
 
 fn several(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Vec<usize>> {
-    object.extract().map_err(|_| wrong(name, object, "a sequence of integers that are not negative"))
+    object.extract().map_err(|_| {
+        wrong(name, object, "a sequence of integers that are not negative and have at most 64 bits")
+    })
 }
 
 fn wrong(name: &str, object: &Bound<'_, PyAny>, accepted: &str) -> PyErr {

@@ -112,10 +112,6 @@ impl Direct {
                 made
             }
         };
-        let guards = || match guards {
-            Some(guards) => guards.get_item(0)?.call1(guards.get_slice(1, guards.len())).map(drop),
-            None => Ok(()),
-        };
         program.run(py, self, &tensors, &now, guards)
     }
 }

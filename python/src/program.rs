@@ -46,6 +46,8 @@ enum Lies {
 /// A run that can be made again with tensors like those of then.
 struct Ready {
     setting: u64,
+    /// The function that has held the tensors' lengths against an example's, as another network of the same program has another.
+    guard: Option<Py<PyAny>>,
     layouts: Vec<Layout>,
     /// Calls go with their weights.
     steps: Vec<Computed<Weak<Call>>>,
@@ -87,7 +89,8 @@ impl Program {
         &self.text
     }
 
-    /// The results, if each call is like one before. `guards` are called before the first run with tensors of such layouts.
+    /// The results, if each call is like one before. `guards`, a function in front of what it is called with, are asked before
+    /// the first run by them with tensors of such layouts.
     ///
     /// # Errors
     /// What the guards raise.
@@ -97,7 +100,7 @@ impl Program {
         direct: &Direct,
         tensors: &[Bound<'py, PyAny>],
         now: &[Now],
-        guards: impl FnOnce() -> PyResult<()>,
+        guards: Option<&Bound<'py, PyTuple>>,
     ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
         if tensors.len() != self.given {
             return Ok(None);
@@ -106,13 +109,21 @@ impl Program {
         let setting = direct.calls().setting(py, &now[image].layout)?;
         // Not locked while Python's objects are asked.
         let known: Vec<_> = self.ready().iter().rev().cloned().collect();
-        let again = |ready: Arc<Ready>| ready.again(self, setting, tensors, now).map(|steps| (ready, steps));
+        let guard = guards.map(|guards| guards.get_item(0)).transpose()?;
+        let again = |ready: Arc<Ready>| {
+            let is_guarded =
+                ready.guard.as_ref().map(|of| of.as_ptr()) == guard.as_ref().map(|of| of.as_ptr());
+            let steps = if is_guarded { ready.again(self, setting, tensors, now) } else { None };
+            steps.map(|steps| (ready, steps))
+        };
         let found = known.into_iter().find_map(again);
         let found = match found {
             Some(found) => Some(found),
             None => {
-                guards()?;
-                self.prepare(py, direct, tensors, now, setting)?
+                if let (Some(guard), Some(guards)) = (&guard, guards) {
+                    guard.call1(guards.get_slice(1, guards.len()))?;
+                }
+                self.prepare(py, direct, tensors, now, setting, guard)?
             }
         };
         let Some((ready, steps)) = found else { return Ok(None) };
@@ -131,6 +142,7 @@ impl Program {
         tensors: &[Bound<'py, PyAny>],
         now: &[Now],
         setting: u64,
+        guard: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Found>> {
         // A setting is that of a device.
         if now.iter().any(|of| !of.layout.is_beside(&now[0].layout)) {
@@ -201,7 +213,8 @@ impl Program {
             Computed::View(between) => Computed::View(between.clone()),
         };
         let steps = found.iter().map(weak).collect();
-        let ready = Arc::new(Ready { setting, layouts, steps, variable, outputs, bytes });
+        let guard = guard.map(Bound::unbind);
+        let ready = Arc::new(Ready { setting, guard, layouts, steps, variable, outputs, bytes });
         let mut kept = self.ready();
         kept.push_back(ready.clone());
         if kept.len() > MOST {
@@ -418,7 +431,7 @@ impl Ready {
         };
         let mut computed = Ok(());
         py.detach(|| device.together(&mut || computed = compute()));
-        direct.calls().keep_memory(first, memory)?;
+        direct.calls().keep_memory(first, memory);
         computed?;
         Ok(Some(results))
     }

@@ -29,7 +29,21 @@ class Into(Layer):
         return out
 
 
-@pytest.mark.parametrize("layer", [Layer, Into])
+class IntoRecorded(Layer):
+    """What it writes to is a tensor whose gradient would be recorded."""
+
+    def __init__(self):
+        super().__init__()
+        self.requires_grad_(False)
+        self.factor = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        out = self.factor * x.new_ones(x.shape[0], 8, *x.shape[2:])
+        torch.ops.fuseplan.chain_into(x, self.weight, [self.bias], TEXT, out)
+        return out
+
+
+@pytest.mark.parametrize("layer", [Layer, Into, IntoRecorded])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.filterwarnings("default")
 def test_compiled_programs_lose_no_gradient_without_a_word(layer, backend):

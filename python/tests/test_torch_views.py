@@ -70,11 +70,28 @@ def test_a_result_that_is_read_again_is_no_view_of_a_run():
             y = self.last(torch.relu(self.first(x)))
             return torch.cat([y.reshape(3, 10), y.flatten(1)], 1)
 
-    model, x = Twice(), images()[0]
-    fused = optimized(model, x)
-    assert "\\nview " not in fused.code
-    for _ in range(3):
-        torch.testing.assert_close(fused(x), model(x))
+    class ByChain(Head):
+        def forward(self, x):
+            y = self.last(torch.relu(self.first(x)))
+            z = self.last(torch.relu(y[:, :6]))
+            return y.reshape(3, 10) + 1, z
+
+    class ByChainOfARun(Head):
+        def __init__(self):
+            super().__init__(again=True)
+            self.again = nn.Conv2d(10, 4, 1).eval()
+
+        def forward(self, x):
+            y = self.last(torch.relu(self.first(x)))
+            z = self.again(y)
+            return y.reshape(3, 10), z
+
+    x = images()[0]
+    for model in (Twice(), ByChain(), ByChainOfARun()):
+        fused = optimized(model, x)
+        assert "\\nview " not in fused.code
+        for _ in range(3):
+            torch.testing.assert_close(fused(x), model(x))
 
 
 @torch.no_grad()
@@ -122,9 +139,12 @@ def test_guards_look_at_tensors_of_other_layouts_than_before():
     x, w = torch.randn(1, 6, 2, 4), torch.randn(6, 6, 1, 1)
     program, asked = f"2\nvariable 0 1: {CONV}", []
 
+    def guard(*of):
+        asked.append(of)
+
     def run(image):
         OP(image, w, [], CONV)
-        return _operator.DIRECT.run(program, {}, (), (lambda *of: asked.append(of), image, "beside"), (image, w))
+        return _operator.DIRECT.run(program, {}, (), (guard, image, "beside"), (image, w))
 
     for _ in range(3):
         assert torch.equal(run(x)[0], OP(x, w, [], CONV))
@@ -151,6 +171,14 @@ def test_other_lengths_than_the_examples_are_refused_as_before():
             torch.testing.assert_close(of(x), model(x))
             with pytest.raises(AssertionError, match="Guard failed"):
                 of(torch.randn(1, 8, 3, 3))
+    # Another network of the same program and parameters has lengths of its own.
+    one = nn.Sequential(model.first, nn.ReLU(), model.last).eval()
+    of_three, of_one = optimized(one, x), optimized(one, x[:1])
+    for _ in range(3):
+        torch.testing.assert_close(of_three(x), one(x))
+        torch.testing.assert_close(of_one(x[:1]), one(x[:1]))
+        with pytest.raises(AssertionError, match="Guard failed"):
+            of_one(x)
     batch = torch.export.Dim("batch", min=2, max=4)
     fused = ft.optimize(nn.Sequential(model.first, model.last).eval(), x, choose="all", dynamic_shapes=({0: batch},))
     for _ in range(3):

@@ -172,7 +172,7 @@ def transposed(
     """
     found = []
     for node in nodes:
-        if not _phases.is_transposed(node) or not _phases.is_on_device(node):
+        if not _phases.is_conv_transpose(node) or not _phases.is_on_device(node):
             continue
         chain = reason or _transposed_chain(node, values, math)
         if isinstance(chain, str):

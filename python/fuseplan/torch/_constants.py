@@ -103,11 +103,11 @@ def _spelled(module: torch.fx.GraphModule, values: MutableMapping[torch.fx.Node,
 
 
 def into_transposed(module: torch.fx.GraphModule, values: MutableMapping[torch.fx.Node, Any]) -> None:
-    """Folds constants and batch-norms behind transposed convolutions, which the finder of chains does not know, into their weights and
+    """Folds constants and batch-norms behind transposed convolutions, which the finder of chains does not take, into their weights and
     biases."""
     graph = module.graph
     for node in list(graph.nodes):
-        if not _phases.is_transposed(node):
+        if not _phases.is_conv_transpose(node):
             continue
         of = arguments(node)
         weight, bias = values.get(of["weight"]), values.get(of["bias"])

@@ -39,7 +39,7 @@ def _chain_into(
     out: torch.Tensor,
     constant: bool = False,
 ) -> None:
-    _refuse("chain_into", x, (weight, *operands))
+    _refuse("chain_into", x, (weight, *operands, out))
     _operator.check_out(_result(x, weight, operands, operators).shape, x, out)
 
 

@@ -176,7 +176,7 @@ def describe(
 
 
 def is_transposed(node: torch.fx.Node) -> bool:
-    """Whether a node is a transposed convolution of two or three dimensions, by whichever of PyTorch's operators."""
+    """Whether a node is a transposed convolution, by PyTorch's operator of two or three dimensions or by its general one."""
     packet = getattr(node.target, "overloadpacket", None)
     return packet in _layouts.TRANSPOSED or (packet is torch.ops.aten.convolution and bool(arguments(node)["transposed"]))
 

@@ -166,7 +166,7 @@ def writers(memory: torch.fx.Node) -> list[torch.fx.Node]:
     return found
 
 
-def is_transposed(node: torch.fx.Node) -> bool:
+def is_conv_transpose(node: torch.fx.Node) -> bool:
     """Whether a node is a transposed convolution of two or three dimensions."""
     return getattr(node.target, "overloadpacket", None) in _layouts.TRANSPOSED
 

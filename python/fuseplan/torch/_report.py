@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -82,9 +81,7 @@ class Report:
         return "\n".join(lines)
 
 
-if TYPE_CHECKING:
+class Optimized(torch.fx.GraphModule):
+    """What `optimize` returns, for checkers of types: a `GraphModule` with a report."""
 
-    class Optimized(torch.fx.GraphModule):
-        """What `optimize` returns, for checkers of types: a `GraphModule` with a report."""
-
-        fuseplan_report: Report  # type: ignore[assignment]
+    fuseplan_report: Report  # type: ignore[assignment]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch.utils import _pytree as pytree
@@ -31,11 +31,7 @@ from . import (
 from ._chains import Chain, begins, chain_of, of_one_dimension, transposed, without_memory
 from ._export import as_tuple, export, written
 from ._nodes import Described, describe
-from ._report import Fused, Report, Unfused
-
-if TYPE_CHECKING:
-    from ._report import Optimized
-
+from ._report import Fused, Optimized, Report, Unfused
 
 def optimize(
     model: torch.nn.Module,
@@ -148,7 +144,7 @@ def rewrite(
 
     def has_phases(node: torch.fx.Node) -> bool:
         """Whether `transposed` says more of a node."""
-        return folds and _phases.is_transposed(node) and _phases.is_on_device(node)
+        return folds and _phases.is_conv_transpose(node) and _phases.is_on_device(node)
 
     said = [(nodes[at], reason) for at, reason in unfused if not has_phases(nodes[at])]
     report = Report(

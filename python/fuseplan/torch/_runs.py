@@ -142,7 +142,8 @@ def in_runs(code: Sequence[str], between: Mapping[str, Step]) -> list[str]:
         if step.step.kind != "view":
             return bool(steps) or step.step.kind in ("constant", "variable")
         (image,) = step.step.tensors
-        return image in step.dropped and any(image == before.name for before in steps)
+        is_own = any(image == before.name for before in steps)
+        return is_own and image in step.dropped and not any(image in before.step.tensors for before in steps)
 
     for line in "".join(code).splitlines():
         step = _Line.of(line, between)

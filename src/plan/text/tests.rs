@@ -144,8 +144,8 @@ fn errors_name_the_place_and_what_is_accepted() {
         ),
         (
             "f32 1x8x4x4 -> conv 8 3x3 pad 1000000000",
-            "`conv` at 15: tensor lengths [1, 8, 2000000002, 2000000002] with strides [18446744073709551615, 4000000008000000004, 2000000002, \
-             1] overflow the address space; accepted: padding, filters and output strides with which the output fits the address \
+            "`conv` at 15: tensor lengths [1, 8, 2000000002, 2000000002] with strides [18446744073709551615, 4000000008000000004, \
+             2000000002, 1] overflow the address space; accepted: padding, filters and output strides with which the output fits the address \
              space",
         ),
         (

@@ -204,13 +204,13 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ),
         ("wgmma.runs", RUNS, runs([3, 36, 18, 16], 3, tf32_allowed)),
         ("wgmma.runs.pointwise", RUNS, runs([3, 80, 9, 16], 1, tf32_allowed)),
-        // Filters that may change come as rows.
         ("wgmma.runs.vectors", RUNS, passed([3, 36, 14, 14], 3)),
         ("wgmma.runs.vectors.two", RUNS, passed([3, 80, 10, 15], 1)),
         ("wgmma.runs.vectors.four", RUNS, passed([3, 80, 8, 14], 1)),
         ("wgmma.runs.singles", RUNS, passed([2, 36, 13, 15], 3)),
         ("wgmma.runs.even", RUNS, passed([3, 36, 18, 16], 2)),
         ("wgmma.runs.many_taps", RUNS, runs([2, 36, 18, 16], 5, tf32_allowed)),
+        // Filters that may change come as rows.
         ("wgmma.runs.rows", RUNS, runs_of(128, [3, 128, 9, 16], 1, tf32_allowed)),
         ("wgmma.runs.channels", RUNS, runs([2, 36, 13, 15], 3, tf32_allowed)),
         ("wgmma.runs.planes", RUNS, runs([5, 36, 7, 7], 3, tf32_allowed)),

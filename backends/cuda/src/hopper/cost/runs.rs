@@ -97,7 +97,7 @@ const HALF: Rates = Rates {
     few_stages: 0.0,
 };
 
-/// TF32 whose results pass through shared memory and are written several at once: an output takes less, by 30 of these timings.
+/// TF32 whose results pass through shared memory and are written several at once: an output takes less, by 30 of the 65 timings.
 const TF32_VECTORS: Rates = Rates { outputs: 8e3, ..TF32 };
 
 /// TF32 whose results are written from where they are summed: what a part, a residual and an output take was fitted to 78 timings of 13
