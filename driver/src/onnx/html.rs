@@ -86,11 +86,11 @@ fn cards(page: &mut String, network: &Network, totals: &Totals, sums: &Sums) {
     card(page, &format!("{:.3} ms", sums.fused * 1e3), "the chains, fused");
     card(page, &format!("{:.3} ms", sums.unfused * 1e3), "the same, one kernel for each operator");
     card(page, &percent(totals.share(totals.fused)), "of the arithmetic is fused");
-    card(
-        page,
-        &format!("{} of {}", network.chains.len(), network.convolutions),
-        "convolutions begin a chain",
-    );
+    let begin = match network.layers {
+        0 => "convolutions begin a chain",
+        _ => "convolutions and fully connected layers begin a chain",
+    };
+    card(page, &format!("{} of {}", network.chains.len(), network.convolutions + network.layers), begin);
     put!(page, "</div>");
     put!(page, "<p>{} chains were timed. What is in no chain was not.</p>", sums.chains);
 }
