@@ -13,10 +13,10 @@ import torch
 from . import _into, _operator
 
 
-def _refuse(operator: str, x: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
-    """Refuses gradients, and tensors of another device than the image's."""
+def _refuse(operator: str, x: torch.Tensor, tensors: Sequence[torch.Tensor], written: Sequence[torch.Tensor] = ()) -> None:
+    """Refuses gradients, also of what is written to, and tensors of another device than the image's."""
     if not torch.compiler.is_exporting():
-        _operator._CALLS.refuse_gradients((x, *tensors))
+        _operator._CALLS.refuse_gradients((x, *tensors, *written))
     other = next((of.device for of in tensors if of.device != x.device), None)
     if other is not None:
         raise ValueError(f"{operator}: a tensor lies on {other}; accepted: {x.device}, where the image lies")
@@ -39,7 +39,7 @@ def _chain_into(
     out: torch.Tensor,
     constant: bool = False,
 ) -> None:
-    _refuse("chain_into", x, (weight, *operands, out))
+    _refuse("chain_into", x, (weight, *operands), (out,))
     _operator.check_out(_result(x, weight, operands, operators).shape, x, out)
 
 
