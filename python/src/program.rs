@@ -61,13 +61,14 @@ struct Ready {
 #[derive(Clone)]
 enum Computed<C> {
     Call(C),
-    Pixels(Arc<Between<Pixels>>),
-    View(Arc<Between<()>>),
+    Pixels(Arc<Between>),
+    /// Shape, strides and type of the result, which lies where what it views lies.
+    View(Arc<Py<PyTuple>>),
 }
 
-/// What is between calls, and computed by this.
-struct Between<P> {
-    by: P,
+/// What is computed between calls.
+struct Between {
+    pixels: Pixels,
     /// Shape, strides and type of the result, and how many bytes it has.
     output: Py<PyTuple>,
     bytes: usize,
@@ -184,7 +185,9 @@ impl Program {
                     };
                     let Some(pixels) = pixels else { return Ok(None) };
                     variable.extend(&step.tensors);
-                    (Computed::Pixels(Arc::new(Between::of(pixels, &result)?)), result)
+                    let bytes = result.getattr(intern!(py, "nbytes"))?.extract()?;
+                    let between = Between { pixels, output: described(&result)?, bytes };
+                    (Computed::Pixels(Arc::new(between)), result)
                 }
                 Kind::View => {
                     let image = self.example(py, tensors, &found, step.tensors[0])?;
@@ -194,7 +197,7 @@ impl Program {
                     if looks.address(&image)? != looks.address(&result)? {
                         return Ok(None);
                     }
-                    (Computed::View(Arc::new(Between::of((), &result)?)), result)
+                    (Computed::View(Arc::new(described(&result)?)), result)
                 }
             };
             let Some(result) = direct.look(&result) else { return Ok(None) };
@@ -210,7 +213,7 @@ impl Program {
         let weak = |computed: &Computed<Arc<Call>>| match computed {
             Computed::Call(call) => Computed::Call(Arc::downgrade(call)),
             Computed::Pixels(between) => Computed::Pixels(between.clone()),
-            Computed::View(between) => Computed::View(between.clone()),
+            Computed::View(output) => Computed::View(output.clone()),
         };
         let steps = found.iter().map(weak).collect();
         let guard = guard.map(Bound::unbind);
@@ -267,7 +270,7 @@ impl Program {
                 continue;
             }
             if let (Computed::Pixels(between), Some(image)) = (computed, image)
-                && let (true, Lies::Inside(start)) = (between.by.is_in_place(), lies[image])
+                && let (true, Lies::Inside(start)) = (between.pixels.is_in_place(), lies[image])
                 && last(image) == index
                 && let Some(place) = taken.iter_mut().find(|&&mut (from, _, of)| (from, of) == (start, index))
             {
@@ -305,7 +308,7 @@ impl Computed<Arc<Call>> {
         match self {
             Computed::Call(call) => call.plan_call(py).map_or(0, |plan| plan.plan().output_bytes()),
             Computed::Pixels(between) => between.bytes,
-            Computed::View(between) => between.bytes,
+            Computed::View(_) => 0,
         }
     }
 }
@@ -317,23 +320,18 @@ fn empty<'py>(py: Python<'py>, steps: &[Computed<Arc<Call>>], index: usize) -> P
     match &steps[index] {
         Computed::Call(_) => plan.empty(py),
         Computed::Pixels(between) => plan.tensor(py, between.output.bind(py)),
-        Computed::View(between) => plan.tensor(py, between.output.bind(py)),
+        Computed::View(output) => plan.tensor(py, output.bind(py)),
     }
 }
 
-impl<P> Between<P> {
-    /// With such a result.
-    fn of(by: P, result: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let py = result.py();
-        let attribute = |name| result.getattr(name);
-        // Nothing but tuples is taken, which a shape is not.
-        let shape: Vec<i64> = attribute(intern!(py, "shape"))?.extract()?;
-        let strides = result.call_method0(intern!(py, "stride"))?;
-        let output =
-            (PyTuple::new(py, shape)?, strides, attribute(intern!(py, "dtype"))?).into_pyobject(py)?.unbind();
-        let bytes: usize = attribute(intern!(py, "nbytes"))?.extract()?;
-        Ok(Between { by, output, bytes })
-    }
+/// Shape, strides and type of a tensor.
+fn described(tensor: &Bound<'_, PyAny>) -> PyResult<Py<PyTuple>> {
+    let py = tensor.py();
+    // Nothing but tuples is taken, which a shape is not.
+    let shape: Vec<i64> = tensor.getattr(intern!(py, "shape"))?.extract()?;
+    let strides = tensor.call_method0(intern!(py, "stride"))?;
+    let dtype = tensor.getattr(intern!(py, "dtype"))?;
+    Ok((PyTuple::new(py, shape)?, strides, dtype).into_pyobject(py)?.unbind())
 }
 
 impl Ready {
@@ -354,7 +352,7 @@ impl Ready {
             let call = match computed {
                 Computed::Call(call) => call.upgrade()?,
                 Computed::Pixels(between) => return Some(Computed::Pixels(between.clone())),
-                Computed::View(between) => return Some(Computed::View(between.clone())),
+                Computed::View(output) => return Some(Computed::View(output.clone())),
             };
             let is_same = call.constants.iter().all(|of| {
                 let number = step.tensors[of.at];
@@ -401,7 +399,7 @@ impl Ready {
         let device = first.plan().device();
         let work = steps.iter().map(|step| match step {
             Computed::Call(_) => step.plan(py).map(|plan| Work::Plan(plan.plan(), plan.rest())),
-            Computed::Pixels(between) => Some(Work::Pixels(between.by)),
+            Computed::Pixels(between) => Some(Work::Pixels(between.pixels)),
             Computed::View(_) => Some(Work::Nothing),
         });
         let Some(work) = work.collect::<Option<Vec<_>>>() else { return Ok(None) };

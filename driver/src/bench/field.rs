@@ -313,7 +313,11 @@ mod tests {
                     let chain = layer.chain(data_type, layout, 8, math).unwrap();
                     let answers = crate::chain::Plan::of(&chain).unwrap().plan.answers(&target).unwrap();
                     let is_small = layer.channels * layer.filters <= 16;
-                    assert!(answers[0].solver != "cuda.direct.v1" || is_small, "{arch} {}", layer.label());
+                    assert!(
+                        !answers[0].solver.starts_with("cuda.direct.") || is_small,
+                        "{arch} {}",
+                        layer.label()
+                    );
                 }
             }
         }

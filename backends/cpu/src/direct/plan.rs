@@ -149,13 +149,13 @@ impl Plan {
         if threads > 1 && !items(bands).is_multiple_of(threads) && items(bands) < FEW * threads {
             // Deal out what is larger: weights, or the input. Weights that stay in each core's cache are read by all where lines
             // can be dealt evenly: the layers around this one go by pixels, and find theirs in the cache of their own core.
-            let dealt = |b: &usize| items(*b).is_multiple_of(threads);
-            let stays = weights * size_of::<f32>() < RESIDENT
-                && (bands..=height).find(dealt).is_some_and(|bands| height.is_multiple_of(bands));
+            let dealt = (bands..=height).find(|&b| items(b).is_multiple_of(threads));
+            let stays =
+                weights * size_of::<f32>() < RESIDENT && dealt.is_some_and(|b| height.is_multiple_of(b));
             if weights > g.input.plane() * g.inputs && vectors >= 2 * threads && !stays {
                 parts = threads;
             } else {
-                bands = (bands..=height).find(dealt).unwrap_or(height);
+                bands = dealt.unwrap_or(height);
             }
         }
         if packs && pack_of(span, height.div_ceil(bands), chunk).len() > limits.pack {
