@@ -9,6 +9,9 @@ use fuseplan_api::volume::Volume;
 use crate::isa::{Kernel, MAX_LANES, Number, Simd};
 use crate::vectors::{load, load_even, load_strided, store};
 
+/// Fewer channels than this are not worth transposing squares for.
+const FEW: usize = 4;
+
 /// Which channels a packed pixel holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channels {
@@ -153,7 +156,15 @@ impl<T: Number> Kernel for &Pixels<'_, T> {
                     }
                 }
             }
-        } else if channels < 4 {
+        } else if channels < FEW && column_stride == 1 && pixel == channels {
+            // SAFETY: the caller says that these channels of the pixels are readable and that there is room for them.
+            unsafe {
+                match channels {
+                    2 => interleave::<S, T, 2>(s, source, channel_stride, target, count),
+                    _ => interleave::<S, T, 3>(s, source, channel_stride, target, count),
+                }
+            }
+        } else if channels < FEW {
             for c in 0..channels {
                 for i in 0..count {
                     // SAFETY: the caller says that channel `c` of pixel `i` is readable and that there is room for it.
@@ -188,6 +199,53 @@ impl<T: Number> Kernel for &Pixels<'_, T> {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Brings `count` elements of each of C planes, the first of which begins at `source` and the next one `plane` elements behind it, into
+/// the order of their places: the first of each plane, then the second of each.
+///
+/// # Safety
+/// The elements are readable, and `C * count` floats writable.
+#[inline(always)]
+unsafe fn interleave<S: Simd, T: Number, const C: usize>(
+    s: S,
+    source: *const T,
+    plane: usize,
+    target: *mut f32,
+    count: usize,
+) {
+    // Of each of C vectors of results: which element of its plane a lane has, and the lanes of each plane.
+    let mut elements = [[0u32; MAX_LANES]; C];
+    let mut lanes = [[s.lanes(0..0); C]; C];
+    for v in 0..C {
+        let mut planes = [[0.0f32; MAX_LANES]; C];
+        for lane in 0..S::LANES {
+            let at = v * S::LANES + lane;
+            elements[v][lane] = (at / C) as u32;
+            planes[at % C][lane] = 1.0;
+        }
+        for (mask, ones) in lanes[v].iter_mut().zip(&planes) {
+            // SAFETY: there are as many floats as lanes at the least.
+            *mask = s.gt(unsafe { s.load(ones.as_ptr()) }, s.splat(0.0));
+        }
+    }
+    for i in (0..count).step_by(S::LANES) {
+        let n = (count - i).min(S::LANES);
+        let mut rows = [s.splat(0.0); C];
+        for (c, row) in rows.iter_mut().enumerate() {
+            // SAFETY: the caller says that these `n` elements are readable.
+            *row = unsafe { load(s, source.add(c * plane + i), n) };
+        }
+        for v in 0..(C * n).div_ceil(S::LANES) {
+            let mut value = s.permute(rows[0], &elements[v]);
+            for c in 1..C {
+                value = s.select(lanes[v][c], s.permute(rows[c], &elements[v]), value);
+            }
+            let left = (C * n - v * S::LANES).min(S::LANES);
+            // SAFETY: the caller says that the places of these `n` elements of each plane are writable.
+            unsafe { store(s, target.add(C * i + v * S::LANES), value, left) };
         }
     }
 }
