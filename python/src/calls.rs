@@ -165,8 +165,8 @@ impl Constant {
     }
 
     /// Whether PyTorch has counted no change to the tensor since the call.
-    pub(crate) fn is_unchanged(&self, tensor: &Bound<'_, PyAny>) -> bool {
-        self.version.is_none_or(|known| torch::has_version(tensor, known))
+    pub(crate) fn is_unchanged(&self, tensors: &Tensors, tensor: &Bound<'_, PyAny>) -> bool {
+        self.version.is_none_or(|known| tensors.has_version(tensor, known))
     }
 }
 
@@ -193,8 +193,8 @@ impl Call {
     }
 
     /// Whether PyTorch has counted no changes to the constants, which are among these tensors, since the call.
-    fn is_unchanged(&self, tensors: &[Bound<'_, PyAny>]) -> bool {
-        self.constants.iter().all(|of| of.is_unchanged(&tensors[of.at]))
+    fn is_unchanged(&self, looks: &Tensors, tensors: &[Bound<'_, PyAny>]) -> bool {
+        self.constants.iter().all(|of| of.is_unchanged(looks, &tensors[of.at]))
     }
 
     pub(crate) fn plan_call<'a>(&'a self, py: Python<'a>) -> Option<&'a PlanCall> {
@@ -281,6 +281,12 @@ pub(crate) struct Calls {
     made: Mutex<Made>,
     /// The memory of a run that is over, and how many bytes it has; locked as above.
     memory: Mutex<Option<(usize, Py<PyAny>)>>,
+}
+
+/// The memory of a run: a tensor of so many bytes.
+pub(crate) struct Memory<'py> {
+    bytes: usize,
+    pub(crate) tensor: Bound<'py, PyAny>,
 }
 
 /// Runs of at most so much of the host's memory leave it to the next one. What is made anew may be pages that the system has to clear,
@@ -442,23 +448,26 @@ impl Calls {
         py: Python<'py>,
         call: &PlanCall,
         bytes: usize,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Memory<'py>> {
         let kept = if call.gpu.is_none() { self.memory().take_if(|kept| kept.0 >= bytes) } else { None };
         match kept {
-            Some((_, memory)) => Ok(memory.into_bound(py)),
-            None => call.tensor(py, ((bytes,), (1,), self.uint8.bind(py))),
+            Some((bytes, tensor)) => Ok(Memory { bytes, tensor: tensor.into_bound(py) }),
+            None => {
+                let tensor = call.tensor(py, ((bytes,), (1,), self.uint8.bind(py)))?;
+                Ok(Memory { bytes, tensor })
+            }
         }
     }
 
     /// Leaves the memory of a run to the next one, in the place of less.
-    pub(crate) fn keep_memory(&self, call: &PlanCall, memory: Bound<'_, PyAny>) {
-        let Ok(bytes) = memory.len() else { return };
+    pub(crate) fn keep_memory(&self, call: &PlanCall, memory: Memory<'_>) {
+        let Memory { bytes, tensor } = memory;
         if call.gpu.is_some() || bytes > MOST_MEMORY {
             return;
         }
         let mut kept = self.memory();
         let is_more = kept.as_ref().is_none_or(|kept| kept.0 < bytes);
-        let before = if is_more { kept.replace((bytes, memory.unbind())) } else { None };
+        let before = if is_more { kept.replace((bytes, tensor.unbind())) } else { None };
         drop(kept);
         drop(before);
     }
@@ -530,6 +539,6 @@ impl Calls {
         let call =
             made.at(place)?.iter().rev().find(|call| call.is_like(operators, is_into, setting, now)).cloned();
         drop(made);
-        call.filter(|call| call.is_unchanged(tensors))
+        call.filter(|call| call.is_unchanged(&self.tensors, tensors))
     }
 }

@@ -13,6 +13,7 @@ mod direct;
 mod dispatcher;
 mod dlpack;
 mod error;
+mod getter;
 mod handle;
 mod names;
 mod openmp;

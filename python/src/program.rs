@@ -114,7 +114,7 @@ impl Program {
         let again = |ready: Arc<Ready>| {
             let is_guarded =
                 ready.guard.as_ref().map(|of| of.as_ptr()) == guard.as_ref().map(|of| of.as_ptr());
-            let steps = if is_guarded { ready.again(self, setting, tensors, now) } else { None };
+            let steps = if is_guarded { ready.again(self, direct, setting, tensors, now) } else { None };
             steps.map(|steps| (ready, steps))
         };
         let found = known.into_iter().find_map(again);
@@ -340,6 +340,7 @@ impl Ready {
     fn again(
         &self,
         program: &Program,
+        direct: &Direct,
         setting: u64,
         tensors: &[Bound<'_, PyAny>],
         now: &[Now],
@@ -348,6 +349,7 @@ impl Ready {
         if self.setting != setting || !are_like {
             return None;
         }
+        let looks = direct.calls().tensors();
         let computed = |(step, computed): (&Step, &Computed<Weak<Call>>)| {
             let call = match computed {
                 Computed::Call(call) => call.upgrade()?,
@@ -356,7 +358,7 @@ impl Ready {
             };
             let is_same = call.constants.iter().all(|of| {
                 let number = step.tensors[of.at];
-                of.is(&now[number]) && of.is_unchanged(&tensors[number])
+                of.is(&now[number]) && of.is_unchanged(looks, &tensors[number])
             });
             is_same.then_some(Computed::Call(call))
         };
@@ -389,7 +391,7 @@ impl Ready {
         let starts = results.iter().map(|result| looks.address(result)).collect::<PyResult<Vec<_>>>()?;
         // Where there is no such memory in one piece, there may be some for each tensor.
         let Ok(memory) = direct.calls().memory_of(py, first, self.bytes) else { return Ok(None) };
-        let start = looks.address(&memory)?;
+        let start = looks.address(&memory.tensor)?;
         let address = |number: usize| match number.checked_sub(program.given).map(|index| self.outputs[index])
         {
             None => now[number].address,

@@ -6,6 +6,7 @@ use pyo3::types::PyType;
 
 use crate::array::MAX_RANK;
 use crate::dlpack::{self, Looker, View};
+use crate::getter::Getter;
 
 /// The type of a tensor's elements, by either name.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -69,12 +70,27 @@ impl Layout {
 
 /// Looks at tensors.
 #[derive(Debug)]
-pub(crate) struct Tensors(Option<Looker>);
+pub(crate) struct Tensors {
+    looker: Option<Looker>,
+    version: Option<Getter>,
+}
 
 impl Tensors {
     /// Of a class that may have functions of DLPack.
     pub(crate) fn new(class: &Bound<'_, PyType>) -> PyResult<Self> {
-        Looker::of(class).map(Tensors)
+        Ok(Tensors {
+            looker: Looker::of(class)?,
+            version: Getter::of(class, intern!(class.py(), "_version"))?,
+        })
+    }
+
+    /// Whether that is PyTorch's count of changes to a tensor that had one.
+    pub(crate) fn has_version(&self, tensor: &Bound<'_, PyAny>, known: u64) -> bool {
+        let version = match self.version.as_ref().and_then(|version| version.get(tensor)) {
+            Some(version) => version,
+            None => tensor.getattr(intern!(tensor.py(), "_version")),
+        };
+        version.and_then(|version| version.extract::<u64>()).is_ok_and(|version| version == known)
     }
 
     /// Layout and address of a tensor, if it has no more dimensions than a plan has.
@@ -82,7 +98,7 @@ impl Tensors {
     /// # Errors
     /// What PyTorch raises of a tensor without strides or memory.
     pub(crate) fn see(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Layout, usize)>> {
-        match self.0.as_ref().and_then(|looker| looker.look(tensor, seen)) {
+        match self.looker.as_ref().and_then(|looker| looker.look(tensor, seen)) {
             Some(seen) => Ok(seen),
             None => by_attributes(tensor),
         }
@@ -90,7 +106,7 @@ impl Tensors {
 
     /// As [`see`](Self::see), of what DLPack's function in C tells of; nothing without that.
     pub(crate) fn look(&self, tensor: &Bound<'_, PyAny>) -> Option<(Layout, usize)> {
-        self.0.as_ref()?.look(tensor, seen)?
+        self.looker.as_ref()?.look(tensor, seen)?
     }
 
     /// Where a tensor's elements begin.
@@ -98,7 +114,7 @@ impl Tensors {
     /// # Errors
     /// What PyTorch raises of a tensor without memory.
     pub(crate) fn address(&self, tensor: &Bound<'_, PyAny>) -> PyResult<usize> {
-        match self.0.as_ref().and_then(|looker| looker.look(tensor, |view| view.address)) {
+        match self.looker.as_ref().and_then(|looker| looker.look(tensor, |view| view.address)) {
             Some(address) => Ok(address),
             None => data_ptr(tensor),
         }
@@ -137,12 +153,6 @@ pub(crate) fn version(tensor: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
         return Ok(None);
     }
     tensor.getattr(intern!(py, "_version"))?.extract().map(Some)
-}
-
-/// Whether that is PyTorch's count of changes to a tensor that had one.
-pub(crate) fn has_version(tensor: &Bound<'_, PyAny>, known: u64) -> bool {
-    let version = tensor.getattr(intern!(tensor.py(), "_version"));
-    version.and_then(|version| version.extract::<u64>()).is_ok_and(|version| version == known)
 }
 
 /// Whether the tensor's elements are the negatives of those in its memory, as PyTorch has it of views of complex numbers.

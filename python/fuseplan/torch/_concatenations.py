@@ -51,12 +51,12 @@ class _Joined(NamedTuple):
         return cls(cat, laid, int(arguments(cat)["dim"]) % rank)
 
     @property
-    def value(self) -> torch.Tensor:
-        return self.laid.meta["val"]  # type: ignore[no-any-return]
+    def value(self) -> Any:
+        return self.laid.meta.get("val")
 
     def part(self, part: _Part) -> torch.Tensor:
         """Where a part lies in memory of the whole's layout."""
-        return self.value.narrow(self.dim, part.first, part.length)
+        return self.value.narrow(self.dim, part.first, part.length)  # type: ignore[no-any-return]
 
 
 def rewrite(module: torch.fx.GraphModule, *, devices: Collection[str] = ("cuda",)) -> None:
@@ -84,19 +84,29 @@ def rewrite(module: torch.fx.GraphModule, *, devices: Collection[str] = ("cuda",
         module.recompile()
 
 
+def is_written_as_read(node: torch.fx.Node) -> bool:
+    """Whether a node is a concatenation that `rewrite` puts into memory of the layout that its readers want, whatever its parts' is."""
+    return node.target is _ATEN.cat.default and _is_of_images(_Joined.of(node))
+
+
+def _is_of_images(joined: _Joined) -> bool:
+    """Whether images are concatenated by their channels, or those of a video by their frames."""
+    value: Any = joined.value
+    values: list[Any] = [node.meta.get("val") for node in arguments(joined.cat)["tensors"]]
+    is_image = _is_image(value) and all(_is_image(part) and (part.dim(), part.dtype) == (value.dim(), value.dtype) for part in values)
+    return is_image and (joined.dim == 1 or (joined.dim == 2 and value.dim() == 5))
+
+
 def _is_wanted(joined: _Joined, devices: Collection[str]) -> bool:
     """Whether images are concatenated by their channels, or channels-last ones by their frames, in a layout that has a name, to be
     read as a whole."""
-    value: Any = joined.laid.meta.get("val")
-    if not _is_image(value) or value.device.type not in devices:
+    if not _is_of_images(joined) or joined.value.device.type not in devices:
         return False
     names = _layouts.formats(joined.laid)
-    is_frames = joined.dim == 2 and value.dim() == 5 and torch.channels_last_3d in names
-    values: list[Any] = [node.meta.get("val") for node in arguments(joined.cat)["tensors"]]
-    is_alike = all(_is_image(part) and (part.dim(), part.dtype) == (value.dim(), value.dtype) for part in values)
+    is_named = bool(names) if joined.dim == 1 else torch.channels_last_3d in names
     of_chains = {_CHAIN, CHAIN_INTO}
     reads = (user.op == "output" or user.target in of_chains or _packet(user) in _READ_MEMORY for user in joined.laid.users)
-    return is_alike and (joined.dim == 1 or is_frames) and bool(names) and any(reads)
+    return is_named and any(reads)
 
 
 def _is_image(value: Any) -> bool:

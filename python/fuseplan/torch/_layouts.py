@@ -72,13 +72,14 @@ def lay_out(
     inputs: Sequence[Any],
     memory_format: torch.memory_format | None,
     expected: Callable[[], Mapping[torch.fx.Node, float]],
+    is_laid_anyway: Callable[[torch.fx.Node], bool] = lambda node: False,
 ) -> bool:
     """Brings the weights of an observed graph's convolutions into a layout, from which PyTorch's operators go on with it.
 
     Without a name for it, it is channels-last where results can have the layout that they had and, on a GPU, the sum of the
     seconds that are `expected` of plans, with the copies that it takes, is clearly less in it. On a CPU plans have no model of
-    time, and they and PyTorch's operators were faster in it in all networks that were timed. Whether anything was changed is the
-    result.
+    time, and they and PyTorch's operators were faster in it in all networks that were timed. An image that `is_laid_anyway`, in
+    whichever layout its readers want, needs no copy. Whether anything was changed is the result.
     """
     if memory_format is torch.preserve_format:
         return False
@@ -102,7 +103,7 @@ def lay_out(
         observe(graph, inputs)
         is_wanted = memory_format is not None or _keeps_results(graph, seen)
         if is_wanted and decides:
-            is_wanted = _is_less(graph, expected(), before, seen)
+            is_wanted = _is_less(graph, expected(), before, seen, is_laid_anyway)
     except RuntimeError:
         # An operator does not take the layout, which nobody asked for.
         if memory_format is not None:
@@ -200,12 +201,14 @@ def _is_less(
     after: Mapping[torch.fx.Node, float],
     before: Mapping[torch.fx.Node, float],
     seen: Mapping[torch.fx.Node, Any],
+    is_laid_anyway: Callable[[torch.fx.Node], bool],
 ) -> bool:
     if not before.keys() <= after.keys():
         return False
     results = graph.graph.output_node().all_input_nodes
     images = {node: node.all_input_nodes[0] for node in after}
-    copied = [image for node, image in images.items() if not set(formats(image)) & set(formats(node))]
+    laid = (image for node, image in images.items() if not set(formats(image)) & set(formats(node)))
+    copied = [image for image in laid if not is_laid_anyway(image)]
     copied += [node for node in results if not set(formats(node)) & set(_formats(seen[node]))]
     values = (seen[node] for node in copied)
     copies = sum(seconds_of_copy(value) for value in values if isinstance(value, torch.Tensor))

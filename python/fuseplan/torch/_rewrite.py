@@ -89,7 +89,12 @@ def optimize(
         if memory_format is not torch.preserve_format:
             _tokens.batch_first(graph)
         _layouts.observe(graph, inputs)
-        laid_out = _layouts.lay_out(graph, values, inputs, memory_format, lambda: _expected(graph, values, math))
+        # What observing has put down are the example's lengths, also for symbols.
+        writes_concatenations = rest == "inductor" and dynamic_shapes is None
+        is_laid_anyway = _concatenations.is_written_as_read if writes_concatenations else lambda node: False
+        laid_out = _layouts.lay_out(
+            graph, values, inputs, memory_format, lambda: _expected(graph, values, math), is_laid_anyway
+        )
         _permutations.move_behind(graph)
         without_phases = None
         if dynamic_shapes is not None:
@@ -105,8 +110,7 @@ def optimize(
         result = cast("Optimized", graph)
         result.fuseplan_report = report
         _drop_unused(graph, values)
-        if rest == "inductor" and dynamic_shapes is None:
-            # What observing has put down are the example's lengths, also for symbols.
+        if writes_concatenations:
             _concatenations.rewrite(graph)
         _pools.rewrite(graph, compiled=False)
     return result
