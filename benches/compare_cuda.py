@@ -11,7 +11,8 @@ CUDA graph: the median of seven replays, microseconds for one call. Sides:
   fused    PyTorch's cudnn_convolution_relu or cudnn_convolution_add_relu, which are one call of cuDNN
   unfused  convolution, bias and ReLU (or batch-norm and ReLU) as PyTorch's own calls
   graph    the fastest of cuDNN's graph-API plans that the heuristics name first (--plans), where the Python
-           package nvidia-cudnn-frontend is installed; not for f32, which it computes in TF32 unasked
+           package nvidia-cudnn-frontend is installed; not for f32, which it computes in TF32 unasked. --json has
+           the time of each
   copy     for batch-norm: one pass over as many bytes
 
 The first image of our results is compared with PyTorch's f32 before anything is timed; a wrong one ends the run with
@@ -54,6 +55,7 @@ def arguments():
     parser.add_argument("--batch", type=int, default=64, help="autoencoders are given 1")
     parser.add_argument("--plans", type=int, default=8, help="graph-API plans to time; 0: none")
     parser.add_argument("--find", action="store_true", help="time find mode's choice too")
+    parser.add_argument("--no-peers", action="store_true", help="time ours alone, as for the regret of its choice")
     parser.add_argument("--library", type=pathlib.Path, help="the compiled library; default: cargo build")
     parser.add_argument("--output", type=pathlib.Path, help="Markdown file to write")
     parser.add_argument("--json", type=pathlib.Path, help="file to write, a line for each configuration")
@@ -141,27 +143,41 @@ def time_of(plan, sets, out, dtype, layout):
     return timing.replays(call, sets), results[id(sets[0])]
 
 
+def compared(layer, result, expected, tolerance):
+    """The error of a result's first image, and whether it is wrong or any of the result is not finite."""
+    # Behind a ReLU all of a small image may be 0.
+    largest = expected.abs().max().clamp(min=1e-3)
+    error = ((result[:1].float() - expected).square().mean().sqrt() / largest).item()
+    wrong = not error < tolerance or not result.isfinite().all().item()
+    if wrong:
+        count = lambda tensor: (~tensor.isfinite()).sum().item()
+        print(f"  {layer.name}: error {error:.2e}, not finite: {count(result)} of ours, {count(expected)} of PyTorch's",
+              file=sys.stderr)
+    return error, wrong
+
+
 def convolution(side, plan, layer, name, layout, rates, options):
     dtype = TYPES[name]
     sets, moved, out = operands(layer, dtype, layout)
     us, result = time_of(plan, sets, out, dtype, layout)
     expected = peers.exact(layer, sets[0])
-    # Behind a ReLU all of a small image may be 0.
-    largest = expected.abs().max().clamp(min=1e-3)
-    error = ((result[:1].float() - expected).square().mean().sqrt() / largest).item()
-    wrong = not error < TOLERANCES[name] or not result.isfinite().all().item()
-    if wrong:
-        count = lambda tensor: (~tensor.isfinite()).sum().item()
-        print(f"  {layer.name}: error {error:.2e}, not finite: {count(result)} of ours, {count(expected)} of PyTorch's",
-              file=sys.stderr)
+    error, wrong = compared(layer, result, expected, TOLERANCES[name])
     solver = re.search(r"cuda\.\w+\.v\d+", plan.explanation())
     row = {"name": layer.name, "layer": layer, "us": us, "error": error, "wrong": wrong,
            "solver": solver.group() if solver else "unknown", "floor": rates.floor(name, layer, moved)}
     if options.find:
         found = side.plan(layer, name, layout)
         found.compile(find=True)
-        row["found"], _ = time_of(found, sets, out, dtype, layout)
-    row["peers"] = peers.times(layer, dtype, layout, name == "tf32", sets, options.plans)
+        row["choice"], row["choice found"] = plan.kernel(), found.kernel()
+        row["found"] = us
+        # What is timed twice has two times.
+        if row["choice"] != row["choice found"]:
+            row["found"], result = time_of(found, sets, out, dtype, layout)
+            row["wrong"] |= compared(layer, result, expected, TOLERANCES[name])[1]
+        row["times of find"] = found.chosen()
+    row["peers"], row["plans"] = {}, []
+    if not options.no_peers:
+        row["peers"], row["plans"] = peers.times(layer, dtype, layout, name == "tf32", sets, options.plans)
     timing.rest(us)
     return row
 
@@ -196,29 +212,33 @@ def main():
     chosen = [layer for layer in layers.sample(chosen, options.sample, options.seed) if options.only in layer.name]
     text = [f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, "
             f"batch {options.batch}, microseconds. Command: `benches/compare_cuda.py {' '.join(sys.argv[1:])}`"]
-    every = []
+    every, lines = [], options.json.open("w") if options.json else None
+
+    def kept(row, name, layout):
+        """The row, which is written at once, so that a run that is ended early leaves what it has measured."""
+        every.append({**row, "type": name, "layout": layout})
+        if lines:
+            plain = {**every[-1], "layer": row["layer"].name} if "layer" in row else every[-1]
+            print(json.dumps(plain), file=lines, flush=True)
+        return row
+
     for name in options.types:
         for layout in options.layouts:
-            rows = [convolution(side, plan, layer, name, layout, rates, options)
+            rows = [kept(convolution(side, plan, layer, name, layout, rates, options), name, layout)
                     for layer, plan in zip(chosen, side.compile(chosen, name, layout))]
             torch.cuda.empty_cache()
-            sides = (["found"] if options.find else []) + ["fused", "unfused"]
-            sides += ["graph"] if options.plans and name != "f32" else []
+            sides = (["found"] if options.find else []) + ([] if options.no_peers else ["fused", "unfused"])
+            sides += ["graph"] if options.plans and name != "f32" and not options.no_peers else []
             title = f"\n## {name} {layout.upper()}, {options.field or 'convolution+bias+ReLU'}"
             text.append(f"{title}\n\n{report.summary(rows)}\n\n{report.table(rows, sides)}")
             if not options.field and name != "tf32":
-                norms = [batch_norm(side, name, layout, configuration, options.batch)
+                norms = [kept(batch_norm(side, name, layout, configuration, options.batch), name, layout)
                          for configuration in layers.NA if options.only in configuration]
                 text[-1] += f"\n\nBatch-norm+ReLU:\n\n{report.table(norms, ['unfused', 'copy'])}"
                 torch.cuda.empty_cache()
-                rows += norms
-            every += [{**row, "type": name, "layout": layout} for row in rows]
             print(text[-1], flush=True)
-    if options.output:
-        options.output.write_text("\n".join(text) + "\n")
-    if options.json:
-        plain = lambda row: {**row, "layer": row["layer"].name} if "layer" in row else row
-        options.json.write_text("".join(json.dumps(plain(row)) + "\n" for row in every))
+            if options.output:
+                options.output.write_text("\n".join(text) + "\n")
     wrong = [f"{row['type']} {row['layout']} {row['name']}: error {row['error']:.2e}" for row in every if row["wrong"]]
     if wrong:
         sys.exit("wrong results:\n" + "\n".join(wrong))

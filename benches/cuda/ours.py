@@ -51,7 +51,7 @@ class Plan:
         self.library, self.handle = library, handle
         self.input, self.output = library.descriptor(x), library.descriptor(y)
         self.plan = library.create("miopenCreateFusionPlan", 0, self.input)
-        self.setters = []
+        self.setters, self.mode = [], contextlib.nullcontext()
 
     def operator(self, create, *arguments):
         made = ctypes.c_void_p()
@@ -63,23 +63,37 @@ class Plan:
 
         The library reads the environment at each compilation, so that none may run beside one with `find`.
         """
-        measured = mock.patch.dict(os.environ, MIOPEN_FIND_MODE_FUSION="NORMAL") if find else contextlib.nullcontext()
-        with measured:
+        if find:
+            self.mode = mock.patch.dict(os.environ, MIOPEN_FIND_MODE_FUSION="NORMAL")
+        with self.mode:
             self.library.call("miopenCompileFusionPlan", self.handle, self.plan)
 
     def explanation(self):
-        """What the library says of the plan: its solver, and why others do not take it."""
+        """What the library says of the plan, which it asks for once more as it was compiled: its solver, and why others do not
+        take it."""
         size = ctypes.c_size_t()
-        self.library.call("fuseplanExplainPlan", self.handle, self.plan, None, ctypes.byref(size))
-        text = ctypes.create_string_buffer(size.value)
-        self.library.call("fuseplanExplainPlan", self.handle, self.plan, text, ctypes.byref(size))
+        with self.mode:
+            self.library.call("fuseplanExplainPlan", self.handle, self.plan, None, ctypes.byref(size))
+            text = ctypes.create_string_buffer(size.value)
+            self.library.call("fuseplanExplainPlan", self.handle, self.plan, text, ctypes.byref(size))
         return text.value.decode()
 
+    def kernel(self):
+        """The solver and its choices, which are equal where kernels are."""
+        lines = self.explanation().splitlines()
+        return "; ".join(line.split(maxsplit=1)[1] for line in lines if line.startswith(("solver ", "choices ")))
+
+    def chosen(self):
+        """By what the solver was chosen: of find mode's the time of each trial, the fastest first."""
+        lines = self.explanation().splitlines()
+        return next(line.split(maxsplit=1)[1] for line in lines if line.startswith("chosen "))
+
     def arguments(self, operands):
-        """An argument object with the operands' addresses, in the order of the operators that read any."""
-        made, addresses = self.library.create("miopenCreateOperatorArgs"), iter(operands)
+        """An argument object with the operands' addresses, in the order of the operators that read any; NULL for None."""
+        addresses = (ctypes.c_void_p(None if operand is None else operand.data_ptr()) for operand in operands)
+        made = self.library.create("miopenCreateOperatorArgs")
         for operator, setter, count, scalars in self.setters:
-            pointers = [ctypes.c_void_p(next(addresses).data_ptr()) for _ in range(count)]
+            pointers = [next(addresses) for _ in range(count)]
             self.library.call(setter, made, operator, None, None, *pointers, *map(ctypes.c_double, scalars))
         return made
 

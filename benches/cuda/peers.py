@@ -57,21 +57,22 @@ def fused(layer, operands):
 
 
 def times(layer, dtype, layout, tf32, sets, plans):
-    """Microseconds of every side that takes the layer."""
+    """Microseconds of every side that takes the layer, and of each of the graph API's plans, in their order; None of one that
+    does not run."""
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=tf32):
         found = {"unfused": replays(lambda s: unfused(layer, *s), sets)}
         if layer.activation == "relu":
             found["fused"] = replays(lambda s: fused(layer, s), sets)
     # The graph API computes f32 in TF32 unasked, so it is no peer of f32's.
-    if plans and (dtype != torch.float32 or tf32):
-        found["graph"] = graph_plans(layer, dtype, layout, sets, plans)
-    return found
+    of_plans = graph_plans(layer, dtype, layout, sets, plans) if plans and (dtype != torch.float32 or tf32) else []
+    found["graph"] = min((time for time in of_plans if time), default=None)
+    return found, of_plans
 
 
 def graph_plans(layer, dtype, layout, sets, most):
-    """The fastest of the plans that cuDNN's heuristics name first."""
+    """The times of the plans that cuDNN's heuristics name first."""
     if cudnn is None or layer.activation not in ("none", *GRAPH_ACTIVATIONS):
-        return None
+        return []
     types = {torch.float16: cudnn.data_type.HALF, torch.bfloat16: cudnn.data_type.BFLOAT16,
              torch.float32: cudnn.data_type.FLOAT}
     io, out = types[dtype], [layer.batch, layer.filters, *layer.output()]
@@ -100,8 +101,8 @@ def graph_plans(layer, dtype, layout, sets, most):
         graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.B, cudnn.heur_mode.FALLBACK])
     except Exception as error:  # noqa: BLE001 cuDNN's exceptions have no common base
         print(f"  graph API refuses: {str(error).splitlines()[0]}", file=sys.stderr)
-        return None
-    best, results = None, [torch.empty_like(like) for _ in sets]
+        return []
+    times, results = [], [torch.empty_like(like) for _ in sets]
     for plan in range(min(most, graph.get_execution_plan_count())):
         try:
             graph.build_plan_at_index(plan)
@@ -114,10 +115,8 @@ def graph_plans(layer, dtype, layout, sets, most):
                 tensors = {name: tensor for name, tensor in named.items() if name is not None}
                 graph.execute_plan_at_index(tensors, workspace, plan, handle=handle)
 
-            time = replays(call, sets)
+            times.append(replays(call, sets))
         except Exception as error:  # noqa: BLE001
             print(f"  plan {plan}: {str(error).splitlines()[0]}", file=sys.stderr)
-            continue
-        if time and (best is None or time < best):
-            best = time
-    return best
+            times.append(None)
+    return times

@@ -1,7 +1,5 @@
 """The outcomes as Markdown."""
 
-import math
-
 from .timing import mean
 
 
@@ -33,8 +31,6 @@ def summary(rows):
     groups = {}
     for row in rows:
         peer, layer = best(row), row.get("layer")
-        if peer is None:
-            continue
         names = ["all"]
         if layer:
             names += [f"class: {layer.kind()}", f"network: {layer.network}", f"half: {layer.half}"]
@@ -43,10 +39,13 @@ def summary(rows):
     lines = ["| layers of | kinds | geometric mean | worst | all layers, peer over ours | regret, mean | worst |",
              "|---|---:|---:|---:|---:|---:|---:|"]
     for name, members in sorted(groups.items()):
-        ratios = [peer / us for peer, us, _, _ in members]
-        total = sum(peer * count for peer, _, count, _ in members) / sum(us * count for _, us, count, _ in members)
+        peers = [(peer, us, count) for peer, us, count, _ in members if peer]
+        ratios = [peer / us for peer, us, _ in peers]
+        cells = [name, str(len(peers or members)), *(["-"] * 3)]
+        if peers:
+            total = sum(peer * count for peer, _, count in peers) / sum(us * count for _, us, count in peers)
+            cells[2:] = [f"{mean(ratios):.2f}", f"{min(ratios):.2f}", f"{total:.2f}"]
         regrets = [us / found for _, us, _, found in members if found]
-        regret = [f"{mean(regrets):.2f}", f"{max(regrets):.2f}"] if regrets else ["-", "-"]
-        cells = [name, str(len(members)), f"{mean(ratios):.2f}", f"{min(ratios):.2f}", f"{total:.2f}", *regret]
+        cells += [f"{mean(regrets):.3f}", f"{max(regrets):.2f}"] if regrets else ["-", "-"]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) if groups else f"no peer takes any: {math.nan}"
+    return "\n".join(lines)
