@@ -50,6 +50,23 @@ pub(crate) fn build(
     Ok(Built { source, ..built })
 }
 
+/// What compiling a problem is expected to take, in no unit: the length of the text of the binary that is chosen by estimates;
+/// 0 of what was built before, and where nothing is compiled. It is not asked whether the disk has it.
+pub(crate) fn effort(context: &Context, problem: &Problem, options: &CompileOptions) -> usize {
+    let key = (problem.clone(), CompileOptions { find: Some(find_mode(options)), ..options.clone() });
+    if context.built().has(&key) {
+        return 0;
+    }
+    let target = context.target();
+    let text = || {
+        let (ranked, _) = choice::ranked(target, problem, options.solver.as_deref());
+        let first = ranked.first()?;
+        let Candidate { configuration, .. } = first.candidates(problem, target).into_iter().next()?;
+        first.solver.cache_key(problem, target.info(), &configuration)
+    };
+    text().map_or(0, |text| text.len())
+}
+
 /// How kernels are found: as the options say, else the environment.
 pub(crate) fn find_mode(options: &CompileOptions) -> FindMode {
     options.find.or_else(env::find_mode).unwrap_or(FindMode::Fast)
@@ -196,6 +213,21 @@ mod tests {
             Err(error) => assert_eq!(compiled, Err(error.clone())),
         }
         built
+    }
+
+    #[test]
+    fn the_effort_is_the_length_of_the_first_solvers_text() {
+        static TEXT: FakeSolver =
+            FakeSolver { cache_key: |problem| Some(vec![0; problem.input.lens()[3]]), ..SOUND };
+        static BACKEND: FakeBackend = backend(&[&TEXT, &BROKEN]);
+        let handle = Handle::of(&BACKEND, BACKEND.open(0).unwrap()).unwrap();
+        let asked = |options: &CompileOptions| effort(handle.context(), &problem(), options);
+        assert_eq!(asked(&CompileOptions::default()), 2);
+        // Nothing is built of what was asked.
+        assert_eq!(asked(&CompileOptions::default()), 2);
+        for nothing in ["fake.broken.v1", "fake.unknown.v1"] {
+            assert_eq!(asked(&CompileOptions::default().with_solver(nothing)), 0);
+        }
     }
 
     #[test]

@@ -72,11 +72,12 @@ impl Subject {
         hasher.finalize()
     }
 
-    /// The name of the lock of everybody who makes such an entry. A few names suffice, and so lock files never need
-    /// to be removed. Who times solvers has them compiled before, and keeps nobody from compiling meanwhile.
+    /// The name of the lock of everybody who makes such an entry. Some thousand names suffice for entries that are made at once, of
+    /// which two seldom have one lock then, and so lock files never need to be removed. Who times solvers has them compiled before,
+    /// and keeps nobody from compiling meanwhile.
     pub(super) fn lock(&self) -> String {
         let kind = if self.solver == FIND { "find-" } else { "" };
-        format!("{kind}{:02x}.lock", self.key().as_bytes()[0])
+        format!("{kind}{}.lock", &self.key().to_hex()[..3])
     }
 
     /// Whether a binary that was stored as this one is what `asked` asks for.

@@ -61,6 +61,12 @@ impl<K: Clone + Eq + Hash, T: Clone> Cache<K, T> {
         Ok(built.insert(build()?).clone())
     }
 
+    /// Whether it is built already; not while it is being built.
+    pub(crate) fn has(&self, key: &K) -> bool {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.slots.get(key).is_some_and(|slot| slot.built.try_lock().is_ok_and(|built| built.is_some()))
+    }
+
     /// The slot of a key, made if there is none; building happens outside of the map's lock.
     fn slot(&self, key: K) -> Arc<Mutex<Option<T>>> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);

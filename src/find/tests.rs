@@ -108,9 +108,9 @@ fn nothing_is_built_under_the_lock_of_those_who_time() {
             .unwrap()
     };
     // Somebody who compiles a kernel whose key starts alike is not waited for.
-    let compiling = open(format!("{}.lock", &key[..2]));
+    let compiling = open(format!("{}.lock", &key[..3]));
     compiling.lock().unwrap();
-    let timing = open(format!("find-{}.lock", &key[..2]));
+    let timing = open(format!("find-{}.lock", &key[..3]));
     timing.lock().unwrap();
     std::thread::scope(|scope| {
         let found = scope.spawn(|| fastest(&handle, &problem, Some(&disk)).unwrap());

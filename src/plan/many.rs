@@ -1,5 +1,6 @@
 //! Plans that are compiled at once.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::{CompiledPlan, FusionPlan};
@@ -12,8 +13,8 @@ impl FusionPlan {
     /// Compiles plans for a handle's device, several at a time, each by [`compile_with`](Self::compile_with); results are in
     /// the order of the plans.
     ///
-    /// There are as many at a time as this process has processors. Equal plans are compiled once, and fail with one error. Where
-    /// find mode measures, there is one at a time, so that none disturbs another's times.
+    /// There are as many at a time as this process has processors, those of the longest kernels first. Equal plans are compiled once,
+    /// and fail with one error. Where find mode measures, there is one at a time, so that none disturbs another's times.
     pub fn compile_all(
         plans: &[FusionPlan],
         handle: &Handle,
@@ -29,7 +30,18 @@ impl FusionPlan {
         let first: Vec<_> =
             plans.iter().enumerate().map(|(at, plan)| *known.entry(plan.problem()).or_insert(at)).collect();
         // Of plans that are equal the first alone is compiled here.
-        let unlike: Vec<_> = (0..plans.len()).filter(|&at| first[at] == at).collect();
+        let mut unlike: Vec<_> = (0..plans.len()).filter(|&at| first[at] == at).collect();
+        if threads > 1 && unlike.len() > threads {
+            // The longest texts begin first, so that none of them is compiled by itself in the end.
+            let effort = |&at: &usize| {
+                let plan = &plans[at];
+                let is_compiled = plan.check_for(handle.target()).is_ok();
+                if is_compiled { build::effort(handle.context(), &plan.problem(), options) } else { 0 }
+            };
+            let efforts = several(&unlike, threads, effort);
+            let efforts: HashMap<_, _> = unlike.iter().copied().zip(efforts).collect();
+            unlike.sort_by_key(|at| Reverse(efforts[at]));
+        }
         let compiled = several(&unlike, threads, |&at| compile(&plans[at]));
         let made: HashMap<_, _> = unlike.into_iter().zip(compiled).collect();
         let result = |(at, plan): (usize, &FusionPlan)| match &made[&first[at]] {

@@ -161,8 +161,8 @@ fn entries_that_are_no_files_do_not_stop_anybody() {
     not_taken(&path);
     // A link where a lock should be is neither followed nor waited for.
     let target = above.path().join("target");
-    for shard in 0..=255 {
-        let lock = path.join(format!("{shard:02x}.lock"));
+    for shard in 0..=0xfff {
+        let lock = path.join(format!("{shard:03x}.lock"));
         let _ = fs::remove_file(&lock);
         symlink(&target, lock).unwrap();
     }

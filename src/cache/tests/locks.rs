@@ -29,7 +29,7 @@ fn who_asks_while_another_compiles_gets_that_binary() {
 
 /// Holds the lock of an entry as another process would: through a file description of its own.
 fn hold(path: &Path, number: u64) -> std::fs::File {
-    let name = format!("{}.lock", &subject(number).key().to_hex()[..2]);
+    let name = format!("{}.lock", &subject(number).key().to_hex()[..3]);
     let mut options = OpenOptions::new();
     let lock = options.create(true).truncate(false).write(true).mode(0o600).open(path.join(name)).unwrap();
     lock.lock().unwrap();
