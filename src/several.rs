@@ -17,14 +17,25 @@ pub(crate) fn several<T: Sync, R: Send>(
     make: impl Fn(&T) -> R + Sync,
 ) -> Vec<R> {
     let made: Vec<_> = items.iter().map(|_| Mutex::new(None)).collect();
+    each(items.len(), threads, &|at| {
+        *made[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(make(&items[at]));
+    });
+    let made = made.into_iter().map(|made| made.into_inner().unwrap_or_else(PoisonError::into_inner));
+    // The calling thread has gone on until no item was left, and the scope has waited for those of the others.
+    made.map(|made| made.expect("an item was left out")).collect()
+}
+
+/// Calls `work` with every number below `count`, once. It is one function for all that several threads do, as its machine code is
+/// long.
+fn each(count: usize, threads: usize, work: &(dyn Fn(usize) + Sync)) {
     let next = AtomicUsize::new(0);
     let work = || {
-        while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&at| at < items.len()) {
-            *made[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(make(&items[at]));
+        while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&at| at < count) {
+            work(at);
         }
     };
     thread::scope(|scope| {
-        for _ in 1..threads.min(items.len()) {
+        for _ in 1..threads.min(count) {
             // A thread that the system does not give is one fewer.
             if thread::Builder::new().spawn_scoped(scope, work).is_err() {
                 break;
@@ -32,9 +43,6 @@ pub(crate) fn several<T: Sync, R: Send>(
         }
         work();
     });
-    let made = made.into_iter().map(|made| made.into_inner().unwrap_or_else(PoisonError::into_inner));
-    // The calling thread has gone on until no item was left, and the scope has waited for those of the others.
-    made.map(|made| made.expect("an item was left out")).collect()
 }
 
 #[cfg(test)]

@@ -47,8 +47,8 @@ static GEMV: InParts<JitSolver<Cuda>> = InParts(
 /// geometric mean, 0.89 at worst.
 const FEW_PIXELS_OR_WORDS: Preference = Preference {
     property: "convolution",
-    prefers: "at most 16 pixels of all images together in f32; in 16 bits at most 2, or at most 4 that see at least 256 elements each, or at most \
-              64 of one group by filters of one tap, of at most 65536 elements, and channels that are no multiple of 8",
+    prefers: "at most 16 pixels of all images together in f32; in 16 bits at most 2, or at most 4 that see at least 256 elements each, \
+              or at most 64 of one group by filters of one tap, of at most 65536 elements, and channels that are no multiple of 8",
     check: |problem, device| {
         let reason = (FEW_PIXELS.check)(problem, device)?;
         let (conv, weights) = problem.conv()?;
