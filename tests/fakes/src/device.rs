@@ -5,14 +5,14 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fuseplan_api::{
     Accuracy, Algorithm, Backend, BackendError, Binary, BuildError, Candidate, Configuration, Constraint,
-    DataType, Device, DeviceInfo, Discovery, Executable, ExecutableInfo, Memory, MemoryKind, Peaks,
-    Preference, Problem, RawStream, RunArgs, RunError, Solver, Stream, StreamOwner,
+    DataType, Device, DeviceInfo, Discovery, Executable, ExecutableInfo, GraphDriver, Memory, MemoryKind, Peaks,
+    Preference, Problem, RawGraph, RawGraphExec, RawNode, RawStream, RunArgs, RunError, Solver, Stream, StreamOwner,
 };
 use fuseplan_cpu::CpuBackend;
 
@@ -76,6 +76,17 @@ impl FakeDevice {
         self.0.state.executions.load(Ordering::Relaxed)
     }
 
+    /// The device records graphs from now on, or refuses to if `refuses`. What a graph launches is counted and not computed.
+    pub fn give_graphs(&self, refuses: bool) {
+        *self.0.state.graphs.lock().unwrap() = Some(refuses);
+    }
+
+    /// Executions that graphs have recorded, launches of graphs, and graphs that have not ended.
+    pub fn graphs(&self) -> [usize; 3] {
+        let state = &self.0.state;
+        [&state.recorded, &state.launches, &state.live_graphs].map(|count| count.load(Ordering::SeqCst))
+    }
+
     /// Streams that have not ended.
     pub fn live_streams(&self) -> usize {
         self.0.state.live_streams.load(Ordering::SeqCst)
@@ -118,6 +129,59 @@ struct State {
     loads: AtomicUsize,
     running: AtomicUsize,
     most_at_once: AtomicUsize,
+    /// Whether capturing is refused, where the device has graphs.
+    graphs: Mutex<Option<bool>>,
+    captures: AtomicBool,
+    recorded: AtomicUsize,
+    launches: AtomicUsize,
+    live_graphs: AtomicUsize,
+}
+
+/// Graphs that count what they record and how often they are launched.
+#[derive(Debug)]
+struct Graphs(Arc<State>);
+
+impl Graphs {
+    fn made(&self) -> *mut c_void {
+        ptr::without_provenance_mut(self.0.live_graphs.fetch_add(1, Ordering::SeqCst) + 1)
+    }
+}
+
+impl GraphDriver for Graphs {
+    unsafe fn capture(&self, _: RawStream, work: &mut dyn FnMut()) -> Result<RawGraph, BackendError> {
+        self.0.captures.store(true, Ordering::SeqCst);
+        work();
+        self.0.captures.store(false, Ordering::SeqCst);
+        if *self.0.graphs.lock().unwrap() == Some(true) {
+            return Err(BackendError::Unsupported { backend: BACKEND, what: "recording this" });
+        }
+        Ok(self.made())
+    }
+
+    unsafe fn add_child(&self, _: RawGraph, _: &[RawNode], _: RawGraph) -> Result<RawNode, BackendError> {
+        Err(BackendError::Unsupported { backend: BACKEND, what: "child graphs" })
+    }
+
+    unsafe fn set_child(&self, _: RawGraphExec, _: RawNode, _: RawGraph) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported { backend: BACKEND, what: "child graphs" })
+    }
+
+    unsafe fn instantiate(&self, _: RawGraph) -> Result<RawGraphExec, BackendError> {
+        Ok(self.made())
+    }
+
+    unsafe fn launch(&self, _: RawGraphExec, _: RawStream) -> Result<(), BackendError> {
+        self.0.launches.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    unsafe fn destroy(&self, _: RawGraph) {
+        self.0.live_graphs.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    unsafe fn destroy_executable(&self, _: RawGraphExec) {
+        self.0.live_graphs.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl State {
@@ -178,6 +242,10 @@ impl Device for Inner {
 
     fn peaks(&self, data_type: DataType) -> Result<Peaks, BackendError> {
         self.cpu.peaks(data_type)
+    }
+
+    fn graphs(&self) -> Option<Arc<dyn GraphDriver>> {
+        self.state.graphs.lock().unwrap().map(|_| Arc::new(Graphs(self.state.clone())) as Arc<dyn GraphDriver>)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -353,6 +421,10 @@ impl Executable for OwnMemoryExecutable {
             assert!(self.state.owns(pointer), "a pointer that is not the device's");
         }
         assert!(self.info.workspace == 0 || self.state.owns(args.workspace));
+        if self.state.captures.load(Ordering::SeqCst) {
+            self.state.recorded.fetch_add(1, Ordering::SeqCst);
+            return Ok(());
+        }
         self.state.executions.fetch_add(1, Ordering::Relaxed);
         let running = self.state.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.state.most_at_once.fetch_max(running, Ordering::SeqCst);

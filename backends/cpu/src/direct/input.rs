@@ -156,14 +156,9 @@ impl<T: Number> Kernel for &Pixels<'_, T> {
                     }
                 }
             }
-        } else if channels < FEW && column_stride == 1 && pixel == channels {
-            // SAFETY: the caller says that these channels of the pixels are readable and that there is room for them.
-            unsafe {
-                match channels {
-                    2 => interleave::<S, T, 2>(s, source, channel_stride, target, count),
-                    _ => interleave::<S, T, 3>(s, source, channel_stride, target, count),
-                }
-            }
+        } else if const { size_of::<T>() == 4 } && channels == 3 && column_stride == 1 && pixel == 3 {
+            // SAFETY: the caller says that three channels of the pixels are readable and that there is room for them.
+            unsafe { interleave(s, source, channel_stride, target, count) }
         } else if channels < FEW {
             for c in 0..channels {
                 for i in 0..count {
@@ -203,49 +198,50 @@ impl<T: Number> Kernel for &Pixels<'_, T> {
     }
 }
 
-/// Brings `count` elements of each of C planes, the first of which begins at `source` and the next one `plane` elements behind it, into
-/// the order of their places: the first of each plane, then the second of each.
+/// Brings `count` elements of each of three planes, the first of which begins at `source` and the next one `plane` elements behind it,
+/// into the order of their places: the first of each plane, then the second of each.
 ///
 /// # Safety
-/// The elements are readable, and `C * count` floats writable.
+/// The elements are readable, and `3 * count` floats writable.
 #[inline(always)]
-unsafe fn interleave<S: Simd, T: Number, const C: usize>(
+unsafe fn interleave<S: Simd, T: Number>(
     s: S,
     source: *const T,
     plane: usize,
     target: *mut f32,
     count: usize,
 ) {
-    // Of each of C vectors of results: which element of its plane a lane has, and the lanes of each plane.
-    let mut elements = [[0u32; MAX_LANES]; C];
-    let mut lanes = [[s.lanes(0..0); C]; C];
-    for v in 0..C {
-        let mut planes = [[0.0f32; MAX_LANES]; C];
-        for lane in 0..S::LANES {
-            let at = v * S::LANES + lane;
-            elements[v][lane] = (at / C) as u32;
-            planes[at % C][lane] = 1.0;
-        }
-        for (mask, ones) in lanes[v].iter_mut().zip(&planes) {
-            // SAFETY: there are as many floats as lanes at the least.
-            *mask = s.gt(unsafe { s.load(ones.as_ptr()) }, s.splat(0.0));
-        }
+    // Of each of three vectors of results: which element of its plane a lane has, and which plane.
+    let mut elements = [[0u32; MAX_LANES]; 3];
+    let mut planes = [[0.0f32; MAX_LANES]; 3];
+    for at in 0..3 * S::LANES {
+        let (v, lane) = (at / S::LANES, at % S::LANES);
+        elements[v][lane] = (at / 3) as u32;
+        planes[v][lane] = (at % 3) as f32;
     }
     for i in (0..count).step_by(S::LANES) {
         let n = (count - i).min(S::LANES);
-        let mut rows = [s.splat(0.0); C];
-        for (c, row) in rows.iter_mut().enumerate() {
-            // SAFETY: the caller says that these `n` elements are readable.
-            *row = unsafe { load(s, source.add(c * plane + i), n) };
-        }
-        for v in 0..(C * n).div_ceil(S::LANES) {
-            let mut value = s.permute(rows[0], &elements[v]);
-            for c in 1..C {
-                value = s.select(lanes[v][c], s.permute(rows[c], &elements[v]), value);
-            }
-            let left = (C * n - v * S::LANES).min(S::LANES);
+        let row = |c: usize| {
+            // SAFETY: the caller says that these `n` elements of each plane are readable.
+            unsafe { load(s, source.add(c * plane + i), n) }
+        };
+        let rows = [row(0), row(1), row(2)];
+        for v in 0..(3 * n).div_ceil(S::LANES) {
+            // SAFETY: there are as many floats as lanes at the least.
+            let of = unsafe { s.load(planes[v].as_ptr()) };
+            let [first, second, third] = rows;
+            let value = s.select(
+                s.gt(of, s.splat(0.5)),
+                s.select(
+                    s.gt(of, s.splat(1.5)),
+                    s.permute(third, &elements[v]),
+                    s.permute(second, &elements[v]),
+                ),
+                s.permute(first, &elements[v]),
+            );
+            let left = (3 * n - v * S::LANES).min(S::LANES);
             // SAFETY: the caller says that the places of these `n` elements of each plane are writable.
-            unsafe { store(s, target.add(C * i + v * S::LANES), value, left) };
+            unsafe { store(s, target.add(3 * i + v * S::LANES), value, left) };
         }
     }
 }
