@@ -8,7 +8,7 @@
 //
 // needs macros: DEVICE
 // needs constants: APART, BOXES, BY_BOXES, CHANNELS, CHANNELS_AT, CHANNEL_PRODUCERS, CHANNEL_STAGES, COLUMNS, COLUMNS_OF_BOX, COVERED_P,
-//   DILATION_D, DILATION_H, DILATION_W, GUARD, IMAGES, IMAGE_D, IMAGE_H, IMAGE_W, LOADED_P, OUTPUT_D, OUTPUT_H, OUTPUT_W, PAD_D,
+//   DILATION_D, DILATION_H, DILATION_W, GUARD, IMAGES, IMAGE_D, IMAGE_H, IMAGE_W, LOADED_P, OUTPUT_D, OUTPUT_H, OUTPUT_W, OVERLAP, PAD_D,
 //   PAD_H, PAD_W, PHASES, PRODUCERS, ROW, STAGES, STEPS, STREAMED, STRIDE_D, STRIDE_H, STRIDE_W, TAPS_D, TILE_K, WHOLE, X_BYTES
 // needs sizes: pixels, x_n
 // needs types: Barriers, Channel, Launch, PipelineState, Shape, T
@@ -27,15 +27,19 @@ constexpr int IMAGE_ELEMENTS = BOXES * COLUMNS_OF_BOX * (WHOLE ? 1 : TILE_K);
 // A box begins at a multiple of 16 bytes: how far behind one an element is.
 DEVICE constexpr int behind(int element) { return WHOLE ? 0 : element & (16 / (int)sizeof(T) - 1); }
 
+// Whether a pixel's only tap is the same pixel of the image.
+constexpr bool SAME = STRIDE_D * STRIDE_H * STRIDE_W == 1 && PAD_D + PAD_H + PAD_W == 0 && OUTPUT_D == IMAGE_D &&
+                      OUTPUT_H == IMAGE_H && OUTPUT_W == IMAGE_W;
+
 // Where the first tap of a pixel is, counted within the image's plane.
 struct FirstTap {
-  int d, h, w;
-  DEVICE explicit FirstTap(int pixel) {
+  int pixel, d, h, w;
+  DEVICE explicit FirstTap(int pixel) : pixel(pixel) {
     const int row = pixel / OUTPUT_W;
     d = row / OUTPUT_H * STRIDE_D - PAD_D, h = row % OUTPUT_H * STRIDE_H - PAD_H,
     w = pixel % OUTPUT_W * STRIDE_W - PAD_W;
   }
-  DEVICE int at() const { return (d * IMAGE_H + h) * IMAGE_W + w; }
+  DEVICE int at() const { return SAME ? pixel : (d * IMAGE_H + h) * IMAGE_W + w; }
 };
 
 // The pixels of a tile: the first of its images, and the first and the last pixel, counted from that image's first on. Where a tile
@@ -44,11 +48,11 @@ constexpr bool SPANS = WHOLE || IMAGES > 1;
 struct TilePixels {
   int image, first, last;
   DEVICE explicit TilePixels(int tile) {
-    constexpr int TILES = (OUTPUT_PLANE + COVERED_P - 1) / COVERED_P;
+    constexpr int TILES = (OUTPUT_PLANE - OVERLAP + COVERED_P - 1) / COVERED_P, HERE = COVERED_P + OVERLAP;
     const int number = tile / COLUMNS;
     image = SPANS ? number * COVERED_P / OUTPUT_PLANE : number / TILES;
     first = SPANS ? number * COVERED_P % OUTPUT_PLANE : number % TILES * COVERED_P;
-    last = SPANS || first + COVERED_P < OUTPUT_PLANE ? first + COVERED_P - 1 : OUTPUT_PLANE - 1;
+    last = SPANS || first + HERE < OUTPUT_PLANE ? first + HERE - 1 : OUTPUT_PLANE - 1;
   }
   // Where what the tile sees of its image number `i` begins in a plane.
   DEVICE int begin(int i) const { return WHOLE ? 0 : FirstTap(i == 0 ? first : 0).at(); }

@@ -3,9 +3,9 @@
 // Another line of taps is another offset in the stage, also an odd one. Taps that lie beyond the image are zeros.
 //
 // needs macros: DEVICE
-// needs constants: APART, ATOMS, BOXES, BY_BOXES, CHANNEL_PITCH, CHANNEL_STEPS, COLUMNS_OF_BOX, COOPERATIVE, DILATION_D, DILATION_H,
+// needs constants: APART, ATOMS, BOXES, BY_BOXES, CHANNEL_PITCH, CHANNEL_STEPS, COLUMNS_OF_BOX, COOPERATIVE, COVERED_P, DILATION_D, DILATION_H,
 //   DILATION_W, GUARD, IMAGE_D, IMAGE_ELEMENTS, IMAGE_H, IMAGE_PLANE, IMAGE_W, INTERLEAVED, OUTPUT_D, OUTPUT_PLANE, PADDED, PHASES,
-//   PRODUCERS, ROWS, SPANS, STAGES, STEPS, STREAMED_TAPS, TAPS_D, TAPS_H, TAPS_W, TAP_D, TAP_H, TAP_W, TILE_K, WHOLE, X_BYTES
+//   PRODUCERS, ROWS, SAME, SPANS, STAGES, STEPS, STREAMED_TAPS, TAPS_D, TAPS_H, TAPS_W, TAP_D, TAP_H, TAP_W, TILE_K, WHOLE, X_BYTES
 // needs types: Barriers, FirstTap, PipelineState, T, TilePixels
 // needs functions: behind, interleaved, mbarrier_wait
 
@@ -20,6 +20,10 @@ static_assert(PAIRED || INTERLEAVED == 1, "rows are pixels in their order");
 // From the first element that a thread reads to the last, and words that have them wherever the first one begins.
 constexpr int SPAN_OF_TAPS = (STREAMED_TAPS - 1) * DILATION_W + (PAIRED ? 1 : 0), WORDS = (SPAN_OF_TAPS + 1) / 2 + 1;
 constexpr int READ_ROWS = PAIRED ? 1 : 2;
+
+// Whether what a thread reads of the first channel always begins a word: neighbours of one tap, of tiles that begin with an even pixel.
+constexpr bool BEGINS_WORD =
+    PAIRED && SAME && !SPANS && COVERED_P % 2 == 0 && IMAGE_ELEMENTS % 2 == 0 && GUARD % 2 == 0;
 
 // The rows of a thread.
 struct PixelRows {
@@ -159,8 +163,8 @@ struct LineWalk {
 #pragma unroll
       for (int b = 1; b < (BY_BOXES ? BOXES : 1); b++) box += at >= b * APART ? 1 : 0;
       const int element = rows.image_at[i] + at + box * (TILE_K * COLUMNS_OF_BOX - APART);
-      words.odd[i] = element % 2 != 0;
-      words.from[i] = shared + pipe.stage * X_BYTES + element * 2;
+      words.odd[i] = !BEGINS_WORD && element % 2 != 0;
+      words.from[i] = shared + pipe.stage * X_BYTES + (BEGINS_WORD ? element & -2 : element) * 2;
     }
   }
 };

@@ -10,12 +10,13 @@
 // eight neighbouring rows lie. RESIDENT says that a block's filters never change: they are loaded once, by the consumers if they are
 // REARRANGED. STREAMED says that they come by FILTER_STAGES stages of their own, as rows, or from where an earlier launch has prepared
 // them. FILTER_ROOM is how many taps' filters shared memory has room for. TF32X3 says that products of f32 are three of TF32, for which columns of the product have two parts in shared memory; where these are filters, threads split what TMA loads.
+// A tile's last OVERLAP pixels are covered by the next one of its image, if there is one.
 // The text behind this one says how operands come (`produce`), how they are multiplied (`mainloop`), and how accumulators
 // are written (`epilogue`).
 //
 // needs macros: CLUSTER, DEVICE, DYNAMIC_SHARED
 // needs constants: ATOMS, CHANNEL_PRODUCERS, CHANNEL_STAGES, CHANNEL_VALUES, CONSUMER_REGISTERS, COOPERATIVE, COVERED_P,
-//   FILTERS, FILTERS_BY_LANE, FILTER_ROOM, FILTER_STAGES, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, MOVES_BACK, OCCUPANCY, PASSED, PINGPONG,
+//   FILTERS, FILTERS_BY_LANE, FILTER_ROOM, FILTER_STAGES, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, MOVES_BACK, OCCUPANCY, OVERLAP, PASSED, PINGPONG,
 //   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PREFETCHED, PRODUCERS, PRODUCER_REGISTERS, RAW_BYTES, RAW_STAGES, REARRANGED, RECTANGLE, RESIDENT,
 //   RESIDUALS_EARLY, ROW, ROW_LOADED, SHARED, SPLIT, STAGES, STEPS, STREAMED, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
 // needs sizes: out_h, out_plane, out_w, pixels
@@ -132,7 +133,9 @@ DEVICE Rectangle rectangle_of(const Shape& s, int tile) {
 // How many pixels a tile has that is not the last of its image or of all (rows behind these have none), and how many tiles
 // there are of so many pixels.
 DEVICE int pixels_of_tile(const Shape& s) { return LINES == 0 ? COVERED_P : LINES * (int)s.out_w; }
-DEVICE int tiles_along(const Shape& s, int pixels) { return (pixels + pixels_of_tile(s) - 1) / pixels_of_tile(s); }
+DEVICE int tiles_along(const Shape& s, int pixels) {
+  return (pixels - OVERLAP + pixels_of_tile(s) - 1) / pixels_of_tile(s);
+}
 DEVICE int tiles_of(const Shape& s) {
   if (RECTANGLE > 0) return s.pixels / (s.out_h * s.out_w) * rectangles_across(s) * rectangles_down(s) * COLUMNS;
   return (PIXELS_INNERMOST ? s.pixels / s.out_plane * tiles_along(s, s.out_plane) : tiles_along(s, s.pixels)) * COLUMNS;
@@ -156,7 +159,8 @@ DEVICE Pixels pixels_of(const Shape& s, int tile) {
   const int image = PIXELS_INNERMOST ? number / of_image * s.out_plane : 0;
   const int first = image + (PIXELS_INNERMOST ? number % of_image : number) * pixels_of_tile(s);
   const int end = PIXELS_INNERMOST ? image + s.out_plane : (int)s.pixels;
-  return {first, first + pixels_of_tile(s) < end ? first + pixels_of_tile(s) : end, 0, 0};
+  const int behind = first + pixels_of_tile(s) + OVERLAP;
+  return {first, behind < end ? behind : end, 0, 0};
 }
 // The pixel of one of a tile's columns; none of the tile's where the column is beyond the end of its line.
 DEVICE int pixel_at(const Shape& s, const Pixels& pixels, int column) {
@@ -349,9 +353,11 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     const bool plain = is_plain(args);
     // The same for all lanes of a warp, which the compiler cannot know of a thread's number: what is counted from here on, such as
     // stages and descriptors, is then in uniform registers.
+    // Behind a single tap tiles are short, and there is a register for how many they are.
+    const int tiles = TAPS == 1 ? tiles_of(args.shape) : 0;
     unsigned count = PINGPONG > 1 ? __shfl_sync(0xffffffff, (threadIdx.x / 128 - PRODUCERS) / COOPERATIVE, 0) : 0;
 #pragma unroll 1
-    for (int tile = tile_number() + count * tile_stride(); tile < tiles_of(args.shape);
+    for (int tile = tile_number() + count * tile_stride(); tile < (TAPS == 1 ? tiles : tiles_of(args.shape));
          tile += PINGPONG * tile_stride()) {
       Early early;
       if (RESIDUALS_EARLY && SPLIT > 1) read_residuals_split(args, early);

@@ -128,6 +128,7 @@ constexpr int LINES{2};
 constexpr int LOADED_P{256};
 constexpr int TILE_P{128};
 constexpr int COVERED_P{128};
+constexpr int OVERLAP{0};
 constexpr int TILE_F{64};
 constexpr int TILE_K{64};
 constexpr int ROW{128};
@@ -777,7 +778,9 @@ DEVICE Rectangle rectangle_of(const Shape& s, int tile) {
   return {(int)plane, (int)line * RECTANGLE_LINES, (int)column * RECTANGLE_COLUMNS};
 }
 DEVICE int pixels_of_tile(const Shape& s) { return LINES == 0 ? COVERED_P : LINES * (int)s.out_w; }
-DEVICE int tiles_along(const Shape& s, int pixels) { return (pixels + pixels_of_tile(s) - 1) / pixels_of_tile(s); }
+DEVICE int tiles_along(const Shape& s, int pixels) {
+  return (pixels - OVERLAP + pixels_of_tile(s) - 1) / pixels_of_tile(s);
+}
 DEVICE int tiles_of(const Shape& s) {
   if (RECTANGLE > 0) return s.pixels / (s.out_h * s.out_w) * rectangles_across(s) * rectangles_down(s) * COLUMNS;
   return (PIXELS_INNERMOST ? s.pixels / s.out_plane * tiles_along(s, s.out_plane) : tiles_along(s, s.pixels)) * COLUMNS;
@@ -799,7 +802,8 @@ DEVICE Pixels pixels_of(const Shape& s, int tile) {
   const int image = PIXELS_INNERMOST ? number / of_image * s.out_plane : 0;
   const int first = image + (PIXELS_INNERMOST ? number % of_image : number) * pixels_of_tile(s);
   const int end = PIXELS_INNERMOST ? image + s.out_plane : (int)s.pixels;
-  return {first, first + pixels_of_tile(s) < end ? first + pixels_of_tile(s) : end, 0, 0};
+  const int behind = first + pixels_of_tile(s) + OVERLAP;
+  return {first, behind < end ? behind : end, 0, 0};
 }
 DEVICE int pixel_at(const Shape& s, const Pixels& pixels, int column) {
   if (LINES == 0) return pixels.first + column;
@@ -952,9 +956,10 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     else if (RESIDENT && tile_number() < tiles_of(args.shape))
       mbarrier_wait(FILTERS_IN_PARTS ? barriers.parts(0) : barriers.filters(), 0);
     const bool plain = is_plain(args);
+    const int tiles = TAPS == 1 ? tiles_of(args.shape) : 0;
     unsigned count = PINGPONG > 1 ? __shfl_sync(0xffffffff, (threadIdx.x / 128 - PRODUCERS) / COOPERATIVE, 0) : 0;
 #pragma unroll 1
-    for (int tile = tile_number() + count * tile_stride(); tile < tiles_of(args.shape);
+    for (int tile = tile_number() + count * tile_stride(); tile < (TAPS == 1 ? tiles : tiles_of(args.shape));
          tile += PINGPONG * tile_stride()) {
       Early early;
       if (RESIDUALS_EARLY && SPLIT > 1) read_residuals_split(args, early);

@@ -128,6 +128,7 @@ constexpr int LINES{0};
 constexpr int LOADED_P{672};
 constexpr int TILE_P{192};
 constexpr int COVERED_P{192};
+constexpr int OVERLAP{0};
 constexpr int TILE_F{128};
 constexpr int TILE_K{16};
 constexpr int ROW{64};
@@ -801,7 +802,9 @@ DEVICE Rectangle rectangle_of(const Shape& s, int tile) {
   return {(int)plane, (int)line * RECTANGLE_LINES, (int)column * RECTANGLE_COLUMNS};
 }
 DEVICE int pixels_of_tile(const Shape& s) { return LINES == 0 ? COVERED_P : LINES * (int)s.out_w; }
-DEVICE int tiles_along(const Shape& s, int pixels) { return (pixels + pixels_of_tile(s) - 1) / pixels_of_tile(s); }
+DEVICE int tiles_along(const Shape& s, int pixels) {
+  return (pixels - OVERLAP + pixels_of_tile(s) - 1) / pixels_of_tile(s);
+}
 DEVICE int tiles_of(const Shape& s) {
   if (RECTANGLE > 0) return s.pixels / (s.out_h * s.out_w) * rectangles_across(s) * rectangles_down(s) * COLUMNS;
   return (PIXELS_INNERMOST ? s.pixels / s.out_plane * tiles_along(s, s.out_plane) : tiles_along(s, s.pixels)) * COLUMNS;
@@ -823,7 +826,8 @@ DEVICE Pixels pixels_of(const Shape& s, int tile) {
   const int image = PIXELS_INNERMOST ? number / of_image * s.out_plane : 0;
   const int first = image + (PIXELS_INNERMOST ? number % of_image : number) * pixels_of_tile(s);
   const int end = PIXELS_INNERMOST ? image + s.out_plane : (int)s.pixels;
-  return {first, first + pixels_of_tile(s) < end ? first + pixels_of_tile(s) : end, 0, 0};
+  const int behind = first + pixels_of_tile(s) + OVERLAP;
+  return {first, behind < end ? behind : end, 0, 0};
 }
 DEVICE int pixel_at(const Shape& s, const Pixels& pixels, int column) {
   if (LINES == 0) return pixels.first + column;
@@ -976,9 +980,10 @@ extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE
     else if (RESIDENT && tile_number() < tiles_of(args.shape))
       mbarrier_wait(FILTERS_IN_PARTS ? barriers.parts(0) : barriers.filters(), 0);
     const bool plain = is_plain(args);
+    const int tiles = TAPS == 1 ? tiles_of(args.shape) : 0;
     unsigned count = PINGPONG > 1 ? __shfl_sync(0xffffffff, (threadIdx.x / 128 - PRODUCERS) / COOPERATIVE, 0) : 0;
 #pragma unroll 1
-    for (int tile = tile_number() + count * tile_stride(); tile < tiles_of(args.shape);
+    for (int tile = tile_number() + count * tile_stride(); tile < (TAPS == 1 ? tiles : tiles_of(args.shape));
          tile += PINGPONG * tile_stride()) {
       Early early;
       if (RESIDUALS_EARLY && SPLIT > 1) read_residuals_split(args, early);
@@ -1111,25 +1116,28 @@ constexpr int TAP_D = DILATION_D * IMAGE_H * IMAGE_W, TAP_H = DILATION_H * IMAGE
 constexpr int IMAGE_ELEMENTS = BOXES * COLUMNS_OF_BOX * (WHOLE ? 1 : TILE_K);
 DEVICE constexpr int behind(int element) { return WHOLE ? 0 : element & (16 / (int)sizeof(T) - 1); }
 
+constexpr bool SAME = STRIDE_D * STRIDE_H * STRIDE_W == 1 && PAD_D + PAD_H + PAD_W == 0 && OUTPUT_D == IMAGE_D &&
+                      OUTPUT_H == IMAGE_H && OUTPUT_W == IMAGE_W;
+
 struct FirstTap {
-  int d, h, w;
-  DEVICE explicit FirstTap(int pixel) {
+  int pixel, d, h, w;
+  DEVICE explicit FirstTap(int pixel) : pixel(pixel) {
     const int row = pixel / OUTPUT_W;
     d = row / OUTPUT_H * STRIDE_D - PAD_D, h = row % OUTPUT_H * STRIDE_H - PAD_H,
     w = pixel % OUTPUT_W * STRIDE_W - PAD_W;
   }
-  DEVICE int at() const { return (d * IMAGE_H + h) * IMAGE_W + w; }
+  DEVICE int at() const { return SAME ? pixel : (d * IMAGE_H + h) * IMAGE_W + w; }
 };
 
 constexpr bool SPANS = WHOLE || IMAGES > 1;
 struct TilePixels {
   int image, first, last;
   DEVICE explicit TilePixels(int tile) {
-    constexpr int TILES = (OUTPUT_PLANE + COVERED_P - 1) / COVERED_P;
+    constexpr int TILES = (OUTPUT_PLANE - OVERLAP + COVERED_P - 1) / COVERED_P, HERE = COVERED_P + OVERLAP;
     const int number = tile / COLUMNS;
     image = SPANS ? number * COVERED_P / OUTPUT_PLANE : number / TILES;
     first = SPANS ? number * COVERED_P % OUTPUT_PLANE : number % TILES * COVERED_P;
-    last = SPANS || first + COVERED_P < OUTPUT_PLANE ? first + COVERED_P - 1 : OUTPUT_PLANE - 1;
+    last = SPANS || first + HERE < OUTPUT_PLANE ? first + HERE - 1 : OUTPUT_PLANE - 1;
   }
   DEVICE int begin(int i) const { return WHOLE ? 0 : FirstTap(i == 0 ? first : 0).at(); }
 };

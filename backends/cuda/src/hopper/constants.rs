@@ -52,6 +52,8 @@ constants! {
         tile_p: usize,
         /// Pixels that a tile covers.
         covered_p: usize,
+        /// Pixels that it computes behind these, as the next one does.
+        overlap: usize,
         tile_f: usize,
         tile_k: usize,
         /// Bytes from a row of a tile to the next one, and those that are loaded of it.
@@ -185,11 +187,18 @@ constants! {
 }
 
 constants! {
-    /// The constants of `along_planes.cuh`.
+    /// The constants of `along_planes.cuh` and `along_sectors.cuh`.
     pub(super) struct AlongPlanesConstants {
-        /// Pixels of an output's plane, elements from a filter's plane to the next one, and the most images that a tile has pixels of.
+        /// Pixels of an output's plane, and elements from a filter's plane to the next one.
         y_plane: usize,
         y_pitch: usize,
+    }
+}
+
+constants! {
+    /// The constants of `along_planes.cuh`.
+    pub(super) struct ImagesConstants {
+        /// The most images that a tile has pixels of.
         y_images: usize,
     }
 }

@@ -76,6 +76,9 @@ pub(super) fn files<'a>(tiling: &Tiling, problem: &Problem, wgmma: &'a str) -> [
     };
     let parts_of_rows = kernel_text!("../../kernels/parts.cuh");
     let epilogue = match load {
+        _ if tiling.runs.is_some_and(|runs| runs.overlap > 0) => {
+            ["", NOT_EARLY, kernel_text!("../../kernels/along_sectors.cuh")]
+        }
         _ if writes_words(tiling, problem) => ["", NOT_EARLY, kernel_text!("../../kernels/along_planes.cuh")],
         Load::Tma | Load::Halo => [FOURS, "", kernel_text!("../../kernels/along_channels.cuh")],
         Load::Runs if tiling.runs.is_some_and(|runs| runs.paired) => {

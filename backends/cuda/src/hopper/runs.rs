@@ -11,6 +11,8 @@ const MOST_BOXES: usize = 4;
 const MOST_IMAGES: usize = 6;
 /// Elements of f32 at whose multiples a box lies in shared memory.
 const ALIGNED: usize = 32;
+/// Pixels that a tile computes besides those that it covers, such that it has all of the sector of 32 bytes that its last one may begin.
+const OVERLAP: usize = 16;
 /// The most elements of 16 bits from the first to the last of a line's taps whose factors come together.
 const LONGEST_LINE: usize = 5;
 
@@ -32,6 +34,8 @@ pub(crate) struct Runs {
     pub(crate) by: By,
     /// The most images that a tile has pixels of; with one, it stays within an image.
     pub(crate) images: usize,
+    /// Pixels behind those that it covers that a tile computes as well, as the next one does: what whole sectors of results have room in.
+    pub(crate) overlap: usize,
     /// Elements of a box along a plane, and boxes one behind the other, of a step, a channel or an image; from where a box begins to
     /// where the next one does.
     pub(crate) columns: usize,
@@ -162,11 +166,12 @@ impl Sight {
         (d * self.image[1] + h) * self.image[2] + w
     }
 
-    /// Elements of the longest run that so many neighbouring pixels see, wherever in an image they begin, or at a multiple of
-    /// their number.
-    fn longest(&self, pixels: usize, anywhere: bool) -> usize {
+    /// Elements of the longest run that so many neighbouring pixels and the `overlap` behind them see, wherever in an image they begin, or
+    /// at a multiple of their number.
+    fn longest(&self, pixels: usize, overlap: usize, anywhere: bool) -> usize {
         let all = self.pixels();
-        let of = |first: usize| self.first_tap((first + pixels).min(all) - 1) - self.first_tap(first);
+        let of =
+            |first: usize| self.first_tap((first + pixels + overlap).min(all) - 1) - self.first_tap(first);
         let [_, lines, columns] = [0, 1, 2].map(|d| (self.taps[d] - 1).saturating_mul(self.dilations[d]));
         let taps = lines.saturating_mul(self.image[2]).saturating_add(columns);
         // Lines are alike.
@@ -184,10 +189,13 @@ impl Sight {
         let all = self.pixels();
         let spanned = (rows + all - 2) / all + 1;
         let mut tiles = vec![];
-        tiles.extend(self.runs(rows.min(all), 1));
+        tiles.extend(self.runs(rows.min(all), 0, 1));
+        if self.pairs(1) && all > OVERLAP && rows > 64 {
+            tiles.extend(self.runs(rows - OVERLAP, OVERLAP, 1));
+        }
         // Planes that tiles of one image would leave rows of without a pixel.
         if images > 1 && self.output[0] == 1 && spanned <= MOST_IMAGES && !all.is_multiple_of(rows) {
-            tiles.extend(self.runs(rows, spanned));
+            tiles.extend(self.runs(rows, 0, spanned));
         }
         let whole = rows / all;
         let unboxed = if self.element == 4 { self.phases.is_none() } else { channels.is_multiple_of(depth) };
@@ -208,14 +216,15 @@ impl Sight {
     }
 
     /// Runs of as many images.
-    fn runs(&self, pixels: usize, images: usize) -> Option<Runs> {
+    fn runs(&self, pixels: usize, overlap: usize, images: usize) -> Option<Runs> {
         let chunk = 16 / self.element;
         // A box begins at a multiple of 16 bytes.
-        let run = self.longest(pixels, images > 1) + chunk - 1;
+        let run = self.longest(pixels, overlap, images > 1) + chunk - 1;
         let with = |by, columns, boxes, apart, pitch| Runs {
             pixels,
             by,
             images,
+            overlap,
             columns,
             boxes,
             apart,
@@ -259,6 +268,7 @@ impl Sight {
             pixels,
             by: By::Planes,
             images,
+            overlap: 0,
             columns,
             boxes: (depth * pitch).div_ceil(columns),
             apart: columns,

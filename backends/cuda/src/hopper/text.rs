@@ -4,9 +4,10 @@ use fuseplan_api::{Problem, TensorDescriptor};
 use fuseplan_gpu::{Text, Volume, channel_values, convolution, residuals, spatial};
 
 use super::constants::{
-    AlongPlanesConstants, FilterStepsConstants, FiltersConstants, GroupConstants, LinesConstants,
-    PackedConstants, PartsConstants, PhasesConstants, ReorderConstants, ResidualsConstants, RunsConstants,
-    StreamedConstants, StrideConstants, TapConstants, TransposedConstants, WgmmaConstants, WindowConstants,
+    AlongPlanesConstants, FilterStepsConstants, FiltersConstants, GroupConstants, ImagesConstants,
+    LinesConstants, PackedConstants, PartsConstants, PhasesConstants, ReorderConstants, ResidualsConstants,
+    RunsConstants, StreamedConstants, StrideConstants, TapConstants, TransposedConstants, WgmmaConstants,
+    WindowConstants,
 };
 use super::layout::{
     columns_behind, filters_at_once, filters_by_lane, outputs_of, unrolled_parts, writes_words,
@@ -109,6 +110,7 @@ pub(super) fn constants(
             .map(|packed| packed.pixels)
             .or(tiling.runs.map(|runs| runs.pixels))
             .unwrap_or(tiling.pixels()),
+        overlap: tiling.runs.map_or(0, |runs| runs.overlap),
         tile_f: tiling.filters(),
         tile_k: tiling.depth,
         row: tiling.row(),
@@ -163,9 +165,12 @@ pub(super) fn constants(
         text.size("x_n", x.strides[0]);
     }
     if writes_words(tiling, problem) {
-        let images =
-            tiling.packed.map_or(tiling.runs.map_or(1, |runs| runs.images), |packed| packed.images());
-        AlongPlanesConstants { y_plane: y.plane(), y_pitch: y.strides[1], y_images: images }.write(&mut text);
+        AlongPlanesConstants { y_plane: y.plane(), y_pitch: y.strides[1] }.write(&mut text);
+        if tiling.runs.is_none_or(|runs| runs.overlap == 0) {
+            let of_runs = tiling.runs.map_or(1, |runs| runs.images);
+            let y_images = tiling.packed.map_or(of_runs, |packed| packed.images());
+            ImagesConstants { y_images }.write(&mut text);
+        }
     }
     if let Some(tile) = tiling.transposed {
         TransposedConstants { boxes: tile.boxes, pad: before }.write(&mut text);

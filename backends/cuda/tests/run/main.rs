@@ -236,6 +236,10 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("wgmma.runs16.words.planes", RUNS, words(&[5, 64, 7, 7], 3, 1, 1)),
         ("wgmma.runs16.words.groups", RUNS, words(&[2, 64, 13, 15], 3, 2, 1)),
         ("wgmma.runs16.words.volume", RUNS, words(&[2, 40, 5, 9, 11], 3, 1, 1)),
+        // So many pixels are worth tiles that overlap: by two, three and four warpgroups, of a plane's first pixel, its last, or both.
+        ("wgmma.runs16.sectors", RUNS, words(&[8, 64, 55, 55], 1, 1, 0)),
+        ("wgmma.runs16.sectors.whole", RUNS, words(&[100, 64, 13, 13], 1, 1, 0)),
+        ("wgmma.runs16.sectors.groups", RUNS, words(&[16, 64, 41, 41], 1, 2, 0)),
         ("wgmma.runs16.volume", RUNS, runs_of_halves(&[2, 40, 4, 9, 11], 3, 1, [1, 1, 1])),
         ("gemv", GEMV, vectors(Half, 0)),
         ("gemv.odd", GEMV, vectors(Half, 3)),

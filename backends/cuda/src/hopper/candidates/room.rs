@@ -6,6 +6,8 @@ use super::super::work::Work;
 
 /// Registers that a consumer's main loop needs besides its accumulators where it reads pixels.
 const PACKED_FACTORS: usize = 84;
+/// The same of whole sectors, whose pixels have a single tap.
+const FACTORS_OF_A_TAP: usize = 64;
 /// Most stages: more are of no use.
 const STAGES: usize = 12;
 
@@ -21,6 +23,9 @@ impl Tiling {
             Load::Halo => (26, 40 + work.epilogue, 0),
             Load::Planes | Load::Reordered => (40, 40 + work.channel_values, 0),
             // The factors of two intervals, which come by halves.
+            Load::Runs if self.runs.is_some_and(|runs| runs.overlap > 0) => {
+                (40, FACTORS_OF_A_TAP.max(40 + work.channel_values), 0)
+            }
             Load::Packed | Load::Runs => (40, PACKED_FACTORS.max(40 + work.channel_values), 0),
             // Four sets of consumers have few at launch.
             Load::Transposed => (40, 40 + work.channel_values, 0),

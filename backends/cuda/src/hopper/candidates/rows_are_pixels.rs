@@ -105,11 +105,17 @@ pub(super) fn runs(work: &Work, sight: &Sight) -> Vec<Tiling> {
     let padded = |depth| work.channels.next_multiple_of(depth);
     let depths = depths.filter(|&depth| work.groups == 1 || work.channels.is_multiple_of(depth));
     let least = 64 / work.element;
+    // Whole sectors are written of words that do not all begin at even elements, by one block of a multiprocessor, as two took 1.03 to 1.05 of
+    // the time; behind several taps they take as long as words, or longer, as products do.
+    let writes_sectors = work.results_are_odd && !work.reads_elements && work.taps == [1; 3];
     let depths = depths.filter(|&depth| depth == least || padded(depth) < padded(least) + least);
     let mut all = Vec::new();
     for depth in depths {
         for schedule in RUN_SCHEDULES {
             for runs in sight.tiles(work.images, work.channels, schedule.1 * schedule.2 * 64, depth) {
+                if runs.overlap > 0 && (!writes_sectors || schedule.3 > 1) {
+                    continue;
+                }
                 for &width in &widths {
                     let tile = Tiling::new(Load::Runs, work, schedule, width, depth);
                     all.extend(Tiling { runs: Some(runs), ..tile }.filled(work));

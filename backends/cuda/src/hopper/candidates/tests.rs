@@ -330,6 +330,7 @@ fn runs_fit_a_block_and_cover_what_taps_see() {
             ([1, 7, 7], 3, 1),
             ([1, 13, 15], 3, 1),
             ([1, 28, 28], 1, 1),
+            ([1, 27, 27], 1, 1),
             ([1, 56, 56], 3, 1),
             ([1, 9, 14], 5, 2),
         ] {
@@ -354,15 +355,21 @@ fn runs_fit_a_block_and_cover_what_taps_see() {
                 element,
                 tf32x3,
                 vector: 1,
+                results_are_odd: sight.pixels() % 2 == 1,
                 ..work(extent(width), filters, channels, 1)
             };
             let work = Work { taps: sight.taps, ..work };
             let all = runs(&work, &sight);
             assert!(!all.is_empty(), "{work:?}");
+            let overlaps = |tiling: &Tiling| tiling.runs.is_some_and(|runs| runs.overlap > 0);
+            assert_eq!(all.iter().any(overlaps), element == 2 && width == 27, "{work:?}");
             for tiling in all {
                 let tile = tiling.runs.unwrap();
                 let bulk = element == 2 && tile.by == By::Planes;
-                assert!(tile.pixels <= tiling.pixels() && (bulk || tile.columns <= 256), "{tiling:?}");
+                assert!(
+                    tile.pixels + tile.overlap <= tiling.pixels() && (bulk || tile.columns <= 256),
+                    "{tiling:?}"
+                );
                 assert!(tile.columns * element > 128, "128 bytes are swizzled, {tiling:?}");
                 let whole = match tile.by {
                     By::Planes => {
@@ -380,7 +387,7 @@ fn runs_fit_a_block_and_cover_what_taps_see() {
                     let width_of = sight.output[2];
                     pixel / width_of * stride * width + pixel % width_of * stride
                 };
-                let last = tile.pixels.min(sight.pixels()) - 1;
+                let last = (tile.pixels + tile.overlap).min(sight.pixels()) - 1;
                 let seen = at(last) + (taps - 1) * (width + 1) + 1;
                 let covered = (tile.boxes - 1) * tile.apart + tile.columns;
                 assert!(tile.by == By::Planes || covered >= seen, "{tiling:?}");
@@ -390,7 +397,8 @@ fn runs_fit_a_block_and_cover_what_taps_see() {
                 let apart = tile.images > 1 || tile.by == By::Planes;
                 let most = (0..plane).map(|number| of(number * tile.pixels)).max().unwrap();
                 assert!(!apart || most <= tile.images, "{tiling:?}");
-                let covered = tiling.tiles_of_pixels(3, 1, work.lines, work.columns) * tile.pixels;
+                let covered =
+                    tiling.tiles_of_pixels(3, 1, work.lines, work.columns) * tile.pixels + 3 * tile.overlap;
                 assert!(covered >= 3 * sight.pixels(), "{tiling:?}");
                 let (producer, consumer) = tiling.registers();
                 let registers = producer + tiling.pingpong * tiling.cooperative * consumer;

@@ -87,6 +87,9 @@ impl fmt::Display for Tiling {
         if let Some(runs) = self.runs.filter(|runs| runs.images > 1 && runs.by != By::Planes) {
             write!(f, ", {} images", runs.images)?;
         }
+        if self.runs.is_some_and(|runs| runs.overlap > 0) {
+            f.write_str(", whole sectors")?;
+        }
         match self.runs.map(|runs| (runs.pixels, runs.boxes, runs.by)) {
             Some((pixels, boxes, By::Boxes)) => write!(f, ", {pixels} pixels by {boxes} boxes")?,
             Some((pixels, boxes, By::Channels)) => {
@@ -143,8 +146,8 @@ impl Tiling {
             return (images * lines * columns).div_ceil(packed.pixels);
         }
         match self.runs {
-            Some(Runs { images: 1, by: By::Boxes | By::Channels, pixels, .. }) => {
-                return images * (lines * columns).div_ceil(pixels);
+            Some(Runs { images: 1, by: By::Boxes | By::Channels, pixels, overlap, .. }) => {
+                return images * (lines * columns - overlap).div_ceil(pixels);
             }
             Some(runs) => return (images * lines * columns).div_ceil(runs.pixels),
             None => {}
