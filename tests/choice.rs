@@ -16,7 +16,7 @@ const TARGETS: [(&str, &str); 4] =
 /// Name, lengths of the image, filters, extent of a filter, stride, groups, padding before and after.
 type Layer = (&'static str, [usize; 4], usize, usize, usize, usize, [usize; 2]);
 
-const LAYERS: [Layer; 16] = [
+const LAYERS: [Layer; 19] = [
     ("ResNet's stem", [8, 3, 224, 224], 64, 7, 2, 1, [3, 3]),
     ("ResNet's first 3x3", [64, 64, 56, 56], 64, 3, 1, 1, [1, 1]),
     ("ResNet's last 3x3, one image", [1, 512, 7, 7], 512, 3, 1, 1, [1, 1]),
@@ -33,6 +33,9 @@ const LAYERS: [Layer; 16] = [
     ("a classifier of 8 rows", [8, 2048, 1, 1], 1000, 1, 1, 1, [0, 0]),
     ("a point convolution of few channels, one image", [1, 24, 56, 56], 72, 1, 1, 1, [0, 0]),
     ("a classifier of 16 rows", [16, 2048, 1, 1], 1000, 1, 1, 1, [0, 0]),
+    ("an excitation of 10 channels", [64, 10, 1, 1], 240, 1, 1, 1, [0, 0]),
+    ("an excitation of 16 channels", [64, 16, 1, 1], 240, 1, 1, 1, [0, 0]),
+    ("an excitation of 10 channels, 65 images", [65, 10, 1, 1], 240, 1, 1, 1, [0, 0]),
 ];
 
 fn plan(layer: usize, data_type: DataType, math: MathMode, layout: TensorLayout) -> FusionPlan {

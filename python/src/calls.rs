@@ -304,7 +304,7 @@ impl Calls {
     ) -> PyResult<Self> {
         let torch = py.import("torch")?;
         Ok(Calls {
-            tensors: Tensors::new(class)?,
+            tensors: Tensors::new(class, torch.getattr("nn")?.getattr("Parameter")?.cast()?)?,
             first,
             switches,
             is_grad_enabled: torch.getattr("is_grad_enabled")?.unbind(),

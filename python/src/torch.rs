@@ -76,12 +76,10 @@ pub(crate) struct Tensors {
 }
 
 impl Tensors {
-    /// Of a class that may have functions of DLPack.
-    pub(crate) fn new(class: &Bound<'_, PyType>) -> PyResult<Self> {
-        Ok(Tensors {
-            looker: Looker::of(class)?,
-            version: Getter::of(class, intern!(class.py(), "_version"))?,
-        })
+    /// Of a class that may have functions of DLPack, and PyTorch's class of parameters.
+    pub(crate) fn new(class: &Bound<'_, PyType>, parameters: &Bound<'_, PyType>) -> PyResult<Self> {
+        let version = Getter::of(&[class, parameters], intern!(class.py(), "_version"))?;
+        Ok(Tensors { looker: Looker::of(class)?, version })
     }
 
     /// Whether that is PyTorch's count of changes to a tensor that had one.

@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed", exc_type
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]
 
 import fuseplan.torch as ft  # noqa: E402
-from fuseplan.torch import _export, _layouts, _nodes, _rewrite  # noqa: E402
+from fuseplan.torch import _concatenations, _export, _layouts, _nodes, _rewrite  # noqa: E402
 
 LAST = torch.channels_last
 
@@ -102,27 +102,63 @@ def test_by_default_the_expected_times_decide(network, monkeypatch, last, chosen
 class Joined(torch.nn.Module):
     """A concatenation of what a convolution computes and of the image, which are in two layouts where the convolution is in another."""
 
-    def __init__(self):
+    def __init__(self, filters=16, readers=1):
         super().__init__()
-        self.first, self.second = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.Conv2d(11, 8, 3)
+        self.first = torch.nn.Conv2d(16, filters, 3, padding=1)
+        self.second = torch.nn.ModuleList(torch.nn.Conv2d(16 + filters, 8, 3) for _ in range(readers))
+
+    def computed(self, x):
+        return self.first(x).abs()
 
     def forward(self, x):
-        return self.second(torch.cat([self.first(x), x.abs()], 1))
+        joined = torch.cat([self.computed(x), x.neg()], 1)
+        return tuple(second(joined) for second in self.second)
 
 
-@pytest.mark.parametrize("rest, chosen", [("inductor", "last"), ("eager", "first")])
-def test_what_is_concatenated_is_no_copy_where_it_is_written_as_it_is_read(monkeypatch, rest, chosen):
-    model, x = Joined().eval(), torch.randn(2, 3, 10, 12)
+class JoinedOfNone(Joined):
+    """No convolution computes what is concatenated."""
+
+    def computed(self, x):
+        return x.abs() + self.first(x).mean()
+
+
+@pytest.mark.parametrize(
+    "model, rest, is_free",
+    [
+        (Joined(), "inductor", True),
+        (Joined(), "eager", False),
+        (Joined(readers=2), "inductor", False),
+        # 19 channels of f32 are no multiple of 16 bytes.
+        (Joined(filters=3), "inductor", False),
+        (JoinedOfNone(), "inductor", False),
+    ],
+    ids=["written as read", "by PyTorch", "two readers", "unaligned", "of no chain"],
+)
+def test_what_is_concatenated_is_no_copy_where_it_is_written_as_it_is_read(monkeypatch, model, rest, is_free):
+    x, rewritten = torch.randn(2, 16, 10, 12), []
 
     def expected(graph, values, math):
-        nodes = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.conv2d.default)
-        return {node: 0.82 if node.meta["val"].is_contiguous(memory_format=LAST) else 1.0 for node in nodes}
+        return dict.fromkeys(graph.graph.find_nodes(op="call_function", target=torch.ops.aten.conv2d.default), 1.0)
 
+    def is_less(graph, after, before, seen, is_laid_anyway):
+        (joined,) = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.cat.default)
+        assert is_laid_anyway(joined) == is_free
+        return True
+
+    def rewrite(graph):
+        original(graph, devices=("cuda", "cpu"))
+        rewritten.append([node.target for node in graph.graph.nodes])
+
+    original = _concatenations.rewrite
     monkeypatch.setattr(_rewrite, "_expected", expected)
     monkeypatch.setattr(_layouts, "_is_on_cpu", lambda values: False)
-    # The image and the result are copied, and the concatenation is or is not: 1.84 or 1.94 instead of 2, and less than 1.9 is little enough.
-    monkeypatch.setattr(_layouts, "seconds_of_copy", lambda tensor: 0.1)
-    assert formats_of_chains(ft.optimize(model, x, choose="all", rest=rest)) == [chosen] * 2
+    monkeypatch.setattr(_layouts, "_is_less", is_less)
+    monkeypatch.setattr(_concatenations, "rewrite", rewrite)
+    ft.optimize(model.eval(), x, choose="all", rest=rest)
+    if rest == "inductor":
+        # What is expected is what comes of it.
+        (targets,) = rewritten
+        assert (torch.ops.aten.cat.default in targets) != is_free
 
 
 class Wrapped(Network):

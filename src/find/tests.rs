@@ -70,7 +70,9 @@ fn short_executions_are_timed_as_one_graph_where_the_device_has_graphs() {
         let ([recorded, launches, live], executions) = (fake.graphs(), fake.executions());
         let timed = times(&built).len();
         // Something was short, and what was not was launched by itself.
-        assert!(recorded > 0 && recorded.is_multiple_of(BURST as usize) && recorded <= timed * BURST as usize);
+        assert!(
+            recorded > 0 && recorded.is_multiple_of(BURST as usize) && recorded <= timed * BURST as usize
+        );
         assert_eq!(live, 0);
         if refuses {
             assert_eq!(launches, 0);

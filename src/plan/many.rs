@@ -13,8 +13,9 @@ impl FusionPlan {
     /// Compiles plans for a handle's device, several at a time, each by [`compile_with`](Self::compile_with); results are in
     /// the order of the plans.
     ///
-    /// There are as many at a time as this process has processors, those of the longest kernels first. Equal plans are compiled once,
-    /// and fail with one error. Where find mode measures, there is one at a time, so that none disturbs another's times.
+    /// There are as many at a time as this process has processors, the longest texts of kernels first where there are more plans
+    /// than that. Equal plans are compiled once, and fail with one error. Where find mode measures, there is one at a time, so that
+    /// none disturbs another's times.
     pub fn compile_all(
         plans: &[FusionPlan],
         handle: &Handle,
@@ -32,15 +33,13 @@ impl FusionPlan {
         // Of plans that are equal the first alone is compiled here.
         let mut unlike: Vec<_> = (0..plans.len()).filter(|&at| first[at] == at).collect();
         if threads > 1 && unlike.len() > threads {
-            // The longest texts begin first, so that none of them is compiled by itself in the end.
             let effort = |&at: &usize| {
                 let plan = &plans[at];
-                let is_compiled = plan.check_for(handle.target()).is_ok();
-                if is_compiled { build::effort(handle.context(), &plan.problem(), options) } else { 0 }
+                let can_be = plan.check_for(handle.target()).is_ok();
+                if can_be { build::effort(handle.context(), &plan.problem(), options) } else { 0 }
             };
             let efforts = several(&unlike, threads, effort);
-            let efforts: HashMap<_, _> = unlike.iter().copied().zip(efforts).collect();
-            unlike.sort_by_key(|at| Reverse(efforts[at]));
+            longest_first(&mut unlike, &efforts);
         }
         let compiled = several(&unlike, threads, |&at| compile(&plans[at]));
         let made: HashMap<_, _> = unlike.into_iter().zip(compiled).collect();
@@ -54,6 +53,12 @@ impl FusionPlan {
         };
         plans.iter().enumerate().map(result).collect()
     }
+}
+
+/// Brings what takes the most to the front, so that none of it is worked at by itself in the end.
+fn longest_first(items: &mut [usize], efforts: &[usize]) {
+    let efforts: HashMap<_, _> = items.iter().copied().zip(efforts).collect();
+    items.sort_by_key(|at| Reverse(efforts[at]));
 }
 
 #[cfg(test)]
@@ -82,6 +87,13 @@ mod tests {
             assert_eq!(compiled?.output(), plan.output());
         }
         Ok(())
+    }
+
+    #[test]
+    fn what_takes_the_most_begins_first() {
+        let mut items = [0, 2, 3, 5];
+        longest_first(&mut items, &[3, 9, 0, 9]);
+        assert_eq!(items, [2, 5, 0, 3]);
     }
 
     /// Of a compiler that fails, each equal plan would wait for a failure of its own.

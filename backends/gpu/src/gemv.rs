@@ -215,7 +215,7 @@ pub(crate) fn gemv_configurations(
 /// Plans a convolution as products of a matrix and vectors, in one of its configurations; `None` for others. Only for problems that
 /// meet [`UNPADDED`](crate::constraint::UNPADDED), [`AS_FILTERS`], [`PIXEL_COUNT`](crate::constraint::PIXEL_COUNT),
 /// [`GROUP_COUNT`](crate::GROUP_COUNT) and [`SPAN`](crate::SPAN); preferred for those that meet
-/// [`FEW_PIXELS`](crate::FEW_PIXELS).
+/// [`FEW_PIXELS`](crate::FEW_PIXELS), and what a backend has measured besides.
 pub(crate) fn gemv(vendor: &str, problem: &Problem, configuration: &Configuration) -> Option<Kernel> {
     let work = Gemv::of(problem);
     let team = work.teams().find(|team| configuration.is_of(team))?;

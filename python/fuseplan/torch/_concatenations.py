@@ -22,7 +22,8 @@ _CHAIN = torch.ops.fuseplan.chain.default
 # Slices begin at multiples of so many bytes, of which kernels load and write vectors.
 _ALIGNMENT = 16
 # Operators that read a concatenation from memory. What Inductor makes of others reads the parts, and needs no whole.
-_READ_MEMORY = {_ATEN.conv2d, _ATEN.conv3d, _ATEN.conv_transpose2d, _ATEN.conv_transpose3d, _ATEN.convolution}
+_CONVOLUTIONS = {_ATEN.conv2d, _ATEN.conv3d, _ATEN.convolution}
+_READ_MEMORY = _CONVOLUTIONS | {_ATEN.conv_transpose2d, _ATEN.conv_transpose3d}
 _SPLITS = {_ATEN.chunk, _ATEN.split, _ATEN.split_with_sizes}
 
 
@@ -85,8 +86,25 @@ def rewrite(module: torch.fx.GraphModule, *, devices: Collection[str] = ("cuda",
 
 
 def is_written_as_read(node: torch.fx.Node) -> bool:
-    """Whether a node is a concatenation that `rewrite` puts into memory of the layout that its readers want, whatever its parts' is."""
-    return node.target is _ATEN.cat.default and _is_of_images(_Joined.of(node))
+    """Whether a node of a graph without chains is expected to be a concatenation that `rewrite` puts into memory of the layout that its
+    reader wants, if that is channels-last: what chains begin with computes some of it, and one convolution reads it."""
+    if node.target is not _ATEN.cat.default or not _is_of_images(joined := _Joined.of(node)):
+        return False
+    value, readers = joined.value, list(node.users)
+    is_aligned = value.shape[1] * value.element_size() % _ALIGNMENT == 0
+    is_read = len(readers) == 1 and _packet(readers[0]) in _CONVOLUTIONS and readers[0].args[0] is node
+    return is_aligned and is_read and any(map(_may_be_of_a_chain, arguments(node)["tensors"]))
+
+
+def _may_be_of_a_chain(node: torch.fx.Node) -> bool:
+    """Whether a value is a convolution's, behind operators that have one operand of its lengths."""
+    if _packet(node) in _CONVOLUTIONS:
+        return True
+    value: Any = node.meta.get("val")
+    if node.op != "call_function" or not _is_image(value):
+        return False
+    alike = [of for of in node.all_input_nodes if _is_image(of.meta.get("val")) and of.meta["val"].shape == value.shape]
+    return len(alike) in (1, 2) and any(map(_may_be_of_a_chain, alike))
 
 
 def _is_of_images(joined: _Joined) -> bool:

@@ -78,8 +78,8 @@ def lay_out(
 
     Without a name for it, it is channels-last where results can have the layout that they had and, on a GPU, the sum of the
     seconds that are `expected` of plans, with the copies that it takes, is clearly less in it. On a CPU plans have no model of
-    time, and they and PyTorch's operators were faster in it in all networks that were timed. An image that `is_laid_anyway`, in
-    whichever layout its readers want, needs no copy. Whether anything was changed is the result.
+    time, and they and PyTorch's operators were faster in it in all networks that were timed. Of an image that `is_laid_anyway`, in
+    whichever layout its reader wants, no copy is counted. Whether anything was changed is the result.
     """
     if memory_format is torch.preserve_format:
         return False

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use fuseplan_api::{
     Accuracy, Algorithm, Backend, BackendError, Binary, BuildError, Candidate, Configuration, Constraint,
-    DataType, Device, DeviceInfo, Discovery, Executable, ExecutableInfo, GraphDriver, Memory, MemoryKind, Peaks,
-    Preference, Problem, RawGraph, RawGraphExec, RawNode, RawStream, RunArgs, RunError, Solver, Stream, StreamOwner,
+    DataType, Device, DeviceInfo, Discovery, Executable, ExecutableInfo, GraphDriver, Memory, MemoryKind,
+    Peaks, Preference, Problem, RawGraph, RawGraphExec, RawNode, RawStream, RunArgs, RunError, Solver,
+    Stream, StreamOwner,
 };
 use fuseplan_cpu::CpuBackend;
 
@@ -245,7 +246,11 @@ impl Device for Inner {
     }
 
     fn graphs(&self) -> Option<Arc<dyn GraphDriver>> {
-        self.state.graphs.lock().unwrap().map(|_| Arc::new(Graphs(self.state.clone())) as Arc<dyn GraphDriver>)
+        self.state
+            .graphs
+            .lock()
+            .unwrap()
+            .map(|_| Arc::new(Graphs(self.state.clone())) as Arc<dyn GraphDriver>)
     }
 
     fn as_any(&self) -> &dyn Any {
