@@ -19,7 +19,7 @@
 //   FILTERS, FILTERS_BY_LANE, FILTER_ROOM, FILTER_STAGES, FULL_ARRIVALS, GROUPS, INTERLEAVED, LINES, LOADED_P, MOVES_BACK, OCCUPANCY, OVERLAP, PASSED, PINGPONG,
 //   PIXELS_ARE_ROWS, PIXELS_INNERMOST, PREFETCHED, PRODUCERS, PRODUCER_REGISTERS, RAW_BYTES, RAW_STAGES, REARRANGED, RECTANGLE, RESIDENT,
 //   RESIDUALS_EARLY, ROW, ROW_LOADED, SHARED, SPLIT, STAGES, STEPS, STREAMED, TABLE_BYTES, TAPS_D, TAPS_H, TAPS_W, TF32X3, TILE_F, TILE_P, Y_VECTOR
-// needs sizes: out_h, out_plane, out_w, pixels
+// needs sizes: image_tiles, out_h, out_plane, out_w, pixels
 // needs types: Args, Channel, Residuals, Shape, T, TensorMap
 // needs functions: affine, channel_of, cluster_arrive, cluster_wait, is_plain, launch_next_grid, mbarrier_arrive, mbarrier_init,
 //   mbarrier_wait, prefetch_sector, shared_address, tile_number, tma_prefetch_map, wait_for_grids
@@ -138,7 +138,10 @@ DEVICE int tiles_along(const Shape& s, int pixels) {
 }
 DEVICE int tiles_of(const Shape& s) {
   if (RECTANGLE > 0) return s.pixels / (s.out_h * s.out_w) * rectangles_across(s) * rectangles_down(s) * COLUMNS;
-  return (PIXELS_INNERMOST ? s.pixels / s.out_plane * tiles_along(s, s.out_plane) : tiles_along(s, s.pixels)) * COLUMNS;
+  if (!PIXELS_INNERMOST) return tiles_along(s, s.pixels) * COLUMNS;
+  // Where rows are pixels, threads have no register for what a multiplication takes, which compilers keep.
+  if (PIXELS_ARE_ROWS) return s.pixels / (int)s.out_plane * tiles_along(s, s.out_plane) * COLUMNS;
+  return s.pixels / s.out_plane * s.image_tiles * COLUMNS;
 }
 
 // The pixels of a tile, counted over all images.
@@ -156,8 +159,8 @@ DEVICE Pixels pixels_of(const Shape& s, int tile) {
             lines < RECTANGLE_LINES ? lines : RECTANGLE_LINES};
   }
   const int number = tile / COLUMNS, of_image = PIXELS_INNERMOST ? tiles_along(s, s.out_plane) : 0;
-  const int image = PIXELS_INNERMOST ? number / of_image * s.out_plane : 0;
-  const int first = image + (PIXELS_INNERMOST ? number % of_image : number) * pixels_of_tile(s);
+  const int images = !PIXELS_INNERMOST ? 0 : PIXELS_ARE_ROWS ? number / of_image : number / s.image_tiles;
+  const int image = images * s.out_plane, first = image + (number - images * of_image) * pixels_of_tile(s);
   const int end = PIXELS_INNERMOST ? image + s.out_plane : (int)s.pixels;
   const int behind = first + pixels_of_tile(s) + OVERLAP;
   return {first, behind < end ? behind : end, 0, 0};

@@ -37,7 +37,7 @@ pub struct Geometry {
 }
 
 /// Numbers among the arguments. A size: eight bytes, read as an index. A divisor: sixteen, with what makes a
-/// division of an index below 2^31 a product and a shift.
+/// division of an index below 2^31 a product and a shift, also where it stands behind `/` or `%`.
 const NUMBERS: &str = "\
 struct alignas(8) Size {
   idx value;
@@ -49,7 +49,10 @@ struct Divisor {
   DEVICE idx divide(idx n) const {
     return sizeof(idx) == 4 ? (idx)((unsigned long long)(unsigned)n * multiplier >> shift) : n / value;
   }
-};";
+  DEVICE operator idx() const { return value; }
+};
+template <class N> DEVICE idx operator/(N n, const Divisor& d) { return d.divide(n); }
+template <class N> DEVICE idx operator%(N n, const Divisor& d) { return n - d.divide(n) * d.value; }";
 
 /// The multiplier and shift with which `n / divisor == n * multiplier >> shift` for n below 2^31. Only for
 /// divisors from 1 to 2^31.
@@ -108,16 +111,20 @@ impl Text {
     /// A number that is an argument, `args.shape.<name>` in the text. Operators of the chain declare the sizes that they
     /// use, which the kernel may have declared before.
     pub fn size(&mut self, name: impl Into<String>, value: usize) -> &mut Self {
-        let field = format!("  Size {};\n", name.into());
-        if !self.fields.contains(&field) {
-            self.fields.push_str(&field);
+        let name = name.into();
+        // A divisor is a size as well.
+        if ![format!("  Size {name};\n"), format!("  Divisor {name};\n")]
+            .iter()
+            .any(|field| self.fields.contains(field))
+        {
+            self.fields.push_str(&format!("  Size {name};\n"));
             self.sizes.push(value as i64);
         }
         self
     }
 
     /// A size that the text divides by, `args.shape.<name>.divide(n)`; its value is `.value`.
-    pub(crate) fn divisor(&mut self, name: &str, value: usize) -> &mut Self {
+    pub fn divisor(&mut self, name: &str, value: usize) -> &mut Self {
         let _ = writeln!(self.fields, "  Divisor {name};");
         // Divisors of indices that need 64 bits are plain sizes.
         let (multiplier, shift) = if value >> 31 == 0 { reciprocal(value.max(1)) } else { (0, 0) };

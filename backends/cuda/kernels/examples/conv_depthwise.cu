@@ -97,7 +97,10 @@ struct Divisor {
   DEVICE idx divide(idx n) const {
     return sizeof(idx) == 4 ? (idx)((unsigned long long)(unsigned)n * multiplier >> shift) : n / value;
   }
+  DEVICE operator idx() const { return value; }
 };
+template <class N> DEVICE idx operator/(N n, const Divisor& d) { return d.divide(n); }
+template <class N> DEVICE idx operator%(N n, const Divisor& d) { return n - d.divide(n) * d.value; }
 constexpr int CHANNELS_LAST{1};
 constexpr int V_MAX{4};
 constexpr int X_VECTOR{1};

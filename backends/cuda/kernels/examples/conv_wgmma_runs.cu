@@ -97,7 +97,10 @@ struct Divisor {
   DEVICE idx divide(idx n) const {
     return sizeof(idx) == 4 ? (idx)((unsigned long long)(unsigned)n * multiplier >> shift) : n / value;
   }
+  DEVICE operator idx() const { return value; }
 };
+template <class N> DEVICE idx operator/(N n, const Divisor& d) { return d.divide(n); }
+template <class N> DEVICE idx operator%(N n, const Divisor& d) { return n - d.divide(n) * d.value; }
 constexpr int DIMS{2};
 constexpr int GROUPS{1};
 constexpr int FILTERS{128};
@@ -184,9 +187,10 @@ constexpr int OPS = 5;
 constexpr int POINTERS = 4;
 struct Shape {
   Size x_n;
-  Size out_h;
-  Size out_w;
-  Size out_plane;
+  Divisor out_h;
+  Divisor out_w;
+  Divisor out_plane;
+  Divisor image_tiles;
   Size pixels;
   Size y_p;
   Size y_n;
@@ -807,7 +811,9 @@ DEVICE int tiles_along(const Shape& s, int pixels) {
 }
 DEVICE int tiles_of(const Shape& s) {
   if (RECTANGLE > 0) return s.pixels / (s.out_h * s.out_w) * rectangles_across(s) * rectangles_down(s) * COLUMNS;
-  return (PIXELS_INNERMOST ? s.pixels / s.out_plane * tiles_along(s, s.out_plane) : tiles_along(s, s.pixels)) * COLUMNS;
+  if (!PIXELS_INNERMOST) return tiles_along(s, s.pixels) * COLUMNS;
+  if (PIXELS_ARE_ROWS) return s.pixels / (int)s.out_plane * tiles_along(s, s.out_plane) * COLUMNS;
+  return s.pixels / s.out_plane * s.image_tiles * COLUMNS;
 }
 
 struct Pixels {
@@ -823,8 +829,8 @@ DEVICE Pixels pixels_of(const Shape& s, int tile) {
             lines < RECTANGLE_LINES ? lines : RECTANGLE_LINES};
   }
   const int number = tile / COLUMNS, of_image = PIXELS_INNERMOST ? tiles_along(s, s.out_plane) : 0;
-  const int image = PIXELS_INNERMOST ? number / of_image * s.out_plane : 0;
-  const int first = image + (PIXELS_INNERMOST ? number % of_image : number) * pixels_of_tile(s);
+  const int images = !PIXELS_INNERMOST ? 0 : PIXELS_ARE_ROWS ? number / of_image : number / s.image_tiles;
+  const int image = images * s.out_plane, first = image + (number - images * of_image) * pixels_of_tile(s);
   const int end = PIXELS_INNERMOST ? image + s.out_plane : (int)s.pixels;
   const int behind = first + pixels_of_tile(s) + OVERLAP;
   return {first, behind < end ? behind : end, 0, 0};
