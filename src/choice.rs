@@ -123,7 +123,7 @@ impl Able {
     pub(crate) fn candidates(&self, problem: &Problem, target: &Target) -> Vec<Candidate> {
         let mut candidates = self.solver.configurations(problem, target.info());
         candidates.retain(|candidate| candidate.is_exact_enough(problem));
-        candidates.sort_by(|a, b| a.estimate.cost().total_cmp(&b.estimate.cost()));
+        Candidate::cheapest_first(&mut candidates);
         candidates
     }
 }
@@ -167,9 +167,11 @@ pub(crate) fn ranked(target: &Target, problem: &Problem, id: Option<&str>) -> (V
             Err(refusal) => refusals.push(refusal),
         }
     }
-    // The sort is stable, so the backend's order stands.
-    able.sort_by_key(|able| able.reservation.is_some());
-    (able, refusals)
+    // Within both parts the backend's order stands.
+    let (mut ranked, reserved): (Vec<_>, Vec<_>) =
+        able.into_iter().partition(|able| able.reservation.is_none());
+    ranked.extend(reserved);
+    (ranked, refusals)
 }
 
 /// What every solver of the target's backend says of a problem: those that can compute it as they are ranked, then the

@@ -191,7 +191,7 @@ fn time_all(
             }
         }
     }
-    times.sort_by_key(|measured| measured.time);
+    times.sort_unstable_by_key(|measured| measured.time);
     if times.is_empty() { Err(FindError::NothingTimed) } else { Ok(times) }
 }
 

@@ -199,7 +199,7 @@ impl Disk {
         items.retain(|item| is_ours(&item.name));
         items.retain(|item| !(item.name.ends_with(".tmp") && self.remove_orphan(&item.name)));
         items.retain(|item| !(item.bytes > LARGEST && self.directory.remove(&item.name).is_ok()));
-        items.sort_by_key(|item| item.used);
+        items.sort_unstable_by_key(|item| item.used);
         let mut bytes: u64 = items.iter().map(|item| item.bytes).sum();
         for Item { name, bytes: size, .. } in &items {
             if bytes <= self.limits.bytes {

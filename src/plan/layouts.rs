@@ -59,7 +59,7 @@ impl FusionPlan {
         let layouts = TensorLayout::all_of_rank(self.input.rank()).iter();
         let mut times =
             layouts.filter_map(|&layout| time(layout).transpose()).collect::<Result<Vec<_>, _>>()?;
-        times.sort_by_key(|found| found.time);
+        times.sort_unstable_by_key(|found| found.time);
         Ok(times)
     }
 

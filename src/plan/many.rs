@@ -39,7 +39,7 @@ impl FusionPlan {
                 if can_be { build::effort(handle.context(), &plan.problem(), options) } else { 0 }
             };
             let efforts = several(&unlike, threads, effort);
-            longest_first(&mut unlike, &efforts);
+            unlike = longest_first(&unlike, &efforts);
         }
         let compiled = several(&unlike, threads, |&at| compile(&plans[at]));
         let made: HashMap<_, _> = unlike.into_iter().zip(compiled).collect();
@@ -55,10 +55,11 @@ impl FusionPlan {
     }
 }
 
-/// Brings what takes the most to the front, so that none of it is worked at by itself in the end.
-fn longest_first(items: &mut [usize], efforts: &[usize]) {
-    let efforts: HashMap<_, _> = items.iter().copied().zip(efforts).collect();
-    items.sort_by_key(|at| Reverse(efforts[at]));
+/// The numbers, those of what takes the most first, so that none of it is worked at by itself in the end.
+fn longest_first(items: &[usize], efforts: &[usize]) -> Vec<usize> {
+    let mut order: Vec<_> = efforts.iter().map(Reverse).zip(items).collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, &item)| item).collect()
 }
 
 #[cfg(test)]
@@ -91,9 +92,7 @@ mod tests {
 
     #[test]
     fn what_takes_the_most_begins_first() {
-        let mut items = [0, 2, 3, 5];
-        longest_first(&mut items, &[3, 9, 0, 9]);
-        assert_eq!(items, [2, 5, 0, 3]);
+        assert_eq!(longest_first(&[0, 2, 3, 5], &[3, 9, 0, 9]), [2, 5, 0, 3]);
     }
 
     /// Of a compiler that fails, each equal plan would wait for a failure of its own.

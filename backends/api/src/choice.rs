@@ -152,6 +152,11 @@ pub struct Candidate {
 }
 
 impl Candidate {
+    /// Brings those of the smallest estimates to the front; equal ones stay in their order.
+    pub fn cheapest_first(candidates: &mut [Candidate]) {
+        candidates.sort_by(|a, b| a.estimate.cost().total_cmp(&b.estimate.cost()));
+    }
+
     /// The candidate of a solver that has one way, no model, and exact products.
     pub fn only() -> Self {
         let configuration = Configuration::default();

@@ -287,7 +287,7 @@ impl TensorDescriptor {
         }
         let mut order: [usize; MAX_RANK] = std::array::from_fn(|i| i);
         let order = &mut order[..self.rank()];
-        order.sort_by_key(|&d| self.strides[d]);
+        order.sort_unstable_by_key(|&d| self.strides[d]);
         let mut reach = 0;
         order.iter().filter(|&&d| self.lens[d] > 1).any(|&d| {
             let overlaps = self.strides[d] <= reach;

@@ -1,6 +1,5 @@
 //! The driver and NVRTC, found and loaded when first wanted, and kept.
 
-use std::cmp::Reverse;
 use std::error::Error;
 use std::ffi::{OsStr, c_int};
 use std::path::{Path, PathBuf};
@@ -140,7 +139,7 @@ fn packages() -> Vec<PathBuf> {
     let entries = environment.join("lib").read_dir().into_iter().flatten().flatten();
     let pythons = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("python"));
     let mut sites: Vec<_> = pythons.map(|python| python.path().join("site-packages")).collect();
-    sites.sort();
+    sites.sort_unstable();
     sites.iter().flat_map(|site| PACKAGES.map(|package| site.join(package))).collect()
 }
 
@@ -163,7 +162,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         }
     }
     // Versions differ behind the point, or the underscore, and have two digits.
-    files.sort_by_key(|file| Reverse(file.clone()));
+    files.sort_unstable();
+    files.reverse();
     files
 }
 

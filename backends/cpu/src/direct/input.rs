@@ -156,7 +156,11 @@ impl<T: Number> Kernel for &Pixels<'_, T> {
                     }
                 }
             }
-        } else if const { size_of::<T>() == 4 } && channels == 3 && column_stride == 1 && pixel == 3 {
+        } else if const { size_of::<T>() == 4 && S::LANES >= 8 }
+            && channels == 3
+            && column_stride == 1
+            && pixel == 3
+        {
             // SAFETY: the caller says that three channels of the pixels are readable and that there is room for them.
             unsafe { interleave(s, source, channel_stride, target, count) }
         } else if channels < FEW {

@@ -133,7 +133,7 @@ pub(super) fn configurations(problem: &Problem, device: &DeviceInfo) -> Vec<Cand
         accuracy: Accuracy::Transformed,
     };
     let mut candidates: Vec<_> = sizes(problem).map(candidate).collect();
-    candidates.sort_by(|a, b| a.estimate.cost().total_cmp(&b.estimate.cost()));
+    Candidate::cheapest_first(&mut candidates);
     candidates
 }
 
