@@ -97,14 +97,20 @@ def is_written_as_read(node: torch.fx.Node) -> bool:
 
 
 def _may_be_of_a_chain(node: torch.fx.Node) -> bool:
-    """Whether a value is a convolution's, behind operators that have one operand of its lengths."""
-    if _packet(node) in _CONVOLUTIONS:
-        return True
-    value: Any = node.meta.get("val")
-    if node.op != "call_function" or not _is_image(value):
-        return False
-    alike = [of for of in node.all_input_nodes if _is_image(of.meta.get("val")) and of.meta["val"].shape == value.shape]
-    return len(alike) in (1, 2) and any(map(_may_be_of_a_chain, alike))
+    """Whether a value is a convolution's, behind operators that have one or two operands of its lengths."""
+    seen: set[torch.fx.Node] = set()
+    left = [node]
+    while left:
+        at = left.pop()
+        if _packet(at) in _CONVOLUTIONS:
+            return True
+        value: Any = at.meta.get("val")
+        if at in seen or at.op != "call_function" or not _is_image(value):
+            continue
+        seen.add(at)
+        alike = [of for of in at.all_input_nodes if _is_image(of.meta.get("val")) and of.meta["val"].shape == value.shape]
+        left += alike if len(alike) <= 2 else []
+    return False
 
 
 def _is_of_images(joined: _Joined) -> bool:
