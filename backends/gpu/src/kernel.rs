@@ -145,6 +145,12 @@ impl Text {
         self.size("out_h", output.lens[3]).size("out_w", output.lens[4]).size("out_plane", output.plane())
     }
 
+    /// The same as divisors.
+    pub fn output_divisors(&mut self, output: &Volume) -> &mut Self {
+        let divided = self.divisor("out_h", output.lens[3]).divisor("out_w", output.lens[4]);
+        divided.divisor("out_plane", output.plane())
+    }
+
     /// What [`COORD`] needs to know of the output.
     pub fn coord(&mut self, output: &Volume) -> &mut Self {
         let (pixels, positions) = (output.pixel_stride(), output.position_stride());

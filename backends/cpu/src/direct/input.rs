@@ -9,9 +9,6 @@ use fuseplan_api::volume::Volume;
 use crate::isa::{Kernel, MAX_LANES, Number, Simd};
 use crate::vectors::{load, load_even, load_strided, store};
 
-/// Fewer channels than this are not worth transposing squares for.
-const FEW: usize = 4;
-
 /// Which channels a packed pixel holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channels {
@@ -163,7 +160,7 @@ impl<T: Number> Kernel for &Pixels<'_, T> {
         {
             // SAFETY: the caller says that three channels of the pixels are readable and that there is room for them.
             unsafe { interleave(s, source, channel_stride, target, count) }
-        } else if channels < FEW {
+        } else if channels < 4 {
             for c in 0..channels {
                 for i in 0..count {
                     // SAFETY: the caller says that channel `c` of pixel `i` is readable and that there is room for it.

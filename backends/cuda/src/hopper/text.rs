@@ -208,11 +208,10 @@ pub(super) fn constants(
     if matches!(load, Load::Tma | Load::Reordered | Load::Gather) {
         StrideConstants { stride: strides }.write(&mut text);
     }
-    for (name, value) in [("out_h", y.lens[3]), ("out_w", y.lens[4]), ("out_plane", y.plane())] {
-        text.divisor(name, value);
-    }
-    // Of an image, where tiles stay within one.
-    text.divisor("image_tiles", tiling.tiles_of_pixels(1, y.lens[2], y.lens[3], y.lens[4])).coord(&y);
+    // The tiles of an image, where they stay within one.
+    text.output_divisors(&y)
+        .divisor("image_tiles", tiling.tiles_of_pixels(1, y.lens[2], y.lens[3], y.lens[4]))
+        .coord(&y);
     if load == Load::Gather || tiling.tf32x3 {
         text.size("in_d", x.lens[2]).size("in_h", x.lens[3]).size("in_w", x.lens[4]).strides("x", &x.strides);
     }
