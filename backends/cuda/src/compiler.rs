@@ -1,6 +1,6 @@
 //! NVRTC: text to a cubin for one architecture. Needs no device and no driver.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 use std::sync::OnceLock;
 
@@ -123,14 +123,22 @@ impl Program {
     }
 }
 
+/// The first version that has the option `--minimal`.
+const MINIMAL: (c_int, c_int) = (12, 4);
+
 fn translate(source: &str, arch: &str) -> Result<Compiled, CompileFailure> {
     let string = |text: &str| CString::new(text).map_err(|error| CompileFailure::Log(error.to_string()));
-    let options = [
+    let mut options = vec![
         format!("--gpu-architecture={arch}"),
         "--std=c++17".into(),
         "--ptxas-options=--verbose".into(),
         "--ptxas-options=--warn-on-spills".into(),
     ];
+    // NVRTC parses under one lock in the whole process, its own declarations too. Kernels use none of textures, of the runtime and of
+    // launches from the device, which it leaves out then.
+    if library::version(library::nvrtc()?).is_some_and(|version| version >= MINIMAL) {
+        options.push("--minimal".into());
+    }
     let options = options.iter().map(|option| string(option)).collect::<Result<Vec<_>, _>>()?;
     Program::new(&string(source)?, c"fuseplan.cu")?.compile(&options)
 }
