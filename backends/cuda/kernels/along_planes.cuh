@@ -23,6 +23,16 @@ DEVICE unsigned pair_of(float low, float high) {
   return from_float<T>(low).bits | (unsigned)from_float<T>(high).bits << 16;
 }
 
+// An element of memory, or 0 where there is none. No branch leads around it: of one for each result the compiler makes several blocks,
+// which take it as long as all the rest of a kernel.
+DEVICE T element_if(const T* at, bool exists) {
+  T element;
+  asm volatile("{\n.reg .pred exists;\nsetp.ne.b32 exists, %2, 0;\nmov.b16 %0, 0;\n@exists ld.global.b16 %0, [%1];\n}"
+               : "=h"(element.bits)
+               : "l"(at), "r"((int)exists));
+  return element;
+}
+
 // Finishes this thread's results of a part, by pairs of filters, and stores them to shared memory. The compiler must know which registers accumulators are in, so
 // the part is found by comparing, and the comment in the instruction keeps the compiler from merging the stores of several parts.
 template <int AT, class F> DEVICE void stage_part(const float (&acc)[ATOMS][WIDTH / 2], unsigned to, int part,
@@ -143,16 +153,16 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
     const auto pair_of_rows = [&](int f, int half, float low, float high) {
       float v[2] = {low, high};
 #pragma unroll
-      for (int e = 0; e < 2; e++) {
-        v[e] = chain(args, channels[f + e], Residuals<2>(), e, v[e], Coord());
-        if (!PLAIN && args.beta != 0.f) {
-          // Known here alone, such that no addresses are kept in registers.
-          int filter = f + e;
-          asm volatile("" : "+r"(filter));
-          const int pixel = pixels.first + interleaved(begin + warp * 16 + lane / 4 + half * 8);
-          if (pixel < pixels.end && filter < filters)
-            v[e] = fmaf(args.beta, to_float(y[result_of(s, column, pixel) + filter * (idx)Y_PITCH]), v[e]);
-        }
+      for (int e = 0; e < 2; e++) v[e] = chain(args, channels[f + e], Residuals<2>(), e, v[e], Coord());
+      if (!PLAIN && args.beta != 0.f) {
+        // Known here alone, such that no addresses are kept in registers.
+        int filter = f;
+        asm volatile("" : "+r"(filter));
+        const int pixel = pixels.first + interleaved(begin + warp * 16 + lane / 4 + half * 8);
+        const T* const at = y + (result_of(s, column, pixel) + filter * (idx)Y_PITCH);
+        const int exist = pixel < pixels.end ? filters - filter : 0;
+#pragma unroll
+        for (int e = 0; e < 2; e++) v[e] = fmaf(args.beta, to_float(element_if(at + e * Y_PITCH, e < exist)), v[e]);
       }
       return pair_of(v[0], v[1]);
     };
