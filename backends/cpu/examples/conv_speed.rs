@@ -1,7 +1,7 @@
 //! Times a convolution solver on ResNet-like shapes, as a fraction of the processor's
 //! fused-multiply-add peak in f32, measured in the same run, since clocks move.
 //!
-//! `cargo run --release -p fuseplan-cpu --example conv_speed -- [names] [threads] [batch] [solver id] [f32|f16|bf16]`
+//! `cargo run --release -p fuseplan-cpu --example conv_speed -- [names] [threads] [batch] [solver id] [f32|f16|bf16] [layout]`
 //!
 //! Names are parts of the names below, or shapes written as there, `g32_3x3s2_256-256@56`, with commas between them.
 
@@ -76,6 +76,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                 .block()
                 .is_some_and(|block| !(shape.1.is_multiple_of(block) && shape.3.is_multiple_of(block)))
             {
+                continue;
+            }
+            if args.get(5).is_some_and(|wanted| layout.to_string() != *wanted) {
                 continue;
             }
             let problem = problem(&shape, data_type, batch, layout)?;

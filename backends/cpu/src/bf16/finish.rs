@@ -31,11 +31,11 @@ const PIXELS: usize = 8;
 
 /// Where the front's results go.
 trait Target {
-    /// Writes a pixel's vector `v` of `count` channels.
+    /// Writes a pixel's vectors, of `count` channels in all.
     ///
     /// # Safety
-    /// The pixel has room for it.
-    unsafe fn write(s: Avx512, f: &FinishPixels<'_>, pixel: usize, v: usize, value: __m512);
+    /// The pixel has room for them.
+    unsafe fn write<const V: usize>(s: Avx512, f: &FinishPixels<'_>, pixel: usize, values: &[__m512; V]);
 }
 
 /// Back to the sums.
@@ -43,9 +43,11 @@ pub(super) struct Sums;
 
 impl Target for Sums {
     #[inline(always)]
-    unsafe fn write(s: Avx512, f: &FinishPixels<'_>, pixel: usize, v: usize, value: __m512) {
-        // SAFETY: the sums have whole vectors for each pixel.
-        unsafe { s.store(f.sums.add((pixel * f.vectors + v) * SIDE), value) }
+    unsafe fn write<const V: usize>(s: Avx512, f: &FinishPixels<'_>, pixel: usize, values: &[__m512; V]) {
+        for (v, &value) in values.iter().enumerate() {
+            // SAFETY: the sums have whole vectors for each pixel.
+            unsafe { s.store(f.sums.add((pixel * f.vectors + v) * SIDE), value) }
+        }
     }
 }
 
@@ -54,17 +56,23 @@ pub(super) struct Output<T>(std::marker::PhantomData<T>);
 
 impl<T: Number> Target for Output<T> {
     #[inline(always)]
-    unsafe fn write(s: Avx512, f: &FinishPixels<'_>, pixel: usize, v: usize, value: __m512) {
-        let to = f.output.cast::<T>().wrapping_add(pixel * f.step + v * SIDE);
-        let n = (f.count - v * SIDE).min(SIDE);
+    unsafe fn write<const V: usize>(s: Avx512, f: &FinishPixels<'_>, pixel: usize, values: &[__m512; V]) {
+        let to = f.output.cast::<T>().wrapping_add(pixel * f.step);
         // SAFETY: the caller says that the pixel's channels lie inside of the output.
         unsafe {
             if T::DATA_TYPE == DataType::BFloat16 {
-                // The instruction takes denormal numbers for 0; it is the one that parts are made by.
-                let rounded: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(value));
-                _mm256_mask_storeu_epi16(to.cast(), ((1u32 << n) - 1) as __mmask16, rounded);
+                // The instruction takes denormal numbers for 0, as the one does that parts are made by. Of a single vector the
+                // other half is not written.
+                let rounded: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(values[V - 1], values[0]));
+                if f.count == 2 * SIDE {
+                    _mm512_storeu_si512(to.cast(), rounded);
+                } else {
+                    _mm512_mask_storeu_epi16(to.cast(), (1 << f.count) - 1, rounded);
+                }
             } else {
-                store(s, to, value, n);
+                for (v, &value) in values.iter().enumerate() {
+                    store(s, to.wrapping_add(v * SIDE), value, (f.count - v * SIDE).min(SIDE));
+                }
             }
         }
     }
@@ -122,9 +130,7 @@ pub(super) unsafe fn registers<T: Target, const R: usize, const V: usize>(
         let s = Avx512::assume();
         f.steps.front(s, &mut sums, |table| std::array::from_fn(|v| s.load(table.add(f.channel + v * SIDE))));
         for (r, row) in sums.iter().enumerate() {
-            for (v, &value) in row.iter().enumerate() {
-                T::write(s, f, at + r, v, value);
-            }
+            T::write(s, f, at + r, row);
         }
     }
 }

@@ -332,9 +332,9 @@ fn input_columns(g: &Geometry, span: usize) -> usize {
     (span - 1).saturating_mul(g.strides[2]).saturating_add(reach + 1 + g.strides[2])
 }
 
-/// Floats of their channels that are brought together at a time.
+/// Floats of their channels that are brought together at a time, in whole vectors, as the sums lie behind them.
 fn line_len(g: &Geometry, span: usize) -> usize {
-    input_columns(g, span).saturating_mul(g.inputs.min(CHANNELS))
+    input_columns(g, span).saturating_mul(g.inputs.min(CHANNELS)).saturating_add(SIDE - 1) / SIDE * SIDE
 }
 
 /// How much the least that can be packed is, if it is too much.

@@ -52,7 +52,8 @@ struct Band {
     slice: usize,
     lines: Range<usize>,
     columns: Range<usize>,
-    /// Lines of taps that some of these lines have inside of the input.
+    /// Slices, and lines, of taps that some of these lines have inside of the input.
+    slices: Range<usize>,
     taps: Range<usize>,
 }
 
@@ -70,6 +71,13 @@ struct Pixels {
     pitch: usize,
     /// Whether they are the tensor's, over whose end no tile may go.
     stays: bool,
+}
+
+/// The outputs of a panel for a band of an image: where the first pixel is, and how many elements are in front of it.
+struct Outputs {
+    panel: Panel,
+    start: RowStart,
+    offset: usize,
 }
 
 /// The panel that is multiplied next, and the image of the item that is multiplied now.
@@ -96,6 +104,7 @@ impl Work<'_> {
             images: batch * plan.images..((batch + 1) * plan.images).min(g.output.lens[0]),
             group,
             slice,
+            slices: g.taps_inside(0, slice).0,
             taps: taps.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0),
             lines,
             columns: span * plan.span..((span + 1) * plan.span).min(g.output.lens[4]),
@@ -157,16 +166,25 @@ impl Work<'_> {
     /// The pixels of a run that are multiplied at a time: of lines by themselves those that are in the output.
     fn pieces(&self, band: &Band, run: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let Convolution { geometry: g, plan, unit, .. } = self.conv;
-        let (end, most) = (run.end, unit.pixels());
-        let step = if self.skips() { plan.columns } else { run.len().max(1) };
-        run.step_by(step).flat_map(move |first| {
-            let width = if self.skips() {
-                band.columns(g.width(band.lines.start + first / plan.columns))
-            } else {
-                step
-            };
-            let end = end.min(first + width);
-            (first..end).step_by(most).map(move |first| first..end.min(first + most))
+        let (skips, most) = (self.skips(), unit.pixels());
+        let step = if skips { plan.columns } else { run.len().max(1) };
+        let end = move |first: usize| match skips {
+            true => run.end.min(first + band.columns(g.width(band.lines.start + first / plan.columns))),
+            false => run.end,
+        };
+        let mut first = run.start;
+        let mut rest = first..end(first);
+        std::iter::from_fn(move || {
+            while rest.is_empty() {
+                first += step;
+                if first >= run.end {
+                    return None;
+                }
+                rest = first..end(first);
+            }
+            let piece = rest.start..rest.end.min(rest.start + most);
+            rest.start = piece.end;
+            Some(piece)
         })
     }
 
@@ -363,8 +381,8 @@ impl Work<'_> {
         unit: &Multiplier,
         scratch: &mut Scratch<'_>,
     ) {
-        let Convolution { geometry: g, plan, .. } = self.conv;
-        let (slices, _) = g.taps_inside(0, band.slice);
+        let Convolution { geometry: g, plan, unit: kind, flat, .. } = self.conv;
+        let slices = &band.slices;
         let per_line = plan.taps_of_line();
         let steps = plan.depth / DEPTH;
         let tile = |panel: Panel| plan.split.parts * panel.vectors * FILTERS;
@@ -374,74 +392,73 @@ impl Work<'_> {
             let first = slices.start * of_slice(panel) + of_taps(panel, taps.start);
             self.filters.wrapping_add(panel.offset + first)
         };
-        let products = self.pieces(band, run.clone()).count();
+        let next = next.filter(|_| !slices.is_empty());
+        let products = next.as_ref().map_or(0, |_| self.pieces(band, run.clone()).count());
         let ahead = |product: usize| {
-            let Some(Next { panel, image }) = next.as_ref().filter(|_| !slices.is_empty()) else {
-                return Ahead::NOTHING;
-            };
+            let Some(Next { panel, image }) = &next else { return Ahead::NOTHING };
             let elements = (slices.len() - 1) * of_slice(*panel) + of_taps(*panel, band.taps.len());
             let part = [image * products + product, band.images.len() * products];
             let steps = plan.split.products() * slices.len() * band.taps.len() * per_line * steps;
             Ahead::part(filters(*panel, &band.taps), elements * size_of::<u16>(), part, steps)
         };
-        let direct = self.is_direct();
+        let taps_of = |taps: &Range<usize>| &plan.taps[taps.start * per_line..taps.end * per_line];
+        let (direct, skips) = (self.is_direct(), self.skips());
+        // Vectors finish a piece of one line, or of lines that follow one another without a gap, which is evenly apart in the
+        // output, too.
+        let even = direct && *kind == Unit::Vector && (skips || *flat);
+        let outputs = self.outputs(band, image, panel);
+        let mut product = Product {
+            pixels: 0,
+            vectors: panel.vectors,
+            split: plan.split,
+            image: pixels.first,
+            pitch: pixels.pitch * size_of::<u16>(),
+            part: plan.depth * size_of::<u16>(),
+            slices: slices.len(),
+            slice: [plan.slice_len(), of_slice(panel)].map(|elements| elements * size_of::<u16>()),
+            taps: taps_of(&band.taps),
+            steps,
+            pairs: plan.channels.div_ceil(2),
+            filters: filters(panel, &band.taps),
+            sums: scratch.sums.as_mut_ptr(),
+            ahead: Ahead::NOTHING,
+        };
         let width = panel.vectors * SIDE;
         for (at, Range { start: first, end }) in self.pieces(band, run.clone()).enumerate() {
-            let ahead = ahead(at);
             // What would end behind the tensor begins earlier, with pixels that are computed twice.
-            let begin =
-                if pixels.stays { first.min(run.end - self.conv.unit.whole(end - first)) } else { first };
+            let begin = if pixels.stays { first.min(run.end - kind.whole(end - first)) } else { first };
             let to = if direct { 0 } else { (begin - run.start) * width };
             // Of a line by itself the taps in the padding are left out.
-            let taps = match self.skips() {
-                true => g.taps_inside(1, band.lines.start + first / plan.columns).0,
-                false => band.taps.clone(),
-            };
-            let product = Product {
-                pixels: end - begin,
-                vectors: panel.vectors,
-                split: plan.split,
-                image: pixels.first.wrapping_add(begin * pixels.pitch),
-                pitch: pixels.pitch * size_of::<u16>(),
-                part: plan.depth * size_of::<u16>(),
-                slices: slices.len(),
-                slice: [plan.slice_len(), of_slice(panel)].map(|elements| elements * size_of::<u16>()),
-                taps: &plan.taps[taps.start * per_line..taps.end * per_line],
-                steps,
-                pairs: plan.channels.div_ceil(2),
-                filters: filters(panel, &taps),
-                sums: scratch.sums[to..].as_mut_ptr(),
-                ahead,
-            };
-            // Vectors finish a piece of one line, or of lines that follow one another without a gap, which is evenly apart in the
-            // output, too.
-            let even = direct && self.conv.unit == Unit::Vector && (self.skips() || self.conv.flat);
-            let finish = even.then(|| self.finish_pixels(band, image, first..end, panel, product.sums));
+            if skips {
+                let taps = g.taps_inside(1, band.lines.start + first / plan.columns).0;
+                (product.taps, product.filters) = (taps_of(&taps), filters(panel, &taps));
+            }
+            product.pixels = end - begin;
+            product.image = pixels.first.wrapping_add(begin * pixels.pitch);
+            product.sums = scratch.sums[to..].as_mut_ptr();
+            product.ahead = ahead(at);
+            let finish =
+                even.then(|| self.finish_pixels(&outputs, self.place(first), end - first, product.sums));
             // SAFETY: pixels and filters have whole tiles, and the sums room for them; the output has the pixels.
             let finished = unsafe { unit.multiply(&product, finish.as_ref()) };
             if direct && !finished {
                 let sums = (first - begin) * width;
                 // SAFETY: the sums are complete; as of this function.
-                unsafe {
-                    self.finish(band, image, first..end, panel, &mut scratch.sums[sums..], scratch.finish)
-                };
+                unsafe { self.finish(band, &outputs, first..end, &mut scratch.sums[sums..], scratch.finish) };
             }
         }
         if !direct {
             // SAFETY: the sums are complete; as of this function.
-            unsafe { self.finish(band, image, run, panel, scratch.sums, scratch.finish) };
+            unsafe { self.finish(band, &outputs, run, scratch.sums, scratch.finish) };
         }
     }
 
-    /// Where a pixel of a band lies in the output.
-    fn start(&self, band: &Band, image: usize, panel: Panel, pixel: usize) -> RowStart {
-        let Convolution { geometry: g, plan, .. } = self.conv;
-        RowStart {
-            image,
-            channel: panel.first,
-            line: band.slice * g.output.lens[3] + band.lines.start + pixel / plan.columns,
-            column: band.columns.start + pixel % plan.columns,
-        }
+    /// The outputs of a panel for a band of an image.
+    fn outputs(&self, band: &Band, image: usize, panel: Panel) -> Outputs {
+        let Convolution { geometry: g, epilogue, .. } = self.conv;
+        let line = band.slice * g.output.lens[3] + band.lines.start;
+        let start = RowStart { image, channel: panel.first, line, column: band.columns.start };
+        Outputs { panel, start, offset: start.offset(epilogue.output()) }
     }
 
     /// Whether sums go straight to the output.
@@ -450,27 +467,33 @@ impl Work<'_> {
         plan.lanes == Lanes::Channels && epilogue.output().strides[1] == 1 && self.steps.end_in_registers()
     }
 
-    /// Pixels of a panel that are evenly apart in the output, and their sums.
+    /// Pixels of a panel from one of a band's on, that are evenly apart in the output, and their sums.
     fn finish_pixels(
         &self,
-        band: &Band,
-        image: usize,
-        pixels: Range<usize>,
-        panel: Panel,
+        outputs: &Outputs,
+        [line, column]: [usize; 2],
+        pixels: usize,
         sums: *mut f32,
     ) -> FinishPixels<'_> {
-        let surface = self.conv.epilogue.output();
-        let start = self.start(band, image, panel, pixels.start).offset(surface);
+        let [.., line_stride, step] = self.conv.epilogue.output().strides;
+        let Outputs { panel, offset, .. } = outputs;
+        let first = offset + line * line_stride + column * step;
         FinishPixels {
             steps: &self.steps,
             sums,
             vectors: panel.vectors,
             count: panel.count,
-            pixels: pixels.len(),
+            pixels,
             channel: panel.first,
-            output: self.output.wrapping_byte_add(start * self.conv.data_type.size()),
-            step: surface.strides[4],
+            output: self.output.wrapping_byte_add(first * self.conv.data_type.size()),
+            step,
         }
+    }
+
+    /// The line and column of a band's pixel; where lines follow one another without a gap all columns are the first line's.
+    fn place(&self, pixel: usize) -> [usize; 2] {
+        let Convolution { plan, flat, .. } = self.conv;
+        if *flat { [0, pixel] } else { [pixel / plan.columns, pixel % plan.columns] }
     }
 
     /// Finishes a range of packed pixels, whose sums begin with the first of them.
@@ -480,47 +503,52 @@ impl Work<'_> {
     unsafe fn finish(
         &self,
         band: &Band,
-        image: usize,
+        outputs: &Outputs,
         pixels: Range<usize>,
-        panel: Panel,
         sums: &mut [f32],
         scratch: &mut [f32],
     ) {
         let Convolution { geometry: g, plan, functions, epilogue, flat, .. } = self.conv;
-        let surface = epilogue.output();
-        let width = panel.vectors * SIDE;
+        let width = outputs.panel.vectors * SIDE;
+        let direct = self.is_direct();
+        let [mut line, mut column] = self.place(pixels.start);
         let mut at = pixels.start;
         while at < pixels.end {
-            let (line, column) = (at / plan.columns, at % plan.columns);
-            let line_width = band.columns(g.width(band.lines.start + line));
             // Where lines follow one another without a gap a run goes on over their ends.
-            let end = if *flat { pixels.end } else { pixels.end.min(at - column + line_width) };
-            let next = if *flat { end } else { pixels.end.min(at - column + plan.columns) };
-            if at < end {
+            let [line_width, columns] = match flat {
+                true => [usize::MAX; 2],
+                false => [band.columns(g.width(band.lines.start + line)), plan.columns],
+            };
+            let count = line_width.saturating_sub(column).min(pixels.end - at);
+            if count > 0 {
                 let sums = sums[(at - pixels.start) * width..].as_mut_ptr();
-                let finish = self.finish_pixels(band, image, at..end, panel, sums);
+                let finish = self.finish_pixels(outputs, [line, column], count, sums);
                 // SAFETY: the CPU has the instructions; the run lies inside of the output, and its sums are complete.
                 unsafe {
-                    if self.is_direct() {
+                    if direct {
                         (functions.finish)(&finish);
                     } else {
                         (functions.front)(&finish);
+                        let mut start = outputs.start;
+                        start.line += at / plan.columns;
+                        start.column += at % plan.columns;
                         (functions.output)(&Finish {
                             steps: &self.steps,
                             sums,
                             pixel: width,
-                            count: panel.count,
-                            pixels: end - at,
-                            start: self.start(band, image, panel, at),
+                            count: outputs.panel.count,
+                            pixels: count,
+                            start,
                             output: self.output,
-                            surface,
+                            surface: epilogue.output(),
                             lanes: plan.lanes,
                             scratch: scratch.as_mut_ptr(),
                         });
                     }
                 }
             }
-            at = next;
+            at += (columns - column).min(pixels.end - at);
+            (line, column) = (line + 1, 0);
         }
     }
 }
