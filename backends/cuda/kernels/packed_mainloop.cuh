@@ -56,16 +56,18 @@ DEVICE unsigned row_offset(int first, int row) {
   return pixel / PLANE * (TILE_K * PLANE * 2) + pixel % PLANE * 2 + threadIdx.x % 4 * 2 * (PLANE * 2);
 }
 
+// The tile's pixel in one of a thread's rows.
+DEVICE int pixel_of_row(int atom, int row) {
+  const int consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
+  return interleaved(consumer * ROWS + atom * 64 + threadIdx.x / 32 % 4 * 16 + row * 8 + threadIdx.x % 32 / 4);
+}
+
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count) {
   const int lane = threadIdx.x % 32, set = count % PINGPONG, steps = step_count<STEPS>();
-  const int consumer = (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE;
   const int first = (tile_number() + (int)count * tile_stride()) / COLUMNS * COVERED_P;
   unsigned offsets[ATOMS][2];
 #pragma unroll
-  for (int i = 0; i < ATOMS * 2; i++) {
-    const int row = consumer * ROWS + i / 2 * 64 + threadIdx.x / 32 % 4 * 16 + i % 2 * 8 + lane / 4;
-    offsets[i / 2][i % 2] = row_offset(first, interleaved(row));
-  }
+  for (int i = 0; i < ATOMS * 2; i++) offsets[i / 2][i % 2] = row_offset(first, pixel_of_row(i / 2, i % 2));
   PipelineState<STAGES> pipe(count * STEPS);
   if (PINGPONG > 1) mbarrier_wait(barriers.order(set), (count / PINGPONG & 1) ^ (set == 0));
   const auto wait_for_step = [&](int step) {

@@ -187,7 +187,7 @@ constants! {
 }
 
 constants! {
-    /// The constants of `along_planes.cuh` and `along_sectors.cuh`.
+    /// The constants of `along_planes.cuh`, `along_images.cuh` and `along_sectors.cuh`.
     pub(super) struct AlongPlanesConstants {
         /// Pixels of an output's plane, and elements from a filter's plane to the next one.
         y_plane: usize,
@@ -200,6 +200,14 @@ constants! {
     pub(super) struct ImagesConstants {
         /// The most images that a tile has pixels of.
         y_images: usize,
+    }
+}
+
+constants! {
+    /// The constants of `along_images.cuh` and `neighbours_mainloop.cuh`.
+    pub(super) struct NeighboursConstants {
+        /// Pixels that lie side by side in a lane's rows.
+        neighbours: usize,
     }
 }
 

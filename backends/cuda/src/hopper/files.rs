@@ -3,13 +3,15 @@
 use fuseplan_api::Problem;
 use fuseplan_gpu::{ALONE, COORD, SHARE, kernel_text};
 
-use super::layout::{writes_rows, writes_words};
+use super::layout::{neighbours, writes_filters, writes_images, writes_rows, writes_words};
 use super::tiling::{Load, Tiling};
 use crate::runtime::CLUSTER;
 
 const TMA_PRODUCER: &str = kernel_text!("../../kernels/tma_producer.cuh");
 
 const FOURS: &str = kernel_text!("../../kernels/fours.cuh");
+
+const HALVES: &str = kernel_text!("../../kernels/halves.cuh");
 
 const TF32X3: &str = kernel_text!("../../kernels/tf32x3.cuh");
 
@@ -70,6 +72,9 @@ pub(super) fn files<'a>(tiling: &Tiling, problem: &Problem, wgmma: &'a str) -> [
             kernel_text!("../../kernels/mainloop.cuh")
         }
         Load::Halo => kernel_text!("../../kernels/window_mainloop.cuh"),
+        Load::Packed if neighbours(tiling, problem) > 1 => {
+            kernel_text!("../../kernels/neighbours_mainloop.cuh")
+        }
         Load::Packed => kernel_text!("../../kernels/packed_mainloop.cuh"),
         Load::Lines => kernel_text!("../../kernels/lines_mainloop.cuh"),
         Load::Transposed => kernel_text!("../../kernels/transposed_mainloop.cuh"),
@@ -78,6 +83,10 @@ pub(super) fn files<'a>(tiling: &Tiling, problem: &Problem, wgmma: &'a str) -> [
     let epilogue = match load {
         _ if tiling.runs.is_some_and(|runs| runs.overlap > 0) => {
             ["", NOT_EARLY, kernel_text!("../../kernels/along_sectors.cuh")]
+        }
+        _ if writes_filters(tiling, problem) => [HALVES, "", kernel_text!("../../kernels/along_filters.cuh")],
+        _ if writes_images(tiling, problem) => {
+            [HALVES, NOT_EARLY, kernel_text!("../../kernels/along_images.cuh")]
         }
         _ if writes_words(tiling, problem) => ["", NOT_EARLY, kernel_text!("../../kernels/along_planes.cuh")],
         Load::Tma | Load::Halo => [FOURS, "", kernel_text!("../../kernels/along_channels.cuh")],

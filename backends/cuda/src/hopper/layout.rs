@@ -67,6 +67,13 @@ pub(super) fn unrolled_parts(problem: &Problem) -> usize {
 pub(super) fn outputs_of(tiling: &Tiling, problem: &Problem) -> usize {
     let vector = outputs_at_once(tiling.load, problem);
     match () {
+        () if writes_images(tiling, problem) => {
+            if fills_images(tiling, images_follow(problem)) {
+                8
+            } else {
+                neighbours(tiling, problem)
+            }
+        }
         () if writes_words(tiling, problem) => 2,
         () if tiling.load == Load::Packed => 1,
         () if tiling.load == Load::Runs && tiling.element == 4 => {
@@ -81,7 +88,52 @@ pub(super) fn outputs_of(tiling: &Tiling, problem: &Problem) -> usize {
 /// Whether results of 16 bits pass through shared memory to be written along planes as words, wherever planes begin, where threads read
 /// pixels: those of runs of an odd number of pixels, and of whole planes, behind which no operator reads a number for each.
 pub(super) fn writes_words(tiling: &Tiling, problem: &Problem) -> bool {
-    takes_words(tiling, results_are_odd(problem), reads_elements(problem))
+    !writes_images(tiling, problem) && takes_words(tiling, results_are_odd(problem), reads_elements(problem))
+}
+
+/// Pixels of a channel that lie side by side in a lane's rows where pixels come in whole planes: as many as it has rows, if planes and
+/// what lies between them in memory are whole numbers of these, a step is equal shares for its atoms, and no operator reads a number
+/// for each result.
+pub(super) fn neighbours(tiling: &Tiling, problem: &Problem) -> usize {
+    neighbours_of(tiling, outputs_at_once(tiling.load, problem), reads_elements(problem))
+}
+
+/// The same of a tile by what of a problem decides it: how many results lie side by side, and whether an operator reads a number for each.
+pub(super) fn neighbours_of(tiling: &Tiling, vector: usize, reads_elements: bool) -> usize {
+    let rows = 2 * tiling.atoms;
+    let shares = tiling.depth.is_multiple_of(16 * tiling.atoms);
+    let fits = tiling.load == Load::Packed && tiling.split == 1 && !reads_elements;
+    if fits && shares && vector.is_multiple_of(rows) { rows } else { 1 }
+}
+
+/// Whether results of whole planes pass through shared memory to be written as vectors: of images as they lie in memory, or of neighbours.
+pub(super) fn writes_images(tiling: &Tiling, problem: &Problem) -> bool {
+    let follow = images_follow(problem);
+    tiling.load == Load::Packed
+        && tiling.split == 1
+        && !reads_elements(problem)
+        && (fills_images(tiling, follow) || neighbours(tiling, problem) > 1)
+}
+
+/// Whether a tile has whole images, of an output whose images follow.
+pub(super) fn fills_images(tiling: &Tiling, images_follow: bool) -> bool {
+    images_follow && tiling.packed.is_some_and(|packed| packed.pixels.is_multiple_of(packed.plane))
+}
+
+/// Whether an output's planes follow one another without gaps, and all images and groups begin at multiples of 16 bytes.
+pub(super) fn images_follow(problem: &Problem) -> bool {
+    let y = Volume::of(&problem.output);
+    let groups = problem.conv().map_or(1, |(conv, _)| conv.groups());
+    let chunk = 16 / problem.output.data_type().size();
+    y.strides[1] == y.plane()
+        && y.strides[0].is_multiple_of(chunk)
+        && (y.lens[1] / groups * y.plane()).is_multiple_of(chunk)
+}
+
+/// Whether results that are written along pixels, several at once, pass through shared memory as they are written, where planes come by
+/// TMA or are copied, and no operator reads a number for each. In bf16 registers are spilled where pixels are gathered or reordered.
+pub(super) fn writes_filters(tiling: &Tiling, problem: &Problem) -> bool {
+    tiling.load == Load::Planes && !reads_elements(problem) && outputs_at_once(tiling.load, problem) > 1
 }
 
 /// The same of a tile by what of a problem decides it: whether [`results_are_odd`], and whether an operator reads a number for each result.

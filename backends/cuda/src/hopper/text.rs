@@ -5,12 +5,13 @@ use fuseplan_gpu::{Text, Volume, channel_values, convolution, residuals, spatial
 
 use super::constants::{
     AlongPlanesConstants, FilterStepsConstants, FiltersConstants, GroupConstants, ImagesConstants,
-    LinesConstants, PackedConstants, PartsConstants, PhasesConstants, ReorderConstants, ResidualsConstants,
-    RunsConstants, StreamedConstants, StrideConstants, TapConstants, TransposedConstants, WgmmaConstants,
-    WindowConstants,
+    LinesConstants, NeighboursConstants, PackedConstants, PartsConstants, PhasesConstants, ReorderConstants,
+    ResidualsConstants, RunsConstants, StreamedConstants, StrideConstants, TapConstants, TransposedConstants,
+    WgmmaConstants, WindowConstants,
 };
 use super::layout::{
-    columns_behind, filters_at_once, filters_by_lane, outputs_of, unrolled_parts, writes_words,
+    columns_behind, filters_at_once, filters_by_lane, neighbours, outputs_of, unrolled_parts, writes_filters,
+    writes_images, writes_words,
 };
 use super::reordered::Reordered;
 use super::runs::{By, Sight};
@@ -146,7 +147,9 @@ pub(super) fn constants(
         PhasesConstants { phases: tiling.runs.map_or(1, |runs| runs.phases) }.write(&mut text);
     }
     let unrolled_parts = unrolled_parts(problem);
-    if matches!(load, Load::Tma | Load::Halo | Load::Planes | Load::Reordered | Load::Gather) {
+    if matches!(load, Load::Tma | Load::Halo | Load::Planes | Load::Reordered | Load::Gather)
+        && !writes_filters(tiling, problem)
+    {
         let residuals_ahead = tiling.residuals_ahead(residuals(problem), unrolled_parts);
         ResidualsConstants { residuals_ahead }.write(&mut text);
     }
@@ -164,9 +167,14 @@ pub(super) fn constants(
         PackedConstants { plane, images: packed.images() }.write(&mut text);
         text.size("x_n", x.strides[0]);
     }
-    if writes_words(tiling, problem) {
+    let along_planes = writes_words(tiling, problem);
+    let along_images = writes_images(tiling, problem);
+    if along_images {
+        NeighboursConstants { neighbours: neighbours(tiling, problem) }.write(&mut text);
+    }
+    if along_planes || along_images {
         AlongPlanesConstants { y_plane: y.plane(), y_pitch: y.strides[1] }.write(&mut text);
-        if tiling.runs.is_none_or(|runs| runs.overlap == 0) {
+        if along_planes && tiling.runs.is_none_or(|runs| runs.overlap == 0) {
             let of_runs = tiling.runs.map_or(1, |runs| runs.images);
             let y_images = tiling.packed.map_or(of_runs, |packed| packed.images());
             ImagesConstants { y_images }.write(&mut text);

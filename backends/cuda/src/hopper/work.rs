@@ -6,8 +6,8 @@ use fuseplan_gpu::{
 };
 
 use super::layout::{
-    groups_apart, groups_walked, orders_filters, outputs_at_once, results_are_odd, takes_tf32x3, takes_words,
-    unrolled_parts, writes_rows,
+    fills_images, groups_apart, groups_walked, images_follow, neighbours_of, orders_filters, outputs_at_once,
+    results_are_odd, takes_tf32x3, takes_words, unrolled_parts, writes_rows,
 };
 use super::tiling::{Load, Tiling};
 
@@ -56,6 +56,8 @@ pub(super) struct Work {
     /// Whether an operator reads a number for each result, and whether planes or images of these do not all begin at even elements.
     pub(super) reads_elements: bool,
     pub(super) results_are_odd: bool,
+    /// Whether images of the output can be written by 16 bytes, wherever filters begin.
+    pub(super) images_follow: bool,
     /// Whether results are written from where they are summed, as neighbouring rows are.
     pub(super) writes_rows: bool,
     /// Multiprocessors.
@@ -99,6 +101,7 @@ impl Work {
             residuals: residuals(problem),
             reads_elements: reads_elements(problem),
             results_are_odd: results_are_odd(problem),
+            images_follow: images_follow(problem),
             writes_rows: writes_rows(load, problem),
             units,
         }
@@ -125,6 +128,21 @@ impl Work {
     /// Whether a tile's results are written as words along planes.
     pub(super) fn writes_words(&self, tiling: &Tiling) -> bool {
         takes_words(tiling, self.results_are_odd, self.reads_elements)
+    }
+
+    /// Pixels that lie side by side in a lane's rows of whole planes, and whether their results are written as vectors.
+    pub(super) fn neighbours(&self, tiling: &Tiling) -> usize {
+        neighbours_of(tiling, self.vector, self.reads_elements)
+    }
+
+    pub(super) fn writes_images(&self, tiling: &Tiling) -> bool {
+        let fills = tiling.split == 1 && !self.reads_elements && fills_images(tiling, self.images_follow);
+        fills || self.neighbours(tiling) > 1
+    }
+
+    /// Whether results are passed through shared memory as they are written along pixels, where rows are filters.
+    pub(super) fn writes_filters(&self, tiling: &Tiling) -> bool {
+        tiling.load == Load::Planes && !self.reads_elements && self.vector > 1
     }
 
     /// Whether a tile's residuals are read before its main loop.

@@ -79,6 +79,10 @@ pub(crate) fn cases() -> Vec<Case> {
     let runs_of_planes: &[&str] = &["HGMMA", "!UTMALDG", "UBLKCP", "USETMAXREG", "LDS"];
     let runs_of_channels: &[&str] = &["HGMMA", "UTMALDG.1D", "UBLKCP", "USETMAXREG", "LDS"];
     let packed: &[&str] = &["HGMMA", "UTMALDG.2D", "UBLKCP", "USETMAXREG", "LDS.U16", "STG.E.U16"];
+    let images: &[&str] =
+        &["HGMMA", "UTMALDG.2D", "UBLKCP", "USETMAXREG", "LDS.U16", "STG.E.128", "!STG.E.U16"];
+    let pairs: &[&str] = &["HGMMA", "UTMALDG.2D", "UBLKCP", "USETMAXREG", "!LDS.U16"];
+    let quads: &[&str] = &["HGMMA", "UTMALDG.2D", "UBLKCP", "USETMAXREG", "LDS.64", "STG.E.128", "!LDS.U16"];
     let planes: &[&str] = &["HGMMA", "UTMALDG.3D", "UTMALDG.2D", "USETMAXREG", "STG.E.128"];
     let lines: &[&str] = &["HGMMA", "UTMALDG.5D", "USETMAXREG", "SHFL.IDX", "STG.E.128"];
     // Filters are prepared, and come by bulk copies.
@@ -331,7 +335,7 @@ pub(crate) fn cases() -> Vec<Case> {
             conv(Half, Nchw, &[8, 130, 40, 40], 96, 1, 1, vec![]),
             &["HGMMA", "UTMALDG.3D"],
         ),
-        ("planes.f16.copied", PLANES, conv(Half, Nchw, &[64, 1024, 14, 14], 256, 1, 1, vec![]), copied),
+        ("planes.f16.copied", PLANES, conv(Half, Nchw, &[64, 256, 30, 30], 128, 1, 1, vec![]), copied),
         ("planes.bf16.copied.few", PLANES, conv(BFloat16, Nchw, &[1, 72, 30, 30], 40, 1, 1, vec![]), copied),
         (
             "planes.f16.copied.residual",
@@ -351,8 +355,8 @@ pub(crate) fn cases() -> Vec<Case> {
             conv(Half, Nchw, &[8, 130, 30, 30], 96, 1, 1, vec![]),
             &["HGMMA", "USETMAXREG", "LDGSTS.E.64", "!UTMALDG"],
         ),
-        ("planes.f16.copied.groups", PLANES, conv(Half, Nchw, &[8, 96, 18, 18], 200, 1, 2, vec![]), copied),
-        ("planes.f16.packed", PLANES, conv(Half, Nchw, &[64, 2048, 7, 7], 512, 1, 1, vec![]), packed),
+        ("planes.f16.copied.groups", PLANES, conv(Half, Nchw, &[8, 128, 30, 30], 128, 1, 2, vec![]), copied),
+        ("planes.f16.packed", PLANES, conv(Half, Nchw, &[64, 2048, 7, 7], 512, 1, 1, vec![]), images),
         (
             "planes.f16.packed.wide",
             PLANES,
@@ -377,6 +381,8 @@ pub(crate) fn cases() -> Vec<Case> {
             conv(BFloat16, Nchw, &[64, 512, 7, 7], 2048, 1, 1, relu(&[64, 2048, 7, 7], BFloat16, Nchw)),
             packed,
         ),
+        ("planes.f16.packed.pairs", PLANES, conv(Half, Nchw, &[64, 512, 6, 7], 200, 1, 1, vec![]), pairs),
+        ("planes.f16.packed.quads", PLANES, conv(Half, Nchw, &[64, 1024, 14, 14], 256, 1, 1, vec![]), quads),
         ("planes.f16.packed.tail", PLANES, conv(Half, Nchw, &[70, 520, 5, 5], 130, 1, 1, vec![]), packed),
         ("planes.f16.packed.groups", PLANES, conv(Half, Nchw, &[8, 128, 9, 9], 200, 1, 2, vec![]), packed),
         (

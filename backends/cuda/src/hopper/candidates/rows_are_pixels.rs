@@ -21,7 +21,8 @@ const SCHEDULES: [Schedule; 11] = [
 ];
 
 /// Schedules of tiles whose pixels come in whole planes.
-const PACKED_SCHEDULES: [Schedule; 12] = [
+const PACKED_SCHEDULES: [Schedule; 13] = [
+    (3, 1, 1, 1),
     (1, 1, 1, 1),
     (1, 2, 1, 1),
     (1, 3, 1, 1),

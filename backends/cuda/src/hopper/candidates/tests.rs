@@ -35,6 +35,7 @@ fn work(pixels: usize, filters: usize, channels: usize, taps: usize) -> Work {
         residuals: 0,
         reads_elements: false,
         results_are_odd: false,
+        images_follow: true,
         writes_rows: false,
         units: 132,
     }
