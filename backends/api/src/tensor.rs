@@ -192,7 +192,8 @@ impl TensorDescriptor {
         let identity = [0, 1, 2, 3, 4];
         let template = closest.map_or(&identity[..self.rank()], |layout| layout.order());
         let mut order: Vec<usize> = template.iter().copied().filter(|&d| self.lens[d] > 1).collect();
-        order.sort_by_key(|&d| std::cmp::Reverse(self.strides[d]));
+        let place = |d: usize| template.iter().position(|&other| other == d);
+        order.sort_unstable_by_key(|&d| (std::cmp::Reverse(self.strides[d]), place(d)));
         for (place, &d) in template.iter().enumerate().rev().filter(|&(_, &d)| self.lens[d] == 1) {
             let next = template.get(place + 1).and_then(|next| order.iter().position(|other| other == next));
             order.insert(next.unwrap_or(order.len()), d);

@@ -13,18 +13,25 @@ pub fn ranked<T: Display>(
     tiles: impl IntoIterator<Item = (T, f64)>,
     estimate: impl Fn(f64) -> Estimate,
 ) -> Vec<(Configuration, Estimate)> {
-    let mut tiles: Vec<_> = tiles.into_iter().collect();
-    tiles.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+    let tiles: Vec<_> = tiles.into_iter().collect();
+    let costs: Vec<_> = tiles.iter().map(|&(_, cost)| cost).collect();
     let mut all: Vec<(Configuration, Estimate)> = Vec::new();
-    for (tile, cost) in tiles {
+    for (tile, cost) in smallest_first(&costs).into_iter().map(|at| &tiles[at]) {
         if all.len() == LISTED {
             break;
         }
-        if all.iter().all(|(configuration, _)| !configuration.is_of(&tile)) {
-            all.push((Configuration::new(tile.to_string()), estimate(cost)));
+        if all.iter().all(|(configuration, _)| !configuration.is_of(tile)) {
+            all.push((Configuration::new(tile.to_string()), estimate(*cost)));
         }
     }
     all
+}
+
+/// Where the numbers are, the smallest first; equal ones stay in their order. One function for all tiles, as sorting is long code.
+pub(crate) fn smallest_first(numbers: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..numbers.len()).collect();
+    order.sort_unstable_by(|&a, &b| numbers[a].total_cmp(&numbers[b]).then(a.cmp(&b)));
+    order
 }
 
 /// A model's number as an estimate: microseconds where the model was fitted to timings, else a unit of its own.

@@ -192,7 +192,7 @@ fn folders() -> Folders {
         FOLDERS.iter().filter_map(|variable| variable.library_path()).map(|folder| folder.join("lib"));
     let mut after = vec![PathBuf::from("/opt/rocm/lib")];
     let mut versions = subfolders(Path::new("/opt/rocm"), "core-");
-    versions.sort();
+    versions.sort_unstable();
     after.extend(versions.into_iter().rev().map(|folder| folder.join("lib")));
     // AMD's Python packages.
     if let Some(environment) = Variable::VIRTUAL_ENV.library_path() {

@@ -6,6 +6,7 @@ use fuseplan_api::volume::common_power;
 
 use super::HaloLoop;
 use super::tile::{Layout, QUAD, Shape, Tile, candidates, padded};
+use crate::configurations::smallest_first;
 
 /// Bytes of shared memory of a multiprocessor.
 const SHARED: usize = 227 << 10;
@@ -25,8 +26,9 @@ pub(super) fn timed(shape: &Shape, main_loop: &HaloLoop, units: usize) -> Vec<(T
 pub(super) fn timed_as_padded(shape: &Shape, main_loop: &HaloLoop, units: usize) -> Vec<(Tile, f64)> {
     const PADDED: usize = 48;
 
-    let mut all = timed(shape, main_loop, units);
-    all.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+    let timed = timed(shape, main_loop, units);
+    let times: Vec<_> = timed.iter().map(|&(_, time)| time).collect();
+    let mut all: Vec<_> = smallest_first(&times).into_iter().map(|at| timed[at]).collect();
     all.dedup_by(|(a, _), (b, _)| a == b);
     all.truncate(PADDED);
     for (tile, cycles) in &mut all {
