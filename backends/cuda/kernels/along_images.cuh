@@ -123,7 +123,7 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
       meet();
       const int vectors = (left < PART_EIGHTS * 8 ? left : PART_EIGHTS * 8) * Y_PLANE / 8;
       constexpr int THREADS = COOPERATIVE * 128, ROUNDS = (PART_EIGHTS * Y_PLANE + THREADS - 1) / THREADS;
-#pragma unroll
+#pragma unroll(IMAGES_OF_TILE > 8 ? 1 : IMAGES_OF_TILE)
       for (int i = 0; i < IMAGES_OF_TILE; i++) {
         if (i >= images) break;
         const uint4* const from = (const uint4*)(results + i * IMAGE_PITCH) + thread;

@@ -18,7 +18,7 @@ static_assert(PART_FILTERS * ROW_PITCH * (int)sizeof(T) <= 4 * PART_FLOATS * 4,
 // Whether a part may have pixels of more than two images.
 constexpr bool SMALL_PLANES = Y_IMAGES > 1 && Y_PLANE < 64;
 
-// Two neighbouring filters' results of a row.
+// Two neighbouring filters' results of a row, by two conversions: one for both leaves some tiles too few registers.
 DEVICE unsigned pair_of(float low, float high) {
   return from_float<T>(low).bits | (unsigned)from_float<T>(high).bits << 16;
 }

@@ -212,7 +212,7 @@ constants! {
 }
 
 constants! {
-    /// The constants of `packed_planes.cuh` and `packed_mainloop.cuh`.
+    /// The constants of `packed_planes.cuh`, `packed_mainloop.cuh` and `neighbours_mainloop.cuh`.
     pub(super) struct PackedConstants {
         /// Pixels of a plane.
         plane: usize,

@@ -63,7 +63,7 @@ pub(super) fn unrolled_parts(problem: &Problem) -> usize {
 }
 
 /// The same of a tile. Where its rows are pixels, a lane has one, or two that are neighbours, or of runs as many as planes are multiples
-/// of; of f32 only in TF32, where neighbouring rows are neighbouring pixels and results pass through shared memory.
+/// of; of whole planes 16 bytes of images as they lie in memory, or as many neighbours as it has; of f32 only in TF32, where neighbouring rows are neighbouring pixels and results pass through shared memory.
 pub(super) fn outputs_of(tiling: &Tiling, problem: &Problem) -> usize {
     let vector = outputs_at_once(tiling.load, problem);
     match () {
@@ -86,7 +86,8 @@ pub(super) fn outputs_of(tiling: &Tiling, problem: &Problem) -> usize {
 }
 
 /// Whether results of 16 bits pass through shared memory to be written along planes as words, wherever planes begin, where threads read
-/// pixels: those of runs of an odd number of pixels, and of whole planes, behind which no operator reads a number for each.
+/// pixels: those of runs of an odd number of pixels, and of whole planes that are not [`writes_images`]', behind which no operator reads a
+/// number for each.
 pub(super) fn writes_words(tiling: &Tiling, problem: &Problem) -> bool {
     !writes_images(tiling, problem) && takes_words(tiling, results_are_odd(problem), reads_elements(problem))
 }
@@ -108,11 +109,19 @@ pub(super) fn neighbours_of(tiling: &Tiling, vector: usize, reads_elements: bool
 
 /// Whether results of whole planes pass through shared memory to be written as vectors: of images as they lie in memory, or of neighbours.
 pub(super) fn writes_images(tiling: &Tiling, problem: &Problem) -> bool {
-    let follow = images_follow(problem);
-    tiling.load == Load::Packed
-        && tiling.split == 1
-        && !reads_elements(problem)
-        && (fills_images(tiling, follow) || neighbours(tiling, problem) > 1)
+    let vector = outputs_at_once(tiling.load, problem);
+    takes_images(tiling, vector, reads_elements(problem), images_follow(problem))
+}
+
+/// The same of a tile by what of a problem decides it, which [`neighbours_of`] and [`fills_images`] name.
+pub(super) fn takes_images(
+    tiling: &Tiling,
+    vector: usize,
+    reads_elements: bool,
+    images_follow: bool,
+) -> bool {
+    let is_direct = tiling.load == Load::Packed && tiling.split == 1 && !reads_elements;
+    is_direct && (fills_images(tiling, images_follow) || neighbours_of(tiling, vector, reads_elements) > 1)
 }
 
 /// Whether a tile has whole images, of an output whose images follow.
@@ -133,7 +142,12 @@ pub(super) fn images_follow(problem: &Problem) -> bool {
 /// Whether results that are written along pixels, several at once, pass through shared memory as they are written, where planes come by
 /// TMA or are copied, and no operator reads a number for each. In bf16 registers are spilled where pixels are gathered or reordered.
 pub(super) fn writes_filters(tiling: &Tiling, problem: &Problem) -> bool {
-    tiling.load == Load::Planes && !reads_elements(problem) && outputs_at_once(tiling.load, problem) > 1
+    takes_filters(tiling, outputs_at_once(tiling.load, problem), reads_elements(problem))
+}
+
+/// The same of a tile by what of a problem decides it, as of [`neighbours_of`].
+pub(super) fn takes_filters(tiling: &Tiling, vector: usize, reads_elements: bool) -> bool {
+    tiling.load == Load::Planes && tiling.split == 1 && !reads_elements && vector > 1
 }
 
 /// The same of a tile by what of a problem decides it: whether [`results_are_odd`], and whether an operator reads a number for each result.

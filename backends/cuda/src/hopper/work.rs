@@ -6,8 +6,8 @@ use fuseplan_gpu::{
 };
 
 use super::layout::{
-    fills_images, groups_apart, groups_walked, images_follow, neighbours_of, orders_filters, outputs_at_once,
-    results_are_odd, takes_tf32x3, takes_words, unrolled_parts, writes_rows,
+    groups_apart, groups_walked, images_follow, neighbours_of, orders_filters, outputs_at_once,
+    results_are_odd, takes_filters, takes_images, takes_tf32x3, takes_words, unrolled_parts, writes_rows,
 };
 use super::tiling::{Load, Tiling};
 
@@ -127,22 +127,22 @@ impl Work {
 
     /// Whether a tile's results are written as words along planes.
     pub(super) fn writes_words(&self, tiling: &Tiling) -> bool {
-        takes_words(tiling, self.results_are_odd, self.reads_elements)
+        !self.writes_images(tiling) && takes_words(tiling, self.results_are_odd, self.reads_elements)
     }
 
-    /// Pixels that lie side by side in a lane's rows of whole planes, and whether their results are written as vectors.
+    /// Pixels that lie side by side in a lane's rows of whole planes.
     pub(super) fn neighbours(&self, tiling: &Tiling) -> usize {
         neighbours_of(tiling, self.vector, self.reads_elements)
     }
 
+    /// Whether results of whole planes are written as vectors, of images or of neighbours.
     pub(super) fn writes_images(&self, tiling: &Tiling) -> bool {
-        let fills = tiling.split == 1 && !self.reads_elements && fills_images(tiling, self.images_follow);
-        fills || self.neighbours(tiling) > 1
+        takes_images(tiling, self.vector, self.reads_elements, self.images_follow)
     }
 
     /// Whether results are passed through shared memory as they are written along pixels, where rows are filters.
     pub(super) fn writes_filters(&self, tiling: &Tiling) -> bool {
-        tiling.load == Load::Planes && !self.reads_elements && self.vector > 1
+        takes_filters(tiling, self.vector, self.reads_elements)
     }
 
     /// Whether a tile's residuals are read before its main loop.

@@ -383,6 +383,19 @@ pub(crate) fn cases() -> Vec<Case> {
         ),
         ("planes.f16.packed.pairs", PLANES, conv(Half, Nchw, &[64, 512, 6, 7], 200, 1, 1, vec![]), pairs),
         ("planes.f16.packed.quads", PLANES, conv(Half, Nchw, &[64, 1024, 14, 14], 256, 1, 1, vec![]), quads),
+        ("planes.bf16.packed", PLANES, conv(BFloat16, Nchw, &[64, 2048, 7, 7], 512, 1, 1, vec![]), images),
+        (
+            "planes.bf16.packed.pairs",
+            PLANES,
+            conv(BFloat16, Nchw, &[64, 512, 6, 7], 200, 1, 1, vec![]),
+            pairs,
+        ),
+        (
+            "planes.bf16.packed.quads",
+            PLANES,
+            conv(BFloat16, Nchw, &[64, 1024, 14, 14], 256, 1, 1, vec![]),
+            quads,
+        ),
         ("planes.f16.packed.tail", PLANES, conv(Half, Nchw, &[70, 520, 5, 5], 130, 1, 1, vec![]), packed),
         ("planes.f16.packed.groups", PLANES, conv(Half, Nchw, &[8, 128, 9, 9], 200, 1, 2, vec![]), packed),
         (

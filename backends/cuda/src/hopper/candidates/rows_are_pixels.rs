@@ -49,7 +49,7 @@ const RUN_SCHEDULES: [Schedule; 8] = [
     (1, 2, 1, 2),
 ];
 
-/// The narrowest tile whose pixels come in whole planes: the epilogue has parts of as many filters.
+/// The narrowest tile whose pixels come in whole planes: epilogues that do not write images have parts of as many filters.
 const NARROWEST_PACKED: usize = 32;
 
 /// The most taps that a step has, as its products are unrolled.

@@ -422,7 +422,7 @@ impl Work {
         // Pixels and filters that loads bring, and what products read, with half of what loads write.
         let brought = steps * tiling.loaded_pixels() as f64
             + if tiling.resident { 0.0 } else { filter_steps * tiling.filters() as f64 };
-        // Threads read elements of 16 bits, which takes as long as words.
+        // Threads read elements of 16 bits, which takes as long as words; that neighbours are read as words is in their rates.
         let rows = if tiling.load == Load::Packed { 128 } else { 64 };
         let reads = filter_steps * (tiling.rows() / 64 * (rows + times * tiling.width)) as f64;
         // Filters that are split are read and written in two parts.
