@@ -63,7 +63,8 @@ pub(super) fn unrolled_parts(problem: &Problem) -> usize {
 }
 
 /// The same of a tile. Where its rows are pixels, a lane has one, or two that are neighbours, or of runs as many as planes are multiples
-/// of; of whole planes 16 bytes of images as they lie in memory, or as many neighbours as it has; of f32 only in TF32, where neighbouring rows are neighbouring pixels and results pass through shared memory.
+/// of; of whole planes 16 bytes of images as they lie in memory, or as many neighbours as it has; of f32 only in TF32, where neighbouring
+/// rows are neighbouring pixels and results pass through shared memory.
 pub(super) fn outputs_of(tiling: &Tiling, problem: &Problem) -> usize {
     let vector = outputs_at_once(tiling.load, problem);
     match () {
