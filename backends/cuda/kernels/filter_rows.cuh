@@ -12,6 +12,7 @@ static_assert(STREAMED && SPLIT == 1 && TAPS == 1 && ROW == TILE_K * (int)sizeof
 
 DEVICE bool prepares(const Launch&) { return false; }
 DEVICE void prepare(const Launch&) {}
+DEVICE void wait_for_image(const Launch&) { wait_for_grids(); }
 
 DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers& barriers) {
   tma_prefetch_map(&launch.w);

@@ -10,7 +10,7 @@
 // needs sizes: out_plane, out_w
 // needs types: Barriers, Launch, PipelineState, Shape
 // needs functions: column_of, mbarrier_expect_tx, mbarrier_wait, pixels_of, tile_number, tile_stride, tiles_of,
-//   tma_load_lines, tma_prefetch_map, wait_for_grids
+//   tma_load_lines, tma_prefetch_map, wait_for_image
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
 static_assert(STEPS == CHANNEL_STEPS * (KEEP ? 1 : TAPS_W) && RESIDENT != STREAMED && PRODUCERS == 1,
@@ -24,7 +24,7 @@ static_assert(LOADED_P == (LINES + TAPS_H - 1) * LINE, "a stage has what a tile 
 DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers& barriers) {
   const Shape& s = launch.args.shape;
   tma_prefetch_map(&launch.x);
-  wait_for_grids();
+  wait_for_image(launch);
   PipelineState<STAGES> pipe(0);
 #pragma unroll 1
   for (int tile = tile_number(); tile < tiles_of(s); tile += tile_stride()) {

@@ -13,7 +13,7 @@
 // needs sizes: pixels, x_n
 // needs types: Barriers, Channel, Launch, PipelineState, Shape, T
 // needs functions: bulk_load, column_of, is_elected, load_channels, mbarrier_expect_tx, mbarrier_wait, shared_address, stream_filters,
-//   tile_number, tile_stride, tiles_of, tma_load_part, tma_load_planes, tma_prefetch_map, wait_for_grids
+//   tile_number, tile_stride, tiles_of, tma_load_part, tma_load_planes, tma_prefetch_map, wait_for_grids, wait_for_image
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
 static_assert(STEPS == CHANNEL_STEPS * TAPS_D && STREAMED && PRODUCERS == 1 && ROW == TILE_K * (int)sizeof(T) &&
@@ -62,7 +62,7 @@ struct TilePixels {
 DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers& barriers) {
   const Shape& s = launch.args.shape;
   tma_prefetch_map(&launch.x);
-  wait_for_grids();
+  wait_for_image(launch);
   PipelineState<STAGES> pipe(0);
 #pragma unroll 1
   for (int tile = tile_number(); tile < tiles_of(s); tile += tile_stride()) {

@@ -88,11 +88,12 @@ struct PixelWords {
         for (int w = 0; w < WORDS; w++) {
           const unsigned at = begin + ((slot * CHANNEL_PITCH + by / 2 * 2) * 2 + w * 4);
           unsigned& word = words[i][n][w];
-          // A last word is read where the first element is odd, or always.
+          // A last word is read where the first element is odd, or always. Else it is kept, as the compiler is told: it would know of no
+          // begin of what is kept else, and give it a register throughout the kernel.
           if (w * 2 <= SPAN_OF_TAPS) asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(at) : "memory");
           else
             asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p ld.shared.b32 %0, [%1];\n}"
-                         : "=r"(word)
+                         : "+r"(word)
                          : "r"(at), "r"((int)(odd[i] != (by % 2 != 0)))
                          : "memory");
         }
@@ -173,3 +174,6 @@ struct LineWalk {
 DEVICE int first_row() {
   return (threadIdx.x / 128 - PRODUCERS) % COOPERATIVE * ROWS + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
 }
+
+// The tile's pixel in one of a thread's rows.
+DEVICE int pixel_of_row(int, int row) { return interleaved(first_row() + row * 8); }

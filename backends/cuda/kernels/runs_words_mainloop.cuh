@@ -21,7 +21,7 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
   PipelineState<FILTER_STAGES> pipe(count * LINES_OF_TAPS);
   if (PINGPONG > 1) mbarrier_wait(barriers.order(set), (count / PINGPONG & 1) ^ (set == 0));
   unsigned factors[2][STREAMED_TAPS][4] = {};
-  PixelWords words;
+  PixelWords words = {};
   walk.find(words);
   words.load(0);
   words.put(factors[0], 0);

@@ -10,7 +10,7 @@
 // needs sizes: out_h, out_plane, out_w
 // needs types: Barriers, Channel, Launch, PipelineState, Rectangle, Shape
 // needs functions: column_of, is_elected, load_channels, mbarrier_arrive, mbarrier_expect_tx, mbarrier_wait, rectangle_of,
-//   shared_address, stream_filters, tile_number, tile_stride, tiles_of, tma_load_box, tma_prefetch_map, wait_for_grids
+//   shared_address, stream_filters, tile_number, tile_stride, tiles_of, tma_load_box, tma_prefetch_map, wait_for_grids, wait_for_image
 
 constexpr int CHANNEL_STEPS = (CHANNELS + TILE_K - 1) / TILE_K, LINES_IN = LINES + TAPS_H - 1;
 static_assert(STEPS == CHANNEL_STEPS * TAPS_D && STREAMED && PRODUCERS == 1 && TILE_K == 32 && ROW == 64 &&
@@ -26,7 +26,7 @@ static_assert(RAW_BYTES == BOXES * BOX_BYTES && BOXES * BOX >= SHIFT + LINE, "a 
 DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers& barriers) {
   const Shape& s = launch.args.shape;
   tma_prefetch_map(&launch.x);
-  wait_for_grids();
+  wait_for_image(launch);
   const int planes = s.out_plane / (s.out_h * s.out_w);
   PipelineState<RAW_STAGES> pipe(0);
 #pragma unroll 1

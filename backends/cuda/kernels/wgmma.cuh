@@ -231,6 +231,9 @@ DEVICE void write_words(char* to, const unsigned (&words)[4]) {
 DEVICE bool prepares(const Launch& launch);
 DEVICE void prepare(const Launch& launch);
 
+// Waits until the image may be read, where filters may be STREAMED.
+DEVICE void wait_for_image(const Launch& launch);
+
 // Issues the loads of the filters of every tile, where they are STREAMED. One thread calls it.
 DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers& barriers);
 

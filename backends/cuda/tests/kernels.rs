@@ -27,7 +27,7 @@ fn every_file_lists_what_it_needs() {
     for (name, solver, problem, _) in cases::cases().into_iter().chain(cases::wide()) {
         let arch = ["sm_90a", "sm_80"].into_iter().find_map(|arch| kernel(solver, &problem, arch));
         contract.look_at(name, &arch.unwrap().source);
-        if name == "runs.tf32.1x1" {
+        if ["runs.tf32.1x1", "runs.f16.1x1"].contains(&name) {
             contract.look_at(name, &kernel_with_filter_rows(&problem, "sm_90a").unwrap().source);
         }
         // Blocks that share a tile are no cluster there.
@@ -87,10 +87,31 @@ fn every_kernel_waits_for_the_grids_before_it() {
                 continue;
             };
             let body = body.split_once("\n}\n").map_or(body, |(body, _)| body);
-            let before = body.split_once("wait_for_grids(").unwrap_or_else(|| panic!("{name}: {head}")).0;
+            let waits = ["wait_for_grids(", "wait_for_image(launch)"];
+            let first = waits.iter().filter_map(|wait| body.find(wait)).min();
+            let before = &body[..first.unwrap_or_else(|| panic!("{name}: {head}"))];
             for reads in ["tma_load", "load_channels(", "launch.args)", "args.x", "args.w"] {
                 assert!(!before.contains(reads), "{name}: {reads}");
             }
+            count += 1;
+        }
+        // An image may be read before a launch that prepares filters has completed, as that let this one begin once it had waited itself.
+        let reads_image = |line: &&str| line.starts_with("DEVICE void wait_for_image(");
+        for line in text.lines().filter(reads_image) {
+            let plain = "DEVICE void wait_for_image(const Launch&) { wait_for_grids(); }";
+            if [plain, "DEVICE void wait_for_image(const Launch& launch);"].contains(&line) {
+                continue;
+            }
+            let behind_prepared = "  if (launch.w.words[1] != JUST_PREPARED) wait_for_grids();\n}\n";
+            assert!(text.contains(&format!("{line}\n{behind_prepared}")), "{name}");
+            let waits = "DEVICE void prepare(const Launch& launch) {\n  if constexpr (BROUGHT > 0) prefetch_rows(launch);\n  \
+                         wait_for_grids();\n  launch_next_grid();\n";
+            assert!(text.contains(waits) && !text.contains("begin_grid"), "{name}");
+            // A hint reads for nobody.
+            let (_, hints) = text.split_once("DEVICE void prefetch_rows(const Launch& launch) {\n").unwrap();
+            let hints = hints.split_once("\n}\n").unwrap().0;
+            let rest = hints.replace("prefetch_sector((const char*)at.from(launch) + i);", "");
+            assert!(rest != hints && !rest.contains("launch") && !rest.contains("*("), "{name}: {hints}");
             count += 1;
         }
     }

@@ -863,6 +863,8 @@ DEVICE void write_words(char* to, const unsigned (&words)[4]) {
 DEVICE bool prepares(const Launch& launch);
 DEVICE void prepare(const Launch& launch);
 
+DEVICE void wait_for_image(const Launch& launch);
+
 DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers& barriers);
 
 DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers);
@@ -1051,6 +1053,7 @@ DEVICE void rearrange_filters(const Args& args, char* memory, float* part) {
 
 DEVICE bool prepares(const Launch&) { return false; }
 DEVICE void prepare(const Launch&) {}
+DEVICE void wait_for_image(const Launch&) { wait_for_grids(); }
 DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
 
 
@@ -1064,7 +1067,7 @@ static_assert(LOADED_P == (LINES + TAPS_H - 1) * LINE, "a stage has what a tile 
 DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers& barriers) {
   const Shape& s = launch.args.shape;
   tma_prefetch_map(&launch.x);
-  wait_for_grids();
+  wait_for_image(launch);
   PipelineState<STAGES> pipe(0);
 #pragma unroll 1
   for (int tile = tile_number(); tile < tiles_of(s); tile += tile_stride()) {

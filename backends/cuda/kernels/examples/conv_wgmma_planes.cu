@@ -857,6 +857,8 @@ DEVICE void write_words(char* to, const unsigned (&words)[4]) {
 DEVICE bool prepares(const Launch& launch);
 DEVICE void prepare(const Launch& launch);
 
+DEVICE void wait_for_image(const Launch& launch);
+
 DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers& barriers);
 
 DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers);
@@ -986,6 +988,7 @@ DEVICE void rearrange_filters(const Args&, char*, float*) {}
 
 DEVICE bool prepares(const Launch&) { return false; }
 DEVICE void prepare(const Launch&) {}
+DEVICE void wait_for_image(const Launch&) { wait_for_grids(); }
 DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
 
 

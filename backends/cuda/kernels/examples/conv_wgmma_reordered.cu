@@ -875,6 +875,8 @@ DEVICE void write_words(char* to, const unsigned (&words)[4]) {
 DEVICE bool prepares(const Launch& launch);
 DEVICE void prepare(const Launch& launch);
 
+DEVICE void wait_for_image(const Launch& launch);
+
 DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers& barriers);
 
 DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers);

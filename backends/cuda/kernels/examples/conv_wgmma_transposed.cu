@@ -866,6 +866,8 @@ DEVICE void write_words(char* to, const unsigned (&words)[4]) {
 DEVICE bool prepares(const Launch& launch);
 DEVICE void prepare(const Launch& launch);
 
+DEVICE void wait_for_image(const Launch& launch);
+
 DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers& barriers);
 
 DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers);
@@ -1019,57 +1021,151 @@ DEVICE unsigned filter_word(const float* from, int c, int, int end) {
   return word;
 }
 
-DEVICE void prepare(const Launch& launch) {
-  constexpr int SOME = TAPS_H * TAPS_W <= 9 ? TAPS_H * TAPS_W : TAPS_W, PARTS = TAPS / SOME;
-  constexpr int OF_WORD = 4 / (int)sizeof(T), RUN = SOME == 1 ? 4 : 1, RUNS = TILE_K / OF_WORD / RUN;
-  constexpr int TOGETHER = SOME * RUN < 8 ? 8 / (SOME * RUN) : 1;
-  constexpr int PADDED_STEPS = (CHANNELS + TILE_K - 1) / TILE_K, ALL = COLUMNS * PADDED_STEPS * TILE_F * RUNS * PARTS;
-  constexpr bool LOW = W_BYTES > W_LOADED;
-  begin_grid();
-  const int stride = gridDim.x * blockDim.x;
-#pragma unroll 1
-  for (int first_at = blockIdx.x * blockDim.x + threadIdx.x; first_at < ALL; first_at += TOGETHER * stride) {
-    unsigned words[TOGETHER][SOME][RUN], low[TOGETHER][LOW ? SOME : 1][RUN];
+constexpr int PREPARING_WARPS = (PRODUCERS + PINGPONG * COOPERATIVE) * 4;
+constexpr unsigned BROUGHT_BYTES = TILE_K * TAPS * sizeof(T), BROUGHT_ROOM = SHARED / (PREPARING_WARPS * BROUGHT_BYTES);
+constexpr int BROUGHT = TAPS == 1 ? 0 : BROUGHT_ROOM < 4 ? BROUGHT_ROOM : 4;
+constexpr int SOME_TAPS = TAPS_H * TAPS_W <= 9 ? TAPS_H * TAPS_W : TAPS_W, PREPARED_PARTS = TAPS / SOME_TAPS,
+              OF_WORD = 4 / (int)sizeof(T), RUN = SOME_TAPS == 1 ? 4 : 1, RUNS = TILE_K / OF_WORD / RUN;
+constexpr int PADDED_STEPS = (CHANNELS + TILE_K - 1) / TILE_K;
+constexpr bool LOW = W_BYTES > W_LOADED;
+
+struct PreparedRow {
+  int row, chunk, column, filter, channels;
+  DEVICE explicit PreparedRow(int number)
+      : row(number % TILE_F),
+        chunk(number / TILE_F % PADDED_STEPS),
+        column(number / TILE_F / PADDED_STEPS),
+        filter(column % FILTER_TILES * TILE_F + row) {
+    const int left = CHANNELS - chunk * TILE_K;
+    channels = column < COLUMNS && filter < FILTERS ? left < TILE_K ? left : TILE_K : 0;
+  }
+  DEVICE const T* from(const Launch& launch) const {
+    return (const T*)launch.args.op[0].p[0] +
+           ((column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + chunk * (TILE_K * TAPS));
+  }
+};
+constexpr int PREPARED_ROWS = COLUMNS * PADDED_STEPS * TILE_F;
+
+struct PreparedWords {
+  unsigned words[SOME_TAPS][RUN], low[LOW ? SOME_TAPS : 1][RUN];
+
+  DEVICE void read(const T* from, int channels, int part, int run) {
 #pragma unroll
-    for (int t = 0; t < TOGETHER; t++) {
-      const int at = first_at + t * stride;
-      const int part = at % PARTS, run = at / PARTS % RUNS, row = at / PARTS / RUNS % TILE_F;
-      const int of_column = at / PARTS / RUNS / TILE_F, column = of_column / PADDED_STEPS;
-      const int first = of_column % PADDED_STEPS * TILE_K, filter = column % FILTER_TILES * TILE_F + row;
-      const int end = at < ALL && filter < FILTERS ? CHANNELS : 0;
-      const T* const from = (const T*)launch.args.op[0].p[0] +
-                            (column / FILTER_TILES * FILTERS + filter) * launch.args.shape.w_k + part * SOME;
+    for (int w = 0; w < RUN; w++) {
+      const int place = (run * RUN + w) * OF_WORD;
+      const int c = channel_at(place), second = channel_at(place + OF_WORD - 1);
 #pragma unroll
-      for (int w = 0; w < RUN; w++) {
-        const int place = (run * RUN + w) * OF_WORD;
-        const int c = first + channel_at(place), second = first + channel_at(place + OF_WORD - 1);
-#pragma unroll
-        for (int i = 0; i < SOME; i++) {
-          words[t][i][w] = filter_word(from + i, c, second, end);
-          if (LOW) low[t][LOW ? i : 0][w] = c < end ? low_word_of(from + c * TAPS + i) : 0u;
-        }
-      }
-    }
-#pragma unroll
-    for (int t = 0; t < TOGETHER; t++) {
-      const int at = first_at + t * stride;
-      const int part = at % PARTS, run = at / PARTS % RUNS, row = at / PARTS / RUNS % TILE_F;
-      const int of_column = at / PARTS / RUNS / TILE_F, chunk = of_column % PADDED_STEPS,
-                column = of_column / PADDED_STEPS;
-      const unsigned offset = row * ROW + run * RUN * 4, mask = ROW == 128 ? 7 : ROW == 64 ? 3 : 1;
-      char* const to = (char*)launch.w.words[0] + (offset ^ (offset >> 7 & mask) << 4);
-      if (at >= ALL) continue;
-#pragma unroll
-      for (int i = 0; i < SOME; i++) {
-        const int line = part * (SOME / TAPS_W) + i / TAPS_W, tap = i % TAPS_W;
-        const int of_tile = BY_PLANES ? ((line / TAPS_H * PADDED_STEPS + chunk) * TAPS_H + line % TAPS_H) * TAPS_W + tap
-                                      : (tap * PADDED_STEPS + chunk) * TAPS_H + line;
-        char* const written = to + (column * FILTER_STEPS + of_tile) * (long long)W_BYTES;
-        write_words(written, words[t][i]);
-        if (LOW) write_words(written + W_LOADED, low[t][LOW ? i : 0]);
+      for (int i = 0; i < SOME_TAPS; i++) {
+        const T* const tap = from + part * SOME_TAPS + i;
+        words[i][w] = filter_word(tap, c, second, channels);
+        if (LOW) low[LOW ? i : 0][w] = c < channels ? low_word_of(tap + c * TAPS) : 0u;
       }
     }
   }
+
+  DEVICE void write(const Launch& launch, const PreparedRow& at, int part, int run) const {
+    const unsigned offset = at.row * ROW + run * RUN * 4, mask = ROW == 128 ? 7 : ROW == 64 ? 3 : 1;
+    char* const to = (char*)launch.w.words[0] + (offset ^ (offset >> 7 & mask) << 4);
+#pragma unroll
+    for (int i = 0; i < SOME_TAPS; i++) {
+      const int line = part * (SOME_TAPS / TAPS_W) + i / TAPS_W, tap = i % TAPS_W;
+      const int of_tile = BY_PLANES
+                              ? ((line / TAPS_H * PADDED_STEPS + at.chunk) * TAPS_H + line % TAPS_H) * TAPS_W + tap
+                              : (tap * PADDED_STEPS + at.chunk) * TAPS_H + line;
+      char* const written = to + (at.column * FILTER_STEPS + of_tile) * (long long)W_BYTES;
+      write_words(written, words[i]);
+      if (LOW) write_words(written + W_LOADED, low[LOW ? i : 0]);
+    }
+  }
+};
+
+DEVICE void copy_vector(unsigned to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+DEVICE void bring_row(const Launch& launch, const PreparedRow& at, T* to, bool aligned) {
+  const int lane = threadIdx.x % 32, count = at.channels * TAPS;
+  constexpr int VECTOR = 16 / (int)sizeof(T);
+  const T* const from = at.from(launch);
+  if (aligned) {
+#pragma unroll 1
+    for (int i = lane * VECTOR; i < count; i += 32 * VECTOR) copy_vector(shared_address(to + i), from + i);
+  } else {
+#pragma unroll 4
+    for (int i = lane; i < count; i += 32) to[i] = from[i];
+  }
+}
+
+DEVICE int first_row_of_warp() { return threadIdx.x / 32 * gridDim.x + blockIdx.x; }
+DEVICE int row_stride() { return gridDim.x * PREPARING_WARPS; }
+
+DEVICE void prefetch_rows(const Launch& launch) {
+  constexpr int SECTOR = 32;
+#pragma unroll 1
+  for (int t = 0; t < BROUGHT; t++) {
+    const PreparedRow at(first_row_of_warp() + t * row_stride());
+#pragma unroll 1
+    for (int i = threadIdx.x % 32 * SECTOR; i < at.channels * TAPS * (int)sizeof(T); i += 32 * SECTOR)
+      prefetch_sector((const char*)at.from(launch) + i);
+  }
+}
+
+DEVICE void prepare_brought(const Launch& launch) {
+  DYNAMIC_SHARED(T, brought);
+  constexpr int ITEMS = RUNS * PREPARED_PARTS;
+  const int lane = threadIdx.x % 32, stride = row_stride();
+  T* const rows = brought + threadIdx.x / 32 * (BROUGHT * TILE_K * TAPS);
+  const bool aligned = CHANNELS * TAPS * sizeof(T) % 16 == 0 && TILE_K * TAPS * sizeof(T) % 16 == 0 &&
+                       ((unsigned long long)launch.args.op[0].p[0] | launch.args.shape.w_k * sizeof(T)) % 16 == 0;
+#pragma unroll 1
+  for (int first = first_row_of_warp(); first < PREPARED_ROWS; first += BROUGHT * stride) {
+    __syncwarp();
+#pragma unroll 1
+    for (int t = 0; t < BROUGHT; t++)
+      bring_row(launch, PreparedRow(first + t * stride), rows + t * (TILE_K * TAPS), aligned);
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncwarp();
+#pragma unroll 1
+    for (int t = 0; t < BROUGHT && first + t * stride < PREPARED_ROWS; t++) {
+      const PreparedRow at(first + t * stride);
+#pragma unroll 1
+      for (int item = lane; item < ITEMS; item += 32) {
+        PreparedWords of;
+        of.read(rows + t * (TILE_K * TAPS), at.channels, item % PREPARED_PARTS, item / PREPARED_PARTS);
+        of.write(launch, at, item % PREPARED_PARTS, item / PREPARED_PARTS);
+      }
+    }
+  }
+}
+
+DEVICE void prepare(const Launch& launch) {
+  if constexpr (BROUGHT > 0) prefetch_rows(launch);
+  wait_for_grids();
+  launch_next_grid();
+  if constexpr (BROUGHT > 0) return prepare_brought(launch);
+  constexpr int ALL = PREPARED_ROWS * RUNS * PREPARED_PARTS, TOGETHER = SOME_TAPS * RUN < 8 ? 8 / (SOME_TAPS * RUN) : 1;
+  const int stride = gridDim.x * blockDim.x;
+#pragma unroll 1
+  for (int first = blockIdx.x * blockDim.x + threadIdx.x; first < ALL; first += TOGETHER * stride) {
+    PreparedWords of[TOGETHER];
+#pragma unroll
+    for (int t = 0; t < TOGETHER; t++) {
+      const int item = first + t * stride;
+      const PreparedRow at(item / PREPARED_PARTS / RUNS);
+      of[t].read(at.from(launch), at.channels, item % PREPARED_PARTS, item / PREPARED_PARTS % RUNS);
+    }
+#pragma unroll
+    for (int t = 0; t < TOGETHER; t++) {
+      const int item = first + t * stride;
+      if (item >= ALL) continue;
+      const PreparedRow at(item / PREPARED_PARTS / RUNS);
+      of[t].write(launch, at, item % PREPARED_PARTS, item / PREPARED_PARTS % RUNS);
+    }
+  }
+}
+
+DEVICE void wait_for_image(const Launch& launch) {
+  if (launch.w.words[1] != JUST_PREPARED) wait_for_grids();
 }
 
 DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers& barriers) {
@@ -1103,7 +1199,7 @@ static_assert(RAW_BYTES == BOXES * BOX_BYTES && BOXES * BOX >= SHIFT + LINE, "a 
 DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers& barriers) {
   const Shape& s = launch.args.shape;
   tma_prefetch_map(&launch.x);
-  wait_for_grids();
+  wait_for_image(launch);
   const int planes = s.out_plane / (s.out_h * s.out_w);
   PipelineState<RAW_STAGES> pipe(0);
 #pragma unroll 1

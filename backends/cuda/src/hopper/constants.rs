@@ -88,10 +88,17 @@ constants! {
 }
 
 constants! {
+    /// The constants of `streamed_filters.cuh` and `runs_words.cuh`.
+    pub(super) struct StreamedTapsConstants {
+        /// Taps of a stage of filters.
+        streamed_taps: usize,
+    }
+}
+
+constants! {
     /// The constants of `streamed_filters.cuh`.
     pub(super) struct StreamedConstants {
-        /// Taps of a stage of filters, and whether all taps of a plane come for some channels before others do.
-        streamed_taps: usize,
+        /// Whether all taps of a plane come for some channels before others do.
         by_planes: bool,
         /// Whether a step's channels are in the order of slots.
         slotted: bool,
@@ -208,6 +215,8 @@ constants! {
     pub(super) struct NeighboursConstants {
         /// Pixels that lie side by side in a lane's rows.
         neighbours: usize,
+        /// Whether a tile's images are whole, and results of all filters follow one another.
+        whole_images: bool,
     }
 }
 

@@ -35,6 +35,7 @@ const NOT_REARRANGED: &str = "DEVICE void rearrange_filters(const Args&, char*, 
 const NOT_STREAMED: &str = "\
 DEVICE bool prepares(const Launch&) { return false; }
 DEVICE void prepare(const Launch&) {}
+DEVICE void wait_for_image(const Launch&) { wait_for_grids(); }
 DEVICE void stream_filters(const Launch&, unsigned, const Barriers&) {}
 ";
 
@@ -114,6 +115,7 @@ pub(super) fn files<'a>(tiling: &Tiling, problem: &Problem, wgmma: &'a str) -> [
     };
     let filters = match () {
         () if load == Load::Reordered => [NOT_REARRANGED, kernel_text!("../../kernels/reorder.cuh")],
+        () if tiling.has_own_filters() => [kernel_text!("../../kernels/own_filters.cuh"), ""],
         () if tiling.takes_filter_rows() => [NOT_REARRANGED, kernel_text!("../../kernels/filter_rows.cuh")],
         () if tiling.is_streamed() => [NOT_REARRANGED, kernel_text!("../../kernels/streamed_filters.cuh")],
         () if tiling.rearranged => [kernel_text!("../../kernels/filters.cuh"), NOT_STREAMED],

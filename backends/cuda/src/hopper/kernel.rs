@@ -147,7 +147,7 @@ fn detail(tiling: &Tiling, y_vector: usize) -> String {
         tiling.cooperative,
         tiling.stages,
         match () {
-            () if tiling.takes_filter_rows() => ", filters by rows",
+            () if tiling.reads_filters() => ", filters by rows",
             () if tiling.is_streamed() => ", filters streamed",
             () if tiling.resident => ", filters resident",
             () => "",

@@ -63,14 +63,16 @@ pub(super) fn unrolled_parts(problem: &Problem) -> usize {
 }
 
 /// The same of a tile. Where its rows are pixels, a lane has one, or two that are neighbours, or of runs as many as planes are multiples
-/// of; of whole planes 16 bytes of images as they lie in memory, or as many neighbours as it has; of f32 only in TF32, where neighbouring
-/// rows are neighbouring pixels and results pass through shared memory.
+/// of; of whole planes 16 bytes of images as they lie in memory, or as many neighbours as it has; of runs that pass through shared memory
+/// [`SPANNED`]; of f32 only in TF32, where neighbouring rows are neighbouring pixels and results pass through shared memory.
 pub(super) fn outputs_of(tiling: &Tiling, problem: &Problem) -> usize {
     let vector = outputs_at_once(tiling.load, problem);
     match () {
         () if writes_images(tiling, problem) => {
             if fills_images(tiling, images_follow(problem)) {
                 8
+            } else if tiling.load == Load::Runs {
+                vector
             } else {
                 neighbours(tiling, problem)
             }
@@ -93,9 +95,13 @@ pub(super) fn writes_words(tiling: &Tiling, problem: &Problem) -> bool {
     !writes_images(tiling, problem) && takes_words(tiling, results_are_odd(problem), reads_elements(problem))
 }
 
-/// Pixels of a channel that lie side by side in a lane's rows where pixels come in whole planes: as many as it has rows, if planes and
-/// what lies between them in memory are whole numbers of these, a step is equal shares for its atoms, and no operator reads a number
-/// for each result.
+/// Results of 16 bits that lie side by side where those of runs pass through shared memory to be written by as many: pairs of lanes are no
+/// whole sectors of 32 bytes there. Of planes of whole sectors 64-128-28-28-128-3x3 took 1.05 of the time so.
+const SPANNED: usize = 4;
+
+/// Pixels of a channel that lie side by side in a lane's rows where pixels come in whole planes, or in runs of pairs: as many as it has rows,
+/// if planes and what lies between them in memory are whole numbers of these, a step is equal shares for its atoms, and no operator reads a
+/// number for each result.
 pub(super) fn neighbours(tiling: &Tiling, problem: &Problem) -> usize {
     neighbours_of(tiling, outputs_at_once(tiling.load, problem), reads_elements(problem))
 }
@@ -103,12 +109,15 @@ pub(super) fn neighbours(tiling: &Tiling, problem: &Problem) -> usize {
 /// The same of a tile by what of a problem decides it: how many results lie side by side, and whether an operator reads a number for each.
 pub(super) fn neighbours_of(tiling: &Tiling, vector: usize, reads_elements: bool) -> usize {
     let rows = 2 * tiling.atoms;
-    let shares = tiling.depth.is_multiple_of(16 * tiling.atoms);
-    let fits = tiling.load == Load::Packed && tiling.split == 1 && !reads_elements;
-    if fits && shares && vector.is_multiple_of(rows) { rows } else { 1 }
+    let of_load = match tiling.load {
+        Load::Packed => tiling.depth.is_multiple_of(16 * tiling.atoms),
+        Load::Runs => vector == SPANNED && tiling.runs.is_some_and(|runs| runs.paired && runs.overlap == 0),
+        _ => false,
+    };
+    if of_load && tiling.split == 1 && !reads_elements && vector.is_multiple_of(rows) { rows } else { 1 }
 }
 
-/// Whether results of whole planes pass through shared memory to be written as vectors: of images as they lie in memory, or of neighbours.
+/// Whether results pass through shared memory to be written as vectors: of images as they lie in memory, or of neighbours.
 pub(super) fn writes_images(tiling: &Tiling, problem: &Problem) -> bool {
     let vector = outputs_at_once(tiling.load, problem);
     takes_images(tiling, vector, reads_elements(problem), images_follow(problem))
@@ -121,7 +130,7 @@ pub(super) fn takes_images(
     reads_elements: bool,
     images_follow: bool,
 ) -> bool {
-    let is_direct = tiling.load == Load::Packed && tiling.split == 1 && !reads_elements;
+    let is_direct = matches!(tiling.load, Load::Packed | Load::Runs) && tiling.split == 1 && !reads_elements;
     is_direct && (fills_images(tiling, images_follow) || neighbours_of(tiling, vector, reads_elements) > 1)
 }
 

@@ -100,12 +100,13 @@ mod tests {
         assert_ne!(other(MathMode::Precise), WGMMA_REORDERED.id());
     }
 
-    /// Of 1x1 in TF32 TMA brings filters that may change as they are; those of 3xTF32 have two parts, and are prepared.
+    /// Of 1x1 in TF32 TMA brings filters that may change as they are; those of 3xTF32 have two parts, and are prepared. Those of 16 bits are
+    /// brought by each block's threads, where these are few.
     #[test]
     fn rows_of_filters_are_not_prepared() {
         let target = CudaBackend.target("sm_90a").unwrap();
-        let other = |lens: [usize; 4], filters: usize, math| {
-            let of = |lens: [usize; 4]| TensorDescriptor::nchw(DataType::Float, lens).unwrap();
+        let other = |data_type, lens: [usize; 4], filters: usize, math| {
+            let of = |lens: [usize; 4]| TensorDescriptor::nchw(data_type, lens).unwrap();
             let (input, weights) = (of(lens), of([filters, lens[1], 1, 1]));
             let conv = ConvolutionDescriptor::d2();
             let output = conv.forward_output(&input, &weights).unwrap();
@@ -116,11 +117,21 @@ mod tests {
             let other = Other::of(&problem, &target, &planned, time);
             (other.solver.id(), other.configuration.to_string())
         };
-        let (solver, configuration) = other([64, 256, 14, 14], 1024, MathMode::AllowTf32);
+        let (solver, configuration) = other(DataType::Float, [64, 256, 14, 14], 1024, MathMode::AllowTf32);
         assert!(solver == WGMMA_RUNS.id() && configuration.contains("rows of filters"), "{configuration}");
-        let (_, configuration) = other([3, 128, 9, 16], 128, MathMode::AllowTf32);
+        let (_, configuration) = other(DataType::Float, [3, 128, 9, 16], 128, MathMode::AllowTf32);
         assert!(configuration.contains("rows of filters"), "{configuration}");
-        let (_, configuration) = other([64, 256, 14, 14], 1024, MathMode::Precise);
+        let (_, configuration) = other(DataType::Float, [64, 256, 14, 14], 1024, MathMode::Precise);
+        assert!(!configuration.contains("rows of filters"), "{configuration}");
+        let half = |lens, filters| other(DataType::Half, lens, filters, MathMode::Precise);
+        for (lens, filters) in [([64, 256, 55, 55], 64), ([64, 64, 55, 55], 256), ([9, 64, 17, 15], 72)] {
+            let (solver, configuration) = half(lens, filters);
+            assert!(
+                solver == WGMMA_RUNS.id() && configuration.contains("rows of filters"),
+                "{configuration}"
+            );
+        }
+        let (_, configuration) = half([8, 1024, 19, 19], 256);
         assert!(!configuration.contains("rows of filters"), "{configuration}");
     }
 }

@@ -6,12 +6,12 @@ use fuseplan_gpu::{Text, Volume, channel_values, convolution, residuals, spatial
 use super::constants::{
     AlongPlanesConstants, FilterStepsConstants, FiltersConstants, GroupConstants, ImagesConstants,
     LinesConstants, NeighboursConstants, PackedConstants, PartsConstants, PhasesConstants, ReorderConstants,
-    ResidualsConstants, RunsConstants, StreamedConstants, StrideConstants, TapConstants, TransposedConstants,
-    WgmmaConstants, WindowConstants,
+    ResidualsConstants, RunsConstants, StreamedConstants, StreamedTapsConstants, StrideConstants,
+    TapConstants, TransposedConstants, WgmmaConstants, WindowConstants,
 };
 use super::layout::{
-    columns_behind, filters_at_once, filters_by_lane, neighbours, outputs_of, unrolled_parts, writes_filters,
-    writes_images, writes_words,
+    columns_behind, fills_images, filters_at_once, filters_by_lane, images_follow, neighbours, outputs_of,
+    unrolled_parts, writes_filters, writes_images, writes_words,
 };
 use super::reordered::Reordered;
 use super::runs::{By, Sight};
@@ -26,7 +26,7 @@ const MOST_PREFETCHED: usize = 1 << 20;
 /// what was timed.
 fn prefetched(weights: &TensorDescriptor, tiling: &Tiling) -> usize {
     let count = weights.element_count();
-    let loads = matches!(tiling.load, Load::Tma | Load::Halo) && !tiling.tf32x3;
+    let loads = matches!(tiling.load, Load::Tma | Load::Halo) && !tiling.tf32x3 || tiling.has_own_filters();
     if loads && weights.is_packed() && count * tiling.element <= MOST_PREFETCHED { count } else { 0 }
 }
 
@@ -135,9 +135,11 @@ pub(super) fn constants(
     if tiling.is_streamed() || tiling.rearranged || tiling.window.is_some() {
         FilterStepsConstants { filter_steps }.write(&mut text);
     }
+    if tiling.is_prepared() || tiling.has_own_filters() {
+        StreamedTapsConstants { streamed_taps: tiling.streamed_taps(each) }.write(&mut text);
+    }
     if tiling.is_prepared() {
         StreamedConstants {
-            streamed_taps: tiling.streamed_taps(each),
             by_planes: load != Load::Lines,
             slotted: load == Load::Runs && tiling.element == 2,
         }
@@ -170,7 +172,8 @@ pub(super) fn constants(
     let along_planes = writes_words(tiling, problem);
     let along_images = writes_images(tiling, problem);
     if along_images {
-        NeighboursConstants { neighbours: neighbours(tiling, problem) }.write(&mut text);
+        let whole_images = fills_images(tiling, images_follow(problem));
+        NeighboursConstants { neighbours: neighbours(tiling, problem), whole_images }.write(&mut text);
     }
     if along_planes || along_images {
         AlongPlanesConstants { y_plane: y.plane(), y_pitch: y.strides[1] }.write(&mut text);
@@ -237,7 +240,7 @@ pub(super) fn constants(
             text.size(name, stride);
         }
     }
-    if tiling.rearranged {
+    if tiling.rearranged && !tiling.has_own_filters() {
         FiltersConstants { w_vector: filters_at_once(&w, data_type.size()) }.write(&mut text);
     }
     if (tiling.rearranged || tiling.is_prepared() || reordered.is_some()) && !tiling.tf32x3 {

@@ -76,7 +76,12 @@ impl Tiling {
             let growing = (2..=STAGES).map(|stages| with(stages, (stages * taps).clamp(3, 8)));
             let first =
                 [with(2, 2), with(2, 3), with(2, 4)].into_iter().filter(|tiling| tiling.filter_stages() < 8);
-            first.chain(growing).take_while(fits).last()?
+            let kept = (2..=STAGES).map(|stages| with(stages, filter_steps));
+            if self.resident {
+                kept.take_while(fits).last()?
+            } else {
+                first.chain(growing).take_while(fits).last()?
+            }
         } else if self.is_streamed() {
             // Filters of each step come anew, so they are further ahead before pixels are.
             let with = |stages, filter_stages| Tiling {

@@ -100,6 +100,12 @@ pub(super) fn packed(work: &Work) -> Vec<Tiling> {
 
 /// Every tile that there is room for where pixels come as runs of planes, or as whole planes.
 pub(super) fn runs(work: &Work, sight: &Sight) -> Vec<Tiling> {
+    runs_of(work, sight, false)
+}
+
+/// The same, of which filters are read as they are, or prepared.
+fn runs_of(work: &Work, sight: &Sight, reads_filters: bool) -> Vec<Tiling> {
+    let own = reads_filters && work.element == 2;
     let mut widths: Vec<_> = widths(work).into_iter().map(|width| width.max(NARROWEST_PACKED)).collect();
     widths.dedup();
     let depths = [128, 64].map(|row| row / work.element).into_iter();
@@ -119,7 +125,8 @@ pub(super) fn runs(work: &Work, sight: &Sight) -> Vec<Tiling> {
                 }
                 for &width in &widths {
                     let tile = Tiling::new(Load::Runs, work, schedule, width, depth);
-                    all.extend(Tiling { runs: Some(runs), ..tile }.filled(work));
+                    let runs = Some(Runs { filter_rows: reads_filters, ..runs });
+                    all.extend(Tiling { runs, resident: own, rearranged: own, ..tile }.filled(work));
                 }
             }
         }
@@ -127,22 +134,19 @@ pub(super) fn runs(work: &Work, sight: &Sight) -> Vec<Tiling> {
     all
 }
 
-/// Those of them whose filters TMA may bring as they are, with these: a filter's channels are a row of the product as it lies in memory
-/// where it has one tap. Those of 16 bits come in another order, and those of 3xTF32 in two parts. TMA takes longer for what is not there.
+/// Those of them whose filters may be read as they are: a filter's channels are a row of the product as it lies in memory where it has one
+/// tap. TMA brings them, or, those of 16 bits, which come in another order, the threads of a block that has room for all of its own. Those of
+/// 3xTF32 come in two parts. TMA takes longer for what is not there.
 pub(super) fn filter_rows(work: &Work, sight: &Sight) -> Vec<Tiling> {
-    if work.element != 4 || work.tf32x3 || work.taps != [1; 3] || !work.is_aligned {
+    if work.tf32x3 || work.taps != [1; 3] || !work.is_aligned {
         return Vec::new();
     }
-    let with_rows = |tiling: Tiling| Tiling {
-        runs: tiling.runs.map(|runs| Runs { filter_rows: true, ..runs }),
-        ..tiling
-    };
     let whole = |tiling: &Tiling| {
-        tiling.row() == 128
+        (work.element == 2 || tiling.row() == 128)
             && work.channels.is_multiple_of(tiling.depth)
             && work.filters.is_multiple_of(tiling.width)
     };
-    runs(work, sight).into_iter().filter(whole).map(with_rows).collect()
+    runs_of(work, sight, true).into_iter().filter(whole).collect()
 }
 
 /// Every tile that there is room for where TMA loads windows of the image, whose taps lie so far apart, columns first. A step

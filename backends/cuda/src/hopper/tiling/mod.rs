@@ -101,7 +101,7 @@ impl fmt::Display for Tiling {
         if let Some(Lines { count, block, keep, .. }) = self.lines {
             write!(f, ", {count} lines of blocks of {block}{}", if keep { ", kept" } else { "" })?;
         }
-        if self.takes_filter_rows() {
+        if self.reads_filters() {
             f.write_str(", rows of filters")?;
         } else if self.is_streamed() {
             f.write_str(", streamed filters")?;
@@ -270,12 +270,22 @@ impl Tiling {
 
     /// Whether these come as an earlier launch has prepared them.
     pub(crate) fn is_prepared(&self) -> bool {
-        self.is_streamed() && !self.takes_filter_rows()
+        self.is_streamed() && !self.reads_filters()
     }
 
-    /// Whether TMA brings them as they are.
-    pub(crate) fn takes_filter_rows(&self) -> bool {
+    /// Whether they are read as they are.
+    pub(crate) fn reads_filters(&self) -> bool {
         self.runs.is_some_and(|runs| runs.filter_rows)
+    }
+
+    /// Whether TMA brings them so.
+    pub(crate) fn takes_filter_rows(&self) -> bool {
+        self.reads_filters() && self.element == 4
+    }
+
+    /// Whether a block's threads bring them so, once, all that it has: those of 16 bits in another order than TMA would.
+    pub(crate) fn has_own_filters(&self) -> bool {
+        self.reads_filters() && self.element == 2
     }
 
     /// Products that the tensor cores compute for one.
