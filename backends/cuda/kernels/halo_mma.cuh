@@ -4,10 +4,12 @@
 // rounded to TF32; a quad of it is two instructions deep.
 //
 // needs macros: DEVICE
-// needs constants: COPIES_ASYNC, DEPTH, ITEMS, ITEMS_AT_ONCE, ITEM_F, ITEM_P, OFFSETS, OFFSETS_AT, PARTS_F, PARTS_P,
-//   QUADS, QUAD_BYTES, THREADS, TILE_F, WEIGHTS_AT, X_VECTOR, Y_ALONG_K
-// needs types: Args, Column, Quad, T, Vector, bf16, f16
-// needs functions: acc_at, bring, filter_quad, offset_of, pixel_at
+// needs constants: COPIES_ASYNC, DEPTH, DIRECT, ITEMS, ITEMS_AT_ONCE, ITEM_F, ITEM_P, OFFSETS, OFFSETS_AT, PARTS_F, PARTS_P,
+//   QUADS, QUAD_BYTES, THREADS, TILE_F, TILE_H, TILE_W, WEIGHTS_AT, X_VECTOR, Y_ALONG_K,
+//   Y_VECTOR
+// needs sizes: out_h, out_w, y_c, y_d, y_h, y_n, y_w
+// needs types: Args, Channel, Column, Coord, Corner, Quad, Shape, T, Vector, bf16, f16, idx
+// needs functions: acc_at, bring, filter_quad, finish_to, make_plain, offset_of, pixel_at, write_vector
 
 constexpr int WORDS = QUAD_BYTES / 4, STEPS = (DEPTH + 3) / 4;
 constexpr int BLOCKS_P = ITEM_P / 16, BLOCKS_F = ITEM_F / 8;
@@ -53,6 +55,14 @@ DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, f
 constexpr bool OF_TAPS = QUADS == 4 && STEPS <= 9, OF_PIXELS = OF_TAPS && BLOCKS_P > 2, KEPT = OFFSETS == 0 && !OF_TAPS;
 static_assert(OFFSETS == 0 || OFFSETS == STEPS * 4, "an entry for each quad of a step");
 
+// How many results of a pixel a lane writes at once where they are written from where they are summed: the power of two that these have in
+// common. Then the four lanes of a pixel have neighbouring vectors of them.
+constexpr int LANE_F = 2 * BLOCKS_F, LANE_POWERS = Y_VECTOR | LANE_F | TILE_F, LANE_VECTOR = LANE_POWERS & -LANE_POWERS;
+// The filter of an item that is number `e` of a lane's.
+DEVICE int filter_of_lane(int lane, int e) {
+  return DIRECT ? (e / LANE_VECTOR * 4 + lane) * LANE_VECTOR + e % LANE_VECTOR : e / 2 * 8 + lane * 2 + e % 2;
+}
+
 DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
 #pragma unroll 1
   for (int q = threadIdx.x; !OF_TAPS && q < OFFSETS; q += THREADS)
@@ -61,7 +71,8 @@ DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
       [&](int i) {
         const int lane = i % 32, block = i / 32 % BLOCKS_F, step = i / 32 / BLOCKS_F % STEPS,
                   part = i / (32 * BLOCKS_F * STEPS);
-        return filter_quad(args, column, part / PARTS_F, part % PARTS_F * ITEM_F + block * 8 + lane / 4,
+        return filter_quad(args, column, part / PARTS_F,
+                           part % PARTS_F * ITEM_F + filter_of_lane(lane / 8, block * 2 + lane / 4 % 2),
                            step * 4 + lane % 4);
       },
       [&](int i, const Quad& quad) { *(Quad*)(shared + WEIGHTS_AT + i * QUAD_BYTES) = quad; });
@@ -94,15 +105,68 @@ struct Multiplier {
 #pragma unroll
     for (int i = 0; i < BLOCKS_P; i++)
 #pragma unroll
-      for (int half = 0; half < 2; half++)
+      for (int half = 0; half < 2; half++) {
         pixels[i][half] = pixel_at(pixel() + i * 16 + half * 8) + (OF_PIXELS ? threadIdx.x % 4 * QUAD_BYTES : 0);
+      }
     if (KEPT)
 #pragma unroll
       for (int step = 0; step < STEPS; step++) offsets[step] = quad_at(step);
   }
 
-  DEVICE void multiply(const char* shared, float* to) const {
+  // Which of the lane's pixels are of the output, a bit for each.
+  DEVICE unsigned pixels_inside(const Shape& s, const Corner& corner) const {
+    unsigned inside = 0;
+#pragma unroll
+    for (int i = 0; i < BLOCKS_P * 2; i++) {
+      const int p = pixel() + i * 8;
+      const bool is = p < TILE_H * TILE_W && corner.h + p / TILE_W < s.out_h && corner.w + p % TILE_W < s.out_w;
+      inside |= (unsigned)is << i;
+    }
+    return inside;
+  }
+
+  // Takes the sums of an item, whose first of the block's filters is given, through the operators and writes them. PLAIN says that
+  // nothing is scaled or blended, and that vectors of results are aligned.
+  template <bool PLAIN>
+  DEVICE void write_sums(Args args, const float (&sums)[BLOCKS_P][BLOCKS_F][4], const Channel* channels,
+                         const Corner& corner, const Column& block, int first, int left, unsigned inside,
+                         bool aligned) const {
+    if (PLAIN) make_plain(args);
+    const Shape& s = args.shape;
+    const int of_block = block.count() - first, count = left < of_block ? left : of_block;
+    const idx begin = corner.n * s.y_n + corner.d * s.y_d + corner.h * s.y_h + corner.w * s.y_w;
+#pragma unroll
+    for (int e = 0; e < LANE_F; e += LANE_VECTOR) {
+      const int filter = filter_of_lane(threadIdx.x % 4, e), column = first + filter;
+      if (filter >= count) break;
+      Channel channel[LANE_VECTOR];
+#pragma unroll
+      for (int i = 0; i < LANE_VECTOR; i++) channel[i] = channels[column + i];
+#pragma unroll
+      for (int row = 0; row < BLOCKS_P * 2; row++) {
+        if (!(inside >> row & 1)) continue;
+        const int p = pixel() + row * 8, h = p / TILE_W, w = p % TILE_W;
+        const Coord at = {begin + h * s.y_h + w * s.y_w + (block.first() + column) * s.y_c, corner.n,
+                          block.first() + column, (corner.d * s.out_h + corner.h + h) * s.out_w + corner.w + w};
+        float v[LANE_VECTOR];
+#pragma unroll
+        for (int i = 0; i < LANE_VECTOR; i++) v[i] = sums[row / 2][(e + i) / 2][row % 2 * 2 + (e + i) % 2];
+        finish_to<LANE_VECTOR, true>(args, channel, v, at, v);
+        if (PLAIN || aligned) {
+          write_vector<LANE_VECTOR>(args, at.y, v);
+        } else {
+#pragma unroll
+          for (int i = 0; i < LANE_VECTOR; i++) write_vector<1>(args, at.y + i, v + i);
+        }
+      }
+    }
+  }
+
+  // Sums are left in `to`, or are written where they are DIRECT: then the pointers say how.
+  DEVICE void multiply(const Args& args, const char* shared, float* to, const Channel* channels, const Corner& corner,
+                       const Column& block, bool aligned, bool plain) const {
     const int lane = threadIdx.x % 32;
+    const unsigned inside = DIRECT ? pixels_inside(args.shape, corner) : 0;
 #pragma unroll 1
     for (int item = threadIdx.x / 32 / PARTS_P; item < ITEMS; item += ITEMS_AT_ONCE) {
       const int group = item / PARTS_F, first_f = item % PARTS_F * ITEM_F;
@@ -145,22 +209,28 @@ struct Multiplier {
         for (int step = 0; step < WHOLE; step++) step_of(step, table[step * 4], true);
         if (DEPTH % 4 != 0) step_of(WHOLE, table[WHOLE * 4], there);
       }
+      if constexpr (DIRECT) {
+        const int first = group * TILE_F + first_f, left = TILE_F - first_f;
+        if (aligned && plain) write_sums<true>(args, acc, channels, corner, block, first, left, inside, true);
+        else write_sums<false>(args, acc, channels, corner, block, first, left, inside, aligned);
+      } else {
 #pragma unroll
-      for (int i = 0; i < BLOCKS_P; i++)
+        for (int i = 0; i < BLOCKS_P; i++)
 #pragma unroll
-        for (int j = 0; j < BLOCKS_F; j++)
+          for (int j = 0; j < BLOCKS_F; j++)
 #pragma unroll
-          for (int half = 0; half < 2; half++) {
-            const int p = pixel() + i * 16 + half * 8, f = first_f + j * 8 + lane % 4 * 2;
-            float* const at = to + acc_at(p, group * TILE_F + f);
-            const float* const two = acc[i][j] + half * 2;
-            if (Y_ALONG_K && TILE_F % 2 == 0) {
-              if (TILE_F % ITEM_F == 0 || f < TILE_F) *(Vector<float, 2>*)at = {two[0], two[1]};
-            } else {
-              if (TILE_F % ITEM_F == 0 || f < TILE_F) at[0] = two[0];
-              if (TILE_F % ITEM_F == 0 || f + 1 < TILE_F) to[acc_at(p, group * TILE_F + f + 1)] = two[1];
+            for (int half = 0; half < 2; half++) {
+              const int p = pixel() + i * 16 + half * 8, f = first_f + j * 8 + lane % 4 * 2;
+              float* const at = to + acc_at(p, group * TILE_F + f);
+              const float* const two = acc[i][j] + half * 2;
+              if (Y_ALONG_K && TILE_F % 2 == 0) {
+                if (TILE_F % ITEM_F == 0 || f < TILE_F) *(Vector<float, 2>*)at = {two[0], two[1]};
+              } else {
+                if (TILE_F % ITEM_F == 0 || f < TILE_F) at[0] = two[0];
+                if (TILE_F % ITEM_F == 0 || f + 1 < TILE_F) to[acc_at(p, group * TILE_F + f + 1)] = two[1];
+              }
             }
-          }
+      }
     }
   }
 };

@@ -5,7 +5,8 @@
 //
 // A group's channels lie in the window as quads of four, padded with zeros; the depth of a product is taps times
 // quads. Products are of one group's channels alone: whatever is in another's, also what is not finite, stays there.
-// The text behind this one multiplies: it fills the filters' part of shared memory and leaves f32 accumulators in it.
+// The text behind this one multiplies: it fills the filters' part of shared memory and leaves f32 accumulators in it, or, where it
+// is DIRECT, writes the results from where they are summed.
 //
 // needs macros: DEVICE
 // needs constants: ACC_PITCH, COPIES_ASYNC, CHANNELS, DILATION_D, DILATION_H, DILATION_W, FILTERS, GROUPS, ITEM_F,

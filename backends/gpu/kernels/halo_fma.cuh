@@ -2,12 +2,13 @@
 // together as floats.
 //
 // needs macros: DEVICE
-// needs constants: DEPTH, DILATION_D, DILATION_H, DILATION_W, ITEMS, ITEMS_AT_ONCE, ITEM_F, ITEM_P, PARTS_F, PARTS_P,
+// needs constants: DEPTH, DIRECT, DILATION_D, DILATION_H, DILATION_W, ITEMS, ITEMS_AT_ONCE, ITEM_F, ITEM_P, PARTS_F, PARTS_P,
 //   QUADS, QUAD_BYTES, TAPS_D, TAPS_H, TAPS_W, THREADS, TILE_F, WEIGHTS_AT, WINDOW_H, X_PITCH, X_ROW
-// needs types: Args, Column, Quad, T, Vector
+// needs types: Args, Channel, Column, Corner, Quad, T, Vector
 // needs functions: acc_at, bring, filter_quad, pixel_at, to_float
 
 constexpr int LANE_P = ITEM_P / 32;
+static_assert(!DIRECT, "results pass through shared memory");
 static_assert(ITEM_P % 32 == 0, "every lane has as many pixels");
 
 DEVICE T operand_of(T v) { return v; }
@@ -40,7 +41,8 @@ struct Multiplier {
   }
   static DEVICE int pixel(int i) { return threadIdx.x / 32 % PARTS_P * ITEM_P + threadIdx.x % 32 + i * 32; }
 
-  DEVICE void multiply(const char* shared, float* to) const {
+  DEVICE void multiply(const Args&, const char* shared, float* to, const Channel*, const Corner&, const Column&, bool,
+                       bool) const {
 #pragma unroll 1
     for (int item = threadIdx.x / 32 / PARTS_P; item < ITEMS; item += ITEMS_AT_ONCE) {
       const int group = item / PARTS_F, first_f = item % PARTS_F * ITEM_F;

@@ -1,7 +1,8 @@
-// The kernel: tile after tile is read, multiplied and written. What the next one sees is on its way meanwhile.
+// The kernel: tile after tile is read, multiplied and written. What the next one sees is on its way meanwhile, unless results are
+// DIRECT.
 //
 // needs macros: AT_ONCE, DYNAMIC_SHARED, KERNEL
-// needs constants: ACC_AT, COPIES_ASYNC, BLOCK_COLUMNS, CHANNELS_AT, FILTER_TILES, OCCUPANCY, SHARED, SPOTS_AT,
+// needs constants: ACC_AT, COPIES_ASYNC, BLOCK_COLUMNS, CHANNELS_AT, DIRECT, FILTER_TILES, OCCUPANCY, SHARED, SPOTS_AT,
 //   THREADS, TILE_F, TILE_G, WINDOW_P, X_VECTOR, Y_VECTOR
 // needs sizes: tiles
 // needs types: Channel, Column, Corner, Loader, Multiplier, Shape, Spot, T
@@ -35,17 +36,15 @@ KERNEL(THREADS, AT_ONCE(OCCUPANCY, SHARED)) {
       load_filters(args, shared, column);
 #pragma unroll 1
       for (int i = threadIdx.x; i < column.count(); i += THREADS) channels[i] = channel_of(args, column.first() + i);
-    } else if (!y_aligned) {
-      write_tile<false, 1>(args, acc, channels, before, column);
-    } else if (plain) {
-      write_tile<true, Y_VECTOR>(args, acc, channels, before, column);
-    } else {
-      write_tile<false, Y_VECTOR>(args, acc, channels, before, column);
+    } else if constexpr (!DIRECT) {
+      if (!y_aligned) write_tile<false, 1>(args, acc, channels, before, column);
+      else if (plain) write_tile<true, Y_VECTOR>(args, acc, channels, before, column);
+      else write_tile<false, Y_VECTOR>(args, acc, channels, before, column);
     }
     if (tile >= s.tiles) break;
     if (COPIES_ASYNC) wait_for_copies();
     __syncthreads();
-    multiplier.multiply(shared, acc);
+    multiplier.multiply(args, shared, acc, channels, corner, column, y_aligned, plain);
     __syncthreads();
     before = corner;
   }

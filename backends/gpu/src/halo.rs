@@ -103,6 +103,8 @@ constants! {
         x_vector: usize,
         y_vector: usize,
         y_along_k: bool,
+        /// Whether results are written from where they are summed.
+        direct: bool,
         w_k: usize,
         w_c: usize,
         taps: [usize; 3],
@@ -179,6 +181,7 @@ pub fn halo(
         x_vector,
         y_vector,
         y_along_k: shape.along_k,
+        direct: shape.is_direct(main_loop, &tile),
         w_k: w.strides[0],
         w_c: w.strides[1],
         taps: shape.taps,

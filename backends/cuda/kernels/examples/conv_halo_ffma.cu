@@ -130,6 +130,7 @@ constexpr int OCCUPANCY{2};
 constexpr int X_VECTOR{1};
 constexpr int Y_VECTOR{2};
 constexpr int Y_ALONG_K{0};
+constexpr int DIRECT{0};
 constexpr int W_K{144};
 constexpr int W_C{9};
 constexpr int TAPS_D{1};
@@ -723,6 +724,7 @@ DEVICE void load_filters(const Args& args, char* shared, const Column& column);
 
 
 constexpr int LANE_P = ITEM_P / 32;
+static_assert(!DIRECT, "results pass through shared memory");
 static_assert(ITEM_P % 32 == 0, "every lane has as many pixels");
 
 DEVICE T operand_of(T v) { return v; }
@@ -754,7 +756,8 @@ struct Multiplier {
   }
   static DEVICE int pixel(int i) { return threadIdx.x / 32 % PARTS_P * ITEM_P + threadIdx.x % 32 + i * 32; }
 
-  DEVICE void multiply(const char* shared, float* to) const {
+  DEVICE void multiply(const Args&, const char* shared, float* to, const Channel*, const Corner&, const Column&, bool,
+                       bool) const {
 #pragma unroll 1
     for (int item = threadIdx.x / 32 / PARTS_P; item < ITEMS; item += ITEMS_AT_ONCE) {
       const int group = item / PARTS_F, first_f = item % PARTS_F * ITEM_F;
@@ -826,17 +829,15 @@ KERNEL(THREADS, AT_ONCE(OCCUPANCY, SHARED)) {
       load_filters(args, shared, column);
 #pragma unroll 1
       for (int i = threadIdx.x; i < column.count(); i += THREADS) channels[i] = channel_of(args, column.first() + i);
-    } else if (!y_aligned) {
-      write_tile<false, 1>(args, acc, channels, before, column);
-    } else if (plain) {
-      write_tile<true, Y_VECTOR>(args, acc, channels, before, column);
-    } else {
-      write_tile<false, Y_VECTOR>(args, acc, channels, before, column);
+    } else if constexpr (!DIRECT) {
+      if (!y_aligned) write_tile<false, 1>(args, acc, channels, before, column);
+      else if (plain) write_tile<true, Y_VECTOR>(args, acc, channels, before, column);
+      else write_tile<false, Y_VECTOR>(args, acc, channels, before, column);
     }
     if (tile >= s.tiles) break;
     if (COPIES_ASYNC) wait_for_copies();
     __syncthreads();
-    multiplier.multiply(shared, acc);
+    multiplier.multiply(args, shared, acc, channels, corner, column, y_aligned, plain);
     __syncthreads();
     before = corner;
   }

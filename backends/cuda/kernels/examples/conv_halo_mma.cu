@@ -1,5 +1,5 @@
 // cuda.conv_halo_mma.v1 on sm_80: mma.sync, tile 8x14 x 1 groups x 32 filters, 32 x 32 at a time, image read in 16 bytes, 8 outputs at a time
-// Geometry { grid: [200, 1, 1], block: 128, shared: 84928 }
+// Geometry { grid: [300, 1, 1], block: 128, shared: 64448 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
 
@@ -119,17 +119,18 @@ constexpr int X_ROW{2560};
 constexpr int ACC_PITCH{40};
 constexpr int WEIGHTS_AT{25600};
 constexpr int ACC_AT{62464};
-constexpr int CHANNELS_AT{82944};
-constexpr int SPOTS_AT{83072};
-constexpr int OFFSETS_AT{84352};
+constexpr int CHANNELS_AT{62464};
+constexpr int SPOTS_AT{62592};
+constexpr int OFFSETS_AT{63872};
 constexpr int OFFSETS{144};
-constexpr int SHARED{84928};
+constexpr int SHARED{64448};
 constexpr int COPIES_ASYNC{1};
 constexpr int THREADS{128};
 constexpr int OCCUPANCY{5};
 constexpr int X_VECTOR{8};
 constexpr int Y_VECTOR{8};
 constexpr int Y_ALONG_K{1};
+constexpr int DIRECT{1};
 constexpr int W_K{576};
 constexpr int W_C{1};
 constexpr int TAPS_D{1};
@@ -762,6 +763,11 @@ DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, f
 constexpr bool OF_TAPS = QUADS == 4 && STEPS <= 9, OF_PIXELS = OF_TAPS && BLOCKS_P > 2, KEPT = OFFSETS == 0 && !OF_TAPS;
 static_assert(OFFSETS == 0 || OFFSETS == STEPS * 4, "an entry for each quad of a step");
 
+constexpr int LANE_F = 2 * BLOCKS_F, LANE_POWERS = Y_VECTOR | LANE_F | TILE_F, LANE_VECTOR = LANE_POWERS & -LANE_POWERS;
+DEVICE int filter_of_lane(int lane, int e) {
+  return DIRECT ? (e / LANE_VECTOR * 4 + lane) * LANE_VECTOR + e % LANE_VECTOR : e / 2 * 8 + lane * 2 + e % 2;
+}
+
 DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
 #pragma unroll 1
   for (int q = threadIdx.x; !OF_TAPS && q < OFFSETS; q += THREADS)
@@ -770,7 +776,8 @@ DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
       [&](int i) {
         const int lane = i % 32, block = i / 32 % BLOCKS_F, step = i / 32 / BLOCKS_F % STEPS,
                   part = i / (32 * BLOCKS_F * STEPS);
-        return filter_quad(args, column, part / PARTS_F, part % PARTS_F * ITEM_F + block * 8 + lane / 4,
+        return filter_quad(args, column, part / PARTS_F,
+                           part % PARTS_F * ITEM_F + filter_of_lane(lane / 8, block * 2 + lane / 4 % 2),
                            step * 4 + lane % 4);
       },
       [&](int i, const Quad& quad) { *(Quad*)(shared + WEIGHTS_AT + i * QUAD_BYTES) = quad; });
@@ -800,15 +807,64 @@ struct Multiplier {
 #pragma unroll
     for (int i = 0; i < BLOCKS_P; i++)
 #pragma unroll
-      for (int half = 0; half < 2; half++)
+      for (int half = 0; half < 2; half++) {
         pixels[i][half] = pixel_at(pixel() + i * 16 + half * 8) + (OF_PIXELS ? threadIdx.x % 4 * QUAD_BYTES : 0);
+      }
     if (KEPT)
 #pragma unroll
       for (int step = 0; step < STEPS; step++) offsets[step] = quad_at(step);
   }
 
-  DEVICE void multiply(const char* shared, float* to) const {
+  DEVICE unsigned pixels_inside(const Shape& s, const Corner& corner) const {
+    unsigned inside = 0;
+#pragma unroll
+    for (int i = 0; i < BLOCKS_P * 2; i++) {
+      const int p = pixel() + i * 8;
+      const bool is = p < TILE_H * TILE_W && corner.h + p / TILE_W < s.out_h && corner.w + p % TILE_W < s.out_w;
+      inside |= (unsigned)is << i;
+    }
+    return inside;
+  }
+
+  template <bool PLAIN>
+  DEVICE void write_sums(Args args, const float (&sums)[BLOCKS_P][BLOCKS_F][4], const Channel* channels,
+                         const Corner& corner, const Column& block, int first, int left, unsigned inside,
+                         bool aligned) const {
+    if (PLAIN) make_plain(args);
+    const Shape& s = args.shape;
+    const int of_block = block.count() - first, count = left < of_block ? left : of_block;
+    const idx begin = corner.n * s.y_n + corner.d * s.y_d + corner.h * s.y_h + corner.w * s.y_w;
+#pragma unroll
+    for (int e = 0; e < LANE_F; e += LANE_VECTOR) {
+      const int filter = filter_of_lane(threadIdx.x % 4, e), column = first + filter;
+      if (filter >= count) break;
+      Channel channel[LANE_VECTOR];
+#pragma unroll
+      for (int i = 0; i < LANE_VECTOR; i++) channel[i] = channels[column + i];
+#pragma unroll
+      for (int row = 0; row < BLOCKS_P * 2; row++) {
+        if (!(inside >> row & 1)) continue;
+        const int p = pixel() + row * 8, h = p / TILE_W, w = p % TILE_W;
+        const Coord at = {begin + h * s.y_h + w * s.y_w + (block.first() + column) * s.y_c, corner.n,
+                          block.first() + column, (corner.d * s.out_h + corner.h + h) * s.out_w + corner.w + w};
+        float v[LANE_VECTOR];
+#pragma unroll
+        for (int i = 0; i < LANE_VECTOR; i++) v[i] = sums[row / 2][(e + i) / 2][row % 2 * 2 + (e + i) % 2];
+        finish_to<LANE_VECTOR, true>(args, channel, v, at, v);
+        if (PLAIN || aligned) {
+          write_vector<LANE_VECTOR>(args, at.y, v);
+        } else {
+#pragma unroll
+          for (int i = 0; i < LANE_VECTOR; i++) write_vector<1>(args, at.y + i, v + i);
+        }
+      }
+    }
+  }
+
+  DEVICE void multiply(const Args& args, const char* shared, float* to, const Channel* channels, const Corner& corner,
+                       const Column& block, bool aligned, bool plain) const {
     const int lane = threadIdx.x % 32;
+    const unsigned inside = DIRECT ? pixels_inside(args.shape, corner) : 0;
 #pragma unroll 1
     for (int item = threadIdx.x / 32 / PARTS_P; item < ITEMS; item += ITEMS_AT_ONCE) {
       const int group = item / PARTS_F, first_f = item % PARTS_F * ITEM_F;
@@ -850,22 +906,28 @@ struct Multiplier {
         for (int step = 0; step < WHOLE; step++) step_of(step, table[step * 4], true);
         if (DEPTH % 4 != 0) step_of(WHOLE, table[WHOLE * 4], there);
       }
+      if constexpr (DIRECT) {
+        const int first = group * TILE_F + first_f, left = TILE_F - first_f;
+        if (aligned && plain) write_sums<true>(args, acc, channels, corner, block, first, left, inside, true);
+        else write_sums<false>(args, acc, channels, corner, block, first, left, inside, aligned);
+      } else {
 #pragma unroll
-      for (int i = 0; i < BLOCKS_P; i++)
+        for (int i = 0; i < BLOCKS_P; i++)
 #pragma unroll
-        for (int j = 0; j < BLOCKS_F; j++)
+          for (int j = 0; j < BLOCKS_F; j++)
 #pragma unroll
-          for (int half = 0; half < 2; half++) {
-            const int p = pixel() + i * 16 + half * 8, f = first_f + j * 8 + lane % 4 * 2;
-            float* const at = to + acc_at(p, group * TILE_F + f);
-            const float* const two = acc[i][j] + half * 2;
-            if (Y_ALONG_K && TILE_F % 2 == 0) {
-              if (TILE_F % ITEM_F == 0 || f < TILE_F) *(Vector<float, 2>*)at = {two[0], two[1]};
-            } else {
-              if (TILE_F % ITEM_F == 0 || f < TILE_F) at[0] = two[0];
-              if (TILE_F % ITEM_F == 0 || f + 1 < TILE_F) to[acc_at(p, group * TILE_F + f + 1)] = two[1];
+            for (int half = 0; half < 2; half++) {
+              const int p = pixel() + i * 16 + half * 8, f = first_f + j * 8 + lane % 4 * 2;
+              float* const at = to + acc_at(p, group * TILE_F + f);
+              const float* const two = acc[i][j] + half * 2;
+              if (Y_ALONG_K && TILE_F % 2 == 0) {
+                if (TILE_F % ITEM_F == 0 || f < TILE_F) *(Vector<float, 2>*)at = {two[0], two[1]};
+              } else {
+                if (TILE_F % ITEM_F == 0 || f < TILE_F) at[0] = two[0];
+                if (TILE_F % ITEM_F == 0 || f + 1 < TILE_F) to[acc_at(p, group * TILE_F + f + 1)] = two[1];
+              }
             }
-          }
+      }
     }
   }
 };
@@ -898,17 +960,15 @@ KERNEL(THREADS, AT_ONCE(OCCUPANCY, SHARED)) {
       load_filters(args, shared, column);
 #pragma unroll 1
       for (int i = threadIdx.x; i < column.count(); i += THREADS) channels[i] = channel_of(args, column.first() + i);
-    } else if (!y_aligned) {
-      write_tile<false, 1>(args, acc, channels, before, column);
-    } else if (plain) {
-      write_tile<true, Y_VECTOR>(args, acc, channels, before, column);
-    } else {
-      write_tile<false, Y_VECTOR>(args, acc, channels, before, column);
+    } else if constexpr (!DIRECT) {
+      if (!y_aligned) write_tile<false, 1>(args, acc, channels, before, column);
+      else if (plain) write_tile<true, Y_VECTOR>(args, acc, channels, before, column);
+      else write_tile<false, Y_VECTOR>(args, acc, channels, before, column);
     }
     if (tile >= s.tiles) break;
     if (COPIES_ASYNC) wait_for_copies();
     __syncthreads();
-    multiplier.multiply(shared, acc);
+    multiplier.multiply(args, shared, acc, channels, corner, column, y_aligned, plain);
     __syncthreads();
     before = corner;
   }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use fuseplan_api::Problem;
-use fuseplan_api::volume::{Volume, spatial};
+use fuseplan_api::volume::{Volume, common_power, spatial};
 
 use super::HaloLoop;
 use crate::chain::channel_values;
@@ -83,6 +83,17 @@ impl Shape {
         })
     }
 
+    /// Whether results are written from where they are summed: where a lane of matrix fragments has sums few enough to finish them in
+    /// registers, and the four of a pixel write whole sectors. Groups of f32 were slower so.
+    pub(super) fn is_direct(&self, main_loop: &HaloLoop, tile: &Tile) -> bool {
+        const SECTOR: usize = 32;
+
+        let [pixels, filters] = tile.item;
+        let at_once = common_power(16 / self.element, common_power((filters / 4).max(1), tile.filters));
+        let is_small = pixels * filters <= 1024 && (self.element == 2 || (self.groups == 1 && pixels <= 32));
+        main_loop.matrix && self.along_k && is_small && filters >= 16 && 4 * at_once * self.element >= SECTOR
+    }
+
     /// Quads of a group's channels.
     pub(super) fn quads(&self) -> usize {
         self.channels.div_ceil(QUAD)
@@ -147,7 +158,7 @@ impl Layout {
             window: of_window(row).next_multiple_of(16),
             weights,
             acc_pitch,
-            acc: acc_pitch * rows * size_of::<f32>(),
+            acc: if shape.is_direct(main_loop, tile) { 0 } else { acc_pitch * rows * size_of::<f32>() },
             channels: (columns * shape.channel_values.max(1) * size_of::<f32>()).next_multiple_of(16),
             spots: of_window(width * 8),
             offsets: if main_loop.matrix && steps > KEPT { steps * 4 } else { 0 },

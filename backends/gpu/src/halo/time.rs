@@ -68,13 +68,16 @@ fn time(shape: &Shape, main_loop: &HaloLoop, tile: &Tile, bytes: usize, units: u
     let items = tile.groups * tile.filters.div_ceil(tile.item[1]);
     let in_turn = items.div_ceil((tile.threads / 32 / parts).max(1)) as f64;
     let steps = shape.depth().div_ceil(4) as f64;
+    // Sums that lie in shared memory before they are finished.
+    let staged = if shape.is_direct(main_loop, tile) { 0.0 } else { 1.0 };
     let [blocks_p, blocks_f] = [tile.item[0] as f64 / 16.0, tile.item[1] as f64 / 8.0];
     let (instructions, reads, products) = if main_loop.matrix {
         let deep = element / 2.0;
         let rounding = if deep > 1.0 { 8.0 * blocks_p } else { 0.0 };
         let instructions = steps * (2.0 * blocks_p + blocks_f + deep * blocks_p * blocks_f + rounding + 3.0)
             + 8.0 * blocks_p * blocks_f;
-        let reads = steps * (2.0 * blocks_p * 1.25 + blocks_f) * 32.0 * quad + blocks_p * blocks_f * 512.0;
+        let reads =
+            steps * (2.0 * blocks_p * 1.25 + blocks_f) * 32.0 * quad + staged * blocks_p * blocks_f * 512.0;
         (instructions, reads, steps * blocks_p * blocks_f * main_loop.cycles * deep)
     } else {
         let (lanes, filters) = (tile.item[0] as f64 / 32.0, tile.item[1] as f64);
@@ -93,7 +96,7 @@ fn time(shape: &Shape, main_loop: &HaloLoop, tile: &Tile, bytes: usize, units: u
     let busy = in_turn * warps;
     let issue =
         (loads / 32.0 * per_load + busy * instructions + outputs / 32.0 * per_output + 60.0 * warps) / ISSUE;
-    let banks = (brought + busy * reads + outputs * 4.0) / BANKS;
+    let banks = (brought + busy * reads + staged * outputs * 4.0) / BANKS;
     let multiply = busy * products;
     // Runs that are parts of what comes together.
     let pieces = |bytes: f64, piece: f64| (bytes / piece).ceil() * piece / bytes;
