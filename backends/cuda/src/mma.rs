@@ -29,12 +29,17 @@ pub(crate) const TENSOR_CORES: Constraint = Constraint {
 pub(crate) const NARROW: Preference = Preference {
     property: "convolution",
     prefers: "fewer than 16 filters a group, or two or more groups of at most 24 filters, or at most 4 channels a group; no filters \
-              that `wgmma` multiplies in less time, as the models of both have it, and none of 1x1 that it multiplies by runs of planes",
+              that `wgmma` multiplies in less time, as the models of both have it, and none of 1x1 that it multiplies by runs of planes; \
+              of at most 4 channels in strides, planes of 16 bits, none that tiles of elements take less time for",
     check: |problem, device| {
         let (conv, weights) = problem.conv()?;
         let (channels, filters) = (weights.lens()[1], weights.lens()[0]);
         if let Some(found) = (fuseplan_gpu::NARROW.check)(problem, device) {
-            return (channels > STEM).then(|| format!("{found} and {channels} channels"));
+            if channels > STEM {
+                return Some(format!("{found} and {channels} channels"));
+            }
+            return hopper::preferences::sooner_by_tiles(problem, device)
+                .map(|times| format!("{found} of {channels} channels, {times}"));
         }
         if conv.groups() > 1 {
             return hopper::preferences::sooner_than_windows(problem, device)

@@ -12,6 +12,7 @@ const REARRANGED: f64 = 0.76e-4;
 const WALKED: f64 = 5.6e-3;
 
 /// What bounds a kernel whose pixels TMA loads.
+#[derive(Clone, Copy)]
 struct Rates {
     /// Of a multiprocessor in a microsecond: bytes into and out of shared memory, outputs finished.
     bytes_in: f64,
@@ -280,6 +281,9 @@ const REORDERED: Rates = Rates {
 /// [`REORDERED`] errs by up to 43 % for these, and by at most 18 % of more than 4,096 pixels.
 const REORDERED_FEW: Rates = Rates { bytes_in: 120e3, block: 80e3, row: 0.00115, overlap: 1.92, ..REORDERED };
 
+/// The same of 16 bits of a single tap in strides: chosen with what gathered pixels take of these.
+const REORDERED_STRIDED: Rates = Rates { residual: 2.65, early: 0.7, read: 3.0, write: 0.39, ..REORDERED };
+
 /// The same of TF32, whose residuals have twice as many bytes: fitted to four convolutions with one. What bytes and rows of boxes take was fitted
 /// with the rates of the launch that reorders to the chosen tiles of 35 convolutions without one on an H200: to 10 % in the mean square where it
 /// was 26, and 14 % of 19 others where it was 29.
@@ -352,6 +356,9 @@ const LINES: Rates = Rates {
     ..NOTHING
 };
 
+/// The most pixels, and results of a group, of which a block's only tile has rates of its own: of more the memory is waited for.
+const ONCE: [usize; 2] = [2048, 1 << 19];
+
 impl Work {
     /// Bytes of the runs of so many bytes of an output, or of a residual, that several columns of tiles have a part of, as often as
     /// others have it before.
@@ -364,13 +371,37 @@ impl Work {
         outputs as f64 * (run - common_power(run, width)) as f64 / width as f64
     }
 
+    /// Output pixels of all images.
+    fn pixels(&self) -> usize {
+        self.images * self.planes * self.lines * self.columns
+    }
+
     /// Whether what is reordered is what [`REORDERED_FEW`] was chosen by.
     fn reorders_few(&self) -> bool {
         const FEW: usize = 4096;
 
-        let pixels = self.images * self.planes * self.lines * self.columns;
         let is_plain = self.element == 2 && self.residuals == 0 && self.planes == 1;
-        is_plain && self.taps != [1; 3] && self.images > 1 && pixels <= FEW
+        is_plain && self.taps != [1; 3] && self.images > 1 && self.pixels() <= FEW
+    }
+
+    /// The same rates of few pixels in planes of 16 bits where a block has one tile: filters that stay are waited for no more than others, and
+    /// packed planes take time by the stage. Chosen by 120 timings of 15 convolutions of 8 images on an H200, all of networks to fit to: the
+    /// choice is 2 % slower than the fastest timed tile in the mean, 13 % at worst, instead of 13 and 32 %. With one image and a residual
+    /// filters that stay took 1.2 times as long for three of five.
+    fn once(&self, tiling: &Tiling, rates: Rates) -> Rates {
+        match tiling.load {
+            Load::Planes if tiling.copied && (self.residuals == 0 || self.images > 1) => {
+                Rates { bytes_in: 103e3, launch: 1.75, step: 0.054, channel: 0.00192, kept: 0.07, ..rates }
+            }
+            Load::Packed if self.writes_images(tiling) && self.neighbours(tiling) > 1 => {
+                Rates { launch: 0.87, step: 0.052, latency: 0.53, ..rates }
+            }
+            Load::Packed if self.writes_images(tiling) => {
+                Rates { launch: 0.78, step: 0.01, latency: 3.4, ..rates }
+            }
+            Load::Packed => Rates { launch: 0.9, step: 0.12, latency: 0.39, ..rates },
+            _ => rates,
+        }
     }
 
     /// About how many microseconds the kernel takes: what bounds it, at these rates.
@@ -383,6 +414,7 @@ impl Work {
             Load::Planes => &PLANES,
             Load::Reordered if self.element > 2 => &REORDERED_TF32,
             Load::Reordered if self.reorders_few() => &REORDERED_FEW,
+            Load::Reordered if self.is_strided_point() && self.images > 1 => &REORDERED_STRIDED,
             Load::Reordered => &REORDERED,
             Load::Packed if self.writes_images(tiling) && self.neighbours(tiling) > 1 => &PACKED_NEIGHBOURS,
             Load::Packed if self.writes_images(tiling) => &PACKED_IMAGES,
@@ -400,6 +432,8 @@ impl Work {
         let slots = self.units * tiling.occupancy;
         let slots = if tiling.resident { slots / columns * columns } else { slots };
         let rounds = tiles.div_ceil(slots.max(1)) as f64;
+        let is_little = self.pixels() <= ONCE[0] && self.pixels() * self.filters <= ONCE[1];
+        let rates = if is_little && rounds <= 1.0 { self.once(tiling, *rates) } else { *rates };
         let row = tiling.row() as f64;
         let outputs = (tiling.rows() * tiling.columns_of_parts()) as f64;
         let filter_steps = self.filter_steps(tiling).div_ceil(tiling.split) as f64;
