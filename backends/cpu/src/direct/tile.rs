@@ -7,6 +7,7 @@
 //! lanes, by a vector of weights. A *lane-wise* tile (grouped convolution) multiplies a vector of inputs,
 //! each lane having an input of its own group.
 
+use std::hint::black_box;
 use std::ops::Range;
 
 use super::ahead::LINE;
@@ -131,8 +132,12 @@ impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R,
         let mut acc = [[s.splat(0.0); V]; R];
         let step = if LANEWISE { S::LANES } else { 1 };
         for r in 0..R {
-            for v in 0..V {
-                s.prefetch_write(t.y.wrapping_add(r * t.y_pixel + v * t.y_vector));
+            s.prefetch_write(t.y.wrapping_add(r * t.y_pixel));
+        }
+        // Vectors that are half a line of the cache mostly are of one line, if they are behind each other.
+        if V > 1 && (S::LANES >= LINE || t.y_vector != S::LANES) {
+            for r in 0..R {
+                s.prefetch_write(t.y.wrapping_add(r * t.y_pixel + t.y_vector));
             }
         }
         if !t.residual.is_null() {
@@ -142,52 +147,61 @@ impl<const R: usize, const V: usize, const LANEWISE: bool> Kernel for Sum<'_, R,
                 }
             }
         }
-        let (mut x2, mut w2, mut ahead) = (t.x, t.w, t.ahead);
-        for _ in 0..t.taps[0] {
-            let (mut x1, mut w1) = (x2, w2);
-            for _ in 0..t.taps[1] {
-                let (mut x0, mut w) = (x1, w1);
-                for _ in 0..t.taps[2] {
-                    let (mut x, mut left) = (x0, t.depth);
-                    while left >= S::PRODUCTS {
-                        for line in 0..(S::PRODUCTS * V * S::LANES).div_ceil(LINE) {
-                            s.prefetch(w.wrapping_add(AHEAD + line * LINE));
-                        }
-                        // A step of one product takes no longer to ask for nothing than to find out.
-                        if S::PRODUCTS == 1 || t.ahead_step > 0 {
-                            for _ in 0..S::PRODUCTS {
-                                s.prefetch_far(ahead);
-                                ahead = ahead.wrapping_add(t.ahead_step);
-                            }
-                        }
-                        for product in 0..S::PRODUCTS {
-                            // SAFETY: `tile`'s caller says that the weights and inputs of every product are readable.
-                            unsafe {
-                                let (x, w) = (x.add(product * step), w.add(product * V * S::LANES));
-                                multiply::<S, R, V, LANEWISE>(s, x, t.x_pixel, w, &mut acc);
-                            }
-                        }
-                        // SAFETY: these are the ends of what was just read, at most.
-                        (w, x) = unsafe { (w.add(S::PRODUCTS * V * S::LANES), x.add(S::PRODUCTS * step)) };
-                        left -= S::PRODUCTS;
-                    }
-                    for _ in 0..left {
-                        s.prefetch(w.wrapping_add(AHEAD));
+        let (mut x0, mut w, mut ahead) = (t.x, t.w, t.ahead);
+        // Taps that are left of all, of a slice's lines and of a line.
+        let (mut taps, mut lines, mut columns) = (t.taps[0] * t.taps[1] * t.taps[2], t.taps[1], t.taps[2]);
+        while taps > 0 {
+            let (mut x, mut left) = (x0, t.depth);
+            while left >= S::PRODUCTS {
+                for line in 0..(S::PRODUCTS * V * S::LANES).div_ceil(LINE) {
+                    s.prefetch(w.wrapping_add(AHEAD + line * LINE));
+                }
+                // A step of one product takes no longer to ask for nothing than to find out.
+                if S::PRODUCTS == 1 || t.ahead_step > 0 {
+                    for _ in 0..S::PRODUCTS {
                         s.prefetch_far(ahead);
                         ahead = ahead.wrapping_add(t.ahead_step);
-                        // SAFETY: `tile`'s caller says that the weights and inputs of every product are readable.
-                        unsafe {
-                            multiply::<S, R, V, LANEWISE>(s, x, t.x_pixel, w, &mut acc);
-                            (w, x) = (w.add(V * S::LANES), x.add(step));
-                        }
                     }
-                    x0 = x0.wrapping_add(t.x_tap[2]);
                 }
-                x1 = x1.wrapping_add(t.x_tap[1]);
-                w1 = w1.wrapping_add(t.w_tap[1]);
+                for product in 0..S::PRODUCTS {
+                    // SAFETY: `tile`'s caller says that the weights and inputs of every product are readable.
+                    unsafe {
+                        let (x, w) = (x.add(product * step), w.add(product * V * S::LANES));
+                        multiply::<S, R, V, LANEWISE>(s, x, t.x_pixel, w, &mut acc);
+                    }
+                }
+                // SAFETY: these are the ends of what was just read, at most.
+                (w, x) = unsafe { (w.add(S::PRODUCTS * V * S::LANES), x.add(S::PRODUCTS * step)) };
+                left -= S::PRODUCTS;
             }
-            x2 = x2.wrapping_add(t.x_tap[0]);
-            w2 = w2.wrapping_add(t.w_tap[0]);
+            for _ in 0..left {
+                s.prefetch(w.wrapping_add(AHEAD));
+                s.prefetch_far(ahead);
+                ahead = ahead.wrapping_add(t.ahead_step);
+                // SAFETY: `tile`'s caller says that the weights and inputs of every product are readable.
+                unsafe {
+                    multiply::<S, R, V, LANEWISE>(s, x, t.x_pixel, w, &mut acc);
+                    (w, x) = (w.add(V * S::LANES), x.add(step));
+                }
+            }
+            taps -= 1;
+            if taps > 0 {
+                // Unknown to the compiler, as it would compute the distances of all tiles, most of which have one tap.
+                let t = black_box(t);
+                x0 = x0.wrapping_add(t.x_tap[2]);
+                columns -= 1;
+                if columns == 0 {
+                    columns = t.taps[2];
+                    x0 = x0.wrapping_add(t.x_tap[1]).wrapping_sub(columns * t.x_tap[2]);
+                    w = w.wrapping_add(t.w_tap[1]).wrapping_sub(columns * t.depth * V * S::LANES);
+                    lines -= 1;
+                    if lines == 0 {
+                        lines = t.taps[1];
+                        x0 = x0.wrapping_add(t.x_tap[0]).wrapping_sub(lines * t.x_tap[1]);
+                        w = w.wrapping_add(t.w_tap[0]).wrapping_sub(lines * t.w_tap[1]);
+                    }
+                }
+            }
         }
         // SAFETY: `tile`'s caller says that the outputs are readable and writable.
         unsafe { store(s, t, acc) }
