@@ -7,7 +7,8 @@
 
 Needs PyTorch, torchvision and the package, by installation or on PYTHONPATH. With a GPU every side is captured into a CUDA
 graph, without one it is called. Sides run in turns, and medians over the rounds count. Results are compared with those of the
-same weights in f32 without TF32; a wrong one of ours is reported by the exit code.
+same weights in f32 without TF32; a wrong one of ours is reported by the exit code. With `--apart` every side has a process of its
+own and takes turns of a second, and the least time of a call counts, which threads and memory of other sides do not lengthen.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent / "layers"))
-from networks import chart, configurations, report, sides, timing  # noqa: E402
+from networks import apart, chart, configurations, report, sides, timing  # noqa: E402
 
 DEFAULT_NETWORKS = ("resnet50,resnext50,regnety400mf,mobilenetv2,mobilenetv3,efficientnetb0,vgg16,densenet121,"
                     "detector,unet,imagevae,videovae")
@@ -54,6 +55,9 @@ def arguments():
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, help="of every side on a CPU")
     parser.add_argument("--output", type=pathlib.Path, help="writes OUTPUT.md, OUTPUT.json and charts after each configuration")
+    parser.add_argument("--apart", action="store_true", help="every side in a process of its own; least times count")
+    # What a process of `--apart` is given: it is one side of one configuration.
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--warm", action="store_true", help="only compile, in several processes at once")
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 1) // 2), help="of --warm")
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="SECONDS",
@@ -90,10 +94,36 @@ def prepared(configuration, make, device, pool):
 
 
 def measure(configuration, options):
-    """The row of a configuration. A side that fails is left out, with the reason."""
-    row = {"name": str(configuration), "network": configuration.network, "type": configuration.type,
-           "layout": configuration.layout, "batch": configuration.batch,
-           "ms": {}, "errors": {}, "plans": {}, "prepared_s": {}, "failed": {}}
+    """The row of a configuration, timed."""
+    if options.apart:
+        return apart.measure(row_of(configuration), commands(configuration, options), options.rounds)
+    row, ready = prepare(configuration, options)
+    if ready:
+        configuration.set_math()
+        row["ms"] = timing.medians(ready, options.rounds)
+    return row
+
+
+def commands(configuration, options):
+    """A command for each side, of this configuration alone."""
+    of = {**{f"ours-{name}": [name, ""] for name in options.ours}, **{name: ["", name] for name in options.peers}}
+    common = [sys.executable, __file__, "--serve", "--networks", configuration.network,
+              "--types", f"{configuration.type}-{configuration.layout}", "--batches", str(configuration.batch),
+              "--device", options.device, "--rounds", str(options.rounds)]
+    common += ["--threads", str(options.threads)] if options.threads else []
+    return {name: [*common, "--ours", ours, "--peers", peers] for name, (ours, peers) in of.items()}
+
+
+def row_of(configuration):
+    """The row of a configuration of which nothing is known."""
+    return {"name": str(configuration), "network": configuration.network, "type": configuration.type,
+            "layout": configuration.layout, "batch": configuration.batch,
+            "ms": {}, "errors": {}, "plans": {}, "prepared_s": {}, "failed": {}}
+
+
+def prepare(configuration, options):
+    """The row of a configuration without times, and its sides, ready to be timed. A side that fails is left out, with the reason."""
+    row = row_of(configuration)
     # What a side has compiled is used until the last round, so nothing is let go between the sides.
     torch._dynamo.reset()
     pool = torch.cuda.graph_pool_handle() if options.device.startswith("cuda") else None
@@ -114,10 +144,7 @@ def measure(configuration, options):
             ready.pop(name, None)
             row["failed"][name] = first_line(failure)
         clean(options.device)
-    if ready:
-        configuration.set_math()
-        row["ms"] = timing.medians(ready, options.rounds)
-    return row
+    return row, ready
 
 
 def clean(device):
@@ -178,7 +205,8 @@ def machine(options):
 
 
 def about(options):
-    return (f"{machine(options)}, {options.rounds} rounds. "
+    kind = f"{options.rounds} turns of each side's process, least times" if options.apart else f"{options.rounds} rounds"
+    return (f"{machine(options)}, {kind}. "
             f"Command: `benches/torch_networks.py {' '.join(sys.argv[1:])}`")
 
 
@@ -195,9 +223,15 @@ def main():
         return warm(options)
     if options.threads:
         torch.set_num_threads(options.threads)
-    begin = time.monotonic()
     # The library of kernels may choose by measuring, as ours may.
     torch.backends.cudnn.benchmark = True
+    if options.serve:
+        [configuration] = configurations.all_of(options.networks, options.types, options.batches)
+        with torch.no_grad():
+            row, ready = prepare(configuration, options)
+            configuration.set_math()
+            return apart.serve(row, next(iter(ready.values()), None))
+    begin = time.monotonic()
     head, rows, left_out = about(options), [], []
     if options.rounds:
         print(head, flush=True)
