@@ -16,7 +16,7 @@ const TARGETS: [(&str, &str); 4] =
 /// Name, lengths of the image, filters, extent of a filter, stride, groups, padding before and after.
 type Layer = (&'static str, [usize; 4], usize, usize, usize, usize, [usize; 2]);
 
-const LAYERS: [Layer; 19] = [
+const LAYERS: [Layer; 23] = [
     ("ResNet's stem", [8, 3, 224, 224], 64, 7, 2, 1, [3, 3]),
     ("ResNet's first 3x3", [64, 64, 56, 56], 64, 3, 1, 1, [1, 1]),
     ("ResNet's last 3x3, one image", [1, 512, 7, 7], 512, 3, 1, 1, [1, 1]),
@@ -36,6 +36,10 @@ const LAYERS: [Layer; 19] = [
     ("an excitation of 10 channels", [64, 10, 1, 1], 240, 1, 1, 1, [0, 0]),
     ("an excitation of 16 channels", [64, 16, 1, 1], 240, 1, 1, 1, [0, 0]),
     ("an excitation of 10 channels, 65 images", [65, 10, 1, 1], 240, 1, 1, 1, [0, 0]),
+    ("MobileNet's stem", [8, 3, 224, 224], 32, 3, 2, 1, [1, 1]),
+    ("RegNet's 1x1 in strides", [8, 448, 28, 28], 896, 1, 2, 1, [0, 0]),
+    ("a 1x1 of few pixels", [8, 112, 14, 14], 672, 1, 1, 1, [0, 0]),
+    ("a 3x3 of few pixels", [8, 256, 14, 14], 256, 3, 1, 1, [1, 1]),
 ];
 
 fn plan(layer: usize, data_type: DataType, math: MathMode, layout: TensorLayout) -> FusionPlan {

@@ -6,7 +6,8 @@
   extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
 // A grid may have been launched while the grid before it in the stream still ran (programmatic dependent launch). It lets the
 // next one be launched, and each of its threads waits for those before it, whose results it sees from then on, before it
-// reads or writes global memory. Hints that bring what lies there into a cache are none of these.
+// reads or writes global memory, but for an image behind a launch that has waited for what is before it. Hints that bring what
+// lies there into a cache are none of these.
 DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

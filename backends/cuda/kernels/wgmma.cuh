@@ -238,7 +238,7 @@ DEVICE void wait_for_image(const Launch& launch);
 DEVICE void stream_filters(const Launch& launch, unsigned shared, const Barriers& barriers);
 
 // Brings the operands of all tiles. All threads of the producer warpgroups call it, and each that reads memory waits for the
-// grids before this one first (`wait_for_grids`), when it knows what to read.
+// grids before this one first (`wait_for_grids`, for an image `wait_for_image`), when it knows what to read.
 DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers);
 
 // The residuals of a thread's elements of a tile that it has read before the tile's main loop.

@@ -158,9 +158,9 @@ impl Driver for Cuda {
         let config = sys::LaunchConfig { grid, block, shared, stream, attributes: &overlap, count: 1 };
         // SAFETY: the kernel's one parameter is a structure of these words, which the driver copies and does not write; it
         // reads the launch's description during the call, and the rest is as promised by the caller. That memory is ready when the
-        // stream comes to the launch is enough: each kernel of this backend waits by `begin_grid` for the grids before it, or for an image alone
-        // behind a launch that has waited before it let this one begin, and before that
-        // only hints at filters or an element-wise plan's input, whose memory there is when a kernel is queued behind the one that
+        // stream comes to the launch is enough: each thread of this backend's kernels waits for the grids before it, but for the one that
+        // loads an image behind a launch that prepares filters, which has waited itself before it let this one begin. Before that
+        // they only hint at filters or an element-wise plan's input, whose memory there is when a kernel is queued behind the one that
         // may still write them.
         unsafe { call!(cuLaunchKernelEx(&config, function, parameters, NULL.cast())) }
     }

@@ -5,7 +5,7 @@ use fuseplan_gpu::Volume;
 
 use crate::hopper::HOPPER;
 
-/// The most channels of a stem, which windows compute whatever else could.
+/// The most channels of a stem, which windows compute unless tiles of elements take less time.
 pub(crate) const STEM: usize = 4;
 
 /// Cycles of the windows' model in a second, for one group with channels innermost. With 1700e6 a convolution of 128 channels to 3 filters at

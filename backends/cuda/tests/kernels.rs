@@ -93,6 +93,11 @@ fn every_kernel_waits_for_the_grids_before_it() {
             for reads in ["tma_load", "load_channels(", "launch.args)", "args.x", "args.w"] {
                 assert!(!before.contains(reads), "{name}: {reads}");
             }
+            // Filters that are just prepared, and what else there is, are not what `wait_for_image` waits for.
+            let (image_alone, _) = body.split_once("wait_for_grids(").unwrap_or((body, ""));
+            for reads in ["launch.w.words[0]", "args.w", "args.op"] {
+                assert!(!image_alone.contains(reads), "{name}: {reads}");
+            }
             count += 1;
         }
         // An image may be read before a launch that prepares filters has completed, as that let this one begin once it had waited itself.

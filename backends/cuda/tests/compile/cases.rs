@@ -76,6 +76,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let copied: &[&str] = &["HGMMA", "UTMALDG.2D", "USETMAXREG", "!UTMALDG.3D", "LDGSTS.E.64"];
     // Rows of the product are in registers.
     let runs: &[&str] = &["HGMMA", "UTMALDG.3D", "UBLKCP", "USETMAXREG", "LDS"];
+    let runs_by_four: &[&str] = &["HGMMA", "UTMALDG.3D", "UBLKCP", "USETMAXREG", "LDS", "STG.E.64"];
     let runs_of_planes: &[&str] = &["HGMMA", "!UTMALDG", "UBLKCP", "USETMAXREG", "LDS"];
     let runs_of_channels: &[&str] = &["HGMMA", "UTMALDG.1D", "UBLKCP", "USETMAXREG", "LDS"];
     let packed: &[&str] = &["HGMMA", "UTMALDG.2D", "UBLKCP", "USETMAXREG", "LDS.U16", "STG.E.U16"];
@@ -184,8 +185,8 @@ pub(crate) fn cases() -> Vec<Case> {
         ("runs.f16.planes", RUNS, conv(Half, Nchw, &[64, 512, 7, 7], 512, 3, 1, vec![]), runs_of_planes),
         ("runs.f16.1x1", RUNS, conv(Half, Nchw, &[64, 64, 55, 55], 256, 1, 1, vec![]), runs),
         ("runs.f16.1x1.even", RUNS, conv(Half, Nchw, deep, 1024, 1, 1, vec![]), runs),
-        ("runs.f16.four", RUNS, conv(Half, Nchw, deep, 256, 3, 1, vec![]), runs),
-        ("runs.bf16.four", RUNS, conv(BFloat16, Nchw, deep, 256, 3, 1, vec![]), runs),
+        ("runs.f16.four", RUNS, conv(Half, Nchw, deep, 256, 3, 1, vec![]), runs_by_four),
+        ("runs.bf16.four", RUNS, conv(BFloat16, Nchw, deep, 256, 3, 1, vec![]), runs_by_four),
         ("runs.bf16.1x1", RUNS, conv(BFloat16, Nchw, &[64, 256, 55, 55], 64, 1, 1, vec![]), runs),
         ("runs.f16.5x5", RUNS, conv(Half, Nchw, &[16, 96, 27, 27], 256, 5, 1, vec![]), runs),
         ("runs.f16.strided", RUNS, strided(Half, Nchw, &[64, 64, 55, 55], 128, 3, 1, 2, vec![]), runs),

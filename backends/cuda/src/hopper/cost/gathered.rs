@@ -100,7 +100,7 @@ impl Work {
         let rates = match self.element {
             _ if tiling.tf32x3 => &GATHERED_TF32X3,
             4 => &GATHERED_TF32,
-            _ if self.is_strided_point() => &GATHERED_STRIDED,
+            _ if self.is_strided_batch() => &GATHERED_STRIDED,
             _ if self.taps == [1; 3] => &GATHERED_POINTWISE,
             _ => &GATHERED,
         };

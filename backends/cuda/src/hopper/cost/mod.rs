@@ -45,6 +45,11 @@ impl Work {
         self.stride > 1 && self.taps == [1; 3]
     }
 
+    /// Whether it is such a tap of several images, by eight and 64 of which its rates were chosen.
+    fn is_strided_batch(&self) -> bool {
+        self.is_strided_point() && self.images > 1
+    }
+
     /// Microseconds of a launch that reorders the image and the filters.
     fn reordering(&self) -> f64 {
         // Bytes that stay in L2.
@@ -53,7 +58,7 @@ impl Work {
         // Of a launch, and what is read and written in a microsecond, of those bytes and of others: of 16 bits on an H100, but of 1x1 in
         // strides on an H200, of 32 on an H200.
         let (launch, near, far) = match self.element {
-            2 if self.is_strided_point() && self.images > 1 => (2.28, 6.2e6, 3.3e6),
+            2 if self.is_strided_batch() => (2.28, 6.2e6, 3.3e6),
             2 => (2.0, 3.17e6, 1.93e6),
             _ => (0.86, 4.4e6, 3.06e6),
         };

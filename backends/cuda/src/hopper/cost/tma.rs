@@ -414,7 +414,7 @@ impl Work {
             Load::Planes => &PLANES,
             Load::Reordered if self.element > 2 => &REORDERED_TF32,
             Load::Reordered if self.reorders_few() => &REORDERED_FEW,
-            Load::Reordered if self.is_strided_point() && self.images > 1 => &REORDERED_STRIDED,
+            Load::Reordered if self.is_strided_batch() => &REORDERED_STRIDED,
             Load::Reordered => &REORDERED,
             Load::Packed if self.writes_images(tiling) && self.neighbours(tiling) > 1 => &PACKED_NEIGHBOURS,
             Load::Packed if self.writes_images(tiling) => &PACKED_IMAGES,
