@@ -64,7 +64,8 @@ pub(super) fn tilings(load: Load, problem: &Problem, units: usize) -> Vec<(Tilin
     all.into_iter().map(|tiling| (tiling, work.time(&tiling))).collect()
 }
 
-/// Tiles of runs whose filters are brought as they are, by TMA or by threads, if any, with their times: for filters that would be prepared each time.
+/// Tiles of runs whose filters are brought as they are, by TMA or by threads, if any, with their times: for filters that would be
+/// prepared each time.
 pub(super) fn with_filter_rows(problem: &Problem, units: usize) -> Vec<(Tiling, f64)> {
     let work = Work::of(Load::Runs, problem, units);
     let all = Sight::of(problem).map_or(Vec::new(), |sight| rows_are_pixels::filter_rows(&work, &sight));
