@@ -1,5 +1,6 @@
 """Sides in processes of their own, which take turns, so that no side's threads and memory are in another's way."""
 
+import collections
 import contextlib
 import json
 import subprocess
@@ -53,9 +54,10 @@ def measure(row, commands, rounds):
             if name not in said["failed"]:
                 ready[name], times[name] = process, []
         for first in range(rounds):
-            names = list(ready)
             # Who begins changes.
-            for name in names[first % max(1, len(names)):] + names[:first % max(1, len(names))]:
+            order = collections.deque(ready)
+            order.rotate(-first)
+            for name in order:
                 try:
                     times[name].append(_turn(ready[name]))
                 except _Ended as failure:

@@ -51,7 +51,8 @@ pub(crate) struct Runs {
     pub(crate) pitch: usize,
     pub(crate) guard: usize,
     pub(crate) filter_stages: usize,
-    /// Whether TMA brings filters as they are, as a filter's channels are one row; else an earlier launch prepares them.
+    /// Whether filters are read as they are, as a filter's channels are one row: by TMA, or in 16 bits by each block's threads. Else an
+    /// earlier launch prepares them.
     pub(crate) filter_rows: bool,
 }
 

@@ -60,7 +60,7 @@ const GATHERED_TF32: Rates =
 /// and 11 % from those of 13 others, where they were 18 and 20 %. Tiles rank as without it; it is for the comparison with copied planes.
 const GATHERED_POINTWISE: Rates = Rates { memory: 2.1e6, ..GATHERED };
 
-/// The same in strides, where the memory is waited for less. Fitted with the rates of pixels that are reordered to 44 timings of 11 such
+/// The same in strides. Fitted with the rates of pixels that are reordered to 44 timings of 11 such
 /// convolutions of networks to fit to on an H200, of 8 and 64 images: what is chosen of the two takes 1.02 of the faster in the mean, 1.14 at
 /// worst, instead of 1.10 and 1.47. Of 7 others 1.08 (1.35) as before, by estimates that are off by 19 % in the mean square instead of 26.
 const GATHERED_STRIDED: Rates = Rates {

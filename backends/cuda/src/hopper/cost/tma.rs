@@ -356,7 +356,8 @@ const LINES: Rates = Rates {
     ..NOTHING
 };
 
-/// The most pixels, and results of a group, of which a block's only tile has rates of its own: of more the memory is waited for.
+/// The most pixels, and results of a group, of which a block's only tile has rates of its own: with more, 8-1024-7-7-2048 took 1.4 times as
+/// long by what these choose.
 const ONCE: [usize; 2] = [2048, 1 << 19];
 
 impl Work {
