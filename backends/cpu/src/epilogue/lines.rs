@@ -40,16 +40,30 @@ impl Lines<'_> {
         let sums = |row: usize| self.sums.wrapping_add(row * pitch);
         let line = |row: usize| scratch.wrapping_add(row * pitch);
         let to = |row: usize| output.wrapping_add(row * channel_stride);
+        let one = |row: usize| ChannelLines {
+            channel: start.channel + row,
+            count: 1,
+            len,
+            sums: sums(row),
+            sums_line: 0,
+            to: to(row),
+            to_line: 0,
+            step,
+        };
         if steps.end_in_registers() {
             for row in rows {
                 // SAFETY: the caller says that the sums are complete, and that the line lies inside of the output.
-                unsafe { steps.line(s, start.channel + row, sums(row), to(row), step, len) };
+                unsafe { steps.write(s, one(row)) };
             }
             return;
         }
         for row in rows.clone() {
+            let ChannelLines { channel, count, len, sums, sums_line, to_line, .. } = one(row);
+            let to = line(row);
             // SAFETY: as of the output, but that scratch has room for the line.
-            unsafe { steps.line(s, start.channel + row, sums(row), line(row), 1, len) };
+            unsafe {
+                steps.write(s, ChannelLines { channel, count, len, sums, sums_line, to, to_line, step: 1 })
+            };
         }
         let all = Rows { first: scratch, pitch, count, len };
         // SAFETY: scratch has the lines' values, in whole vectors; the caller says that they lie inside of the output.
@@ -63,71 +77,72 @@ impl Lines<'_> {
     }
 }
 
+/// Sums of pixels of one channel in lines, and where they are written.
+pub(crate) struct ChannelLines<T> {
+    pub(crate) channel: usize,
+    /// Lines, and pixels of each.
+    pub(crate) count: usize,
+    pub(crate) len: usize,
+    /// The first line, and how far it is to the next.
+    pub(crate) sums: *const f32,
+    pub(crate) sums_line: usize,
+    /// The first element, and how far it is to the next line's and to the next pixel's.
+    pub(crate) to: *mut T,
+    pub(crate) to_line: usize,
+    pub(crate) step: usize,
+}
+
 impl Steps<'_> {
-    /// Applies the front to `len` sums of pixels of a channel, and writes them from `to` on, `step` elements apart.
+    /// Applies the front to the sums, and writes them.
     ///
     /// # Safety
-    /// The sums are readable, and these elements writable; tables have a value for the channel.
+    /// The sums are readable and the elements writable, and they share no memory; tables have a value for the channel.
     #[inline(always)]
-    pub(crate) unsafe fn line<S: Simd, T: Number>(
-        &self,
-        _: S,
-        channel: usize,
-        sums: *const f32,
-        to: *mut T,
-        step: usize,
-        len: usize,
-    ) {
+    pub(crate) unsafe fn write<S: Simd, T: Number>(&self, _: S, lines: ChannelLines<T>) {
         // SAFETY: the vocabulary is the proof that the CPU has the set.
-        unsafe { S::enter(Line { steps: self, channel, sums, to, step, len }) }
+        unsafe { S::enter(Write { steps: self, lines }) }
     }
 }
 
-/// The arguments of [`Steps::line`]. A function of its own, since it is at the end of many kernels.
-struct Line<'a, T> {
+/// The arguments of [`Steps::write`]. A function of its own, since it is at the end of many kernels.
+struct Write<'a, T> {
     steps: &'a Steps<'a>,
-    channel: usize,
-    sums: *const f32,
-    to: *mut T,
-    step: usize,
-    len: usize,
+    lines: ChannelLines<T>,
 }
 
-impl<T: Number> Kernel for Line<'_, T> {
+impl<T: Number> Kernel for Write<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Line { steps, channel, sums, to, step, len } = self;
-        // Vectors from element `at` on, of which the first `left` elements are the line's.
+        let Write { steps, lines: ChannelLines { channel, count, len, sums, sums_line, to, to_line, step } } =
+            self;
+        // Vectors at these pixels, of which so many are the line's.
         macro_rules! front {
-            ($vectors:literal, $at:expr, $left:expr) => {{
-                let (at, left) = ($at, $left);
-                let count = |v: usize| left.saturating_sub(v * S::LANES).min(S::LANES);
+            ($vectors:literal, $sums:expr, $to:expr, |$v:ident| $at:expr, $lanes:expr) => {{
                 let mut values = [[s.splat(0.0)]; $vectors];
-                for (v, [value]) in values.iter_mut().enumerate() {
-                    // SAFETY: `line`'s caller says that the sums are readable.
-                    *value = unsafe { load(s, sums.wrapping_add(at + v * S::LANES), count(v)) };
+                for ($v, [value]) in values.iter_mut().enumerate() {
+                    // SAFETY: `write`'s caller says that the sums are readable.
+                    *value = unsafe { load(s, $sums.wrapping_add($at), $lanes) };
                 }
-                // SAFETY: `line`'s caller says that tables have a value for the channel.
+                // SAFETY: `write`'s caller says that tables have a value for the channel.
                 steps.front(s, &mut values, |table| [s.splat(unsafe { *table.add(channel) })]);
-                for (v, &[value]) in values.iter().enumerate() {
-                    // SAFETY: `line`'s caller says that the elements are writable.
-                    unsafe {
-                        let to = to.wrapping_add((at + v * S::LANES) * step);
-                        store_strided(s, to, value, step, count(v));
-                    }
+                for ($v, &[value]) in values.iter().enumerate() {
+                    // SAFETY: `write`'s caller says that the elements are writable.
+                    unsafe { store_strided(s, $to.wrapping_add($at * step), value, step, $lanes) };
                 }
             }};
         }
-        for at in (0..len).step_by(AT_ONCE * S::LANES) {
-            let left = len - at;
-            if left >= AT_ONCE * S::LANES {
-                front!(4, at, AT_ONCE * S::LANES);
-            } else if left > S::LANES {
-                front!(4, at, left);
+        for line in 0..count {
+            let (sums, to) = (sums.wrapping_add(line * sums_line), to.wrapping_add(line * to_line));
+            if len >= S::LANES {
+                // The last vectors end with the line, and compute some pixels again.
+                let last = len - S::LANES;
+                for first in (0..len).step_by(AT_ONCE * S::LANES) {
+                    front!(4, sums, to, |v| (first + v * S::LANES).min(last), S::LANES);
+                }
             } else {
-                front!(1, at, left);
+                front!(1, sums, to, |v| v, len);
             }
         }
     }

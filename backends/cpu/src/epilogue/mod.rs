@@ -20,7 +20,7 @@ use crate::channels::{LISTS, TABLES};
 use crate::isa::{Isa, MAX_LANES};
 
 pub(crate) use apply::{AHEAD, ChannelStep, Ending, FoldVectorsFn, Lanes, Rows, Steps, fold_vectors};
-pub(crate) use lines::Lines;
+pub(crate) use lines::{ChannelLines, Lines};
 
 /// The most operators behind the convolution.
 const MAX_OPS: usize = 16;

@@ -22,29 +22,34 @@ pub(super) unsafe fn lines<S: Simd, T: Number>(band: &Band<'_>) {
         #[inline(always)]
         fn run<S: Simd>(self, s: S) {
             let plan = self.0.plan;
-            each_line::<S, T>(s, self.0, 1, |line| {
-                let Line { source, step, target, before, columns, .. } = line;
-                zeros(s, target, 0..before);
-                // The last vector has zeros behind its columns.
-                let end = before + columns.next_multiple_of(S::LANES);
-                if end < plan.line {
-                    zeros(s, target, end..plan.line);
-                }
-                let target = target.wrapping_add(before);
+            each_phase::<S, T>(s, self.0, 1, |lines| {
+                let Lines { source, source_line, step, target, count, before, columns, .. } = lines;
+                let end = before + columns;
+                // Vectors of columns, the last of which ends with the line where that is not shorter than a vector.
                 macro_rules! copy {
-                    (|$from:ident, $count:ident| $columns:expr) => {{
-                        vectors!(S, columns, |at, $count| {
-                            let $from = source.wrapping_add(at * step);
-                            // SAFETY: the `count` columns, and what is between them, are a line's of the input, which
-                            // `lines`' caller says is readable; what is stored beyond them is written afterwards.
-                            unsafe { s.store(target.add(at), $columns) };
-                        });
-                    }};
+                    ($load:expr) => {
+                        for line in 0..count {
+                            let source = source.wrapping_add(line * source_line);
+                            let target = target.wrapping_add(line * plan.line);
+                            zeros(s, target, 0..before);
+                            let to = target.wrapping_add(before);
+                            let lanes = columns.min(S::LANES);
+                            for at in (0..columns).step_by(S::LANES) {
+                                let at = at.min(columns - lanes);
+                                // SAFETY: the `lanes` columns, and what is between them, are a line's of the input, which
+                                // `lines`' caller says is readable; what is stored beyond them is written afterwards.
+                                unsafe { s.store(to.add(at), $load(s, source.wrapping_add(at * step), lanes)) };
+                            }
+                            zeros(s, target, end..plan.line);
+                        }
+                    };
                 }
-                match step {
-                    1 => copy!(|from, count| load(s, from, count)),
-                    2 => copy!(|from, count| load_even(s, from, count)),
-                    _ => copy!(|from, count| load_strided(s, from, step, count)),
+                match (step, columns >= S::LANES) {
+                    (1, true) => copy!(|s, from, _| load(s, from, S::LANES)),
+                    (1, false) => copy!(|s, from, lanes| load(s, from, lanes)),
+                    (2, true) => copy!(|s, from, _| load_even(s, from, S::LANES)),
+                    (2, false) => copy!(|s, from, lanes| load_even(s, from, lanes)),
+                    _ => copy!(|s, from, lanes| load_strided(s, from, step, lanes)),
                 }
             });
         }
@@ -66,19 +71,22 @@ pub(super) unsafe fn squares<S: Simd, T: Number>(band: &Band<'_>) {
         fn run<S: Simd>(self, s: S) {
             let plan = self.0.plan;
             let channel = plan.input.strides[1];
-            each_line::<S, T>(s, self.0, usize::MAX, |line| {
-                let Line { source, step, target, before, columns, channels } = line;
-                for at in (0..plan.line).step_by(S::LANES) {
+            each_phase::<S, T>(s, self.0, usize::MAX, |lines| {
+                let Lines { source, source_line, step, target, count, before, columns, channels } = lines;
+                let vectors = plan.line.div_ceil(S::LANES);
+                for (line, at) in (0..count * vectors).map(|n| (n / vectors, n % vectors * S::LANES)) {
                     let inside =
                         before.saturating_sub(at)..(before + columns).saturating_sub(at).min(S::LANES);
+                    let source = source.wrapping_add(line * source_line);
                     let source = source.wrapping_add(at.wrapping_sub(before).wrapping_mul(step));
+                    let target = target.wrapping_add(line * plan.line + at);
                     vectors!(S, channels, |first, count| {
                         let source = source.wrapping_add(first * channel);
                         let square = transposed(s, inside.clone(), |pixel| {
                             // SAFETY: the columns are a line's of the input, which `squares`' caller says is readable.
                             unsafe { load_strided(s, source.wrapping_add(pixel * step), channel, count) }
                         });
-                        let target = target.wrapping_add(first * plan.plane + at);
+                        let target = target.wrapping_add(first * plan.plane);
                         for (channel, row) in square[..S::LANES].iter().enumerate() {
                             if channel < count {
                                 // SAFETY: scratch has a plane for each channel; what is stored beyond the line is written
@@ -95,13 +103,15 @@ pub(super) unsafe fn squares<S: Simd, T: Number>(band: &Band<'_>) {
     unsafe { S::enter(Run::<T>(band, PhantomData)) }
 }
 
-/// A line of some channels that lies in the image.
-struct Line<T> {
-    /// The first of its columns there, and how far it is to the next.
+/// Lines of some channels that lie in the image.
+struct Lines<T> {
+    /// The first of their columns there, and how far it is to the next line's and to the next.
     source: *const T,
+    source_line: usize,
     step: usize,
-    /// Where the line begins in scratch, how much padding it has there, and how many columns.
+    /// Where the first line begins in scratch, how many lines there are, how much padding each has there, and how many columns.
     target: *mut f32,
+    count: usize,
     before: usize,
     columns: usize,
     channels: usize,
@@ -117,10 +127,10 @@ fn zeros<S: Simd>(s: S, line: *mut f32, columns: Range<usize>) {
     }
 }
 
-/// Has `copy` write all lines that lie in the image, with whole vectors, of up to so many channels at a time, and writes the
-/// others.
+/// Has `copy` write all lines that lie in the image, with whole vectors, a phase's of up to so many channels at a time, and
+/// writes the others.
 #[inline(always)]
-fn each_line<S: Simd, T: Number>(s: S, band: &Band<'_>, together: usize, copy: impl Fn(Line<T>)) {
+fn each_phase<S: Simd, T: Number>(s: S, band: &Band<'_>, together: usize, copy: impl Fn(Lines<T>)) {
     let plan = band.plan;
     let [_, _, depth, height, width] = plan.input.lens;
     let [image, channel_stride, slice_stride, line_stride, column_stride] = plan.input.strides;
@@ -154,17 +164,19 @@ fn each_line<S: Simd, T: Number>(s: S, band: &Band<'_>, together: usize, copy: i
             let inside = if slice < depth { until(0)..until(height) } else { 0..0 };
             let line = (first_line + inside.start * line_step).wrapping_sub(pad_line);
             let source = source.wrapping_add(slice.wrapping_mul(slice_stride));
-            let mut source = source.wrapping_add(line.wrapping_mul(line_stride));
-            let step = step * column_stride;
-            for l in 0..lines {
-                let target = target.wrapping_add(l * plan.line);
-                if !inside.contains(&l) {
-                    zeros(target, 0..plan.line);
-                    continue;
+            let source = source.wrapping_add(line.wrapping_mul(line_stride));
+            let all_zeros = |lines: Range<usize>| {
+                for line in lines {
+                    zeros(target.wrapping_add(line * plan.line), 0..plan.line);
                 }
-                copy(Line { source, step, target, before, columns, channels });
-                source = source.wrapping_add(line_step * line_stride);
+            };
+            all_zeros(0..inside.start);
+            if !inside.is_empty() {
+                let (source_line, step) = (line_step * line_stride, step * column_stride);
+                let (target, count) = (target.wrapping_add(inside.start * plan.line), inside.len());
+                copy(Lines { source, source_line, step, target, count, before, columns, channels });
             }
+            all_zeros(inside.end..lines);
             zeros(target.wrapping_add(lines * plan.line), 0..plan.lead);
         }
     }

@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 
 use super::band::{Band, Sums};
-use crate::epilogue::{Lanes, Lines, Rows};
+use crate::epilogue::{ChannelLines, Lanes, Lines, Rows};
 use crate::isa::{Kernel, Number, Simd};
 use crate::vectors::{store_strided, transposed};
 
@@ -34,12 +34,18 @@ pub(super) unsafe fn lines<S: Simd, T: Number>(band: &Band<'_>, sums: &Sums) {
                     let [_, _, _, line_stride, step] = plan.output.strides;
                     let output =
                         band.output.cast::<T>().wrapping_add(start(channel, 0, 0).offset(&plan.output));
-                    for line in 0..runs {
-                        let sums = sums.wrapping_add(line * plan.sums_line);
-                        let to = output.wrapping_add(line * line_stride);
-                        // SAFETY: `lines`' caller says that the sums are complete, and that the output is writable.
-                        unsafe { band.steps.line(s, channel, sums, to, step, pixels) };
-                    }
+                    let all = ChannelLines {
+                        channel,
+                        count: runs,
+                        len: pixels,
+                        sums,
+                        sums_line: plan.sums_line,
+                        to: output,
+                        to_line: line_stride,
+                        step,
+                    };
+                    // SAFETY: `lines`' caller says that the sums are complete, and that the output is writable.
+                    unsafe { band.steps.write(s, all) };
                     continue;
                 }
                 for line in 0..runs {

@@ -1,8 +1,8 @@
 //! Convolution with pixels in the lanes against sums in f64, on shapes that hurt. Sums of small integers must come out exactly.
 
-use fuseplan_api::{ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, TensorLayout};
+use fuseplan_api::{ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, Device, TensorLayout};
 
-use super::PLANES;
+use super::{NARROW, PLANES};
 use crate::direct::DIRECT;
 use crate::direct::tests::devices;
 use crate::direct::tests::oracle::{Case, Link, Ready};
@@ -144,6 +144,20 @@ fn bits_are_those_of_direct_convolution_for_any_number_of_threads() {
                     assert!(found == direct, "{case:?}");
                 }
             }
+        }
+    }
+}
+
+/// Where the outputs of a group fill more of a vector, direct convolution is faster.
+#[test]
+fn groups_of_three_quarters_of_a_vector_are_preferred() {
+    for device in devices(1) {
+        let most = (device.info().lanes as usize * 3 / 4).max(4);
+        for (outputs, is_preferred) in [(most, true), (most + 1, false)] {
+            let shape = ([1, 2 * outputs, 9, 9], [2, outputs], [3, 3], [1; 4], [1, 1], [1, 1]);
+            let case = case(&shape, DataType::Float, TensorLayout::Nchw);
+            let refusal = (NARROW.check)(&case.problem, device.info());
+            assert_eq!(refusal.is_none(), is_preferred, "{outputs} on {}: {refusal:?}", device.info().arch);
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) enum Link {
 /// A problem with the seed of its data.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
-    problem: Problem,
+    pub(crate) problem: Problem,
     /// Small integers instead of fractions.
     integers: bool,
     /// α on every operator, β on the last.
