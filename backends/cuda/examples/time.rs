@@ -4,13 +4,14 @@
 //!
 //! ```sh
 //! cargo run --release -p fuseplan-cuda --example time -- [--json] [--types f16,bf16,f32] \
-//!     [--layouts nhwc,nchw] [--tf32] [--solver ID] [--every-solver] [--tiles COUNT] [--spread COUNT] [--changing] [--only PART_OF_A_NAME] \
+//!     [--layouts nhwc,nchw] [--tf32] [--solver ID,…] [--every-solver] [--tiles COUNT] [--spread COUNT] [--changing] [--only PART_OF_A_NAME] \
 //!     [--convolutions N-C-[D-]H-W-K-EXTENT-PAD-STRIDE-GROUPS[+r],…] [--training N-C-H-W,…]
 //! ```
 //!
-//! `+r` names a convolution with a residual behind the bias. One of volumes is neither padded nor strided in depth. `--training` times
+//! `+r` names a convolution with a residual behind the bias. EXTENT and PAD are a number or one of each dimension, as `1x7`. With one number a convolution of
+//! volumes is not padded in depth, and it is never strided there. `--training` times
 //! batch-norm for training with ReLU, forward and backward. With `--changing` nobody promises that filters and parameters stay as they are.
-//! Every solver that takes a problem is timed with `--every-solver`, else the one that is chosen; each in its best configuration, or with
+//! Every solver that takes a problem, of those named, is timed with `--every-solver`, else the one that is chosen; each in its best configuration, or with
 //! `--tiles COUNT` in as many as that, best by its model first, and `--spread COUNT` more from the better half of the others.
 
 use std::ffi::c_void;
@@ -55,31 +56,37 @@ const BATCH_NORMS: [[usize; 3]; 8] = [
 
 const BATCH: usize = 64;
 
-/// With bias and ReLU, of N, C, perhaps D, H, W, K, filter extent, padding, stride, groups; with a residual between them or
-/// without.
+/// With bias and ReLU, of N, C, perhaps D, H, W, K, filter extent, padding, stride, groups, each of which is one number but for extents and
+/// padding, which may be one of each dimension; with a residual between them or without.
 fn convolution(
     data_type: DataType,
     layout: TensorLayout,
     math: MathMode,
-    numbers: &[usize],
+    numbers: &[Vec<usize>],
     residual: bool,
 ) -> Result<Problem, Box<dyn std::error::Error>> {
     let (sizes, rest) = numbers.split_at(numbers.len().saturating_sub(5));
-    let (&[c, ..], &[k, extent, pad, stride, groups]) = (&sizes[1.min(sizes.len())..], rest) else {
+    let ([_, c, ..], [k, extent, pad, stride, groups]) = (sizes, rest) else {
         return Err("nine numbers are wanted, or ten".into());
     };
-    let dims = sizes.len() - 2;
+    let sizes = &sizes.concat()[..];
+    let (c, k, stride, groups, dims) = (c[0], k[0], stride[0], groups[0], sizes.len() - 2);
+    let of_dims =
+        |numbers: &[usize]| if numbers.len() == 1 { vec![numbers[0]; dims] } else { numbers.into() };
     let layout = match (dims, layout) {
         (3, TensorLayout::Nhwc) => TensorLayout::Ndhwc,
         (3, _) => TensorLayout::Ncdhw,
         (_, layout) => layout,
     };
-    let (mut pads, mut strides) = (vec![pad; dims], vec![stride; dims]);
+    let (mut pads, mut strides) = (of_dims(pad), vec![stride; dims]);
     if dims == 3 {
-        (pads[0], strides[0]) = (0, 1);
+        strides[0] = 1;
+        if pad.len() == 1 {
+            pads[0] = 0;
+        }
     }
     let input = TensorDescriptor::with_layout(data_type, layout, sizes)?;
-    let filters = [vec![k, c / groups.max(1)], vec![extent; dims]].concat();
+    let filters = [vec![k, c / groups.max(1)], of_dims(extent)].concat();
     let weights = TensorDescriptor::with_layout(data_type, layout, &filters)?;
     let conv = ConvolutionDescriptor::of_dims(dims)?.with_pads(pads)?;
     let conv = conv.with_strides(strides)?.with_groups(groups)?;
@@ -124,7 +131,8 @@ fn problems(
         for name in list.split(',') {
             let (numbers, residual) =
                 name.strip_suffix("+r").map_or((name, false), |numbers| (numbers, true));
-            let numbers: Vec<usize> = numbers.split('-').map(str::parse).collect::<Result<_, _>>()?;
+            let of_dims = |word: &str| word.split('x').map(str::parse).collect::<Result<Vec<usize>, _>>();
+            let numbers: Vec<_> = numbers.split('-').map(of_dims).collect::<Result<_, _>>()?;
             problems.push((name.into(), convolution(data_type, layout, math, &numbers, residual)?));
         }
     }
@@ -140,7 +148,7 @@ fn problems(
     let relu = Op::ActivationForward { mode: ActivationMode::Relu };
     for [c, h, w, k, extent, pad] in CONVOLUTIONS {
         let name = format!("{c}-{h}-{w}-{k}-{extent}-{extent}-{pad}-{pad}");
-        let numbers = [BATCH, c, h, w, k, extent, pad, 1, 1];
+        let numbers = [BATCH, c, h, w, k, extent, pad, 1, 1].map(|number| vec![number]);
         problems.push((name, convolution(data_type, layout, math, &numbers, false)?));
     }
     for [c, h, w] in BATCH_NORMS {
@@ -325,7 +333,7 @@ type Compiled = (&'static dyn Solver, Candidate, Result<Binary, BuildError>);
 /// What is to be timed of a problem. NVRTC works in several threads at once.
 fn compile(problem: &Problem, device: &Arc<dyn Device>, options: &Options) -> Vec<Compiled> {
     let takes = |solver: &&&dyn Solver| {
-        options.solver.as_deref().is_none_or(|id| id == solver.id())
+        Options::wants(options.solver.as_deref(), solver.id())
             && solver.applies(problem, device.info()).is_ok()
             && solver.accuracy(problem) <= problem.math.allows()
     };
