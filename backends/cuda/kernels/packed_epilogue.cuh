@@ -15,7 +15,7 @@ constexpr int PART_FILTERS = 32, PARTS = (WIDTH + PART_FILTERS - 1) / PART_FILTE
 static_assert(PART_FILTERS * FILTER_PITCH <= 4 * PART_FLOATS, "a part has room in those of four warps");
 // Whether a lane has the residuals of its next vectors on their way while it finishes some: rows that were in registers leave room.
 constexpr bool ARE_AHEAD = sizeof(Residuals<1>) > 1;
-DEVICE int place_of(int row) { return row + row / 32 * 4; }
+DEVICE int place_of_row(int row) { return row + row / 32 * 4; }
 
 // Stores this thread's accumulators of a part to shared memory. As in `stage_accumulators`, the part is found by comparing.
 template <int AT> DEVICE void stage_columns(const float (&acc)[ATOMS][WIDTH / 2], unsigned to, int part) {
@@ -41,7 +41,7 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const int warpgroup = threadIdx.x / 128 - PRODUCERS, consumer = warpgroup % COOPERATIVE;
   float* const parts = part - warp * PART_FLOATS;
-  const unsigned to = shared_address(parts + lane % 4 * 2 * FILTER_PITCH + place_of(warp * 16 + lane / 4));
+  const unsigned to = shared_address(parts + lane % 4 * 2 * FILTER_PITCH + place_of_row(warp * 16 + lane / 4));
   // A lane has vectors of COORDS different pixels, and takes some TOGETHER, those of STEP filters of all lanes: of all that its warp has in
   // a part, where nothing else needs the registers.
   constexpr bool TAKES_FEW = ARE_AHEAD || READS_ELEMENTS || TF32X3 || !PLAIN;
@@ -97,7 +97,7 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
           float v[Y_VECTOR];
 #pragma unroll
           for (int e = 0; e < Y_VECTOR; e += SOME) {
-            const float* const at_row = from + below * FILTER_PITCH + place_of(row_of_pixel(row + e));
+            const float* const at_row = from + below * FILTER_PITCH + place_of_row(row_of_pixel(row + e));
             const Vector<float, SOME> some = *(const Vector<float, SOME>*)at_row;
 #pragma unroll
             for (int i = 0; i < SOME; i++) v[e + i] = some.at[i];

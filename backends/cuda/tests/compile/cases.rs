@@ -185,6 +185,12 @@ pub(crate) fn cases() -> Vec<Case> {
         ("runs.f16.planes", RUNS, conv(Half, Nchw, &[64, 512, 7, 7], 512, 3, 1, vec![]), runs_of_planes),
         ("runs.f16.1x1", RUNS, conv(Half, Nchw, &[64, 64, 55, 55], 256, 1, 1, vec![]), runs),
         ("runs.f16.1x1.even", RUNS, conv(Half, Nchw, deep, 1024, 1, 1, vec![]), runs),
+        (
+            "runs.f16.planes.residual",
+            RUNS,
+            conv(Half, Nchw, &[64, 64, 7, 7], 1024, 1, 2, residual(Half, Nchw, 7)),
+            runs_of_planes,
+        ),
         ("runs.f16.four", RUNS, conv(Half, Nchw, deep, 256, 3, 1, vec![]), runs_by_four),
         ("runs.bf16.four", RUNS, conv(BFloat16, Nchw, deep, 256, 3, 1, vec![]), runs_by_four),
         ("runs.bf16.1x1", RUNS, conv(BFloat16, Nchw, &[64, 256, 55, 55], 64, 1, 1, vec![]), runs),
