@@ -1,7 +1,7 @@
 // The epilogue where rows of the product are pixels and results are written along channels.
 //
 // needs macros: DEVICE
-// needs constants: ATOMS, COOPERATIVE, FILTERS, FILTERS_BY_LANE, FOURS, OF_FOUR, PRODUCERS,
+// needs constants: ATOMS, COOPERATIVE, FILTERS, FILTERS_BY_LANE, FOURS, LANE_RUN, OF_FOUR, PRODUCERS,
 //   RESIDUALS_AHEAD, RESIDUALS_EARLY, ROWS, SPLIT, TF32X3, TILE_F, TILE_P, UNROLLED_PARTS, VECTORS_OF_TILE, WIDTH, Y_VECTOR
 // needs sizes: pixels
 // needs types: Args, Channel, Column, Coord, Early, Rectangle, Residuals, T
@@ -29,18 +29,27 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
   });
 }
 
-// A lane finishes eight channels of two pixels at a time, eight rows apart, by vectors.
+// A lane finishes eight channels of two pixels at a time, eight rows apart, by vectors: LANE_RUN neighbours, and those as far behind as four
+// lanes have of them, so that the four write whole sectors.
 constexpr int VECTORS = 8 / Y_VECTOR;
-static_assert(VECTORS * Y_VECTOR == 8, "whole vectors");
+static_assert(VECTORS * Y_VECTOR == 8 && LANE_RUN % Y_VECTOR == 0, "whole vectors");
 
-// Reads the residuals of eight channels of a pixel.
+// A lane's first channel of 32, and how far behind it one of its eight is.
+DEVICE int first_channel() {
+  const int lane = threadIdx.x % 4;
+  return FILTERS_BY_LANE || LANE_RUN == 8 ? lane * LANE_RUN : lane % 2 * 8 + lane / 2 * 4;
+}
+DEVICE constexpr int behind_first(int e) { return e / LANE_RUN * (4 * LANE_RUN) + e % LANE_RUN; }
+
+// Reads the residuals of a lane's eight channels of a pixel.
 DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR>* residuals, const Column& column, int f, int pixel) {
   if (pixel >= args.shape.pixels) return;
   const Coord at = coord_of(args.shape, pixel, column.group * FILTERS + column.filter + f);
 #pragma unroll
   for (int e = 0; e < 8; e += Y_VECTOR) {
-    if (f + e >= TILE_F || column.filter + f + e >= FILTERS) break;
-    residuals[e / Y_VECTOR] = residuals_of<Y_VECTOR>(args, at.y + e);
+    const int on = behind_first(e);
+    if (f + on >= TILE_F || column.filter + f + on >= FILTERS) break;
+    residuals[e / Y_VECTOR] = residuals_of<Y_VECTOR>(args, at.y + on);
   }
 }
 
@@ -59,7 +68,7 @@ DEVICE void read_residuals(const Args& args, Early& early, int tile) {
     for (int four = 0; four < FOURS; four++)
 #pragma unroll
       for (int i = 0; i < ATOMS * 2; i++)
-        load_residuals(args, early.of + (four * ATOMS * 2 + i) * VECTORS, column, four * 32 + threadIdx.x % 4 * 8,
+        load_residuals(args, early.of + (four * ATOMS * 2 + i) * VECTORS, column, four * 32 + first_channel(),
                        pixel_of_row(args, rectangle, tile, i / 2, i % 2));
   }
 }
@@ -70,7 +79,7 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float*, const Ch
   if (PLAIN) make_plain(args);
   const Column column = column_of(tile);
   const Rectangle rectangle = rectangle_of(args.shape, tile);
-  const int first_f = threadIdx.x % 4 * 8;
+  const int first_f = first_channel();
   const auto pixel_of = [&](int atom, int row) { return pixel_of_row(args, rectangle, tile, atom, row); };
   // Early residuals are in registers, whose numbers are constants. A few parts are unrolled too, so that
   // accumulators need not be found.
@@ -93,16 +102,17 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float*, const Ch
     Channel channel[8];
 #pragma unroll
     for (int i = 0; i < 8; i++)
-      if (f + i < TILE_F) channel[i] = channels[f + i];
+      if (f + behind_first(i) < TILE_F) channel[i] = channels[f + behind_first(i)];
 #pragma unroll(UNROLLED ? ATOMS : 1)
     for (int atom = 0; atom < ATOMS; atom++) {
       float numbers[OF_FOUR] = {};
       take<0>(acc, atom * FOURS + four, numbers);
-      if (!FILTERS_BY_LANE) exchange<1>(numbers), exchange<2>(numbers);
+      if (!FILTERS_BY_LANE) exchange<1>(numbers);
+      if (!FILTERS_BY_LANE && LANE_RUN == 8) exchange<2>(numbers);
       if (TF32X3 && !are_finite(numbers)) {
 #pragma unroll 1
         for (int i = 0; i < OF_FOUR; i++) {
-          const int pixel = pixel_of(atom, i / 2 % 2), of = f + i / 4 * 2 + i % 2;
+          const int pixel = pixel_of(atom, i / 2 % 2), of = f + behind_first(i / 4 * 2 + i % 2);
           if (pixel >= args.shape.pixels || of >= TILE_F || column.filter + of >= FILTERS) continue;
           const float anew = affine(args, channels[of], sum_of_products(args, column.group, column.filter + of, pixel));
 #pragma unroll
@@ -119,10 +129,11 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float*, const Ch
           const Coord at = coord_of(args.shape, pixel, column.group * FILTERS + column.filter + f);
 #pragma unroll
           for (int e = 0; e < 8; e += Y_VECTOR) {
-            if (f + e >= TILE_F || column.filter + f + e >= FILTERS) break;
+            const int on = behind_first(e);
+            if (f + on >= TILE_F || column.filter + f + on >= FILTERS) break;
             Coord here = at;
-            here.y += e;
-            here.k += e;
+            here.y += on;
+            here.k += on;
             float out[Y_VECTOR];
             if constexpr (ARE_EARLY)
               chain_vector<Y_VECTOR, true>(args, channel + e,

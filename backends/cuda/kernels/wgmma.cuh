@@ -253,10 +253,16 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
 // The main loop: accumulates the products of the block's tile number `count`.
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
 
+// Neighbouring filters that a lane of four writes of a pixel at once: 16 bytes of them.
+constexpr int LANE_RUN = 16 / (int)sizeof(T);
+
 // Where columns are filters, which two neighbours a lane has in the accumulators from this one of a row on. Where they are
-// FILTERS_BY_LANE, columns 8 o + 2 j + e of each 32 are the filters 8 j + 2 o + e, eight neighbours for lane j of four.
+// FILTERS_BY_LANE, columns 8 o + 2 j + e of as many eights as give four lanes a run of R each are the filters R j + 2 o + e.
 DEVICE int pair_of_filters(int i) {
-  return FILTERS_BY_LANE ? i / 16 * 32 + threadIdx.x % 4 * 8 + i / 4 % 4 * 2 : i / 4 * 8 + threadIdx.x % 4 * 2;
+  constexpr int EIGHTS = LANE_RUN / 2;
+  const int eight = i / 4, lane = threadIdx.x % 4;
+  return FILTERS_BY_LANE ? eight / EIGHTS * (4 * LANE_RUN) + lane * LANE_RUN + eight % EIGHTS * 2
+                         : eight * 8 + lane * 2;
 }
 
 // Takes a tile's accumulators through `affine` where columns are filters: a thread has the same two of every eight columns in

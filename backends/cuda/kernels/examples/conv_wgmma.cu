@@ -881,8 +881,13 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
 
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
 
+constexpr int LANE_RUN = 16 / (int)sizeof(T);
+
 DEVICE int pair_of_filters(int i) {
-  return FILTERS_BY_LANE ? i / 16 * 32 + threadIdx.x % 4 * 8 + i / 4 % 4 * 2 : i / 4 * 8 + threadIdx.x % 4 * 2;
+  constexpr int EIGHTS = LANE_RUN / 2;
+  const int eight = i / 4, lane = threadIdx.x % 4;
+  return FILTERS_BY_LANE ? eight / EIGHTS * (4 * LANE_RUN) + lane * LANE_RUN + eight % EIGHTS * 2
+                         : eight * 8 + lane * 2;
 }
 
 DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], const Channel* channels) {
@@ -1007,8 +1012,8 @@ DEVICE void load_filters_of(unsigned to, const Launch& launch, unsigned barrier,
     tma_load_box(to, &launch.w, barrier, c, tap % TAPS_W, tap / TAPS_W % TAPS_H, tap / (TAPS_W * TAPS_H), filter);
   else
 #pragma unroll
-    for (int f = 0; f < TILE_F; f += 32)
-      tma_load_box_5d(to + f * ROW, &launch.w, barrier, c, 0, (filter + f) / 8, 0, tap);
+    for (int f = 0; f < TILE_F; f += 4 * LANE_RUN)
+      tma_load_box_5d(to + f * ROW, &launch.w, barrier, c, 0, (filter + f) / LANE_RUN, 0, tap);
 }
 
 
@@ -1188,15 +1193,22 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
 }
 
 constexpr int VECTORS = 8 / Y_VECTOR;
-static_assert(VECTORS * Y_VECTOR == 8, "whole vectors");
+static_assert(VECTORS * Y_VECTOR == 8 && LANE_RUN % Y_VECTOR == 0, "whole vectors");
+
+DEVICE int first_channel() {
+  const int lane = threadIdx.x % 4;
+  return FILTERS_BY_LANE || LANE_RUN == 8 ? lane * LANE_RUN : lane % 2 * 8 + lane / 2 * 4;
+}
+DEVICE constexpr int behind_first(int e) { return e / LANE_RUN * (4 * LANE_RUN) + e % LANE_RUN; }
 
 DEVICE void load_residuals(const Args& args, Residuals<Y_VECTOR>* residuals, const Column& column, int f, int pixel) {
   if (pixel >= args.shape.pixels) return;
   const Coord at = coord_of(args.shape, pixel, column.group * FILTERS + column.filter + f);
 #pragma unroll
   for (int e = 0; e < 8; e += Y_VECTOR) {
-    if (f + e >= TILE_F || column.filter + f + e >= FILTERS) break;
-    residuals[e / Y_VECTOR] = residuals_of<Y_VECTOR>(args, at.y + e);
+    const int on = behind_first(e);
+    if (f + on >= TILE_F || column.filter + f + on >= FILTERS) break;
+    residuals[e / Y_VECTOR] = residuals_of<Y_VECTOR>(args, at.y + on);
   }
 }
 
@@ -1214,7 +1226,7 @@ DEVICE void read_residuals(const Args& args, Early& early, int tile) {
     for (int four = 0; four < FOURS; four++)
 #pragma unroll
       for (int i = 0; i < ATOMS * 2; i++)
-        load_residuals(args, early.of + (four * ATOMS * 2 + i) * VECTORS, column, four * 32 + threadIdx.x % 4 * 8,
+        load_residuals(args, early.of + (four * ATOMS * 2 + i) * VECTORS, column, four * 32 + first_channel(),
                        pixel_of_row(args, rectangle, tile, i / 2, i % 2));
   }
 }
@@ -1225,7 +1237,7 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float*, const Ch
   if (PLAIN) make_plain(args);
   const Column column = column_of(tile);
   const Rectangle rectangle = rectangle_of(args.shape, tile);
-  const int first_f = threadIdx.x % 4 * 8;
+  const int first_f = first_channel();
   const auto pixel_of = [&](int atom, int row) { return pixel_of_row(args, rectangle, tile, atom, row); };
   constexpr bool UNROLLED = ARE_EARLY || (PLAIN && !TF32X3 && ATOMS * FOURS <= UNROLLED_PARTS);
   constexpr int AHEAD = !UNROLLED || RESIDUALS_AHEAD < 2 ? 1 : RESIDUALS_AHEAD;
@@ -1245,16 +1257,17 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float*, const Ch
     Channel channel[8];
 #pragma unroll
     for (int i = 0; i < 8; i++)
-      if (f + i < TILE_F) channel[i] = channels[f + i];
+      if (f + behind_first(i) < TILE_F) channel[i] = channels[f + behind_first(i)];
 #pragma unroll(UNROLLED ? ATOMS : 1)
     for (int atom = 0; atom < ATOMS; atom++) {
       float numbers[OF_FOUR] = {};
       take<0>(acc, atom * FOURS + four, numbers);
-      if (!FILTERS_BY_LANE) exchange<1>(numbers), exchange<2>(numbers);
+      if (!FILTERS_BY_LANE) exchange<1>(numbers);
+      if (!FILTERS_BY_LANE && LANE_RUN == 8) exchange<2>(numbers);
       if (TF32X3 && !are_finite(numbers)) {
 #pragma unroll 1
         for (int i = 0; i < OF_FOUR; i++) {
-          const int pixel = pixel_of(atom, i / 2 % 2), of = f + i / 4 * 2 + i % 2;
+          const int pixel = pixel_of(atom, i / 2 % 2), of = f + behind_first(i / 4 * 2 + i % 2);
           if (pixel >= args.shape.pixels || of >= TILE_F || column.filter + of >= FILTERS) continue;
           const float anew = affine(args, channels[of], sum_of_products(args, column.group, column.filter + of, pixel));
 #pragma unroll
@@ -1271,10 +1284,11 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float*, const Ch
           const Coord at = coord_of(args.shape, pixel, column.group * FILTERS + column.filter + f);
 #pragma unroll
           for (int e = 0; e < 8; e += Y_VECTOR) {
-            if (f + e >= TILE_F || column.filter + f + e >= FILTERS) break;
+            const int on = behind_first(e);
+            if (f + on >= TILE_F || column.filter + f + on >= FILTERS) break;
             Coord here = at;
-            here.y += e;
-            here.k += e;
+            here.y += on;
+            here.k += on;
             float out[Y_VECTOR];
             if constexpr (ARE_EARLY)
               chain_vector<Y_VECTOR, true>(args, channel + e,

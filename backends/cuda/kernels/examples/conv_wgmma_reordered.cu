@@ -889,8 +889,13 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
 
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
 
+constexpr int LANE_RUN = 16 / (int)sizeof(T);
+
 DEVICE int pair_of_filters(int i) {
-  return FILTERS_BY_LANE ? i / 16 * 32 + threadIdx.x % 4 * 8 + i / 4 % 4 * 2 : i / 4 * 8 + threadIdx.x % 4 * 2;
+  constexpr int EIGHTS = LANE_RUN / 2;
+  const int eight = i / 4, lane = threadIdx.x % 4;
+  return FILTERS_BY_LANE ? eight / EIGHTS * (4 * LANE_RUN) + lane * LANE_RUN + eight % EIGHTS * 2
+                         : eight * 8 + lane * 2;
 }
 
 DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], const Channel* channels) {
@@ -1099,8 +1104,8 @@ DEVICE void load_filters_of(unsigned to, const Launch& launch, unsigned barrier,
     tma_load_box(to, &launch.w, barrier, c, tap % TAPS_W, tap / TAPS_W % TAPS_H, tap / (TAPS_W * TAPS_H), filter);
   else
 #pragma unroll
-    for (int f = 0; f < TILE_F; f += 32)
-      tma_load_box_5d(to + f * ROW, &launch.w, barrier, c, 0, (filter + f) / 8, 0, tap);
+    for (int f = 0; f < TILE_F; f += 4 * LANE_RUN)
+      tma_load_box_5d(to + f * ROW, &launch.w, barrier, c, 0, (filter + f) / LANE_RUN, 0, tap);
 }
 
 

@@ -901,8 +901,13 @@ DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, con
 
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
 
+constexpr int LANE_RUN = 16 / (int)sizeof(T);
+
 DEVICE int pair_of_filters(int i) {
-  return FILTERS_BY_LANE ? i / 16 * 32 + threadIdx.x % 4 * 8 + i / 4 % 4 * 2 : i / 4 * 8 + threadIdx.x % 4 * 2;
+  constexpr int EIGHTS = LANE_RUN / 2;
+  const int eight = i / 4, lane = threadIdx.x % 4;
+  return FILTERS_BY_LANE ? eight / EIGHTS * (4 * LANE_RUN) + lane * LANE_RUN + eight % EIGHTS * 2
+                         : eight * 8 + lane * 2;
 }
 
 DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], const Channel* channels) {

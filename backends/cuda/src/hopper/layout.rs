@@ -229,7 +229,8 @@ pub(super) fn has_taps_innermost(weights: &Volume) -> bool {
     weights.position_stride() == Some(1) && follow
 }
 
-/// Whether filters can come in the order in which lanes have columns: TMA loads every eighth filter together, and taps as one dimension.
+/// Whether filters can come in the order in which lanes have columns: TMA loads those that begin runs of lanes together, and taps as one
+/// dimension.
 pub(super) fn orders_filters(problem: &Problem) -> bool {
     let Some((conv, weights)) = problem.conv() else { return false };
     let weights = Volume::of(weights);
@@ -238,8 +239,7 @@ pub(super) fn orders_filters(problem: &Problem) -> bool {
 
 /// Whether a tile's filters come in that order.
 pub(super) fn filters_by_lane(problem: &Problem, tiling: &Tiling) -> bool {
-    let depth = problem.conv().map_or(0, |(_, weights)| weights.lens()[1..].iter().product());
-    tiling.takes_filters_by_lane(depth) && orders_filters(problem)
+    tiling.takes_filters_by_lane() && orders_filters(problem)
 }
 
 /// Elements of packed filters that are read at once: 16 bytes of filters that are whole numbers of these, else one.

@@ -101,17 +101,18 @@ fn tensor_map(volume: &Volume, dims: usize, tiling: &Tiling, data_type: DataType
     }
 }
 
-/// The map of filters for loads of 32, whose dimensions are the order in which lanes have them: channels, two neighbours, every eighth
-/// filter, every other one, taps.
+/// The map of filters for loads of four lanes' runs of 16 bytes of filters, whose dimensions are the order in which lanes have them: channels,
+/// two neighbours, the first filters of runs, every other one of a run, taps.
 fn by_lane(map: TensorMap, volume: &Volume) -> TensorMap {
+    let run = 16 / map.data_type.size();
     let any = volume.lens[1].next_multiple_of(8);
     let tap = if volume.plane() > 1 { volume.position_stride().unwrap_or(any) } else { any };
     let filter = if volume.lens[0] > 1 { volume.strides[0] } else { any };
     let bytes = |stride: usize| (stride * map.data_type.size()) as u64;
     TensorMap {
-        lens: [volume.lens[1], 2, volume.lens[0] / 8, 4, volume.plane()].map(|len| len as u64).into(),
-        strides: [filter, 8 * filter, 2 * filter, tap].map(bytes).into(),
-        part: Part::Tile { extents: vec![2, 4, 4, 1] },
+        lens: [volume.lens[1], 2, volume.lens[0] / run, run / 2, volume.plane()].map(|len| len as u64).into(),
+        strides: [filter, run * filter, 2 * filter, tap].map(bytes).into(),
+        part: Part::Tile { extents: vec![2, 4, run as u32 / 2, 1] },
         ..map
     }
 }
@@ -316,31 +317,36 @@ mod tests {
         }
     }
 
-    /// Lane j of four has the columns 8 o + 2 j + e of each 32, which are the filters 8 j + 2 o + e: eight neighbours. Other filters
-    /// come in their order.
+    /// Lane j of four has the columns 8 o + 2 j + e of as many eights as give it a run of R filters, 16 bytes, which are R j + 2 o + e. Other
+    /// filters come in their order.
     #[test]
     fn filters_come_in_the_order_in_which_lanes_have_columns() {
         let target = CudaBackend.target("sm_90a").unwrap();
-        let problem = |filters: usize, gap: bool| {
-            let of = |lens: [usize; 4]| TensorDescriptor::nhwc(DataType::Half, lens).unwrap();
+        let problem = |data_type: DataType, filters: usize, gap: bool| {
+            let of = |lens: [usize; 4]| TensorDescriptor::nhwc(data_type, lens).unwrap();
             let (input, packed) = (of([2, 16, 9, 9]), of([filters, 16, 3, 3]));
             let gaps = [3 * 56, 1, 56, 16];
-            let weights = TensorDescriptor::new(DataType::Half, &[filters, 16, 3, 3], &gaps).unwrap();
+            let weights = TensorDescriptor::new(data_type, &[filters, 16, 3, 3], &gaps).unwrap();
             let weights = if gap { weights } else { packed };
             let conv = ConvolutionDescriptor::d2().with_pads([1, 1]).unwrap();
             let output = conv.forward_output(&input, &weights).unwrap();
             let ops = vec![Op::ConvForward { conv, weights }];
-            Problem { input, output, ops, math: MathMode::Precise }
+            Problem { input, output, ops, math: MathMode::AllowTf32 }
         };
-        let (mut by_lane, mut in_order) = (0, 0);
-        for (filters, gap) in [(64, false), (72, false), (36, false), (64, true)] {
-            let problem = problem(filters, gap);
+        let (mut by_lane, mut in_order) = ([0; 2], 0);
+        let types = [DataType::Half, DataType::Float];
+        let cases = [(64, false), (72, false), (36, false), (64, true)];
+        for (data_type, (filters, gap)) in types.into_iter().flat_map(|of| cases.map(|case| (of, case))) {
+            let problem = problem(data_type, filters, gap);
+            let size = data_type.size();
+            let run = 16 / size;
             assert!(WGMMA.applies(&problem, &target).is_ok());
             for (tiling, _) in candidates::tilings(Load::Tma, &problem, 132) {
                 let planned = wgmma_kernel(&problem, "sm_90a", &tiling);
                 let map = planned.filters.unwrap();
                 let Part::Tile { extents } = map.part else { panic!("a box of filters") };
-                let takes = tiling.filters().is_multiple_of(32) && filters.is_multiple_of(8) && !gap;
+                let ordered = tiling.filters().is_multiple_of(4 * run) && filters.is_multiple_of(8) && !gap;
+                let takes = ordered && (size == 2 || tiling.resident);
                 let constant = format!("FILTERS_BY_LANE{{{}}}", u8::from(takes));
                 assert!(planned.kernel.source.contains(&constant), "{constant} of {tiling}");
                 if !takes {
@@ -348,19 +354,22 @@ mod tests {
                     assert_eq!(extents.last(), Some(&(tiling.filters() as u32)), "{tiling}");
                     continue;
                 }
-                by_lane += 1;
-                assert_eq!((map.lens, extents), (vec![16, 2, filters as u64 / 8, 4, 9], vec![2, 4, 4, 1]));
-                let filter_at = |e: u64, j: u64, o: u64| {
-                    (e * map.strides[0] + j * map.strides[1] + o * map.strides[2]) / (2 * 9 * 16)
+                by_lane[size / 4] += 1;
+                let lens = [16, 2, filters / run, run / 2, 9].map(|len| len as u64);
+                assert_eq!((map.lens, extents), (lens.into(), vec![2, 4, run as u32 / 2, 1]));
+                let filter_at = |e: usize, j: usize, o: usize| {
+                    let [e, j, o] = [e, j, o].map(|at| at as u64);
+                    let bytes = e * map.strides[0] + j * map.strides[1] + o * map.strides[2];
+                    bytes as usize / (size * 9 * 16)
                 };
-                for row in 0..32 {
+                for row in 0..4 * run {
                     let (o, j, e) = (row / 8, row % 8 / 2, row % 2);
-                    assert_eq!(filter_at(e, j, o), 8 * j + 2 * o + e);
+                    assert_eq!(filter_at(e, j, o), run * j + 2 * o + e);
                 }
-                assert_eq!(map.strides[3], 2 * 16);
+                assert_eq!(map.strides[3], (size * 16) as u64);
             }
         }
-        assert!(by_lane > 10 && in_order > 10, "{by_lane} and {in_order}");
+        assert!(by_lane[0] > 10 && by_lane[1] > 5 && in_order > 10, "{by_lane:?} and {in_order}");
     }
 
     const PADS: [[usize; 2]; 11] =

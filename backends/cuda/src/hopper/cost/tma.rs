@@ -172,7 +172,8 @@ const WINDOWS_OF_16_BITS: Rates =
 /// TF32 of a single tap, which waits for an H200's memory less than an H100's. Chosen by 121 timings of 11 convolutions of networks to fit
 /// to on an H200, most of 64 images and six with a residual: the choice is 5.4 % slower than the fastest timed tile in the mean, 18 % at
 /// worst, instead of 10 and 24 %; of 11 others 5.0 and 18 % instead of 7.8 and 18. A fit of sixteen rates had 3.4 % for the former and 8.1
-/// for the others.
+/// for the others. Since lanes write whole sectors times are about 0.7 of the estimates; of 19 convolutions the choice is 2.6 % slower than the
+/// fastest of up to seven timed tiles, 26 % at worst, and rates fitted to half of these chose worse for the other half.
 const TF32_POINTS: Rates = Rates { memory: 3.6e6, tile: 0.25, ragged: 1.3, ..CHANNELS };
 
 /// TF32 of several taps, whose memory is waited for less: chosen by the 137 of these convolutions of 3x3 in networks to fit to, for which
@@ -486,8 +487,7 @@ impl Work {
         let ahead = if self.reads_residuals_early(tiling) { 1 } else { self.residuals_ahead(tiling).max(1) };
         let beside = if tiling.occupancy > 1 { rates.beside } else { 1.0 };
         let residual = beside * residual / (ahead as f64).powf(rates.ahead) + rates.read / vector;
-        let depth = self.channels * self.taps.iter().product::<usize>();
-        let by_lane = self.orders_filters && tiling.takes_filters_by_lane(depth) && !tiling.tf32x3;
+        let by_lane = self.orders_filters && tiling.takes_filters_by_lane() && !tiling.tf32x3;
         let part = if by_lane { rates.by_lane } else { rates.part };
         let part = part + rates.write / vector + residual * self.residuals as f64;
         let ragged = if tiling.filters().is_multiple_of(32) { 1.0 } else { rates.ragged };

@@ -70,18 +70,11 @@ impl Tiling {
         matches!(self.load, Load::Tma | Load::Halo)
     }
 
-    /// Whether its filters come in the order in which lanes have columns, where that can be: a box has 32. In f32 only resident ones do, as
-    /// where they come step by step that took up to 1.09 of the time with 128 to 512 filters; and in TF32 none of a depth below 256, which
-    /// waits for stores: of 17 convolutions of 24 to 192 channels exchanging takes 0.87 to 1.02 of the time on an H200, with 256 channels
-    /// 1.08.
-    pub(crate) fn takes_filters_by_lane(&self, depth: usize) -> bool {
-        const DEEP: usize = 256;
-
-        let orders = match self.element {
-            2 => true,
-            _ => self.resident && (self.tf32x3 || depth >= DEEP),
-        };
-        self.writes_channels() && self.filters().is_multiple_of(32) && orders
+    /// Whether its filters come in the order in which lanes have columns, where that can be: a box has 64 bytes of filters. In f32 only resident
+    /// ones do, as where they come step by step that took up to 1.09 of the time with 128 to 512 filters, by boxes of 32.
+    pub(crate) fn takes_filters_by_lane(&self) -> bool {
+        let orders = self.element == 2 || self.resident;
+        self.writes_channels() && self.filters().is_multiple_of(64 / self.element) && orders
     }
 
     /// Bytes that accumulators pass through: parts of all warps, or the accumulators of blocks that share a tile.
