@@ -1,10 +1,10 @@
 //! The solvers.
 
 use fuseplan_api::volume::Volume;
-use fuseplan_api::{Algorithm, DataType, MathMode, Preference, Problem, Solver};
+use fuseplan_api::{Algorithm, DataType, MathMode, Preference, Solver};
 use fuseplan_gpu::{
     CONVOLUTION, DATA_TYPE, FEW_FILTERS, FEW_PIXELS, GEMM, GROUP_COUNT, INFERENCE, InParts, JitSolver,
-    Kernels, MainLoop, OPERATOR_COUNT, Planner, Runtime, SPAN, WINDOW, ffma, gemm_configurations, halo,
+    Kernels, OPERATOR_COUNT, Planner, Runtime, SPAN, WINDOW, ffma, gemm_configurations, halo,
     halo_configurations, halo_fma, implicit_gemm, upcast,
 };
 
@@ -90,22 +90,15 @@ pub(crate) static MMA: InParts<JitSolver<Cuda>> = InParts(
         Algorithm::ImplicitGemm,
         &[CONVOLUTION, DATA_TYPE, TENSOR_CORES, INFERENCE, OPERATOR_COUNT, GROUP_COUNT, SPAN],
         Kernels::Several {
-            configurations: |problem, arch| {
-                gemm_configurations(problem, &mma_of(problem), &Cuda::target(arch))
-            },
+            configurations: |problem, arch| gemm_configurations(problem, &mma(problem), &Cuda::target(arch)),
             kernel: |problem, arch, configuration| {
-                implicit_gemm(Cuda::VENDOR, problem, &mma_of(problem), &Cuda::target(arch), configuration)
+                implicit_gemm(Cuda::VENDOR, problem, &mma(problem), &Cuda::target(arch), configuration)
             },
         },
     )
     .with_preferences(&[GEMM])
     .with_accuracy(tensor_core_accuracy),
 );
-
-/// The main loop on tensor cores for a problem's data type.
-fn mma_of(problem: &Problem) -> MainLoop {
-    mma(problem.output.data_type().size())
-}
 
 pub(crate) static HALO_MMA: InParts<JitSolver<Cuda>> = InParts(
     JitSolver::new(

@@ -1,6 +1,6 @@
 //! What `wgmma` is preferred for.
 
-use fuseplan_api::{DeviceInfo, Estimate, Preference, Problem, Solver};
+use fuseplan_api::{DataType, DeviceInfo, Estimate, Preference, Problem, Solver};
 use fuseplan_gpu::{Runtime, Volume, image_run};
 
 use super::candidates;
@@ -11,6 +11,9 @@ use super::{WGMMA, WGMMA_GATHER, WGMMA_LINES, WGMMA_PLANES, WGMMA_RUNS, WGMMA_TR
 use crate::context::Cuda;
 use crate::solvers::{HALO_FFMA, HALO_MMA, MMA};
 use crate::windows::STEM;
+
+/// The depth (channels of a group times taps) below which little is multiplied of what is loaded.
+pub(crate) const SHALLOW: usize = 48;
 
 /// Filters enough to be worth a matrix product.
 const FILTERS: Preference = Preference {
@@ -76,7 +79,7 @@ pub(crate) fn sooner_by_tiles(problem: &Problem, device: &DeviceInfo) -> Option<
     let (conv, weights) = problem.conv()?;
     let weights = Volume::of(weights);
     let is_strided = conv.strides().iter().any(|&stride| stride > 1);
-    if problem.output.data_type().size() > 2 || !is_strided || weights.lens[1] * weights.plane() >= 48 {
+    if problem.output.data_type().size() > 2 || !is_strided || weights.lens[1] * weights.plane() >= SHALLOW {
         return None;
     }
     let (tiles, windows) =
@@ -222,28 +225,36 @@ pub(crate) const PLANES: Preference = Preference {
     },
 };
 
-/// Depth enough to be worth a matrix product of pixels that come in runs. With a single tap windows of the image are of no use: of 12
-/// convolutions of 1 to 24 filters on an H200 for which others were chosen, runs take 0.34 to 0.91 of the time in eleven, and 1.11 in one.
+/// Depth enough to be worth a matrix product of pixels that come in runs or are gathered. Of 50 convolutions in TF32 of a single tap, of 8 to 44
+/// channels and 1, 8 and 64 images, on an H200, `conv_mma`, which would be chosen, takes 1.08 to 2.0 times as long in its fastest of four tiles as the
+/// faster of the two. With a single tap windows of the image are of no use either: of 12 convolutions of 1 to 24 filters for which others were
+/// chosen runs take 0.34 to 0.91 of the time in eleven, and 1.11 in one.
 const DEPTH: Preference = Preference {
     property: "convolution",
-    prefers: "a depth (channels of a group times taps) of at least 48",
+    prefers: "a depth (channels of a group times taps) of at least 48, in TF32 of one group and tap with 16 filters or more of at \
+              least 8",
     check: |problem, _| {
-        let w = Volume::of(problem.conv()?.1);
+        let (conv, weights) = problem.conv()?;
+        let w = Volume::of(weights);
         let depth = w.lens[1] * w.plane();
-        (depth < 48).then(|| format!("depth {depth}"))
+        let is_tf32 = problem.output.data_type() == DataType::Float && !is_tf32x3(problem);
+        let is_point = conv.groups() == 1 && w.plane() == 1 && w.lens[0] >= 16;
+        let least = if is_tf32 && is_point { 8 } else { SHALLOW };
+        (depth < least).then(|| format!("depth {depth}"))
     },
 };
 
 /// Filters and depth enough to be worth a matrix product of gathered pixels.
 pub(crate) const SIZE: Preference = Preference {
     property: "convolution",
-    prefers: "at least 32 filters a group (24 by 3xTF32) and a depth (channels of a group times taps) of at least 48",
-    check: |problem, _| {
+    prefers: "at least 32 filters a group (24 by 3xTF32) and a depth (channels of a group times taps) of at least 48, in TF32 of one group and \
+              tap of at least 8",
+    check: |problem, device| {
         let (conv, weights) = problem.conv()?;
-        let w = Volume::of(weights);
-        let (filters, depth) = (w.lens[0] / conv.groups(), w.lens[1] * w.plane());
+        let filters = weights.lens()[0] / conv.groups();
         let fewest = if is_tf32x3(problem) { 24 } else { 32 };
-        (filters < fewest || depth < 48).then(|| format!("{filters} filters a group, depth {depth}"))
+        let few = (filters < fewest).then(|| format!("{filters} filters a group"));
+        few.or_else(|| (DEPTH.check)(problem, device))
     },
 };
 
