@@ -334,9 +334,25 @@ const PACKED_NEIGHBOURS: Rates = Rates {
     ..PACKED_WORDS
 };
 
-/// The same as [`PLANES`] and [`COPIED`] where results are passed on as they are written, chosen with [`PACKED_IMAGES`].
-const PLANES_PASSED_ON: Rates =
-    Rates { bytes_out: 49.3e3, memory: 4.11e6, launch: 2.0, group: 0.2, part: 0.215, overlap: 2.0, ..PLANES };
+/// The same as [`PLANES`] where results are passed on as they are written, whose last epilogue overlaps with less. Fitted to timings of 37
+/// convolutions of 1, 8 and 64 images on an H200, two to 14 tiles each: the choice over the fastest timed tile is 1.004 with one image, 1.032 with
+/// 8 and 1.014 with 64, where these were 1.036, 1.049 and 1.014; of 36 others 1.007 (1.03), 1.031 (1.17) and 1.017 (1.16) where they were 1.056
+/// (1.13), 1.072 (1.25) and 1.027 (1.16). A fit to those of 8 images alone had 1.06 (1.18) with 64.
+const PLANES_PASSED_ON: Rates = Rates {
+    bytes_in: 258e3,
+    bytes_out: 52.2e3,
+    memory: 4.07e6,
+    launch: 1.42,
+    group: 0.345,
+    step: 0.0506,
+    part: 0.173,
+    latency: 1.38,
+    kept: 1.69,
+    last: 0.283,
+    overlap: 2.42,
+    ..PLANES
+};
+/// The same as [`COPIED`], chosen with [`PACKED_IMAGES`].
 const COPIED_PASSED_ON: Rates = Rates { bytes_out: 29.3e3, memory: 3.8e6, launch: 1.96, ..COPIED };
 
 /// Fitted to 68 timings of 8 convolutions on an H100, of which the choice is 0.6 % slower than the fastest tile in the mean, 4.9 %
@@ -357,9 +373,10 @@ const LINES: Rates = Rates {
     ..NOTHING
 };
 
-/// The most pixels, and results of a group, of which a block's only tile has rates of its own: with more, 8-1024-7-7-2048 took 1.4 times as
-/// long by what these choose.
-const ONCE: [usize; 2] = [2048, 1 << 19];
+/// The most pixels, of images whose channels are not innermost and of others, and results of a group, of which a block's only tile has rates of
+/// its own: with more, 8-1024-7-7-2048 took 1.4 times as long by what these choose in NCHW.
+const ONCE: [usize; 2] = [2048, 2560];
+const RESULTS_ONCE: usize = 1 << 19;
 
 impl Work {
     /// Bytes of the runs of so many bytes of an output, or of a residual, that several columns of tiles have a part of, as often as
@@ -378,6 +395,11 @@ impl Work {
         self.images * self.planes * self.lines * self.columns
     }
 
+    /// Whether filters of 16 bits of one group see several neighbouring pixels of several images.
+    fn sees_several(&self) -> bool {
+        self.element == 2 && self.taps != [1; 3] && self.images > 1 && self.groups == 1 && self.stride == 1
+    }
+
     /// Whether what is reordered is what [`REORDERED_FEW`] was chosen by.
     fn reorders_few(&self) -> bool {
         const FEW: usize = 4096;
@@ -386,10 +408,14 @@ impl Work {
         is_plain && self.taps != [1; 3] && self.images > 1 && self.pixels() <= FEW
     }
 
-    /// The same rates of few pixels in planes of 16 bits where a block has one tile: filters that stay are waited for no more than others, and
+    /// The same rates of few pixels of 16 bits where a block has one tile. In planes filters that stay are waited for no more than others, and
     /// packed planes take time by the stage. Chosen by 120 timings of 15 convolutions of 8 images on an H200, all of networks to fit to: the
     /// choice is 2 % slower than the fastest timed tile in the mean, 13 % at worst, instead of 13 and 32 %. With one image and a residual
     /// filters that stay took 1.2 times as long for three of five.
+    ///
+    /// With channels innermost several taps of several images take less than elsewhere, windows least: fitted to 112 timings of 7 convolutions of 8 images by
+    /// 1x7, 7x1 and 1x3 on an H200, to 10 % in the mean square, each weighed by how near it is to the fastest, with a choice that takes as long as
+    /// the fastest timed tile, where it was 30 % and 12 % slower, 32 at worst; of 9 others 13 % and 0.7 (6.0) where they were 30 and 9.3 (30).
     fn once(&self, tiling: &Tiling, rates: Rates) -> Rates {
         match tiling.load {
             Load::Planes if tiling.copied && (self.residuals == 0 || self.images > 1) => {
@@ -402,6 +428,27 @@ impl Work {
                 Rates { launch: 0.78, step: 0.01, latency: 3.4, ..rates }
             }
             Load::Packed => Rates { launch: 0.9, step: 0.12, latency: 0.39, ..rates },
+            Load::Tma if self.sees_several() => Rates {
+                bytes_in: 163e3,
+                launch: 0.445,
+                tile: 0.37,
+                latency: 0.754,
+                block: 73.2e3,
+                second: 21.4e6,
+                shared: 226e3,
+                row: 0.00069,
+                overlap: 2.8,
+                ..rates
+            },
+            Load::Halo if self.sees_several() => Rates {
+                launch: 0.42,
+                latency: 0.973,
+                block: 70.6e3,
+                shared: 224e3,
+                row: 0.000875,
+                kept: 0.89,
+                ..rates
+            },
             _ => rates,
         }
     }
@@ -434,7 +481,8 @@ impl Work {
         let slots = self.units * tiling.occupancy;
         let slots = if tiling.resident { slots / columns * columns } else { slots };
         let rounds = tiles.div_ceil(slots.max(1)) as f64;
-        let is_little = self.pixels() <= ONCE[0] && self.pixels() * self.filters <= ONCE[1];
+        let few = ONCE[usize::from(matches!(tiling.load, Load::Tma | Load::Halo))];
+        let is_little = self.pixels() <= few && self.pixels() * self.filters <= RESULTS_ONCE;
         let rates = if is_little && rounds <= 1.0 { self.once(tiling, *rates) } else { *rates };
         let row = tiling.row() as f64;
         let outputs = (tiling.rows() * tiling.columns_of_parts()) as f64;
