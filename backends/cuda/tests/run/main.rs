@@ -95,6 +95,15 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         Problem { input, output, ops, math: MathMode::Precise }
     };
     let (precise, tf32_allowed) = (MathMode::Precise, MathMode::AllowTf32);
+    // 1x1 of few channels, channels innermost: filters that stay come in the order of lanes, 16 at a time, and others as they are.
+    let narrow = || {
+        let input = TensorDescriptor::with_layout(Float, Nhwc, &[3, 36, 9, 16]).unwrap();
+        let weights = TensorDescriptor::with_layout(Float, Nhwc, &[48, 36, 1, 1]).unwrap();
+        let conv = ConvolutionDescriptor::d2();
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let ops = [vec![Op::ConvForward { conv, weights }], chain(output)].concat();
+        Problem { input, output, ops, math: tf32_allowed }
+    };
     // Planes that TMA can address, and of an odd number of elements, large or small.
     let runs_of = |filters: usize, lens: [usize; 4], extent: usize, math| {
         let input = TensorDescriptor::with_layout(Float, Nchw, &lens).unwrap();
@@ -171,6 +180,8 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
     vec![
         ("wgmma", "cuda.conv_wgmma.v1", convolved(Half, Nhwc)),
         ("wgmma.norm", "cuda.conv_wgmma.v1", normed(Nhwc, Spatial)),
+        ("wgmma.tf32", "cuda.conv_wgmma.v1", tf32(Nhwc)),
+        ("wgmma.tf32.pointwise", "cuda.conv_wgmma.v1", narrow()),
         ("wgmma.gather", "cuda.conv_wgmma_gather.v1", convolved(Half, Nchw)),
         ("wgmma.gather.norm", "cuda.conv_wgmma_gather.v1", normed(Nchw, PerActivation)),
         ("wgmma.planes", "cuda.conv_wgmma_planes.v1", pointwise([3, 32, 9, 16])),
@@ -609,7 +620,8 @@ fn main() {
             let run = move || check(&device.ok_or(NO_DEVICE)?, &problem, solver);
             trials.push(Trial::test(format!("{check_name}.{name}"), run).with_ignored_flag(ignored));
         }
-        if [TRAINING, GEMV].contains(&solver) || name.contains("runs16") {
+        let has_many = ["runs16", "wgmma.tf32"].iter().any(|part| name.contains(part));
+        if [TRAINING, GEMV].contains(&solver) || has_many {
             let (problem, device) = (problem.clone(), device.clone());
             let ignored = device.is_none();
             let run = move || configured(&device.ok_or(NO_DEVICE)?, &problem, solver);
