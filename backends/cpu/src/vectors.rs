@@ -31,23 +31,40 @@ pub(crate) unsafe fn load<S: Simd, T: Number>(s: S, p: *const T, n: usize) -> S:
     unsafe { if n == S::LANES { T::load(s, p) } else { T::load_part(s, p, n) } }
 }
 
-/// The transpose of the square whose rows in `inside`, at most as many as there are lanes, `row` gives; the others are 0.
+/// Rows of a square: each has `count` elements, `stride` apart.
+#[derive(Clone, Copy)]
+pub(crate) struct SquareRows<T> {
+    pub(crate) first: *const T,
+    /// From one row to the next.
+    pub(crate) pitch: usize,
+    pub(crate) stride: usize,
+    pub(crate) count: usize,
+}
+
+/// The columns of a square of whose rows those `inside` are read, and the others are 0.
+///
+/// # Safety
+/// The elements of the rows inside are readable; they are at most [`Simd::LANES`], and so is a row's count.
 #[inline(always)]
-pub(crate) fn transposed<S: Simd>(
+pub(crate) unsafe fn transposed<S: Simd, T: Number>(
     s: S,
     inside: Range<usize>,
-    row: impl Fn(usize) -> S::V,
+    rows: SquareRows<T>,
 ) -> [S::V; MAX_LANES] {
+    let SquareRows { first, pitch, stride, count } = rows;
     let mut square = [s.splat(0.0); MAX_LANES];
+    // No closure that says how a row is read: called in two places, it would be a function without the instruction set.
     if inside == (0..S::LANES) {
         // A loop of known length, so that the square stays in registers.
         for (i, to) in square[..S::LANES].iter_mut().enumerate() {
-            *to = row(i);
+            // SAFETY: as of this function.
+            *to = unsafe { load_strided(s, first.wrapping_add(i * pitch), stride, count) };
         }
     } else {
         // A short loop, since this is in many kernels.
         for i in inside {
-            square[i] = row(i);
+            // SAFETY: as of this function.
+            square[i] = unsafe { load_strided(s, first.wrapping_add(i * pitch), stride, count) };
         }
     }
     s.transpose(&mut square);

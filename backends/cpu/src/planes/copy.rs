@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::band::Band;
 use super::plan::Phase;
 use crate::isa::{Kernel, Number, Simd};
-use crate::vectors::{load, load_even, load_strided, transposed, vectors};
+use crate::vectors::{SquareRows, load, load_even, load_strided, transposed, vectors};
 
 pub(super) type CopyFn = unsafe fn(&Band<'_>);
 
@@ -81,11 +81,10 @@ pub(super) unsafe fn squares<S: Simd, T: Number>(band: &Band<'_>) {
                     let source = source.wrapping_add(at.wrapping_sub(before).wrapping_mul(step));
                     let target = target.wrapping_add(line * plan.line + at);
                     vectors!(S, channels, |first, count| {
-                        let source = source.wrapping_add(first * channel);
-                        let square = transposed(s, inside.clone(), |pixel| {
-                            // SAFETY: the columns are a line's of the input, which `squares`' caller says is readable.
-                            unsafe { load_strided(s, source.wrapping_add(pixel * step), channel, count) }
-                        });
+                        let first_row = source.wrapping_add(first * channel);
+                        let rows = SquareRows { first: first_row, pitch: step, stride: channel, count };
+                        // SAFETY: the columns inside are a line's of the input, which `squares`' caller says is readable.
+                        let square = unsafe { transposed(s, inside.clone(), rows) };
                         let target = target.wrapping_add(first * plan.plane);
                         for (channel, row) in square[..S::LANES].iter().enumerate() {
                             if channel < count {

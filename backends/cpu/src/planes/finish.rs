@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use super::band::{Band, Sums};
 use crate::epilogue::{ChannelLines, Lanes, Lines, Rows};
 use crate::isa::{Kernel, Number, Simd};
-use crate::vectors::{store_strided, transposed};
+use crate::vectors::{SquareRows, store_strided, transposed};
 
 pub(super) type FinishFn = unsafe fn(&Band<'_>, &Sums);
 
@@ -123,10 +123,10 @@ unsafe fn pixels_of<S: Simd, T: Number>(
     let output = band.output.cast::<T>().wrapping_add(start.offset(&plan.output));
     for first in (0..count).step_by(S::LANES) {
         let lanes = S::LANES.min(count - first);
-        let square = transposed(s, 0..lanes, |lane| {
-            // SAFETY: the caller says that each channel's sums are there, and they have a vector behind them.
-            unsafe { s.load(sums.add((first + lane) * plan.sums_plane)) }
-        });
+        let from = sums.wrapping_add(first * plan.sums_plane).cast_const();
+        let rows = SquareRows { first: from, pitch: plan.sums_plane, stride: 1, count: S::LANES };
+        // SAFETY: the caller says that each channel's sums are there, and they have a vector behind them.
+        let square = unsafe { transposed(s, 0..lanes, rows) };
         for pixel in (0..S::LANES).step_by(AT_ONCE) {
             if pixel >= pixels {
                 break;
