@@ -58,13 +58,13 @@ pub(crate) unsafe fn transposed<S: Simd, T: Number>(
         // A loop of known length, so that the square stays in registers.
         for (i, to) in square[..S::LANES].iter_mut().enumerate() {
             // SAFETY: as of this function.
-            *to = unsafe { load_strided(s, first.wrapping_add(i * pitch), stride, count) };
+            *to = unsafe { load_strided(s, first.wrapping_add(i.wrapping_mul(pitch)), stride, count) };
         }
     } else {
         // A short loop, since this is in many kernels.
         for i in inside {
             // SAFETY: as of this function.
-            square[i] = unsafe { load_strided(s, first.wrapping_add(i * pitch), stride, count) };
+            square[i] = unsafe { load_strided(s, first.wrapping_add(i.wrapping_mul(pitch)), stride, count) };
         }
     }
     s.transpose(&mut square);

@@ -29,7 +29,7 @@ impl Lines<'_> {
     ///
     /// # Safety
     /// The sums are complete, and have `len` floats a line; scratch has whole vectors for each line; the lines lie inside of
-    /// the output, of type `T`, and nobody else touches them.
+    /// the output, of type `T`, and nobody else touches them; sums, scratch and output share no memory.
     #[inline(always)]
     pub(crate) unsafe fn finish<S: Simd, T: Number>(&self, s: S, output: *mut T) {
         let &Lines { steps, scratch, pitch, count, len, start, .. } = self;
@@ -52,7 +52,7 @@ impl Lines<'_> {
         };
         if steps.end_in_registers() {
             for row in rows {
-                // SAFETY: the caller says that the sums are complete, and that the line lies inside of the output.
+                // SAFETY: the caller says that the sums are complete, and that the line lies inside of the output, apart from them.
                 unsafe { steps.write(s, one(row)) };
             }
             return;
@@ -60,7 +60,7 @@ impl Lines<'_> {
         for row in rows.clone() {
             let ChannelLines { channel, count, len, sums, sums_line, to_line, .. } = one(row);
             let to = line(row);
-            // SAFETY: as of the output, but that scratch has room for the line.
+            // SAFETY: as of the output, but that scratch, apart from the sums too, has room for the line.
             unsafe {
                 steps.write(s, ChannelLines { channel, count, len, sums, sums_line, to, to_line, step: 1 })
             };

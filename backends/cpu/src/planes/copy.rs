@@ -23,13 +23,13 @@ pub(super) unsafe fn lines<S: Simd, T: Number>(band: &Band<'_>) {
         fn run<S: Simd>(self, s: S) {
             let plan = self.0.plan;
             each_phase::<S, T>(s, self.0, 1, |lines| {
-                let Lines { source, source_line, step, target, count, before, columns, .. } = lines;
+                let PhaseLines { source, source_line, step, target, count, before, columns, .. } = lines;
                 let end = before + columns;
                 // Vectors of columns, the last of which ends with the line where that is not shorter than a vector.
                 macro_rules! copy {
                     ($load:expr) => {
                         for line in 0..count {
-                            let source = source.wrapping_add(line * source_line);
+                            let source = source.wrapping_add(line.wrapping_mul(source_line));
                             let target = target.wrapping_add(line * plan.line);
                             zeros(s, target, 0..before);
                             let to = target.wrapping_add(before);
@@ -38,7 +38,7 @@ pub(super) unsafe fn lines<S: Simd, T: Number>(band: &Band<'_>) {
                                 let at = at.min(columns - lanes);
                                 // SAFETY: the `lanes` columns, and what is between them, are a line's of the input, which
                                 // `lines`' caller says is readable; what is stored beyond them is written afterwards.
-                                unsafe { s.store(to.add(at), $load(s, source.wrapping_add(at * step), lanes)) };
+                                unsafe { s.store(to.add(at), $load(s, source.wrapping_add(at.wrapping_mul(step)), lanes)) };
                             }
                             zeros(s, target, end..plan.line);
                         }
@@ -72,12 +72,13 @@ pub(super) unsafe fn squares<S: Simd, T: Number>(band: &Band<'_>) {
             let plan = self.0.plan;
             let channel = plan.input.strides[1];
             each_phase::<S, T>(s, self.0, usize::MAX, |lines| {
-                let Lines { source, source_line, step, target, count, before, columns, channels } = lines;
+                let PhaseLines { source, source_line, step, target, count, before, columns, channels } =
+                    lines;
                 let vectors = plan.line.div_ceil(S::LANES);
                 for (line, at) in (0..count * vectors).map(|n| (n / vectors, n % vectors * S::LANES)) {
                     let inside =
                         before.saturating_sub(at)..(before + columns).saturating_sub(at).min(S::LANES);
-                    let source = source.wrapping_add(line * source_line);
+                    let source = source.wrapping_add(line.wrapping_mul(source_line));
                     let source = source.wrapping_add(at.wrapping_sub(before).wrapping_mul(step));
                     let target = target.wrapping_add(line * plan.line + at);
                     vectors!(S, channels, |first, count| {
@@ -102,8 +103,8 @@ pub(super) unsafe fn squares<S: Simd, T: Number>(band: &Band<'_>) {
     unsafe { S::enter(Run::<T>(band, PhantomData)) }
 }
 
-/// Lines of some channels that lie in the image.
-struct Lines<T> {
+/// Lines of a phase, of some channels, that lie in the image.
+struct PhaseLines<T> {
     /// The first of their columns there, and how far it is to the next line's and to the next.
     source: *const T,
     source_line: usize,
@@ -129,7 +130,7 @@ fn zeros<S: Simd>(s: S, line: *mut f32, columns: Range<usize>) {
 /// Has `copy` write all lines that lie in the image, with whole vectors, a phase's of up to so many channels at a time, and
 /// writes the others.
 #[inline(always)]
-fn each_phase<S: Simd, T: Number>(s: S, band: &Band<'_>, together: usize, copy: impl Fn(Lines<T>)) {
+fn each_phase<S: Simd, T: Number>(s: S, band: &Band<'_>, together: usize, copy: impl Fn(PhaseLines<T>)) {
     let plan = band.plan;
     let [_, _, depth, height, width] = plan.input.lens;
     let [image, channel_stride, slice_stride, line_stride, column_stride] = plan.input.strides;
@@ -171,9 +172,10 @@ fn each_phase<S: Simd, T: Number>(s: S, band: &Band<'_>, together: usize, copy: 
             };
             all_zeros(0..inside.start);
             if !inside.is_empty() {
-                let (source_line, step) = (line_step * line_stride, step * column_stride);
+                let (source_line, step) =
+                    (line_step.wrapping_mul(line_stride), step.wrapping_mul(column_stride));
                 let (target, count) = (target.wrapping_add(inside.start * plan.line), inside.len());
-                copy(Lines { source, source_line, step, target, count, before, columns, channels });
+                copy(PhaseLines { source, source_line, step, target, count, before, columns, channels });
             }
             all_zeros(inside.end..lines);
             zeros(target.wrapping_add(lines * plan.line), 0..plan.lead);

@@ -44,7 +44,7 @@ pub(super) unsafe fn lines<S: Simd, T: Number>(band: &Band<'_>, sums: &Sums) {
                         to_line: line_stride,
                         step,
                     };
-                    // SAFETY: `lines`' caller says that the sums are complete, and that the output is writable.
+                    // SAFETY: `lines`' caller says that the sums are complete, and that the output is writable; sums are scratch.
                     unsafe { band.steps.write(s, all) };
                     continue;
                 }

@@ -69,10 +69,10 @@ const REACH: Constraint = Constraint {
     },
 };
 
-/// Where a group's outputs fill more than three quarters of a vector, direct convolution has them in the lanes, and one group
-/// is a convolution like any other: with 12 outputs for 16 lanes it takes 1.2 to 1.4 times as long, with 15 it takes 0.81 in
-/// NHWC. A vector of four is too short for that: with four outputs a group, direct took 1.8 times as long in NCHW by portable
-/// instructions, and 0.83 in NHWC.
+/// Elsewhere direct convolution has a group's outputs in the lanes, and one group is a convolution like any other. With 3x3
+/// filters of 12 outputs for 16 lanes it takes 1.37 to 1.44 times as long in NCHW, 1.18 to 1.23 in NHWC, with 13 still 1.20 to
+/// 1.28 and 1.03 to 1.05, with 15 and 16 0.90 to 1.05 and 0.81 to 0.92. A vector of four is too short for that: with four
+/// outputs a group, direct took 1.8 times as long in NCHW by portable instructions, and 0.83 in NHWC.
 const NARROW: Preference = Preference {
     property: "channels per group",
     prefers: "two or more groups, whose outputs fit three quarters of a vector or are at most four",

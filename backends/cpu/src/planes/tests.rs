@@ -1,6 +1,8 @@
 //! Convolution with pixels in the lanes against sums in f64, on shapes that hurt. Sums of small integers must come out exactly.
 
-use fuseplan_api::{ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, Device, TensorLayout};
+use fuseplan_api::{
+    ActivationMode, BatchNormMode, ConvolutionDescriptor, DataType, Device, TensorDescriptor, TensorLayout,
+};
 
 use super::{NARROW, PLANES};
 use crate::direct::DIRECT;
@@ -148,16 +150,36 @@ fn bits_are_those_of_direct_convolution_for_any_number_of_threads() {
     }
 }
 
-/// Where the outputs of a group fill more of a vector, direct convolution is faster.
 #[test]
-fn groups_of_three_quarters_of_a_vector_are_preferred() {
+fn groups_of_up_to_three_quarters_of_a_vector_and_of_four_are_preferred() {
     for device in devices(1) {
-        let most = (device.info().lanes as usize * 3 / 4).max(4);
+        let most = match device.info().lanes {
+            4 => 4,
+            8 => 6,
+            16 => 12,
+            lanes => panic!("vectors of {lanes} lanes"),
+        };
         for (outputs, is_preferred) in [(most, true), (most + 1, false)] {
             let shape = ([1, 2 * outputs, 9, 9], [2, outputs], [3, 3], [1; 4], [1, 1], [1, 1]);
             let case = case(&shape, DataType::Float, TensorLayout::Nchw);
             let refusal = (NARROW.check)(&case.problem, device.info());
             assert_eq!(refusal.is_none(), is_preferred, "{outputs} on {}: {refusal:?}", device.info().arch);
+        }
+    }
+}
+
+/// Nothing lies beside the only line or column of an image, however far that is said to be.
+#[test]
+fn dimensions_of_one_may_have_any_stride() {
+    for (lens, strides) in [([1, 4, 1, 3], [12, 3, usize::MAX, 1]), ([1, 4, 3, 1], [12, 3, 1, usize::MAX])] {
+        for step in [1, 2] {
+            let shape = (lens, [2, 2], [3, 3], [1; 4], [step; 2], [1, 1]);
+            let mut case = case(&shape, DataType::Float, TensorLayout::Nchw).integers();
+            case.problem.input = TensorDescriptor::new(DataType::Float, &lens, &strides).unwrap();
+            let ready = Ready::new(&case);
+            for device in devices(1) {
+                ready.check(&PLANES, &device, true);
+            }
         }
     }
 }

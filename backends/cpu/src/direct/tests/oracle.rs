@@ -408,8 +408,9 @@ impl Ready {
             let inside = (0..conv.spatial_dims()).all(|d| {
                 let i = (index[2 + d] * conv.strides()[d] + tap[1 + d] * conv.dilations()[d])
                     .checked_sub(conv.pads_before()[d]);
+                let i = i.filter(|&i| i < input.spatial()[d]);
                 from += i.unwrap_or(0) * input.strides().unwrap()[2 + d];
-                i.is_some_and(|i| i < input.spatial()[d])
+                i.is_some()
             });
             if inside {
                 let w =
