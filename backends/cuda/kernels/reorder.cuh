@@ -1,9 +1,10 @@
 // Operands that TMA cannot load as pixels with all their channels: one launch copies the image to memory with its channels innermost,
 // and behind it the filters, and the next one loads them from there. A pixel, and a filter's tap, has IMAGE_CHANNELS and
-// FILTER_CHANNELS elements in memory, of which those behind the last channel are not read.
+// FILTER_CHANNELS elements in memory, of which those behind the last channel are not read. There are FILTER_ROWS filters, zeros behind
+// the last one.
 //
 // needs macros: DEVICE, DYNAMIC_SHARED
-// needs constants: CHANNELS, COOPERATIVE, FILTERS, FILTERS_AT, FILTER_CHANNELS, GROUPS, IMAGE_CHANNELS, PINGPONG, PRODUCERS, SHARED, TAPS
+// needs constants: CHANNELS, COOPERATIVE, FILTERS, FILTERS_AT, FILTER_CHANNELS, FILTER_ROWS, GROUPS, IMAGE_CHANNELS, PINGPONG, PRODUCERS, SHARED, TAPS
 // needs sizes: in_plane, images, w_k, x_c, x_n
 // needs types: Args, Barriers, Launch, Shape, T
 // needs functions: begin_grid, write_words
@@ -61,7 +62,8 @@ DEVICE void reorder_image(const Args& args, unsigned* to, unsigned* part) {
 // it waits for the memory between reading and writing.
 DEVICE void reorder_filters(const Args& args, unsigned* to) {
   constexpr int SOME = TAPS <= 9 ? TAPS : 9, WORDS = FILTER_CHANNELS / OF_WORD, RUN = SOME == 1 ? 4 : 1;
-  constexpr int RUNS = WORDS / RUN, ALL = FILTERS * GROUPS * RUNS, TOGETHER = SOME * RUN < 8 ? 8 / (SOME * RUN) : 1;
+  constexpr int RUNS = WORDS / RUN, ALL = FILTER_ROWS * RUNS, READ = FILTERS * GROUPS * RUNS,
+                TOGETHER = SOME * RUN < 8 ? 8 / (SOME * RUN) : 1;
   const int stride = gridDim.x * blockDim.x;
 #pragma unroll 1
   for (int first = blockIdx.x * blockDim.x + threadIdx.x; first < ALL; first += TOGETHER * stride) {
@@ -76,7 +78,7 @@ DEVICE void reorder_filters(const Args& args, unsigned* to) {
         for (int e = 0; e < RUN * OF_WORD; e++)
 #pragma unroll
           for (int i = 0; i < SOME; i++)
-            if (at < ALL && tap + i < TAPS && c + e < CHANNELS)
+            if (at < READ && tap + i < TAPS && c + e < CHANNELS)
               words[t][i][e / OF_WORD] |= bits_of(from + e * TAPS + tap + i) << e % OF_WORD * 16;
       }
 #pragma unroll

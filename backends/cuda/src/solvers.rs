@@ -243,7 +243,10 @@ mod tests {
     fn matrix_kernels_take_as_many_groups_as_a_launch() {
         let best: [(_, &[_]); 2] = [
             (TensorLayout::Nhwc, &[hopper::WGMMA.id()]),
-            (TensorLayout::Nchw, &[hopper::WGMMA_RUNS.id(), hopper::WGMMA_GATHER.id()]),
+            (
+                TensorLayout::Nchw,
+                &[hopper::WGMMA_REORDERED.id(), hopper::WGMMA_RUNS.id(), hopper::WGMMA_GATHER.id()],
+            ),
         ];
         for (layout, best) in best {
             let takers = |groups: usize| takers(layout, [1, groups * 32, 2, 2], groups, 1);

@@ -167,6 +167,7 @@ constexpr int Y_LINEAR{0};
 constexpr int Y_PLANAR{1};
 constexpr int IMAGE_CHANNELS{256};
 constexpr int FILTER_CHANNELS{256};
+constexpr int FILTER_ROWS{256};
 constexpr int FILTERS_AT{6422528};
 constexpr int OPS = 5;
 constexpr int POINTERS = 4;
@@ -1058,7 +1059,8 @@ DEVICE void reorder_image(const Args& args, unsigned* to, unsigned* part) {
 
 DEVICE void reorder_filters(const Args& args, unsigned* to) {
   constexpr int SOME = TAPS <= 9 ? TAPS : 9, WORDS = FILTER_CHANNELS / OF_WORD, RUN = SOME == 1 ? 4 : 1;
-  constexpr int RUNS = WORDS / RUN, ALL = FILTERS * GROUPS * RUNS, TOGETHER = SOME * RUN < 8 ? 8 / (SOME * RUN) : 1;
+  constexpr int RUNS = WORDS / RUN, ALL = FILTER_ROWS * RUNS, READ = FILTERS * GROUPS * RUNS,
+                TOGETHER = SOME * RUN < 8 ? 8 / (SOME * RUN) : 1;
   const int stride = gridDim.x * blockDim.x;
 #pragma unroll 1
   for (int first = blockIdx.x * blockDim.x + threadIdx.x; first < ALL; first += TOGETHER * stride) {
@@ -1073,7 +1075,7 @@ DEVICE void reorder_filters(const Args& args, unsigned* to) {
         for (int e = 0; e < RUN * OF_WORD; e++)
 #pragma unroll
           for (int i = 0; i < SOME; i++)
-            if (at < ALL && tap + i < TAPS && c + e < CHANNELS)
+            if (at < READ && tap + i < TAPS && c + e < CHANNELS)
               words[t][i][e / OF_WORD] |= bits_of(from + e * TAPS + tap + i) << e % OF_WORD * 16;
       }
 #pragma unroll

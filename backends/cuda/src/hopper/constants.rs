@@ -119,6 +119,8 @@ constants! {
         /// Elements of a pixel and of a filter's tap, as they are reordered.
         image_channels: usize,
         filter_channels: usize,
+        /// Filters in memory: all, and zeros behind them.
+        filter_rows: usize,
         /// Bytes in front of the filters.
         filters_at: usize,
     }

@@ -68,11 +68,10 @@ pub(crate) const REORDERED_LAYOUT: Constraint = Constraint {
 /// Memory that reordered operands lie in.
 pub(crate) const MEMORY: Constraint = Constraint {
     property: "memory",
-    accepts: "an image and filters that take at most 2^30 bytes with their channels innermost, a multiple of 16 bytes for a place",
+    accepts: "an image and filters that take less than 2^31 bytes with their channels innermost, a multiple of 16 bytes for a place",
     check: |problem, _| {
         let (_, weights) = problem.conv()?;
-        let fits = Reordered::of(problem).is_some();
-        (!fits).then(|| format!("{}, filters {weights}", problem.input))
+        (!Reordered::fits(problem)).then(|| format!("{}, filters {weights}", problem.input))
     },
 };
 

@@ -76,7 +76,7 @@ pub(crate) fn wgmma_kernel(problem: &Problem, arch: &str, tiling: &Tiling) -> Wg
     };
     let wgmma = wgmma(tiling.width, data_type, rows, matches!(load, Load::Planes | Load::Lines));
     let files = files::files(tiling, problem, &wgmma);
-    let reordered = (load == Load::Reordered).then(|| Reordered::of(problem)).flatten();
+    let reordered = (load == Load::Reordered).then(|| Reordered::of(problem, tiling.filters())).flatten();
     let text = text::constants(problem, tiling, reordered.as_ref(), shared);
     let kernel = text.finish(Cuda::VENDOR, problem, &files, geometry, detail(tiling, y_vector));
     let (input, filters) =

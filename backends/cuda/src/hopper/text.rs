@@ -228,8 +228,8 @@ pub(super) fn constants(
     }
     if let Some(reordered) = reordered {
         let [image_channels, filter_channels] = reordered.channels();
-        ReorderConstants { image_channels, filter_channels, filters_at: reordered.filters_at }
-            .write(&mut text);
+        let (filter_rows, filters_at) = (reordered.filters(), reordered.filters_at);
+        ReorderConstants { image_channels, filter_channels, filter_rows, filters_at }.write(&mut text);
         text.size("images", x.lens[0]).size("in_plane", x.plane());
     }
     if tiling.copied || reordered.is_some() {

@@ -585,6 +585,29 @@ fn devices(problem: &Problem, solver: &str) -> Result<(), Failed> {
     Ok(())
 }
 
+/// An image whose bytes almost need a 32nd bit to count, as they are reordered and gathered.
+fn large(device: &Arc<dyn Device>) -> Result<(), Failed> {
+    let stream = device.create_stream()?;
+    let tensor =
+        |lens: [usize; 5]| TensorDescriptor::with_layout(DataType::Float, TensorLayout::Ncdhw, &lens);
+    let (input, weights) = (tensor([1, 64, 4, 1448, 1448])?, tensor([32, 64, 1, 3, 3])?);
+    let conv = ConvolutionDescriptor::d3().with_pads([0, 1, 1])?.with_strides([1, 2, 2])?;
+    let output = conv.forward_output(&input, &weights)?;
+    let problem =
+        Problem { input, output, ops: vec![Op::ConvForward { conv, weights }], math: MathMode::AllowTf32 };
+    let of = |id: &str| *CudaBackend.solvers().iter().find(|solver| solver.id() == id).unwrap();
+    let reordered = of("cuda.conv_wgmma_reordered.v1");
+    let plan = Plan::new(device, &stream, &problem, reordered, 0, Content::Whole);
+    plan.launch(&stream);
+    let found = plan.results(&stream);
+    let gathered = plan.by(device, &stream, of("cuda.conv_wgmma_gather.v1"));
+    gathered.launch(&stream);
+    if found != gathered.results(&stream) {
+        return Err("the two differ".into());
+    }
+    Ok(())
+}
+
 fn main() {
     let mut arguments = Arguments::from_args();
     // One device, and captures that forbid calls of other threads meanwhile.
@@ -638,8 +661,12 @@ fn main() {
         let trial = Trial::test(format!("devices.{name}"), move || devices(&problem, solver));
         trials.push(trial.with_ignored_flag(is_alone || device.is_none()));
     }
-    let (ignored, device) = (device.is_none(), device.clone());
-    let run = move || peaks(&device.ok_or(NO_DEVICE)?);
-    trials.push(Trial::test("peaks", run).with_ignored_flag(ignored));
+    type Alone = fn(&Arc<dyn Device>) -> Result<(), Failed>;
+    let alone: [(&str, Alone); 2] = [("peaks", peaks), ("large", large)];
+    for (name, check) in alone {
+        let (ignored, device) = (device.is_none(), device.clone());
+        let run = move || check(&device.ok_or(NO_DEVICE)?);
+        trials.push(Trial::test(name, run).with_ignored_flag(ignored));
+    }
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -283,6 +283,15 @@ impl Plan {
         self
     }
 
+    /// The plan with another solver's executable, and with nothing written.
+    pub(crate) fn by(mut self, device: &Arc<dyn Device>, stream: &Stream, solver: &dyn Solver) -> Self {
+        let binary = solver.compile_preferred(&self.problem, device.info()).unwrap();
+        self.executable = solver.load(&self.problem, device, &binary).unwrap();
+        self.prepared.iter_mut().for_each(|prepared| *prepared = Some(Arc::default()));
+        self.reset(stream);
+        self
+    }
+
     pub(crate) fn launch(&self, stream: &Stream) {
         let mut written = self.written[1..].iter();
         let mut args_of = |((op, read), prepared): ((&Op, &Vec<Buffer>), &Option<Arc<Prepared>>)| {
