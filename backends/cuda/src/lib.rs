@@ -7,6 +7,7 @@
 //! NVRTC is looked for by the system's loader, then in the folders that [`FOLDERS`] names.
 
 mod arch;
+mod both;
 mod compiler;
 mod context;
 mod device;
@@ -15,10 +16,12 @@ mod hopper;
 mod library;
 mod mma;
 mod peaks;
+mod prepared;
 mod runtime;
 mod solvers;
 mod sys;
 mod windows;
+mod winograd;
 
 use std::ffi::c_void;
 use std::sync::Arc;

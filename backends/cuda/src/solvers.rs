@@ -12,12 +12,14 @@ use crate::context::Cuda;
 use crate::hopper;
 use crate::mma::{self, NARROW, TENSOR_CORES, halo_mma, mma, tensor_core_accuracy};
 use crate::windows;
+use crate::winograd::WINOGRAD;
 
 /// Solvers, best first; the direct kernel takes every plan for inference.
-pub(crate) const PLANNERS: [&dyn Planner; 16] = [
+pub(crate) const PLANNERS: [&dyn Planner; 17] = [
     &DEPTHWISE_CONV,
     &GEMV,
     &HALO_MMA,
+    &WINOGRAD,
     &hopper::WGMMA,
     &hopper::WGMMA_REORDERED,
     &hopper::WGMMA_PLANES,
@@ -34,7 +36,7 @@ pub(crate) const PLANNERS: [&dyn Planner; 16] = [
 ];
 
 /// [`PLANNERS`] as solvers, for callers that have no use for kernels.
-pub(crate) static SOLVERS: [&dyn Solver; 16] = upcast(PLANNERS);
+pub(crate) static SOLVERS: [&dyn Solver; 17] = upcast(PLANNERS);
 
 static DEPTHWISE_CONV: InParts<JitSolver<Cuda>> = InParts(JitSolver::depthwise("cuda.conv_depthwise.v1"));
 

@@ -521,6 +521,7 @@ fn main() -> ExitCode {
         Trial::test("threads", || threads(fake)),
         Trial::test("prepared", || prepared::prepared(fake)),
         Trial::test("prepared_each_time", || prepared::prepared_each_time(fake)),
+        Trial::test("transformed", || prepared::transformed(fake)),
         Trial::test("reordered", || prepared::reordered(fake)),
         Trial::test("sums", || prepared::sums(fake)),
     ];

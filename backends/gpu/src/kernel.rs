@@ -89,7 +89,7 @@ impl Kernel {
 }
 
 /// Words of a kernel's argument that differ between its two launches: the last ones.
-pub(crate) const SCRATCH_WORDS: usize = 2;
+pub const SCRATCH_WORDS: usize = 2;
 
 /// What a text is made of besides files: constants, and sizes that are arguments.
 #[derive(Debug, Default)]
@@ -161,7 +161,7 @@ impl Text {
 
     /// Has the kernel launched twice, with memory that the first launch may write for the second, `args.shape.scratch`, and the number
     /// of the launch, `args.shape.launch`.
-    pub(crate) fn launched_twice(&mut self, scratch: usize) -> &mut Self {
+    pub fn launched_twice(&mut self, scratch: usize) -> &mut Self {
         self.scratch = scratch;
         self
     }

@@ -63,7 +63,7 @@ pub use implicit_gemm::{
     Access, MainLoop, ffma, ffma_constants, gemm_configurations, image_pair, image_run, implicit_gemm,
 };
 pub use jit::{JitSolver, Kernels, Planner, compile, kernel_of, load, no_configuration, upcast};
-pub use kernel::{ALONE, COORD, Geometry, Kernel, SHARE, Text, element};
+pub use kernel::{ALONE, COORD, Geometry, Kernel, SCRATCH_WORDS, SHARE, Text, element};
 pub use memo::{Compiled, Memo};
 pub use parts::InParts;
 pub use peaks::Probe;

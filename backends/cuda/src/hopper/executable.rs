@@ -7,10 +7,10 @@ use fuseplan_api::operands::ConvForward;
 use fuseplan_api::{BackendError, Executable, ExecutableInfo, RawStream, RunArgs, RunError};
 use fuseplan_gpu::{ArgumentLayout, Entered, Function, Geometry, Held, MAX_WORDS, ScratchDriver};
 
-use super::prepared::{Filters, Preparation};
 use super::reordered::Reordered;
 use super::tensor_map::{MAP_WORDS, TensorMap};
 use crate::context::Cuda;
+use crate::prepared::{Filters, Preparation};
 
 #[derive(Debug)]
 pub(super) struct HopperExecutable {

@@ -22,7 +22,6 @@ mod layout;
 mod maps;
 mod other;
 pub(crate) mod preferences;
-mod prepared;
 mod reordered;
 mod runs;
 mod tensor_map;
@@ -31,9 +30,7 @@ mod tiling;
 mod work;
 
 use std::fmt::Write;
-use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::thread::{self, ScopedJoinHandle};
 
 use fuseplan_api::{
     Accuracy, Algorithm, Binary, BuildError, Candidate, Configuration, Constraint, Device, DeviceInfo,
@@ -41,17 +38,18 @@ use fuseplan_api::{
 };
 use fuseplan_gpu::{
     CONVOLUTION, DATA_TYPE, GROUP_COUNT, Geometry, INFERENCE, InParts, Kernel, OPERATOR_COUNT, Planner,
-    Runtime, SIXTEEN_BITS, SPAN, binary, compile, load, no_configuration, ranked,
+    Runtime, SIXTEEN_BITS, SPAN, binary, load, no_configuration, ranked,
 };
 
+use crate::both::{compile_both, split};
 use crate::context::Cuda;
 use crate::mma::tensor_core_accuracy;
+use crate::prepared::Preparation;
 
 use executable::{HopperExecutable, Prepares};
 use kernel::WgmmaKernel;
 use layout::takes_tf32x3;
 use other::Other;
-use prepared::Preparation;
 use tiling::{Load, Tiling};
 
 /// The architecture whose instructions these kernels have.
@@ -312,19 +310,8 @@ impl Solver for Hopper {
     ) -> Result<Binary, BuildError> {
         let (planned, time) = self.wgmma_kernel(problem, &target.arch, configuration)?;
         let Other { solver, configuration: others, .. } = Other::of(problem, target, &planned, time);
-        let text = planned.kernel.source;
-        // NVRTC works in several threads at once.
-        let (image, other) = thread::scope(|scope| {
-            let other = || solver.compile(problem, target, &others);
-            let thread = thread::Builder::new().spawn_scoped(scope, other);
-            let image = compile::<Cuda>(self.id, &text, &target.arch);
-            let join =
-                |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
-            (image, thread.map_or_else(|_| other(), join))
-        });
-        let (image, other) = (image?, other?);
-        let images = [&(image.len() as u64).to_le_bytes(), &*image, &other.bytes].concat();
-        Ok(binary::seal(self.id, &target.arch, configuration, &text, &images))
+        let text = &planned.kernel.source;
+        compile_both(self.id, (problem, target), (configuration, text), (solver, &others))
     }
 
     fn load(
@@ -351,10 +338,7 @@ impl Solver for Hopper {
             ..
         } = planned;
         let images = binary::open(self.id, arch, &kernel.source, binary)?;
-        let Some((image, other)) = split(images) else {
-            return Err(BuildError::Binary { solver: self.id, reason: "it is cut off".into() });
-        };
-        let other = Binary { solver: solver.id().into(), arch: arch.clone(), bytes: other.into() };
+        let (image, other) = split(self.id, arch, solver, images)?;
         let executable = solver.load(problem, device, &other)?;
         kernel.geometry.grid[0] = blocks;
         let (function, mut info) = load::<Cuda>(self.id, self.algorithm(), &**device, &kernel, image)?;
@@ -391,10 +375,4 @@ impl Solver for Hopper {
             other: executable,
         }))
     }
-}
-
-/// The first image, whose length stands before it, and the rest.
-fn split(images: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, images) = images.split_first_chunk()?;
-    images.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
 }

@@ -88,7 +88,7 @@ pub(crate) fn sooner_by_tiles(problem: &Problem, device: &DeviceInfo) -> Option<
 }
 
 /// Microseconds of a solver in its best configuration, where such were timed.
-fn estimated_time(solver: &dyn Solver, problem: &Problem, device: &DeviceInfo) -> Option<f64> {
+pub(crate) fn estimated_time(solver: &dyn Solver, problem: &Problem, device: &DeviceInfo) -> Option<f64> {
     match solver.configurations(problem, device).first()?.estimate {
         Estimate::Time { seconds, .. } => Some(seconds * 1e6),
         Estimate::Cost { .. } | Estimate::Order => None,
@@ -99,6 +99,13 @@ fn estimated_time(solver: &dyn Solver, problem: &Problem, device: &DeviceInfo) -
 pub(super) fn least(load: Load, problem: &Problem, device: &DeviceInfo) -> f64 {
     let tilings = candidates::tilings(load, problem, Cuda::units(&device.arch));
     tilings.into_iter().map(|(_, time)| time).fold(f64::INFINITY, f64::min)
+}
+
+/// Microseconds of the fastest of these kernels with three products of TF32 for one of f32; infinite where none takes the problem.
+pub(crate) fn least_of_tf32x3(problem: &Problem, device: &DeviceInfo) -> f64 {
+    let loads: [(&dyn Solver, Load); 3] =
+        [(&WGMMA, Load::Tma), (&WGMMA_RUNS, Load::Runs), (&WGMMA_GATHER, Load::Gather)];
+    loads.map(|(solver, load)| by(solver, load, problem, device)).into_iter().fold(f64::INFINITY, f64::min)
 }
 
 /// f32 products that three of TF32 are as exact as: sums of less depth have more error than FFMA's. They are faster as well: of a hundred

@@ -16,6 +16,9 @@ pub(crate) const GATHER: &str = "cuda.conv_wgmma_gather.v1";
 /// That for few pixels.
 const GEMV: &str = "cuda.conv_gemv.v1";
 
+/// Winograd's.
+pub(crate) const WINOGRAD: &str = "cuda.conv_winograd.v1";
+
 /// Those for narrow groups.
 pub(crate) const HALO_MMA: &str = "cuda.conv_halo_mma.v1";
 const HALO_FFMA: &str = "cuda.conv_halo_ffma.v1";
@@ -104,7 +107,19 @@ pub(crate) fn cases() -> Vec<Case> {
     let tf32_gather: &[&str] = &["HGMMA", "TF32", "UTMALDG.2D", "USETMAXREG", "STG.E.128"];
     let wgmma_tf32x3: &[&str] = &["HGMMA", "TF32", "LDS.128", "UTMALDG.4D.IM2COL", "STG.E.128"];
     let deep = &[64, 256, 14, 14];
+    let winograd: &[&str] = &["FFMA", "LDGSTS.E.BYPASS.128", "LDS.128", "STG.E.128", "!HMMA"];
+    let odd = |layout| conv(Float, layout, &[3, 37, 13, 11], 45, 3, 1, relu(&[3, 45, 13, 11], Float, layout));
     vec![
+        ("winograd", WINOGRAD, conv(Float, Nchw, x, 128, 3, 1, relu(y, Float, Nchw)), winograd),
+        ("winograd.nhwc", WINOGRAD, conv(Float, Nhwc, x, 128, 3, 1, relu(y, Float, Nhwc)), &winograd[..3]),
+        (
+            "winograd.residual",
+            WINOGRAD,
+            conv(Float, Nchw, &[64, 64, 14, 14], 1024, 3, 1, residual(Float, Nchw, 14)),
+            &winograd[..1],
+        ),
+        ("winograd.odd", WINOGRAD, odd(Nchw), &winograd[..1]),
+        ("winograd.odd.nhwc", WINOGRAD, odd(Nhwc), &winograd[..1]),
         ("wgmma.tf32", WGMMA, tf32(conv(Float, Nhwc, x, 128, 3, 1, relu(y, Float, Nhwc))), windows),
         ("wgmma.tf32.1x1", WGMMA, tf32(conv(Float, Nhwc, x, 128, 1, 1, relu(y, Float, Nhwc))), wgmma),
         ("wgmma.tf32.groups", WGMMA, tf32(conv(Float, Nhwc, &[8, 128, 28, 28], 512, 3, 4, vec![])), wgmma),

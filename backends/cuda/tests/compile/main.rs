@@ -25,7 +25,8 @@ use fuseplan_gpu::{Compiled, Kernel};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use cases::{
-    GATHER, HALO_MMA, LINES, PLANES, REORDERED, RUNS, TRAINED, TRANSPOSED, WGMMA, activations, cases, wide,
+    GATHER, HALO_MMA, LINES, PLANES, REORDERED, RUNS, TRAINED, TRANSPOSED, WGMMA, WINOGRAD, activations,
+    cases, wide,
 };
 use problems::training;
 
@@ -242,7 +243,7 @@ fn main() {
                 WGMMA | PLANES | LINES | TRANSPOSED | REORDERED | RUNS | GATHER => {
                     (arch.name == HOPPER.name, 1)
                 }
-                "cuda.conv_mma.v1" | HALO_MMA => (arch.tensor_cores, every * arch.every),
+                "cuda.conv_mma.v1" | HALO_MMA | WINOGRAD => (arch.tensor_cores, every * arch.every),
                 _ => (true, every * arch.every),
             };
             if !taken || (*number + i) % every != 0 {

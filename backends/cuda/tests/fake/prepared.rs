@@ -206,6 +206,35 @@ pub(crate) fn prepared_each_time(fake: &Fake) -> Result<(), Failed> {
     nothing_left(fake)
 }
 
+/// Transformed for Winograd's convolution: once beside constant operands, and else by each execution; where neither can be another kernel runs.
+pub(crate) fn transformed(fake: &Fake) -> Result<(), Failed> {
+    let device = CudaBackend.open(0)?;
+    let streams = [device.create_stream()?, device.create_stream()?];
+    let of = |lens: [usize; 4]| TensorDescriptor::nchw(DataType::Float, lens).unwrap();
+    let (input, weights) = (of([16, 64, 56, 56]), of([64, 64, 3, 3]));
+    let conv = ConvolutionDescriptor::d2().with_pads([1, 1])?;
+    let output = conv.forward_output(&input, &weights)?;
+    let problem =
+        Problem { input, output, ops: vec![Op::ConvForward { conv, weights }], math: MathMode::Precise };
+    let plan = Plan::of(fake, &device, &problem, "cuda.conv_winograd.v1", "stages")?;
+    if plan.reads_filters() || plan.executable.info().kernels != 1 {
+        return Err(format!("{:?}", plan.executable.info()).into());
+    }
+    plan.check("operands that may change", &streams[0], None, (2, 1))?;
+    plan.check("on another stream", &streams[1], None, (2, 2))?;
+    let kept = Arc::<Prepared>::default();
+    plan.check("constant operands", &streams[0], Some(&kept), (2, 3))?;
+    plan.check("again", &streams[1], Some(&kept), (1, 3))?;
+    drop(kept);
+    plan.are("operands that are gone", (0, plan.blocks()), (0, 2))?;
+    let calls =
+        ["cuStreamGetCaptureInfo_v2", "cuStreamGetId", "cuThreadExchangeStreamCaptureMode", "cuMemAlloc_v2"];
+    plan.fail(&calls, || plan.run(&device.create_stream()?, None))?;
+    drop((plan, streams));
+    drop(device);
+    nothing_left(fake)
+}
+
 /// Reordered by each execution, in memory of the stream's or of the graph's; without memory another kernel runs.
 pub(crate) fn reordered(fake: &Fake) -> Result<(), Failed> {
     let device = CudaBackend.open(0)?;

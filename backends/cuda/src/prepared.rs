@@ -17,7 +17,7 @@ use fuseplan_gpu::{Capture, Driver, Entered, GpuDevice, Held, Object, OfGraph, S
 use crate::context::Cuda;
 
 /// What is prepared for one executable.
-pub(super) struct Preparation {
+pub(crate) struct Preparation {
     /// Bytes that it takes.
     bytes: usize,
     /// Whether filters are also prepared by every execution that has none kept.
@@ -34,7 +34,7 @@ impl fmt::Debug for Preparation {
 }
 
 /// Filters for one launch.
-pub(super) enum Filters<'a> {
+pub(crate) enum Filters<'a> {
     /// Written earlier.
     Kept(Arc<Prepared>),
     /// Written by the launch before, into memory that is used by no other launch before this is dropped.
@@ -42,7 +42,7 @@ pub(super) enum Filters<'a> {
 }
 
 impl Filters<'_> {
-    pub(super) fn address(&self) -> *mut c_void {
+    pub(crate) fn address(&self) -> *mut c_void {
         match self {
             Filters::Kept(prepared) => prepared.address.0,
             Filters::JustWritten(held) => held.address(),
@@ -51,7 +51,7 @@ impl Filters<'_> {
 }
 
 impl Preparation {
-    pub(super) fn new(bytes: usize, each_time: bool, device: &Arc<dyn Device>) -> Self {
+    pub(crate) fn new(bytes: usize, each_time: bool, device: &Arc<dyn Device>) -> Self {
         static OWNERS: AtomicU64 = AtomicU64::new(1 << 32);
         let owner = OWNERS.fetch_add(1, Ordering::Relaxed);
         Preparation { bytes, each_time, owner, device: device.clone() }
@@ -62,7 +62,7 @@ impl Preparation {
     ///
     /// # Safety
     /// A context is entered, in which the stream is a live one, and `write` launches what writes as many bytes.
-    pub(super) unsafe fn filters<'a>(
+    pub(crate) unsafe fn filters<'a>(
         &self,
         entered: &'a Entered<'_, Cuda>,
         kept: Option<&fuseplan_api::Prepared>,
@@ -122,7 +122,7 @@ impl Preparation {
 
 /// Prepared filters. The driver waits for the device's work before it gives the memory away (`cuMemFree`), also for kernels that
 /// were launched just before the operands were dropped.
-pub(super) struct Prepared {
+pub(crate) struct Prepared {
     address: Object,
     bytes: usize,
     /// Those that read them.
