@@ -201,7 +201,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ("runs.f16.1x1", RUNS, conv(Half, Nchw, &[64, 64, 55, 55], 256, 1, 1, vec![]), runs),
         ("runs.f16.1x1.even", RUNS, conv(Half, Nchw, deep, 1024, 1, 1, vec![]), runs),
         (
-            "runs.f16.planes.residual",
+            "runs.f16.planes.residual.own",
             RUNS,
             conv(Half, Nchw, &[64, 64, 7, 7], 1024, 1, 2, residual(Half, Nchw, 7)),
             runs_of_planes,

@@ -98,14 +98,15 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
     };
     let (precise, tf32_allowed) = (MathMode::Precise, MathMode::AllowTf32);
     // 1x1 of few channels, channels innermost: filters that stay come in the order of lanes, 16 at a time, and others as they are.
-    let narrow = || {
-        let input = TensorDescriptor::with_layout(Float, Nhwc, &[3, 36, 9, 16]).unwrap();
-        let weights = TensorDescriptor::with_layout(Float, Nhwc, &[48, 36, 1, 1]).unwrap();
+    let narrow_of = |images, filters, math| {
+        let input = TensorDescriptor::with_layout(Float, Nhwc, &[images, 36, 9, 16]).unwrap();
+        let weights = TensorDescriptor::with_layout(Float, Nhwc, &[filters, 36, 1, 1]).unwrap();
         let conv = ConvolutionDescriptor::d2();
         let output = conv.forward_output(&input, &weights).unwrap();
         let ops = [vec![Op::ConvForward { conv, weights }], chain(output)].concat();
-        Problem { input, output, ops, math: tf32_allowed }
+        Problem { input, output, ops, math }
     };
+    let narrow = |filters, math| narrow_of(3, filters, math);
     // Planes that TMA can address, and of an odd number of elements, large or small.
     let runs_of = |filters: usize, lens: [usize; 4], extent: usize, math| {
         let input = TensorDescriptor::with_layout(Float, Nchw, &lens).unwrap();
@@ -183,7 +184,22 @@ fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("wgmma", "cuda.conv_wgmma.v1", convolved(Half, Nhwc)),
         ("wgmma.norm", "cuda.conv_wgmma.v1", normed(Nhwc, Spatial)),
         ("wgmma.tf32", "cuda.conv_wgmma.v1", tf32(Nhwc)),
-        ("wgmma.tf32.pointwise", "cuda.conv_wgmma.v1", narrow()),
+        ("wgmma.tf32.pointwise", "cuda.conv_wgmma.v1", narrow(48, tf32_allowed)),
+        // Tiles that end behind the last filter or within 16, where filters come in the order of lanes too, of three parts, and vectors of
+        // one, two and four.
+        ("wgmma.tf32.pointwise.40", "cuda.conv_wgmma.v1", narrow(40, tf32_allowed)),
+        ("wgmma.tf32.pointwise.42", "cuda.conv_wgmma.v1", narrow(42, tf32_allowed)),
+        ("wgmma.tf32.pointwise.43", "cuda.conv_wgmma.v1", narrow(43, tf32_allowed)),
+        ("wgmma.tf32.pointwise.44", "cuda.conv_wgmma.v1", narrow(44, tf32_allowed)),
+        ("wgmma.tf32.pointwise.72", "cuda.conv_wgmma.v1", narrow(72, tf32_allowed)),
+        // So many pixels are worth tiles of all filters.
+        ("wgmma.tf32.pointwise.72.large", "cuda.conv_wgmma.v1", narrow_of(120, 72, tf32_allowed)),
+        ("wgmma.tf32.pointwise.88", "cuda.conv_wgmma.v1", narrow(88, tf32_allowed)),
+        ("wgmma.tf32x3", "cuda.conv_wgmma.v1", convolved(Float, Nhwc)),
+        ("wgmma.tf32x3.pointwise.40", "cuda.conv_wgmma.v1", narrow(40, precise)),
+        ("wgmma.tf32x3.pointwise.43", "cuda.conv_wgmma.v1", narrow(43, precise)),
+        ("wgmma.tf32x3.pointwise.44", "cuda.conv_wgmma.v1", narrow(44, precise)),
+        ("wgmma.tf32x3.pointwise.72", "cuda.conv_wgmma.v1", narrow(72, precise)),
         ("wgmma.gather", "cuda.conv_wgmma_gather.v1", convolved(Half, Nchw)),
         ("wgmma.gather.norm", "cuda.conv_wgmma_gather.v1", normed(Nchw, PerActivation)),
         ("wgmma.planes", "cuda.conv_wgmma_planes.v1", pointwise([3, 32, 9, 16])),
