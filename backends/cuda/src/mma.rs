@@ -64,9 +64,9 @@ pub(crate) const WINDOW: Constraint = Constraint {
     check: |problem, device| halo_refusal(problem, &halo_mma(&device.arch)),
 };
 
-/// Bytes that memory brings as a whole. Of 12 convolutions of groups of 4 to 32 channels in networks to fit to on H200s, two to 16 timed tiles
-/// each, the choice is 1.6 % slower than the fastest in the mean, 7 % at worst, instead of 3.5 and 17 % with the 32 bytes of a sector; of 22
-/// others 2.5 % instead of 3.3.
+/// Bytes that memory brings as a whole. Of 12 convolutions of groups of 4 to 32 channels in networks to fit to on
+/// H200s, two to 16 timed tiles each, the choice is 1.6 % slower than the fastest in the mean, 7 % at worst, instead of
+/// 3.5 and 17 % with the 32 bytes of a sector; of 22 others 2.5 % instead of 3.3.
 const PIECE: usize = 64;
 
 /// `mma.sync` on a window of the image in shared memory.
@@ -117,9 +117,10 @@ const TF32_COSTS: Costs = Costs {
     cache: 1.66e-7,
 };
 
-/// The same along planes of a depth below 48, where a block loads, multiplies and writes once or twice, one after the other, so that the
-/// memory waits: chosen by 100 timings of 25 convolutions of one tap and 8 to 44 channels, of 1, 8 and 64 images, on an H200, to 13 % in the
-/// mean square, each timing weighed by how near it is to the fastest, where it was 31; of 25 others 16 where it was 35.
+/// The same of one group and tap along planes of a depth below 48, where a block loads, multiplies and writes once or
+/// twice, one after the other, so that the memory waits: chosen by 100 timings of 25 convolutions of one tap and 8 to
+/// 44 channels, of 1, 8 and 64 images, on an H200, to 13 % in the mean square, each timing weighed by how near it is to
+/// the fastest, where it was 31; of 25 others 16 where it was 35.
 const TF32_SHALLOW: Costs = Costs { output: 0.042, memory: 4.1e-7, ..TF32_COSTS };
 
 constants! {
@@ -157,8 +158,8 @@ pub(crate) fn mma(problem: &Problem) -> MainLoop {
             tile([32, 32, depth], [128, 2], 110),
         ]
     }
-    const SHALLOW: [Tile; 9] = tiles(32);
-    const DEEP: [Tile; 9] = tiles(64);
+    const STEPS_OF_32: [Tile; 9] = tiles(32);
+    const STEPS_OF_64: [Tile; 9] = tiles(64);
     MainLoop {
         texts: &[kernel_text!("../kernels/mma.cuh")],
         name: "mma.sync",
@@ -167,7 +168,7 @@ pub(crate) fn mma(problem: &Problem) -> MainLoop {
             let deep = access.depth % 64 == 0 && access.element == 2 && !through_registers(access);
             // The largest has too few registers for TF32, and loses to deep steps where chunks are copied.
             let largest = access.element == 2 && !(deep && access.image_chunks);
-            let tiles = if deep { &DEEP } else { &SHALLOW };
+            let tiles = if deep { &STEPS_OF_64 } else { &STEPS_OF_32 };
             // Planes of 16 bits take rows of at least 64 pixels.
             let narrow = access.image_chunks || access.element == 4;
             &tiles[usize::from(!largest)..if narrow { 9 } else { 7 }]
@@ -207,10 +208,13 @@ pub(crate) fn mma(problem: &Problem) -> MainLoop {
     }
 }
 
-/// Whether an image whose channels are not innermost is seen by filters of little depth.
+/// Whether an image whose channels are not innermost is seen by filters of one group and tap, and of little depth.
 fn is_shallow(problem: &Problem) -> bool {
-    let depth = problem.conv().map_or(0, |(_, weights)| weights.lens()[1..].iter().product());
-    depth < hopper::preferences::SHALLOW && !Volume::of(&problem.input).is_channels_last()
+    let Some((conv, weights)) = problem.conv() else { return false };
+    let is_point = conv.groups() == 1 && Volume::of(weights).plane() == 1;
+    is_point
+        && weights.lens()[1] < hopper::preferences::SHALLOW
+        && !Volume::of(&problem.input).is_channels_last()
 }
 
 /// Whether the tensor cores' main loop takes the image through registers, one 16-bit element at a time.

@@ -46,6 +46,8 @@ pub(crate) const FILTERS_OF_RECTANGLES: Preference = Preference {
 const FEW_FILTERS: &str = "at least 16 filters a group, or of fewer filters one group of more than 4 channels, and less time \
                            than by threads that copy windows of the image, as the models of both have it";
 
+/// Why few filters are left to others. Of 1x1 in TF32 with channels innermost the model of what TMA loads is about 1.4 times
+/// too long, and that of windows is not known to be: between these windows are preferred, though they may take longer.
 fn few_filters(load: Load, problem: &Problem, device: &DeviceInfo) -> Option<String> {
     let found = (FILTERS.check)(problem, device)?;
     let (conv, weights) = problem.conv()?;
@@ -70,9 +72,9 @@ pub(crate) fn sooner_than_windows(problem: &Problem, device: &DeviceInfo) -> Opt
 }
 
 /// Why a stem in strides is left to tiles of elements: the microseconds of these and of copied windows, where the former are fewer by a
-/// margin. Of ten convolutions of 3 channels by 3x3 on an H200, of 8 images and 64, what is taken so is 1 % slower than the faster of both in
-/// the mean, 7 % at worst, windows alone 20 and 46 %. A depth of 48 or more, and what has no strides, takes longer by tiles than their model
-/// has it.
+/// margin. Of ten convolutions of 3 channels by 3x3 on an H200, of 8 images and 64, what is taken so is 1 % slower than
+/// the faster of both in the mean, 7 % at worst, windows alone 20 and 46 %. A depth of 48 or more, and what has no
+/// strides, takes longer by tiles than their model has it.
 pub(crate) fn sooner_by_tiles(problem: &Problem, device: &DeviceInfo) -> Option<String> {
     const MARGIN: f64 = 0.96;
 
@@ -169,10 +171,10 @@ pub(super) const WORTH_A_COPY: f64 = 0.95;
 /// Images that are sooner copied and loaded than loaded in any other way: by a twentieth, as the copy takes memory.
 pub(crate) const REORDERED: Preference = Preference {
     property: "convolution",
-    prefers: "what pixels would be gathered for, and less than 0.95 of the time of those that load or gather pixels without a copy, as the \
-              models have it",
+    prefers: "what pixels would be gathered for of a depth of at least 48, and less than 0.95 of the time of those that load or gather \
+              pixels without a copy, as the models have it",
     check: |problem, device| {
-        if let Some(reason) = (SIZE.check)(problem, device) {
+        if let Some(reason) = (SIZE.check)(problem, device).or_else(|| little_depth(problem, SHALLOW)) {
             return Some(reason);
         }
         let others: [(&dyn Solver, Load); 5] = [
@@ -196,7 +198,8 @@ pub(crate) const REORDERED: Preference = Preference {
 pub(crate) const RUNS_OF_PLANES: Preference = Preference {
     property: "convolution",
     prefers: "what pixels would be gathered for, or 1x1 of one group with any number of filters; of 16 bits one group and filters of one \
-              plane; less time by runs of planes than by gathering, as the models of both have it",
+              plane; less time by runs of planes than by gathering, or in TF32 of 1x1, with a depth below 48 and 16 to 31 filters, than \
+              by `conv_mma`, as the models of both have it",
     check: |problem, device| {
         let (conv, weights) = problem.conv()?;
         let (groups, depth) = (conv.groups(), Volume::of(weights).lens[2]);
@@ -209,7 +212,15 @@ pub(crate) const RUNS_OF_PLANES: Preference = Preference {
             return Some(reason);
         }
         let [runs, gathered] = [Load::Runs, Load::Gather].map(|load| least(load, problem, device));
-        (runs >= gathered).then(|| format!("{runs:.1} and {gathered:.1} us"))
+        // Where gathering is left out, of fewer than 32 filters, `conv_mma` is what else would be taken: where both take less.
+        let is_little = is_tf32_point(problem) && little_depth(problem, SHALLOW).is_some();
+        let mma = if is_little && !is_preferred(&WGMMA_GATHER, problem, device) {
+            estimated_time(&MMA, problem, device)
+        } else {
+            None
+        };
+        let other = mma.map_or(gathered, |mma| mma.max(gathered));
+        (runs >= other).then(|| format!("{runs:.1} and {other:.1} us"))
     },
 };
 
@@ -232,24 +243,32 @@ pub(crate) const PLANES: Preference = Preference {
     },
 };
 
-/// Depth enough to be worth a matrix product of pixels that come in runs or are gathered. Of 50 convolutions in TF32 of a single tap, of 8 to 44
-/// channels and 1, 8 and 64 images, on an H200, `conv_mma`, which would be chosen, takes 1.08 to 2.0 times as long in its fastest of four tiles as the
-/// faster of the two. With a single tap windows of the image are of no use either: of 12 convolutions of 1 to 24 filters for which others were
-/// chosen runs take 0.34 to 0.91 of the time in eleven, and 1.11 in one.
+/// Depth enough to be worth a matrix product of pixels that come in runs or are gathered. Of 50 convolutions in TF32 of a
+/// single tap, of 8 to 44 channels, 16 filters or more, and 1, 8 and 64 images, on an H200, `conv_mma`, which would be
+/// chosen, takes 1.08 to 2.0 times as long as the faster of the two in its fastest of four tiles, 2.5 at worst in the one
+/// that was chosen. The bounds of 8 channels and 16 filters are the edges of this sample: what lies beyond was not timed.
+/// With a single tap windows of the image are of no use either: of 12 convolutions of 1 to 24 filters for which others
+/// were chosen runs take 0.34 to 0.91 of the time in eleven, and 1.11 in one.
 const DEPTH: Preference = Preference {
     property: "convolution",
     prefers: "a depth (channels of a group times taps) of at least 48, in TF32 of one group and tap with 16 filters or more of at \
               least 8",
-    check: |problem, _| {
-        let (conv, weights) = problem.conv()?;
-        let w = Volume::of(weights);
-        let depth = w.lens[1] * w.plane();
-        let is_tf32 = problem.output.data_type() == DataType::Float && !is_tf32x3(problem);
-        let is_point = conv.groups() == 1 && w.plane() == 1 && w.lens[0] >= 16;
-        let least = if is_tf32 && is_point { 8 } else { SHALLOW };
-        (depth < least).then(|| format!("depth {depth}"))
-    },
+    check: |problem, _| little_depth(problem, if is_tf32_point(problem) { 8 } else { SHALLOW }),
 };
+
+/// Why a problem of less depth than this is left to others.
+fn little_depth(problem: &Problem, least: usize) -> Option<String> {
+    let depth: usize = problem.conv()?.1.lens()[1..].iter().product();
+    (depth < least).then(|| format!("depth {depth}"))
+}
+
+/// Whether products are in TF32, of one group and tap with 16 filters or more.
+fn is_tf32_point(problem: &Problem) -> bool {
+    let Some((conv, weights)) = problem.conv() else { return false };
+    let w = Volume::of(weights);
+    let is_tf32 = problem.output.data_type() == DataType::Float && !is_tf32x3(problem);
+    is_tf32 && conv.groups() == 1 && w.plane() == 1 && w.lens[0] >= 16
+}
 
 /// Filters and depth enough to be worth a matrix product of gathered pixels.
 pub(crate) const SIZE: Preference = Preference {
