@@ -1,6 +1,7 @@
 //! Times the thirteen convolution+bias+ReLU and eight batch-norm+ReLU configurations of MIOpen's published
-//! charts, batch 64, or convolutions or batch-norms of the caller's. Launches on operands that rotate through 256 MB, so that nothing stays in the cache, are
-//! captured into a CUDA graph: the median of seven replays, in microseconds for one launch.
+//! charts, batch 64, or convolutions or batch-norms of the caller's. Launches on operands that rotate through 256 MB,
+//! so that nothing stays in the cache, are captured into a CUDA graph: the median of seven replays, in microseconds for
+//! one launch.
 //!
 //! ```sh
 //! cargo run --release -p fuseplan-cuda --example time -- [--json] [--types f16,bf16,f32] \
@@ -8,11 +9,12 @@
 //!     [--convolutions N-C-[D-]H-W-K-EXTENT-PAD-STRIDE-GROUPS[+r],…] [--training N-C-H-W,…]
 //! ```
 //!
-//! `+r` names a convolution with a residual behind the bias. EXTENT and PAD are a number or one of each dimension, as `1x7`. With one number a convolution of
-//! volumes is not padded in depth, and it is never strided there. `--training` times
-//! batch-norm for training with ReLU, forward and backward. With `--changing` nobody promises that filters and parameters stay as they are.
-//! Every solver that takes a problem, of those named, is timed with `--every-solver`, else the one that is chosen; each in its best configuration, or with
-//! `--tiles COUNT` in as many as that, best by its model first, and `--spread COUNT` more from the better half of the others.
+//! `+r` names a convolution with a residual behind the bias. EXTENT and PAD are a number or one of each dimension, as
+//! `1x7`. With one number a convolution of volumes is not padded in depth, and it is never strided there. `--training`
+//! times batch-norm for training with ReLU, forward and backward. With `--changing` nobody promises that filters and
+//! parameters stay as they are. Every solver that takes a problem, of those named, is timed with `--every-solver`, else
+//! the one that is chosen; each in its best configuration, or with `--tiles COUNT` in as many as that, best by its
+//! model first, and `--spread COUNT` more from the better half of the others.
 
 use std::ffi::c_void;
 use std::ptr;

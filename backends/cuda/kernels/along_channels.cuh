@@ -29,8 +29,8 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
   });
 }
 
-// A lane finishes eight channels of two pixels at a time, eight rows apart, by vectors: LANE_RUN neighbours, and those as far behind as four
-// lanes have of them, so that the four write whole sectors.
+// A lane finishes eight channels of two pixels at a time, eight rows apart, by vectors: LANE_RUN neighbours, and those
+// as far behind as four lanes have of them, so that the four write whole sectors.
 constexpr int VECTORS = 8 / Y_VECTOR;
 static_assert(VECTORS * Y_VECTOR == 8 && LANE_RUN % Y_VECTOR == 0, "whole vectors");
 

@@ -1,5 +1,7 @@
-// A lane's accumulators of four eights of columns. A lane has pairs of neighbours in every eight; four lanes have those of a row, and
-// exchange them such that each has all of one eight in four: then accumulators need not pass through shared memory.
+// A lane's accumulators of four eights of columns. A lane has pairs of neighbours in every eight; four lanes have those
+// of a row, and exchange them such that each has longer runs: by one exchange half of every other eight, by two all of
+// one eight. Where filters come in the order in which lanes have columns, pairs are such runs as they are. So
+// accumulators need not pass through shared memory.
 //
 // needs macros: DEVICE
 // needs constants: ATOMS, WIDTH
@@ -37,5 +39,5 @@ template <int BIT> DEVICE void exchange(float (&v)[OF_FOUR]) {
   }
 }
 
-// The number, of a lane that has exchanged, in its eight of a row.
+// One of the eight numbers that a lane has of a row, in the order of its columns.
 DEVICE float of_eight(const float (&v)[OF_FOUR], int row, int i) { return v[i / 2 * 4 + row * 2 + i % 2]; }

@@ -101,8 +101,8 @@ fn tensor_map(volume: &Volume, dims: usize, tiling: &Tiling, data_type: DataType
     }
 }
 
-/// The map of filters for loads of four lanes' runs of 16 bytes of filters, whose dimensions are the order in which lanes have them: channels,
-/// two neighbours, the first filters of runs, every other one of a run, taps.
+/// The map of filters for loads of four lanes' runs of 16 bytes of filters, whose dimensions are the order in which
+/// lanes have them: channels, two neighbours, the first filters of runs, every other one of a run, taps.
 fn by_lane(map: TensorMap, volume: &Volume) -> TensorMap {
     let run = 16 / map.data_type.size();
     let any = volume.lens[1].next_multiple_of(8);
@@ -317,8 +317,8 @@ mod tests {
         }
     }
 
-    /// Lane j of four has the columns 8 o + 2 j + e of as many eights as give it a run of R filters, 16 bytes, which are R j + 2 o + e. Other
-    /// filters come in their order.
+    /// Lane j of four has the columns 8 o + 2 j + e of as many eights as give it a run of R filters, 16 bytes, which
+    /// are R j + 2 o + e. Other filters come in their order.
     #[test]
     fn filters_come_in_the_order_in_which_lanes_have_columns() {
         let target = CudaBackend.target("sm_90a").unwrap();

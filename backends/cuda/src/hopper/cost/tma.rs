@@ -30,7 +30,7 @@ struct Rates {
     by_lane: f64,
     tile: f64,
     latency: f64,
-    /// How much longer all of these take where filters are no multiple of the 32 that four lanes finish together.
+    /// How much longer all of these take where a tile's filters are no multiple of the 32 of a part.
     ragged: f64,
     /// As `part`, of a residual, and of one that was read before the main loop, or came to the second-level cache during a long
     /// one; how much longer all of these take of elements of 32 bits; how much of the last tile's epilogue overlaps with nothing.
@@ -169,11 +169,13 @@ const OF_16_BITS: Rates =
 const WINDOWS_OF_16_BITS: Rates =
     Rates { latency: 1.15, second: 25e6, kept: 1.0, resident: 0.25, ..OF_16_BITS };
 
-/// TF32 of a single tap, which waits for an H200's memory less than an H100's. Chosen by 121 timings of 11 convolutions of networks to fit
-/// to on an H200, most of 64 images and six with a residual: the choice is 5.4 % slower than the fastest timed tile in the mean, 18 % at
-/// worst, instead of 10 and 24 %; of 11 others 5.0 and 18 % instead of 7.8 and 18. A fit of sixteen rates had 3.4 % for the former and 8.1
-/// for the others. Since lanes write whole sectors times are about 0.7 of the estimates; of 19 convolutions the choice is 2.6 % slower than the
-/// fastest of up to seven timed tiles, 26 % at worst, and rates fitted to half of these chose worse for the other half.
+/// TF32 of a single tap, which waits for an H200's memory less than an H100's. Chosen by 121 timings of 11 convolutions
+/// of networks to fit to on an H200, most of 64 images and six with a residual: the choice is 5.4 % slower than the
+/// fastest timed tile in the mean, 18 % at worst, instead of 10 and 24 %; of 11 others 5.0 and 18 % instead of 7.8 and
+/// 18. A fit of sixteen rates had 3.4 % for the former and 8.1 for the others. Since lanes write whole sectors times
+/// are about 0.7 of the estimates, to which windows of fewer than 16 filters are compared as they are; of 19
+/// convolutions the choice is 2.6 % slower than the fastest of up to seven timed tiles, 26 % at worst, and rates fitted
+/// to half of these chose worse for the other half.
 const TF32_POINTS: Rates = Rates { memory: 3.6e6, tile: 0.25, ragged: 1.3, ..CHANNELS };
 
 /// TF32 of several taps, whose memory is waited for less: chosen by the 137 of these convolutions of 3x3 in networks to fit to, for which
@@ -315,10 +317,11 @@ const PACKED: Rates = Rates {
 /// the other one was worse for these 8.
 const PACKED_WORDS: Rates = Rates { part: 0.5, memory: 3.4e6, overlap: 1.3, ..PACKED };
 
-/// The same where results of whole images are put together as they lie in memory. These rates, those of neighbours, and those of results that
-/// are passed on as they are written, were chosen by 143 timings of 11 convolutions on an H200, each weighed by how near it is to the
-/// fastest: to 10 % in the mean square, with a choice that is 3.2 % slower than the fastest timed tile in the mean, 8 % at worst; of six of
-/// MIOpen's thirteen 11, 1.1 and 2.8 %. What bytes take of neighbours was chosen, among values of which these are as good, by the latter too.
+/// The same where results of whole images are put together as they lie in memory. These rates, those of neighbours, and
+/// those of copied planes whose results are passed on as they are written, were chosen by 143 timings of 11
+/// convolutions on an H200, each weighed by how near it is to the fastest: to 10 % in the mean square, with a choice
+/// that is 3.2 % slower than the fastest timed tile in the mean, 8 % at worst; of six of MIOpen's thirteen 11, 1.1 and
+/// 2.8 %. What bytes take of neighbours was chosen, among values of which these are as good, by the latter too.
 const PACKED_IMAGES: Rates = Rates { bytes_in: 108e3, part: 0.4, overlap: 1.65, ..PACKED_WORDS };
 
 /// The same where a lane reads and writes neighbouring pixels.
@@ -334,10 +337,11 @@ const PACKED_NEIGHBOURS: Rates = Rates {
     ..PACKED_WORDS
 };
 
-/// The same as [`PLANES`] where results are passed on as they are written, whose last epilogue overlaps with less. Fitted to timings of 37
-/// convolutions of 1, 8 and 64 images on an H200, two to 14 tiles each: the choice over the fastest timed tile is 1.004 with one image, 1.032 with
-/// 8 and 1.014 with 64, where these were 1.036, 1.049 and 1.014; of 36 others 1.007 (1.03), 1.031 (1.17) and 1.017 (1.16) where they were 1.056
-/// (1.13), 1.072 (1.25) and 1.027 (1.16). A fit to those of 8 images alone had 1.06 (1.18) with 64.
+/// The same as [`PLANES`] where results are passed on as they are written, whose last epilogue overlaps with less.
+/// Fitted to timings of 37 convolutions of 1, 8 and 64 images on an H200, two to 14 tiles each: the choice over the
+/// fastest timed tile is 1.004 with one image, 1.032 with 8 and 1.014 with 64, where these were 1.036, 1.049 and 1.014;
+/// of 36 others 1.007 (1.03), 1.031 (1.17) and 1.017 (1.16) where they were 1.056 (1.13), 1.072 (1.25) and 1.027
+/// (1.16). By a fit to those of 8 images alone the choice with 64 takes 1.06 (1.18) of the fastest.
 const PLANES_PASSED_ON: Rates = Rates {
     bytes_in: 258e3,
     bytes_out: 52.2e3,
@@ -352,6 +356,7 @@ const PLANES_PASSED_ON: Rates = Rates {
     overlap: 2.42,
     ..PLANES
 };
+
 /// The same as [`COPIED`], chosen with [`PACKED_IMAGES`].
 const COPIED_PASSED_ON: Rates = Rates { bytes_out: 29.3e3, memory: 3.8e6, launch: 1.96, ..COPIED };
 
@@ -373,9 +378,14 @@ const LINES: Rates = Rates {
     ..NOTHING
 };
 
-/// The most pixels, of images whose channels are not innermost and of others, and results of a group, of which a block's only tile has rates of
-/// its own: with more, 8-1024-7-7-2048 took 1.4 times as long by what these choose in NCHW.
+/// The most pixels of which a block's only tile has rates of its own. Where channels are not innermost eight images of
+/// 14x14 (1,568) have no more, eight of 17x17 (2,312) have; where they are eight of 17x17 have no more, eight of 19x19
+/// (2,888) have. The second bound lies next above the largest layers that its rates are fitted to, and is not judged by
+/// others.
 const ONCE: [usize; 2] = [2048, 2560];
+
+/// The most results of a group, of the same: 8-1024-7-7-2048 has more (802,816), and took 1.4 times as long in NCHW by
+/// what these rates choose; 1024 filters of the same pixels have fewer (401,408).
 const RESULTS_ONCE: usize = 1 << 19;
 
 impl Work {
@@ -395,7 +405,8 @@ impl Work {
         self.images * self.planes * self.lines * self.columns
     }
 
-    /// Whether filters of 16 bits of one group see several neighbouring pixels of several images.
+    /// Whether filters of 16 bits of one group see several pixels of several images, without strides along lines.
+    /// Strides of another dimension alone, and dilations, are not asked for: none were timed.
     fn sees_several(&self) -> bool {
         self.element == 2 && self.taps != [1; 3] && self.images > 1 && self.groups == 1 && self.stride == 1
     }
@@ -408,14 +419,16 @@ impl Work {
         is_plain && self.taps != [1; 3] && self.images > 1 && self.pixels() <= FEW
     }
 
-    /// The same rates of few pixels of 16 bits where a block has one tile. In planes filters that stay are waited for no more than others, and
-    /// packed planes take time by the stage. Chosen by 120 timings of 15 convolutions of 8 images on an H200, all of networks to fit to: the
-    /// choice is 2 % slower than the fastest timed tile in the mean, 13 % at worst, instead of 13 and 32 %. With one image and a residual
-    /// filters that stay took 1.2 times as long for three of five.
+    /// The same rates of few pixels of 16 bits where a block has one tile. In planes filters that stay are waited for
+    /// no more than others, and packed planes take time by the stage. Chosen by 120 timings of 15 convolutions of 8
+    /// images on an H200, all of networks to fit to: the choice is 2 % slower than the fastest timed tile in the mean,
+    /// 13 % at worst, instead of 13 and 32 %. With one image and a residual filters that stay took 1.2 times as long
+    /// for three of five.
     ///
-    /// With channels innermost several taps of several images take less than elsewhere, windows least: fitted to 112 timings of 7 convolutions of 8 images by
-    /// 1x7, 7x1 and 1x3 on an H200, to 10 % in the mean square, each weighed by how near it is to the fastest, with a choice that takes as long as
-    /// the fastest timed tile, where it was 30 % and 12 % slower, 32 at worst; of 9 others 13 % and 0.7 (6.0) where they were 30 and 9.3 (30).
+    /// With channels innermost several taps of several images take less than elsewhere, windows least: fitted to 112
+    /// timings of 7 convolutions of 8 images by 1x7, 7x1 and 1x3 on an H200, to 10 % in the mean square, each weighed
+    /// by how near it is to the fastest, with a choice that takes as long as the fastest timed tile, where it was 30 %
+    /// and 12 % slower, 32 at worst; of 9 others 13 % and 0.7 (6.0) where they were 30 and 9.3 (30).
     fn once(&self, tiling: &Tiling, rates: Rates) -> Rates {
         match tiling.load {
             Load::Planes if tiling.copied && (self.residuals == 0 || self.images > 1) => {

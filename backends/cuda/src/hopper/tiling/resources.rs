@@ -70,8 +70,9 @@ impl Tiling {
         matches!(self.load, Load::Tma | Load::Halo)
     }
 
-    /// Whether its filters come in the order in which lanes have columns, where that can be: a box has 64 bytes of filters. In f32 only resident
-    /// ones do, as where they come step by step that took up to 1.09 of the time with 128 to 512 filters, by boxes of 32.
+    /// Whether its filters come in the order in which lanes have columns, where that can be: a box has 64 bytes of
+    /// filters. In f32 only resident ones do, as where they come step by step that took up to 1.09 of the time with 128
+    /// to 512 filters, by boxes of 32.
     pub(crate) fn takes_filters_by_lane(&self) -> bool {
         let orders = self.element == 2 || self.resident;
         self.writes_channels() && self.filters().is_multiple_of(64 / self.element) && orders
