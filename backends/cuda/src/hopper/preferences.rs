@@ -212,7 +212,7 @@ pub(crate) const RUNS_OF_PLANES: Preference = Preference {
             return Some(reason);
         }
         let [runs, gathered] = [Load::Runs, Load::Gather].map(|load| least(load, problem, device));
-        // Where gathering is left out, of fewer than 32 filters, `conv_mma` is what else would be taken: where both take less.
+        // Where gathering is left out, as of fewer than 32 filters in strides, runs are refused where both gathering and `conv_mma` take less.
         let is_little = is_tf32_point(problem) && little_depth(problem, SHALLOW).is_some();
         let mma = if is_little && !is_preferred(&WGMMA_GATHER, problem, device) {
             estimated_time(&MMA, problem, device)

@@ -7,15 +7,16 @@ use fuseplan_gpu::Volume;
 const CHUNK: usize = 16;
 /// The same of the filters, such that TMA may load any box of them.
 const FILTERS: usize = 256;
-/// The most bytes that are reordered, which a stream keeps: the kernel's text counts those in front of the filters by a number of 32 bits with
-/// a sign. Pixels and filters there have offsets of 64, and TMA has coordinates.
+/// The most bytes that are reordered, which a stream keeps: the kernel's text counts those in front of the filters by a number
+/// of 32 bits with a sign. Pixels and filters there have offsets of 64, and TMA has coordinates.
 pub(crate) const MOST: usize = i32::MAX as usize;
 
 /// A problem whose image and filters are reordered.
 #[derive(Debug)]
 pub(crate) struct Reordered {
-    /// The problem that the second launch computes, with its operands in one memory, and zeros for as many filters as tiles reach beyond the last.
-    /// On an H200 boxes that reach beyond the end of what is in memory made tiles take up to 1.9 times as long, though TMA fills them.
+    /// The problem that the second launch computes, with its operands in one memory, and zeros for as many filters as tiles
+    /// reach beyond the last. On an H200 boxes that reach beyond the end of what is in memory made tiles take up to 1.9 times
+    /// as long, though TMA fills them.
     pub(crate) problem: Problem,
     /// Bytes of the image, behind which the filters lie, and of both.
     pub(crate) filters_at: usize,
