@@ -1,8 +1,9 @@
-//! Times each convolution of a network in f32 NHWC where it stands: behind the layer in front of it, with filters that the
+//! Times each convolution of a network in NHWC where it stands: behind the layer in front of it, with filters that the
 //! others' may have pushed out of the caches. Beside each time, the median and the least, are what its products take at 240 GFLOP/s a
 //! thread, and its bytes at 20 GB/s.
 //!
-//! `cargo run --release -p fuseplan-cpu --example network_speed -- NETWORK [threads] [rounds] [solvers] [cold|warm] [detail]`
+//! `cargo run --release -p fuseplan-cpu --example network_speed -- NETWORK [threads] [rounds] [solvers] [cold|warm] [detail|brief]
+//! [f32|f16|bf16]`
 //!
 //! Networks are mobilenetv2, resnet50, vgg16, detector, convnext, mobile: separable convolutions with hard swishes, and linear: fully connected
 //! layers.
@@ -48,9 +49,9 @@ impl Layer {
         (2 * self.output_extent().pow(2) * self.weights()) as f64
     }
 
-    fn bytes(&self) -> f64 {
+    fn bytes(&self, data_type: DataType) -> f64 {
         let outputs = self.output_extent().pow(2) * self.outputs * if self.residual { 2 } else { 1 };
-        (size_of::<f32>() * (self.extent.pow(2) * self.inputs + outputs + self.weights())) as f64
+        (data_type.size() * (self.extent.pow(2) * self.inputs + outputs + self.weights())) as f64
     }
 
     fn name(&self) -> String {
@@ -61,18 +62,17 @@ impl Layer {
         format!("{groups}{filter}x{filter}{stride}_{inputs}-{outputs}@{extent}{residual}")
     }
 
-    fn problem(&self) -> Result<Problem, DescriptorError> {
+    fn problem(&self, data_type: DataType) -> Result<Problem, DescriptorError> {
         let conv = ConvolutionDescriptor::d2()
             .with_pads([self.filter / 2; 2])?
             .with_strides([self.stride; 2])?
             .with_groups(self.groups)?;
-        let f32 = DataType::Float;
         let image = [1, self.inputs, self.extent, self.extent];
-        let input = TensorDescriptor::with_layout(f32, TensorLayout::Nhwc, &image)?;
+        let input = TensorDescriptor::with_layout(data_type, TensorLayout::Nhwc, &image)?;
         let filters = [self.outputs, self.inputs / self.groups, self.filter, self.filter];
-        let weights = TensorDescriptor::nchw(f32, filters)?;
+        let weights = TensorDescriptor::nchw(data_type, filters)?;
         let output = conv.forward_output(&input, &weights)?;
-        let bias = TensorDescriptor::nchw(f32, [1, self.outputs, 1, 1])?;
+        let bias = TensorDescriptor::nchw(data_type, [1, self.outputs, 1, 1])?;
         let mut ops = vec![Op::ConvForward { conv, weights }, Op::BiasForward { bias }];
         ops.extend(self.residual.then_some(Op::BiasForward { bias: output }));
         ops.extend(self.activation.map(|mode| Op::ActivationForward { mode }));
@@ -245,14 +245,18 @@ struct Ready {
 const BUFFERS: usize = 4;
 const RESIDUAL: usize = BUFFERS - 1;
 
+/// As f32 0.01; as f16 and bf16 two small numbers in turns.
+const NUMBER: f32 = f32::from_bits(0x3c23_3c24);
+
 fn ready(
     layer: &Layer,
+    data_type: DataType,
     at: usize,
     wanted: &str,
     buffers: &[*mut f32],
     device: &Arc<dyn Device>,
 ) -> Result<Ready, Box<dyn Error>> {
-    let problem = layer.problem()?;
+    let problem = layer.problem(data_type)?;
     let backend = fuseplan_cpu::CpuBackend;
     let solvers = backend.solvers().iter().filter(|solver| solver.applies(&problem, device.info()).is_ok());
     // As plans choose: the first without reservations.
@@ -262,7 +266,7 @@ fn ready(
         .min_by_key(|solver| (!solver.id().contains(wanted), has_reservations(**solver)))
         .ok_or("no solver takes the layer")?;
     let executable = solver.load(&problem, device, &solver.compile_preferred(&problem, device.info())?)?;
-    let parameters = [vec![0.001f32; layer.weights()], vec![0.5; layer.outputs]];
+    let parameters = [vec![NUMBER; layer.weights()], vec![0.5; layer.outputs]];
     let [weights, bias] = parameters.each_ref().map(|values| values.as_ptr().cast::<c_void>());
     let mut ops = vec![
         OpArgs { prepared: Some(Arc::default()), ..ConvForward { weights }.into() },
@@ -297,9 +301,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (threads, rounds): (usize, usize) = (word(1, "1").parse()?, word(2, "30").parse()?);
     let sides: Vec<&str> =
         word(3, "chosen").split(',').map(|id| if id == "chosen" { "" } else { id }).collect();
+    let data_type = match word(6, "f32") {
+        "f16" => DataType::Half,
+        "bf16" => DataType::BFloat16,
+        _ => DataType::Float,
+    };
     let device = fuseplan_cpu::open_with_threads(threads)?;
     let largest = layers.iter().map(|l| l.extent.pow(2) * l.inputs.max(l.outputs)).max().unwrap_or(0);
-    let mut memory: Vec<_> = (0..BUFFERS).map(|_| vec![0.01f32; largest + 1024]).collect();
+    let mut memory: Vec<_> = (0..BUFFERS).map(|_| vec![NUMBER; largest + 1024]).collect();
     let from_page = |values: &mut Vec<f32>| {
         let start = values.as_ptr().align_offset(4096);
         values[start..].as_mut_ptr()
@@ -308,7 +317,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pushes = vec![1.0f32; if word(4, "") == "cold" { 16 << 20 } else { 0 }];
     let mut columns = Vec::new();
     for side in sides {
-        let all = layers.iter().enumerate().map(|(at, layer)| ready(layer, at, side, &buffers, &device));
+        let all = layers.iter().enumerate().map(|(at, layer)| ready(layer, data_type, at, side, &buffers, &device));
         columns.push(all.collect::<Result<Vec<_>, _>>()?);
     }
     for round in 0..rounds + 2 {
@@ -330,7 +339,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut sums = vec![0.0; columns.len()];
     for (at, layer) in layers.iter().enumerate() {
         let products = layer.operations() / (240e3 * threads as f64);
-        print!("{:30} {products:7.1} {:7.1}", layer.name(), layer.bytes() / 20e3);
+        print!("{:30} {products:7.1} {:7.1}", layer.name(), layer.bytes(data_type) / 20e3);
         for (column, sum) in columns.iter_mut().zip(&mut sums) {
             let Ready { times, executable, .. } = &mut column[at];
             times.sort_by(f64::total_cmp);

@@ -137,15 +137,21 @@ impl Model {
         }
     }
 
-    /// Of direct convolution, or its relative with pixels in the lanes: products, packed pixels, outputs, filters.
-    fn direct(&self) -> f64 {
+    /// How many times as long direct convolution's multiply-adds take for what tiles load.
+    fn loads(&self) -> f64 {
+        let g = &self.geometry;
+        let columns = g.output.lens[4];
+        let is_cut = g.filters.tap_count() == 1 && g.strides == [1; 3];
+        let tile = if is_cut { TILE as f64 } else { columns as f64 / columns.div_ceil(TILE) as f64 };
+        (tile + LOADS) / tile
+    }
+
+    /// Of direct convolution, or its relative with pixels in the lanes: products, packed pixels, outputs, filters. `loads` is what a
+    /// multiply-add takes longer for what its tile loads.
+    fn direct(&self, loads: f64) -> f64 {
         let g = &self.geometry;
         let taps = g.filters.tap_count();
         let is_point = taps == 1;
-        let columns = g.output.lens[4];
-        let is_cut = is_point && g.strides == [1; 3];
-        let tile = if is_cut { TILE as f64 } else { columns as f64 / columns.div_ceil(TILE) as f64 };
-        let loads = (tile + LOADS) / tile;
         let products = (taps * g.inputs) as f64 * self.vectors() * MULTIPLY_ADD * loads;
         let pack = if self.input_last || is_point { 2.5 } else { 9.0 };
         let finish = if is_point { 5.0 } else { self.finish() };
@@ -176,9 +182,16 @@ pub(super) const NO_MATRIX_UNIT: Preference = Preference {
 /// What speaks against a unit.
 fn costs_more(problem: &Problem, device: &DeviceInfo, unit: Unit) -> Option<String> {
     let model = Model::of(problem);
-    let ratio = model.cost(unit) / model.direct();
-    let others = winograd(problem, device).unwrap_or(LESS_THAN_DIRECT);
-    (ratio > LESS_THAN_DIRECT.min(others)).then(|| format!("{ratio:.2} of direct convolution's"))
+    let ratio = |loads| model.cost(unit) / model.direct(loads);
+    let over_direct = ratio(model.loads());
+    // Tiles of vectors that multiply bf16 are as large as direct convolution's, and Winograd's model takes those to be full.
+    let beside_winograd = match unit {
+        Unit::Matrix => over_direct,
+        Unit::Vector => ratio(1.0),
+    };
+    let is_more = over_direct > LESS_THAN_DIRECT
+        || winograd(problem, device).is_some_and(|winograd| beside_winograd > winograd);
+    is_more.then(|| format!("{over_direct:.2} of direct convolution's"))
 }
 
 /// The cost of Winograd's convolution over direct convolution's, where the plan allows it.
