@@ -317,7 +317,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pushes = vec![1.0f32; if word(4, "") == "cold" { 16 << 20 } else { 0 }];
     let mut columns = Vec::new();
     for side in sides {
-        let all = layers.iter().enumerate().map(|(at, layer)| ready(layer, data_type, at, side, &buffers, &device));
+        let all =
+            layers.iter().enumerate().map(|(at, layer)| ready(layer, data_type, at, side, &buffers, &device));
         columns.push(all.collect::<Result<Vec<_>, _>>()?);
     }
     for round in 0..rounds + 2 {

@@ -10,9 +10,14 @@ use super::finish::{FinishPixels, Output, registers};
 use super::product::{DEPTH, FILTERS, Product, SIDE};
 use super::split::with_features;
 
-/// The most pixels whose sums are in registers, with two vectors of filters each: enough of them to hide an instruction's latency
-/// where two are begun in a cycle.
+/// Pixels whose sums are in registers, with two vectors of filters each: up to the first, enough of them to hide an instruction's
+/// latency where two are begun in a cycle, or as many as there are registers for, which share what is read of filters.
 const ROWS: usize = 8;
+const ALL_ROWS: usize = 14;
+
+/// The fewest that are left behind [`ALL_ROWS`], and the fewest tiles of depth that make up for how many results are finished at once.
+const LEFT: usize = 5;
+const DEEP: usize = 8;
 
 /// Where complete sums go.
 trait End {
@@ -94,16 +99,23 @@ impl Dots {
     /// # Safety
     /// All that the product names is readable, and there is room for its pixels where they end.
     unsafe fn blocks<E: End>(&self, product: &Product<'_>, end: &E) {
-        let blocks = product.pixels.div_ceil(ROWS);
-        for block in 0..blocks {
-            let [first, next] = [block, block + 1].map(|block| product.pixels * block / blocks);
+        let is_deep = product.slices * product.taps.len() * product.steps >= DEEP;
+        let mut first = 0;
+        while first < product.pixels {
+            let left = product.pixels - first;
+            let rows = match left.checked_sub(ALL_ROWS) {
+                Some(rest) if is_deep && (rest == 0 || rest >= LEFT) => ALL_ROWS,
+                // Of one size as nearly as can be.
+                _ => left.div_ceil(left.div_ceil(ROWS)),
+            };
             // SAFETY: `self` proves that the CPU has the instructions; as the caller says.
             unsafe {
                 match product.vectors {
-                    1 => of_vectors::<E, 1>(product, first, next - first, end),
-                    _ => of_vectors::<E, 2>(product, first, next - first, end),
+                    1 => of_vectors::<E, 1>(product, first, rows, end),
+                    _ => of_vectors::<E, 2>(product, first, rows, end),
                 }
             }
+            first += rows;
         }
     }
 }
@@ -136,11 +148,11 @@ unsafe fn of_vectors<E: End, const V: usize>(product: &Product<'_>, first: usize
             match rows {
                 // SAFETY: as the caller says.
                 $($rows => unsafe { sum::<E, $rows, V>(product, first, end) },)*
-                _ => unreachable!("blocks have at most {ROWS} pixels"),
+                _ => unreachable!("blocks have up to {ROWS} pixels, or {ALL_ROWS}"),
             }
         };
     }
-    rows!(1 2 3 4 5 6 7 8);
+    rows!(1 2 3 4 5 6 7 8 14);
 }
 
 with_features! {

@@ -8,7 +8,7 @@ use fuseplan_api::DataType;
 use super::product::SIDE;
 use super::split::with_features;
 use crate::epilogue::Steps;
-use crate::isa::{Avx512, Number, Simd};
+use crate::isa::{Avx512, MAX_LANES, Number, Simd};
 use crate::vectors::store;
 
 /// Sums of pixels of one line.
@@ -21,9 +21,10 @@ pub(super) struct FinishPixels<'a> {
     pub(super) count: usize,
     pub(super) channel: usize,
     pub(super) pixels: usize,
-    /// Where the first pixel lies in the output, and elements from one to the next.
+    /// Where the first pixel lies in the output, and elements from one to the next, and from one channel to the next.
     pub(super) output: *mut c_void,
     pub(super) step: usize,
+    pub(super) plane: usize,
 }
 
 /// Pixels at a time: with two vectors each they leave room for the parameters of channels.
@@ -131,6 +132,128 @@ pub(super) unsafe fn registers<T: Target, const R: usize, const V: usize>(
         f.steps.front(s, &mut sums, |table| std::array::from_fn(|v| s.load(table.add(f.channel + v * SIDE))));
         for (r, row) in sums.iter().enumerate() {
             T::write(s, f, at + r, row);
+        }
+    }
+}
+
+/// Pairs of pixels whose channels are transposed at a time, and pairs to which the front is applied at a time.
+const PAIRS: usize = SIDE;
+const FRONT: usize = 4;
+
+with_features! {
+    /// Applies the front to pixels and writes them to an output of 16 bits in which they are neighbours: pairs of rounded pixels
+    /// are joined and transposed.
+    ///
+    /// # Safety
+    /// As [`finish`].
+    pub(super) unsafe fn planes<T: Number>(f: &FinishPixels<'_>) {
+        const { assert!(size_of::<T>() == size_of::<u16>()) };
+        // SAFETY: the caller says that the CPU has the set, that the sums are complete, and that the pixels lie inside of the
+        // output. Tables have whole vectors behind every channel.
+        unsafe {
+            let s = Avx512::assume();
+            let output = f.output.cast::<u16>();
+            for first in (0..f.pixels).step_by(2 * PAIRS) {
+                let pixels = (f.pixels - first).min(2 * PAIRS);
+                let mask = u32::MAX >> (2 * PAIRS - pixels);
+                for channel in (0..f.count).step_by(SIDE) {
+                    let mut square = [s.splat(0.0); MAX_LANES];
+                    for (at, pairs) in square.chunks_exact_mut(FRONT).enumerate() {
+                        let mut sums = [[s.splat(0.0)]; 2 * FRONT];
+                        for (i, [sum]) in sums.iter_mut().enumerate() {
+                            // Behind the last pixel comes this again, which is not written.
+                            let pixel = first + (2 * FRONT * at + i).min(pixels - 1);
+                            *sum = s.load(f.sums.add(pixel * f.vectors * SIDE + channel));
+                        }
+                        f.steps.front(s, &mut sums, |table| [s.load(table.add(f.channel + channel))]);
+                        for (pair, [[even], [odd]]) in pairs.iter_mut().zip(sums.as_chunks().0) {
+                            *pair = joined::<T>(*even, *odd);
+                        }
+                    }
+                    s.transpose(&mut square);
+                    for (c, row) in square[..(f.count - channel).min(SIDE)].iter().enumerate() {
+                        let to = output.wrapping_add((channel + c) * f.plane + first);
+                        _mm512_mask_storeu_epi16(to.cast(), mask, _mm512_castps_si512(*row));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The lanes of two vectors, rounded to 16 bits, in turns.
+///
+/// # Safety
+/// The CPU has the instructions of `Isa::Avx512Bf16`.
+#[inline(always)]
+unsafe fn joined<T: Number>(even: __m512, odd: __m512) -> __m512 {
+    // SAFETY: as the caller says; both types are 512 bits without invalid values.
+    unsafe {
+        let halves: __m512i = if T::DATA_TYPE == DataType::BFloat16 {
+            // The instruction takes denormal numbers for 0, as the one does that multiplies.
+            std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(odd, even))
+        } else {
+            let even = _mm512_castsi256_si512(_mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(even));
+            _mm512_inserti64x4::<1>(even, _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(odd))
+        };
+        let turns = _mm512_loadu_si512(IN_TURNS.as_ptr().cast());
+        _mm512_castsi512_ps(_mm512_permutexvar_epi16(turns, halves))
+    }
+}
+
+/// The elements of two halves in turns.
+static IN_TURNS: [u16; 2 * SIDE] = {
+    let mut order = [0; 2 * SIDE];
+    let mut i = 0;
+    while i < 2 * SIDE {
+        order[i] = (i / 2 + i % 2 * SIDE) as u16;
+        i += 1;
+    }
+    order
+};
+
+#[cfg(test)]
+mod tests {
+    use half::{bf16, f16};
+
+    use super::*;
+    use crate::isa::Isa;
+
+    #[test]
+    fn two_vectors_are_rounded_and_joined_in_turns() {
+        fn check<T: Number>() {
+            let mut values = [0.0f32; 2 * SIDE];
+            for round in 0u32..4000 {
+                for (i, value) in values.iter_mut().enumerate() {
+                    // Magnitudes that both types have as normal numbers, each halfway between two or beside that.
+                    let bits = (round * 37 + i as u32) * 2654435761 % (1 << 24);
+                    *value = (1.0 + (bits >> 1) as f32 / (1 << 23) as f32) * [1.0, -1.0][i % 2];
+                    if round % 8 == 0 {
+                        *value = f32::from_bits(value.to_bits() & !0xfff | [0, 0x1000, 0x8000][i % 3]);
+                    }
+                }
+                if round % 5 == 0 {
+                    (values[3], values[18], values[30]) = (f32::INFINITY, f32::NAN, -0.0);
+                }
+                let mut joined = [T::ZERO; 2 * SIDE];
+                // SAFETY: the caller has asked for the instructions; the arrays have two vectors, of which the second is a whole one
+                // of 16 bits.
+                unsafe {
+                    let s = Avx512::assume();
+                    let [even, odd] = [0, SIDE].map(|at| s.load(values[at..].as_ptr()));
+                    _mm512_storeu_ps(joined.as_mut_ptr().cast(), super::joined::<T>(even, odd));
+                }
+                for (i, joined) in joined.iter().enumerate() {
+                    let value = values[i / 2 + i % 2 * SIDE];
+                    let (ours, wanted) = (joined.widen(), T::narrow(value).widen());
+                    let same = ours.to_bits() == wanted.to_bits() || ours.is_nan() && wanted.is_nan();
+                    assert!(same, "{value:e}: {ours:e}, not {wanted:e}");
+                }
+            }
+        }
+        if Isa::available().iter().any(|&isa| isa >= Isa::Avx512Bf16) {
+            check::<bf16>();
+            check::<f16>();
         }
     }
 }

@@ -146,9 +146,10 @@ struct Functions {
     pack_line: PackLineFn,
     pack_weights: PackWeightsFn,
     output: FinishFn,
-    /// The front of the epilogue, to the output or back to the sums.
+    /// The front of the epilogue, to the output or back to the sums; of 16 bits also to an output whose pixels are neighbours.
     finish: unsafe fn(&FinishPixels<'_>),
     front: unsafe fn(&FinishPixels<'_>),
+    planes: Option<unsafe fn(&FinishPixels<'_>)>,
     is_sum_of_parts: unsafe fn(*const c_void, usize, usize) -> bool,
 }
 
@@ -161,7 +162,13 @@ impl Functions {
                 (pack::pixels::<f32, 3>, pack::pixels::<f32, 3>)
             }
         };
+        let planes: Option<unsafe fn(&FinishPixels<'_>)> = match data_type {
+            DataType::BFloat16 => Some(finish::planes::<bf16>),
+            DataType::Half => Some(finish::planes::<f16>),
+            DataType::Float | DataType::Double | DataType::Int8 => None,
+        };
         with_value_type!(data_type, T => Functions {
+            planes,
             pixels,
             floats,
             pack_line: input::pack::<Avx512, T>,

@@ -467,6 +467,16 @@ impl Work<'_> {
         plan.lanes == Lanes::Channels && epilogue.output().strides[1] == 1 && self.steps.end_in_registers()
     }
 
+    /// What writes sums straight to the output, if there is nothing behind the front.
+    fn end(&self) -> Option<unsafe fn(&FinishPixels<'_>)> {
+        let Convolution { plan, epilogue, functions, .. } = self.conv;
+        let are_neighbours = plan.lanes == Lanes::Width && epilogue.output().strides[4] == 1;
+        match self.is_direct() {
+            true => Some(functions.finish),
+            false => functions.planes.filter(|_| are_neighbours && self.steps.end_in_registers()),
+        }
+    }
+
     /// Pixels of a panel from one of a band's on, that are evenly apart in the output, and their sums.
     fn finish_pixels(
         &self,
@@ -475,7 +485,7 @@ impl Work<'_> {
         pixels: usize,
         sums: *mut f32,
     ) -> FinishPixels<'_> {
-        let [.., line_stride, step] = self.conv.epilogue.output().strides;
+        let [_, plane, _, line_stride, step] = self.conv.epilogue.output().strides;
         let Outputs { panel, offset, .. } = outputs;
         let first = offset + line * line_stride + column * step;
         FinishPixels {
@@ -487,6 +497,7 @@ impl Work<'_> {
             channel: panel.first,
             output: self.output.wrapping_byte_add(first * self.conv.data_type.size()),
             step,
+            plane,
         }
     }
 
@@ -510,7 +521,7 @@ impl Work<'_> {
     ) {
         let Convolution { geometry: g, plan, functions, epilogue, flat, .. } = self.conv;
         let width = outputs.panel.vectors * SIDE;
-        let direct = self.is_direct();
+        let end = self.end();
         let [mut line, mut column] = self.place(pixels.start);
         let mut at = pixels.start;
         while at < pixels.end {
@@ -525,8 +536,8 @@ impl Work<'_> {
                 let finish = self.finish_pixels(outputs, [line, column], count, sums);
                 // SAFETY: the CPU has the instructions; the run lies inside of the output, and its sums are complete.
                 unsafe {
-                    if direct {
-                        (functions.finish)(&finish);
+                    if let Some(end) = end {
+                        end(&finish);
                     } else {
                         (functions.front)(&finish);
                         let mut start = outputs.start;
