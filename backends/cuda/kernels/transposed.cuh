@@ -47,34 +47,46 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
   }
 }
 
-// Writes a stage with channels innermost: a warp takes eight columns of a line at a time, in all channels, and of those some,
-// which are all read before the first is written. A lane then has four pairs of channels of a column of each.
+// Writes a stage with channels innermost, eight columns of a line at a time, in all channels. Each of two warps takes every other
+// eight of a line, of which some are all read before the first is written: a lane then has four pairs of channels of a column of
+// each. Their places in a line are constants, but for which of the warps it is.
 DEVICE void transpose(unsigned from, unsigned to) {
-  constexpr int WARPS = CHANNEL_PRODUCERS / 32, EIGHTS = (SHIFT + LINE + 7) / 8, COUNT = LINES_IN * EIGHTS, SOME = 4;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS;
+  constexpr int WARPS = CHANNEL_PRODUCERS / 32, EIGHTS = (SHIFT + LINE + 7) / 8, MOST = (EIGHTS + 1) / 2, SOME = 4;
+  static_assert(WARPS == 2 && LINE % 8 == 0, "a line's columns are swizzled as the first's");
+  const int lane = threadIdx.x % 32, column = lane / 4 - SHIFT;
+  const unsigned warp = threadIdx.x / 32 % WARPS;
+  const unsigned row = from + lane * (BOX * 2) + (lane % 8 << 4), swizzle = (column >> 1 & 3) << 4;
+  const unsigned pixel = to + column * ROW + lane % 4 * 4;
 #pragma unroll 1
-  for (int first = warp; first < COUNT; first += SOME * WARPS) {
-    unsigned v[SOME][4];
+  for (int line = 0; line < LINES_IN; line++) {
+    // Of an odd number the warps take one more in turn.
+    const unsigned odd = EIGHTS % 2 == 0 ? warp : (warp + line) % 2;
+    const unsigned rows = row + line * BOX_LINE ^ odd << 4, pixels = pixel + (line * LINE + odd * 8) * ROW;
 #pragma unroll
-    for (int i = 0; i < SOME; i++) {
-      const int at = first + i * WARPS < COUNT ? first + i * WARPS : first, eight = at % EIGHTS;
-      const unsigned row =
-          from + eight / 8 * BOX_BYTES + at / EIGHTS * BOX_LINE + lane * (BOX * 2) + ((eight % 8 ^ lane % 8) << 4);
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(v[i][0]), "=r"(v[i][1]), "=r"(v[i][2]), "=r"(v[i][3])
-                   : "r"(row)
-                   : "memory");
-    }
+    for (int first = 0; first < MOST; first += SOME) {
+      unsigned v[SOME][4];
 #pragma unroll
-    for (int i = 0; i < SOME; i++) {
-      const int at = first + i * WARPS, column = at % EIGHTS * 8 + lane / 4 - SHIFT;
-      const int pixel = at / EIGHTS * LINE + column;
-      const unsigned plain = pixel * ROW + lane % 4 * 4, swizzle = (pixel >> 1 & 3) << 4;
-      const bool inside = at < COUNT && column >= 0 && column < LINE;
+      for (int i = 0; i < SOME; i++) {
+        const int eight = (first + i) * 2;
+        const unsigned at = eight + odd < EIGHTS ? (rows ^ eight % 8 << 4) + eight / 8 * BOX_BYTES : rows;
+        if (first + i < MOST)
+          asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                       : "=r"(v[i][0]), "=r"(v[i][1]), "=r"(v[i][2]), "=r"(v[i][3])
+                       : "r"(at)
+                       : "memory");
+      }
 #pragma unroll
-      for (int j = 0; j < 4; j++)
-        if (inside)
-          asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + plain + (j << 4 ^ swizzle)), "r"(v[i][j]) : "memory");
+      for (int i = 0; i < SOME; i++) {
+        const int eight = (first + i) * 2;
+        // Columns that a line has not are the first eight's or the last one's.
+        const bool inside =
+            (eight > 0 || odd > 0 || column >= 0) && (eight + 2 < EIGHTS || (int)(eight + odd) * 8 + column < LINE);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          if (first + i < MOST && inside)
+            asm volatile("st.shared.b32 [%0], %1;" ::"r"(pixels + (j << 4 ^ swizzle) + eight * (8 * ROW)), "r"(v[i][j])
+                         : "memory");
+      }
     }
   }
 }

@@ -1,5 +1,5 @@
-// cuda.conv_wgmma_transposed.v1 on sm_90a: wgmma, pixels by TMA from planes, transposed, tile 240 pixels x 128 filters x 32, 1 ping-pong x 2 cooperative warpgroups, 2 stages, 8 outputs at a time, filters streamed
-// Geometry { grid: [132, 1, 1], block: 384, shared: 221360 }
+// cuda.conv_wgmma_transposed.v1 on sm_90a: wgmma, pixels by TMA from planes, transposed, tile 240 pixels x 64 filters x 32, 2 ping-pong x 1 cooperative warpgroups, 3 stages, 8 outputs at a time, filters streamed
+// Geometry { grid: [132, 1, 1], block: 384, shared: 221672 }
 // Made by `UPDATE=1 cargo test -p fuseplan-cuda --test kernels`, which `cargo test` compares with what is made now.
 
 
@@ -111,15 +111,15 @@ constexpr int SPLIT{1};
 constexpr int PRODUCERS{1};
 constexpr int FILTER_ROOM{12};
 constexpr int FILTER_STAGES{4};
-constexpr int RAW_STAGES{2};
+constexpr int RAW_STAGES{3};
 constexpr int RAW_BYTES{28672};
 constexpr int RECTANGLE{40};
 constexpr int FULL_ARRIVALS{2};
 constexpr int CHANNEL_PRODUCERS{64};
 constexpr int TABLE_BYTES{0};
-constexpr int PINGPONG{1};
-constexpr int COOPERATIVE{2};
-constexpr int CHANNEL_STAGES{2};
+constexpr int PINGPONG{2};
+constexpr int COOPERATIVE{1};
+constexpr int CHANNEL_STAGES{3};
 constexpr int ATOMS{1};
 constexpr int PIXELS_ARE_ROWS{0};
 constexpr int MOVES_BACK{0};
@@ -132,11 +132,11 @@ constexpr int LOADED_P{336};
 constexpr int TILE_P{240};
 constexpr int COVERED_P{240};
 constexpr int OVERLAP{0};
-constexpr int TILE_F{128};
+constexpr int TILE_F{64};
 constexpr int TILE_K{32};
 constexpr int ROW{64};
 constexpr int ROW_LOADED{64};
-constexpr int STAGES{2};
+constexpr int STAGES{3};
 constexpr int OCCUPANCY{1};
 constexpr int RESIDENT{0};
 constexpr int REARRANGED{0};
@@ -145,7 +145,7 @@ constexpr int PREFETCHED{0};
 constexpr int FILTERS_BY_LANE{0};
 constexpr int TF32X3{0};
 constexpr int PASSED{18432};
-constexpr int SHARED{221360};
+constexpr int SHARED{221672};
 constexpr int PRODUCER_REGISTERS{56};
 constexpr int CONSUMER_REGISTERS{224};
 constexpr int Y_VECTOR{8};
@@ -1226,31 +1226,40 @@ DEVICE void load_operands(const Launch& launch, unsigned shared, const Barriers&
 }
 
 DEVICE void transpose(unsigned from, unsigned to) {
-  constexpr int WARPS = CHANNEL_PRODUCERS / 32, EIGHTS = (SHIFT + LINE + 7) / 8, COUNT = LINES_IN * EIGHTS, SOME = 4;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % WARPS;
+  constexpr int WARPS = CHANNEL_PRODUCERS / 32, EIGHTS = (SHIFT + LINE + 7) / 8, MOST = (EIGHTS + 1) / 2, SOME = 4;
+  static_assert(WARPS == 2 && LINE % 8 == 0, "a line's columns are swizzled as the first's");
+  const int lane = threadIdx.x % 32, column = lane / 4 - SHIFT;
+  const unsigned warp = threadIdx.x / 32 % WARPS;
+  const unsigned row = from + lane * (BOX * 2) + (lane % 8 << 4), swizzle = (column >> 1 & 3) << 4;
+  const unsigned pixel = to + column * ROW + lane % 4 * 4;
 #pragma unroll 1
-  for (int first = warp; first < COUNT; first += SOME * WARPS) {
-    unsigned v[SOME][4];
+  for (int line = 0; line < LINES_IN; line++) {
+    const unsigned odd = EIGHTS % 2 == 0 ? warp : (warp + line) % 2;
+    const unsigned rows = row + line * BOX_LINE ^ odd << 4, pixels = pixel + (line * LINE + odd * 8) * ROW;
 #pragma unroll
-    for (int i = 0; i < SOME; i++) {
-      const int at = first + i * WARPS < COUNT ? first + i * WARPS : first, eight = at % EIGHTS;
-      const unsigned row =
-          from + eight / 8 * BOX_BYTES + at / EIGHTS * BOX_LINE + lane * (BOX * 2) + ((eight % 8 ^ lane % 8) << 4);
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(v[i][0]), "=r"(v[i][1]), "=r"(v[i][2]), "=r"(v[i][3])
-                   : "r"(row)
-                   : "memory");
-    }
+    for (int first = 0; first < MOST; first += SOME) {
+      unsigned v[SOME][4];
 #pragma unroll
-    for (int i = 0; i < SOME; i++) {
-      const int at = first + i * WARPS, column = at % EIGHTS * 8 + lane / 4 - SHIFT;
-      const int pixel = at / EIGHTS * LINE + column;
-      const unsigned plain = pixel * ROW + lane % 4 * 4, swizzle = (pixel >> 1 & 3) << 4;
-      const bool inside = at < COUNT && column >= 0 && column < LINE;
+      for (int i = 0; i < SOME; i++) {
+        const int eight = (first + i) * 2;
+        const unsigned at = eight + odd < EIGHTS ? (rows ^ eight % 8 << 4) + eight / 8 * BOX_BYTES : rows;
+        if (first + i < MOST)
+          asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                       : "=r"(v[i][0]), "=r"(v[i][1]), "=r"(v[i][2]), "=r"(v[i][3])
+                       : "r"(at)
+                       : "memory");
+      }
 #pragma unroll
-      for (int j = 0; j < 4; j++)
-        if (inside)
-          asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + plain + (j << 4 ^ swizzle)), "r"(v[i][j]) : "memory");
+      for (int i = 0; i < SOME; i++) {
+        const int eight = (first + i) * 2;
+        const bool inside =
+            (eight > 0 || odd > 0 || column >= 0) && (eight + 2 < EIGHTS || (int)(eight + odd) * 8 + column < LINE);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+          if (first + i < MOST && inside)
+            asm volatile("st.shared.b32 [%0], %1;" ::"r"(pixels + (j << 4 ^ swizzle) + eight * (8 * ROW)), "r"(v[i][j])
+                         : "memory");
+      }
     }
   }
 }

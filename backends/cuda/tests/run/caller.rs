@@ -69,6 +69,15 @@ pub(crate) fn create_graph() -> Result<Handle, Failed> {
     Ok(graph)
 }
 
+/// How many nodes a graph has.
+pub(crate) fn nodes(graph: Handle) -> Result<usize, Failed> {
+    let mut count = 0;
+    type Get = unsafe extern "system" fn(Handle, *mut Handle, *mut usize) -> c_int;
+    // SAFETY: the graph is live, and without a place for nodes the driver writes their number alone.
+    call("cuGraphGetNodes", |f: Get| unsafe { f(graph, ptr::null_mut(), &mut count) })?;
+    Ok(count)
+}
+
 pub(crate) fn instantiate(graph: Handle) -> Result<Handle, Failed> {
     let mut executable = ptr::null_mut();
     type Instantiate = unsafe extern "system" fn(*mut Handle, Handle, u64) -> c_int;

@@ -292,6 +292,11 @@ impl Plan {
         self
     }
 
+    /// What its executable says of itself.
+    pub(crate) fn detail(&self) -> &str {
+        &self.executable.info().detail
+    }
+
     pub(crate) fn launch(&self, stream: &Stream) {
         let mut written = self.written[1..].iter();
         let mut args_of = |((op, read), prepared): ((&Op, &Vec<Buffer>), &Option<Arc<Prepared>>)| {

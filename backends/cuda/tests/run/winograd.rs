@@ -1,6 +1,13 @@
 //! Problems for Winograd's convolution, on shapes that hurt. Its results of whole numbers are nearly whole.
 
+use std::sync::Arc;
+
 use fuseplan_api::*;
+use fuseplan_cuda::CudaBackend;
+use libtest_mimic::Failed;
+
+use crate::launches;
+use crate::plan::{Content, Plan};
 
 pub(crate) const WINOGRAD: &str = "cuda.conv_winograd.v1";
 
@@ -17,7 +24,7 @@ pub(crate) fn agree(solver: &str, results: &[f32], expected: &[f32]) -> bool {
 /// Images, channels, height and width, filters, paddings before and after.
 type Shape = ([usize; 4], usize, [usize; 2], [usize; 2]);
 
-const SHAPES: [(&str, Shape); 12] = [
+const SHAPES: [(&str, Shape); 14] = [
     ("winograd.plain", ([3, 64, 16, 20], 128, [1, 1], [1, 1])),
     ("winograd.large", ([16, 64, 56, 56], 64, [1, 1], [1, 1])),
     ("winograd.odd", ([3, 37, 13, 13], 45, [1, 1], [1, 1])),
@@ -30,7 +37,39 @@ const SHAPES: [(&str, Shape); 12] = [
     ("winograd.line", ([5, 40, 9, 1], 33, [1, 1], [1, 1])),
     ("winograd.pixel", ([33, 40, 1, 1], 72, [1, 1], [1, 1])),
     ("winograd.few", ([2, 3, 8, 8], 5, [1, 1], [1, 1])),
+    ("winograd.odd.many", ([64, 37, 13, 13], 67, [1, 1], [1, 1])),
+    ("winograd.even.many", ([24, 66, 14, 14], 130, [1, 1], [1, 1])),
 ];
+
+/// The shapes of which filters that may change are transformed each time. Of others FFMA reads them sooner.
+const TRANSFORMED: [&str; 3] = ["winograd.large", "winograd.odd.many", "winograd.even.many"];
+
+/// Whether FFMA computes what the executable says is left to it, and no more: filters that may change, but for [`TRANSFORMED`], and operands
+/// at other addresses. It is one launch, and a launch of its own transforms filters before the kernel of transformed ones.
+pub(crate) fn left_to_ffma(device: &Arc<dyn Device>, name: &str, problem: &Problem) -> Result<(), Failed> {
+    let stream = device.create_stream()?;
+    let reads = !TRANSFORMED.contains(&name.trim_end_matches(".nhwc"));
+    let solver = CudaBackend.solvers().iter().find(|found| found.id() == WINOGRAD).ok_or("no such solver")?;
+    let binary = solver.compile_preferred(problem, device.info())?;
+    for shift in [0, 1, 2, 4] {
+        let plan = Plan::of(device, &stream, problem, *solver, &binary, shift, Content::Whole).changing();
+        let detail = plan.detail();
+        let (_, multiples) = detail.split_once("multiples of ").ok_or("no addresses are left")?;
+        let multiples: Vec<usize> =
+            multiples.split(' ').step_by(2).map_while(|word| word.parse().ok()).collect();
+        if multiples.len() != 2 || detail.contains("filters that are not constant") != reads {
+            return Err(detail.into());
+        }
+        let is_left = reads || multiples.iter().any(|of| !(shift * size_of::<f32>()).is_multiple_of(*of));
+        let (found, expected) = (launches(device, &plan)?, if is_left { 1 } else { 2 });
+        if found != expected {
+            return Err(
+                format!("{found} launches, {expected} expected, {shift} elements off: {detail}").into()
+            );
+        }
+    }
+    Ok(())
+}
 
 /// Each shape in both layouts, with what `behind` gives for its output: name, solver, problem.
 pub(crate) fn problems(
