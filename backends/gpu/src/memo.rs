@@ -17,9 +17,12 @@ pub struct Compiled {
 /// Most results that are remembered; then all are forgotten.
 const CAPACITY: usize = 1024;
 
+/// What was made of a text, once it was, by the one thread that has it locked.
+type Place = Arc<Mutex<Option<Compiled>>>;
+
 /// Remembers by text and architecture: plans that differ in sizes alone have the same text.
 #[derive(Debug, Default)]
-pub struct Memo(Mutex<HashMap<(String, String), Arc<Mutex<Option<Compiled>>>>>);
+pub struct Memo(Mutex<HashMap<(String, String), Place>>);
 
 impl Memo {
     /// What `compile` makes of the text for the architecture. Several threads may compile at once, but of one text and

@@ -242,8 +242,8 @@ pub(crate) const REORDERED: Preference = Preference {
 pub(crate) const RUNS_OF_PLANES: Preference = Preference {
     property: "convolution",
     prefers: "what pixels would be gathered for, or 1x1 of one group with any number of filters; of 16 bits one group and filters of one \
-              plane; less time by runs of planes than by gathering, or in TF32 of 1x1, with a depth below 48 and 16 to 31 filters, than \
-              by `conv_mma`, as the models of both have it",
+              plane; less time by runs of planes than by gathering; in TF32 of 1x1, with a depth below 48 and 16 to 31 filters, instead \
+              than by `conv_mma`, as the models of both have it",
     check: |problem, device| {
         let (conv, weights) = problem.conv()?;
         let (groups, depth) = (conv.groups(), Volume::of(weights).lens[2]);
@@ -255,15 +255,15 @@ pub(crate) const RUNS_OF_PLANES: Preference = Preference {
         if let Some(reason) = checks.into_iter().find_map(|check| check(problem, device)) {
             return Some(reason);
         }
-        let [runs, gathered] = [Load::Runs, Load::Gather].map(|load| least(load, problem, device));
-        // Where gathering is left out, as of fewer than 32 filters in strides, runs are refused where both gathering and `conv_mma` take less.
+        let runs = least(Load::Runs, problem, device);
+        // Where gathering is left out, as of fewer than 32 filters, `conv_mma` would be taken.
         let is_little = is_tf32_point(problem) && little_depth(problem, SHALLOW).is_some();
         let mma = if is_little && !is_preferred(&WGMMA_GATHER, problem, device) {
             estimated_time(&MMA, problem, device)
         } else {
             None
         };
-        let other = mma.map_or(gathered, |mma| mma.max(gathered));
+        let other = mma.unwrap_or_else(|| least(Load::Gather, problem, device));
         (runs >= other).then(|| format!("{runs:.1} and {other:.1} us"))
     },
 };
