@@ -10,6 +10,7 @@ use fuseplan_gpu::{
 
 use crate::context::Cuda;
 use crate::hopper;
+use crate::hopper::preferences::estimated_time;
 use crate::mma::{self, NARROW, TENSOR_CORES, halo_mma, mma, tensor_core_accuracy};
 use crate::windows;
 use crate::winograd::WINOGRAD;
@@ -68,11 +69,13 @@ const FEW_PIXELS_OR_ODD_CHANNELS: Preference = Preference {
     },
 };
 
-/// Pixels so few that tensor cores in TF32 are no faster. Of 50 convolutions of 2 to 16 pixels on an H200, by which this was found, the 24 that it prefers take 0.80 of
-/// the time of what else computes them in the mean, 1.06 at worst; the others would take 1.22, 0.75 to 1.70.
+/// Pixels so few that tensor cores in TF32 are no faster. Of 50 convolutions of 2 to 16 pixels on an H200, by which this was found, the 24 that it prefers
+/// whatever models say take 0.80 of the time of what else computes them in the mean, 1.06 at worst. Of five of 8 pixels whose channels TMA cannot
+/// load, which models decide, it takes 0.44 to 0.62 of that by `conv_mma`; with channels that it can, 0.81 to 1.70 of that by wgmma.
 const FEW_PIXELS_OF_TF32: Preference = Preference {
     property: "convolution",
-    prefers: "in TF32 at most 2 pixels of all images together, or at most 8 that see at least 256 elements each and no fewer than there are filters",
+    prefers: "in TF32 at most 2 pixels of all images together, or at most 8 that see at least 256 elements each and no fewer than there are \
+              filters, or that wgmma does not take and that take less time than by conv_mma, as the models of both have it",
     check: |problem, device| {
         let (_, weights) = problem.conv()?;
         let (filters, depth) = (weights.lens()[0], weights.lens()[1..].iter().product::<usize>());
@@ -80,9 +83,17 @@ const FEW_PIXELS_OF_TF32: Preference = Preference {
         let is_tf32 = problem.output.data_type() == DataType::Float
             && problem.math == MathMode::AllowTf32
             && (TENSOR_CORES.check)(problem, device).is_none();
-        let few = pixels <= 2 || (pixels <= 8 && depth >= filters.max(256));
-        (is_tf32 && !few)
-            .then(|| format!("{pixels} pixels that see {depth} elements each, {filters} filters"))
+        if !is_tf32 || pixels <= 2 || (pixels <= 8 && depth >= filters.max(256)) {
+            return None;
+        }
+        let found = format!("{pixels} pixels that see {depth} elements each, {filters} filters");
+        if pixels > 8 || hopper::WGMMA.applies(problem, device).is_ok() {
+            return Some(found);
+        }
+        let [vectors, tiles] =
+            [&GEMV as &dyn Solver, &MMA].map(|solver| estimated_time(solver, problem, device));
+        let (vectors, tiles) = (vectors?, tiles?);
+        (vectors >= tiles).then(|| format!("{found}, {vectors:.1} and {tiles:.1} us"))
     },
 };
 

@@ -17,13 +17,16 @@ pub struct Compiled {
 /// Most results that are remembered; then all are forgotten.
 const CAPACITY: usize = 1024;
 
+/// What was made of a text, once it was, by the one thread that has it locked.
+type Place = Arc<Mutex<Option<Compiled>>>;
+
 /// Remembers by text and architecture: plans that differ in sizes alone have the same text.
 #[derive(Debug, Default)]
-pub struct Memo(Mutex<HashMap<(String, String), Compiled>>);
+pub struct Memo(Mutex<HashMap<(String, String), Place>>);
 
 impl Memo {
-    /// What `compile` makes of the text for the architecture. Several threads may compile at once; failures are
-    /// not remembered.
+    /// What `compile` makes of the text for the architecture. Several threads may compile at once, but of one text and
+    /// architecture a single one does, which the others wait for; failures are not remembered.
     ///
     /// # Errors
     /// What `compile` returns.
@@ -33,16 +36,18 @@ impl Memo {
         arch: &str,
         compile: impl FnOnce(&str, &str) -> Result<Compiled, CompileFailure>,
     ) -> Result<Compiled, CompileFailure> {
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (source.to_string(), arch.to_string());
-        if let Some(compiled) = known().get(&key) {
+        let place = {
+            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.len() >= CAPACITY && !known.contains_key(&key) {
+                known.clear();
+            }
+            Arc::clone(known.entry(key).or_default())
+        };
+        let mut compiled = place.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(compiled) = &*compiled {
             return Ok(compiled.clone());
         }
-        let compiled = compile(source, arch)?;
-        let mut known = known();
-        if known.len() >= CAPACITY {
-            known.clear();
-        }
-        Ok(known.entry(key).or_insert(compiled).clone())
+        Ok(compiled.insert(compile(source, arch)?).clone())
     }
 }

@@ -1,14 +1,13 @@
 //! What TMA can address, and what registers and shared memory have room for.
 
 use fuseplan_api::{Constraint, DeviceInfo, Problem};
-use fuseplan_gpu::{Runtime, Volume, channel_values, spatial};
+use fuseplan_gpu::{Volume, channel_values, spatial};
 
-use super::candidates;
 use super::layout::{groups_apart, has_taps_innermost, is_addressable, is_copyable, is_packed};
+use super::preferences::least;
 use super::reordered::Reordered;
 use super::runs::Sight;
 use super::tiling::Load;
-use crate::context::Cuda;
 
 /// The only architecture with these instructions.
 pub(crate) const ARCHITECTURE: Constraint = Constraint {
@@ -95,8 +94,7 @@ pub(crate) const GROUPS_OF_PIXELS: Constraint = Constraint {
               most 9 in a line, and products are not 3xTF32",
     check: |problem, device| {
         let found = (GROUPS.check)(problem, device)?;
-        let none = || candidates::tilings(Load::Tma, problem, Cuda::units(&device.arch)).is_empty();
-        (!groups_apart(problem) || none()).then_some(found)
+        (!groups_apart(problem) || has_no_tile(Load::Tma, problem, device)).then_some(found)
     },
 };
 
@@ -283,8 +281,11 @@ pub(crate) const LINES_LAYOUT: Constraint = Constraint {
 /// What a problem that meets the other constraints has no tile for.
 fn no_tile(load: Load, problem: &Problem, device: &DeviceInfo) -> Option<String> {
     let (_, weights) = problem.conv()?;
-    let none = candidates::tilings(load, problem, Cuda::units(&device.arch)).is_empty();
-    none.then(|| format!("{}, filters {weights}", problem.input))
+    has_no_tile(load, problem, device).then(|| format!("{}, filters {weights}", problem.input))
+}
+
+fn has_no_tile(load: Load, problem: &Problem, device: &DeviceInfo) -> bool {
+    least(load, problem, device).is_infinite()
 }
 
 /// Filters that TMA loads, or that stay in shared memory.

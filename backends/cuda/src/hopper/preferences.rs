@@ -1,5 +1,7 @@
 //! What `wgmma` is preferred for.
 
+use std::cell::RefCell;
+
 use fuseplan_api::{DataType, DeviceInfo, Estimate, Preference, Problem, Solver};
 use fuseplan_gpu::{Runtime, Volume, image_run};
 
@@ -91,16 +93,58 @@ pub(crate) fn sooner_by_tiles(problem: &Problem, device: &DeviceInfo) -> Option<
 
 /// Microseconds of a solver in its best configuration, where such were timed.
 pub(crate) fn estimated_time(solver: &dyn Solver, problem: &Problem, device: &DeviceInfo) -> Option<f64> {
-    match solver.configurations(problem, device).first()?.estimate {
-        Estimate::Time { seconds, .. } => Some(seconds * 1e6),
-        Estimate::Cost { .. } | Estimate::Order => None,
-    }
+    once(Asked::Solver(solver.id()), problem, device, || {
+        match solver.configurations(problem, device).first()?.estimate {
+            Estimate::Time { seconds, .. } => Some(seconds * 1e6),
+            Estimate::Cost { .. } | Estimate::Order => None,
+        }
+    })
 }
 
-/// Microseconds of the fastest tile by a load's model.
+/// Microseconds of the fastest tile by a load's model; infinite where there is none.
 pub(super) fn least(load: Load, problem: &Problem, device: &DeviceInfo) -> f64 {
-    let tilings = candidates::tilings(load, problem, Cuda::units(&device.arch));
-    tilings.into_iter().map(|(_, time)| time).fold(f64::INFINITY, f64::min)
+    let least = once(Asked::Load(load), problem, device, || {
+        let tilings = candidates::tilings(load, problem, Cuda::units(&device.arch));
+        tilings.into_iter().map(|(_, time)| time).min_by(f64::total_cmp)
+    });
+    least.unwrap_or(f64::INFINITY)
+}
+
+/// Whose least time was asked for.
+#[derive(Clone, Copy, PartialEq)]
+enum Asked {
+    Load(Load),
+    Solver(&'static str),
+}
+
+/// A problem, an architecture, and the least times that are known of these.
+type Answers = (Problem, String, Vec<(Asked, Option<f64>)>);
+
+/// The least time, which is computed once for all that ask for it while a thread is busy with one problem: constraints and preferences of
+/// several solvers do, and hundreds of tiles are enumerated for each.
+fn once(
+    asked: Asked,
+    problem: &Problem,
+    device: &DeviceInfo,
+    least: impl FnOnce() -> Option<f64>,
+) -> Option<f64> {
+    thread_local! {
+        static LAST: RefCell<Option<Answers>> = const { RefCell::new(None) };
+    }
+    let is_last = |(last, arch, _): &Answers| last == problem && *arch == device.arch;
+    let known = LAST.with_borrow(|last| {
+        let (.., answers) = last.as_ref().filter(|last| is_last(last))?;
+        answers.iter().find(|(of, _)| *of == asked).map(|(_, least)| *least)
+    });
+    // Nothing is borrowed here, as this may ask for other times.
+    known.unwrap_or_else(|| {
+        let least = least();
+        LAST.with_borrow_mut(|last| match last.as_mut().filter(|last| is_last(last)) {
+            Some((.., answers)) => answers.push((asked, least)),
+            None => *last = Some((problem.clone(), device.arch.clone(), vec![(asked, least)])),
+        });
+        least
+    })
 }
 
 /// Microseconds of the fastest of these kernels with three products of TF32 for one of f32; infinite where none takes the problem.
@@ -199,8 +243,8 @@ pub(crate) const REORDERED: Preference = Preference {
 pub(crate) const RUNS_OF_PLANES: Preference = Preference {
     property: "convolution",
     prefers: "what pixels would be gathered for, or 1x1 of one group with any number of filters; of 16 bits one group and filters of one \
-              plane; less time by runs of planes than by gathering, or in TF32 of 1x1, with a depth below 48 and 16 to 31 filters, than \
-              by `conv_mma`, as the models of both have it",
+              plane; less time by runs of planes than by gathering; in TF32 of 1x1, with a depth below 48 and 16 to 31 filters, instead \
+              than by `conv_mma`, as the models of both have it",
     check: |problem, device| {
         let (conv, weights) = problem.conv()?;
         let (groups, depth) = (conv.groups(), Volume::of(weights).lens[2]);
@@ -212,15 +256,15 @@ pub(crate) const RUNS_OF_PLANES: Preference = Preference {
         if let Some(reason) = checks.into_iter().find_map(|check| check(problem, device)) {
             return Some(reason);
         }
-        let [runs, gathered] = [Load::Runs, Load::Gather].map(|load| least(load, problem, device));
-        // Where gathering is left out, as of fewer than 32 filters in strides, runs are refused where both gathering and `conv_mma` take less.
+        let runs = least(Load::Runs, problem, device);
+        // Where gathering is left out, as of fewer than 32 filters, `conv_mma` would be taken.
         let is_little = is_tf32_point(problem) && little_depth(problem, SHALLOW).is_some();
         let mma = if is_little && !is_preferred(&WGMMA_GATHER, problem, device) {
             estimated_time(&MMA, problem, device)
         } else {
             None
         };
-        let other = mma.map_or(gathered, |mma| mma.max(gathered));
+        let other = mma.unwrap_or_else(|| least(Load::Gather, problem, device));
         (runs >= other).then(|| format!("{runs:.1} and {other:.1} us"))
     },
 };

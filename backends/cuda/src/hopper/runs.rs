@@ -175,11 +175,14 @@ impl Sight {
             |first: usize| self.first_tap((first + pixels + overlap).min(all) - 1) - self.first_tap(first);
         let [_, lines, columns] = [0, 1, 2].map(|d| (self.taps[d] - 1).saturating_mul(self.dilations[d]));
         let taps = lines.saturating_mul(self.image[2]).saturating_add(columns);
-        // Lines are alike.
+        // Lines are alike, or planes where there are several: tiles that begin at the same place of one see
+        // as much, but for the last, which may see less.
         let longest = if anywhere {
             (0..self.output[2]).map(of).max()
         } else {
-            (0..all.div_ceil(pixels)).map(|tile| of(tile * pixels)).max()
+            let alike = if self.output[0] == 1 { self.output[2] } else { self.output[1] * self.output[2] };
+            let firsts = (0..all).step_by(pixels);
+            firsts.take_while(|&first| first == 0 || !first.is_multiple_of(alike)).map(of).max()
         };
         // More than any box has is as good as what is longer still.
         longest.unwrap_or(0).saturating_add(taps).min(u32::MAX as usize) + 1

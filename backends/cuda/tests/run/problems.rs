@@ -238,7 +238,7 @@ pub(crate) fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("wgmma.runs.even", RUNS, passed([3, 36, 18, 16], 2)),
         ("wgmma.runs.many_taps", RUNS, runs([2, 36, 18, 16], 5, tf32_allowed)),
         // Filters that may change come as rows.
-        ("wgmma.runs.rows", RUNS, runs_of(128, [3, 128, 9, 16], 1, tf32_allowed)),
+        ("wgmma.runs.rows", RUNS, runs_of(256, [4, 128, 18, 16], 1, tf32_allowed)),
         ("wgmma.runs.channels", RUNS, runs([2, 36, 13, 15], 3, tf32_allowed)),
         ("wgmma.runs.planes", RUNS, runs([5, 36, 7, 7], 3, tf32_allowed)),
         ("wgmma.runs.tf32x3", RUNS, runs([3, 36, 18, 16], 3, precise)),

@@ -182,22 +182,24 @@ pub(super) fn padded(shape: &Shape, main_loop: &HaloLoop, tile: &Tile) -> [usize
     let [pitch, _] = dense(shape, tile);
     let width = shape.windows(tile)[2];
     let steps = shape.depth().div_ceil(4);
+    // The row and the column of the window, and the bytes behind these, where the quad of a pixel lies.
+    let place = |pixel: usize, q: usize| {
+        let (tap, c) = (q / shape.quads(), q % shape.quads());
+        let [_, taps_h, taps_w] = shape.taps;
+        let (h, w) = (tap / taps_w % taps_h * shape.dilations[1], tap % taps_w * shape.dilations[2]);
+        let (y, x) = (pixel / tile.width * shape.strides[1], pixel % tile.width * shape.strides[2]);
+        [y + h, x + w, c * quad]
+    };
+    let of_step = |step: usize| {
+        std::array::from_fn::<_, 32, _>(|lane| match main_loop.matrix {
+            true => place(lane / 4, (step * 4 + lane % 4).min(shape.depth() - 1)),
+            false => place(lane, (step * 4).min(shape.depth() - 1)),
+        })
+    };
+    let read: Vec<_> = (0..steps).step_by(steps.div_ceil(3)).map(of_step).collect();
     let cost = |&[pitch, row]: &[usize; 2]| -> usize {
-        let address = |pixel: usize, q: usize| {
-            let (tap, c) = (q / shape.quads(), q % shape.quads());
-            let [_, taps_h, taps_w] = shape.taps;
-            let (h, w) = (tap / taps_w % taps_h * shape.dilations[1], tap % taps_w * shape.dilations[2]);
-            let (y, x) = (pixel / tile.width * shape.strides[1], pixel % tile.width * shape.strides[2]);
-            (y + h) * row + (x + w) * pitch + c * quad
-        };
-        let of_step = |step: usize| {
-            let lane = |lane: usize| match main_loop.matrix {
-                true => address(lane / 4, (step * 4 + lane % 4).min(shape.depth() - 1)),
-                false => address(lane, (step * 4).min(shape.depth() - 1)),
-            };
-            wavefronts(&std::array::from_fn::<_, 32, _>(lane), quad)
-        };
-        (0..steps).step_by(steps.div_ceil(3)).map(of_step).sum()
+        let addresses = |lanes: &[[usize; 3]; 32]| lanes.map(|[y, x, behind]| y * row + x * pitch + behind);
+        read.iter().map(|lanes| wavefronts(&addresses(lanes), quad)).sum()
     };
     let pitches = (0..128 / quad).map(|pad| pitch + pad * quad);
     let all = pitches.flat_map(|pitch| [0, 32, 64, 96].map(|pad| [pitch, pitch * width + pad]));

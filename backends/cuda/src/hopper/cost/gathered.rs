@@ -56,6 +56,21 @@ const GATHERED: Rates = Rates {
 const GATHERED_TF32: Rates =
     Rates { load: 0.0242, residual: 4.0, read: 7.5, early: 1.0, memory: 3.3e6, ..GATHERED };
 
+/// The same where a block has one tile. Fitted to 139 timings on an H200 of 55 convolutions of one image and eight, most of 1x1 and 3x3 of up to
+/// 17x17 pixels, in networks to fit to, each weighed by how near it is to the fastest: to 7 % in the mean square where it was 35, 12 % of 96 of 33
+/// others where it was 32.
+const GATHERED_TF32_ONCE: Rates = Rates {
+    launch: 1.1,
+    step: 0.254,
+    load: 0.0175,
+    tile: 0.173,
+    part: 0.717,
+    write: 1.75,
+    memory: 1.74e6,
+    overlap: 1.65,
+    ..GATHERED_TF32
+};
+
 /// 1x1 of 16 bits: these rates and the memory's, with which they are 9 % from the times of 13 layers on an H100 in the mean square,
 /// and 11 % from those of 13 others, where they were 18 and 20 %. Tiles rank as without it; it is for the comparison with copied planes.
 const GATHERED_POINTWISE: Rates = Rates { memory: 2.1e6, ..GATHERED };
@@ -97,17 +112,18 @@ const GATHERED_TF32X3: Rates = Rates {
 impl Work {
     /// The time of an execution where pixels are gathered, which is what bounds most.
     pub(super) fn gathered_time(&self, tiling: &Tiling) -> f64 {
+        let (steps, columns) = (self.steps(tiling).div_ceil(tiling.split) as f64, self.columns(tiling));
+        let tiles = self.tiles(tiling) * tiling.split;
+        let slots = if tiling.resident { self.units / columns * columns } else { self.units };
+        let rounds = tiles.div_ceil(slots.max(1)) as f64;
         let rates = match self.element {
             _ if tiling.tf32x3 => &GATHERED_TF32X3,
+            4 if rounds <= 1.0 => &GATHERED_TF32_ONCE,
             4 => &GATHERED_TF32,
             _ if self.is_strided_batch() => &GATHERED_STRIDED,
             _ if self.taps == [1; 3] => &GATHERED_POINTWISE,
             _ => &GATHERED,
         };
-        let (steps, columns) = (self.steps(tiling).div_ceil(tiling.split) as f64, self.columns(tiling));
-        let tiles = self.tiles(tiling) * tiling.split;
-        let slots = if tiling.resident { self.units / columns * columns } else { self.units };
-        let rounds = tiles.div_ceil(slots.max(1)) as f64;
         let loads = (tiling.width * tiling.depth) as f64 / (tiling.producers * 128) as f64;
         // Of 1x1 with a stride every other element that comes is used, or fewer.
         let of_loads = rates.load * loads * if self.is_strided_point() { 2.0 } else { 1.0 };
@@ -122,7 +138,9 @@ impl Work {
         let later = rates.residual + if rounds > 1.0 { rates.read / vector } else { 0.0 };
         let residual = if self.reads_residuals_early(tiling) { rates.early } else { later };
         let each = rates.part + rates.write / vector + residual * self.residuals as f64;
-        let finish = parts * each;
+        // Blocks that share a tile finish a share of its rows each; the rates of 3xTF32 were fitted as if each finished all of them.
+        let shares = if tiling.tf32x3 { 1.0 } else { tiling.split as f64 };
+        let finish = parts * each / shares;
         let one = (rounds / tiling.pingpong as f64).ceil() * (multiply + finish);
         let (producers, consumers) = (rounds * gather, one.max(rounds * multiply + finish));
         let bounds = [producers, consumers, self.bytes as f64 / rates.memory];
