@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use fuseplan_api::operands::{ActivationForward, BiasForward, ConvForward};
 use fuseplan_api::*;
+use half::{bf16, f16};
 
 /// A convolution with a bias of a square image, padded so that without a stride its extent stays.
 #[derive(Clone, Copy)]
@@ -245,8 +246,16 @@ struct Ready {
 const BUFFERS: usize = 4;
 const RESIDUAL: usize = BUFFERS - 1;
 
-/// As f32 0.01; as f16 and bf16 two small numbers in turns.
-const NUMBER: f32 = f32::from_bits(0x3c23_3c24);
+/// As many numbers as f32, each of them of the type, two of 16 bits in the place of one of f32.
+fn numbers(data_type: DataType, value: f32, len: usize) -> Vec<f32> {
+    let twice = |bits: u16| f32::from_bits(u32::from(bits) << 16 | u32::from(bits));
+    let number = match data_type {
+        DataType::Half => twice(f16::from_f32(value).to_bits()),
+        DataType::BFloat16 => twice(bf16::from_f32(value).to_bits()),
+        DataType::Float | DataType::Double | DataType::Int8 => value,
+    };
+    vec![number; len]
+}
 
 fn ready(
     layer: &Layer,
@@ -266,7 +275,9 @@ fn ready(
         .min_by_key(|solver| (!solver.id().contains(wanted), has_reservations(**solver)))
         .ok_or("no solver takes the layer")?;
     let executable = solver.load(&problem, device, &solver.compile_preferred(&problem, device.info())?)?;
-    let parameters = [vec![NUMBER; layer.weights()], vec![0.5; layer.outputs]];
+    // Sums of filters are 1, so that activations stay as small as they are.
+    let filters = numbers(data_type, layer.outputs as f32 / layer.weights() as f32, layer.weights());
+    let parameters = [filters, vec![0.0; layer.outputs]];
     let [weights, bias] = parameters.each_ref().map(|values| values.as_ptr().cast::<c_void>());
     let mut ops = vec![
         OpArgs { prepared: Some(Arc::default()), ..ConvForward { weights }.into() },
@@ -308,7 +319,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let device = fuseplan_cpu::open_with_threads(threads)?;
     let largest = layers.iter().map(|l| l.extent.pow(2) * l.inputs.max(l.outputs)).max().unwrap_or(0);
-    let mut memory: Vec<_> = (0..BUFFERS).map(|_| vec![NUMBER; largest + 1024]).collect();
+    let mut memory: Vec<_> = (0..BUFFERS).map(|_| numbers(data_type, 0.01, largest + 1024)).collect();
     let from_page = |values: &mut Vec<f32>| {
         let start = values.as_ptr().align_offset(4096);
         values[start..].as_mut_ptr()

@@ -184,14 +184,17 @@ fn costs_more(problem: &Problem, device: &DeviceInfo, unit: Unit) -> Option<Stri
     let model = Model::of(problem);
     let ratio = |loads| model.cost(unit) / model.direct(loads);
     let over_direct = ratio(model.loads());
-    // Tiles of vectors that multiply bf16 are as large as direct convolution's, and Winograd's model takes those to be full.
-    let beside_winograd = match unit {
+    // Vectors that multiply bf16 load as much for a tile as direct convolution does. Winograd's model leaves that out of direct
+    // convolution's cost, and so does what is compared with it.
+    let beside = match unit {
         Unit::Matrix => over_direct,
         Unit::Vector => ratio(1.0),
     };
-    let is_more = over_direct > LESS_THAN_DIRECT
-        || winograd(problem, device).is_some_and(|winograd| beside_winograd > winograd);
-    is_more.then(|| format!("{over_direct:.2} of direct convolution's"))
+    if over_direct > LESS_THAN_DIRECT {
+        return Some(format!("{over_direct:.2} of direct convolution's"));
+    }
+    let winograd = winograd(problem, device).filter(|winograd| beside > *winograd)?;
+    Some(format!("{beside:.2} of direct convolution's, Winograd's {winograd:.2}"))
 }
 
 /// The cost of Winograd's convolution over direct convolution's, where the plan allows it.

@@ -77,7 +77,7 @@ impl Dots {
         unsafe { chains(rounds) }
     }
 
-    /// Multiplies the pixels, in blocks of one size as nearly as can be, and stores the sums.
+    /// Multiplies the pixels, and stores the sums.
     ///
     /// # Safety
     /// All that the product names is readable, and the sums are writable.

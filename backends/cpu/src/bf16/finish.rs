@@ -225,12 +225,13 @@ mod tests {
             let mut values = [0.0f32; 2 * SIDE];
             for round in 0u32..4000 {
                 for (i, value) in values.iter_mut().enumerate() {
-                    // Magnitudes that both types have as normal numbers, each halfway between two or beside that.
+                    // Normal numbers of both types, some of which are halfway between two, and in f16 denormal and infinite ones.
                     let bits = (round * 37 + i as u32) * 2654435761 % (1 << 24);
                     *value = (1.0 + (bits >> 1) as f32 / (1 << 23) as f32) * [1.0, -1.0][i % 2];
                     if round % 8 == 0 {
                         *value = f32::from_bits(value.to_bits() & !0xfff | [0, 0x1000, 0x8000][i % 3]);
                     }
+                    *value *= [1.0, 2f32.powi(-20), 2f32.powi(15)][round as usize % 3];
                 }
                 if round % 5 == 0 {
                     (values[3], values[18], values[30]) = (f32::INFINITY, f32::NAN, -0.0);

@@ -43,7 +43,7 @@ static BATCHED_VECTORS: CpuSolver = solver!(AVX512_BF16, Unit::Vector, BATCHES);
 
 #[test]
 fn bands_spans_and_batches_give_the_same_numbers() {
-    let more: [Shape; 8] = [
+    let more: [Shape; 11] = [
         // Several lines in spans of which the last is narrower, with columns between them.
         ([1, 24, 9, 17], [20, 3, 3], [1, 1], [1, 1], [1, 1], 1),
         // Whole tiles deep, in spans of lines that may be read where they are, and strides with more phases than taps.
@@ -57,6 +57,10 @@ fn bands_spans_and_batches_give_the_same_numbers() {
         // Width taps side by side, and too many channels for that.
         ([2, 10, 9, 40], [33, 3, 3], [1, 1], [1, 1], [1, 1], 1),
         ([1, 96, 5, 21], [40, 3, 3], [1, 1], [2, 2], [1, 1], 1),
+        // Deep enough for as many pixels as there are registers for, by two vectors and by one, alone and with a rest.
+        ([1, 64, 4, 28], [40, 3, 3], [1, 1], [1, 1], [1, 1], 1),
+        ([1, 64, 3, 19], [16, 3, 3], [1, 1], [1, 1], [1, 1], 1),
+        ([1, 256, 7, 14], [48, 1, 1], [0, 0], [1, 1], [1, 1], 1),
     ];
     for device in multiplying(2) {
         let (mut cases, mut spans, mut batches) = (0, 0, 0);
