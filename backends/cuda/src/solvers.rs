@@ -219,6 +219,7 @@ static DIRECT: JitSolver<Cuda> = JitSolver::direct("cuda.direct.v1");
 mod tests {
     use super::*;
     use crate::CudaBackend;
+    use crate::hopper::preferences::is_preferred;
     use fuseplan_api::{
         ActivationMode, Backend, ConvolutionDescriptor, DataType, MathMode, Op, Problem, TensorDescriptor,
         TensorLayout,
@@ -237,6 +238,35 @@ mod tests {
         let target = CudaBackend.target("sm_90a").unwrap();
         let takes = |solver: &&&dyn Solver| solver.applies(&problem, &target).is_ok();
         SOLVERS.iter().filter(takes).map(|solver| solver.id()).collect()
+    }
+
+    /// Lines, which gathering would take less time than, do not keep 24 filters from transposed pixels, as gathering wants 32 of them.
+    #[test]
+    fn few_filters_are_multiplied_by_tensor_cores() {
+        let target = CudaBackend.target("sm_90a").unwrap();
+        let chosen = |lens: [usize; 4], taps: [usize; 2]| {
+            let of = |lens: [usize; 4]| TensorDescriptor::nchw(DataType::Half, lens).unwrap();
+            let (input, weights) = (of(lens), of([24, lens[1], taps[0], taps[1]]));
+            let conv = ConvolutionDescriptor::d2().with_pads(taps.map(|taps| taps / 2)).unwrap();
+            let output = conv.forward_output(&input, &weights).unwrap();
+            let problem = Problem {
+                input,
+                output,
+                ops: vec![Op::ConvForward { conv, weights }],
+                math: MathMode::Precise,
+            };
+            let id = |solver: &&dyn Solver| solver.id();
+            SOLVERS.iter().find(|solver| is_preferred(**solver, &problem, &target)).map(id).unwrap()
+        };
+        assert_eq!(chosen([1, 512, 32, 32], [1, 3]), hopper::WGMMA_TRANSPOSED.id());
+        for (images, channels, size) in [(1, 512, 32), (1, 64, 64), (8, 128, 56), (64, 256, 16), (2, 32, 224)]
+        {
+            for taps in [[3, 3], [1, 3], [3, 1], [5, 5]] {
+                let id = chosen([images, channels, size, size], taps);
+                let cores = id.contains("wgmma") || [MMA.id(), HALO_MMA.id()].contains(&id);
+                assert!(cores, "{images} {channels} {size} {taps:?}: {id}");
+            }
+        }
     }
 
     #[test]

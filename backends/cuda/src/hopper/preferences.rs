@@ -190,9 +190,8 @@ fn by(solver: &dyn Solver, load: Load, problem: &Problem, device: &DeviceInfo) -
     if is_preferred(solver, problem, device) { least(load, problem, device) } else { f64::INFINITY }
 }
 
-/// What part of the time by lines or by runs of planes is asked for, as the models of those are longer than they take. Of fifteen convolutions
-/// on an H200 by which it was found what is chosen takes 1.028 of the fastest in the mean, 1.21 at worst, with 1 for it 1.037; of sixteen
-/// others 1.018 (1.23) and 1.026.
+/// What part of the time by lines or by runs of planes is asked for: that by which the choice of fifteen convolutions on an H200 was best.
+/// It takes 1.028 of the fastest in the mean, 1.21 at worst, with 1 for it 1.037; of sixteen others 1.018 (1.23) and 1.026.
 const SOONER_TRANSPOSED: f64 = 0.85;
 
 /// Images that are sooner transposed than loaded by lines or by runs, or gathered.
@@ -201,8 +200,7 @@ pub(crate) const TRANSPOSED: Preference = Preference {
     prefers: "less time with transposed pixels than by gathering them, and less than 0.85 of that by lines or by runs of planes, as the \
               models have it",
     check: |problem, device| {
-        let takes_lines = WGMMA_LINES.applies(problem, device).is_ok();
-        let lines = if takes_lines { least(Load::Lines, problem, device) } else { f64::INFINITY };
+        let lines = by(&WGMMA_LINES, Load::Lines, problem, device);
         let loaded = lines.min(by(&WGMMA_RUNS, Load::Runs, problem, device));
         let other = (SOONER_TRANSPOSED * loaded).min(least(Load::Gather, problem, device));
         let transposed = least(Load::Transposed, problem, device);
@@ -318,8 +316,8 @@ fn is_tf32_point(problem: &Problem) -> bool {
 /// Filters and depth enough to be worth a matrix product of gathered pixels.
 pub(crate) const SIZE: Preference = Preference {
     property: "convolution",
-    prefers: "at least 32 filters a group (24 by 3xTF32) and a depth (channels of a group times taps) of at least 48, in TF32 of one group and \
-              tap of at least 8",
+    prefers: "at least 32 filters a group (24 by 3xTF32) and a depth (channels of a group times taps) of at least 48, in TF32 of one \
+              group and tap of at least 8",
     check: |problem, device| {
         let (conv, weights) = problem.conv()?;
         let filters = weights.lens()[0] / conv.groups();

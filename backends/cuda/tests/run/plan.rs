@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use fuseplan_api::*;
-use half::f16;
+use half::{bf16, f16};
 
 /// Memory of a device that is given back: a tensor or list some elements behind where the allocation starts.
 pub(crate) struct Buffer {
@@ -60,7 +60,10 @@ impl Buffer {
             DataType::Half => {
                 bytes.chunks_exact(2).map(|b| f16::from_ne_bytes([b[0], b[1]]).to_f32()).collect()
             }
-            other @ (DataType::BFloat16 | DataType::Double | DataType::Int8) => {
+            DataType::BFloat16 => {
+                bytes.chunks_exact(2).map(|b| bf16::from_ne_bytes([b[0], b[1]]).to_f32()).collect()
+            }
+            other @ (DataType::Double | DataType::Int8) => {
                 panic!("no {other} in these tests")
             }
         }
@@ -74,12 +77,15 @@ impl Drop for Buffer {
     }
 }
 
-/// Bytes of numbers in f32 or f16.
+/// Bytes of numbers in f32, f16 or bf16.
 fn encode(data_type: DataType, values: impl IntoIterator<Item = f32>) -> Vec<u8> {
     match data_type {
         DataType::Float => values.into_iter().flat_map(f32::to_ne_bytes).collect(),
         DataType::Half => values.into_iter().flat_map(|value| f16::from_f32(value).to_ne_bytes()).collect(),
-        other @ (DataType::BFloat16 | DataType::Double | DataType::Int8) => {
+        DataType::BFloat16 => {
+            values.into_iter().flat_map(|value| bf16::from_f32(value).to_ne_bytes()).collect()
+        }
+        other @ (DataType::Double | DataType::Int8) => {
             panic!("no {other} in these tests")
         }
     }

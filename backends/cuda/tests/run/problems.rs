@@ -11,7 +11,7 @@ pub(crate) const TRAINING: &str = "cuda.batch_norm_training.v1";
 /// Each kind of kernel with what may stand behind it: name, solver, problem.
 pub(crate) fn problems() -> Vec<(&'static str, &'static str, Problem)> {
     use BatchNormMode::{PerActivation, Spatial};
-    use DataType::{Float, Half};
+    use DataType::{BFloat16, Float, Half};
     use TensorLayout::{Ncdhw, Nchw, Nhwc};
     let relu = || Op::ActivationForward { mode: ActivationMode::Relu };
     let image =
@@ -214,6 +214,13 @@ pub(crate) fn problems() -> Vec<(&'static str, &'static str, Problem)> {
             "cuda.conv_wgmma_transposed.v1",
             runs_of_halves(&[2, 40, 12, 56], 5, 1, [2, 1, 1]),
         ),
+        // As many lines as an H200 has multiprocessors, each of 31 times eight columns, an odd number, in four boxes.
+        (
+            "wgmma.transposed.long",
+            "cuda.conv_wgmma_transposed.v1",
+            runs_of_halves(&[1, 40, 132, 232], 3, 1, [1, 1, 1]),
+        ),
+        ("wgmma.transposed.bf16", "cuda.conv_wgmma_transposed.v1", convolved(BFloat16, Nchw)),
         ("wgmma.reordered", "cuda.conv_wgmma_reordered.v1", wide(1, [9, 16], &chain)),
         ("wgmma.reordered.odd", "cuda.conv_wgmma_reordered.v1", convolved(Half, Nchw)),
         (

@@ -44,8 +44,8 @@ const SHAPES: [(&str, Shape); 14] = [
 /// The shapes of which filters that may change are transformed each time. Of others FFMA reads them sooner.
 const TRANSFORMED: [&str; 3] = ["winograd.large", "winograd.odd.many", "winograd.even.many"];
 
-/// Whether FFMA computes what the executable says is left to it, and no more: filters that may change, but for [`TRANSFORMED`], and operands
-/// at other addresses. It is one launch, and a launch of its own transforms filters before the kernel of transformed ones.
+/// Whether as much is left to FFMA as the executable says, of filters that may change: those of all shapes but [`TRANSFORMED`], and
+/// operands at other addresses. It is one launch, and a launch of its own transforms filters before the kernel of transformed ones.
 pub(crate) fn left_to_ffma(device: &Arc<dyn Device>, name: &str, problem: &Problem) -> Result<(), Failed> {
     let stream = device.create_stream()?;
     let reads = !TRANSFORMED.contains(&name.trim_end_matches(".nhwc"));

@@ -45,8 +45,8 @@ const TF32X3_GATHER_SCHEDULES: [(Schedule, usize, usize); 6] = [
 /// The fewest stages of streamed filters: those of a step are multiplied, others released and on their way.
 const FILTER_STAGES: usize = 3;
 
-/// Pixels of a sector of memory. Of six layers on an H200 nine tiles of 104, 200 and 248 pixels, of which every other one begins within a
-/// sector, took 1.18 times as long (1.01 to 1.41) by their estimates as the layers' tiles of whole sectors.
+/// Pixels of a sector of memory. Nine tiles of 104, 200 and 248 pixels of six layers on an H200, of which every other one begins within a
+/// sector, had times over their estimates that were 1.18 times those of the layers' tiles of whole sectors (1.01 to 1.41).
 const SECTOR: usize = 16;
 
 /// The narrowest tile of pixels: the epilogue along pixels has parts of 64, as a tile has that is wider than half of one.
@@ -54,9 +54,9 @@ const NARROWEST: usize = 40;
 
 /// Every tile that there is room for where TMA loads planes, or threads copy them.
 pub(super) fn planes(work: &Work, copied: bool) -> Vec<Tiling> {
-    // For every number of boxes the least width with which they cover an image in as many tiles.
+    // For every number of boxes the least width with which they cover an image in as many tiles, and of several tiles that TMA brings the
+    // least of whole [`SECTOR`]s, so that each begins at one wherever planes do.
     let plane = work.planes * work.lines * work.columns;
-    // Of several tiles that TMA brings each begins at a whole number of [`SECTOR`]s, wherever planes do.
     let width = |tiles: usize| {
         plane.div_ceil(tiles).next_multiple_of(if copied || tiles == 1 { 8 } else { SECTOR }).max(NARROWEST)
     };

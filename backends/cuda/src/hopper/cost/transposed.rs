@@ -9,8 +9,11 @@ struct Rates {
     second: f64,
     /// Bytes of the device's memory in a microsecond.
     memory: f64,
-    /// Microseconds of a launch; of 64 pixels of a warpgroup in the epilogue; from asking for filters until they begin to come.
+    /// Microseconds of a launch; of transposing a step, and each eight columns of it; of 64 pixels of a warpgroup in the epilogue, of which
+    /// eight results are written at once; from asking for filters until they begin to come.
     launch: f64,
+    step: f64,
+    eight: f64,
     part: f64,
     latency: f64,
     /// Bytes of filters that a block is brought in a microsecond.
@@ -19,12 +22,17 @@ struct Rates {
 
 /// Fitted to 90 timings of 15 convolutions of 3x3, 5x5 and 1x3x3 on an H200, of 1 to 64 images of 16x16 to 512x512, to 7 % in the mean
 /// square, each weighed by how near it is to the fastest: the choice is 2.0 % slower than the fastest of up to six timed tiles in the mean,
-/// 21 % at worst; of 16 others 8, 0.5 and 7 %. Transposing bounds no tile of these. The second-level cache's rate is of an earlier fit.
+/// 21 % at worst; of 16 others 8, 0.5 and 7 %. The second-level cache's rate is of an earlier fit. What transposing takes, which by the
+/// rates bounds no tile of all these, was fitted to 30 timings of six convolutions of 3x1x1, 3x1 and 1x3, to 12 %: the choice is 0.3 %
+/// slower than the fastest of five, 1 % at worst; of six others 9, 1.2 and 8 %. Results that are written one by one were timed in four
+/// convolutions of 2x2; two and four at once were not.
 const RATES: Rates = Rates {
     shared: 192e3,
     second: 62e3,
     memory: 1.95e6,
     launch: 2.29,
+    step: 0.2,
+    eight: 0.012,
     part: 0.604,
     latency: 0.267,
     block: 36.5e3,
@@ -48,8 +56,12 @@ impl Work {
         let taps = tile.taps as f64;
         let stage = RATES.latency + filters * taps / RATES.block;
         let waited = filter_steps / taps * stage / (tile.filter_stages as f64 - 1.0);
-        let multiply = products.max(shared).max(second).max(waited);
-        let finish = RATES.part * tiling.width.div_ceil(64) as f64;
+        let shift = (8 - self.pad % 8) % 8;
+        let eights = (tile.lines + tile.halo) * (shift + tile.line()).div_ceil(8);
+        let transposing = steps * (RATES.step + RATES.eight * eights as f64);
+        let multiply = products.max(shared).max(second).max(waited).max(transposing);
+        let writes = 8.0 / self.vector as f64;
+        let finish = RATES.part * writes * tiling.width.div_ceil(64) as f64;
         let unit =
             ((rounds / tiling.pingpong as f64).ceil() * (multiply + finish)).max(rounds * multiply + finish);
         let memory = self.bytes as f64 / RATES.memory;
