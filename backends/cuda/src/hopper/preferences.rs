@@ -101,10 +101,11 @@ pub(crate) fn estimated_time(solver: &dyn Solver, problem: &Problem, device: &De
     })
 }
 
-/// Microseconds of the fastest tile by a load's model; infinite where there is none.
+/// Microseconds of the fastest tile by a load's model; infinite where there is none. No model has a time that is no number.
 pub(super) fn least(load: Load, problem: &Problem, device: &DeviceInfo) -> f64 {
     let least = once(Asked::Load(load), problem, device, || {
         let tilings = candidates::tilings(load, problem, Cuda::units(&device.arch));
+        debug_assert!(tilings.iter().all(|(_, time)| !time.is_nan()), "{load:?} of {problem:?}");
         tilings.into_iter().map(|(_, time)| time).min_by(f64::total_cmp)
     });
     least.unwrap_or(f64::INFINITY)
@@ -349,3 +350,44 @@ pub(crate) const RUNS: Preference = Preference {
         narrow.then(|| format!("{filters} filters a group, depth {depth}"))
     },
 };
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::CudaBackend;
+    use fuseplan_api::{Backend, ConvolutionDescriptor, MathMode, Op, TensorDescriptor};
+
+    /// What is remembered of the last problem and architecture is what a thread computes that remembers nothing.
+    #[test]
+    fn least_times_are_those_of_their_problem_and_architecture() {
+        let problem = |channels: usize, math| {
+            let of = |lens: [usize; 4]| TensorDescriptor::nchw(DataType::Float, lens).unwrap();
+            let (input, weights) = (of([64, channels, 28, 28]), of([128, channels, 1, 1]));
+            let conv = ConvolutionDescriptor::d2();
+            let output = conv.forward_output(&input, &weights).unwrap();
+            Problem { input, output, ops: vec![Op::ConvForward { conv, weights }], math }
+        };
+        let problems = [(64, MathMode::AllowTf32), (64, MathMode::Precise), (512, MathMode::AllowTf32)]
+            .map(|(channels, math)| problem(channels, math));
+        let targets = ["sm_90a", "sm_86"].map(|arch| CudaBackend.target(arch).unwrap());
+        let times = |problem: &Problem, target: &DeviceInfo| {
+            let loads = [Load::Runs, Load::Gather].map(|load| least(load, problem, target));
+            let solvers: [&dyn Solver; 2] = [&MMA, &WGMMA_RUNS];
+            (loads, solvers.map(|solver| estimated_time(solver, problem, target)))
+        };
+        let all = || problems.iter().flat_map(|problem| targets.iter().map(move |target| (problem, target)));
+        let fresh: Vec<_> = all()
+            .map(|(problem, target)| {
+                thread::scope(|scope| scope.spawn(|| times(problem, target)).join().unwrap())
+            })
+            .collect();
+        for (at, found) in fresh.iter().enumerate() {
+            assert!(!fresh[..at].contains(found), "{found:?}");
+        }
+        for ((problem, target), fresh) in all().zip(&fresh) {
+            assert_eq!([times(problem, target), times(problem, target)], [*fresh; 2]);
+        }
+    }
+}
