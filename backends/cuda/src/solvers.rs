@@ -10,7 +10,7 @@ use fuseplan_gpu::{
 
 use crate::context::Cuda;
 use crate::hopper;
-use crate::hopper::preferences::estimated_time;
+use crate::hopper::preferences::{estimated_time, is_preferred};
 use crate::mma::{self, NARROW, TENSOR_CORES, halo_mma, mma, tensor_core_accuracy};
 use crate::windows;
 use crate::winograd::WINOGRAD;
@@ -69,13 +69,18 @@ const FEW_PIXELS_OR_ODD_CHANNELS: Preference = Preference {
     },
 };
 
-/// Pixels so few that tensor cores in TF32 are no faster. Of 50 convolutions of 2 to 16 pixels on an H200, by which this was found, the 24 that it prefers
-/// whatever models say take 0.80 of the time of what else computes them in the mean, 1.06 at worst. Of five of 8 pixels whose channels TMA cannot
-/// load, which models decide, it takes 0.44 to 0.62 of that by `conv_mma`; with channels that it can, 0.81 to 1.70 of that by wgmma.
+/// Pixels so few that tensor cores in TF32 are no faster. Of 50 convolutions of 2 to 16 pixels on an H200, by which this was found, the 24
+/// that it prefers whatever models say take 0.80 of the time of what else computes them in the mean, 1.06 at worst.
+///
+/// Models decide about channels that TMA cannot load, of which five convolutions of exactly 8 pixels were timed, on an H200: these take
+/// 0.44 to 0.62 of the time by `conv_mma`. Fewer pixels were not timed: of them a matrix and vectors have less to read and `conv_mma` has
+/// as many tiles, so that by the models what holds for 8 holds for them. With channels that TMA can load, 8 pixels take 0.81 to 1.70 of
+/// the time by wgmma, and nothing was timed beside windows of the image or on another architecture: these are left to others.
 const FEW_PIXELS_OF_TF32: Preference = Preference {
     property: "convolution",
     prefers: "in TF32 at most 2 pixels of all images together, or at most 8 that see at least 256 elements each and no fewer than there are \
-              filters, or that wgmma does not take and that take less time than by conv_mma, as the models of both have it",
+              filters, or on Hopper at most 8 that neither wgmma takes nor windows of the image are copied for, and that take less time \
+              than by `conv_mma`, as the models of both have it",
     check: |problem, device| {
         let (_, weights) = problem.conv()?;
         let (filters, depth) = (weights.lens()[0], weights.lens()[1..].iter().product::<usize>());
@@ -87,12 +92,17 @@ const FEW_PIXELS_OF_TF32: Preference = Preference {
             return None;
         }
         let found = format!("{pixels} pixels that see {depth} elements each, {filters} filters");
-        if pixels > 8 || hopper::WGMMA.applies(problem, device).is_ok() {
+        let wgmma: [&dyn Solver; 4] =
+            [&hopper::WGMMA, &hopper::WGMMA_REORDERED, &hopper::WGMMA_RUNS, &hopper::WGMMA_GATHER];
+        let is_left = pixels > 8
+            || device.arch != hopper::HOPPER
+            || wgmma.iter().any(|solver| solver.applies(problem, device).is_ok())
+            || is_preferred(&HALO_MMA, problem, device);
+        if is_left {
             return Some(found);
         }
-        let [vectors, tiles] =
-            [&GEMV as &dyn Solver, &MMA].map(|solver| estimated_time(solver, problem, device));
-        let (vectors, tiles) = (vectors?, tiles?);
+        let times = [&GEMV as &dyn Solver, &MMA].map(|solver| estimated_time(solver, problem, device));
+        let [Some(vectors), Some(tiles)] = times else { return Some(found) };
         (vectors >= tiles).then(|| format!("{found}, {vectors:.1} and {tiles:.1} us"))
     },
 };
@@ -279,6 +289,29 @@ mod tests {
         assert_eq!(takers([1, 32, 100, 10000], 32, 300_000), direct);
         assert!(takers([1, 32, 100, 10000], 1, 1).len() > 2);
         assert_eq!(takers([1, 32, 100, 10000], 1, 300_000), direct);
+    }
+
+    /// Few pixels in TF32 whose depth is little are a matrix and vectors where those were timed beside what would be taken instead.
+    #[test]
+    fn few_shallow_pixels_are_preferred_where_they_were_timed() {
+        let prefers = |arch, [pixels, channels, filters]: [usize; 3], groups| {
+            let of = |lens: [usize; 4]| TensorDescriptor::nchw(DataType::Float, lens).unwrap();
+            let (input, weights) = (of([pixels, channels * groups, 1, 1]), of([filters, channels, 1, 1]));
+            let conv = ConvolutionDescriptor::d2().with_groups(groups).unwrap();
+            let output = conv.forward_output(&input, &weights).unwrap();
+            let ops = vec![Op::ConvForward { conv, weights }];
+            let problem = Problem { input, output, ops, math: MathMode::AllowTf32 };
+            is_preferred(&GEMV, &problem, &CudaBackend.target(arch).unwrap())
+        };
+        for pixels in 3..=8 {
+            assert!(prefers("sm_90a", [pixels, 10, 240], 1), "{pixels}");
+        }
+        assert!(!prefers("sm_90a", [9, 10, 240], 1));
+        // On another architecture, by wgmma, and by windows.
+        assert!(!prefers("sm_80", [8, 10, 240], 1));
+        assert!(!prefers("sm_90a", [8, 12, 240], 1));
+        assert!(!prefers("sm_90a", [8, 10, 14], 1));
+        assert!(!prefers("sm_90a", [8, 10, 40], 2));
     }
 
     /// Also those on Hopper's tensor cores, which carry one of the others.

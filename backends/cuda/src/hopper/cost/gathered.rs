@@ -56,9 +56,9 @@ const GATHERED: Rates = Rates {
 const GATHERED_TF32: Rates =
     Rates { load: 0.0242, residual: 4.0, read: 7.5, early: 1.0, memory: 3.3e6, ..GATHERED };
 
-/// The same where a block has one tile. Fitted to 139 timings on an H200 of 55 convolutions of one image and eight, most of 1x1 and 3x3 of up to
-/// 17x17 pixels, in networks to fit to, each weighed by how near it is to the fastest: to 7 % in the mean square where it was 35, 12 % of 96 of 33
-/// others where it was 32.
+/// The same where a block has one tile. Fitted to 139 timings on an H200 of 55 convolutions of one image and eight, most of 1x1 and 3x3 of
+/// up to 17x17 pixels, in networks to fit to, each weighed by how near it is to the fastest: to 7 % in the mean square where it was 35,
+/// 12 % of 96 of 33 others where it was 32.
 const GATHERED_TF32_ONCE: Rates = Rates {
     launch: 1.1,
     step: 0.254,
@@ -138,7 +138,9 @@ impl Work {
         let later = rates.residual + if rounds > 1.0 { rates.read / vector } else { 0.0 };
         let residual = if self.reads_residuals_early(tiling) { rates.early } else { later };
         let each = rates.part + rates.write / vector + residual * self.residuals as f64;
-        // Blocks that share a tile finish a share of its rows each; the rates of 3xTF32 were fitted as if each finished all of them.
+        // Blocks that share a tile finish a share of its rows each: rates of TF32 where a block has one tile were fitted so, those of
+        // 16 bits have it without a refit, by which six layers of one image take 0.90 of the time on an H200 (0.79 to 1.01), and those
+        // of 3xTF32 stay as they were fitted, as if each finished all of them.
         let shares = if tiling.tf32x3 { 1.0 } else { tiling.split as f64 };
         let finish = parts * each / shares;
         let one = (rounds / tiling.pingpong as f64).ceil() * (multiply + finish);

@@ -106,9 +106,10 @@ const HALF: Rates = Rates {
 /// 11 % in the mean square instead of 20. With one image two of 3x3 were slower by it.
 const HALF_TAPS: Rates = Rates { shared: 175e3, ..HALF };
 
-/// What of TF32 the second-level cache gives where no set of consumers has more than one tile, with several taps and with one, and what strides
-/// take: fitted to 98 timings of 20 convolutions of up to 17x17 pixels, one image and eight, in networks to fit to on an H200, to 17 % in the mean
-/// square where it was 30, of 80 timings of 16 others 14 % where it was 17. With more tiles, of 64 images, what is chosen by it takes up to 1.55.
+/// What of TF32 the second-level cache gives where no block has more than one tile, with several taps and with one, and what strides take:
+/// fitted to 98 timings of 20 convolutions of up to 17x17 pixels, one image and eight, in networks to fit to on an H200, to 17 % in the
+/// mean square where it was 30, of 80 timings of 16 others 14 % where it was 17. With more tiles, of 64 images, what is chosen by it takes
+/// up to 1.55.
 const SECOND_ONCE: f64 = 82e3;
 const ONE_TAP_ONCE: f64 = 100e3;
 const STRIDED_ONCE: f64 = 1.1;

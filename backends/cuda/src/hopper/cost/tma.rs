@@ -291,9 +291,9 @@ const REORDERED_STRIDED: Rates = Rates { residual: 2.65, early: 0.7, read: 3.0, 
 /// with the rates of the launch that reorders to the chosen tiles of 35 convolutions without one on an H200: to 10 % in the mean square where it
 /// was 26, and 14 % of 19 others where it was 29.
 ///
-/// What a launch takes, and filters of several taps to be reordered, was chosen since by 115 timings of 23 convolutions of up to 17x17 pixels in
-/// networks to fit to, as blocks that share a tile finish a share of its rows each: to 12 % in the mean square as before, of 105 timings of 21 others
-/// 9 % where it was 13.
+/// What a launch takes, and filters of several taps to be reordered, with a share of a tile's rows for each block to finish, was chosen by
+/// 115 timings of 23 convolutions of up to 17x17 pixels in networks to fit to: to 12 % in the mean square, as without it, of 105 timings of
+/// 21 others 9 % where it is 13 without.
 const REORDERED_TF32: Rates =
     Rates { bytes_in: 110e3, launch: 2.15, row: 0.0008, residual: 5.0, early: 2.0, read: 2.0, ..REORDERED };
 
@@ -557,7 +557,8 @@ impl Work {
         let part = if by_lane { rates.by_lane } else { rates.part };
         let part = part + rates.write / vector + residual * self.residuals as f64;
         let ragged = if tiling.filters().is_multiple_of(32) { 1.0 } else { rates.ragged };
-        // Other rates were fitted as if each block finished the whole tile.
+        // Blocks that share a tile finish a share of it each: rates of reordered pixels in TF32 were chosen so, and others stay as they
+        // were fitted, as if each finished all of it, unlike those of gathered pixels of 16 bits, which were timed without a refit.
         let shares = if is_reordered_tf32 { tiling.split as f64 } else { 1.0 };
         let parts = (tiling.atoms * tiling.columns_of_parts()) as f64 / 64.0 / shares;
         let finish = wide * ragged * part * parts + rates.tile;
