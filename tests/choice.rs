@@ -16,7 +16,7 @@ const TARGETS: [(&str, &str); 4] =
 /// Name, lengths of the image, filters, extent of a filter, stride, groups, padding before and after.
 type Layer = (&'static str, [usize; 4], usize, usize, usize, usize, [usize; 2]);
 
-const LAYERS: [Layer; 23] = [
+const LAYERS: [Layer; 24] = [
     ("ResNet's stem", [8, 3, 224, 224], 64, 7, 2, 1, [3, 3]),
     ("ResNet's first 3x3", [64, 64, 56, 56], 64, 3, 1, 1, [1, 1]),
     ("ResNet's last 3x3, one image", [1, 512, 7, 7], 512, 3, 1, 1, [1, 1]),
@@ -29,6 +29,7 @@ const LAYERS: [Layer; 23] = [
     ("a depthwise 3x3 padded as TensorFlow's SAME", [8, 96, 112, 112], 96, 3, 2, 96, [0, 1]),
     ("a bottleneck's 24 filters", [8, 96, 56, 56], 24, 1, 1, 1, [0, 0]),
     ("RegNet's groups of 56", [8, 224, 56, 56], 224, 3, 1, 4, [1, 1]),
+    ("ResNeXt's groups of 16, one image", [1, 512, 28, 28], 512, 3, 2, 32, [1, 1]),
     ("a U-Net of 64 images", [64, 64, 512, 512], 64, 3, 1, 1, [1, 1]),
     ("a classifier of 8 rows", [8, 2048, 1, 1], 1000, 1, 1, 1, [0, 0]),
     ("a point convolution of few channels, one image", [1, 24, 56, 56], 72, 1, 1, 1, [0, 0]),

@@ -12,7 +12,7 @@ use super::tiling::Load;
 use super::{WGMMA, WGMMA_GATHER, WGMMA_LINES, WGMMA_PLANES, WGMMA_RUNS, WGMMA_TRANSPOSED};
 use crate::context::Cuda;
 use crate::solvers::{HALO_FFMA, HALO_MMA, MMA};
-use crate::windows::STEM;
+use crate::windows::{STEM, is_groups_of_tf32};
 
 /// The depth (channels of a group times taps) below which little is multiplied of what is loaded.
 pub(crate) const SHALLOW: usize = 48;
@@ -45,15 +45,16 @@ pub(crate) const FILTERS_OF_RECTANGLES: Preference = Preference {
     ..FILTERS_OF_PIXELS
 };
 
-const FEW_FILTERS: &str = "at least 16 filters a group, or of fewer filters one group of more than 4 channels, and less time \
-                           than by threads that copy windows of the image, as the models of both have it";
+const FEW_FILTERS: &str = "at least 16 filters a group, or of fewer filters one group of more than 4 channels, or in TF32 several of at \
+                           least 8, and less time than by threads that copy windows of the image, as the models of both have it";
 
 /// Why few filters are left to others. Of 1x1 in TF32 with channels innermost the model of what TMA loads is about 1.4 times
 /// too long, and that of windows is not known to be: between these windows are preferred, though they may take longer.
 fn few_filters(load: Load, problem: &Problem, device: &DeviceInfo) -> Option<String> {
     let found = (FILTERS.check)(problem, device)?;
     let (conv, weights) = problem.conv()?;
-    if conv.groups() > 1 || weights.lens()[1] <= STEM {
+    let takes_groups = load == Load::Tma && is_groups_of_tf32(problem);
+    if conv.groups() > 1 && !takes_groups || weights.lens()[1] <= STEM {
         return Some(found);
     }
     let other = if is_tf32x3(problem) { &HALO_FFMA } else { &HALO_MMA };
@@ -64,9 +65,11 @@ fn few_filters(load: Load, problem: &Problem, device: &DeviceInfo) -> Option<Str
     (ours >= theirs).then(|| format!("{found}, {ours:.1} and {theirs:.1} us"))
 }
 
-/// Why groups of 16 bits are left to `wgmma`: the microseconds of pixels that TMA loads and of copied windows, where the former are fewer.
+/// Why groups of 16 bits or in TF32 are left to `wgmma`: the microseconds of pixels that TMA loads and of copied windows, where the former are
+/// fewer.
 pub(crate) fn sooner_than_windows(problem: &Problem, device: &DeviceInfo) -> Option<String> {
-    if problem.output.data_type().size() > 2 || !is_preferred(&WGMMA, problem, device) {
+    let is_known = problem.output.data_type().size() == 2 || is_groups_of_tf32(problem);
+    if !is_known || !is_preferred(&WGMMA, problem, device) {
         return None;
     }
     let (ours, windows) = (least(Load::Tma, problem, device), estimated_time(&HALO_MMA, problem, device)?);

@@ -114,6 +114,22 @@ const SECOND_ONCE: f64 = 82e3;
 const ONE_TAP_ONCE: f64 = 100e3;
 const STRIDED_ONCE: f64 = 1.1;
 
+/// Bytes that the second-level cache gives all multiprocessors together in a microsecond, of TF32 by a single tap where no set of consumers has
+/// more than one tile, and how many times as many pixels with strides count there. Fitted with the wait below to 107 timings of one image and
+/// eight on an H200: those in strides to 12 % in the mean square where it was 27, 13 % of 44 others where it was 17; those without to 18 and
+/// 15 % where it was 19 and 17.
+const SECOND_OF_ALL: f64 = 7.1e6;
+const STRIDED_OF_ALL: f64 = 1.35;
+
+/// What a residual of TF32 takes where results are written from where they are summed, and no set of consumers has more than one tile: chosen
+/// by 14 timings on an H200, to 14 % in the mean square where it was 19, of 46 others 12 where it was 17.
+const RESIDUAL_ONCE: f64 = 1.2;
+
+/// Microseconds from asking for a stage of TF32 filters until it is there. With two such stages, which is what is left where strides make
+/// pixels large, 3x3 takes up to 2.4 times as long as with eight: it was fitted to 51 such timings in strides on an H200, to 15 % in the
+/// mean square where it was 20, 15 % of 40 others where it was 19.
+const FILTER_STAGE: f64 = 0.62;
+
 /// TF32 whose results pass through shared memory and are written several at once: an output takes less, by 30 of the 65 timings.
 const TF32_VECTORS: Rates = Rates { outputs: 8e3, ..TF32 };
 
@@ -223,7 +239,8 @@ impl Work {
         let crowded = 1.0 + rates.crowded * (blocks - 1.0);
         let waits = crowded * products / tiling.cooperative as f64 + rates.between * intervals;
         let alone = multiply.max(waits * few) + rates.step * lines;
-        let part = rates.part + rates.residual * self.residuals as f64;
+        let residual = if is_tf32_once && self.writes_rows { RESIDUAL_ONCE } else { rates.residual };
+        let part = rates.part + residual * self.residuals as f64;
         // Parts of whole sectors are about equal, of as many times eight filters.
         let eights = 8 * tiling.width.div_ceil(64);
         let columns = tiling.width.next_multiple_of(if runs.overlap > 0 { eights } else { 32 });
@@ -234,7 +251,20 @@ impl Work {
         let in_turn = if tiling.pingpong > 1 { rounds * alone + finish } else { 0.0 };
         let apart = if self.taps[0] > 1 { pixels / OF_VOLUME } else { 0.0 };
         let waited = rounds * steps * (rates.latency / tiling.stages as f64).max(apart);
-        let unit = shared.max(one).max(in_turn).max(waited);
+        let is_tf32 = self.element == 4 && !tiling.tf32x3;
+        let waited = if is_tf32 && !tiling.resident {
+            waited.max(rounds * filter_steps * FILTER_STAGE / (runs.filter_stages as f64 - 1.0))
+        } else {
+            waited
+        };
+        let of_all = if is_tf32_once && is_tf32_point {
+            let strided = if self.stride > 1 { STRIDED_OF_ALL } else { 1.0 };
+            let pixels = images * elements as f64 * row * strided;
+            tiles as f64 * (steps * pixels + filter_steps * filters) / SECOND_OF_ALL
+        } else {
+            0.0
+        };
+        let unit = shared.max(one).max(in_turn).max(waited).max(of_all);
         let memory = self.bytes as f64 / rates.memory;
         let brought = if tiling.resident { filter_steps * filters / OWN_FILTERS } else { 0.0 };
         brought

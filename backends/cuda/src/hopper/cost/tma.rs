@@ -183,6 +183,10 @@ const TF32_POINTS: Rates = Rates { memory: 3.6e6, tile: 0.25, ragged: 1.3, ..CHA
 /// worst. Of 16 bits it makes no difference to 3x3, and is worse for 1x1.
 const TF32_TAPS: Rates = Rates { overlap: 3.84, ..CHANNELS };
 
+/// How many times as long windows of groups in TF32 take where more than two sets of consumers of a block take turns: 1.0 to 1.43 of what as
+/// many of two blocks take, of five convolutions on an H200.
+const FOUR_SETS: f64 = 1.25;
+
 /// 3xTF32, channels last. Fitted to 309 timings of 25 convolutions on an H100, of which the choice is 2.1 % slower than the
 /// fastest tile in the mean, 14 % at worst; of 22 others 3.3 and 15 %.
 const TF32X3: Rates = Rates {
@@ -582,7 +586,10 @@ impl Work {
         let stage = (tiling.loaded_pixels() + filters_of_stage) as f64 * row / rates.block;
         let stage = stage * (1.0 + rates.crowded * (blocks - 1.0));
         let waited = rounds * steps * (rates.latency + stage) / (tiling.stages as f64 - rates.held);
-        let unit = shared.max(one).max(in_turn).max(waited);
+        let is_crowded =
+            tiling.pingpong > 2 && self.groups > 1 && tiling.load == Load::Halo && self.element > 2;
+        let turns = if is_crowded && !tiling.tf32x3 { FOUR_SETS } else { 1.0 };
+        let unit = turns * shared.max(one).max(in_turn).max(waited);
         // Residuals are read by lines, results written by sectors.
         let lines = self.residuals as f64 * self.in_common(tiling, 128);
         let moved_again = rates.common * lines + rates.torn * self.in_common(tiling, 32);
