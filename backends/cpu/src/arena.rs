@@ -6,7 +6,7 @@
 //! more. What still runs on the thread after its end (destructors of its other thread-locals and of its pthread keys,
 //! `atexit` handlers) has memory for each call instead.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc, dealloc};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 
@@ -14,6 +14,10 @@ use fuseplan_api::{BackendError, RunError};
 
 /// Alignment of every scratch buffer: a cache line, and the widest vector.
 pub(crate) const ALIGN: usize = 64;
+
+/// Bytes of a huge page, and the least buffer that is aligned to one. Filters are read from end to end, faster than they come from
+/// memory where each small page's address has to be looked up.
+const HUGE_PAGE: usize = 2 << 20;
 
 /// Floats of the largest buffer that a thread keeps: 64 MiB, beside whose use allocating it costs little. Only packed
 /// weights, where they are not kept beside the arguments, and tables of very many channels may be larger.
@@ -40,10 +44,15 @@ impl Buffer {
         }
         let bytes = len.saturating_mul(size_of::<f32>());
         let out_of_memory = BackendError::OutOfMemory { backend: "cpu", bytes };
-        let Ok(layout) = Layout::from_size_align(bytes, ALIGN) else { return Err(out_of_memory) };
+        let Some(layout) = layout(len) else { return Err(out_of_memory) };
         // SAFETY: the layout's size is not zero.
-        let pointer = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<f32>());
-        pointer.map(|pointer| Buffer { pointer, len }).ok_or(out_of_memory)
+        let Some(pointer) = NonNull::new(unsafe { alloc(layout) }) else { return Err(out_of_memory) };
+        if layout.align() == HUGE_PAGE {
+            ask_for_huge_pages(pointer, bytes);
+        }
+        // SAFETY: the memory has these bytes, which nobody else knows of.
+        unsafe { pointer.write_bytes(0, bytes) };
+        Ok(Buffer { pointer: pointer.cast(), len })
     }
 
     pub(crate) fn as_slice(&self) -> &[f32] {
@@ -60,14 +69,28 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: `pointer` came from `alloc_zeroed` with this very layout, which was valid then.
-            unsafe {
-                let layout = Layout::from_size_align_unchecked(self.len * size_of::<f32>(), ALIGN);
-                dealloc(self.pointer.as_ptr().cast(), layout);
-            }
+        if let (1.., Some(layout)) = (self.len, layout(self.len)) {
+            // SAFETY: `pointer` came from `alloc` with this very layout.
+            unsafe { dealloc(self.pointer.as_ptr().cast(), layout) }
         }
     }
+}
+
+/// The layout of so many floats, if there can be so many.
+fn layout(len: usize) -> Option<Layout> {
+    let bytes = len.checked_mul(size_of::<f32>())?;
+    Layout::from_size_align(bytes, if bytes < HUGE_PAGE { ALIGN } else { HUGE_PAGE }).ok()
+}
+
+/// Asks the system to back new memory by huge pages. It may have none, or be told by its administrator to give none.
+fn ask_for_huge_pages(start: NonNull<u8>, bytes: usize) {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the advice changes no contents of the caller's memory.
+    unsafe {
+        libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (start, bytes);
 }
 
 thread_local! {
