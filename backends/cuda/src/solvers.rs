@@ -250,23 +250,49 @@ mod tests {
         SOLVERS.iter().filter(takes).map(|solver| solver.id()).collect()
     }
 
+    /// The solver that is chosen for a convolution in f16 of so many filters.
+    fn chosen(
+        layout: TensorLayout,
+        lens: &[usize],
+        filters: usize,
+        taps: &[usize],
+        pads: &[usize],
+    ) -> &'static str {
+        let target = CudaBackend.target("sm_90a").unwrap();
+        let of = |lens: &[usize]| TensorDescriptor::with_layout(DataType::Half, layout, lens).unwrap();
+        let (input, weights) = (of(lens), of(&[&[filters, lens[1]], taps].concat()));
+        let conv = ConvolutionDescriptor::of_dims(taps.len()).unwrap().with_pads(pads).unwrap();
+        let output = conv.forward_output(&input, &weights).unwrap();
+        let ops = vec![Op::ConvForward { conv, weights }];
+        let problem = Problem { input, output, ops, math: MathMode::Precise };
+        let id = |solver: &&dyn Solver| solver.id();
+        SOLVERS.iter().find(|solver| is_preferred(**solver, &problem, &target)).map(id).unwrap()
+    }
+
+    /// Taps of several planes come in runs, are reordered or transposed, as the models have it, and lines of which few results are written
+    /// at once are left to others.
+    #[test]
+    fn models_choose_for_taps_of_several_planes_and_short_writes() {
+        let volume = |lens: [usize; 5], filters, taps: [usize; 3]| {
+            chosen(TensorLayout::Ncdhw, &lens, filters, &taps, &taps.map(|taps| taps / 2))
+        };
+        let [runs, reordered, transposed] =
+            [hopper::WGMMA_RUNS.id(), hopper::WGMMA_REORDERED.id(), hopper::WGMMA_TRANSPOSED.id()];
+        assert_eq!(volume([2, 128, 8, 32, 32], 256, [3, 1, 1]), runs);
+        assert_eq!(volume([1, 384, 3, 60, 104], 768, [3, 1, 1]), reordered);
+        assert_eq!(volume([1, 128, 4, 32, 32], 128, [3, 3, 3]), runs);
+        assert_eq!(volume([2, 48, 8, 64, 64], 64, [3, 3, 3]), transposed);
+        let image =
+            |lens: [usize; 4], filters, pad| chosen(TensorLayout::Nchw, &lens, filters, &[2; 2], &[pad; 2]);
+        assert_eq!(image([1, 256, 64, 64], 256, 0), runs);
+        assert_eq!(image([4, 64, 56, 56], 128, 1), hopper::WGMMA_GATHER.id());
+    }
+
     /// Lines, which gathering would take less time than, do not keep 24 filters from transposed pixels, as gathering wants 32 of them.
     #[test]
     fn few_filters_are_multiplied_by_tensor_cores() {
-        let target = CudaBackend.target("sm_90a").unwrap();
         let chosen = |lens: [usize; 4], taps: [usize; 2]| {
-            let of = |lens: [usize; 4]| TensorDescriptor::nchw(DataType::Half, lens).unwrap();
-            let (input, weights) = (of(lens), of([24, lens[1], taps[0], taps[1]]));
-            let conv = ConvolutionDescriptor::d2().with_pads(taps.map(|taps| taps / 2)).unwrap();
-            let output = conv.forward_output(&input, &weights).unwrap();
-            let problem = Problem {
-                input,
-                output,
-                ops: vec![Op::ConvForward { conv, weights }],
-                math: MathMode::Precise,
-            };
-            let id = |solver: &&dyn Solver| solver.id();
-            SOLVERS.iter().find(|solver| is_preferred(**solver, &problem, &target)).map(id).unwrap()
+            chosen(TensorLayout::Nchw, &lens, 24, &taps, &taps.map(|taps| taps / 2))
         };
         assert_eq!(chosen([1, 512, 32, 32], [1, 3]), hopper::WGMMA_TRANSPOSED.id());
         for (images, channels, size) in [(1, 512, 32), (1, 64, 64), (8, 128, 56), (64, 256, 16), (2, 32, 224)]

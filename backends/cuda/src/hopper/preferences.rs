@@ -244,14 +244,14 @@ pub(crate) const REORDERED: Preference = Preference {
 /// Runs that come sooner than what pixels would be gathered for.
 pub(crate) const RUNS_OF_PLANES: Preference = Preference {
     property: "convolution",
-    prefers: "what pixels would be gathered for, or 1x1 of one group with any number of filters; of 16 bits one group and filters of one \
-              plane; less time by runs of planes than by gathering; in TF32 of 1x1, with a depth below 48 and 16 to 31 filters, than by \
-              `conv_mma` instead, in strides than by the slower of both, as the models have it",
+    prefers: "what pixels would be gathered for, or 1x1 of one group with any number of filters; of 16 bits one group; less time by runs \
+              of planes than by gathering; in TF32 of 1x1, with a depth below 48 and 16 to 31 filters, than by `conv_mma` instead, in \
+              strides than by the slower of both, as the models have it",
     check: |problem, device| {
         let (conv, weights) = problem.conv()?;
-        let (groups, depth) = (conv.groups(), Volume::of(weights).lens[2]);
-        if problem.output.data_type().size() == 2 && (groups > 1 || depth > 1) {
-            return Some(format!("{groups} groups, filters of {depth} planes"));
+        let groups = conv.groups();
+        if problem.output.data_type().size() == 2 && groups > 1 {
+            return Some(format!("{groups} groups"));
         }
         let enough = if groups == 1 && Volume::of(weights).plane() == 1 { DEPTH.check } else { SIZE.check };
         let checks = [GATHERED_LAYOUT.check, TAPS.check, enough, F32.check];

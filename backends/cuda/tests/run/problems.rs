@@ -57,10 +57,11 @@ pub(crate) fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         let ops = [vec![Op::ConvForward { conv, weights }], behind(output)].concat();
         Problem { input, output, ops, math: MathMode::Precise }
     };
-    let volume = || {
+    let volume = |taps: [usize; 3], pads: [usize; 3]| {
         let input = TensorDescriptor::with_layout(Half, Ncdhw, &[2, 40, 4, 9, 24]).unwrap();
-        let weights = TensorDescriptor::with_layout(Half, Ncdhw, &[72, 40, 3, 3, 3]).unwrap();
-        let conv = ConvolutionDescriptor::d3().with_pads([0, 1, 1]).unwrap();
+        let weights = [&[72, 40][..], &taps].concat();
+        let weights = TensorDescriptor::with_layout(Half, Ncdhw, &weights).unwrap();
+        let conv = ConvolutionDescriptor::d3().with_pads(pads).unwrap();
         let output = conv.forward_output(&input, &weights).unwrap();
         let bias = TensorDescriptor::with_layout(Half, Ncdhw, &[1, 72, 1, 1, 1]).unwrap();
         let ops = vec![
@@ -203,7 +204,7 @@ pub(crate) fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("wgmma.lines.streamed.large", "cuda.conv_wgmma_lines.v1", wide(1, [41, 48], &chain)),
         ("wgmma.transposed.large", "cuda.conv_wgmma_transposed.v1", wide(1, [41, 48], &chain)),
         ("wgmma.transposed", "cuda.conv_wgmma_transposed.v1", wide(1, [9, 16], &chain)),
-        ("wgmma.transposed.volume", "cuda.conv_wgmma_transposed.v1", volume()),
+        ("wgmma.transposed.volume", "cuda.conv_wgmma_transposed.v1", volume([3; 3], [0, 1, 1])),
         (
             "wgmma.transposed.valid",
             "cuda.conv_wgmma_transposed.v1",
@@ -228,7 +229,7 @@ pub(crate) fn problems() -> Vec<(&'static str, &'static str, Problem)> {
             "cuda.conv_wgmma_reordered.v1",
             wide(2, [9, 15], &|_| norm(PerActivation)),
         ),
-        ("wgmma.reordered.volume", "cuda.conv_wgmma_reordered.v1", volume()),
+        ("wgmma.reordered.volume", "cuda.conv_wgmma_reordered.v1", volume([3; 3], [0, 1, 1])),
         ("wgmma.reordered.deep", "cuda.conv_wgmma_reordered.v1", deep(Half, Nchw, precise)),
         ("wgmma.reordered.tf32", "cuda.conv_wgmma_reordered.v1", runs([3, 37, 13, 15], 3, tf32_allowed)),
         (
@@ -285,6 +286,7 @@ pub(crate) fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("wgmma.runs16.sectors.whole", RUNS, words(&[100, 64, 13, 13], 1, 1, 0)),
         ("wgmma.runs16.sectors.groups", RUNS, words(&[16, 64, 41, 41], 1, 2, 0)),
         ("wgmma.runs16.volume", RUNS, runs_of_halves(&[2, 40, 4, 9, 11], 3, 1, [1, 1, 1])),
+        ("wgmma.runs16.column", RUNS, volume([3, 1, 1], [1, 0, 0])),
         ("gemv", GEMV, vectors(Half, 0)),
         ("gemv.odd", GEMV, vectors(Half, 3)),
         ("gemv.f32", GEMV, vectors(Float, 2)),

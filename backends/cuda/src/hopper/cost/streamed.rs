@@ -64,12 +64,13 @@ impl Work {
         let rows = rows * rates.row * (1.0 + rates.crossed * self.crossed(&lines));
         let multiply = products.max(bytes).max(shared_memory).max(rows);
         let alone = multiply + rates.step * filter_steps / self.taps[1] as f64;
-        let finish = rates.part * tiling.width.next_multiple_of(64) as f64 / 64.0;
+        let short = self.short_writes(tiling);
+        let finish = rates.part * tiling.width.next_multiple_of(64) as f64 / 64.0 + short;
         // Sums move to the right between a tile's products, and back behind them.
         let moved = |times: usize| rates.moved * (times * tiling.width) as f64 / 64.0;
         let (right, left) = (moved(self.taps[2] - 1), moved(self.taps[2] - 1 - self.pad));
         let blocks = tiling.occupancy.min(tiles.div_ceil(self.units)) as f64;
-        let shared = rounds * blocks * multiply.max(outputs / rates.outputs);
+        let shared = rounds * blocks * multiply.max(outputs / rates.outputs).max(short);
         let one = (rounds / tiling.pingpong as f64).ceil() * (alone + right + left + finish);
         let in_turn = if tiling.pingpong > 1 { rounds * (alone + right) + left + finish } else { 0.0 };
         let stage = tiling.loaded_pixels() as f64 * row / rates.block;

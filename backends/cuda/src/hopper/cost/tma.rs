@@ -565,7 +565,8 @@ impl Work {
         // were fitted, as if each finished all of it, unlike those of gathered pixels of 16 bits, which were timed without a refit.
         let shares = if is_reordered_tf32 { tiling.split as f64 } else { 1.0 };
         let parts = (tiling.atoms * tiling.columns_of_parts()) as f64 / 64.0 / shares;
-        let finish = wide * ragged * part * parts + rates.tile;
+        let short = if tiling.load == Load::Lines { self.short_writes(tiling) } else { 0.0 };
+        let finish = wide * ragged * part * parts + rates.tile + short;
         // Sums move to the right, and back.
         let moves = if tiling.load == Load::Lines { 2 * (self.taps[2] - 1) - self.pad } else { 0 };
         let moved = rates.moved * (moves * tiling.atoms * tiling.width) as f64 / 64.0;
@@ -577,7 +578,7 @@ impl Work {
         // What all consumers of a multiprocessor share, and what one set of them does one after the other.
         let blocks = tiling.occupancy.min(tiles.div_ceil(self.units)) as f64;
         let written = wide * ragged * outputs / shares * (1.0 / rates.outputs + rates.written / vector);
-        let shared = rounds * blocks * multiply.max(written);
+        let shared = rounds * blocks * multiply.max(written).max(short);
         let last = rates.last * finish;
         let one = (rounds / tiling.pingpong as f64).ceil() * (alone + moved + finish) - last;
         let in_turn = if tiling.pingpong > 1 { rounds * alone + moved + finish - last } else { 0.0 };
