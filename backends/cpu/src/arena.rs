@@ -15,8 +15,8 @@ use fuseplan_api::{BackendError, RunError};
 /// Alignment of every scratch buffer: a cache line, and the widest vector.
 pub(crate) const ALIGN: usize = 64;
 
-/// Bytes of a huge page, and the least buffer that is aligned to one. Filters are read from end to end, faster than they come from
-/// memory where each small page's address has to be looked up.
+/// Bytes of a huge page where small ones have 4 KiB, and the least buffer that is aligned to one. Filters are read from end to end, which
+/// is faster in such pages.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// Floats of the largest buffer that a thread keeps: 64 MiB, beside whose use allocating it costs little. Only packed
@@ -155,6 +155,20 @@ mod tests {
         assert_eq!(seen[0], seen[1]);
         assert_eq!(seen[0].0 % ALIGN, 0);
         assert_eq!(seen[0].1 % ALIGN, 0);
+    }
+
+    #[test]
+    fn buffers_of_huge_pages_begin_with_one_and_have_zeros() {
+        let floats = HUGE_PAGE / size_of::<f32>();
+        for (len, align) in
+            [(1, ALIGN), (floats - 1, ALIGN), (floats, HUGE_PAGE), (3 * floats + 5, HUGE_PAGE)]
+        {
+            let mut buffer = Buffer::zeroed(len).unwrap();
+            assert_eq!(buffer.as_slice().as_ptr().addr() % align, 0, "{len}");
+            assert!(buffer.as_slice().len() == len && buffer.as_slice().iter().all(|&x| x == 0.0), "{len}");
+            buffer.as_mut_slice().fill(1.0);
+        }
+        assert!(Buffer::zeroed(usize::MAX / 2).is_err());
     }
 
     #[test]

@@ -21,10 +21,10 @@ const OF_GROUPS: f64 = 900e6;
 /// The same of stems of 16 bits, columns innermost: of 16 of 3 channels on an H200, of 8 and 64 images, 0.77 to 1.26 of the estimate by it.
 const OF_STEMS: f64 = 1000e6;
 
-/// The same of groups in TF32, channels innermost, and microseconds of a launch: chosen by ten convolutions in networks to fit to on an H200, of
-/// one image and eight, with which what is taken of windows and `wgmma` is 1.05 of the fastest tile in the mean, 1.18 at worst, instead of 1.23
-/// and 2.49; of 13 others 1.04 and 1.23 instead of 1.35 and 1.87. Of 15 more that are computed otherwise by them 13 take 0.39 to 0.94 of the
-/// time, two of 8 channels 1.09 and 1.11.
+/// The same of groups in TF32, channels innermost, and microseconds of a launch: chosen by ten convolutions in networks to fit to on an
+/// H200, of one image and eight, with which what is taken of windows and `wgmma` is 1.05 of the fastest tile in the mean, 1.18 at
+/// worst, instead of 1.23 and 2.49; of 13 others 1.04 and 1.23 instead of 1.35 and 1.87. Of 15 more that are computed otherwise by them
+/// 13 take 0.39 to 0.94 of the time, two of 8 channels 1.09 and 1.11.
 const OF_TF32_GROUPS: f64 = 1200e6;
 const LAUNCH_OF_TF32_GROUPS: f64 = 2.3;
 
@@ -59,8 +59,8 @@ fn rate(problem: &Problem) -> Option<(f64, f64)> {
     }
 }
 
-/// Whether groups in TF32 see at least eight channels each. Of four `wgmma` takes 2.4 times as long as its model has it, where windows, which
-/// take less, would be expected to take longer.
+/// Whether groups in TF32 see at least eight channels each. Of four `wgmma` takes 2.4 times as long as its model has it, where windows,
+/// which take less, would be expected to take longer.
 pub(crate) fn is_groups_of_tf32(problem: &Problem) -> bool {
     let Some((conv, weights)) = problem.conv() else { return false };
     let is_tf32 = problem.output.data_type() == DataType::Float && problem.math == MathMode::AllowTf32;

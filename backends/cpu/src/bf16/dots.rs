@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use half::bf16;
 
-use super::finish::{FinishPixels, Output, registers};
+use super::finish::{FinishPixels, Output, finish, registers};
 use super::product::{DEPTH, FILTERS, Product, SIDE};
 use super::split::with_features;
 
@@ -26,6 +26,12 @@ trait End {
     /// # Safety
     /// The CPU has the instructions of `Isa::Avx512Bf16`; there is room for these pixels.
     unsafe fn end<const R: usize, const V: usize>(&self, first: usize, sums: [[__m512; V]; R]);
+
+    /// Takes so many pixels from `first` on whose sums are stored.
+    ///
+    /// # Safety
+    /// As [`End::end`].
+    unsafe fn end_stored(&self, first: usize, pixels: usize);
 }
 
 /// To memory, whole vectors for each pixel.
@@ -41,6 +47,9 @@ impl End for Stored {
             }
         }
     }
+
+    #[inline(always)]
+    unsafe fn end_stored(&self, _: usize, _: usize) {}
 }
 
 /// Through the front of the epilogue to an output of bf16.
@@ -51,6 +60,19 @@ impl End for Finished<'_> {
     unsafe fn end<const R: usize, const V: usize>(&self, first: usize, sums: [[__m512; V]; R]) {
         // SAFETY: as the caller says.
         unsafe { registers::<Output<bf16>, R, V>(self.0, first, sums) }
+    }
+
+    unsafe fn end_stored(&self, first: usize, pixels: usize) {
+        let &FinishPixels { sums, vectors, output, step, .. } = self.0;
+        // SAFETY: as the caller says.
+        unsafe {
+            finish::<Output<bf16>>(&FinishPixels {
+                sums: sums.wrapping_add(first * vectors * SIDE),
+                output: output.wrapping_byte_add(first * step * size_of::<bf16>()),
+                pixels,
+                ..*self.0
+            });
+        }
     }
 }
 
@@ -140,19 +162,26 @@ with_features! {
     }
 }
 
+/// Of few pixels sums are stored first, so that there are fewer functions that end in registers, which are long.
+///
 /// # Safety
-/// As [`sum`].
+/// As [`sum`]; the sums are writable.
 unsafe fn of_vectors<E: End, const V: usize>(product: &Product<'_>, first: usize, rows: usize, end: &E) {
     macro_rules! rows {
-        ($($rows:literal)*) => {
+        ($($few:literal)*; $($many:literal)*) => {
             match rows {
                 // SAFETY: as the caller says.
-                $($rows => unsafe { sum::<E, $rows, V>(product, first, end) },)*
+                $($few => unsafe {
+                    sum::<Stored, $few, V>(product, first, &Stored(product.sums));
+                    end.end_stored(first, $few);
+                },)*
+                // SAFETY: as the caller says.
+                $($many => unsafe { sum::<E, $many, V>(product, first, end) },)*
                 _ => unreachable!("blocks have up to {ROWS} pixels, or {ALL_ROWS}"),
             }
         };
     }
-    rows!(1 2 3 4 5 6 7 8 14);
+    rows!(1 2 3 4 5; 6 7 8 14);
 }
 
 with_features! {

@@ -226,7 +226,7 @@ mod tests {
             for round in 0u32..4000 {
                 for (i, value) in values.iter_mut().enumerate() {
                     // Normal numbers of both types, some of which are halfway between two, and in f16 denormal and infinite ones.
-                    let bits = (round * 37 + i as u32) * 2654435761 % (1 << 24);
+                    let bits = (round * 37 + i as u32).wrapping_mul(2654435761) % (1 << 24);
                     *value = (1.0 + (bits >> 1) as f32 / (1 << 23) as f32) * [1.0, -1.0][i % 2];
                     if round % 8 == 0 {
                         *value = f32::from_bits(value.to_bits() & !0xfff | [0, 0x1000, 0x8000][i % 3]);

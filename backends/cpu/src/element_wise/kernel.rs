@@ -412,6 +412,8 @@ unsafe fn pass<S: Simd, X: Number, Y: Number, const R: usize>(
     macro_rules! with_fold {
         ($last:expr) => {
             match fold {
+                // Rows that have a fold each go through alone.
+                Folded::One(_) if R > 1 => unreachable!("rows share parameters of columns"),
                 Folded::One(Fold { front, back }) => {
                     let front = Some(Affine::splat(s, front.unwrap_or(Affine::IDENTITY)));
                     let fold = Fold { front, back: Affine::splat(s, back) };
@@ -448,6 +450,11 @@ unsafe fn pass<S: Simd, X: Number, Y: Number, const R: usize>(
                 }
             }
         };
+    }
+    if !S::WRITES_OUT {
+        // One loop that asks each vector, as three would be much of what the portable set takes of a library.
+        with_fold!(last);
+        return;
     }
     match last {
         Simple::Identity => with_fold!(Simple::Identity),

@@ -65,8 +65,8 @@ fn few_filters(load: Load, problem: &Problem, device: &DeviceInfo) -> Option<Str
     (ours >= theirs).then(|| format!("{found}, {ours:.1} and {theirs:.1} us"))
 }
 
-/// Why groups of 16 bits or in TF32 are left to `wgmma`: the microseconds of pixels that TMA loads and of copied windows, where the former are
-/// fewer.
+/// Why groups of 16 bits or in TF32 are left to `wgmma`: the microseconds of pixels that TMA loads and of copied windows, where the
+/// former are fewer.
 pub(crate) fn sooner_than_windows(problem: &Problem, device: &DeviceInfo) -> Option<String> {
     let is_known = problem.output.data_type().size() == 2 || is_groups_of_tf32(problem);
     if !is_known || !is_preferred(&WGMMA, problem, device) {
@@ -244,14 +244,17 @@ pub(crate) const REORDERED: Preference = Preference {
 /// Runs that come sooner than what pixels would be gathered for.
 pub(crate) const RUNS_OF_PLANES: Preference = Preference {
     property: "convolution",
-    prefers: "what pixels would be gathered for, or 1x1 of one group with any number of filters; of 16 bits one group; less time by runs \
-              of planes than by gathering; in TF32 of 1x1, with a depth below 48 and 16 to 31 filters, than by `conv_mma` instead, in \
-              strides than by the slower of both, as the models have it",
+    prefers: "what pixels would be gathered for, or 1x1 of one group with any number of filters; of 16 bits one group, and filters of one \
+              plane or of one tap in each; less time by runs of planes than by gathering; in TF32 of 1x1, with a depth below 48 and 16 \
+              to 31 filters, than by `conv_mma` instead, in strides than by the slower of both, as the models have it",
     check: |problem, device| {
         let (conv, weights) = problem.conv()?;
         let groups = conv.groups();
-        if problem.output.data_type().size() == 2 && groups > 1 {
-            return Some(format!("{groups} groups"));
+        // Filters of several planes and several taps in each were timed in small volumes alone.
+        let [_, _, planes, height, width] = Volume::of(weights).lens;
+        let taps = height * width;
+        if problem.output.data_type().size() == 2 && (groups > 1 || planes > 1 && taps > 1) {
+            return Some(format!("{groups} groups, filters of {planes} planes of {taps}"));
         }
         let enough = if groups == 1 && Volume::of(weights).plane() == 1 { DEPTH.check } else { SIZE.check };
         let checks = [GATHERED_LAYOUT.check, TAPS.check, enough, F32.check];

@@ -54,7 +54,8 @@ const GATHERED: Rates = Rates {
 
 /// TF32: the rates of 16 bits, but for a load and the memory, as elements have twice the bytes. These were fitted to the chosen tiles
 /// of 13 convolutions on an H100; the memory's was chosen since by those of 35 on an H200, to 10 % in the mean square where it was 19, and
-/// 15 % of 19 others where it was 32, most of all of 1x1 with strides. What a step's resident filters take was chosen by ten timings on an H200.
+/// 15 % of 19 others where it was 32, most of all of 1x1 with strides. What a step's resident filters take was chosen by ten timings on
+/// an H200.
 const GATHERED_TF32: Rates =
     Rates { load: 0.0242, residual: 4.0, read: 7.5, early: 1.0, kept: 0.05, memory: 3.3e6, ..GATHERED };
 

@@ -27,9 +27,10 @@ fn added_up(tiling: &Tiling) -> f64 {
     MEET + (tiling.occupancy * values * size_of::<f32>()) as f64 / SENT
 }
 
-/// How many times a multiprocessor writes results of lines in a microsecond, one, two or four at once. Fitted to 22 timings of six convolutions
-/// on an H200, to 8 % in the mean square, each weighed by how near it is to the fastest, where it was 38 without; of 27 timings of five others
-/// 19 % where it was 67. What is left is of 2x2 with filters that stay, which takes 1.4 to 1.55 of the estimates.
+/// How many times a multiprocessor writes results of lines in a microsecond, one, two or four at once. Fitted to 22 timings of six
+/// convolutions on an H200, to 8 % in the mean square, each weighed by how near it is to the fastest, where it was 38 without; of 27
+/// timings of five others 19 % where it was 67. What is left is of 2x2 with filters that stay, which takes 1.4 to 1.55 of the
+/// estimates.
 const WRITES: f64 = 1.1e3;
 
 /// Microseconds of a launch that prepares filters of a tile, so many bytes of them: of 16 bits what it added to thirteen convolutions on an

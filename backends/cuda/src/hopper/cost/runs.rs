@@ -114,15 +114,15 @@ const SECOND_ONCE: f64 = 82e3;
 const ONE_TAP_ONCE: f64 = 100e3;
 const STRIDED_ONCE: f64 = 1.1;
 
-/// Bytes that the second-level cache gives all multiprocessors together in a microsecond, of TF32 by a single tap where no set of consumers has
-/// more than one tile, and how many times as many pixels with strides count there. Fitted with the wait below to 107 timings of one image and
-/// eight on an H200: those in strides to 12 % in the mean square where it was 27, 13 % of 44 others where it was 17; those without to 18 and
-/// 15 % where it was 19 and 17.
+/// Bytes of a microsecond that bound all multiprocessors together, as if by the second-level cache, of TF32 by a single tap where no
+/// block has more than one tile, and how many times as many pixels with strides count there. Fitted with the wait below to 107 timings
+/// of one image and eight on an H200: those in strides to 12 % in the mean square where it was 27, 13 % of 44 others where it was 17;
+/// those without to 18 and 15 % where it was 19 and 17.
 const SECOND_OF_ALL: f64 = 7.1e6;
 const STRIDED_OF_ALL: f64 = 1.35;
 
-/// What a residual of TF32 takes where results are written from where they are summed, and no set of consumers has more than one tile: chosen
-/// by 14 timings on an H200, to 14 % in the mean square where it was 19, of 46 others 12 where it was 17.
+/// What a residual of TF32 takes where results are written from where they are summed, and no block has more than one tile:
+/// chosen by 14 timings on an H200, to 14 % in the mean square where it was 19, of 46 others 12 where it was 17.
 const RESIDUAL_ONCE: f64 = 1.2;
 
 /// Microseconds from asking for a stage of TF32 filters until it is there. With two such stages, which is what is left where strides make
@@ -158,8 +158,8 @@ const HALF_WORDS: Rates =
 const HALF_SECTORS: Rates = Rates { part: 0.4, step: 0.16, overlap: 1.8, ..HALF_WORDS };
 
 /// Bytes of pixels that come in a microsecond where taps see several planes of a volume, which lie far apart: three of these in TF32
-/// took about 1.3, 1.3 and 0.7 times as long on an H100. Of 16 bits and one tap a plane estimates without it are 20 % off in the mean square
-/// of four convolutions on an H200 where they were 35, and 18 % of six others where they were 50.
+/// took about 1.3, 1.3 and 0.7 times as long on an H100. Of 16 bits and one tap a plane estimates without it are 20 % off in the mean
+/// square of four convolutions on an H200 where they were 35, and 18 % of six others where they were 50.
 const OF_VOLUME: f64 = 11e3;
 
 /// What `second` is of a single tap in TF32: by it seven convolutions of 512 to 3072 channels are expected to take 0.89 to 1.28 of what they

@@ -183,8 +183,8 @@ const TF32_POINTS: Rates = Rates { memory: 3.6e6, tile: 0.25, ragged: 1.3, ..CHA
 /// worst. Of 16 bits it makes no difference to 3x3, and is worse for 1x1.
 const TF32_TAPS: Rates = Rates { overlap: 3.84, ..CHANNELS };
 
-/// How many times as long windows of groups in TF32 take where more than two sets of consumers of a block take turns: 1.0 to 1.43 of what as
-/// many of two blocks take, of five convolutions on an H200.
+/// How many times as long windows of groups in TF32 take where more than two sets of consumers of a block take turns: 1.0 to 1.43 of
+/// what as many of two blocks take, of five convolutions on an H200.
 const FOUR_SETS: f64 = 1.25;
 
 /// 3xTF32, channels last. Fitted to 309 timings of 25 convolutions on an H100, of which the choice is 2.1 % slower than the
