@@ -64,8 +64,8 @@ const GATHERED_TF32: Rates =
 /// 12 % of 96 of 33 others where it was 32.
 ///
 /// What resident filters take was chosen by nine pairs of the same tile with and without, on an H200: one's time over the other's is 8 %
-/// off in the mean square, of 20 other pairs 11 %. Without strides they save a third as much. What a residual takes was chosen by 14
-/// timings: to 6 % instead of 8, of 58 others 14 as before.
+/// off in the mean square, of 20 other pairs 11 %. Without strides a third of what they save is counted, so that runs, which took less, are
+/// taken; the third was not timed. What a residual takes was chosen by 14 timings: to 6 % instead of 8, of 58 others 14 as before.
 const GATHERED_TF32_ONCE: Rates = Rates {
     launch: 1.1,
     step: 0.254,
