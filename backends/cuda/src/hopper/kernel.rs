@@ -1,7 +1,7 @@
 //! A kernel, and what it is launched with.
 
 use fuseplan_api::Problem;
-use fuseplan_gpu::{Geometry, Kernel, Runtime, Volume, channel_values, convolution, units_at_once};
+use fuseplan_gpu::{Geometry, Kernel, Runtime, Volume, channel_values, convolution};
 
 use super::instruction::{Rows, wgmma};
 use super::layout::{filters_at_once, outputs_of};
@@ -38,8 +38,7 @@ pub(crate) struct WgmmaKernel {
 impl WgmmaKernel {
     /// Blocks that a device of as many multiprocessors holds at once, in whole clusters.
     pub(crate) fn slots(&self, units: usize) -> u32 {
-        let split = self.tiling.split;
-        (units_at_once(units, split) * self.tiling.occupancy / split * split) as u32
+        self.tiling.slots(units) as u32
     }
 
     /// Blocks for a device of as many multiprocessors. They are persistent: as many as the device holds at once, but no

@@ -81,6 +81,23 @@ const GATHERED_TF32_ONCE: Rates = Rates {
     ..GATHERED_TF32
 };
 
+/// The same in strides where a block has several tiles, with a launch and resident filters as where it has one. The others were fitted to
+/// 93 timings of 18 convolutions of eight images and 64 on an H200: to 9 % in the mean square where it was 15; of 42 timings of nine
+/// others 14 where it was 24.
+const GATHERED_TF32_STRIDED: Rates = Rates {
+    step: 0.2,
+    load: 0.0273,
+    tile: 0.177,
+    part: 0.322,
+    write: 0.663,
+    residual: 2.5,
+    read: 4.6,
+    early: 0.54,
+    memory: 2.82e6,
+    overlap: 2.04,
+    ..GATHERED_TF32_ONCE
+};
+
 /// 1x1 of 16 bits: these rates and the memory's, with which they are 9 % from the times of 13 layers on an H100 in the mean square,
 /// and 11 % from those of 13 others, where they were 18 and 20 %. Tiles rank as without it; it is for the comparison with copied planes.
 const GATHERED_POINTWISE: Rates = Rates { memory: 2.1e6, ..GATHERED };
@@ -130,6 +147,7 @@ impl Work {
         let rates = match self.element {
             _ if tiling.tf32x3 => &GATHERED_TF32X3,
             4 if rounds <= 1.0 => &GATHERED_TF32_ONCE,
+            4 if self.stride > 1 => &GATHERED_TF32_STRIDED,
             4 => &GATHERED_TF32,
             _ if self.is_strided_batch() => &GATHERED_STRIDED,
             _ if self.taps == [1; 3] => &GATHERED_POINTWISE,

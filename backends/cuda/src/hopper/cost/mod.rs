@@ -57,26 +57,46 @@ impl Work {
     }
 
     /// Microseconds of a launch that reorders the image and the filters.
-    fn reordering(&self) -> f64 {
-        // Bytes that stay in L2, and those of filters of several taps in TF32 that are read and written in a microsecond.
+    fn reordering(&self, tiling: &Tiling) -> f64 {
+        // Bytes that stay in L2.
         const CACHE: f64 = 40e6;
-        const TAPS: f64 = 2.4e6;
 
         // Of a launch, and what is read and written in a microsecond, of those bytes and of others: of 16 bits on an H100, but of 1x1 in
         // strides on an H200, of 32 on an H200.
         let (launch, near, far) = match self.element {
             2 if self.is_strided_batch() => (2.28, 6.2e6, 3.3e6),
             2 => (2.0, 3.17e6, 1.93e6),
+            _ if self.stride > 1 => (0.49, 6.67e6, 3.56e6),
             _ => (0.86, 4.4e6, 3.06e6),
         };
-        let filters = self.groups * self.filters * self.channels * self.taps.iter().product::<usize>();
-        let apart = if self.element > 2 && self.taps != [1; 3] {
-            2.0 * (filters * self.element) as f64 * (1.0 / TAPS - 1.0 / near)
-        } else {
-            0.0
-        };
         let moved = 2.0 * self.read as f64;
-        launch + moved.min(CACHE) / near + (moved - CACHE).max(0.0) / far + apart
+        let bytes = moved.min(CACHE) / near + (moved - CACHE).max(0.0) / far;
+        launch + if self.element > 2 { bytes.max(self.rounds_of_reordering(tiling)) } else { bytes }
+    }
+
+    /// The same of f32 where threads have one thing to copy after another, as `reorder.cuh` has them: a warp 32 pixels of 32 channels, a
+    /// thread some words of a filter. They are the tile's blocks', of which there are few: 2048 of 8x8 with eight images are 1,024 such
+    /// parts, for which tiles that two blocks of eight warps share have 1,024 warps, and those that four share 992.
+    ///
+    /// Fitted with `REORDERED_TF32_STRIDED` and the launch to 300 timings of 25 convolutions in strides, of one image to 64 on an H200,
+    /// and 96 of six others: of the former to 8 % in the mean square where it was 14; of 252 of 21 others 13 where it was 16, of 294 of
+    /// 42 that were timed later 8 where it was 14. Without strides the launch and its bytes are as before: of 176 of 11 10 % where it was
+    /// 11.
+    fn rounds_of_reordering(&self, tiling: &Tiling) -> f64 {
+        // Microseconds of a round: of an image's parts, of filters of a single tap, and of each tap of several.
+        const IMAGE: f64 = 0.93;
+        const POINT: f64 = 0.79;
+        const TAP: f64 = 0.103;
+
+        let (threads, taps) =
+            (tiling.slots(self.units) * tiling.threads(), self.taps.iter().product::<usize>());
+        let (channels, filters) = (self.groups * self.channels, self.groups * self.filters);
+        let plane = (self.read / self.element - filters * self.channels * taps) / (self.images * channels);
+        let parts = self.images * channels.div_ceil(32) * plane.div_ceil(32);
+        let (words, of_round) = if taps == 1 { (4, POINT) } else { (1, TAP * taps as f64) };
+        let together = (8 / (taps.min(9) * words)).max(1);
+        let copied = filters * self.channels.div_ceil(words);
+        IMAGE * parts.div_ceil(threads / 32) as f64 + of_round * copied.div_ceil(together * threads) as f64
     }
 
     /// Microseconds in which a multiprocessor writes a tile of lines, more than where it writes 16 bytes at once.
@@ -93,7 +113,7 @@ impl Work {
             Load::Tma | Load::Halo | Load::Planes | Load::Packed | Load::Lines => self.tma_time(tiling),
             Load::Runs => self.runs_time(tiling),
             Load::Transposed => self.transposed_time(tiling),
-            Load::Reordered => self.reordering() + self.tma_time(tiling),
+            Load::Reordered => self.reordering(tiling) + self.tma_time(tiling),
             Load::Gather => self.gathered_time(tiling),
         }
     }

@@ -130,6 +130,16 @@ const RESIDUAL_ONCE: f64 = 1.2;
 /// mean square where it was 20, 15 % of 40 others where it was 19.
 const FILTER_STAGE: f64 = 0.62;
 
+/// Several taps of TF32 in strides: of the neighbouring pixels that a warp reads two come from each bank, a stage of filters comes at a
+/// rate as well, and all multiprocessors together are bound by bytes, of which those of pixels count several times. Fitted to 16 of 32
+/// convolutions of one image to 64 on an H200 and the 26 that were timed before: to 12 % in the mean square where it was 26 and 18, 14 %
+/// of the others where it was 31, with a choice that is 2.9 % slower than the fastest timed tile in the mean, 13 % at worst, instead of
+/// 7.5 and 30.
+const SHARED_OF_STRIDES: f64 = 225e3;
+const FILTERS_OF_STRIDES: f64 = 108e3;
+const PIXELS_OF_STRIDES: f64 = 4.97;
+const STRIDES_OF_ALL: f64 = 17.5e6;
+
 /// TF32 whose results pass through shared memory and are written several at once: an output takes less, by 30 of the 65 timings.
 const TF32_VECTORS: Rates = Rates { outputs: 8e3, ..TF32 };
 
@@ -192,7 +202,6 @@ impl Work {
         let columns = self.columns(tiling);
         let slots = if tiling.resident { slots / columns * columns } else { slots };
         let rounds = tiles.div_ceil(slots) as f64;
-        let is_tf32_once = self.element == 4 && !tiling.tf32x3 && rounds <= 1.0;
         // Images that a tile has pixels of, in the mean.
         let plane = self.planes * self.lines * self.columns;
         let images = match runs.by {
@@ -205,8 +214,12 @@ impl Work {
             By::Channels => (runs.boxes * runs.columns, runs.boxes * tiling.depth),
             By::Planes => (runs.pitch, runs.boxes),
         };
+        let is_tf32 = self.element == 4 && !tiling.tf32x3;
+        let is_tf32_once = is_tf32 && rounds <= 1.0;
+        let has_conflicts = is_tf32 && self.stride > 1 && self.taps != [1; 3];
         let strided = match self.stride {
             1 => 1.0,
+            _ if has_conflicts => 1.0,
             _ if tiling.tf32x3 => STRIDED_TF32X3,
             _ if is_tf32_once => STRIDED_ONCE,
             _ => STRIDED,
@@ -218,11 +231,17 @@ impl Work {
             / PRODUCTS
             + rates.instruction * instructions;
         // Words of 16 bits have elements of several taps, or of two rows.
-        let words = if self.element == 2 { runs.reads() } else { 1.0 };
+        let words = match self.element {
+            2 => runs.reads(),
+            _ if has_conflicts => 2.0,
+            _ => 1.0,
+        };
         let reads = tiling.cooperative as f64 * (64.0 * words + (times * tiling.width) as f64) * row;
-        let shared = (filter_steps * (reads + filters) + steps * pixels) / rates.shared;
-        let is_tf32_point = self.taps == [1; 3] && self.element == 4 && !tiling.tf32x3;
+        let shared = (filter_steps * (reads + filters) + steps * pixels)
+            / if has_conflicts { SHARED_OF_STRIDES } else { rates.shared };
+        let is_tf32_point = self.taps == [1; 3] && is_tf32;
         let rate = match is_tf32_point {
+            _ if has_conflicts => f64::INFINITY,
             true if is_tf32_once => ONE_TAP_ONCE,
             true => OF_ONE_TAP,
             false if is_tf32_once => SECOND_ONCE,
@@ -232,11 +251,18 @@ impl Work {
         let loads = steps * images * boxes as f64 * rates.load * strided;
         let is_short = tiling.stages == 2 && runs.filter_stages == 3;
         let few = 1.0 + if is_short { rates.few_stages } else { 0.0 };
-        let multiply = products.max(shared).max(second).max(loads) * few;
+        let blocks = tiling.occupancy.min(tiles.div_ceil(self.units)) as f64;
+        let comes = if has_conflicts {
+            filter_steps * (FILTER_STAGE + filters / FILTERS_OF_STRIDES)
+                / (runs.filter_stages as f64 - 1.0)
+                / blocks
+        } else {
+            0.0
+        };
+        let multiply = (products.max(shared).max(second).max(loads) * few).max(comes);
         // A set's warpgroups wait for their own.
         let lines = filter_steps / runs.taps as f64;
         let intervals = lines * row / if self.element == 2 { 32.0 } else { 64.0 };
-        let blocks = tiling.occupancy.min(tiles.div_ceil(self.units)) as f64;
         let crowded = 1.0 + rates.crowded * (blocks - 1.0);
         let waits = crowded * products / tiling.cooperative as f64 + rates.between * intervals;
         let alone = multiply.max(waits * few) + rates.step * lines;
@@ -253,13 +279,15 @@ impl Work {
         let is_apart = self.taps[0] > 1 && (self.element > 2 || self.taps[1..] != [1; 2]);
         let apart = if is_apart { pixels / OF_VOLUME } else { 0.0 };
         let waited = rounds * steps * (rates.latency / tiling.stages as f64).max(apart);
-        let is_tf32 = self.element == 4 && !tiling.tf32x3;
-        let waited = if is_tf32 && !tiling.resident {
+        let waited = if is_tf32 && !has_conflicts && !tiling.resident {
             waited.max(rounds * filter_steps * FILTER_STAGE / (runs.filter_stages as f64 - 1.0))
         } else {
             waited
         };
-        let of_all = if is_tf32_once && is_tf32_point {
+        let of_all = if has_conflicts {
+            let pixels = PIXELS_OF_STRIDES * images * elements as f64 * row;
+            tiles as f64 * (steps * pixels + filter_steps * filters) / STRIDES_OF_ALL
+        } else if is_tf32_once && is_tf32_point {
             let strided = if self.stride > 1 { STRIDED_OF_ALL } else { 1.0 };
             let pixels = images * elements as f64 * row * strided;
             tiles as f64 * (steps * pixels + filter_steps * filters) / SECOND_OF_ALL

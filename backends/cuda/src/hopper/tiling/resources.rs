@@ -1,5 +1,7 @@
 //! What a tile takes of a multiprocessor: shared memory and registers.
 
+use fuseplan_gpu::units_at_once;
+
 use super::{Load, Tiling};
 
 /// Registers of a multiprocessor for each of 128 threads.
@@ -19,6 +21,11 @@ impl Tiling {
 
     pub(crate) fn threads(&self) -> usize {
         self.warpgroups() * 128
+    }
+
+    /// Blocks that a device of as many multiprocessors holds at once, in whole clusters.
+    pub(crate) fn slots(&self, units: usize) -> usize {
+        units_at_once(units, self.split) * self.occupancy / self.split * self.split
     }
 
     /// Bytes of the table of the depth where pixels are gathered.
