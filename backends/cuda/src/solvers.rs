@@ -254,13 +254,15 @@ mod tests {
         layout: TensorLayout,
         lens: &[usize],
         filters: usize,
+        groups: usize,
         taps: &[usize],
         pads: &[usize],
     ) -> &'static str {
         let target = CudaBackend.target("sm_90a").unwrap();
         let of = |lens: &[usize]| TensorDescriptor::with_layout(DataType::Half, layout, lens).unwrap();
-        let (input, weights) = (of(lens), of(&[&[filters, lens[1]], taps].concat()));
+        let (input, weights) = (of(lens), of(&[&[filters, lens[1] / groups], taps].concat()));
         let conv = ConvolutionDescriptor::of_dims(taps.len()).unwrap().with_pads(pads).unwrap();
+        let conv = conv.with_groups(groups).unwrap();
         let output = conv.forward_output(&input, &weights).unwrap();
         let ops = vec![Op::ConvForward { conv, weights }];
         let problem = Problem { input, output, ops, math: MathMode::Precise };
@@ -273,25 +275,39 @@ mod tests {
     #[test]
     fn models_choose_for_taps_of_several_planes_and_short_writes() {
         let volume = |lens: [usize; 5], filters, taps: [usize; 3]| {
-            chosen(TensorLayout::Ncdhw, &lens, filters, &taps, &taps.map(|taps| taps / 2))
+            chosen(TensorLayout::Ncdhw, &lens, filters, 1, &taps, &taps.map(|taps| taps / 2))
         };
         let [runs, reordered, transposed] =
             [hopper::WGMMA_RUNS.id(), hopper::WGMMA_REORDERED.id(), hopper::WGMMA_TRANSPOSED.id()];
         assert_eq!(volume([2, 128, 8, 32, 32], 256, [3, 1, 1]), runs);
         assert_eq!(volume([1, 384, 3, 60, 104], 768, [3, 1, 1]), reordered);
-        assert_eq!(volume([1, 128, 4, 32, 32], 128, [3, 3, 3]), transposed);
+        assert_eq!(volume([1, 128, 4, 32, 32], 128, [3, 3, 3]), runs);
+        assert_eq!(volume([8, 256, 4, 14, 14], 256, [3, 3, 3]), runs);
+        assert_eq!(volume([8, 64, 16, 56, 56], 64, [3, 3, 3]), transposed);
         assert_eq!(volume([2, 48, 8, 64, 64], 64, [3, 3, 3]), transposed);
-        let image =
-            |lens: [usize; 4], filters, pad| chosen(TensorLayout::Nchw, &lens, filters, &[2; 2], &[pad; 2]);
+        let image = |lens: [usize; 4], filters, pad| {
+            chosen(TensorLayout::Nchw, &lens, filters, 1, &[2; 2], &[pad; 2])
+        };
         assert_eq!(image([1, 256, 64, 64], 256, 0), runs);
         assert_eq!(image([4, 64, 56, 56], 128, 1), hopper::WGMMA_GATHER.id());
+    }
+
+    /// Few filters of groups in NCHW are gathered or multiplied by windows, as the models have it.
+    #[test]
+    fn models_choose_for_few_filters_of_groups() {
+        let chosen =
+            |lens: [usize; 4], groups| chosen(TensorLayout::Nchw, &lens, lens[1], groups, &[3; 2], &[1; 2]);
+        assert_eq!(chosen([1, 512, 14, 14], 32), hopper::WGMMA_GATHER.id());
+        assert_eq!(chosen([1, 440, 7, 7], 55), hopper::WGMMA_GATHER.id());
+        assert_eq!(chosen([8, 512, 14, 14], 32), HALO_MMA.id());
+        assert_eq!(chosen([1, 208, 28, 28], 26), HALO_MMA.id());
     }
 
     /// Lines, which gathering would take less time than, do not keep 24 filters from transposed pixels, as gathering wants 32 of them.
     #[test]
     fn few_filters_are_multiplied_by_tensor_cores() {
         let chosen = |lens: [usize; 4], taps: [usize; 2]| {
-            chosen(TensorLayout::Nchw, &lens, 24, &taps, &taps.map(|taps| taps / 2))
+            chosen(TensorLayout::Nchw, &lens, 24, 1, &taps, &taps.map(|taps| taps / 2))
         };
         assert_eq!(chosen([1, 512, 32, 32], [1, 3]), hopper::WGMMA_TRANSPOSED.id());
         for (images, channels, size) in [(1, 512, 32), (1, 64, 64), (8, 128, 56), (64, 256, 16), (2, 32, 224)]

@@ -204,7 +204,7 @@ pub(crate) static WGMMA_GATHER: InParts<Hopper> = InParts(Hopper {
         GROUP_COUNT,
         SPAN,
     ],
-    preferences: &[preferences::SIZE, preferences::RUNS, preferences::F32],
+    preferences: &[preferences::GATHERED, preferences::RUNS, preferences::F32],
     load: Load::Gather,
 });
 

@@ -65,14 +65,13 @@ fn few_filters(load: Load, problem: &Problem, device: &DeviceInfo) -> Option<Str
     (ours >= theirs).then(|| format!("{found}, {ours:.1} and {theirs:.1} us"))
 }
 
-/// Why groups of 16 bits or in TF32 are left to `wgmma`: the microseconds of pixels that TMA loads and of copied windows, where the
-/// former are fewer.
+/// Why groups of 16 bits or in TF32 are left to `wgmma`: the microseconds of pixels that TMA loads or that are gathered, and of copied
+/// windows, where the former are fewer.
 pub(crate) fn sooner_than_windows(problem: &Problem, device: &DeviceInfo) -> Option<String> {
     let is_known = problem.output.data_type().size() == 2 || is_groups_of_tf32(problem);
-    if !is_known || !is_preferred(&WGMMA, problem, device) {
-        return None;
-    }
-    let (ours, windows) = (least(Load::Tma, problem, device), estimated_time(&HALO_MMA, problem, device)?);
+    let gathered = || by(&WGMMA_GATHER, Load::Gather, problem, device);
+    let ours = if is_known { by(&WGMMA, Load::Tma, problem, device).min(gathered()) } else { f64::INFINITY };
+    let windows = if ours.is_finite() { estimated_time(&HALO_MMA, problem, device)? } else { return None };
     (ours < windows).then(|| format!("{ours:.1} and {windows:.1} us"))
 }
 
@@ -198,15 +197,22 @@ fn by(solver: &dyn Solver, load: Load, problem: &Problem, device: &DeviceInfo) -
 /// It takes 1.028 of the fastest in the mean, 1.21 at worst, with 1 for it 1.037; of sixteen others 1.018 (1.23) and 1.026.
 const SOONER_TRANSPOSED: f64 = 0.85;
 
+/// The same of several taps in each of several planes, whose runs take 0.96 of their estimates: by it the choice of ten volumes by 3x3x3 on
+/// an H200 was best, and one of 14 others is another, 0.86 of the time of runs.
+const SOONER_IN_PLANES: f64 = 0.92;
+
 /// Images that are sooner transposed than loaded by lines or by runs, or gathered.
 pub(crate) const TRANSPOSED: Preference = Preference {
     property: "convolution",
-    prefers: "less time with transposed pixels than by gathering them, and less than 0.85 of that by lines or by runs of planes, as the \
-              models have it",
+    prefers: "less time with transposed pixels than by gathering them, and less than 0.85 of that by lines or by runs of planes (0.92 of \
+              several taps in each of several planes), as the models have it",
     check: |problem, device| {
         let lines = by(&WGMMA_LINES, Load::Lines, problem, device);
         let loaded = lines.min(by(&WGMMA_RUNS, Load::Runs, problem, device));
-        let other = (SOONER_TRANSPOSED * loaded).min(least(Load::Gather, problem, device));
+        let [_, _, planes, taps @ ..] = Volume::of(problem.conv()?.1).lens;
+        let is_of_planes = planes > 1 && taps != [1; 2];
+        let sooner = if is_of_planes { SOONER_IN_PLANES } else { SOONER_TRANSPOSED };
+        let other = (sooner * loaded).min(least(Load::Gather, problem, device));
         let transposed = least(Load::Transposed, problem, device);
         (transposed >= other).then(|| format!("{transposed:.1} and {other:.1} us"))
     },
@@ -244,17 +250,14 @@ pub(crate) const REORDERED: Preference = Preference {
 /// Runs that come sooner than what pixels would be gathered for.
 pub(crate) const RUNS_OF_PLANES: Preference = Preference {
     property: "convolution",
-    prefers: "what pixels would be gathered for, or 1x1 of one group with any number of filters; of 16 bits one group, and filters of one \
-              plane or of one tap in each; less time by runs of planes than by gathering; in TF32 of 1x1, with a depth below 48 and 16 \
-              to 31 filters, than by `conv_mma` instead, in strides than by the slower of both, as the models have it",
+    prefers: "what pixels would be gathered for, or 1x1 of one group with any number of filters; of 16 bits one group; less time by \
+              runs of planes than by gathering; in TF32 of 1x1, with a depth below 48 and 16 to 31 filters, than by `conv_mma` instead, in \
+              strides than by the slower of both, as the models have it",
     check: |problem, device| {
         let (conv, weights) = problem.conv()?;
         let groups = conv.groups();
-        // Filters of several planes and several taps in each were timed in small volumes alone.
-        let [_, _, planes, height, width] = Volume::of(weights).lens;
-        let taps = height * width;
-        if problem.output.data_type().size() == 2 && (groups > 1 || planes > 1 && taps > 1) {
-            return Some(format!("{groups} groups, filters of {planes} planes of {taps}"));
+        if problem.output.data_type().size() == 2 && groups > 1 {
+            return Some(format!("{groups} groups"));
         }
         let enough = if groups == 1 && Volume::of(weights).plane() == 1 { DEPTH.check } else { SIZE.check };
         let checks = [GATHERED_LAYOUT.check, TAPS.check, enough, F32.check];
@@ -338,6 +341,29 @@ pub(crate) const SIZE: Preference = Preference {
         let fewest = if is_tf32x3(problem) { 24 } else { 32 };
         let few = (filters < fewest).then(|| format!("{filters} filters a group"));
         few.or_else(|| (DEPTH.check)(problem, device))
+    },
+};
+
+/// As [`SIZE`], or few filters of groups that windows, which would be copied, take more time for. Of 24 convolutions of 3x3 of 8 to 24
+/// channels and filters a group on an H200, most of one image, twelve are gathered by it, eleven in 0.70 to 1.01 of the time and one in
+/// 1.12.
+pub(crate) const GATHERED: Preference = Preference {
+    property: "convolution",
+    prefers: "at least 32 filters a group (24 by 3xTF32) and a depth (channels of a group times taps) of at least 48, in TF32 of one \
+              group and tap of at least 8; or of 16 bits several taps of groups of at least 8 filters, and less time than by threads that \
+              copy windows of the image, as the models of both have it",
+    check: |problem, device| {
+        let found = (SIZE.check)(problem, device)?;
+        let (conv, weights) = problem.conv()?;
+        let (groups, is_half) = (conv.groups(), problem.output.data_type().size() == 2);
+        let is_timed =
+            is_half && groups > 1 && weights.lens()[0] / groups >= 8 && Volume::of(weights).plane() > 1;
+        if !is_timed || (DEPTH.check)(problem, device).is_some() {
+            return Some(found);
+        }
+        let gathered = least(Load::Gather, problem, device);
+        let windows = estimated_time(&HALO_MMA, problem, device).unwrap_or(0.0);
+        (gathered >= windows).then(|| format!("{found}, {gathered:.1} and {windows:.1} us"))
     },
 };
 

@@ -187,6 +187,7 @@ pub(crate) fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("wgmma.tf32x3.pointwise.72", "cuda.conv_wgmma.v1", narrow(72, precise)),
         ("wgmma.gather", "cuda.conv_wgmma_gather.v1", convolved(Half, Nchw)),
         ("wgmma.gather.norm", "cuda.conv_wgmma_gather.v1", normed(Nchw, PerActivation)),
+        ("wgmma.gather.groups", "cuda.conv_wgmma_gather.v1", conv(Half, Nchw, 32, 4, &chain)),
         ("wgmma.planes", "cuda.conv_wgmma_planes.v1", pointwise([3, 32, 9, 16])),
         ("wgmma.planes.rearranged", "cuda.conv_wgmma_planes.v1", pointwise([3, 35, 9, 16])),
         ("wgmma.planes.words", "cuda.conv_wgmma_planes.v1", words(&[5, 64, 7, 7], 1, 1, 0)),

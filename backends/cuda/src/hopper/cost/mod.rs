@@ -27,11 +27,10 @@ fn added_up(tiling: &Tiling) -> f64 {
     MEET + (tiling.occupancy * values * size_of::<f32>()) as f64 / SENT
 }
 
-/// How many times a multiprocessor writes results of lines in a microsecond, one, two or four at once. Fitted to 22 timings of six
-/// convolutions on an H200, to 8 % in the mean square, each weighed by how near it is to the fastest, where it was 38 without; of 27
-/// timings of five others 19 % where it was 67. What is left is of 2x2 with filters that stay, which takes 1.4 to 1.55 of the
-/// estimates.
-const WRITES: f64 = 1.1e3;
+/// How many times a multiprocessor writes results of lines in a microsecond, one, two or four at once. Chosen with what filters that stay
+/// take then by 124 tiles of nine convolutions on an H200, each weighed by how near it is to the fastest: with such filters to 8 % in the
+/// mean square where it was 63, with streamed ones 10 where it was 13; of 84 tiles of six others 9 where it was 51, and 7 where it was 18.
+const WRITES: f64 = 0.9e3;
 
 /// Microseconds of a launch that prepares filters of a tile, so many bytes of them: of 16 bits what it added to thirteen convolutions on an
 /// H100; of f32, which is read once for both parts, what it added to MIOpen's thirteen on an H200, and within a microsecond to 28 of 37

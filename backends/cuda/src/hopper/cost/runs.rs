@@ -103,7 +103,8 @@ const HALF: Rates = Rates {
 
 /// The same of several taps and images, chosen by 20 timings of 10 convolutions of 3x3 on an H200 beside those of lines: what is chosen of the
 /// two takes 1.01 of the faster in the mean, 1.04 at worst, instead of 1.02 and 1.14; of 5 others 1.01 as before, by estimates that are off by
-/// 11 % in the mean square instead of 20. With one image two of 3x3 were slower by it.
+/// 11 % in the mean square instead of 20. With one image two of 3x3 were slower by it; of 3x3x3, whatever the images, estimates are 11 %
+/// off for six volumes and 13 % for 14 others instead of 13 and 15.
 const HALF_TAPS: Rates = Rates { shared: 175e3, ..HALF };
 
 /// What of TF32 the second-level cache gives where no block has more than one tile, with several taps and with one, and what strides take:
@@ -167,9 +168,10 @@ const HALF_WORDS: Rates =
 /// MIOpen's thirteen 3.5 and 6.5 %.
 const HALF_SECTORS: Rates = Rates { part: 0.4, step: 0.16, overlap: 1.8, ..HALF_WORDS };
 
-/// Bytes of pixels that come in a microsecond where taps see several planes of a volume, which lie far apart: three of these in TF32
-/// took about 1.3, 1.3 and 0.7 times as long on an H100. Of 16 bits and one tap a plane estimates without it are 20 % off in the mean
-/// square of four convolutions on an H200 where they were 35, and 18 % of six others where they were 50.
+/// Bytes of pixels that come in a microsecond where taps of TF32 see several planes of a volume, which lie far apart: three of these took
+/// about 1.3, 1.3 and 0.7 times as long on an H100. Of 16 bits estimates without it are less far off on an H200: by 3x1x1 20 % in the mean
+/// square of four convolutions where they were 35, and 18 % of six others where they were 50, by 3x3x3 13 % of six and 15 % of 14 others
+/// where they were 14 and 30.
 const OF_VOLUME: f64 = 11e3;
 
 /// What `second` is of a single tap in TF32: by it seven convolutions of 512 to 3072 channels are expected to take 0.89 to 1.28 of what they
@@ -181,13 +183,18 @@ const STRIDED: f64 = 2.0;
 const STRIDED_TF32X3: f64 = 2.5;
 
 impl Work {
+    /// Whether it has several taps in each of several planes.
+    fn sees_planes(&self) -> bool {
+        self.taps[0] > 1 && self.taps[1..] != [1; 2]
+    }
+
     /// About how many microseconds the kernel takes.
     pub(super) fn runs_time(&self, tiling: &Tiling) -> f64 {
         let Some(runs) = tiling.runs else { return f64::INFINITY };
         let rates = match self.element {
             2 if runs.overlap > 0 => &HALF_SECTORS,
             2 if self.taps == [1; 3] && self.writes_words(tiling) => &HALF_WORDS,
-            2 if self.taps != [1; 3] && self.images > 1 => &HALF_TAPS,
+            2 if self.sees_planes() || self.taps != [1; 3] && self.images > 1 => &HALF_TAPS,
             2 => &HALF,
             _ if tiling.tf32x3 && self.writes_rows => &TF32X3_ROWS,
             _ if tiling.tf32x3 => &TF32X3,
@@ -276,7 +283,7 @@ impl Work {
         let shared = rounds * blocks * multiply.max(outputs / rates.outputs);
         let one = (rounds / tiling.pingpong as f64).ceil() * (alone + finish);
         let in_turn = if tiling.pingpong > 1 { rounds * alone + finish } else { 0.0 };
-        let is_apart = self.taps[0] > 1 && (self.element > 2 || self.taps[1..] != [1; 2]);
+        let is_apart = self.taps[0] > 1 && self.element > 2;
         let apart = if is_apart { pixels / OF_VOLUME } else { 0.0 };
         let waited = rounds * steps * (rates.latency / tiling.stages as f64).max(apart);
         let waited = if is_tf32 && !has_conflicts && !tiling.resident {

@@ -8,6 +8,17 @@ use super::{PRODUCTS, Work, added_up};
 /// Microseconds in which a warpgroup rearranges a byte of filters.
 const REARRANGED: f64 = 0.76e-4;
 
+/// Microseconds until filters of 16 bits that stay are there, which a block's only tile of a group waits for: with them it took 0.42 to
+/// 0.48 more than with streamed ones in nine pairs of three convolutions of 16 channels a group on an H200, 0.19 to 0.56 in 13 of five
+/// others.
+const KEPT_BY_GROUP: f64 = 0.45;
+
+/// Bytes of filters that stay which a multiprocessor brings in a microsecond, however many warpgroups do, and microseconds of a launch
+/// besides, where writes of few results bound a kernel of lines: none of these is written before the filters are there. Where eight are
+/// written at once other rates have it.
+const BROUGHT: f64 = 15.8e3;
+const BEFORE_WRITES: f64 = 1.0;
+
 /// Microseconds of a pixel that TMA walks to where groups are a dimension: it goes over the end of that dimension for each, in a tap's
 /// last step of channels, which takes so much more than a row of a box. Of 53 convolutions of groups for which other tiles are chosen
 /// since this counts for the last step alone, in TF32, f16 and f32 on an H200, what is chosen takes 0.76 of the time (0.56 to 1.04).
@@ -605,11 +616,14 @@ impl Work {
         let memory = (self.bytes as f64 + moved_again) / rates.memory;
         let second = tiles as f64 * brought * row / rates.second;
         let hot = if tiling.resident { 0.0 } else { rates.hot * (self.tiles(tiling) / columns) as f64 };
+        let is_group_once = tiling.load == Load::Tma && self.groups > 1 && self.element == 2 && rounds <= 1.0;
         let kept = match (tiling.resident, tiling.rearranged) {
             (true, true) => {
                 let bytes = filter_steps * tiling.filters() as f64 * row * blocks;
-                REARRANGED * bytes / (tiling.pingpong * tiling.cooperative) as f64
+                let rearranged = REARRANGED * bytes / (tiling.pingpong * tiling.cooperative) as f64;
+                if short > 0.0 { BEFORE_WRITES + bytes / BROUGHT } else { rearranged }
             }
+            (true, false) if is_group_once => rates.kept * filters + KEPT_BY_GROUP,
             (true, false) => rates.kept * filters + rates.resident,
             (false, _) => 0.0,
         };
