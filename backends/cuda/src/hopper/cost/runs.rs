@@ -107,13 +107,18 @@ const HALF: Rates = Rates {
 /// off for six volumes and 13 % for 14 others instead of 13 and 15.
 const HALF_TAPS: Rates = Rates { shared: 175e3, ..HALF };
 
-/// What of TF32 the second-level cache gives where no block has more than one tile, with several taps and with one, and what strides take:
-/// fitted to 98 timings of 20 convolutions of up to 17x17 pixels, one image and eight, in networks to fit to on an H200, to 17 % in the
-/// mean square where it was 30, of 80 timings of 16 others 14 % where it was 17. With more tiles, of 64 images, what is chosen by it takes
-/// up to 1.55.
-const SECOND_ONCE: f64 = 82e3;
-const ONE_TAP_ONCE: f64 = 100e3;
+/// What of TF32 the second-level cache gives where no block has more than one tile, and what strides of a single tap take: fitted to 98
+/// timings of 20 convolutions of up to 17x17 pixels, one image and eight, in networks to fit to on an H200, to 17 % in the mean square
+/// where it was 30, of 80 timings of 16 others 14 % where it was 17; of several taps with [`WRITTEN`]. With more tiles, of 64 images, what
+/// is chosen by it takes up to 1.55.
+const SECOND_ONCE: f64 = 100e3;
 const STRIDED_ONCE: f64 = 1.1;
+
+/// What part of the bytes that loads write to shared memory counts beside what products read, of TF32 by several taps without strides.
+/// Chosen with [`SECOND_ONCE`] of these and with the first stage below by 168 timings of 15 convolutions of 3x3 of one image to 64 on an
+/// H200: to 11 % in the mean square where it was 15, with a choice that is 1.1 % slower than the fastest timed tile of any solver in the
+/// mean, 5 % at worst, instead of 3.6 and 20; of 15 others 12 % where it was 14, and 1.8 and 5 % instead of 3.1 and 16.
+const WRITTEN: f64 = 0.5;
 
 /// Bytes of a microsecond that bound all multiprocessors together, as if by the second-level cache, of TF32 by a single tap where no
 /// block has more than one tile, and how many times as many pixels with strides count there. Fitted with the wait below to 107 timings
@@ -135,11 +140,12 @@ const FILTER_STAGE: f64 = 0.62;
 /// rate as well, and all multiprocessors together are bound by bytes, of which those of pixels count several times. Fitted to 16 of 32
 /// convolutions of one image to 64 on an H200 and the 26 that were timed before: to 12 % in the mean square where it was 26 and 18, 14 %
 /// of the others where it was 31, with a choice that is 2.9 % slower than the fastest timed tile in the mean, 13 % at worst, instead of
-/// 7.5 and 30.
+/// 7.5 and 30. The last was chosen since with the first stage below, by which 30 to fit to are 12 % off where they
+/// were 13, and 33 others 11 where they were 13.
 const SHARED_OF_STRIDES: f64 = 225e3;
 const FILTERS_OF_STRIDES: f64 = 108e3;
 const PIXELS_OF_STRIDES: f64 = 4.97;
-const STRIDES_OF_ALL: f64 = 17.5e6;
+const STRIDES_OF_ALL: f64 = 19e6;
 
 /// TF32 whose results pass through shared memory and are written several at once: an output takes less, by 30 of the 65 timings.
 const TF32_VECTORS: Rates = Rates { outputs: 8e3, ..TF32 };
@@ -168,10 +174,11 @@ const HALF_WORDS: Rates =
 /// MIOpen's thirteen 3.5 and 6.5 %.
 const HALF_SECTORS: Rates = Rates { part: 0.4, step: 0.16, overlap: 1.8, ..HALF_WORDS };
 
-/// Bytes of pixels that come in a microsecond where taps of TF32 see several planes of a volume, which lie far apart: three of these took
-/// about 1.3, 1.3 and 0.7 times as long on an H100. Of 16 bits estimates without it are less far off on an H200: by 3x1x1 20 % in the mean
-/// square of four convolutions where they were 35, and 18 % of six others where they were 50, by 3x3x3 13 % of six and 15 % of 14 others
-/// where they were 14 and 30.
+/// Bytes of pixels that come in a microsecond where taps of 3xTF32 see several planes of a volume, which lie far apart: three of these in
+/// TF32 took about 1.3, 1.3 and 0.7 times as long on an H100. In TF32 what is chosen of 14 volumes is 1.020 of the fastest on an H200
+/// without it and with what several taps take now, where it was 1.140. Of 16 bits estimates without it are less far off: by 3x1x1 20 % in
+/// the mean square of four convolutions where they were 35, and 18 % of six others where they were 50, by 3x3x3 13 % of six and 15 % of 14
+/// others where they were 14 and 30.
 const OF_VOLUME: f64 = 11e3;
 
 /// What `second` is of a single tap in TF32: by it seven convolutions of 512 to 3072 channels are expected to take 0.89 to 1.28 of what they
@@ -223,7 +230,9 @@ impl Work {
         };
         let is_tf32 = self.element == 4 && !tiling.tf32x3;
         let is_tf32_once = is_tf32 && rounds <= 1.0;
-        let has_conflicts = is_tf32 && self.stride > 1 && self.taps != [1; 3];
+        let is_tf32_point = self.taps == [1; 3] && is_tf32;
+        let is_tf32_taps = is_tf32 && !is_tf32_point;
+        let has_conflicts = is_tf32_taps && self.stride > 1;
         let strided = match self.stride {
             1 => 1.0,
             _ if has_conflicts => 1.0,
@@ -244,17 +253,17 @@ impl Work {
             _ => 1.0,
         };
         let reads = tiling.cooperative as f64 * (64.0 * words + (times * tiling.width) as f64) * row;
-        let shared = (filter_steps * (reads + filters) + steps * pixels)
+        let loaded = steps * pixels + filter_steps * filters;
+        let written = if is_tf32_taps && !has_conflicts { WRITTEN } else { 1.0 };
+        let shared = (filter_steps * reads + written * loaded)
             / if has_conflicts { SHARED_OF_STRIDES } else { rates.shared };
-        let is_tf32_point = self.taps == [1; 3] && is_tf32;
         let rate = match is_tf32_point {
             _ if has_conflicts => f64::INFINITY,
-            true if is_tf32_once => ONE_TAP_ONCE,
+            _ if is_tf32_once => SECOND_ONCE,
             true => OF_ONE_TAP,
-            false if is_tf32_once => SECOND_ONCE,
             false => rates.second,
         };
-        let second = (steps * pixels + filter_steps * filters) / rate;
+        let second = loaded / rate;
         let loads = steps * images * boxes as f64 * rates.load * strided;
         let is_short = tiling.stages == 2 && runs.filter_stages == 3;
         let few = 1.0 + if is_short { rates.few_stages } else { 0.0 };
@@ -280,10 +289,12 @@ impl Work {
         let columns = tiling.width.next_multiple_of(if runs.overlap > 0 { eights } else { 32 });
         let finish = part * columns as f64 / 64.0;
         let outputs = (tiling.pixels() * tiling.filters()) as f64;
-        let shared = rounds * blocks * multiply.max(outputs / rates.outputs);
+        // Blocks that share a multiprocessor wait for each stage of filters too, in turn.
+        let in_stages = if is_tf32_taps { multiply + rates.step * lines } else { multiply };
+        let shared = rounds * blocks * in_stages.max(outputs / rates.outputs);
         let one = (rounds / tiling.pingpong as f64).ceil() * (alone + finish);
         let in_turn = if tiling.pingpong > 1 { rounds * alone + finish } else { 0.0 };
-        let is_apart = self.taps[0] > 1 && self.element > 2;
+        let is_apart = self.taps[0] > 1 && tiling.tf32x3;
         let apart = if is_apart { pixels / OF_VOLUME } else { 0.0 };
         let waited = rounds * steps * (rates.latency / tiling.stages as f64).max(apart);
         let waited = if is_tf32 && !has_conflicts && !tiling.resident {
@@ -304,8 +315,15 @@ impl Work {
         let unit = shared.max(one).max(in_turn).max(waited).max(of_all);
         let memory = self.bytes as f64 / rates.memory;
         let brought = if tiling.resident { filter_steps * filters / OWN_FILTERS } else { 0.0 };
+        // Nothing is multiplied before the first stage of pixels is there, which all blocks ask the memory for at once.
+        let first = if is_tf32_taps {
+            images * elements as f64 * row * tiles.min(slots) as f64 / rates.memory
+        } else {
+            0.0
+        };
         brought
             + rates.launch
+            + first
             + (unit.powf(rates.overlap) + memory.powf(rates.overlap)).powf(1.0 / rates.overlap)
     }
 }

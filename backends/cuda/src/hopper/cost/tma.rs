@@ -24,6 +24,16 @@ const BEFORE_WRITES: f64 = 1.0;
 /// since this counts for the last step alone, in TF32, f16 and f32 on an H200, what is chosen takes 0.76 of the time (0.56 to 1.04).
 const WALKED: f64 = 4.5e-3;
 
+/// The same of a filter of a window that leaves its group, for each tile of a multiprocessor but its first, whose filters are waited for as
+/// those that stay are: in 16 bits 64 images of 14x14 by 24 channels a group take 26 microseconds with streamed filters on an H200 where
+/// they take 12 with those that stay, in TF32 by 56 channels 68 and 51, one image of either about the same.
+const FILTERS_WALKED: f64 = 1.5e-3;
+
+/// How many times as long windows of 16 bits that leave their groups take where two blocks of one set of consumers share a multiprocessor:
+/// 1.21 of what two sets of one block take in the mean of 22 pairs of tiles of ten convolutions on H200s (1.08 to 1.33), 0.97 to 1.06 in
+/// four of 22 blocks, and of whole groups 0.89 to 1.0 in four.
+const BESIDE_LEAVING: f64 = 1.2;
+
 /// What bounds a kernel whose pixels TMA loads.
 #[derive(Clone, Copy)]
 struct Rates {
@@ -557,9 +567,10 @@ impl Work {
         };
         let read = reads * tiling.loaded_row() as f64;
         let shared_memory = (read + (split + brought / 2.0) * row) / rates.shared;
-        let walks = tiling.load == Load::Tma && tiling.leaves_group(self.groups, self.channels);
-        let last_steps = steps / tiling.channel_steps(self.channels) as f64;
-        let walked = if walks { last_steps * tiling.pixels() as f64 * WALKED } else { 0.0 };
+        let leaves = tiling.leaves_group(self.groups, self.channels);
+        let channel_steps = tiling.channel_steps(self.channels) as f64;
+        let walks = tiling.load == Load::Tma && leaves;
+        let walked = if walks { steps / channel_steps * tiling.pixels() as f64 * WALKED } else { 0.0 };
         let multiply = products.max(bytes).max(shared_memory).max(brought * rates.row + walked);
         // The memory waits for twice as many bytes.
         let wide = if self.element > 2 { 1.0 + rates.wide } else { 1.0 };
@@ -608,8 +619,20 @@ impl Work {
         let waited = rounds * steps * (rates.latency + stage) / (tiling.stages as f64 - rates.held);
         let is_crowded =
             tiling.pingpong > 2 && self.groups > 1 && tiling.load == Load::Halo && self.element > 2;
-        let turns = if is_crowded && !tiling.tf32x3 { FOUR_SETS } else { 1.0 };
-        let unit = turns * shared.max(one).max(in_turn).max(waited);
+        let is_left = tiling.load == Load::Halo && leaves;
+        let beside_one = tiling.occupancy > 1 && tiling.pingpong == 1;
+        let turns = match is_crowded && !tiling.tf32x3 {
+            true => FOUR_SETS,
+            false if is_left && self.element == 2 && beside_one => BESIDE_LEAVING,
+            false => 1.0,
+        };
+        let filters_walked = if is_left && !tiling.resident {
+            let rows = filter_steps / channel_steps * tiling.filters() as f64;
+            (rounds * blocks - 1.0) * rows * FILTERS_WALKED
+        } else {
+            0.0
+        };
+        let unit = turns * shared.max(one).max(in_turn).max(waited) + filters_walked;
         // Residuals are read by lines, results written by sectors.
         let lines = self.residuals as f64 * self.in_common(tiling, 128);
         let moved_again = rates.common * lines + rates.torn * self.in_common(tiling, 32);
