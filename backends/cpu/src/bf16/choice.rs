@@ -21,13 +21,20 @@ struct Model {
     /// Whether channels of the input and of the output are neighbours.
     input_last: bool,
     output_last: bool,
+    /// Whether an operand as large as the output is added.
+    residual: bool,
 }
 
 /// Cycles of the unit for a tile's products with a pixel, with what loads of tiles take beyond that: of bf16, and of parts, which
 /// with one tap are read from the second-level cache each time.
 const PRODUCT: f64 = 1.0 / 0.63;
-const PRODUCT_OF_PARTS: f64 = 1.0 / 0.47;
-const PRODUCT_OF_POINTS: f64 = 1.0 / 0.37;
+const PRODUCT_OF_PARTS: f64 = 1.0 / 0.6;
+const PRODUCT_OF_POINTS: f64 = 1.0 / 0.48;
+
+/// What a pixel's vector of output channels takes longer where products are of three parts, and with a residual, which direct convolution
+/// adds to sums that are in registers.
+const FINISH_OF_PARTS: f64 = 3.0;
+const RESIDUAL_OF_PARTS: f64 = 10.0;
 
 /// Of a vector's products with a pixel's pair of channels, and how many sums hide an instruction's latency.
 const PAIR: f64 = MULTIPLY_ADD / 0.95;
@@ -38,7 +45,7 @@ const LARGE_PANEL: usize = 700 * 1024;
 const READ_AGAIN: f64 = 4.0;
 
 /// Bytes of filters that come from memory in a cycle: both ask for them ahead; the unit's are read beside its own tiles.
-const FILTERS_OF_UNIT: f64 = 6.0;
+const FILTERS_OF_UNIT: f64 = 5.2;
 const FILTERS_OF_DIRECT: f64 = 10.0;
 
 /// Cycles of direct convolution for a vector of multiply-adds, pixels of its largest tile, and how many pixels a tile's loads cost.
@@ -53,7 +60,8 @@ impl Model {
         let plan = Plan::new(&geometry, Split::of(problem.output.data_type()), 1, Limits::USUAL);
         let input_last = geometry.input.strides[1] == 1;
         let output_last = plan.lanes == Lanes::Channels;
-        Model { geometry, plan, input_last, output_last }
+        let residual = problem.ops.iter().any(|op| op.is_residual());
+        Model { geometry, plan, input_last, output_last, residual }
     }
 
     /// Outputs' pixels.
@@ -91,8 +99,10 @@ impl Model {
             (1, true, _) => 4.0,
             (1, false, Unit::Matrix) => 28.0,
             (1, false, Unit::Vector) => 14.0,
-            (_, true, _) => 22.0,
-            (_, false, _) => 44.0,
+            (2, true, _) => 22.0,
+            (2, false, _) => 44.0,
+            (_, true, _) => 34.0,
+            (_, false, _) => 56.0,
         };
         let panel = plan.filters / g.groups / plan.panels_per_group * size_of::<u16>();
         let again = if panel > LARGE_PANEL { READ_AGAIN } else { 1.0 };
@@ -101,8 +111,13 @@ impl Model {
                 Unit::Matrix => FILTERS_OF_UNIT,
                 Unit::Vector => FILTERS_OF_DIRECT,
             };
-        let group =
-            products + packed * steps * step + self.pixels() * self.vectors() * self.finish() + filters;
+        let of_parts = match (plan.split.parts, self.residual) {
+            (1 | 2, _) => 0.0,
+            (_, false) => FINISH_OF_PARTS,
+            (_, true) => FINISH_OF_PARTS + RESIDUAL_OF_PARTS,
+        };
+        let finish = self.pixels() * self.vectors() * (self.finish() + of_parts);
+        let group = products + packed * steps * step + finish + filters;
         g.groups as f64 * group
     }
 

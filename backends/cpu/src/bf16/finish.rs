@@ -1,4 +1,4 @@
-//! The front of the epilogue, on sums in memory and in registers.
+//! The front of the epilogue, and a residual behind it, on sums in memory and in registers.
 
 use std::arch::x86_64::*;
 use std::ffi::c_void;
@@ -7,9 +7,10 @@ use fuseplan_api::DataType;
 
 use super::product::SIDE;
 use super::split::with_features;
+use crate::activation::Simple;
 use crate::epilogue::Steps;
 use crate::isa::{Avx512, MAX_LANES, Number, Simd};
-use crate::vectors::store;
+use crate::vectors::{load, store};
 
 /// Sums of pixels of one line.
 pub(super) struct FinishPixels<'a> {
@@ -25,13 +26,29 @@ pub(super) struct FinishPixels<'a> {
     pub(super) output: *mut c_void,
     pub(super) step: usize,
     pub(super) plane: usize,
+    /// The first pixel of an operand that is added behind the front, and lies as the output does, or null, and the activation behind.
+    pub(super) residual: *const c_void,
+    pub(super) simple: Simple,
 }
 
 /// Pixels at a time: with two vectors each they leave room for the parameters of channels.
 const PIXELS: usize = 8;
 
-/// Where the front's results go.
+/// Where results go.
 trait Target {
+    /// Adds to pixels' vectors what is left behind the front.
+    ///
+    /// # Safety
+    /// As [`Target::write`] of each of the pixels.
+    #[inline(always)]
+    unsafe fn add<const R: usize, const V: usize>(
+        _: Avx512,
+        _: &FinishPixels<'_>,
+        _pixel: usize,
+        _: &mut [[__m512; V]; R],
+    ) {
+    }
+
     /// Writes a pixel's vectors, of `count` channels in all.
     ///
     /// # Safety
@@ -57,6 +74,38 @@ pub(super) struct Output<T>(std::marker::PhantomData<T>);
 
 impl<T: Number> Target for Output<T> {
     #[inline(always)]
+    unsafe fn add<const R: usize, const V: usize>(
+        s: Avx512,
+        f: &FinishPixels<'_>,
+        pixel: usize,
+        values: &mut [[__m512; V]; R],
+    ) {
+        if f.residual.is_null() {
+            return;
+        }
+        let from = f.residual.cast::<T>().wrapping_add(pixel * f.step);
+        for (r, row) in values.iter_mut().enumerate() {
+            for (v, value) in row.iter_mut().enumerate() {
+                let n = (f.count - v * SIDE).min(SIDE);
+                // SAFETY: the caller says that the pixel's channels lie inside of the output, and so they do of the residual.
+                *value = s.add(*value, unsafe { load(s, from.wrapping_add(r * f.step + v * SIDE), n) });
+            }
+        }
+        macro_rules! each {
+            ($simple:expr) => {
+                for value in values.as_flattened_mut() {
+                    *value = $simple.apply(s, *value);
+                }
+            };
+        }
+        match f.simple {
+            Simple::Identity => {}
+            Simple::Slope(slope) => each!(Simple::Slope(slope)),
+            Simple::Clip(top) => each!(Simple::Clip(top)),
+        }
+    }
+
+    #[inline(always)]
     unsafe fn write<const V: usize>(s: Avx512, f: &FinishPixels<'_>, pixel: usize, values: &[__m512; V]) {
         let to = f.output.cast::<T>().wrapping_add(pixel * f.step);
         // SAFETY: the caller says that the pixel's channels lie inside of the output.
@@ -80,7 +129,7 @@ impl<T: Number> Target for Output<T> {
 }
 
 with_features! {
-    /// Applies the front to a line of pixels.
+    /// Applies the front to a line of pixels, and where they go to the output what is left behind it.
     ///
     /// # Safety
     /// The CPU has the instructions of `Isa::Avx512Bf16`; the sums are complete; the pixels lie inside of the target, which nobody
@@ -108,13 +157,30 @@ unsafe fn rows<T: Target, const R: usize, const V: usize>(f: &FinishPixels<'_>, 
     // SAFETY: the caller says that the CPU has the set, and that the sums are complete; as of this function.
     unsafe {
         let s = Avx512::assume();
-        let sums =
+        let mut sums: [[__m512; V]; R] =
             std::array::from_fn(|r| std::array::from_fn(|v| s.load(f.sums.add(((at + r) * V + v) * SIDE))));
-        registers::<T, R, V>(f, at, sums);
+        front(s, f, &mut sums);
+        T::add(s, f, at, &mut sums);
+        for (r, row) in sums.iter().enumerate() {
+            T::write(s, f, at + r, row);
+        }
     }
 }
 
-/// Applies the front to sums in registers, of R pixels from `at` on with V vectors each.
+/// # Safety
+/// As [`registers`].
+#[inline(always)]
+unsafe fn front<const R: usize, const V: usize>(
+    s: Avx512,
+    f: &FinishPixels<'_>,
+    sums: &mut [[__m512; V]; R],
+) {
+    // SAFETY: tables have whole vectors behind every channel.
+    f.steps
+        .front(s, sums, |table| std::array::from_fn(|v| unsafe { s.load(table.add(f.channel + v * SIDE)) }));
+}
+
+/// Applies the front, behind which nothing is left, to sums in registers, of R pixels from `at` on with V vectors each.
 ///
 /// # Safety
 /// The CPU has the instructions of `Isa::Avx512Bf16`; the pixels lie inside of the target, which nobody else touches.
@@ -125,11 +191,10 @@ pub(super) unsafe fn registers<T: Target, const R: usize, const V: usize>(
     at: usize,
     mut sums: [[__m512; V]; R],
 ) {
-    // SAFETY: the caller says that the CPU has the set, and that the target has the pixels. Tables have whole vectors behind
-    // every channel.
+    // SAFETY: the caller says that the CPU has the set, and that the target has the pixels.
     unsafe {
         let s = Avx512::assume();
-        f.steps.front(s, &mut sums, |table| std::array::from_fn(|v| s.load(table.add(f.channel + v * SIDE))));
+        front(s, f, &mut sums);
         for (r, row) in sums.iter().enumerate() {
             T::write(s, f, at + r, row);
         }

@@ -353,9 +353,12 @@ impl Convolution {
         with_scratch(self.epilogue.table_len(), |tables| {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
+            // Whole vectors of what was written, and what is behind, are no registers' work.
+            let ending = steps.ending().filter(|ending| ending.last.is_none() && ending.behind.is_none());
             let work = Work {
                 conv: self,
                 steps,
+                ending,
                 input: args.input,
                 output: args.output,
                 filters: filters.as_ptr().cast(),

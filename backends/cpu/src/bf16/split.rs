@@ -28,17 +28,17 @@ type Products = [(usize, usize)];
 pub(super) struct Split {
     /// Parts of a factor.
     pub(super) parts: usize,
-    /// The products of a pass over the whole depth, pass by pass.
+    /// The products of a pass over the whole depth, pass by pass. Neighbours share a part, which stays in its registers.
     pub(super) passes: &'static [&'static Products],
 }
 
 impl Split {
     pub(super) fn of(data_type: DataType) -> &'static Split {
         match data_type {
-            DataType::Half => &Split { parts: 2, passes: &[&[(1, 1), (1, 0), (0, 1)], &[(0, 0)]] },
+            DataType::Half => &Split { parts: 2, passes: &[&[(1, 0), (1, 1), (0, 1)], &[(0, 0)]] },
             DataType::BFloat16 => &Split { parts: 1, passes: &[&[(0, 0)]] },
             DataType::Float | DataType::Double | DataType::Int8 => {
-                &Split { parts: 3, passes: &[&[(2, 0), (0, 2), (1, 1), (1, 0), (0, 1)], &[(0, 0)]] }
+                &Split { parts: 3, passes: &[&[(2, 0), (1, 0), (1, 1), (0, 1), (0, 2)], &[(0, 0)]] }
             }
         }
     }

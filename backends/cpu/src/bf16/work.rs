@@ -1,5 +1,7 @@
 //! A work item: a band of output lines of some images and one group, packed, multiplied and finished.
 
+use std::arch::asm;
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +16,7 @@ use crate::direct::RESIDENT;
 use crate::direct::input::{Channels, PackLine};
 use crate::direct::output::Finish;
 use crate::direct::weights::Panel;
-use crate::epilogue::{Lanes, Steps};
+use crate::epilogue::{Ending, Lanes, Steps};
 use crate::row::RowStart;
 
 /// Pixels whose sums wait to be finished, where filters stay in the cache.
@@ -24,6 +26,8 @@ const WAITING: usize = 8 * SIDE;
 pub(super) struct Work<'a> {
     pub(super) conv: &'a Convolution,
     pub(super) steps: Steps<'a>,
+    /// What is left behind the front, if registers can hold it.
+    pub(super) ending: Option<Ending>,
     pub(super) input: *const c_void,
     pub(super) output: *mut c_void,
     pub(super) filters: *const u16,
@@ -405,7 +409,7 @@ impl Work<'_> {
         let (direct, skips) = (self.is_direct(), self.skips());
         // Vectors finish a piece of one line, or of lines that follow one another without a gap, which is evenly apart in the
         // output, too.
-        let even = direct && *kind == Unit::Vector && (skips || *flat);
+        let even = direct && *kind == Unit::Vector && (skips || *flat) && self.steps.end_in_registers();
         let outputs = self.outputs(band, image, panel);
         let mut product = Product {
             pixels: 0,
@@ -424,6 +428,11 @@ impl Work<'_> {
             ahead: Ahead::NOTHING,
         };
         let width = panel.vectors * SIDE;
+        // What of the output and a residual the second-level cache does not hold is asked for while the unit multiplies.
+        let output =
+            self.conv.epilogue.output().lens[1..].iter().product::<usize>() * self.conv.data_type.size();
+        let operands = if self.ending.is_some_and(|ending| !ending.residual.is_null()) { 2 } else { 1 };
+        let asks = *kind == Unit::Matrix && direct && *flat && operands * output > 2 * RESIDENT;
         for (at, Range { start: first, end }) in self.pieces(band, run.clone()).enumerate() {
             // What would end behind the tensor begins earlier, with pixels that are computed twice.
             let begin = if pixels.stays { first.min(run.end - kind.whole(end - first)) } else { first };
@@ -439,6 +448,9 @@ impl Work<'_> {
             product.ahead = ahead(at);
             let finish =
                 even.then(|| self.finish_pixels(&outputs, self.place(first), end - first, product.sums));
+            if asks {
+                self.ask(&self.finish_pixels(&outputs, self.place(first), end - first, product.sums));
+            }
             // SAFETY: pixels and filters have whole tiles, and the sums room for them; the output has the pixels.
             let finished = unsafe { unit.multiply(&product, finish.as_ref()) };
             if direct && !finished {
@@ -464,10 +476,10 @@ impl Work<'_> {
     /// Whether sums go straight to the output.
     fn is_direct(&self) -> bool {
         let Convolution { plan, epilogue, .. } = self.conv;
-        plan.lanes == Lanes::Channels && epilogue.output().strides[1] == 1 && self.steps.end_in_registers()
+        plan.lanes == Lanes::Channels && epilogue.output().strides[1] == 1 && self.ending.is_some()
     }
 
-    /// What writes sums straight to the output, if there is nothing behind the front.
+    /// What writes sums straight to the output, if there is nothing behind the front, or what can be done in registers.
     fn end(&self) -> Option<unsafe fn(&FinishPixels<'_>)> {
         let Convolution { plan, epilogue, functions, .. } = self.conv;
         let are_neighbours = plan.lanes == Lanes::Width && epilogue.output().strides[4] == 1;
@@ -487,7 +499,8 @@ impl Work<'_> {
     ) -> FinishPixels<'_> {
         let [_, plane, _, line_stride, step] = self.conv.epilogue.output().strides;
         let Outputs { panel, offset, .. } = outputs;
-        let first = offset + line * line_stride + column * step;
+        let first = (offset + line * line_stride + column * step) * self.conv.data_type.size();
+        let Ending { residual, simple, .. } = self.ending.unwrap_or(Ending::NONE);
         FinishPixels {
             steps: &self.steps,
             sums,
@@ -495,9 +508,28 @@ impl Work<'_> {
             count: panel.count,
             pixels,
             channel: panel.first,
-            output: self.output.wrapping_byte_add(first * self.conv.data_type.size()),
+            output: self.output.wrapping_byte_add(first),
             step,
             plane,
+            residual: if residual.is_null() { residual } else { residual.wrapping_byte_add(first) },
+            simple,
+        }
+    }
+
+    /// Asks for the lines of memory that some pixels of the output, and of a residual, are in.
+    fn ask(&self, to: &FinishPixels<'_>) {
+        let size = self.conv.data_type.size();
+        for pixel in 0..to.pixels {
+            for at in (0..to.count * size).step_by(64) {
+                let at = pixel * to.step * size + at;
+                // SAFETY: prefetching never faults.
+                unsafe {
+                    asm!("prefetchw [{}]", in(reg) to.output.wrapping_byte_add(at), options(nostack, readonly));
+                    if !to.residual.is_null() {
+                        _mm_prefetch::<_MM_HINT_T0>(to.residual.wrapping_byte_add(at).cast());
+                    }
+                }
+            }
         }
     }
 

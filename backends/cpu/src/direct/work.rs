@@ -298,6 +298,7 @@ impl Work<'_> {
             let (y, y_pixel, y_vector, residual) = unsafe {
                 if let Some(Ending { residual, .. }) = ending {
                     let offset = self.row(band, panel, line).offset(surface);
+                    let residual = residual.cast::<f32>();
                     let residual = if residual.is_null() { residual } else { residual.add(offset) };
                     (self.output.cast::<f32>().add(offset), surface.strides[4], second_vector, residual)
                 } else {

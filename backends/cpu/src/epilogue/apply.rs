@@ -86,11 +86,12 @@ impl ChannelStep {
     }
 }
 
-/// What is left behind the front, for a kernel that writes its sums straight to an output of f32.
+/// What is left behind the front, for a kernel that writes its sums straight to the output.
 #[derive(Clone, Copy)]
 pub(crate) struct Ending {
-    /// The first element of an operand that is added in registers and lies as the output does; null where there is none.
-    pub(crate) residual: *const f32,
+    /// The first element of an operand of the output's type that is added in registers and lies as the output does; null where
+    /// there is none.
+    pub(crate) residual: *const c_void,
     /// The activation of the sum with that.
     pub(crate) simple: Simple,
     /// The activation of whole vectors of what was written, and the folded step behind that.
@@ -115,8 +116,8 @@ impl Steps<'_> {
             let v = &self.epilogue.surfaces[surface];
             (v.strides, v.block, v.block_stride) == (output.strides, output.block, output.block_stride)
         };
-        let of = |data: *const c_void| Ending { residual: data.cast(), ..Ending::NONE };
-        let ending = match self.rest[..self.len] {
+        let of = |residual: *const c_void| Ending { residual, ..Ending::NONE };
+        Some(match self.rest[..self.len] {
             [] => Ending::NONE,
             [Step::Activation(last)] => Ending { last: Some(last), ..Ending::NONE },
             [Step::Activation(last), Step::Channel(step)] => {
@@ -130,8 +131,7 @@ impl Steps<'_> {
                 }
             }
             _ => return None,
-        };
-        (self.epilogue.data_type == DataType::Float).then_some(ending)
+        })
     }
 
     /// The first operand with one value an element, and how it lies.

@@ -229,7 +229,8 @@ impl Work<'_> {
         // Where sums go straight to the output, and what is left for them then.
         let ending = self.ending.filter(|ending| direct && ending.last.is_none());
         let direct = ending.is_some();
-        let Ending { mut residual, simple, .. } = ending.unwrap_or(Ending::NONE);
+        let Ending { residual, simple, .. } = ending.unwrap_or(Ending::NONE);
+        let mut residual = residual.cast::<f32>();
         let vector = panel.vectors * lanes;
         let (target, pixel, line, tail) = if direct {
             let offset = start(0).offset(surface);
