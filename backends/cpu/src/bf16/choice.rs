@@ -12,8 +12,8 @@ use crate::isa::Isa;
 use crate::winograd;
 
 /// What a convolution costs, in cycles of one thread. The constants were fitted by hand to times of both solvers on one processor
-/// with AMX: of bf16 over the layers of the comparison with oneDNN, of sums of parts over ResNet-50's and others of the field
-/// list's half that choices are fitted to, with filters that come from memory, where a network's layers find theirs. They hold for
+/// with AMX: of bf16 over the layers of the comparison with oneDNN, of sums of parts over ResNet-50's and MobileNetV2's layers
+/// where they stand in the network, with filters that come from memory. They hold for
 /// vectors that multiply bf16 as well, on a processor whose vectors of 512 bits take two cycles each, if those are what is counted.
 struct Model {
     geometry: Geometry,
@@ -32,7 +32,7 @@ const PRODUCT_OF_PARTS: f64 = 1.0 / 0.6;
 const PRODUCT_OF_POINTS: f64 = 1.0 / 0.48;
 
 /// What a pixel's vector of output channels takes longer where products are of three parts, and with a residual, which direct convolution
-/// adds to sums that are in registers.
+/// adds before sums leave their registers.
 const FINISH_OF_PARTS: f64 = 3.0;
 const RESIDUAL_OF_PARTS: f64 = 10.0;
 

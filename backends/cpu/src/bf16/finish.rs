@@ -34,21 +34,8 @@ pub(super) struct FinishPixels<'a> {
 /// Pixels at a time: with two vectors each they leave room for the parameters of channels.
 const PIXELS: usize = 8;
 
-/// Where results go.
+/// Where the front's results go.
 trait Target {
-    /// Adds to pixels' vectors what is left behind the front.
-    ///
-    /// # Safety
-    /// As [`Target::write`] of each of the pixels.
-    #[inline(always)]
-    unsafe fn add<const R: usize, const V: usize>(
-        _: Avx512,
-        _: &FinishPixels<'_>,
-        _pixel: usize,
-        _: &mut [[__m512; V]; R],
-    ) {
-    }
-
     /// Writes a pixel's vectors, of `count` channels in all.
     ///
     /// # Safety
@@ -74,38 +61,6 @@ pub(super) struct Output<T>(std::marker::PhantomData<T>);
 
 impl<T: Number> Target for Output<T> {
     #[inline(always)]
-    unsafe fn add<const R: usize, const V: usize>(
-        s: Avx512,
-        f: &FinishPixels<'_>,
-        pixel: usize,
-        values: &mut [[__m512; V]; R],
-    ) {
-        if f.residual.is_null() {
-            return;
-        }
-        let from = f.residual.cast::<T>().wrapping_add(pixel * f.step);
-        for (r, row) in values.iter_mut().enumerate() {
-            for (v, value) in row.iter_mut().enumerate() {
-                let n = (f.count - v * SIDE).min(SIDE);
-                // SAFETY: the caller says that the pixel's channels lie inside of the output, and so they do of the residual.
-                *value = s.add(*value, unsafe { load(s, from.wrapping_add(r * f.step + v * SIDE), n) });
-            }
-        }
-        macro_rules! each {
-            ($simple:expr) => {
-                for value in values.as_flattened_mut() {
-                    *value = $simple.apply(s, *value);
-                }
-            };
-        }
-        match f.simple {
-            Simple::Identity => {}
-            Simple::Slope(slope) => each!(Simple::Slope(slope)),
-            Simple::Clip(top) => each!(Simple::Clip(top)),
-        }
-    }
-
-    #[inline(always)]
     unsafe fn write<const V: usize>(s: Avx512, f: &FinishPixels<'_>, pixel: usize, values: &[__m512; V]) {
         let to = f.output.cast::<T>().wrapping_add(pixel * f.step);
         // SAFETY: the caller says that the pixel's channels lie inside of the output.
@@ -129,7 +84,7 @@ impl<T: Number> Target for Output<T> {
 }
 
 with_features! {
-    /// Applies the front to a line of pixels, and where they go to the output what is left behind it.
+    /// Applies the front to a line of pixels.
     ///
     /// # Safety
     /// The CPU has the instructions of `Isa::Avx512Bf16`; the sums are complete; the pixels lie inside of the target, which nobody
@@ -160,7 +115,6 @@ unsafe fn rows<T: Target, const R: usize, const V: usize>(f: &FinishPixels<'_>, 
         let mut sums: [[__m512; V]; R] =
             std::array::from_fn(|r| std::array::from_fn(|v| s.load(f.sums.add(((at + r) * V + v) * SIDE))));
         front(s, f, &mut sums);
-        T::add(s, f, at, &mut sums);
         for (r, row) in sums.iter().enumerate() {
             T::write(s, f, at + r, row);
         }
@@ -197,6 +151,43 @@ pub(super) unsafe fn registers<T: Target, const R: usize, const V: usize>(
         front(s, f, &mut sums);
         for (r, row) in sums.iter().enumerate() {
             T::write(s, f, at + r, row);
+        }
+    }
+}
+
+with_features! {
+    /// Adds the residual to sums that the front was applied to, applies the activation behind, and writes the output.
+    ///
+    /// # Safety
+    /// As [`finish`]; the residual has the pixels, too.
+    pub(super) unsafe fn add<T: Number>(f: &FinishPixels<'_>) {
+        // SAFETY: as the caller says.
+        unsafe { if f.vectors == 2 { add_vectors::<T, 2>(f) } else { add_vectors::<T, 1>(f) } }
+    }
+}
+
+/// # Safety
+/// As [`add`]; the pixels have V vectors each.
+#[inline(always)]
+unsafe fn add_vectors<T: Number, const V: usize>(f: &FinishPixels<'_>) {
+    // SAFETY: the caller says that the CPU has the set, that the sums are complete, and that the pixels' channels lie inside of the
+    // residual and the output.
+    unsafe {
+        let s = Avx512::assume();
+        for pixel in 0..f.pixels {
+            let residual = f.residual.cast::<T>().wrapping_add(pixel * f.step);
+            let mut values = [s.splat(0.0); V];
+            for (v, value) in values.iter_mut().enumerate() {
+                let sum = s.load(f.sums.add((pixel * V + v) * SIDE));
+                let sum =
+                    s.add(sum, load(s, residual.wrapping_add(v * SIDE), (f.count - v * SIDE).min(SIDE)));
+                *value = match f.simple {
+                    Simple::Identity => sum,
+                    Simple::Slope(slope) => Simple::Slope(slope).apply(s, sum),
+                    Simple::Clip(top) => Simple::Clip(top).apply(s, sum),
+                };
+            }
+            Output::<T>::write(s, f, pixel, &values);
         }
     }
 }

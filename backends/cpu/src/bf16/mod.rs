@@ -149,6 +149,8 @@ struct Functions {
     /// The front of the epilogue, to the output or back to the sums; of 16 bits also to an output whose pixels are neighbours.
     finish: unsafe fn(&FinishPixels<'_>),
     front: unsafe fn(&FinishPixels<'_>),
+    /// What adds a residual to the sums behind the front, and writes the output.
+    add: unsafe fn(&FinishPixels<'_>),
     planes: Option<unsafe fn(&FinishPixels<'_>)>,
     is_sum_of_parts: unsafe fn(*const c_void, usize, usize) -> bool,
 }
@@ -176,6 +178,7 @@ impl Functions {
             output: output::finish::<Avx512, T>,
             finish: finish::finish::<Output<T>>,
             front: finish::finish::<Sums>,
+            add: finish::add::<T>,
             is_sum_of_parts: split::is_sum_of_parts::<T>,
         })
     }
@@ -353,8 +356,7 @@ impl Convolution {
         with_scratch(self.epilogue.table_len(), |tables| {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
-            // Whole vectors of what was written, and what is behind, are no registers' work.
-            let ending = steps.ending().filter(|ending| ending.last.is_none() && ending.behind.is_none());
+            let ending = steps.ending_in_registers();
             let work = Work {
                 conv: self,
                 steps,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fuseplan_api::{ActivationMode, DataType, Executable};
+use fuseplan_api::{ActivationMode, DataType, Executable, TensorLayout};
 
 use super::product::Ahead;
 use super::*;
@@ -88,6 +88,24 @@ fn bands_spans_and_batches_give_the_same_numbers() {
         let arch = device.isa().name();
         assert!(cases >= 12 * (SHAPES.len() + more.len()), "{cases} on {arch}");
         assert!(spans > 60 && batches > 60, "{spans} in spans, {batches} in batches on {arch}");
+    }
+}
+
+#[test]
+fn outputs_and_residuals_that_are_asked_for_are_the_same_numbers() {
+    // Each has more than 2 MiB in both types, channels that are no whole lines of a cache, and a last tile of fewer pixels.
+    let shape: Shape = ([1, 8, 153, 97], [83, 1, 1], [0, 0], [1, 1], [1, 1], 1);
+    for device in multiplying(2) {
+        for data_type in [DataType::Float, DataType::BFloat16] {
+            let bare = case(&shape, data_type, TensorLayout::Nhwc).integers().link(Link::Bias);
+            for case in [bare.clone(), bare.link(Link::Residual).link(Link::Act(ActivationMode::Relu))] {
+                for solver in [&AMX, &AVX512_BF16] {
+                    if case.is_taken(solver, &device) {
+                        Ready::new(&case).check(solver, &device, true);
+                    }
+                }
+            }
+        }
     }
 }
 

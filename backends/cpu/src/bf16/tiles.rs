@@ -17,8 +17,8 @@ struct Config {
     rows: [u8; 16],
 }
 
-/// Products of two by two tiles behind which a tile is stored. An Intel Xeon of family 6, model 167, takes a thousand cycles for the first
-/// store behind more than 128 of their multiplications, and less than a tenth of that for one behind fewer.
+/// Steps, of up to four loads and four multiplications, behind which a tile is stored. An Intel Xeon of family 6, model 167, takes a
+/// thousand cycles for a store behind more than about 130 multiplications, and about a tenth of that for one behind fewer.
 const WITHOUT_STORE: usize = 16;
 
 /// All eight tiles of the largest size.
@@ -89,6 +89,9 @@ impl Tiles {
         }
     }
 
+    /// Sums stay in the first four registers from one block of assembly to the next, and factors of parts in the others: the compiler
+    /// uses no tile registers.
+    ///
     /// # Safety
     /// As [`Tiles::multiply`].
     #[inline(always)]
@@ -259,23 +262,23 @@ unsafe fn load_filters<const V: usize>(b: *const u8) {
     }
 }
 
-/// Adds the products of the R tiles of pixels and V tiles of filters that are loaded.
+/// Adds the products of R tiles of pixels and V tiles of filters that were loaded last.
 ///
 /// # Safety
-/// The tile registers are configured.
+/// The tile registers are configured, and have such tiles.
 #[inline(always)]
 unsafe fn multiply<const R: usize, const V: usize>() {
     // SAFETY: the caller says that the registers are configured.
     unsafe {
-        asm!("tdpbf16ps tmm0, tmm4, tmm6", options(nostack, nomem));
+        asm!("tdpbf16ps tmm0, tmm4, tmm6", out("tmm0") _, options(nostack, nomem));
         if R > 1 {
-            asm!("tdpbf16ps tmm2, tmm5, tmm6", options(nostack, nomem));
+            asm!("tdpbf16ps tmm2, tmm5, tmm6", out("tmm2") _, options(nostack, nomem));
         }
         if V > 1 {
-            asm!("tdpbf16ps tmm1, tmm4, tmm7", options(nostack, nomem));
+            asm!("tdpbf16ps tmm1, tmm4, tmm7", out("tmm1") _, options(nostack, nomem));
         }
         if R > 1 && V > 1 {
-            asm!("tdpbf16ps tmm3, tmm5, tmm7", options(nostack, nomem));
+            asm!("tdpbf16ps tmm3, tmm5, tmm7", out("tmm3") _, options(nostack, nomem));
         }
     }
 }

@@ -516,7 +516,7 @@ impl Work<'_> {
         }
     }
 
-    /// Asks for the lines of memory that some pixels of the output, and of a residual, are in.
+    /// Asks for the lines of memory in which every 64 bytes of some pixels of the output, and of a residual, begin.
     fn ask(&self, to: &FinishPixels<'_>) {
         let size = self.conv.data_type.size();
         for pixel in 0..to.pixels {
@@ -569,7 +569,12 @@ impl Work<'_> {
                 // SAFETY: the CPU has the instructions; the run lies inside of the output, and its sums are complete.
                 unsafe {
                     if let Some(end) = end {
-                        end(&finish);
+                        if finish.residual.is_null() {
+                            end(&finish);
+                        } else {
+                            (functions.front)(&finish);
+                            (functions.add)(&finish);
+                        }
                     } else {
                         (functions.front)(&finish);
                         let mut start = outputs.start;

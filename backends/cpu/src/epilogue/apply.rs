@@ -109,8 +109,17 @@ impl Ending {
 }
 
 impl Steps<'_> {
-    /// What is left behind the front, if it is no more than an [`Ending`].
+    /// What is left behind the front, if the output is of f32 and it is no more than an [`Ending`].
     pub(crate) fn ending(&self) -> Option<Ending> {
+        self.ending_of_any_type().filter(|_| self.epilogue.data_type == DataType::Float)
+    }
+
+    /// What is left behind the front of an output of any type, if registers that have the sums can do all of it.
+    pub(crate) fn ending_in_registers(&self) -> Option<Ending> {
+        self.ending_of_any_type().filter(|ending| ending.last.is_none() && ending.behind.is_none())
+    }
+
+    fn ending_of_any_type(&self) -> Option<Ending> {
         let [output, ..] = self.epilogue.surfaces[..] else { return None };
         let lies_alike = |surface: usize| {
             let v = &self.epilogue.surfaces[surface];

@@ -193,7 +193,7 @@ impl Convolution {
         with_scratch(self.epilogue.table_len(), |tables| {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
-            let ending = steps.ending().filter(|_| self.data_type == DataType::Float);
+            let ending = steps.ending();
             let work = Work { conv: self, steps, ending, input: args.input, output: args.output, weights };
             let plan = &self.plan;
             let (items, len) = (

@@ -78,9 +78,8 @@ impl Work {
     /// parts, for which tiles that two blocks of eight warps share have 1,024 warps, and those that four share 992.
     ///
     /// Fitted with `REORDERED_TF32_STRIDED` and the launch to 300 timings of 25 convolutions in strides, of one image to 64 on an H200,
-    /// and 96 of six others: of the former to 8 % in the mean square where it was 14; of 252 of 21 others 13 where it was 16, of 294 of
-    /// 42 that were timed later 8 where it was 14. Without strides the launch and its bytes are as before: of 176 of 11 10 % where it was
-    /// 11.
+    /// and 96 of six others: of the former to 8 % in the mean square, where bytes alone gave 14; of 252 of 21 others 13 and 16, of 294 of
+    /// 42 that no fit has seen 8 and 14. Without strides the launch has bytes besides: of 176 of 11 10 and 11 %.
     fn rounds_of_reordering(&self, tiling: &Tiling) -> f64 {
         // Microseconds of a round: of an image's parts, of filters of a single tap, and of each tap of several.
         const IMAGE: f64 = 0.93;

@@ -140,8 +140,7 @@ const FILTER_STAGE: f64 = 0.62;
 /// rate as well, and all multiprocessors together are bound by bytes, of which those of pixels count several times. Fitted to 16 of 32
 /// convolutions of one image to 64 on an H200 and the 26 that were timed before: to 12 % in the mean square where it was 26 and 18, 14 %
 /// of the others where it was 31, with a choice that is 2.9 % slower than the fastest timed tile in the mean, 13 % at worst, instead of
-/// 7.5 and 30. The last was chosen since with the first stage below, by which 30 to fit to are 12 % off where they
-/// were 13, and 33 others 11 where they were 13.
+/// 7.5 and 30. The last was chosen with the first stage below: 30 to fit to are 12 % off by both, 33 others 11, and by neither 13 and 13.
 const SHARED_OF_STRIDES: f64 = 225e3;
 const FILTERS_OF_STRIDES: f64 = 108e3;
 const PIXELS_OF_STRIDES: f64 = 4.97;
@@ -175,8 +174,8 @@ const HALF_WORDS: Rates =
 const HALF_SECTORS: Rates = Rates { part: 0.4, step: 0.16, overlap: 1.8, ..HALF_WORDS };
 
 /// Bytes of pixels that come in a microsecond where taps of 3xTF32 see several planes of a volume, which lie far apart: three of these in
-/// TF32 took about 1.3, 1.3 and 0.7 times as long on an H100. In TF32 what is chosen of 14 volumes is 1.020 of the fastest on an H200
-/// without it and with what several taps take now, where it was 1.140. Of 16 bits estimates without it are less far off: by 3x1x1 20 % in
+/// TF32 took about 1.3, 1.3 and 0.7 times as long on an H100, and 3xTF32 was not timed. In TF32 itself what is chosen of 14 volumes is 1.020
+/// of the fastest on an H200 without it and 1.140 with it. Of 16 bits estimates without it are less far off: by 3x1x1 20 % in
 /// the mean square of four convolutions where they were 35, and 18 % of six others where they were 50, by 3x3x3 13 % of six and 15 % of 14
 /// others where they were 14 and 30.
 const OF_VOLUME: f64 = 11e3;

@@ -21,7 +21,7 @@ const BEFORE_WRITES: f64 = 1.0;
 
 /// Microseconds of a pixel that TMA walks to where groups are a dimension: it goes over the end of that dimension for each, in a tap's
 /// last step of channels, which takes so much more than a row of a box. Of 53 convolutions of groups for which other tiles are chosen
-/// since this counts for the last step alone, in TF32, f16 and f32 on an H200, what is chosen takes 0.76 of the time (0.56 to 1.04).
+/// where it counts for the last step alone, in TF32, f16 and f32 on an H200, what is chosen takes 0.76 of the time (0.56 to 1.04).
 const WALKED: f64 = 4.5e-3;
 
 /// The same of a filter of a window that leaves its group, for each tile of a multiprocessor but its first, whose filters are waited for as
