@@ -89,7 +89,8 @@ impl Work {
         let (threads, taps) =
             (tiling.slots(self.units) * tiling.threads(), self.taps.iter().product::<usize>());
         let (channels, filters) = (self.groups * self.channels, self.groups * self.filters);
-        let plane = (self.read / self.element - filters * self.channels * taps) / (self.images * channels);
+        let of_image = (self.read / self.element).saturating_sub(filters * self.channels * taps);
+        let plane = of_image / (self.images * channels);
         let parts = self.images * channels.div_ceil(32) * plane.div_ceil(32);
         let (words, of_round) = if taps == 1 { (4, POINT) } else { (1, TAP * taps as f64) };
         let together = (8 / (taps.min(9) * words)).max(1);
