@@ -13,8 +13,8 @@ use crate::winograd;
 
 /// What a convolution costs, in cycles of one thread. The constants were fitted by hand to times of both solvers on one processor
 /// with AMX: of bf16 over the layers of the comparison with oneDNN, of sums of parts over ResNet-50's and MobileNetV2's layers
-/// where they stand in the network, with filters that come from memory. They hold for
-/// vectors that multiply bf16 as well, on a processor whose vectors of 512 bits take two cycles each, if those are what is counted.
+/// where they stand in the network, with filters that come from memory. They hold for vectors that multiply bf16 as well, on a processor
+/// whose vectors of 512 bits take two cycles each, if those are what is counted.
 struct Model {
     geometry: Geometry,
     plan: Plan,

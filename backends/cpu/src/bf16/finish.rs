@@ -112,29 +112,13 @@ unsafe fn rows<T: Target, const R: usize, const V: usize>(f: &FinishPixels<'_>, 
     // SAFETY: the caller says that the CPU has the set, and that the sums are complete; as of this function.
     unsafe {
         let s = Avx512::assume();
-        let mut sums: [[__m512; V]; R] =
+        let sums =
             std::array::from_fn(|r| std::array::from_fn(|v| s.load(f.sums.add(((at + r) * V + v) * SIDE))));
-        front(s, f, &mut sums);
-        for (r, row) in sums.iter().enumerate() {
-            T::write(s, f, at + r, row);
-        }
+        registers::<T, R, V>(f, at, sums);
     }
 }
 
-/// # Safety
-/// As [`registers`].
-#[inline(always)]
-unsafe fn front<const R: usize, const V: usize>(
-    s: Avx512,
-    f: &FinishPixels<'_>,
-    sums: &mut [[__m512; V]; R],
-) {
-    // SAFETY: tables have whole vectors behind every channel.
-    f.steps
-        .front(s, sums, |table| std::array::from_fn(|v| unsafe { s.load(table.add(f.channel + v * SIDE)) }));
-}
-
-/// Applies the front, behind which nothing is left, to sums in registers, of R pixels from `at` on with V vectors each.
+/// Applies the front to sums in registers, of R pixels from `at` on with V vectors each.
 ///
 /// # Safety
 /// The CPU has the instructions of `Isa::Avx512Bf16`; the pixels lie inside of the target, which nobody else touches.
@@ -145,10 +129,11 @@ pub(super) unsafe fn registers<T: Target, const R: usize, const V: usize>(
     at: usize,
     mut sums: [[__m512; V]; R],
 ) {
-    // SAFETY: the caller says that the CPU has the set, and that the target has the pixels.
+    // SAFETY: the caller says that the CPU has the set, and that the target has the pixels. Tables have whole vectors behind
+    // every channel.
     unsafe {
         let s = Avx512::assume();
-        front(s, f, &mut sums);
+        f.steps.front(s, &mut sums, |table| std::array::from_fn(|v| s.load(table.add(f.channel + v * SIDE))));
         for (r, row) in sums.iter().enumerate() {
             T::write(s, f, at + r, row);
         }
@@ -181,11 +166,7 @@ unsafe fn add_vectors<T: Number, const V: usize>(f: &FinishPixels<'_>) {
                 let sum = s.load(f.sums.add((pixel * V + v) * SIDE));
                 let sum =
                     s.add(sum, load(s, residual.wrapping_add(v * SIDE), (f.count - v * SIDE).min(SIDE)));
-                *value = match f.simple {
-                    Simple::Identity => sum,
-                    Simple::Slope(slope) => Simple::Slope(slope).apply(s, sum),
-                    Simple::Clip(top) => Simple::Clip(top).apply(s, sum),
-                };
+                *value = f.simple.apply(s, sum);
             }
             Output::<T>::write(s, f, pixel, &values);
         }

@@ -40,7 +40,7 @@ use crate::direct::input::{self, PackLineFn};
 use crate::direct::output::{self, FinishFn};
 use crate::direct::prepared::{self, Owner};
 use crate::direct::weights::{self, PackWeights, PackWeightsFn};
-use crate::direct::{CONVOLUTION, DIRECT, Shared};
+use crate::direct::{CONVOLUTION, DIRECT, RESIDENT, Shared};
 use crate::element::with_value_type;
 use crate::epilogue::{self, Epilogue};
 use crate::isa::{Avx512, Isa};
@@ -357,10 +357,13 @@ impl Convolution {
             // SAFETY: the caller says that the arguments keep what `RunArgs` promises; the tables live as long as the steps.
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
             let ending = steps.ending_in_registers();
+            let output = self.epilogue.output().lens[1..].iter().product::<usize>() * self.data_type.size();
+            let operands = if ending.is_some_and(|ending| !ending.residual.is_null()) { 2 } else { 1 };
             let work = Work {
                 conv: self,
                 steps,
                 ending,
+                asks: self.unit == Unit::Matrix && operands * output > 2 * RESIDENT,
                 input: args.input,
                 output: args.output,
                 filters: filters.as_ptr().cast(),

@@ -28,6 +28,8 @@ pub(super) struct Work<'a> {
     pub(super) steps: Steps<'a>,
     /// What is left behind the front, if registers can hold it.
     pub(super) ending: Option<Ending>,
+    /// Whether an image's output, and residual, are asked for while the unit multiplies, as the second-level cache does not hold them.
+    pub(super) asks: bool,
     pub(super) input: *const c_void,
     pub(super) output: *mut c_void,
     pub(super) filters: *const u16,
@@ -428,11 +430,6 @@ impl Work<'_> {
             ahead: Ahead::NOTHING,
         };
         let width = panel.vectors * SIDE;
-        // What of the output and a residual the second-level cache does not hold is asked for while the unit multiplies.
-        let output =
-            self.conv.epilogue.output().lens[1..].iter().product::<usize>() * self.conv.data_type.size();
-        let operands = if self.ending.is_some_and(|ending| !ending.residual.is_null()) { 2 } else { 1 };
-        let asks = *kind == Unit::Matrix && direct && *flat && operands * output > 2 * RESIDENT;
         for (at, Range { start: first, end }) in self.pieces(band, run.clone()).enumerate() {
             // What would end behind the tensor begins earlier, with pixels that are computed twice.
             let begin = if pixels.stays { first.min(run.end - kind.whole(end - first)) } else { first };
@@ -448,7 +445,7 @@ impl Work<'_> {
             product.ahead = ahead(at);
             let finish =
                 even.then(|| self.finish_pixels(&outputs, self.place(first), end - first, product.sums));
-            if asks {
+            if self.asks && direct && *flat {
                 self.ask(&self.finish_pixels(&outputs, self.place(first), end - first, product.sums));
             }
             // SAFETY: pixels and filters have whole tiles, and the sums room for them; the output has the pixels.

@@ -350,8 +350,8 @@ pub(crate) const SIZE: Preference = Preference {
 pub(crate) const GATHERED: Preference = Preference {
     property: "convolution",
     prefers: "at least 32 filters a group (24 by 3xTF32) and a depth (channels of a group times taps) of at least 48, in TF32 of one \
-              group and tap of at least 8; or, with that depth, of 16 bits several taps of groups of at least 8 filters, and less time than by threads that \
-              copy windows of the image, as the models of both have it",
+              group and tap of at least 8; or, with that depth, of 16 bits several taps of groups of at least 8 filters, and less \
+              time than by threads that copy windows of the image, as the models of both have it",
     check: |problem, device| {
         let found = (SIZE.check)(problem, device)?;
         let (conv, weights) = problem.conv()?;
