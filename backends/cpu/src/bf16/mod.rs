@@ -133,6 +133,9 @@ const PACKED_LINE: Constraint = Constraint {
     },
 };
 
+/// Products of a tile whose instructions are done before memory brings the lines that it is written to.
+const SHORT: usize = 4;
+
 /// Pixels of the lines into which images are cut where a pixel need not know its neighbours.
 const LINE: usize = 8 * SIDE;
 
@@ -358,12 +361,13 @@ impl Convolution {
             let steps = unsafe { self.epilogue.bind(args.ops, tables) };
             let ending = steps.ending_in_registers();
             let output = self.epilogue.output().lens[1..].iter().product::<usize>() * self.data_type.size();
-            let operands = if ending.is_some_and(|ending| !ending.residual.is_null()) { 2 } else { 1 };
+            let adds = ending.is_some_and(|ending| !ending.residual.is_null());
+            let products = plan.split.products() * plan.taps.len() * plan.depth / DEPTH;
             let work = Work {
                 conv: self,
                 steps,
                 ending,
-                asks: self.unit == Unit::Matrix && operands * output > 2 * RESIDENT,
+                asks: self.unit == Unit::Matrix && !adds && products > SHORT && output > 2 * RESIDENT,
                 input: args.input,
                 output: args.output,
                 filters: filters.as_ptr().cast(),

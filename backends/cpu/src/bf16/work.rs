@@ -1,7 +1,6 @@
 //! A work item: a band of output lines of some images and one group, packed, multiplied and finished.
 
 use std::arch::asm;
-use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +27,7 @@ pub(super) struct Work<'a> {
     pub(super) steps: Steps<'a>,
     /// What is left behind the front, if registers can hold it.
     pub(super) ending: Option<Ending>,
-    /// Whether an image's output, and residual, are asked for while the unit multiplies, as the second-level cache does not hold them.
+    /// Whether the output is asked for while the unit multiplies, as the second-level cache does not hold an image of it.
     pub(super) asks: bool,
     pub(super) input: *const c_void,
     pub(super) output: *mut c_void,
@@ -86,12 +85,6 @@ struct Outputs {
     offset: usize,
 }
 
-/// The panel that is multiplied next, and the image of the item that is multiplied now.
-struct Next {
-    panel: Panel,
-    image: usize,
-}
-
 impl Work<'_> {
     /// Computes an item.
     ///
@@ -138,10 +131,11 @@ impl Work<'_> {
         } else {
             count
         };
+        // Runs that are finished at once are multiplied by all panels, one after the other; others by one panel for the whole image.
+        let together = if is_resident && self.is_direct() { panels.len().max(1) } else { 1 };
         for first in (0..count).step_by(run.max(1)) {
-            for (at, &panel) in panels.iter().enumerate() {
-                // Behind the first pixels, filters that are read again for the next ones are in the cache.
-                let next = panels.get(at + 1).filter(|_| first == 0);
+            for at in (0..panels.len()).step_by(together) {
+                let panels = panels[at..].split_at(together);
                 for (i, image) in band.images.clone().enumerate() {
                     let pixels = if stays {
                         self.in_place(&band, image)
@@ -150,9 +144,8 @@ impl Work<'_> {
                         Pixels { first, pitch: plan.pitch, stays }
                     };
                     let run = first..count.min(first + run);
-                    let next = next.map(|&panel| Next { panel, image: i });
                     // SAFETY: the caller says what this function asks for; the pixels are packed, or in place.
-                    unsafe { self.multiply(&band, image, &pixels, run, panel, next, unit, scratch) };
+                    unsafe { self.multiply(&band, image, &pixels, run, panels, unit, scratch) };
                 }
             }
         }
@@ -371,7 +364,8 @@ impl Work<'_> {
         }
     }
 
-    /// Multiplies some of an image's pixels by a panel of filters, and finishes the sums.
+    /// Multiplies some of an image's pixels by panels of filters, one after the other, and finishes the sums. The panels behind these
+    /// come next.
     ///
     /// # Safety
     /// As [`Work::item`]; the pixels are readable, with all taps and in whole tiles.
@@ -382,12 +376,11 @@ impl Work<'_> {
         image: usize,
         pixels: &Pixels,
         run: Range<usize>,
-        panel: Panel,
-        next: Option<Next>,
+        (panels, behind): (&[Panel], &[Panel]),
         unit: &Multiplier,
         scratch: &mut Scratch<'_>,
     ) {
-        let Convolution { geometry: g, plan, unit: kind, flat, .. } = self.conv;
+        let Convolution { geometry: g, plan, functions, unit: kind, flat, .. } = self.conv;
         let slices = &band.slices;
         let per_line = plan.taps_of_line();
         let steps = plan.depth / DEPTH;
@@ -398,76 +391,95 @@ impl Work<'_> {
             let first = slices.start * of_slice(panel) + of_taps(panel, taps.start);
             self.filters.wrapping_add(panel.offset + first)
         };
-        let next = next.filter(|_| !slices.is_empty());
-        let products = next.as_ref().map_or(0, |_| self.pieces(band, run.clone()).count());
-        let ahead = |product: usize| {
-            let Some(Next { panel, image }) = &next else { return Ahead::NOTHING };
-            let elements = (slices.len() - 1) * of_slice(*panel) + of_taps(*panel, band.taps.len());
-            let part = [image * products + product, band.images.len() * products];
-            let steps = plan.split.products() * slices.len() * band.taps.len() * per_line * steps;
-            Ahead::part(filters(*panel, &band.taps), elements * size_of::<u16>(), part, steps)
-        };
         let taps_of = |taps: &Range<usize>| &plan.taps[taps.start * per_line..taps.end * per_line];
         let (direct, skips) = (self.is_direct(), self.skips());
         // Vectors finish a piece of one line, or of lines that follow one another without a gap, which is evenly apart in the
         // output, too.
         let even = direct && *kind == Unit::Vector && (skips || *flat) && self.steps.end_in_registers();
-        let outputs = self.outputs(band, image, panel);
+        let (start, offset) = self.start(band, image);
+        // Behind the first pixels, filters that are read again for the next ones are in the cache.
+        let asks = run.start == 0 && !slices.is_empty();
+        let products = if asks { self.pieces(band, run.clone()).count() } else { 0 };
         let mut product = Product {
             pixels: 0,
-            vectors: panel.vectors,
+            vectors: 0,
             split: plan.split,
             image: pixels.first,
             pitch: pixels.pitch * size_of::<u16>(),
             part: plan.depth * size_of::<u16>(),
             slices: slices.len(),
-            slice: [plan.slice_len(), of_slice(panel)].map(|elements| elements * size_of::<u16>()),
+            slice: [plan.slice_len() * size_of::<u16>(), 0],
             taps: taps_of(&band.taps),
             steps,
             pairs: plan.channels.div_ceil(2),
-            filters: filters(panel, &band.taps),
+            filters: self.filters,
             sums: scratch.sums.as_mut_ptr(),
             ahead: Ahead::NOTHING,
         };
-        let width = panel.vectors * SIDE;
-        for (at, Range { start: first, end }) in self.pieces(band, run.clone()).enumerate() {
-            // What would end behind the tensor begins earlier, with pixels that are computed twice.
-            let begin = if pixels.stays { first.min(run.end - kind.whole(end - first)) } else { first };
-            let to = if direct { 0 } else { (begin - run.start) * width };
-            // Of a line by itself the taps in the padding are left out.
-            if skips {
-                let taps = g.taps_inside(1, band.lines.start + first / plan.columns).0;
-                (product.taps, product.filters) = (taps_of(&taps), filters(panel, &taps));
-            }
-            product.pixels = end - begin;
-            product.image = pixels.first.wrapping_add(begin * pixels.pitch);
-            product.sums = scratch.sums[to..].as_mut_ptr();
-            product.ahead = ahead(at);
-            let finish =
-                even.then(|| self.finish_pixels(&outputs, self.place(first), end - first, product.sums));
-            if self.asks && direct && *flat {
-                self.ask(&self.finish_pixels(&outputs, self.place(first), end - first, product.sums));
-            }
-            // SAFETY: pixels and filters have whole tiles, and the sums room for them; the output has the pixels.
-            let finished = unsafe { unit.multiply(&product, finish.as_ref()) };
-            if direct && !finished {
-                let sums = (first - begin) * width;
+        for (i, &panel) in panels.iter().enumerate() {
+            let next = panels.get(i + 1).or(behind.first()).filter(|_| asks);
+            let ahead = |product: usize| {
+                let Some(&next) = next else { return Ahead::NOTHING };
+                let elements = (slices.len() - 1) * of_slice(next) + of_taps(next, band.taps.len());
+                let part = [(image - band.images.start) * products + product, band.images.len() * products];
+                let steps = plan.split.products() * slices.len() * band.taps.len() * per_line * steps;
+                Ahead::part(filters(next, &band.taps), elements * size_of::<u16>(), part, steps)
+            };
+            let outputs = Outputs {
+                panel,
+                start: RowStart { channel: panel.first, ..start },
+                offset: offset + self.conv.epilogue.output().channel_offset(panel.first),
+            };
+            let width = panel.vectors * SIDE;
+            product.vectors = panel.vectors;
+            product.slice[1] = of_slice(panel) * size_of::<u16>();
+            product.filters = filters(panel, &band.taps);
+            for (at, Range { start: first, end }) in self.pieces(band, run.clone()).enumerate() {
+                // What would end behind the tensor begins earlier, with pixels that are computed twice.
+                let begin = if pixels.stays { first.min(run.end - kind.whole(end - first)) } else { first };
+                let to = if direct { 0 } else { (begin - run.start) * width };
+                // Of a line by itself the taps in the padding are left out.
+                if skips {
+                    let taps = g.taps_inside(1, band.lines.start + first / plan.columns).0;
+                    (product.taps, product.filters) = (taps_of(&taps), filters(panel, &taps));
+                }
+                product.pixels = end - begin;
+                product.image = pixels.first.wrapping_add(begin * pixels.pitch);
+                product.sums = scratch.sums[to..].as_mut_ptr();
+                product.ahead = ahead(at);
+                let sums = product.sums.wrapping_add((first - begin) * width);
+                // It is not moved: loading it while its fields wait to be stored would wait for all stores in front of these.
+                let finish =
+                    direct.then(|| self.finish_pixels(&outputs, self.place(first), end - first, sums));
+                let finish = finish.as_ref();
+                if let Some(finish) = finish.filter(|_| self.asks && *flat) {
+                    self.ask(finish);
+                }
+                // SAFETY: pixels and filters have whole tiles, and the sums room for them; the output has the pixels.
+                let finished = unsafe { unit.multiply(&product, finish.filter(|_| even)) };
                 // SAFETY: the sums are complete; as of this function.
-                unsafe { self.finish(band, &outputs, first..end, &mut scratch.sums[sums..], scratch.finish) };
+                match finish.filter(|_| !finished) {
+                    Some(finish) if *flat => unsafe { self.write(functions.finish, finish) },
+                    Some(_) => unsafe {
+                        let sums = &mut scratch.sums[(first - begin) * width..];
+                        self.finish(band, &outputs, first..end, sums, scratch.finish);
+                    },
+                    None => {}
+                }
             }
-        }
-        if !direct {
-            // SAFETY: the sums are complete; as of this function.
-            unsafe { self.finish(band, &outputs, run, scratch.sums, scratch.finish) };
+            if !direct {
+                // SAFETY: the sums are complete; as of this function.
+                unsafe { self.finish(band, &outputs, run.clone(), scratch.sums, scratch.finish) };
+            }
         }
     }
 
-    /// The outputs of a panel for a band of an image.
-    fn outputs(&self, band: &Band, image: usize, panel: Panel) -> Outputs {
+    /// Where the first pixel of a band's first channel lies in the output.
+    fn start(&self, band: &Band, image: usize) -> (RowStart, usize) {
         let Convolution { geometry: g, epilogue, .. } = self.conv;
         let line = band.slice * g.output.lens[3] + band.lines.start;
-        let start = RowStart { image, channel: panel.first, line, column: band.columns.start };
-        Outputs { panel, start, offset: start.offset(epilogue.output()) }
+        let start = RowStart { image, channel: 0, line, column: band.columns.start };
+        (start, start.offset(epilogue.output()))
     }
 
     /// Whether sums go straight to the output.
@@ -513,7 +525,24 @@ impl Work<'_> {
         }
     }
 
-    /// Asks for the lines of memory in which every 64 bytes of some pixels of the output, and of a residual, begin.
+    /// Writes pixels to the output, by this function where no residual is added.
+    ///
+    /// # Safety
+    /// As [`Work::item`]; the sums are complete, and the pixels lie inside of the output.
+    unsafe fn write(&self, end: unsafe fn(&FinishPixels<'_>), pixels: &FinishPixels<'_>) {
+        let functions = &self.conv.functions;
+        // SAFETY: as the caller says.
+        unsafe {
+            if pixels.residual.is_null() {
+                end(pixels);
+            } else {
+                (functions.front)(pixels);
+                (functions.add)(pixels);
+            }
+        }
+    }
+
+    /// Asks for the lines of memory in which every 64 bytes of some pixels of the output begin.
     fn ask(&self, to: &FinishPixels<'_>) {
         let size = self.conv.data_type.size();
         for pixel in 0..to.pixels {
@@ -522,9 +551,6 @@ impl Work<'_> {
                 // SAFETY: prefetching never faults.
                 unsafe {
                     asm!("prefetchw [{}]", in(reg) to.output.wrapping_byte_add(at), options(nostack, readonly));
-                    if !to.residual.is_null() {
-                        _mm_prefetch::<_MM_HINT_T0>(to.residual.wrapping_byte_add(at).cast());
-                    }
                 }
             }
         }
@@ -566,12 +592,7 @@ impl Work<'_> {
                 // SAFETY: the CPU has the instructions; the run lies inside of the output, and its sums are complete.
                 unsafe {
                     if let Some(end) = end {
-                        if finish.residual.is_null() {
-                            end(&finish);
-                        } else {
-                            (functions.front)(&finish);
-                            (functions.add)(&finish);
-                        }
+                        self.write(end, &finish);
                     } else {
                         (functions.front)(&finish);
                         let mut start = outputs.start;
