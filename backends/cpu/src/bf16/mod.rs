@@ -6,12 +6,14 @@
 //! products, with an error of the order of a sum of f32 products.
 //!
 //! A work item is a band of output lines of one image, or some small images, and one group. What it needs of the image is
-//! packed ([`plan`], [`pack`]), multiplied by a panel of 32 output channels after the other ([`product`]), and finished while
-//! sums are in the first-level cache ([`work`]).
+//! packed ([`plan`], [`image`], [`pack`]), multiplied by a panel of 32 output channels after the other ([`product`]), and finished while
+//! sums are in the first-level cache ([`work`], [`outputs`]).
 
 mod choice;
 mod dots;
 mod finish;
+mod image;
+mod outputs;
 mod pack;
 mod plan;
 mod product;
@@ -48,6 +50,7 @@ use crate::pool::{Items, Locked, Pool};
 use crate::solver::{self, CpuSolver};
 use dots::Dots;
 use finish::{FinishPixels, Output, Sums};
+use image::Soon;
 use pack::{PackFilters, PackPixelsFn};
 use plan::{Limits, Plan};
 use product::{DEPTH, SIDE, Unit};
@@ -379,7 +382,7 @@ impl Convolution {
                 let (line, scratch) = scratch.split_at_mut(line);
                 let (sums, finish) = scratch.split_at_mut(plan.sums_len());
                 let packed = packed.as_mut_ptr().cast();
-                let mut scratch = Scratch { packed, holds: None, line, sums, finish };
+                let mut scratch = Scratch { packed, holds: None, soon: Soon::default(), line, sums, finish };
                 // SAFETY: the CPU has the instructions, as the solver asks for them.
                 let unit = unsafe { self.unit.start() };
                 for item in items {

@@ -1,21 +1,16 @@
 //! A work item: a band of output lines of some images and one group, packed, multiplied and finished.
 
-use std::arch::asm;
 use std::ffi::c_void;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use fuseplan_api::DataType;
+use std::sync::atomic::AtomicBool;
 
 use super::Convolution;
-use super::finish::FinishPixels;
-use super::pack::{PackPixels, planes};
+use super::image::{Pixels, Soon};
+use super::outputs::Outputs;
 use super::product::{Ahead, DEPTH, FILTERS, Multiplier, Product, SIDE, Unit};
 use crate::direct::RESIDENT;
-use crate::direct::input::{Channels, PackLine};
-use crate::direct::output::Finish;
 use crate::direct::weights::Panel;
-use crate::epilogue::{Ending, Lanes, Steps};
+use crate::epilogue::{Ending, Steps};
 use crate::row::RowStart;
 
 /// Pixels whose sums wait to be finished, where filters stay in the cache.
@@ -44,6 +39,8 @@ pub(super) struct Scratch<'a> {
     pub(super) packed: *mut u16,
     /// The item, without its part, whose image is packed.
     pub(super) holds: Option<usize>,
+    /// What the item behind this one packs.
+    pub(super) soon: Soon,
     /// A line whose channels were brought together.
     pub(super) line: &'a mut [f32],
     pub(super) sums: &'a mut [f32],
@@ -51,38 +48,22 @@ pub(super) struct Scratch<'a> {
 }
 
 /// What an item computes.
-struct Band {
-    images: Range<usize>,
-    group: usize,
-    slice: usize,
-    lines: Range<usize>,
-    columns: Range<usize>,
+pub(super) struct Band {
+    pub(super) images: Range<usize>,
+    pub(super) group: usize,
+    pub(super) slice: usize,
+    pub(super) lines: Range<usize>,
+    pub(super) columns: Range<usize>,
     /// Slices, and lines, of taps that some of these lines have inside of the input.
-    slices: Range<usize>,
-    taps: Range<usize>,
+    pub(super) slices: Range<usize>,
+    pub(super) taps: Range<usize>,
 }
 
 impl Band {
     /// How many columns it has in a line of `width`; a cut image's last line may end in front of all of them.
-    fn columns(&self, width: usize) -> usize {
+    pub(super) fn columns(&self, width: usize) -> usize {
         self.columns.end.min(width).saturating_sub(self.columns.start)
     }
-}
-
-/// The pixels of an image's band, in the order of the plan.
-struct Pixels {
-    first: *const u16,
-    /// Elements from one to the next.
-    pitch: usize,
-    /// Whether they are the tensor's, over whose end no tile may go.
-    stays: bool,
-}
-
-/// The outputs of a panel for a band of an image: where the first pixel is, and how many elements are in front of it.
-struct Outputs {
-    panel: Panel,
-    start: RowStart,
-    offset: usize,
 }
 
 impl Work<'_> {
@@ -116,6 +97,7 @@ impl Work<'_> {
                 unsafe { self.pack(&band, image, packed, scratch.line) };
             }
         }
+        scratch.soon = if stays { Soon::default() } else { self.soon(&band) };
         let panels = &plan.panels[group * plan.panels_per_group..][..plan.panels_per_group];
         let dealt = |part: usize| panels.len() * part / plan.parts;
         let panels = &panels[dealt(part)..dealt(part + 1)];
@@ -188,180 +170,10 @@ impl Work<'_> {
     }
 
     /// How many pixels a band has, those between its lines included.
-    fn pixels(&self, band: &Band) -> usize {
+    pub(super) fn pixels(&self, band: &Band) -> usize {
         let Convolution { geometry: g, plan, .. } = self.conv;
         // The last line has no columns behind it.
         (band.lines.len() - 1) * plan.columns + band.columns(g.width(band.lines.end - 1))
-    }
-
-    /// The pixels of an image's band where they are.
-    fn in_place(&self, band: &Band, image: usize) -> Pixels {
-        let Convolution { geometry: g, .. } = self.conv;
-        let [image_stride, channel, slice, line, column] = g.input.strides;
-        let first = image * image_stride
-            + band.group * g.inputs * channel
-            + band.slice * slice
-            + band.lines.start * line
-            + band.columns.start * column;
-        Pixels { first: self.input.cast::<u16>().wrapping_add(first), pitch: column, stays: true }
-    }
-
-    /// Packs what a band needs of an image.
-    ///
-    /// # Safety
-    /// As [`Work::item`]; `packed` has room for an image.
-    unsafe fn pack(&self, band: &Band, image: usize, packed: *mut u16, line: &mut [f32]) {
-        let Convolution { geometry: g, plan, .. } = self.conv;
-        let strides = g.input.strides;
-        let (slices, first_slice) = g.taps_inside(0, band.slice);
-        for slice in 0..slices.len() {
-            let origin = image * strides[0]
-                + band.group * g.inputs * strides[1]
-                + (first_slice + slice * g.dilations[0]) * strides[2];
-            for h in 0..plan.height.count() {
-                let remainder = plan.height.remainder(h);
-                for l in plan.height.needed(h, band.taps.clone(), band.lines.len()) {
-                    let at = (band.lines.start + l) * plan.height.stride + remainder;
-                    let at = at.checked_sub(g.pads_before[1]).filter(|&line| line < g.input.lens[3]);
-                    let target =
-                        |w: usize| packed.wrapping_add(plan.pixel(slice, [h, w], [l, 0]) * plan.pitch);
-                    // SAFETY: the caller says what this function asks for; there is room for a line of each phase.
-                    unsafe { self.pack_line(band, origin, at, target, line) };
-                }
-            }
-        }
-    }
-
-    /// Packs a line of the input into the phases of columns, whose lines are where `to` says; one of zeros, if there is none.
-    ///
-    /// # Safety
-    /// As [`Work::pack`]; `origin` is the slice's first element, and `line` one of its lines.
-    unsafe fn pack_line(
-        &self,
-        band: &Band,
-        origin: usize,
-        line: Option<usize>,
-        to: impl Fn(usize) -> *mut u16,
-        scratch: &mut [f32],
-    ) {
-        let Convolution { geometry: g, plan, functions, data_type, .. } = self.conv;
-        let [_, channel_stride, _, line_stride, column_stride] = g.input.strides;
-        let (step, pad) = (plan.width.stride, g.pads_before[2]);
-        let whole = PackPixels {
-            source: self.input,
-            step: 0,
-            count: g.inputs * if plan.merges { g.filters.taps[2] } else { 1 },
-            columns: [plan.columns, 0, 0],
-            target: std::ptr::null_mut(),
-            pitch: plan.pitch,
-            part: plan.depth,
-        };
-        let Some(line) = line else {
-            for w in 0..plan.width.count() {
-                // SAFETY: the caller says that there is room for a line of each phase.
-                self.note(unsafe { (functions.pixels)(&PackPixels { target: to(w), ..whole }) });
-            }
-            return;
-        };
-        let width = g.input_width(line);
-        let at = |column: usize| {
-            let element = origin + line * line_stride + column * column_stride;
-            self.input.wrapping_byte_add(element * data_type.size())
-        };
-        // Column j of a phase is input column first + j * step + remainder - pad.
-        let first = band.columns.start * step;
-        if !plan.merges && (channel_stride == 1 || g.inputs == 1) {
-            for w in 0..plan.width.count() {
-                let remainder = plan.width.remainder(w);
-                let until = |column: usize| (column + pad).saturating_sub(first + remainder).div_ceil(step);
-                let before = until(0).min(plan.columns);
-                let end = until(width).clamp(before, plan.columns);
-                let column = (first + before * step + remainder).saturating_sub(pad);
-                let columns = [before, end - before, plan.columns - end];
-                let (source, step) = (at(column), step * column_stride);
-                // SAFETY: the columns from `before` to `end` are inside of the line, which the caller says is the input's.
-                self.note(unsafe {
-                    (functions.pixels)(&PackPixels { source, step, columns, target: to(w), ..whole })
-                });
-            }
-            return;
-        }
-        if !plan.merges && step == 1 && column_stride == 1 && *data_type == DataType::BFloat16 {
-            let before = pad.saturating_sub(first).min(plan.columns);
-            let end = (width + pad).saturating_sub(first).clamp(before, plan.columns);
-            let source = at((first + before).saturating_sub(pad));
-            let columns = [before, end - before, plan.columns - end];
-            // Without strides there is one phase.
-            let pixels = PackPixels { source, step: channel_stride, columns, target: to(0), ..whole };
-            // SAFETY: the columns from `before` to `end` are inside of the line, which the caller says is the input's.
-            unsafe { planes(&pixels) };
-            return;
-        }
-        // Bring all columns together first, with those of the padding.
-        let all = plan.input_columns(g);
-        let before = pad.saturating_sub(first).min(all);
-        let end = (width + pad).saturating_sub(first).clamp(before, all);
-        let columns = [before, end - before, all - end];
-        let source = at((first + before).saturating_sub(pad));
-        if channel_stride == 1 && column_stride == g.inputs {
-            let size = g.inputs * data_type.size();
-            let target = scratch.as_mut_ptr().cast::<u8>();
-            let [before, inside, after] = columns.map(|columns| columns * size);
-            // SAFETY: the columns from `before` to `end` follow one another in the line, which the caller says is the
-            // input's; scratch has room for all columns.
-            unsafe {
-                target.write_bytes(0, before);
-                source.cast::<u8>().copy_to_nonoverlapping(target.add(before), inside);
-                target.add(before + inside).write_bytes(0, after);
-            }
-            for w in 0..plan.width.count() {
-                let remainder = plan.width.remainder(w);
-                let source = target.wrapping_add(remainder * size).cast_const().cast();
-                let columns = [0, plan.columns, 0];
-                let pixels = PackPixels { source, step: step * g.inputs, columns, target: to(w), ..whole };
-                // SAFETY: the line has all columns that a phase and the taps of a pixel reach.
-                self.note(unsafe { (functions.pixels)(&pixels) });
-            }
-            return;
-        }
-        let chunk = plan.chunk(g);
-        for channel in (0..g.inputs).step_by(chunk) {
-            let channels = (g.inputs - channel).min(chunk);
-            let together = PackLine {
-                channels: Channels::Dense(channels),
-                count: channels,
-                source: source.wrapping_byte_add(channel * channel_stride * data_type.size()),
-                channel_stride,
-                column_stride,
-                alternate: false,
-                target: scratch.as_mut_ptr(),
-                pixel: channels,
-                columns,
-            };
-            // SAFETY: the columns from `before` to `end` are inside of the line, which the caller says is the input's; scratch
-            // has room for all columns of a chunk.
-            unsafe { (functions.pack_line)(&together) };
-            for w in 0..plan.width.count() {
-                let remainder = plan.width.remainder(w);
-                let pixels = PackPixels {
-                    source: scratch[remainder * channels..].as_ptr().cast(),
-                    step: step * channels,
-                    count: if plan.merges { whole.count } else { channels },
-                    columns: [0, plan.columns, 0],
-                    target: to(w).wrapping_add(channel),
-                    ..whole
-                };
-                // SAFETY: the line has all columns that a phase and the taps of a pixel reach.
-                self.note(unsafe { (functions.floats)(&pixels) });
-            }
-        }
-    }
-
-    /// Notes whether some elements of the image are the sums of their parts.
-    fn note(&self, complete: bool) {
-        if !complete {
-            self.complete.store(false, Ordering::Relaxed);
-        }
     }
 
     /// Multiplies some of an image's pixels by panels of filters, one after the other, and finishes the sums. The panels behind these
@@ -418,12 +230,11 @@ impl Work<'_> {
         };
         for (i, &panel) in panels.iter().enumerate() {
             let next = panels.get(i + 1).or(behind.first()).filter(|_| asks);
-            let ahead = |product: usize| {
-                let Some(&next) = next else { return Ahead::NOTHING };
+            let all = plan.split.products() * slices.len() * band.taps.len() * per_line * steps;
+            let ahead = |next: Panel, product: usize| {
                 let elements = (slices.len() - 1) * of_slice(next) + of_taps(next, band.taps.len());
                 let part = [(image - band.images.start) * products + product, band.images.len() * products];
-                let steps = plan.split.products() * slices.len() * band.taps.len() * per_line * steps;
-                Ahead::part(filters(next, &band.taps), elements * size_of::<u16>(), part, steps)
+                Ahead::part(filters(next, &band.taps), elements * size_of::<u16>(), part, all)
             };
             let outputs = Outputs {
                 panel,
@@ -446,7 +257,10 @@ impl Work<'_> {
                 product.pixels = end - begin;
                 product.image = pixels.first.wrapping_add(begin * pixels.pitch);
                 product.sums = scratch.sums[to..].as_mut_ptr();
-                product.ahead = ahead(at);
+                product.ahead = match next {
+                    Some(&next) => ahead(next, at),
+                    None => self.ahead(&mut scratch.soon, all),
+                };
                 let sums = product.sums.wrapping_add((first - begin) * width);
                 // It is not moved: loading it while its fields wait to be stored would wait for all stores in front of these.
                 let finish =
@@ -457,164 +271,22 @@ impl Work<'_> {
                 }
                 // SAFETY: pixels and filters have whole tiles, and the sums room for them; the output has the pixels.
                 let finished = unsafe { unit.multiply(&product, finish.filter(|_| even)) };
-                // SAFETY: the sums are complete; as of this function.
-                match finish.filter(|_| !finished) {
-                    Some(finish) if *flat => unsafe { self.write(functions.finish, finish) },
-                    Some(_) => unsafe {
-                        let sums = &mut scratch.sums[(first - begin) * width..];
-                        self.finish(band, &outputs, first..end, sums, scratch.finish);
-                    },
-                    None => {}
+                if let Some(finish) = finish.filter(|_| !finished) {
+                    // SAFETY: the sums are complete; as of this function.
+                    unsafe {
+                        if *flat {
+                            self.write(functions.finish, finish);
+                        } else {
+                            let sums = &mut scratch.sums[(first - begin) * width..];
+                            self.finish(band, &outputs, first..end, sums, scratch.finish);
+                        }
+                    }
                 }
             }
             if !direct {
                 // SAFETY: the sums are complete; as of this function.
                 unsafe { self.finish(band, &outputs, run.clone(), scratch.sums, scratch.finish) };
             }
-        }
-    }
-
-    /// Where the first pixel of a band's first channel lies in the output.
-    fn start(&self, band: &Band, image: usize) -> (RowStart, usize) {
-        let Convolution { geometry: g, epilogue, .. } = self.conv;
-        let line = band.slice * g.output.lens[3] + band.lines.start;
-        let start = RowStart { image, channel: 0, line, column: band.columns.start };
-        (start, start.offset(epilogue.output()))
-    }
-
-    /// Whether sums go straight to the output.
-    fn is_direct(&self) -> bool {
-        let Convolution { plan, epilogue, .. } = self.conv;
-        plan.lanes == Lanes::Channels && epilogue.output().strides[1] == 1 && self.ending.is_some()
-    }
-
-    /// What writes sums straight to the output, if there is nothing behind the front, or what can be done in registers.
-    fn end(&self) -> Option<unsafe fn(&FinishPixels<'_>)> {
-        let Convolution { plan, epilogue, functions, .. } = self.conv;
-        let are_neighbours = plan.lanes == Lanes::Width && epilogue.output().strides[4] == 1;
-        match self.is_direct() {
-            true => Some(functions.finish),
-            false => functions.planes.filter(|_| are_neighbours && self.steps.end_in_registers()),
-        }
-    }
-
-    /// Pixels of a panel from one of a band's on, that are evenly apart in the output, and their sums.
-    fn finish_pixels(
-        &self,
-        outputs: &Outputs,
-        [line, column]: [usize; 2],
-        pixels: usize,
-        sums: *mut f32,
-    ) -> FinishPixels<'_> {
-        let [_, plane, _, line_stride, step] = self.conv.epilogue.output().strides;
-        let Outputs { panel, offset, .. } = outputs;
-        let first = (offset + line * line_stride + column * step) * self.conv.data_type.size();
-        let Ending { residual, simple, .. } = self.ending.unwrap_or(Ending::NONE);
-        FinishPixels {
-            steps: &self.steps,
-            sums,
-            vectors: panel.vectors,
-            count: panel.count,
-            pixels,
-            channel: panel.first,
-            output: self.output.wrapping_byte_add(first),
-            step,
-            plane,
-            residual: if residual.is_null() { residual } else { residual.wrapping_byte_add(first) },
-            simple,
-        }
-    }
-
-    /// Writes pixels to the output, by this function where no residual is added.
-    ///
-    /// # Safety
-    /// As [`Work::item`]; the sums are complete, and the pixels lie inside of the output.
-    unsafe fn write(&self, end: unsafe fn(&FinishPixels<'_>), pixels: &FinishPixels<'_>) {
-        let functions = &self.conv.functions;
-        // SAFETY: as the caller says.
-        unsafe {
-            if pixels.residual.is_null() {
-                end(pixels);
-            } else {
-                (functions.front)(pixels);
-                (functions.add)(pixels);
-            }
-        }
-    }
-
-    /// Asks for the lines of memory in which every 64 bytes of some pixels of the output begin.
-    fn ask(&self, to: &FinishPixels<'_>) {
-        let size = self.conv.data_type.size();
-        for pixel in 0..to.pixels {
-            for at in (0..to.count * size).step_by(64) {
-                let at = pixel * to.step * size + at;
-                // SAFETY: prefetching never faults.
-                unsafe {
-                    asm!("prefetchw [{}]", in(reg) to.output.wrapping_byte_add(at), options(nostack, readonly));
-                }
-            }
-        }
-    }
-
-    /// The line and column of a band's pixel; where lines follow one another without a gap all columns are the first line's.
-    fn place(&self, pixel: usize) -> [usize; 2] {
-        let Convolution { plan, flat, .. } = self.conv;
-        if *flat { [0, pixel] } else { [pixel / plan.columns, pixel % plan.columns] }
-    }
-
-    /// Finishes a range of packed pixels, whose sums begin with the first of them.
-    ///
-    /// # Safety
-    /// As [`Work::item`]; the sums are complete.
-    unsafe fn finish(
-        &self,
-        band: &Band,
-        outputs: &Outputs,
-        pixels: Range<usize>,
-        sums: &mut [f32],
-        scratch: &mut [f32],
-    ) {
-        let Convolution { geometry: g, plan, functions, epilogue, flat, .. } = self.conv;
-        let width = outputs.panel.vectors * SIDE;
-        let end = self.end();
-        let [mut line, mut column] = self.place(pixels.start);
-        let mut at = pixels.start;
-        while at < pixels.end {
-            // Where lines follow one another without a gap a run goes on over their ends.
-            let [line_width, columns] = match flat {
-                true => [usize::MAX; 2],
-                false => [band.columns(g.width(band.lines.start + line)), plan.columns],
-            };
-            let count = line_width.saturating_sub(column).min(pixels.end - at);
-            if count > 0 {
-                let sums = sums[(at - pixels.start) * width..].as_mut_ptr();
-                let finish = self.finish_pixels(outputs, [line, column], count, sums);
-                // SAFETY: the CPU has the instructions; the run lies inside of the output, and its sums are complete.
-                unsafe {
-                    if let Some(end) = end {
-                        self.write(end, &finish);
-                    } else {
-                        (functions.front)(&finish);
-                        let mut start = outputs.start;
-                        start.line += at / plan.columns;
-                        start.column += at % plan.columns;
-                        (functions.output)(&Finish {
-                            steps: &self.steps,
-                            sums,
-                            pixel: width,
-                            count: outputs.panel.count,
-                            pixels: count,
-                            start,
-                            output: self.output,
-                            surface: epilogue.output(),
-                            lanes: plan.lanes,
-                            scratch: scratch.as_mut_ptr(),
-                        });
-                    }
-                }
-            }
-            at += (columns - column).min(pixels.end - at);
-            (line, column) = (line + 1, 0);
         }
     }
 }
