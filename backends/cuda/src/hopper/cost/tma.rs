@@ -10,7 +10,9 @@ const REARRANGED: f64 = 0.76e-4;
 
 /// Microseconds until filters of 16 bits that stay are there, which a block's only tile of a group waits for: with them it took 0.42 to
 /// 0.48 more than with streamed ones in nine pairs of three convolutions of 16 channels a group on an H200, 0.19 to 0.56 in 13 of five
-/// others.
+/// others. Windows of groups in TF32 wait as well: with that, and without what a second block's sets take to begin elsewhere, 27
+/// convolutions on H200s are chosen at 1.027 (1.13) of the fastest timed tile instead of 1.072 (1.32), 26 others at 1.033 (1.17)
+/// instead of 1.059 (1.31).
 const KEPT_BY_GROUP: f64 = 0.45;
 
 /// Bytes of filters that stay which a multiprocessor brings in a microsecond, however many warpgroups do, and microseconds of a launch
@@ -621,11 +623,12 @@ impl Work {
         let stage = (tiling.loaded_pixels() + filters_of_stage) as f64 * row / rates.block;
         let stage = stage * (1.0 + rates.crowded * (blocks - 1.0));
         let waited = rounds * steps * (rates.latency + stage) / (tiling.stages as f64 - rates.held);
-        let is_crowded =
-            tiling.pingpong > 2 && self.groups > 1 && tiling.load == Load::Halo && self.element > 2;
+        let is_window = tiling.load == Load::Halo && self.groups > 1;
+        let is_window_in_tf32 = is_window && self.element > 2 && !tiling.tf32x3;
+        let is_crowded = is_window_in_tf32 && tiling.pingpong > 2;
         let is_left = tiling.load == Load::Halo && leaves;
         let beside_one = tiling.occupancy > 1 && tiling.pingpong == 1;
-        let turns = match is_crowded && !tiling.tf32x3 {
+        let turns = match is_crowded {
             true => FOUR_SETS,
             false if is_left && self.element == 2 && beside_one => BESIDE_LEAVING,
             false => 1.0,
@@ -650,11 +653,13 @@ impl Work {
                 let rearranged = REARRANGED * bytes / (tiling.pingpong * tiling.cooperative) as f64;
                 if short > 0.0 { BEFORE_WRITES + bytes / BROUGHT } else { rearranged }
             }
-            (true, false) if is_group_once => rates.kept * filters + KEPT_BY_GROUP,
+            (true, false) if is_group_once || is_window_in_tf32 => rates.kept * filters + KEPT_BY_GROUP,
             (true, false) => rates.kept * filters + rates.resident,
             (false, _) => 0.0,
         };
-        let warpgroups = (tiling.pingpong * tiling.cooperative * tiling.occupancy) as f64;
+        // Windows of groups in TF32 have nothing to wait for in a multiprocessor's second block.
+        let starting = if is_window_in_tf32 { 1 } else { tiling.occupancy };
+        let warpgroups = (tiling.pingpong * tiling.cooperative * starting) as f64;
         let work = [unit, memory, hot, second].map(|time| time.powf(rates.overlap)).iter().sum::<f64>();
         rates.launch
             + rates.group * warpgroups
