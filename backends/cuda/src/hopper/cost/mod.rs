@@ -55,6 +55,12 @@ impl Work {
         self.is_strided_point() && self.images > 1
     }
 
+    /// How many times a share of a tile's rows waits for what its residuals take: once, but where lanes read them one at a time in TF32, of
+    /// rows of an odd number of pixels, as often as the tile is shared, as few of them are on their way then.
+    fn in_a_share(&self, shares: f64) -> f64 {
+        if self.element > 2 && self.vector == 1 { shares } else { 1.0 }
+    }
+
     /// Microseconds of a launch that reorders the image and the filters.
     fn reordering(&self, tiling: &Tiling) -> f64 {
         // Bytes that stay in L2.

@@ -107,27 +107,34 @@ const HALF: Rates = Rates {
 /// off for six volumes and 13 % for 14 others instead of 13 and 15.
 const HALF_TAPS: Rates = Rates { shared: 175e3, ..HALF };
 
-/// What of TF32 the second-level cache gives where no block has more than one tile, and what strides of a single tap take: fitted to 98
-/// timings of 20 convolutions of up to 17x17 pixels, one image and eight, in networks to fit to on an H200, to 17 % in the mean square
-/// where it was 30, of 80 timings of 16 others 14 % where it was 17; of several taps with [`WRITTEN`]. With more tiles, of 64 images, what
-/// is chosen by it takes up to 1.55.
+/// What of several taps of TF32 without strides the second-level cache gives where no block has more than one tile: fitted with [`WRITTEN`].
 const SECOND_ONCE: f64 = 100e3;
-const STRIDED_ONCE: f64 = 1.1;
+
+/// What of a single tap of TF32 the second-level cache gives a multiprocessor while at most every other one has a tile, and of several taps
+/// in strides; how much longer it takes where all have; and how many times pixels count beside filters, which more blocks ask for at the
+/// same time: without strides, with them, and of several taps. On an H200 copies of 16 KB that no other block asks for come at 101 KB
+/// a microsecond to each of 66 blocks, which have one multiprocessor of each pair, and at 67 to each of 132; those that all ask
+/// for come at 149.
+///
+/// Chosen by 1,800 timings of 164 convolutions on H200s, every other one to fit to, and by 184 pairs of tiles of 1x1 without strides: a
+/// single tap in strides is 12 % off in the mean square of either half where it was 17 and 15, with a choice among tiles that is 2.2 and 1.7 % slower
+/// than the fastest timed tile in the mean instead of 7.3 and 6.8, 18 and 10 % at worst instead of 34; several taps in strides are as far
+/// off as before, with 1.8 % for either half instead of 2.4 and 2.5; of two tiles of 1x1 the choice takes 1.5 and 2.1 % longer than the
+/// faster instead of 4.4 and 4.7.
+const SECOND_OF_POINTS: f64 = 165e3;
+const SECOND_OF_STRIDES: f64 = 216e3;
+const PAIRED: f64 = 0.6;
+const PIXELS_OF_POINTS: f64 = 2.0;
+const PIXELS_OF_STRIDED_POINTS: f64 = 2.3;
+const PIXELS_OF_STRIDES: f64 = 2.76;
 
 /// What part of the bytes that loads write to shared memory counts beside what products read, of TF32 by several taps without strides.
-/// Chosen with [`SECOND_ONCE`] of these and with the first stage below by 168 timings of 15 convolutions of 3x3 of one image to 64 on an
+/// Chosen with [`SECOND_ONCE`] and with the first stage below by 168 timings of 15 convolutions of 3x3 of one image to 64 on an
 /// H200: to 11 % in the mean square where it was 15, with a choice that is 1.1 % slower than the fastest timed tile of any solver in the
 /// mean, 5 % at worst, instead of 3.6 and 20; of 15 others 12 % where it was 14, and 1.8 and 5 % instead of 3.1 and 16.
 const WRITTEN: f64 = 0.5;
 
-/// Bytes of a microsecond that bound all multiprocessors together, as if by the second-level cache, of TF32 by a single tap where no
-/// block has more than one tile, and how many times as many pixels with strides count there. Fitted with the wait below to 107 timings
-/// of one image and eight on an H200: those in strides to 12 % in the mean square where it was 27, 13 % of 44 others where it was 17;
-/// those without to 18 and 15 % where it was 19 and 17.
-const SECOND_OF_ALL: f64 = 7.1e6;
-const STRIDED_OF_ALL: f64 = 1.35;
-
-/// What a residual of TF32 takes where results are written from where they are summed, and no block has more than one tile:
+/// What a residual of TF32 takes where results are written from where they are summed, and no multiprocessor has more than one tile:
 /// chosen by 14 timings on an H200, to 14 % in the mean square where it was 19, of 46 others 12 where it was 17.
 const RESIDUAL_ONCE: f64 = 1.2;
 
@@ -136,15 +143,11 @@ const RESIDUAL_ONCE: f64 = 1.2;
 /// mean square where it was 20, 15 % of 40 others where it was 19.
 const FILTER_STAGE: f64 = 0.62;
 
-/// Several taps of TF32 in strides: of the neighbouring pixels that a warp reads two come from each bank, a stage of filters comes at a
-/// rate as well, and all multiprocessors together are bound by bytes, of which those of pixels count several times. Fitted to 16 of 32
-/// convolutions of one image to 64 on an H200 and the 26 that were timed before: to 12 % in the mean square where it was 26 and 18, 14 %
-/// of the others where it was 31, with a choice that is 2.9 % slower than the fastest timed tile in the mean, 13 % at worst, instead of
-/// 7.5 and 30. The last was chosen with the first stage below: 30 to fit to are 12 % off by both, 33 others 11, and by neither 13 and 13.
+/// Several taps of TF32 in strides: of the neighbouring pixels that a warp reads two come from each bank, and a stage of filters comes at a
+/// rate as well. Fitted to 16 of 32 convolutions of one image to 64 on an H200 and the 26 that were timed before: to 12 % in the mean
+/// square where it was 26 and 18, 14 % of the others where it was 31.
 const SHARED_OF_STRIDES: f64 = 225e3;
 const FILTERS_OF_STRIDES: f64 = 108e3;
-const PIXELS_OF_STRIDES: f64 = 4.97;
-const STRIDES_OF_ALL: f64 = 19e6;
 
 /// TF32 whose results pass through shared memory and are written several at once: an output takes less, by 30 of the 65 timings.
 const TF32_VECTORS: Rates = Rates { outputs: 8e3, ..TF32 };
@@ -179,10 +182,6 @@ const HALF_SECTORS: Rates = Rates { part: 0.4, step: 0.16, overlap: 1.8, ..HALF_
 /// the mean square of four convolutions where they were 35, and 18 % of six others where they were 50, by 3x3x3 13 % of six and 15 % of 14
 /// others where they were 14 and 30.
 const OF_VOLUME: f64 = 11e3;
-
-/// What `second` is of a single tap in TF32: by it seven convolutions of 512 to 3072 channels are expected to take 0.89 to 1.28 of what they
-/// took on an H200, by that of several taps 1.06 to 1.36.
-const OF_ONE_TAP: f64 = 85e3;
 
 /// How many times as long pixels take to come where every other one is used; and by 3xTF32, chosen by the comparison with gathering.
 const STRIDED: f64 = 2.0;
@@ -228,15 +227,11 @@ impl Work {
             By::Planes => (runs.pitch, runs.boxes),
         };
         let is_tf32 = self.element == 4 && !tiling.tf32x3;
-        let is_tf32_once = is_tf32 && rounds <= 1.0;
-        let is_tf32_point = self.taps == [1; 3] && is_tf32;
-        let is_tf32_taps = is_tf32 && !is_tf32_point;
+        let is_tf32_taps = is_tf32 && self.taps != [1; 3];
         let has_conflicts = is_tf32_taps && self.stride > 1;
         let strided = match self.stride {
-            1 => 1.0,
-            _ if has_conflicts => 1.0,
+            _ if self.stride == 1 || is_tf32 => 1.0,
             _ if tiling.tf32x3 => STRIDED_TF32X3,
-            _ if is_tf32_once => STRIDED_ONCE,
             _ => STRIDED,
         };
         let pixels = images * elements as f64 * row * strided;
@@ -256,13 +251,16 @@ impl Work {
         let written = if is_tf32_taps && !has_conflicts { WRITTEN } else { 1.0 };
         let shared = (filter_steps * reads + written * loaded)
             / if has_conflicts { SHARED_OF_STRIDES } else { rates.shared };
-        let rate = match is_tf32_point {
-            _ if has_conflicts => f64::INFINITY,
-            _ if is_tf32_once => SECOND_ONCE,
-            true => OF_ONE_TAP,
-            false => rates.second,
+        let at_work = tiles.min(slots).min(self.units) as f64 / self.units as f64;
+        let paired = if at_work > 0.5 { 1.0 + PAIRED * at_work } else { 1.0 };
+        let (rate, often) = match self.stride {
+            _ if has_conflicts => (SECOND_OF_STRIDES / paired, PIXELS_OF_STRIDES),
+            _ if is_tf32_taps && rounds <= 1.0 => (SECOND_ONCE, 1.0),
+            _ if is_tf32_taps || !is_tf32 => (rates.second, 1.0),
+            1 => (SECOND_OF_POINTS / paired, PIXELS_OF_POINTS),
+            _ => (SECOND_OF_POINTS / paired, PIXELS_OF_STRIDED_POINTS),
         };
-        let second = loaded / rate;
+        let second = (often * steps * pixels + filter_steps * filters) / rate;
         let loads = steps * images * boxes as f64 * rates.load * strided;
         let is_short = tiling.stages == 2 && runs.filter_stages == 3;
         let few = 1.0 + if is_short { rates.few_stages } else { 0.0 };
@@ -281,7 +279,12 @@ impl Work {
         let crowded = 1.0 + rates.crowded * (blocks - 1.0);
         let waits = crowded * products / tiling.cooperative as f64 + rates.between * intervals;
         let alone = multiply.max(waits * few) + rates.step * lines;
-        let residual = if is_tf32_once && self.writes_rows { RESIDUAL_ONCE } else { rates.residual };
+        // Blocks that share a multiprocessor read theirs at the same time.
+        let residual = match is_tf32 {
+            true if self.writes_rows && tiles <= self.units => RESIDUAL_ONCE,
+            true => blocks * rates.residual,
+            false => rates.residual,
+        };
         let part = rates.part + residual * self.residuals as f64;
         // Parts of whole sectors are about equal, of as many times eight filters.
         let eights = 8 * tiling.width.div_ceil(64);
@@ -301,17 +304,7 @@ impl Work {
         } else {
             waited
         };
-        let of_all = if has_conflicts {
-            let pixels = PIXELS_OF_STRIDES * images * elements as f64 * row;
-            tiles as f64 * (steps * pixels + filter_steps * filters) / STRIDES_OF_ALL
-        } else if is_tf32_once && is_tf32_point {
-            let strided = if self.stride > 1 { STRIDED_OF_ALL } else { 1.0 };
-            let pixels = images * elements as f64 * row * strided;
-            tiles as f64 * (steps * pixels + filter_steps * filters) / SECOND_OF_ALL
-        } else {
-            0.0
-        };
-        let unit = shared.max(one).max(in_turn).max(waited).max(of_all);
+        let unit = shared.max(one).max(in_turn).max(waited);
         let memory = self.bytes as f64 / rates.memory;
         let brought = if tiling.resident { filter_steps * filters / OWN_FILTERS } else { 0.0 };
         // Nothing is multiplied before the first stage of pixels is there, which all blocks ask the memory for at once.
