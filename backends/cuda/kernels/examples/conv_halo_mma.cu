@@ -723,22 +723,12 @@ DEVICE void write_tile(Args args, const float* acc, const Channel* channels, con
 DEVICE void load_filters(const Args& args, char* shared, const Column& column);
 
 
-constexpr int WORDS = QUAD_BYTES / 4, STEPS = (DEPTH + 3) / 4;
-constexpr int BLOCKS_P = ITEM_P / 16, BLOCKS_F = ITEM_F / 8;
-static_assert(ITEM_P % 16 == 0 && ITEM_F % 8 == 0, "whole fragments");
-
-struct alignas(QUAD_BYTES) Words {
+constexpr int WORDS = (int)sizeof(T);
+struct alignas(4 * WORDS) Words {
   unsigned at[WORDS];
 };
 
 DEVICE void round_to_tf32(unsigned& v) { asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(v)); }
-DEVICE f16 operand_of(f16 v) { return v; }
-DEVICE bf16 operand_of(bf16 v) { return v; }
-DEVICE float operand_of(float v) {
-  unsigned bits = __float_as_uint(v);
-  round_to_tf32(bits);
-  return __uint_as_float(bits);
-}
 
 #define MMA(shape, type)                                                                                 \
   asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type                                   \
@@ -758,6 +748,31 @@ DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, b
 DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, float) {
 #pragma unroll
   for (int i = 0; i < WORDS; i += 2) MMA("m16n8k8", "tf32");
+}
+
+DEVICE void copy_async(unsigned at, const T* from, bool inside) {
+  constexpr int BYTES = X_VECTOR * (int)sizeof(T);
+  const int size = inside ? BYTES : 0;
+  if (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(size) : "memory");
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(at), "l"(from), "r"(size) : "memory");
+}
+DEVICE void copy_async(char* to, const T* from, bool inside) {
+  copy_async((unsigned)__cvta_generic_to_shared(to), from, inside);
+}
+DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+
+constexpr int STEPS = (DEPTH + 3) / 4;
+constexpr int BLOCKS_P = ITEM_P / 16, BLOCKS_F = ITEM_F / 8;
+static_assert(ITEM_P % 16 == 0 && ITEM_F % 8 == 0, "whole fragments");
+
+DEVICE f16 operand_of(f16 v) { return v; }
+DEVICE bf16 operand_of(bf16 v) { return v; }
+DEVICE float operand_of(float v) {
+  unsigned bits = __float_as_uint(v);
+  round_to_tf32(bits);
+  return __uint_as_float(bits);
 }
 
 constexpr bool OF_TAPS = QUADS == 4 && STEPS <= 9, OF_PIXELS = OF_TAPS && BLOCKS_P > 2, KEPT = OFFSETS == 0 && !OF_TAPS;
@@ -782,16 +797,6 @@ DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
       },
       [&](int i, const Quad& quad) { *(Quad*)(shared + WEIGHTS_AT + i * QUAD_BYTES) = quad; });
 }
-
-DEVICE void copy_async(char* to, const T* from, bool inside) {
-  constexpr int BYTES = X_VECTOR * (int)sizeof(T);
-  const unsigned at = (unsigned)__cvta_generic_to_shared(to);
-  const int size = inside ? BYTES : 0;
-  if (BYTES == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(size) : "memory");
-  else asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(at), "l"(from), "r"(size) : "memory");
-}
-DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 struct Multiplier {
   int pixels[BLOCKS_P][2];
