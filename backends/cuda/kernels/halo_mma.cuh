@@ -5,48 +5,22 @@
 //
 // needs macros: DEVICE
 // needs constants: COPIES_ASYNC, DEPTH, DIRECT, ITEMS, ITEMS_AT_ONCE, ITEM_F, ITEM_P, OFFSETS, OFFSETS_AT, PARTS_F, PARTS_P,
-//   QUADS, QUAD_BYTES, THREADS, TILE_F, TILE_H, TILE_W, WEIGHTS_AT, X_VECTOR, Y_ALONG_K,
+//   QUADS, QUAD_BYTES, THREADS, TILE_F, TILE_H, TILE_W, WEIGHTS_AT, WORDS, Y_ALONG_K,
 //   Y_VECTOR
 // needs sizes: out_h, out_w, y_c, y_d, y_h, y_n, y_w
-// needs types: Args, Channel, Column, Coord, Corner, Quad, Shape, T, Vector, bf16, f16, idx
-// needs functions: acc_at, bring, filter_quad, finish_to, make_plain, offset_of, pixel_at, write_vector
+// needs types: Args, Channel, Column, Coord, Corner, Quad, Shape, T, Vector, Words, bf16, f16, idx
+// needs functions: acc_at, bring, filter_quad, finish_to, make_plain, mma, offset_of, pixel_at, round_to_tf32, write_vector
 
-constexpr int WORDS = QUAD_BYTES / 4, STEPS = (DEPTH + 3) / 4;
+constexpr int STEPS = (DEPTH + 3) / 4;
 constexpr int BLOCKS_P = ITEM_P / 16, BLOCKS_F = ITEM_F / 8;
 static_assert(ITEM_P % 16 == 0 && ITEM_F % 8 == 0, "whole fragments");
 
-struct alignas(QUAD_BYTES) Words {
-  unsigned at[WORDS];
-};
-
-DEVICE void round_to_tf32(unsigned& v) { asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(v)); }
 DEVICE f16 operand_of(f16 v) { return v; }
 DEVICE bf16 operand_of(bf16 v) { return v; }
 DEVICE float operand_of(float v) {
   unsigned bits = __float_as_uint(v);
   round_to_tf32(bits);
   return __uint_as_float(bits);
-}
-
-#define MMA(shape, type)                                                                                 \
-  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type                                   \
-               ".f32 "                                                                                   \
-               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                         \
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                          \
-               : "r"(low.at[i]), "r"(high.at[i]), "r"(low.at[i + 1]), "r"(high.at[i + 1]), "r"(b.at[i]), \
-                 "r"(b.at[i + 1]))
-// Accumulates a step's product of two rows of pixels, 8 apart, and a filter.
-DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, f16) {
-  constexpr int i = 0;
-  MMA("m16n8k16", "f16");
-}
-DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, bf16) {
-  constexpr int i = 0;
-  MMA("m16n8k16", "bf16");
-}
-DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, float) {
-#pragma unroll
-  for (int i = 0; i < WORDS; i += 2) MMA("m16n8k8", "tf32");
 }
 
 // Whether a step is a tap, of which there are few enough that all of them are unrolled: then offsets are constants, but for that of the lane's
@@ -77,17 +51,6 @@ DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
       },
       [&](int i, const Quad& quad) { *(Quad*)(shared + WEIGHTS_AT + i * QUAD_BYTES) = quad; });
 }
-
-// f32 comes as it is, and is rounded when it is read.
-DEVICE void copy_async(char* to, const T* from, bool inside) {
-  constexpr int BYTES = X_VECTOR * (int)sizeof(T);
-  const unsigned at = (unsigned)__cvta_generic_to_shared(to);
-  const int size = inside ? BYTES : 0;
-  if (BYTES == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(size) : "memory");
-  else asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(at), "l"(from), "r"(size) : "memory");
-}
-DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 struct Multiplier {
   // Offsets in the window of the lane's two rows of each block of pixels, and of its quads of a step, if these are few.

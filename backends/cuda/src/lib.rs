@@ -8,6 +8,7 @@
 
 mod arch;
 mod both;
+mod columns;
 mod compiler;
 mod context;
 mod device;

@@ -69,13 +69,24 @@ pub(crate) const WINDOW: Constraint = Constraint {
 /// 3.5 and 17 % with the 32 bytes of a sector; of 22 others 2.5 % instead of 3.3.
 const PIECE: usize = 64;
 
+/// Fragments whose lanes have quads of channels.
+pub(crate) const QUADS: &str = kernel_text!("../kernels/quad_mma.cuh");
+
 /// `mma.sync` on a window of the image in shared memory.
 pub(crate) fn halo_mma(arch: &str) -> HaloLoop {
-    let text = kernel_text!("../kernels/halo_mma.cuh");
+    const TEXTS: &[&str] = &[QUADS, kernel_text!("../kernels/halo_mma.cuh")];
     // From sm_100 on the compiler takes some registers more, of which 128 are too few.
     let is_frugal = arch::named(arch).is_some_and(|arch| arch.capability < (10, 0));
     let threads = if is_frugal { 512 } else { 384 };
-    HaloLoop { text, name: "mma.sync", shared: 96 << 10, cycles: 1.6, matrix: true, piece: PIECE, threads }
+    HaloLoop {
+        texts: TEXTS,
+        name: "mma.sync",
+        shared: 96 << 10,
+        cycles: 1.6,
+        matrix: true,
+        piece: PIECE,
+        threads,
+    }
 }
 
 /// In 16 bits. Fitted as those of FFMA, to 156 timings, to 15 % in the mean square. In a later run the choice was 3 to 4 %

@@ -8,6 +8,7 @@ use fuseplan_gpu::{
     halo_configurations, halo_fma, implicit_gemm, upcast,
 };
 
+use crate::columns;
 use crate::context::Cuda;
 use crate::hopper;
 use crate::hopper::preferences::{estimated_time, is_preferred};
@@ -131,10 +132,12 @@ pub(crate) static HALO_MMA: InParts<JitSolver<Cuda>> = InParts(
         Kernels::Several {
             configurations: |problem, arch| {
                 let found = halo_configurations(problem, &halo_mma(arch), Cuda::units(arch));
-                windows::timed(problem, arch, found)
+                windows::timed(problem, arch, columns::among(problem, arch, found))
             },
             kernel: |problem, arch, configuration| {
-                halo(Cuda::VENDOR, problem, &halo_mma(arch), Cuda::units(arch), configuration)
+                columns::columns(problem, configuration).or_else(|| {
+                    halo(Cuda::VENDOR, problem, &halo_mma(arch), Cuda::units(arch), configuration)
+                })
             },
         },
     )

@@ -17,8 +17,8 @@ use time::{at_once, columns, occupancy, rounds, tiles, timed, timed_as_padded};
 /// What multiplies: the text behind `halo.cuh`, and what of a tile its warps take at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct HaloLoop {
-    /// Its text.
-    pub text: &'static str,
+    /// Its text, in the order of the files.
+    pub texts: &'static [&'static str],
     /// Its name, for people.
     pub name: &'static str,
     /// Most bytes of shared memory of a block.
@@ -36,8 +36,8 @@ pub struct HaloLoop {
 
 /// Multiply-adds in f32.
 pub fn halo_fma(name: &'static str) -> HaloLoop {
-    let text = kernel_text!("../kernels/halo_fma.cuh");
-    HaloLoop { text, name, shared: 64 << 10, cycles: 16.0, matrix: false, piece: 32, threads: 512 }
+    const TEXTS: &[&str] = &[kernel_text!("../kernels/halo_fma.cuh")];
+    HaloLoop { texts: TEXTS, name, shared: 64 << 10, cycles: 16.0, matrix: false, piece: 32, threads: 512 }
 }
 
 /// The configurations of [`halo`] for a problem that [`halo_refusal`] accepts: the tiles that have room.
@@ -215,10 +215,10 @@ pub fn halo(
         if x_vector > 1 { format!("{} bytes", x_vector * shape.element) } else { "elements".into() },
     );
     let files = [
-        BRING,
-        kernel_text!("../kernels/halo.cuh"),
-        main_loop.text,
-        kernel_text!("../kernels/halo_kernel.cuh"),
-    ];
+        &[BRING, kernel_text!("../kernels/halo.cuh")],
+        main_loop.texts,
+        &[kernel_text!("../kernels/halo_kernel.cuh")],
+    ]
+    .concat();
     Some(text.finish(vendor, problem, &files, geometry, detail))
 }

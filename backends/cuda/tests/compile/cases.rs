@@ -683,9 +683,9 @@ pub(crate) fn cases() -> Vec<Case> {
             &["FFMA"],
         ),
         (
-            "halo_mma.f16.nhwc.c4k4",
+            "halo_mma.f16.nhwc.c4k8",
             HALO_MMA,
-            conv(Half, Nhwc, &[64, 128, 56, 56], 128, 3, 32, relu(&[64, 128, 56, 56], Half, Nhwc)),
+            conv(Half, Nhwc, &[64, 128, 56, 56], 256, 3, 32, relu(&[64, 256, 56, 56], Half, Nhwc)),
             &["HMMA.16816", "LDS.64", "LDGSTS", "STG.E.128"],
         ),
         (
@@ -695,17 +695,29 @@ pub(crate) fn cases() -> Vec<Case> {
             &["HMMA.16816", "LDS.64", "LDG.E.U16", "STG.E.128"],
         ),
         (
-            "halo_mma.f16.nhwc.c8k8",
+            "columns.f16.c16k16",
             HALO_MMA,
-            conv(Half, Nhwc, &[64, 256, 28, 28], 256, 3, 32, relu(&[64, 256, 28, 28], Half, Nhwc)),
-            &["HMMA.16816", "LDS.64", "LDGSTS", "STG.E.128"],
+            strided(Half, Nhwc, &[64, 512, 28, 28], 512, 3, 32, 2, relu(&[64, 512, 14, 14], Half, Nhwc)),
+            &["HMMA.16816", "LDSM.16.M88.4", "LDGSTS", "STG.E.64"],
         ),
         (
-            "halo_mma.f16.nhwc.c16k16",
+            "columns.bf16.c8k8",
             HALO_MMA,
-            conv(Half, Nhwc, &[64, 512, 14, 14], 512, 3, 32, vec![]),
-            // Four lanes write a sector of 16 filters from where these are summed.
-            &["HMMA.16816", "LDS.64", "LDGSTS", "STG.E.64"],
+            conv(BFloat16, Nhwc, &[64, 256, 28, 28], 256, 3, 32, relu(&[64, 256, 28, 28], BFloat16, Nhwc)),
+            &["HMMA.16816", "LDSM.16.M88.4", "LDGSTS", "SHFL", "STG.E.64"],
+        ),
+        (
+            "columns.f16.c4k4",
+            HALO_MMA,
+            conv(Half, Nhwc, &[64, 128, 56, 56], 128, 3, 32, relu(&[64, 128, 56, 56], Half, Nhwc)),
+            &["HMMA.16816", "LDS", "LDGSTS", "SHFL", "STG.E.64"],
+        ),
+        (
+            "halo_mma.f16.nhwc.c16k32",
+            HALO_MMA,
+            conv(Half, Nhwc, &[64, 512, 14, 14], 1024, 3, 32, vec![]),
+            // Four lanes write the sectors of 32 filters from where these are summed.
+            &["HMMA.16816", "LDS.64", "LDGSTS", "STG.E.128"],
         ),
         (
             "halo_mma.f16.nhwc.c24k24",

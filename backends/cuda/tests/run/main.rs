@@ -369,7 +369,8 @@ fn main() {
             let run = move || left_to_ffma(&device.ok_or(NO_DEVICE)?, name, &problem);
             trials.push(Trial::test(format!("left.{name}"), run).with_ignored_flag(ignored));
         }
-        let has_many = ["runs16", "wgmma.tf32", "wgmma.transposed"].iter().any(|part| name.contains(part));
+        let has_many =
+            ["columns", "runs16", "wgmma.tf32", "wgmma.transposed"].iter().any(|part| name.contains(part));
         if [TRAINING, GEMV, WINOGRAD].contains(&solver) || has_many {
             let (problem, device) = (problem.clone(), device.clone());
             let ignored = device.is_none();
