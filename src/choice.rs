@@ -123,8 +123,7 @@ impl Able {
     pub(crate) fn candidates(&self, problem: &Problem, target: &Target) -> Vec<Candidate> {
         let mut candidates = self.solver.configurations(problem, target.info());
         candidates.retain(|candidate| candidate.is_exact_enough(problem));
-        Candidate::cheapest_first(&mut candidates);
-        candidates
+        Candidate::cheapest_first(candidates)
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fuseplan_api::{
     BackendError, Configuration, DeviceInfo, Executable, Graph, Problem, RawStream, Refusal, RunArgs,
-    RunError, Solver,
+    RunError, Solver, in_order_of,
 };
 use thiserror::Error;
 
@@ -191,7 +191,7 @@ fn time_all(
             }
         }
     }
-    times.sort_unstable_by_key(|measured| measured.time);
+    let times = in_order_of(times, |measured| measured.time.as_secs_f64());
     if times.is_empty() { Err(FindError::NothingTimed) } else { Ok(times) }
 }
 

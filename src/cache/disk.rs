@@ -6,7 +6,9 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+
+use fuseplan_api::in_order_of;
 
 use super::directory::{Directory, Item};
 use super::format::{self, BinaryError};
@@ -199,7 +201,10 @@ impl Disk {
         items.retain(|item| is_ours(&item.name));
         items.retain(|item| !(item.name.ends_with(".tmp") && self.remove_orphan(&item.name)));
         items.retain(|item| !(item.bytes > LARGEST && self.directory.remove(&item.name).is_ok()));
-        items.sort_unstable_by_key(|item| item.used);
+        let seconds = |item: &Item| {
+            item.used.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+        };
+        let items = in_order_of(items, seconds);
         let mut bytes: u64 = items.iter().map(|item| item.bytes).sum();
         for Item { name, bytes: size, .. } in &items {
             if bytes <= self.limits.bytes {

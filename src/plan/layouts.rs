@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use fuseplan_api::{BuildError, DescriptorError, Op, Problem, TensorDescriptor, TensorLayout, call, fork};
+use fuseplan_api::{
+    BuildError, DescriptorError, Op, Problem, TensorDescriptor, TensorLayout, call, fork, in_order_of,
+};
 
 use super::FusionPlan;
 use crate::build::CompileError;
@@ -57,10 +59,8 @@ impl FusionPlan {
             Ok(fastest.map(|of| LayoutTime { layout, solver: of.solver, time: of.time }))
         };
         let layouts = TensorLayout::all_of_rank(self.input.rank()).iter();
-        let mut times =
-            layouts.filter_map(|&layout| time(layout).transpose()).collect::<Result<Vec<_>, _>>()?;
-        times.sort_unstable_by_key(|found| found.time);
-        Ok(times)
+        let times = layouts.filter_map(|&layout| time(layout).transpose()).collect::<Result<_, _>>()?;
+        Ok(in_order_of(times, |found: &LayoutTime| found.time.as_secs_f64()))
     }
 
     /// The plan in canonical form with all its tensors in one layout.

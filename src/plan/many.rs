@@ -1,7 +1,8 @@
 //! Plans that are compiled at once.
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
+
+use fuseplan_api::in_order_of;
 
 use super::{CompiledPlan, FusionPlan};
 use crate::build::{self, CompileError};
@@ -57,8 +58,7 @@ impl FusionPlan {
 
 /// The numbers, those of what takes the most first, so that none of it is worked at by itself in the end.
 fn longest_first(items: &[usize], efforts: &[usize]) -> Vec<usize> {
-    let mut order: Vec<_> = efforts.iter().map(Reverse).zip(items).collect();
-    order.sort_unstable();
+    let order = in_order_of(efforts.iter().zip(items).collect(), |&(&effort, _)| -(effort as f64));
     order.into_iter().map(|(_, &item)| item).collect()
 }
 

@@ -140,6 +140,21 @@ impl MathMode {
     }
 }
 
+/// The items in the order of their numbers, the smallest first; equal ones stay in their order.
+pub fn in_order_of<T>(items: Vec<T>, number: impl Fn(&T) -> f64) -> Vec<T> {
+    let numbers: Vec<f64> = items.iter().map(number).collect();
+    let mut items: Vec<Option<T>> = items.into_iter().map(Some).collect();
+    smallest_first(&numbers).into_iter().filter_map(|at| items[at].take()).collect()
+}
+
+/// Where the numbers are, the smallest first; equal ones stay in their order. One function for all that has a number, as sorting is
+/// long code.
+pub fn smallest_first(numbers: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..numbers.len()).collect();
+    order.sort_unstable_by(|&a, &b| numbers[a].total_cmp(&numbers[b]).then(a.cmp(&b)));
+    order
+}
+
 /// A configuration with what is known of it before anything is compiled or run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
@@ -152,9 +167,9 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Brings those of the smallest estimates to the front; equal ones stay in their order.
-    pub fn cheapest_first(candidates: &mut [Candidate]) {
-        candidates.sort_by(|a, b| a.estimate.cost().total_cmp(&b.estimate.cost()));
+    /// Those of the smallest estimates first; equal ones stay in their order.
+    pub fn cheapest_first(candidates: Vec<Candidate>) -> Vec<Candidate> {
+        in_order_of(candidates, |candidate| candidate.estimate.cost())
     }
 
     /// The candidate of a solver that has one way, no model, and exact products.

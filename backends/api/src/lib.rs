@@ -38,7 +38,7 @@ pub use backend::{
 };
 pub use batch_norm::BatchNormMode;
 pub use call::call;
-pub use choice::{Accuracy, Candidate, Configuration, Estimate, Preference};
+pub use choice::{Accuracy, Candidate, Configuration, Estimate, Preference, in_order_of, smallest_first};
 pub use convolution::{ConvolutionDescriptor, ConvolutionMode};
 pub use data_type::{DataType, Element};
 pub use environment::{Variable, is_elevated};

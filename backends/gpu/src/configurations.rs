@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use fuseplan_api::{Configuration, Estimate};
+use fuseplan_api::{Configuration, Estimate, smallest_first};
 
 /// The most configurations that a solver lists: those of larger estimates are nobody's choice.
 const LISTED: usize = 16;
@@ -25,13 +25,6 @@ pub fn ranked<T: Display>(
         }
     }
     all
-}
-
-/// Where the numbers are, the smallest first; equal ones stay in their order. One function for all tiles, as sorting is long code.
-pub(crate) fn smallest_first(numbers: &[f64]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..numbers.len()).collect();
-    order.sort_unstable_by(|&a, &b| numbers[a].total_cmp(&numbers[b]).then(a.cmp(&b)));
-    order
 }
 
 /// A model's number as an estimate: microseconds where the model was fitted to timings, else a unit of its own.

@@ -132,9 +132,7 @@ pub(super) fn configurations(problem: &Problem, device: &DeviceInfo) -> Vec<Cand
         },
         accuracy: Accuracy::Transformed,
     };
-    let mut candidates: Vec<_> = sizes(problem).map(candidate).collect();
-    Candidate::cheapest_first(&mut candidates);
-    candidates
+    Candidate::cheapest_first(sizes(problem).map(candidate).collect())
 }
 
 /// Winograd's convolution costs so much less by the model where it is no slower for filters that may change, which are

@@ -2,11 +2,11 @@
 
 use std::ops::ControlFlow;
 
+use fuseplan_api::smallest_first;
 use fuseplan_api::volume::common_power;
 
 use super::HaloLoop;
 use super::tile::{Layout, QUAD, Shape, Tile, candidates, padded};
-use crate::configurations::smallest_first;
 
 /// Bytes of shared memory of a multiprocessor.
 const SHARED: usize = 227 << 10;
