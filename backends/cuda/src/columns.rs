@@ -8,6 +8,7 @@ use fuseplan_gpu::{Geometry, Kernel, Runtime, Text, Volume, constants, kernel_te
 
 use crate::context::Cuda;
 use crate::mma::QUADS;
+use crate::windows::OF_GROUPS;
 
 /// Columns of the output, and channels and filters, of a warp.
 const COLUMNS: usize = 16;
@@ -129,7 +130,7 @@ impl Shape {
         const STEP: f64 = 0.1;
         const PIXEL: f64 = 0.003;
         /// Cycles of the windows' model in a microsecond.
-        const CYCLES: f64 = 900.0;
+        const CYCLES: f64 = OF_GROUPS * 1e-6;
 
         let Constants { taps: [taps_h, _], stride: [stride_h, _], stages, blocks: at_once, warps, .. } =
             self.constants;

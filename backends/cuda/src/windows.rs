@@ -16,7 +16,7 @@ const OF_CHANNELS: f64 = 1300e6;
 const OF_COLUMNS: f64 = 780e6;
 /// The same of groups of 16 bits, channels innermost: of 16 convolutions of 16 to 24 filters a group on an H200, from one image to 64, the
 /// faster of windows and `wgmma` is chosen by it, but for two at 1.07 and 1.10. Copied windows alone are at up to 2.14.
-const OF_GROUPS: f64 = 900e6;
+pub(crate) const OF_GROUPS: f64 = 900e6;
 
 /// The same of groups of 16 bits, columns innermost: 24 convolutions of 8 to 24 channels a group on an H200, of one image, 8 and 64, took
 /// 0.79 to 1.34 of the estimate by it.

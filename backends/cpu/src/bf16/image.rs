@@ -11,7 +11,7 @@ use super::work::{Band, Work};
 use crate::direct::RESIDENT;
 use crate::direct::input::{Channels, PackLine};
 
-/// Lines of the input that are asked for by one product after the other.
+/// Lines of the input that are asked for by one product after the other, of those that ask for no filters.
 #[derive(Default)]
 pub(super) struct Soon {
     /// Bytes from the input's first, and how many there are.
@@ -19,7 +19,7 @@ pub(super) struct Soon {
     bytes: usize,
     /// Products so far, and in all.
     asked: usize,
-    products: usize,
+    pub(super) products: usize,
 }
 
 /// The pixels of an image's band, in the order of the plan.
@@ -32,18 +32,20 @@ pub(super) struct Pixels {
 }
 
 impl Work<'_> {
-    /// What the item behind a band packs and this one did not, if its lines follow one another in memory and the second-level cache does
-    /// not hold the input.
+    /// What the item behind a band packs of its first image and this one did not, if it packs all lines, these follow one another in
+    /// memory, and the second-level cache does not hold the input.
     pub(super) fn soon(&self, band: &Band) -> Soon {
         let Convolution { geometry: g, plan, data_type, unit, .. } = self.conv;
-        let [image, channel, _, line, _] = g.input.strides;
+        let [image, channel, _, line, column] = g.input.strides;
         let at = band.lines.end;
         let (images, lines) =
             if at < g.output.lens[3] { (band.images.start, at) } else { (band.images.end, 0) };
         let is_next = plan.parts == 1 && plan.spans == 1 && g.groups == 1 && g.output.lens[2] == 1;
         let size = data_type.size();
-        let is_large = g.input.lens[0] * image * size > RESIDENT;
-        let is_there = images < g.input.lens[0] && channel == 1;
+        let is_large = ((g.input.lens[0] - 1) * image + g.input.lens[3] * line) * size > RESIDENT;
+        let is_dense = channel == 1 && line == g.input.lens[4] * column;
+        let skips_lines = g.strides[1] > (g.filters.taps[1] - 1) * g.dilations[1] + 1;
+        let is_there = images < g.input.lens[0] && is_dense && !skips_lines;
         if *unit == Unit::Vector || !is_next || !is_large || !is_there {
             return Soon::default();
         }
@@ -53,8 +55,7 @@ impl Work<'_> {
         Soon {
             first: (images * image + first * line) * size,
             bytes: inputs.end.saturating_sub(first) * line * size,
-            asked: 0,
-            products: self.pixels(band).div_ceil(unit.pixels()) * plan.panels_per_group,
+            ..Soon::default()
         }
     }
 

@@ -365,7 +365,8 @@ impl Convolution {
             let ending = steps.ending_in_registers();
             let output = self.epilogue.output().lens[1..].iter().product::<usize>() * self.data_type.size();
             let adds = ending.is_some_and(|ending| !ending.residual.is_null());
-            let products = plan.split.products() * plan.taps.len() * plan.depth / DEPTH;
+            let taps = g.filters.taps[0] * plan.taps.len();
+            let products = plan.split.products() * taps * plan.depth / DEPTH;
             let work = Work {
                 conv: self,
                 steps,

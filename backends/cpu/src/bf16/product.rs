@@ -117,7 +117,7 @@ pub(super) struct Product<'a> {
     pub(super) ahead: Ahead,
 }
 
-/// Filters that the second-level cache is to have soon: where they lie, their bytes, and how many cache lines are asked for at
+/// Filters, or lines of the input, that the second-level cache is to have soon: where they lie, their bytes, and how many cache lines are asked for at
 /// each step. Loads of tiles wait for memory longer than steps take, and processors do not look as far ahead by themselves.
 #[derive(Clone, Copy)]
 pub(super) struct Ahead {

@@ -22,7 +22,8 @@ pub(super) struct Work<'a> {
     pub(super) steps: Steps<'a>,
     /// What is left behind the front, if registers can hold it.
     pub(super) ending: Option<Ending>,
-    /// Whether the output is asked for while the unit multiplies, as the second-level cache does not hold an image of it.
+    /// Whether the output is asked for while the unit multiplies, which is worth while if that takes long and the second-level cache does
+    /// not hold an image of the output, or, where images are joined, all of it.
     pub(super) asks: bool,
     pub(super) input: *const c_void,
     pub(super) output: *mut c_void,
@@ -97,7 +98,6 @@ impl Work<'_> {
                 unsafe { self.pack(&band, image, packed, scratch.line) };
             }
         }
-        scratch.soon = if stays { Soon::default() } else { self.soon(&band) };
         let panels = &plan.panels[group * plan.panels_per_group..][..plan.panels_per_group];
         let dealt = |part: usize| panels.len() * part / plan.parts;
         let panels = &panels[dealt(part)..dealt(part + 1)];
@@ -115,6 +115,11 @@ impl Work<'_> {
         };
         // Runs that are finished at once are multiplied by all panels, one after the other; others by one panel for the whole image.
         let together = if is_resident && self.is_direct() { panels.len().max(1) } else { 1 };
+        scratch.soon = if stays { Soon::default() } else { self.soon(&band) };
+        let tiles = |pixels: usize| pixels.div_ceil(self.conv.unit.pixels());
+        let filters_first = if together > 1 { 1 } else { band.images.len() } * panels.len().saturating_sub(1);
+        scratch.soon.products = (band.images.len() * panels.len() * tiles(count))
+            .saturating_sub(filters_first * tiles(run.min(count)));
         for first in (0..count).step_by(run.max(1)) {
             for at in (0..panels.len()).step_by(together) {
                 let panels = panels[at..].split_at(together);
@@ -209,8 +214,13 @@ impl Work<'_> {
         // output, too.
         let even = direct && *kind == Unit::Vector && (skips || *flat) && self.steps.end_in_registers();
         let (start, offset) = self.start(band, image);
-        // Behind the first pixels, filters that are read again for the next ones are in the cache.
-        let asks = run.start == 0 && !slices.is_empty();
+        // Behind the first pixels, filters that are read again for the next ones are in the cache, also of panels that another image
+        // was multiplied by.
+        let (first_image, images) = match panels.len() {
+            1 => (true, band.images.len()),
+            _ => (image == band.images.start, 1),
+        };
+        let asks = run.start == 0 && first_image && !slices.is_empty();
         let products = if asks { self.pieces(band, run.clone()).count() } else { 0 };
         let mut product = Product {
             pixels: 0,
@@ -233,7 +243,7 @@ impl Work<'_> {
             let all = plan.split.products() * slices.len() * band.taps.len() * per_line * steps;
             let ahead = |next: Panel, product: usize| {
                 let elements = (slices.len() - 1) * of_slice(next) + of_taps(next, band.taps.len());
-                let part = [(image - band.images.start) * products + product, band.images.len() * products];
+                let part = [(image - band.images.start) * products + product, images * products];
                 Ahead::part(filters(next, &band.taps), elements * size_of::<u16>(), part, all)
             };
             let outputs = Outputs {
@@ -262,20 +272,19 @@ impl Work<'_> {
                     None => self.ahead(&mut scratch.soon, all),
                 };
                 let sums = product.sums.wrapping_add((first - begin) * width);
-                // It is not moved: loading it while its fields wait to be stored would wait for all stores in front of these.
-                let finish =
-                    direct.then(|| self.finish_pixels(&outputs, self.place(first), end - first, sums));
-                let finish = finish.as_ref();
-                if let Some(finish) = finish.filter(|_| self.asks && *flat) {
-                    self.ask(finish);
+                // It is made where it is used: moved, it would be loaded while stores of its fields wait behind those of the output.
+                let finish = || self.finish_pixels(&outputs, self.place(first), end - first, sums);
+                if self.asks && direct && *flat {
+                    self.ask(&finish());
                 }
+                let by_vectors = even.then(finish);
                 // SAFETY: pixels and filters have whole tiles, and the sums room for them; the output has the pixels.
-                let finished = unsafe { unit.multiply(&product, finish.filter(|_| even)) };
-                if let Some(finish) = finish.filter(|_| !finished) {
+                let finished = unsafe { unit.multiply(&product, by_vectors.as_ref()) };
+                if direct && !finished {
                     // SAFETY: the sums are complete; as of this function.
                     unsafe {
                         if *flat {
-                            self.write(functions.finish, finish);
+                            self.write(functions.finish, &finish());
                         } else {
                             let sums = &mut scratch.sums[(first - begin) * width..];
                             self.finish(band, &outputs, first..end, sums, scratch.finish);

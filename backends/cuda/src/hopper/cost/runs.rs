@@ -118,7 +118,7 @@ const SECOND_ONCE: f64 = 100e3;
 ///
 /// Chosen by 1,800 timings of 164 convolutions on H200s, every other one to fit to, and by 184 pairs of tiles of 1x1 without strides: a
 /// single tap in strides is 12 % off in the mean square of either half where it was 17 and 15, with a choice among tiles that is 2.2 and 1.7 % slower
-/// than the fastest timed tile in the mean instead of 7.3 and 6.8, 18 and 10 % at worst instead of 34; several taps in strides are as far
+/// than the fastest timed tile in the mean instead of 7.3 and 6.8, 18 and 10 % at worst instead of 34 and 35; several taps in strides are as far
 /// off as before, with 1.8 % for either half instead of 2.4 and 2.5; of two tiles of 1x1 the choice takes 1.5 and 2.1 % longer than the
 /// faster instead of 4.4 and 4.7.
 const SECOND_OF_POINTS: f64 = 165e3;
