@@ -4,7 +4,7 @@ use std::fmt;
 
 use fuseplan_api::volume::common_power;
 use fuseplan_api::{Configuration, Estimate, Problem};
-use fuseplan_gpu::{Geometry, Kernel, Runtime, Text, Volume, constants, kernel_text, spatial};
+use fuseplan_gpu::{Geometry, Kernel, LISTED, Runtime, Text, Volume, constants, kernel_text, spatial};
 
 use crate::context::Cuda;
 use crate::mma::QUADS;
@@ -161,6 +161,7 @@ pub(crate) fn among(
         let estimate = Estimate::Cost { cost, unit: "cycles", model: "windows" };
         windows.insert(at, (Configuration::new(Lines(lines).to_string()), estimate));
     }
+    windows.truncate(LISTED);
     windows
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use fuseplan_api::{Configuration, Estimate, smallest_first};
 
 /// The most configurations that a solver lists: those of larger estimates are nobody's choice.
-const LISTED: usize = 16;
+pub const LISTED: usize = 16;
 
 /// The configurations of tiles with what a model says of each, the smallest first. A tile that an enumeration meets
 /// more than once is one configuration.

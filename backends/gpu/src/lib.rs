@@ -48,7 +48,7 @@ mod volume;
 
 pub use arguments::{ArgumentLayout, MAX_WORDS};
 pub use chain::{chain_values, channel_values, has_exponentials, reads_elements, residuals};
-pub use configurations::{named, ranked};
+pub use configurations::{LISTED, named, ranked};
 pub use constants::Constant;
 pub use constraint::{
     CONVOLUTION, DATA_TYPE, GROUP_COUNT, INFERENCE, OPERATOR_COUNT, SIXTEEN_BITS, SPAN, WINDOW, convolution,

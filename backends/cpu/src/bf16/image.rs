@@ -19,7 +19,7 @@ pub(super) struct Soon {
     bytes: usize,
     /// Products so far, and in all.
     asked: usize,
-    pub(super) products: usize,
+    products: usize,
 }
 
 /// The pixels of an image's band, in the order of the plan.
@@ -34,7 +34,7 @@ pub(super) struct Pixels {
 impl Work<'_> {
     /// What the item behind a band packs of its first image and this one did not, if it packs all lines, these follow one another in
     /// memory, and the second-level cache does not hold the input.
-    pub(super) fn soon(&self, band: &Band) -> Soon {
+    pub(super) fn soon(&self, band: &Band, products: usize) -> Soon {
         let Convolution { geometry: g, plan, data_type, unit, .. } = self.conv;
         let [image, channel, _, line, column] = g.input.strides;
         let at = band.lines.end;
@@ -55,7 +55,8 @@ impl Work<'_> {
         Soon {
             first: (images * image + first * line) * size,
             bytes: inputs.end.saturating_sub(first) * line * size,
-            ..Soon::default()
+            asked: 0,
+            products,
         }
     }
 

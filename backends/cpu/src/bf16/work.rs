@@ -105,7 +105,8 @@ impl Work<'_> {
         // Filters that stay in the cache are read for some pixels after the other, so that these are written as a whole, or, where
         // sums wait to be finished, that these stay in the first-level cache. Half of what stays is pixels and sums.
         let is_resident = plan.filters / g.groups * size_of::<u16>() <= RESIDENT / 2;
-        let run = if is_resident && self.is_direct() {
+        let at_once = is_resident && self.is_direct();
+        let run = if at_once {
             self.whole_lines(self.conv.unit.pixels())
         } else if is_resident && !stays {
             // Of pixels in place the last tile may begin in front of its run, where no sum may wait.
@@ -114,12 +115,14 @@ impl Work<'_> {
             count
         };
         // Runs that are finished at once are multiplied by all panels, one after the other; others by one panel for the whole image.
-        let together = if is_resident && self.is_direct() { panels.len().max(1) } else { 1 };
-        scratch.soon = if stays { Soon::default() } else { self.soon(&band) };
+        let together = if at_once { panels.len().max(1) } else { 1 };
+        // Products of the first run ask for the next panel's filters, those of the last panel and of other runs for the next item's lines.
         let tiles = |pixels: usize| pixels.div_ceil(self.conv.unit.pixels());
-        let filters_first = if together > 1 { 1 } else { band.images.len() } * panels.len().saturating_sub(1);
-        scratch.soon.products = (band.images.len() * panels.len() * tiles(count))
-            .saturating_sub(filters_first * tiles(run.min(count)));
+        let images = band.images.len();
+        let for_filters =
+            if at_once { 1 } else { images } * panels.len().saturating_sub(1) * tiles(run.min(count));
+        let products = (images * panels.len() * tiles(count)).saturating_sub(for_filters);
+        scratch.soon = if stays { Soon::default() } else { self.soon(&band, products) };
         for first in (0..count).step_by(run.max(1)) {
             for at in (0..panels.len()).step_by(together) {
                 let panels = panels[at..].split_at(together);

@@ -5,7 +5,7 @@
 
 #define DEVICE __device__ __forceinline__
 #define KERNEL(...) \
-extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
 DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -227,7 +227,7 @@ struct Norm {
 template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
   typedef BatchNormInference In;
   return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
-    o.a};
+          o.a};
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
@@ -394,7 +394,7 @@ template <int V> DEVICE Spot spot_of(const Shape& s, const Walk& walk, idx i) {
     const idx n = s.plane.divide(i), p = i - n * s.plane.value;
     const idx row = p / s.out_w, w = p % s.out_w, h = row % s.out_h, d = row / s.out_h;
     return {walk.x + n * s.x_n + d * s.x_d + h * s.x_h + w * s.x_w,
-      walk.y + n * s.y_n + d * s.y_d + h * s.y_h + w * s.y_w, 0, V};
+            walk.y + n * s.y_n + d * s.y_d + h * s.y_h + w * s.y_w, 0, V};
   }
   const idx n = V == 1 ? s.plane.divide(i) : s.plane_vectors.divide(i);
   const idx start = walk.x + n * s.x_n;
@@ -412,12 +412,12 @@ template <int V> DEVICE void load(const T* from, const Spot& spot, Packed<V>& v)
   v = {};
 #pragma unroll
   for (int e = 0; e < V; e++)
-  if (e >= spot.from && e < spot.to) v.set(e, from[spot.x + e]);
+    if (e >= spot.from && e < spot.to) v.set(e, from[spot.x + e]);
 }
 
 template <int V, bool FROM_LAST, int INPUTS, class Begin, class Body, class Behind>
 DEVICE void each_vector(const Shape& s, const Walk& walk, const T* const (&inputs)[INPUTS], Begin begin, Body body,
-Behind behind) {
+                        Behind behind) {
   constexpr int UNROLL = INPUTS == 1 ? 4 : 2, ROUND = UNROLL * WALKERS;
   constexpr bool AHEAD = ACROSS && LINEAR != 0 && INPUTS == 1;
   const idx all = ACROSS || V == 1 ? s.count : s.images * s.plane_vectors.value, vectors = walk.active ? all : 0;
@@ -461,7 +461,7 @@ template <int V> DEVICE void store(const Args& args, const Spot& spot, float* v)
   }
 #pragma unroll
   for (int e = 0; e < V; e++)
-  if (e >= spot.from && e < spot.to) write_vector<1>(args, spot.y + e, v + e);
+    if (e >= spot.from && e < spot.to) write_vector<1>(args, spot.y + e, v + e);
 }
 
 template <int N> struct Sums {
@@ -494,7 +494,7 @@ template <int N> DEVICE void block_sums(const Walk& walk, const double (&v)[N], 
     double* const numbers = shared_numbers();
 #pragma unroll
     for (int i = 0; i < N; i++)
-    if (walk.lane < LANES) numbers[i * NEXT + walk.lane * COLUMNS + walk.column] = v[i];
+      if (walk.lane < LANES) numbers[i * NEXT + walk.lane * COLUMNS + walk.column] = v[i];
     __syncthreads();
     for (int t = threadIdx.x; t < PARTS * WIDTH; t += THREADS) {
       const int group = t % WIDTH, at = group / COLUMNS * NEXT + group % COLUMNS;
@@ -539,7 +539,7 @@ template <int N> DEVICE void meet(const Shape& s, const Walk& walk, int part, co
     const int rank = cluster_rank();
     for (int t = threadIdx.x; t < WIDTH; t += THREADS) of_part[rank * OF_BLOCK + t] = totals.of[t];
     if (rank == 0)
-    for (int t = threadIdx.x; t < COLUMNS * N; t += THREADS) from[t] = totals.from[t];
+      for (int t = threadIdx.x; t < COLUMNS * N; t += THREADS) from[t] = totals.from[t];
     __syncthreads();
     return;
   }
@@ -630,7 +630,7 @@ template <int V> DEVICE void forward(const Args& args, const Walk& walk, int par
       }
       const double factor = operand<const float>(args, Forward::scale)[group] * inv_std, lost = mean - (float)mean;
       lines[t] = {(float)mean, (float)factor,
-        (float)(operand<const float>(args, Forward::bias)[group] - lost * factor)};
+                  (float)(operand<const float>(args, Forward::bias)[group] - lost * factor)};
     });
     __syncthreads();
 #pragma unroll
@@ -654,7 +654,7 @@ template <int V> DEVICE void backward(const Args& args, const Walk& walk, int pa
   __shared__ Totals<N> totals;
   const Shape& s = args.shape;
   const T* const all[3] = {(const T*)args.x, operand<const T>(args, Backward::x),
-    (const T*)args.op[OPS - 1].p[ActivationBackward::y]};
+                           (const T*)args.op[OPS - 1].p[ActivationBackward::y]};
   const T* inputs[INPUTS];
 #pragma unroll
   for (int i = 0; i < INPUTS; i++) inputs[i] = all[i];

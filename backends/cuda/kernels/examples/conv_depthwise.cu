@@ -5,7 +5,7 @@
 
 #define DEVICE __device__ __forceinline__
 #define KERNEL(...) \
-extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
 DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -240,7 +240,7 @@ struct Norm {
 template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
   typedef BatchNormInference In;
   return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
-    o.a};
+          o.a};
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
@@ -411,7 +411,7 @@ DEVICE void finish(const Args& args, const Channel& channel, float v, const Coor
 
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-Coord at, float* out) {
+                         Coord at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) {
     out[i] = chain(args, channel[ALONG_K ? i : 0], residuals, i, v[i], at);
@@ -423,7 +423,7 @@ Coord at, float* out) {
 
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at, float* out) {
+                      const Coord& at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
   chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
@@ -438,7 +438,7 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
 
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at) {
+                          const Coord& at) {
   float out[V];
   finish_to<V, ALONG_K>(args, channel, residuals, v, at, out);
   write_vector<V>(args, at.y, out);
@@ -454,7 +454,7 @@ DEVICE void finish_vector(const Args& args, const Channel* channel, const float*
 template <int COUNT, int LANES, int MOST, class Read, class Write>
 DEVICE void bring(const Read& read, const Write& write) {
   constexpr int EACH = (COUNT + LANES - 1) / LANES, TIMES = (EACH + MOST - 1) / MOST,
-  TOGETHER = (EACH + TIMES - 1) / TIMES;
+                TOGETHER = (EACH + TIMES - 1) / TIMES;
 #pragma unroll 1
   for (int first = threadIdx.x; first < COUNT; first += LANES * TOGETHER) {
     decltype(read(0)) v[TOGETHER];
@@ -462,7 +462,7 @@ DEVICE void bring(const Read& read, const Write& write) {
     for (int u = 0; u < TOGETHER; u++) v[u] = read(first + u * LANES < COUNT ? first + u * LANES : COUNT - 1);
 #pragma unroll
     for (int u = 0; u < TOGETHER; u++)
-    if (first + u * LANES < COUNT) write(first + u * LANES, v[u]);
+      if (first + u * LANES < COUNT) write(first + u * LANES, v[u]);
   }
 }
 
@@ -592,15 +592,15 @@ KERNEL(THREADS, AT_ONCE(BLOCKS, SHARED)) {
   const idx images = s.block_rows.divide(rows);
   const idx first_k = column * FILTERS;
   bring<TAPS * FILTERS, THREADS, 8>(
-  [&](int i) {
-    const int t = i % TAPS;
-    const idx k = first_k + i / TAPS < s.out_k ? first_k + i / TAPS : s.out_k - 1;
-    return ((const T*)args.op[0].p[0])[k * s.w_k + t / TAPS_W * s.w_h + t % TAPS_W * s.w_w];
-  },
-  [&](int i, T weight) { weights[i % TAPS * FILTERS + i / TAPS] = to_float(weight); });
+      [&](int i) {
+        const int t = i % TAPS;
+        const idx k = first_k + i / TAPS < s.out_k ? first_k + i / TAPS : s.out_k - 1;
+        return ((const T*)args.op[0].p[0])[k * s.w_k + t / TAPS_W * s.w_h + t % TAPS_W * s.w_w];
+      },
+      [&](int i, T weight) { weights[i % TAPS * FILTERS + i / TAPS] = to_float(weight); });
 #pragma unroll 1
   for (int j = threadIdx.x; j < FILTERS && first_k + j < s.out_k; j += THREADS)
-  table[j] = channel_of(args, first_k + j);
+    table[j] = channel_of(args, first_k + j);
   __syncthreads();
 
   const int position = CHANNELS_LAST ? threadIdx.x / CHANNEL_THREADS : threadIdx.x, other = position / (STRIPS * ROWS);

@@ -5,7 +5,7 @@
 
 #define DEVICE __device__ __forceinline__
 #define KERNEL(...) \
-extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
 DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -257,7 +257,7 @@ struct Norm {
 template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
   typedef BatchNormInference In;
   return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
-    o.a};
+          o.a};
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
@@ -428,7 +428,7 @@ DEVICE void finish(const Args& args, const Channel& channel, float v, const Coor
 
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-Coord at, float* out) {
+                         Coord at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) {
     out[i] = chain(args, channel[ALONG_K ? i : 0], residuals, i, v[i], at);
@@ -440,7 +440,7 @@ Coord at, float* out) {
 
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at, float* out) {
+                      const Coord& at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
   chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
@@ -455,7 +455,7 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
 
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at) {
+                          const Coord& at) {
   float out[V];
   finish_to<V, ALONG_K>(args, channel, residuals, v, at, out);
   write_vector<V>(args, at.y, out);
@@ -609,9 +609,9 @@ DEVICE Row row_of(const Shape& s, int m, int group) {
   row.pixel = pixel_of(s, m, group);
   row.lacks = ~0u;
   if (MASKED && row.pixel.inside)
-  row.lacks = 1u << 31 | lacks(row.pixel.d, TAPS_D, DILATION_D, s.in_d) |
-  lacks(row.pixel.h, TAPS_H, DILATION_H, s.in_h) << TAPS_D |
-  lacks(row.pixel.w, TAPS_W, DILATION_W, s.in_w) << (TAPS_D + TAPS_H);
+    row.lacks = 1u << 31 | lacks(row.pixel.d, TAPS_D, DILATION_D, s.in_d) |
+                lacks(row.pixel.h, TAPS_H, DILATION_H, s.in_h) << TAPS_D |
+                lacks(row.pixel.w, TAPS_W, DILATION_W, s.in_w) << (TAPS_D + TAPS_H);
   return row;
 }
 DEVICE DepthEntry depth_entry(const Shape& s, int depth, int end = DEPTH) {
@@ -737,7 +737,7 @@ DEVICE void add_up(float* tile, Rows rows) {
 #pragma unroll
       for (int rank = 0; rank < SPLIT; rank++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) sum.at[e] += parts[rank].at[e];
+        for (int e = 0; e < 4; e++) sum.at[e] += parts[rank].at[e];
     }
     *(Vector<float, 4>*)(tile + i) = sum;
   }
@@ -745,7 +745,7 @@ DEVICE void add_up(float* tile, Rows rows) {
 
 DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first_filter, int group) {
   const int left = Y_ALONG_K ? args.shape.pixels - first_pixel : FILTERS - first_filter,
-  most = Y_ALONG_K ? PART_P : TILE_F;
+            most = Y_ALONG_K ? PART_P : TILE_F;
   const int there = !Y_ALONG_K && FILTERS % TILE_F == 0 ? most : left < most ? left : most;
   const Rows rows = share_of(there);
   if (SPLIT * SLICES > 1) {
@@ -754,7 +754,7 @@ DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first
     cluster_arrive();
   }
   if (is_aligned(args.y, Y_VECTOR * (int)sizeof(T)))
-  write_rows<true>(args, tile, first_pixel, first_filter, group, rows);
+    write_rows<true>(args, tile, first_pixel, first_filter, group, rows);
   else write_rows<false>(args, tile, first_pixel, first_filter, group, rows);
   if (SPLIT * SLICES > 1) cluster_wait();
 }
@@ -793,13 +793,13 @@ KERNEL(THREADS, OCCUPANCY) {
   Row rows[ROWS];
 #pragma unroll
   for (int i = 0; i < ROWS; i++)
-  rows[i] = row_of(shape, first_pixel + (X_VECTOR ? down + i * X_DOWN : across * X_RUN), group);
+    rows[i] = row_of(shape, first_pixel + (X_VECTOR ? down + i * X_DOWN : across * X_RUN), group);
   const int w_chunk = threadIdx.x % CHUNKS, w_row = threadIdx.x / CHUNKS;
 
   const auto plan = [&](int step) {
     if (threadIdx.x < TABLE)
-    table[step % 2 * TABLE + threadIdx.x] =
-    depth_entry(shape, (begin + step) * TILE_K + threadIdx.x * (X_VECTOR ? CHUNK : 1), end);
+      table[step % 2 * TABLE + threadIdx.x] =
+          depth_entry(shape, (begin + step) * TILE_K + threadIdx.x * (X_VECTOR ? CHUNK : 1), end);
   };
   Vector<T, X_PART> x[X_PARTS];
   T w[W_LOADS][CHUNK];
@@ -808,7 +808,7 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
     for (int i = 0; i < X_PARTS; i++)
 #pragma unroll
-    for (int e = 0; e < X_PART; e++) x[i].at[e] = zero();
+      for (int e = 0; e < X_PART; e++) x[i].at[e] = zero();
     if (x_aligned) {
 #pragma unroll
       for (int i = 0; i < X_PARTS; i++) {
@@ -825,14 +825,14 @@ KERNEL(THREADS, OCCUPANCY) {
         const T* const from = image + (row.pixel.offset + at.offset);
         if (!missing(shape, row, at))
 #pragma unroll
-        for (int e = 0; e < X_PART; e++) x[i].at[e] = from[e];
+          for (int e = 0; e < X_PART; e++) x[i].at[e] = from[e];
       }
     }
     const int depth = (begin + step) * TILE_K + w_chunk * CHUNK;
     if (w_chunks) {
 #pragma unroll
       for (int i = 0; i < W_LOADS; i++)
-      load_vector(weights, filter_at(first_filter + w_row + i * W_DOWN, group, depth), w[i]);
+        load_vector(weights, filter_at(first_filter + w_row + i * W_DOWN, group, depth), w[i]);
     } else {
 #pragma unroll
       for (int i = 0; i < W_LOADS; i++) gather_filter(args, first_filter + w_row + i * W_DOWN, group, depth, w[i]);
@@ -846,7 +846,7 @@ KERNEL(THREADS, OCCUPANCY) {
       if constexpr (X_VECTOR) {
 #pragma unroll
         for (int e = 0; e < CHUNK; e++)
-        x_rows[(across * CHUNK + e) * X_PITCH + down + i * X_DOWN] = to_float(x[i].at[e]);
+          x_rows[(across * CHUNK + e) * X_PITCH + down + i * X_DOWN] = to_float(x[i].at[e]);
       } else {
         constexpr int PART = X_RUN < 4 ? X_RUN : 4;
 #pragma unroll
@@ -861,7 +861,7 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
     for (int i = 0; i < W_LOADS; i++)
 #pragma unroll
-    for (int e = 0; e < CHUNK; e++) w_rows[(w_chunk * CHUNK + e) * W_PITCH + w_row + i * W_DOWN] = to_float(w[i][e]);
+      for (int e = 0; e < CHUNK; e++) w_rows[(w_chunk * CHUNK + e) * W_PITCH + w_row + i * W_DOWN] = to_float(w[i][e]);
   };
 
   const int slice = SLICES == 1 ? 0 : threadIdx.x / SLICE_THREADS, thread = threadIdx.x % SLICE_THREADS;
@@ -892,7 +892,7 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
       for (int i = 0; i < 8; i++)
 #pragma unroll
-      for (int j = 0; j < 8; j++) acc[i][j] = fmaf(a[i], b[j], acc[i][j]);
+        for (int j = 0; j < 8; j++) acc[i][j] = fmaf(a[i], b[j], acc[i][j]);
     }
     if (step + 1 < steps) store((step + 1) % 2);
     __syncthreads();
@@ -905,9 +905,9 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
     for (int i = 0; i < 8 / PARTS; i++)
 #pragma unroll
-    for (int j = 0; j < 8; j++)
-    tile[slice * SLICE + tile_at(i / 4 * (TILE_P / 2) + p + i % 4, j / 4 * (TILE_F / 2) + f + j % 4)] =
-    part == 0 ? acc[i][j] : acc[4 + i % 4][j];
+      for (int j = 0; j < 8; j++)
+        tile[slice * SLICE + tile_at(i / 4 * (TILE_P / 2) + p + i % 4, j / 4 * (TILE_F / 2) + f + j % 4)] =
+            part == 0 ? acc[i][j] : acc[4 + i % 4][j];
     cluster_sync();
     write_tile(args, tile, first_pixel + part * PART_P, first_filter, group);
     if (PARTS > 1) __syncthreads();

@@ -5,7 +5,7 @@
 
 #define DEVICE __device__ __forceinline__
 #define KERNEL(...) \
-extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
 DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -225,7 +225,7 @@ struct Norm {
 template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
   typedef BatchNormInference In;
   return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
-    o.a};
+          o.a};
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
@@ -396,7 +396,7 @@ DEVICE void finish(const Args& args, const Channel& channel, float v, const Coor
 
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-Coord at, float* out) {
+                         Coord at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) {
     out[i] = chain(args, channel[ALONG_K ? i : 0], residuals, i, v[i], at);
@@ -408,7 +408,7 @@ Coord at, float* out) {
 
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at, float* out) {
+                      const Coord& at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
   chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
@@ -423,7 +423,7 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
 
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at) {
+                          const Coord& at) {
   float out[V];
   finish_to<V, ALONG_K>(args, channel, residuals, v, at, out);
   write_vector<V>(args, at.y, out);
@@ -478,7 +478,7 @@ template <bool ALIGNED> DEVICE Packed<CHUNK> read(const T* at) {
 
 template <bool ALIGNED>
 DEVICE void accumulate(const T* image, const int (&pixels)[TILE_P], const T* weights, const int (&filters)[TEAM_F],
-float (&sums)[TEAM_F][TILE_P]) {
+                       float (&sums)[TEAM_F][TILE_P]) {
   constexpr int APART = SLICES * CHUNK;
   constexpr int AHEAD = ALIGNED ? UNROLL : 1, PIXELS_AHEAD = AHEAD * TILE_P <= 8 ? AHEAD : 1;
 #pragma unroll 1
@@ -488,24 +488,24 @@ float (&sums)[TEAM_F][TILE_P]) {
 #pragma unroll
     for (int u = 0; u < AHEAD; u++)
 #pragma unroll
-    for (int f = 0; f < TEAM_F; f++) w[u][f] = read<ALIGNED>(weights + filters[f] + at(u));
+      for (int f = 0; f < TEAM_F; f++) w[u][f] = read<ALIGNED>(weights + filters[f] + at(u));
     if (PIXELS_AHEAD == AHEAD)
 #pragma unroll
-    for (int u = 0; u < PIXELS_AHEAD; u++)
+      for (int u = 0; u < PIXELS_AHEAD; u++)
 #pragma unroll
-    for (int p = 0; p < TILE_P; p++) x[u][p] = read<ALIGNED>(image + pixels[p] + at(u));
+        for (int p = 0; p < TILE_P; p++) x[u][p] = read<ALIGNED>(image + pixels[p] + at(u));
 #pragma unroll
     for (int u = 0; u < AHEAD; u++) {
       if (PIXELS_AHEAD < AHEAD)
 #pragma unroll
-      for (int p = 0; p < TILE_P; p++) x[0][p] = read<ALIGNED>(image + pixels[p] + at(u));
+        for (int p = 0; p < TILE_P; p++) x[0][p] = read<ALIGNED>(image + pixels[p] + at(u));
       if (first + u * APART < DEPTH)
 #pragma unroll
-      for (int e = 0; e < CHUNK; e++)
+        for (int e = 0; e < CHUNK; e++)
 #pragma unroll
-      for (int p = 0; p < TILE_P; p++)
+          for (int p = 0; p < TILE_P; p++)
 #pragma unroll
-      for (int f = 0; f < TEAM_F; f++) sums[f][p] = fmaf(x[u % PIXELS_AHEAD][p].at(e), w[u][f].at(e), sums[f][p]);
+            for (int f = 0; f < TEAM_F; f++) sums[f][p] = fmaf(x[u % PIXELS_AHEAD][p].at(e), w[u][f].at(e), sums[f][p]);
     }
   }
 }
@@ -516,7 +516,7 @@ KERNEL(THREADS) {
   const Shape& s = args.shape;
   const int pixel_tiles = ONE_TILE ? 1 : ((int)s.pixels + TILE_P - 1) / TILE_P;
   const int first_filter = (int)blockIdx.x / pixel_tiles * BLOCK_F,
-  first_pixel = (int)blockIdx.x % pixel_tiles * TILE_P;
+            first_pixel = (int)blockIdx.x % pixel_tiles * TILE_P;
   const int slice = threadIdx.x % SLICES, first = threadIdx.x / SLICES * TEAM_F;
   int pixels[TILE_P], filters[TEAM_F];
 #pragma unroll
@@ -534,7 +534,7 @@ KERNEL(THREADS) {
 #pragma unroll
   for (int f = 0; f < TEAM_F; f++)
 #pragma unroll
-  for (int p = 0; p < TILE_P; p++) row_of(first + f, p)[slice] = sums[f][p];
+    for (int p = 0; p < TILE_P; p++) row_of(first + f, p)[slice] = sums[f][p];
   constexpr int ROWS = BLOCK_F * TILE_P;
 #pragma unroll
   for (int slices = SLICES; slices > 1;) {
@@ -546,7 +546,7 @@ KERNEL(THREADS) {
       float sum = row[0];
 #pragma unroll
       for (int other = 1; other < FAN_IN; other++)
-      if (other < at_once) sum += row[other * left];
+        if (other < at_once) sum += row[other * left];
       row[0] = sum;
     }
     slices = left;

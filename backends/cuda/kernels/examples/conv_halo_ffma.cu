@@ -5,7 +5,7 @@
 
 #define DEVICE __device__ __forceinline__
 #define KERNEL(...) \
-extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
 DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -262,7 +262,7 @@ struct Norm {
 template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
   typedef BatchNormInference In;
   return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
-    o.a};
+          o.a};
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
@@ -433,7 +433,7 @@ DEVICE void finish(const Args& args, const Channel& channel, float v, const Coor
 
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-Coord at, float* out) {
+                         Coord at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) {
     out[i] = chain(args, channel[ALONG_K ? i : 0], residuals, i, v[i], at);
@@ -445,7 +445,7 @@ Coord at, float* out) {
 
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at, float* out) {
+                      const Coord& at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
   chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
@@ -460,7 +460,7 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
 
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at) {
+                          const Coord& at) {
   float out[V];
   finish_to<V, ALONG_K>(args, channel, residuals, v, at, out);
   write_vector<V>(args, at.y, out);
@@ -476,7 +476,7 @@ DEVICE void finish_vector(const Args& args, const Channel* channel, const float*
 template <int COUNT, int LANES, int MOST, class Read, class Write>
 DEVICE void bring(const Read& read, const Write& write) {
   constexpr int EACH = (COUNT + LANES - 1) / LANES, TIMES = (EACH + MOST - 1) / MOST,
-  TOGETHER = (EACH + TIMES - 1) / TIMES;
+                TOGETHER = (EACH + TIMES - 1) / TIMES;
 #pragma unroll 1
   for (int first = threadIdx.x; first < COUNT; first += LANES * TOGETHER) {
     decltype(read(0)) v[TOGETHER];
@@ -484,7 +484,7 @@ DEVICE void bring(const Read& read, const Write& write) {
     for (int u = 0; u < TOGETHER; u++) v[u] = read(first + u * LANES < COUNT ? first + u * LANES : COUNT - 1);
 #pragma unroll
     for (int u = 0; u < TOGETHER; u++)
-    if (first + u * LANES < COUNT) write(first + u * LANES, v[u]);
+      if (first + u * LANES < COUNT) write(first + u * LANES, v[u]);
   }
 }
 
@@ -547,7 +547,7 @@ struct Loader {
   const T* image;
 
   DEVICE Loader(const Args& args, char* window, const Spot* spots, int group)
-  : args(args), window(window), spots(spots), group(group) {}
+      : args(args), window(window), spots(spots), group(group) {}
 
   DEVICE bool find(int pixel, const T*& from, int& to) const {
     const Shape& s = args.shape;
@@ -556,7 +556,7 @@ struct Loader {
     from = image + spot.distance;
     to = (pd * WINDOW_H + spot.h) * X_ROW + spot.w * X_PITCH;
     return (!OUTSIDE_D || (unsigned)(d + pd) < (unsigned)s.in_d) && (unsigned)(h + spot.h) < (unsigned)s.in_h &&
-    (unsigned)(w + spot.w) < (unsigned)s.in_w;
+           (unsigned)(w + spot.w) < (unsigned)s.in_w;
   }
 
   template <int TOGETHER> DEVICE void load_vectors() const {
@@ -618,8 +618,8 @@ struct Loader {
         from += (g * CHANNELS + c) * x_c;
         if (inside)
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-        if (CHANNELS % 4 == 0 || c + e < CHANNELS) v[i].at[e] = from[e * x_c];
+          for (int e = 0; e < 4; e++)
+            if (CHANNELS % 4 == 0 || c + e < CHANNELS) v[i].at[e] = from[e * x_c];
       }
 #pragma unroll
       for (int i = 0; i < TOGETHER; i++) {
@@ -646,9 +646,9 @@ DEVICE Quad filter_quad(const Args& args, const Column& column, int group, int f
   const int tap = q / QUADS, c = q % QUADS * 4;
   const bool inside = q < DEPTH && filter < TILE_F && column.filter + filter < FILTERS && column.group + group < GROUPS;
   const T* const from = (const T*)args.op[0].p[0] +
-  (inside ? ((column.group + group) * FILTERS + column.filter + filter) * W_K + c * W_C +
-  tap / (TAPS_H * TAPS_W) * W_D + tap / TAPS_W % TAPS_H * W_H + tap % TAPS_W * W_W
-  : 0);
+                        (inside ? ((column.group + group) * FILTERS + column.filter + filter) * W_K + c * W_C +
+                                      tap / (TAPS_H * TAPS_W) * W_D + tap / TAPS_W % TAPS_H * W_H + tap % TAPS_W * W_W
+                                : 0);
   Quad quad;
 #pragma unroll
   for (int e = 0; e < 4; e++) {
@@ -662,7 +662,7 @@ DEVICE Quad filter_quad(const Args& args, const Column& column, int group, int f
 DEVICE int offset_of(int q) {
   const int tap = q / QUADS;
   const int d = tap / (TAPS_H * TAPS_W) * DILATION_D, h = tap / TAPS_W % TAPS_H * DILATION_H,
-  w = tap % TAPS_W * DILATION_W;
+            w = tap % TAPS_W * DILATION_W;
   return (d * WINDOW_H + h) * X_ROW + w * X_PITCH + q % QUADS * QUAD_BYTES;
 }
 DEVICE int pixel_at(int p) {
@@ -686,7 +686,7 @@ template <int Y> DEVICE void read_accumulators(const float* acc, int at, float* 
 
 template <bool PLAIN, int Y>
 DEVICE void write_tile(Args args, const float* acc, const Channel* channels, const Corner& corner,
-const Column& block) {
+                       const Column& block) {
   if (PLAIN) {
     args.beta = 0.f;
 #pragma unroll
@@ -704,14 +704,14 @@ const Column& block) {
     Channel channel[KEPT_CHANNELS];
     if (Y_ALONG_K)
 #pragma unroll
-    for (int e = 0; e < KEPT_CHANNELS; e++) channel[e] = channels[across + e];
+      for (int e = 0; e < KEPT_CHANNELS; e++) channel[e] = channels[across + e];
 #pragma unroll 1
     for (int row = threadIdx.x / LANES; row < DOWN; row += ROWS) {
       const int p = Y_ALONG_K ? row : across, column = Y_ALONG_K ? across : row;
       const int h = corner.h + p / TILE_W, w = corner.w + p % TILE_W;
       if (column >= count || h >= s.out_h || w >= s.out_w) continue;
       const Coord at = {first + column * s.y_c + h * s.y_h + w * s.y_w, corner.n, block.first() + column,
-        (corner.d * s.out_h + h) * s.out_w + w};
+                        (corner.d * s.out_h + h) * s.out_w + w};
       float v[Y];
       read_accumulators<Y>(acc, acc_at(p, column), v);
       if (!Y_ALONG_K) channel[0] = channels[column];
@@ -732,16 +732,16 @@ DEVICE T operand_of(T v) { return v; }
 DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
   Vector<float, 4>* const to = (Vector<float, 4>*)(shared + WEIGHTS_AT);
   bring<ITEMS * DEPTH * ITEM_F, THREADS, 2>(
-  [&](int i) {
-    const int f = i % ITEM_F, q = i / ITEM_F % DEPTH, part = i / (ITEM_F * DEPTH);
-    return filter_quad(args, column, part / PARTS_F, part % PARTS_F * ITEM_F + f, q);
-  },
-  [&](int i, const Quad& quad) {
-    Vector<float, 4> v;
+      [&](int i) {
+        const int f = i % ITEM_F, q = i / ITEM_F % DEPTH, part = i / (ITEM_F * DEPTH);
+        return filter_quad(args, column, part / PARTS_F, part % PARTS_F * ITEM_F + f, q);
+      },
+      [&](int i, const Quad& quad) {
+        Vector<float, 4> v;
 #pragma unroll
-    for (int e = 0; e < 4; e++) v.at[e] = to_float(quad.at[e]);
-    to[i] = v;
-  });
+        for (int e = 0; e < 4; e++) v.at[e] = to_float(quad.at[e]);
+        to[i] = v;
+      });
 }
 
 DEVICE void copy_async(char*, const T*, bool) {}
@@ -757,7 +757,7 @@ struct Multiplier {
   static DEVICE int pixel(int i) { return threadIdx.x / 32 % PARTS_P * ITEM_P + threadIdx.x % 32 + i * 32; }
 
   DEVICE void multiply(const Args&, const char* shared, float* to, const Channel*, const Corner&, const Column&, bool,
-  bool) const {
+                       bool) const {
 #pragma unroll 1
     for (int item = threadIdx.x / 32 / PARTS_P; item < ITEMS; item += ITEMS_AT_ONCE) {
       const int group = item / PARTS_F, first_f = item % PARTS_F * ITEM_F;
@@ -767,36 +767,36 @@ struct Multiplier {
 #pragma unroll 1
       for (int d = 0; d < TAPS_D; d++)
 #pragma unroll 1
-      for (int h = 0; h < TAPS_H; h++)
+        for (int h = 0; h < TAPS_H; h++)
 #pragma unroll 1
-      for (int w = 0; w < TAPS_W; w++) {
-        const char* const tap =
-        image + (d * DILATION_D * WINDOW_H + h * DILATION_H) * X_ROW + w * DILATION_W * X_PITCH;
+          for (int w = 0; w < TAPS_W; w++) {
+            const char* const tap =
+                image + (d * DILATION_D * WINDOW_H + h * DILATION_H) * X_ROW + w * DILATION_W * X_PITCH;
 #pragma unroll 1
-        for (int q = 0; q < QUADS; q++, filters += ITEM_F) {
-          float v[LANE_P][4];
+            for (int q = 0; q < QUADS; q++, filters += ITEM_F) {
+              float v[LANE_P][4];
 #pragma unroll
-          for (int i = 0; i < LANE_P; i++) {
-            const Quad quad = *(const Quad*)(tap + pixels[i] + q * QUAD_BYTES);
+              for (int i = 0; i < LANE_P; i++) {
+                const Quad quad = *(const Quad*)(tap + pixels[i] + q * QUAD_BYTES);
 #pragma unroll
-            for (int e = 0; e < 4; e++) v[i][e] = to_float(quad.at[e]);
+                for (int e = 0; e < 4; e++) v[i][e] = to_float(quad.at[e]);
+              }
+#pragma unroll
+              for (int f = 0; f < ITEM_F; f++) {
+                const Vector<float, 4> filter = filters[f];
+#pragma unroll
+                for (int i = 0; i < LANE_P; i++)
+#pragma unroll
+                  for (int e = 0; e < 4; e++) acc[i][f] = fmaf(v[i][e], filter.at[e], acc[i][f]);
+              }
+            }
           }
-#pragma unroll
-          for (int f = 0; f < ITEM_F; f++) {
-            const Vector<float, 4> filter = filters[f];
-#pragma unroll
-            for (int i = 0; i < LANE_P; i++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) acc[i][f] = fmaf(v[i][e], filter.at[e], acc[i][f]);
-          }
-        }
-      }
 #pragma unroll
       for (int i = 0; i < LANE_P; i++)
 #pragma unroll
-      for (int f = 0; f < ITEM_F; f++)
-      if (TILE_F % ITEM_F == 0 || first_f + f < TILE_F)
-      to[acc_at(pixel(i), group * TILE_F + first_f + f)] = acc[i][f];
+        for (int f = 0; f < ITEM_F; f++)
+          if (TILE_F % ITEM_F == 0 || first_f + f < TILE_F)
+            to[acc_at(pixel(i), group * TILE_F + first_f + f)] = acc[i][f];
     }
   }
 };

@@ -5,7 +5,7 @@
 
 #define DEVICE __device__ __forceinline__
 #define KERNEL(...) \
-extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
 DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -262,7 +262,7 @@ struct Norm {
 template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
   typedef BatchNormInference In;
   return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
-    o.a};
+          o.a};
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
@@ -433,7 +433,7 @@ DEVICE void finish(const Args& args, const Channel& channel, float v, const Coor
 
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-Coord at, float* out) {
+                         Coord at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) {
     out[i] = chain(args, channel[ALONG_K ? i : 0], residuals, i, v[i], at);
@@ -445,7 +445,7 @@ Coord at, float* out) {
 
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at, float* out) {
+                      const Coord& at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
   chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
@@ -460,7 +460,7 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
 
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at) {
+                          const Coord& at) {
   float out[V];
   finish_to<V, ALONG_K>(args, channel, residuals, v, at, out);
   write_vector<V>(args, at.y, out);
@@ -476,7 +476,7 @@ DEVICE void finish_vector(const Args& args, const Channel* channel, const float*
 template <int COUNT, int LANES, int MOST, class Read, class Write>
 DEVICE void bring(const Read& read, const Write& write) {
   constexpr int EACH = (COUNT + LANES - 1) / LANES, TIMES = (EACH + MOST - 1) / MOST,
-  TOGETHER = (EACH + TIMES - 1) / TIMES;
+                TOGETHER = (EACH + TIMES - 1) / TIMES;
 #pragma unroll 1
   for (int first = threadIdx.x; first < COUNT; first += LANES * TOGETHER) {
     decltype(read(0)) v[TOGETHER];
@@ -484,7 +484,7 @@ DEVICE void bring(const Read& read, const Write& write) {
     for (int u = 0; u < TOGETHER; u++) v[u] = read(first + u * LANES < COUNT ? first + u * LANES : COUNT - 1);
 #pragma unroll
     for (int u = 0; u < TOGETHER; u++)
-    if (first + u * LANES < COUNT) write(first + u * LANES, v[u]);
+      if (first + u * LANES < COUNT) write(first + u * LANES, v[u]);
   }
 }
 
@@ -547,7 +547,7 @@ struct Loader {
   const T* image;
 
   DEVICE Loader(const Args& args, char* window, const Spot* spots, int group)
-  : args(args), window(window), spots(spots), group(group) {}
+      : args(args), window(window), spots(spots), group(group) {}
 
   DEVICE bool find(int pixel, const T*& from, int& to) const {
     const Shape& s = args.shape;
@@ -556,7 +556,7 @@ struct Loader {
     from = image + spot.distance;
     to = (pd * WINDOW_H + spot.h) * X_ROW + spot.w * X_PITCH;
     return (!OUTSIDE_D || (unsigned)(d + pd) < (unsigned)s.in_d) && (unsigned)(h + spot.h) < (unsigned)s.in_h &&
-    (unsigned)(w + spot.w) < (unsigned)s.in_w;
+           (unsigned)(w + spot.w) < (unsigned)s.in_w;
   }
 
   template <int TOGETHER> DEVICE void load_vectors() const {
@@ -618,8 +618,8 @@ struct Loader {
         from += (g * CHANNELS + c) * x_c;
         if (inside)
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-        if (CHANNELS % 4 == 0 || c + e < CHANNELS) v[i].at[e] = from[e * x_c];
+          for (int e = 0; e < 4; e++)
+            if (CHANNELS % 4 == 0 || c + e < CHANNELS) v[i].at[e] = from[e * x_c];
       }
 #pragma unroll
       for (int i = 0; i < TOGETHER; i++) {
@@ -646,9 +646,9 @@ DEVICE Quad filter_quad(const Args& args, const Column& column, int group, int f
   const int tap = q / QUADS, c = q % QUADS * 4;
   const bool inside = q < DEPTH && filter < TILE_F && column.filter + filter < FILTERS && column.group + group < GROUPS;
   const T* const from = (const T*)args.op[0].p[0] +
-  (inside ? ((column.group + group) * FILTERS + column.filter + filter) * W_K + c * W_C +
-  tap / (TAPS_H * TAPS_W) * W_D + tap / TAPS_W % TAPS_H * W_H + tap % TAPS_W * W_W
-  : 0);
+                        (inside ? ((column.group + group) * FILTERS + column.filter + filter) * W_K + c * W_C +
+                                      tap / (TAPS_H * TAPS_W) * W_D + tap / TAPS_W % TAPS_H * W_H + tap % TAPS_W * W_W
+                                : 0);
   Quad quad;
 #pragma unroll
   for (int e = 0; e < 4; e++) {
@@ -662,7 +662,7 @@ DEVICE Quad filter_quad(const Args& args, const Column& column, int group, int f
 DEVICE int offset_of(int q) {
   const int tap = q / QUADS;
   const int d = tap / (TAPS_H * TAPS_W) * DILATION_D, h = tap / TAPS_W % TAPS_H * DILATION_H,
-  w = tap % TAPS_W * DILATION_W;
+            w = tap % TAPS_W * DILATION_W;
   return (d * WINDOW_H + h) * X_ROW + w * X_PITCH + q % QUADS * QUAD_BYTES;
 }
 DEVICE int pixel_at(int p) {
@@ -686,7 +686,7 @@ template <int Y> DEVICE void read_accumulators(const float* acc, int at, float* 
 
 template <bool PLAIN, int Y>
 DEVICE void write_tile(Args args, const float* acc, const Channel* channels, const Corner& corner,
-const Column& block) {
+                       const Column& block) {
   if (PLAIN) {
     args.beta = 0.f;
 #pragma unroll
@@ -704,14 +704,14 @@ const Column& block) {
     Channel channel[KEPT_CHANNELS];
     if (Y_ALONG_K)
 #pragma unroll
-    for (int e = 0; e < KEPT_CHANNELS; e++) channel[e] = channels[across + e];
+      for (int e = 0; e < KEPT_CHANNELS; e++) channel[e] = channels[across + e];
 #pragma unroll 1
     for (int row = threadIdx.x / LANES; row < DOWN; row += ROWS) {
       const int p = Y_ALONG_K ? row : across, column = Y_ALONG_K ? across : row;
       const int h = corner.h + p / TILE_W, w = corner.w + p % TILE_W;
       if (column >= count || h >= s.out_h || w >= s.out_w) continue;
       const Coord at = {first + column * s.y_c + h * s.y_h + w * s.y_w, corner.n, block.first() + column,
-        (corner.d * s.out_h + h) * s.out_w + w};
+                        (corner.d * s.out_h + h) * s.out_w + w};
       float v[Y];
       read_accumulators<Y>(acc, acc_at(p, column), v);
       if (!Y_ALONG_K) channel[0] = channels[column];
@@ -731,12 +731,12 @@ struct alignas(4 * WORDS) Words {
 DEVICE void round_to_tf32(unsigned& v) { asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(v)); }
 
 #define MMA(shape, type)                                                                                 \
-asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type                                   \
-".f32 "                                                                                   \
-"{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                         \
-: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                          \
-: "r"(low.at[i]), "r"(high.at[i]), "r"(low.at[i + 1]), "r"(high.at[i + 1]), "r"(b.at[i]), \
-"r"(b.at[i + 1]))
+  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type                                   \
+               ".f32 "                                                                                   \
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                         \
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                          \
+               : "r"(low.at[i]), "r"(high.at[i]), "r"(low.at[i + 1]), "r"(high.at[i + 1]), "r"(b.at[i]), \
+                 "r"(b.at[i + 1]))
 DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b, f16) {
   constexpr int i = 0;
   MMA("m16n8k16", "f16");
@@ -754,7 +754,7 @@ DEVICE void copy_async(unsigned at, const T* from, bool inside) {
   constexpr int BYTES = X_VECTOR * (int)sizeof(T);
   const int size = inside ? BYTES : 0;
   if (BYTES == 16)
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(size) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(size) : "memory");
   else asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(at), "l"(from), "r"(size) : "memory");
 }
 DEVICE void copy_async(char* to, const T* from, bool inside) {
@@ -786,16 +786,16 @@ DEVICE int filter_of_lane(int lane, int e) {
 DEVICE void load_filters(const Args& args, char* shared, const Column& column) {
 #pragma unroll 1
   for (int q = threadIdx.x; !OF_TAPS && q < OFFSETS; q += THREADS)
-  ((int*)(shared + OFFSETS_AT))[q] = q < DEPTH ? offset_of(q) : 0;
+    ((int*)(shared + OFFSETS_AT))[q] = q < DEPTH ? offset_of(q) : 0;
   bring<ITEMS * STEPS * BLOCKS_F * 32, THREADS, 8>(
-  [&](int i) {
-    const int lane = i % 32, block = i / 32 % BLOCKS_F, step = i / 32 / BLOCKS_F % STEPS,
-    part = i / (32 * BLOCKS_F * STEPS);
-    return filter_quad(args, column, part / PARTS_F,
-    part % PARTS_F * ITEM_F + filter_of_lane(lane / 8, block * 2 + lane / 4 % 2),
-    step * 4 + lane % 4);
-  },
-  [&](int i, const Quad& quad) { *(Quad*)(shared + WEIGHTS_AT + i * QUAD_BYTES) = quad; });
+      [&](int i) {
+        const int lane = i % 32, block = i / 32 % BLOCKS_F, step = i / 32 / BLOCKS_F % STEPS,
+                  part = i / (32 * BLOCKS_F * STEPS);
+        return filter_quad(args, column, part / PARTS_F,
+                           part % PARTS_F * ITEM_F + filter_of_lane(lane / 8, block * 2 + lane / 4 % 2),
+                           step * 4 + lane % 4);
+      },
+      [&](int i, const Quad& quad) { *(Quad*)(shared + WEIGHTS_AT + i * QUAD_BYTES) = quad; });
 }
 
 struct Multiplier {
@@ -812,12 +812,12 @@ struct Multiplier {
 #pragma unroll
     for (int i = 0; i < BLOCKS_P; i++)
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-      pixels[i][half] = pixel_at(pixel() + i * 16 + half * 8) + (OF_PIXELS ? threadIdx.x % 4 * QUAD_BYTES : 0);
-    }
+      for (int half = 0; half < 2; half++) {
+        pixels[i][half] = pixel_at(pixel() + i * 16 + half * 8) + (OF_PIXELS ? threadIdx.x % 4 * QUAD_BYTES : 0);
+      }
     if (KEPT)
 #pragma unroll
-    for (int step = 0; step < STEPS; step++) offsets[step] = quad_at(step);
+      for (int step = 0; step < STEPS; step++) offsets[step] = quad_at(step);
   }
 
   DEVICE unsigned pixels_inside(const Shape& s, const Corner& corner) const {
@@ -833,8 +833,8 @@ struct Multiplier {
 
   template <bool PLAIN>
   DEVICE void write_sums(Args args, const float (&sums)[BLOCKS_P][BLOCKS_F][4], const Channel* channels,
-  const Corner& corner, const Column& block, int first, int left, unsigned inside,
-  bool aligned) const {
+                         const Corner& corner, const Column& block, int first, int left, unsigned inside,
+                         bool aligned) const {
     if (PLAIN) make_plain(args);
     const Shape& s = args.shape;
     const int of_block = block.count() - first, count = left < of_block ? left : of_block;
@@ -851,7 +851,7 @@ struct Multiplier {
         if (!(inside >> row & 1)) continue;
         const int p = pixel() + row * 8, h = p / TILE_W, w = p % TILE_W;
         const Coord at = {begin + h * s.y_h + w * s.y_w + (block.first() + column) * s.y_c, corner.n,
-          block.first() + column, (corner.d * s.out_h + corner.h + h) * s.out_w + corner.w + w};
+                          block.first() + column, (corner.d * s.out_h + corner.h + h) * s.out_w + corner.w + w};
         float v[LANE_VECTOR];
 #pragma unroll
         for (int i = 0; i < LANE_VECTOR; i++) v[i] = sums[row / 2][(e + i) / 2][row % 2 * 2 + (e + i) % 2];
@@ -867,7 +867,7 @@ struct Multiplier {
   }
 
   DEVICE void multiply(const Args& args, const char* shared, float* to, const Channel* channels, const Corner& corner,
-  const Column& block, bool aligned, bool plain) const {
+                       const Column& block, bool aligned, bool plain) const {
     const int lane = threadIdx.x % 32;
     const unsigned inside = DIRECT ? pixels_inside(args.shape, corner) : 0;
 #pragma unroll 1
@@ -919,19 +919,19 @@ struct Multiplier {
 #pragma unroll
         for (int i = 0; i < BLOCKS_P; i++)
 #pragma unroll
-        for (int j = 0; j < BLOCKS_F; j++)
+          for (int j = 0; j < BLOCKS_F; j++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-          const int p = pixel() + i * 16 + half * 8, f = first_f + j * 8 + lane % 4 * 2;
-          float* const at = to + acc_at(p, group * TILE_F + f);
-          const float* const two = acc[i][j] + half * 2;
-          if (Y_ALONG_K && TILE_F % 2 == 0) {
-            if (TILE_F % ITEM_F == 0 || f < TILE_F) *(Vector<float, 2>*)at = {two[0], two[1]};
-          } else {
-            if (TILE_F % ITEM_F == 0 || f < TILE_F) at[0] = two[0];
-            if (TILE_F % ITEM_F == 0 || f + 1 < TILE_F) to[acc_at(p, group * TILE_F + f + 1)] = two[1];
-          }
-        }
+            for (int half = 0; half < 2; half++) {
+              const int p = pixel() + i * 16 + half * 8, f = first_f + j * 8 + lane % 4 * 2;
+              float* const at = to + acc_at(p, group * TILE_F + f);
+              const float* const two = acc[i][j] + half * 2;
+              if (Y_ALONG_K && TILE_F % 2 == 0) {
+                if (TILE_F % ITEM_F == 0 || f < TILE_F) *(Vector<float, 2>*)at = {two[0], two[1]};
+              } else {
+                if (TILE_F % ITEM_F == 0 || f < TILE_F) at[0] = two[0];
+                if (TILE_F % ITEM_F == 0 || f + 1 < TILE_F) to[acc_at(p, group * TILE_F + f + 1)] = two[1];
+              }
+            }
       }
     }
   }

@@ -5,7 +5,7 @@
 
 #define DEVICE __device__ __forceinline__
 #define KERNEL(...) \
-extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
 DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -262,7 +262,7 @@ struct Norm {
 template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
   typedef BatchNormInference In;
   return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
-    o.a};
+          o.a};
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
@@ -465,7 +465,7 @@ DEVICE void finish(const Args& args, const Channel& channel, float v, const Coor
 
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-Coord at, float* out) {
+                         Coord at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) {
     out[i] = chain(args, channel[ALONG_K ? i : 0], residuals, i, v[i], at);
@@ -477,7 +477,7 @@ Coord at, float* out) {
 
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at, float* out) {
+                      const Coord& at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
   chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
@@ -492,7 +492,7 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
 
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at) {
+                          const Coord& at) {
   float out[V];
   finish_to<V, ALONG_K>(args, channel, residuals, v, at, out);
   write_vector<V>(args, at.y, out);
@@ -646,9 +646,9 @@ DEVICE Row row_of(const Shape& s, int m, int group) {
   row.pixel = pixel_of(s, m, group);
   row.lacks = ~0u;
   if (MASKED && row.pixel.inside)
-  row.lacks = 1u << 31 | lacks(row.pixel.d, TAPS_D, DILATION_D, s.in_d) |
-  lacks(row.pixel.h, TAPS_H, DILATION_H, s.in_h) << TAPS_D |
-  lacks(row.pixel.w, TAPS_W, DILATION_W, s.in_w) << (TAPS_D + TAPS_H);
+    row.lacks = 1u << 31 | lacks(row.pixel.d, TAPS_D, DILATION_D, s.in_d) |
+                lacks(row.pixel.h, TAPS_H, DILATION_H, s.in_h) << TAPS_D |
+                lacks(row.pixel.w, TAPS_W, DILATION_W, s.in_w) << (TAPS_D + TAPS_H);
   return row;
 }
 DEVICE DepthEntry depth_entry(const Shape& s, int depth, int end = DEPTH) {
@@ -774,7 +774,7 @@ DEVICE void add_up(float* tile, Rows rows) {
 #pragma unroll
       for (int rank = 0; rank < SPLIT; rank++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) sum.at[e] += parts[rank].at[e];
+        for (int e = 0; e < 4; e++) sum.at[e] += parts[rank].at[e];
     }
     *(Vector<float, 4>*)(tile + i) = sum;
   }
@@ -782,7 +782,7 @@ DEVICE void add_up(float* tile, Rows rows) {
 
 DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first_filter, int group) {
   const int left = Y_ALONG_K ? args.shape.pixels - first_pixel : FILTERS - first_filter,
-  most = Y_ALONG_K ? PART_P : TILE_F;
+            most = Y_ALONG_K ? PART_P : TILE_F;
   const int there = !Y_ALONG_K && FILTERS % TILE_F == 0 ? most : left < most ? left : most;
   const Rows rows = share_of(there);
   if (SPLIT * SLICES > 1) {
@@ -791,7 +791,7 @@ DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first
     cluster_arrive();
   }
   if (is_aligned(args.y, Y_VECTOR * (int)sizeof(T)))
-  write_rows<true>(args, tile, first_pixel, first_filter, group, rows);
+    write_rows<true>(args, tile, first_pixel, first_filter, group, rows);
   else write_rows<false>(args, tile, first_pixel, first_filter, group, rows);
   if (SPLIT * SLICES > 1) cluster_wait();
 }
@@ -830,9 +830,9 @@ DEVICE unsigned swizzle_plane(int depth, int pixel) {
 template <int SIZE> DEVICE void copy_async(unsigned to, const T* from, unsigned missing) {
   const int size = missing ? 0 : SIZE;
   if (SIZE == 16)
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(size) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(size) : "memory");
   else
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(SIZE), "r"(size) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(SIZE), "r"(size) : "memory");
 }
 DEVICE void put_word(unsigned to, unsigned word) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
@@ -851,29 +851,29 @@ template <int SIZE> DEVICE void copy_elements(unsigned to, const T* from, unsign
 DEVICE unsigned short load_single(const T* from, unsigned missing) {
   unsigned short v;
   asm volatile(
-  "{\n .reg .pred there;\n setp.eq.u32 there, %2, 0;\n mov.b16 %0, 0;\n"
-    " @there ld.global.b16 %0, [%1];\n}"
-  : "=h"(v)
-  : "l"(from), "r"(missing));
+      "{\n .reg .pred there;\n setp.eq.u32 there, %2, 0;\n mov.b16 %0, 0;\n"
+      " @there ld.global.b16 %0, [%1];\n}"
+      : "=h"(v)
+      : "l"(from), "r"(missing));
   return v;
 }
 DEVICE void put_singles(unsigned to, unsigned short low, unsigned short high) {
   asm volatile("{\n .reg .b32 word;\n mov.b32 word, {%1, %2};\n st.shared.b32 [%0], word;\n}" ::"r"(to), "h"(low),
-  "h"(high)
-  : "memory");
+               "h"(high)
+               : "memory");
 }
 
 template <bool TRANSPOSE> DEVICE void load_matrices(unsigned from, unsigned* v) {
   if (TRANSPOSE)
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-  : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-  : "r"(from)
-  : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"(from)
+                 : "memory");
   else
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-  : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-  : "r"(from)
-  : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "r"(from)
+                 : "memory");
 }
 DEVICE unsigned load_word(unsigned from) {
   unsigned v;
@@ -883,14 +883,14 @@ DEVICE unsigned load_word(unsigned from) {
 DEVICE void round_to_tf32(unsigned* v, int count) {
   if (BYTES == 4)
 #pragma unroll
-  for (int i = 0; i < count; i++) asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(v[i]));
+    for (int i = 0; i < count; i++) asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(v[i]));
 }
 #define MMA(shape, type)                                                         \
-asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type           \
-".f32 "                                                           \
-"{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-: "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                  \
-: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type           \
+               ".f32 "                                                           \
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                  \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 DEVICE void mma(float* c, const unsigned* a, const unsigned* b, f16) { MMA("m16n8k16", "f16"); }
 DEVICE void mma(float* c, const unsigned* a, const unsigned* b, bf16) { MMA("m16n8k16", "bf16"); }
 DEVICE void mma(float* c, const unsigned* a, const unsigned* b, float) { MMA("m16n8k8", "tf32"); }
@@ -932,8 +932,8 @@ KERNEL(THREADS, OCCUPANCY) {
 
   const auto plan = [&](int step) {
     if (threadIdx.x < TABLE)
-    table[step % STAGES * TABLE + threadIdx.x] =
-    depth_entry(shape, (begin + step) * TILE_K + threadIdx.x * (X_VECTOR ? CHUNK : 1), end);
+      table[step % STAGES * TABLE + threadIdx.x] =
+          depth_entry(shape, (begin + step) * TILE_K + threadIdx.x * (X_VECTOR ? CHUNK : 1), end);
   };
 
   unsigned short singles[SINGLE ? X_PARTS : 1][2];
@@ -944,8 +944,8 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
       for (int i = 0; i < X_PARTS; i++)
 #pragma unroll
-      for (int j = 0; j < 2; j++)
-      singles[i][j] = load_single(firsts[j] + here[i].offset, missing(shape, rows[j], here[i]));
+        for (int j = 0; j < 2; j++)
+          singles[i][j] = load_single(firsts[j] + here[i].offset, missing(shape, rows[j], here[i]));
     } else if (x_aligned) {
 #pragma unroll
       for (int i = 0; i < X_PARTS; i++) {
@@ -977,7 +977,7 @@ KERNEL(THREADS, OCCUPANCY) {
         const int filter = first_filter + w_row + i * W_DOWN;
         const bool there = depth < end && (FILTERS % TILE_F == 0 || filter < FILTERS);
         const T* const from = W_LINEAR ? weights + (w_first + (begin + step) * TILE_K) + i * W_DOWN * W_K
-        : weights + (there ? filter_at(filter, group, depth) : 0);
+                                       : weights + (there ? filter_at(filter, group, depth) : 0);
         copy_async<16>(w_address(i, stage), from, !there);
       }
     } else {
@@ -996,8 +996,8 @@ KERNEL(THREADS, OCCUPANCY) {
   const int warp_p = warp % WARPS_P * WARP_P, warp_f = warp / WARPS_P * WARP_F;
   float acc[WARP_P / 16][WARP_F / 8][4] = {};
   const unsigned a_at = X_VECTOR     ? swizzle(warp_p + lane % 16, lane / 16)
-  : BYTES == 2 ? swizzle_plane(lane / 16 * 8 + lane % 8, warp_p + lane / 8 % 2 * 8)
-  : swizzle_plane(lane % 4, warp_p + lane / 4);
+                        : BYTES == 2 ? swizzle_plane(lane / 16 * 8 + lane % 8, warp_p + lane / 8 % 2 * 8)
+                                     : swizzle_plane(lane % 4, warp_p + lane / 4);
   const unsigned b_at = X_BYTES + swizzle(warp_f + lane % 8 + lane / 16 * 8, lane / 8 % 2);
   const auto load_pixels = [&](unsigned stage, int i, int k, unsigned* a) {
     if (X_VECTOR) {
@@ -1047,7 +1047,7 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
       for (int i = 0; i < WARP_P / 16; i++)
 #pragma unroll
-      for (int j = 0; j < WARP_F / 8; j++) mma(acc[i][j], a[i], b[j / 2] + j % 2 * 2, T());
+        for (int j = 0; j < WARP_F / 8; j++) mma(acc[i][j], a[i], b[j / 2] + j % 2 * 2, T());
     }
   }
   asm volatile("cp.async.wait_group 0;" ::: "memory");
@@ -1057,14 +1057,14 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
   for (int i = 0; i < WARP_P / 16; i++)
 #pragma unroll
-  for (int j = 0; j < WARP_F / 8; j++)
+    for (int j = 0; j < WARP_F / 8; j++)
 #pragma unroll
-  for (int half = 0; half < 2; half++) {
-    const int p = warp_p + i * 16 + lane / 4 + half * 8, f = warp_f + j * 8 + lane % 4 * 2;
-    const float* two = acc[i][j] + half * 2;
-    if (Y_ALONG_K) *(Vector<float, 2>*)(own + tile_at(p, f)) = {two[0], two[1]};
-    else own[tile_at(p, f)] = two[0], own[tile_at(p, f + 1)] = two[1];
-  }
+      for (int half = 0; half < 2; half++) {
+        const int p = warp_p + i * 16 + lane / 4 + half * 8, f = warp_f + j * 8 + lane % 4 * 2;
+        const float* two = acc[i][j] + half * 2;
+        if (Y_ALONG_K) *(Vector<float, 2>*)(own + tile_at(p, f)) = {two[0], two[1]};
+        else own[tile_at(p, f)] = two[0], own[tile_at(p, f + 1)] = two[1];
+      }
   cluster_sync();
   write_tile(args, tile, first_pixel, first_filter, group);
 }

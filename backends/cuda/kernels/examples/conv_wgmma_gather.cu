@@ -5,7 +5,7 @@
 
 #define DEVICE __device__ __forceinline__
 #define KERNEL(...) \
-extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
 DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -278,7 +278,7 @@ struct Norm {
 template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
   typedef BatchNormInference In;
   return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
-    o.a};
+          o.a};
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
@@ -471,7 +471,7 @@ DEVICE void finish(const Args& args, const Channel& channel, float v, const Coor
 
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-Coord at, float* out) {
+                         Coord at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) {
     out[i] = chain(args, channel[ALONG_K ? i : 0], residuals, i, v[i], at);
@@ -483,7 +483,7 @@ Coord at, float* out) {
 
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at, float* out) {
+                      const Coord& at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
   chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
@@ -498,7 +498,7 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
 
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at) {
+                          const Coord& at) {
   float out[V];
   finish_to<V, ALONG_K>(args, channel, residuals, v, at, out);
   write_vector<V>(args, at.y, out);
@@ -570,10 +570,10 @@ DEVICE void mbarrier_expect_tx(unsigned barrier, unsigned bytes) {
 }
 DEVICE void mbarrier_wait(unsigned barrier, unsigned parity) {
   asm volatile(
-  "{\n.reg .pred done;\nWAIT_%=:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-    "@!done bra WAIT_%=;\n}" ::"r"(barrier),
-  "r"(parity)
-  : "memory");
+      "{\n.reg .pred done;\nWAIT_%=:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra WAIT_%=;\n}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
 }
 
 DEVICE bool is_elected() {
@@ -590,82 +590,82 @@ DEVICE void prefetch_l2(const T* from, int count) {
 
 DEVICE void bulk_load(unsigned to, const T* from, unsigned bytes, unsigned barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-  "l"(from), "r"(bytes), "r"(barrier)
-  : "memory");
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
 }
 
 DEVICE void tma_prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 DEVICE void tma_load_im2col_5d(unsigned to, const TensorMap* map, unsigned barrier, int a, int b, int c, int d, int n,
-unsigned short ob, unsigned short oc, unsigned short od) {
+                               unsigned short ob, unsigned short oc, unsigned short od) {
   asm volatile(
-  "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
-  "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], {%8, %9, %10};" ::"r"(to),
-  "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c), "r"(d), "r"(n), "h"(ob), "h"(oc), "h"(od)
-  : "memory");
+      "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], {%8, %9, %10};" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c), "r"(d), "r"(n), "h"(ob), "h"(oc), "h"(od)
+      : "memory");
 }
 DEVICE void tma_load_im2col(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h, int d, int n,
-int tap_w, int tap_h, int tap_d) {
+                            int tap_w, int tap_h, int tap_d) {
   const unsigned short ow = tap_w, oh = tap_h, od = tap_d;
   if (DIMS == 3) {
     tma_load_im2col_5d(to, map, barrier, c, w, h, d, n, ow, oh, od);
   } else {
     asm volatile(
-    "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
-    "[%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};" ::"r"(to),
-    "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(n), "h"(ow), "h"(oh)
-    : "memory");
+        "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(n), "h"(ow), "h"(oh)
+        : "memory");
   }
 }
 DEVICE void tma_load_box_5d(unsigned to, const TensorMap* map, unsigned barrier, int a, int b, int c, int d, int e) {
   asm volatile(
-  "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-  "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
-  "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c), "r"(d), "r"(e)
-  : "memory");
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c), "r"(d), "r"(e)
+      : "memory");
 }
 DEVICE void tma_load_box(unsigned to, const TensorMap* map, unsigned barrier, int c, int w, int h, int d, int n) {
   if (DIMS == 3) {
     tma_load_box_5d(to, map, barrier, c, w, h, d, n);
   } else {
     asm volatile(
-    "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-    "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
-    "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(n)
-    : "memory");
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+        "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(n)
+        : "memory");
   }
 }
 
 DEVICE void tma_load_rows(unsigned to, const TensorMap* map, unsigned barrier, int depth, int k) {
   asm volatile(
-  "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-  "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
-  "l"(map), "r"(barrier), "r"(depth), "r"(k)
-  : "memory");
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(depth), "r"(k)
+      : "memory");
 }
 
 DEVICE void tma_load_part(unsigned to, const TensorMap* map, unsigned barrier, int at) {
   asm volatile(
-  "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3}], [%2];" ::"r"(
-  to),
-  "l"(map), "r"(barrier), "r"(at)
-  : "memory");
+      "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3}], [%2];" ::"r"(
+          to),
+      "l"(map), "r"(barrier), "r"(at)
+      : "memory");
 }
 
 DEVICE void tma_load_planes(unsigned to, const TensorMap* map, unsigned barrier, int p, int c, int n) {
   asm volatile(
-  "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-  "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
-  "l"(map), "r"(barrier), "r"(p), "r"(c), "r"(n)
-  : "memory");
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(p), "r"(c), "r"(n)
+      : "memory");
 }
 
 DEVICE void tma_load_lines(unsigned to, const TensorMap* map, unsigned barrier, int c, int h, int n) {
   asm volatile(
-  "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-  "[%0], [%1, {%3, %4, %3, %5, %6}], [%2];" ::"r"(to),
-  "l"(map), "r"(barrier), "r"(0), "r"(c), "r"(h), "r"(n)
-  : "memory");
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %3, %5, %6}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(0), "r"(c), "r"(h), "r"(n)
+      : "memory");
 }
 
 DEVICE unsigned long long wgmma_descriptor(unsigned at) {
@@ -675,7 +675,7 @@ DEVICE unsigned long long wgmma_descriptor(unsigned at) {
 DEVICE unsigned long long wgmma_descriptor_lines(unsigned at, unsigned eight_rows) {
   constexpr unsigned long long SWIZZLE = ROW == 128 ? 1 : ROW == 64 ? 2 : 3;
   return (unsigned long long)((at & 0x3FFFF) >> 4) | 1ull << 16 | (unsigned long long)(eight_rows >> 4) << 32 |
-  SWIZZLE << 62;
+         SWIZZLE << 62;
 }
 DEVICE unsigned long long wgmma_descriptor_innermost(unsigned at) {
   constexpr unsigned long long SWIZZLE = BLOCK_P == 64 ? 1 : BLOCK_P == 32 ? 2 : 3;
@@ -695,13 +695,13 @@ template <int N> DEVICE void wgmma_fence_rows(unsigned (&rows)[N][4]) {
 #pragma unroll
   for (int i = 0; i < N; i++)
 #pragma unroll
-  for (int e = 0; e < 4; e++) asm volatile("" : "+r"(rows[i][e])::"memory");
+    for (int e = 0; e < 4; e++) asm volatile("" : "+r"(rows[i][e])::"memory");
 }
 
 DEVICE void wgmma(float (&acc)[64], unsigned long long rows, unsigned long long columns, bool add, float = float()) {
   asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
     "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, %64, %65, add, 1, 1;\n}"
-  : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3]), "+f"(acc[4]), "+f"(acc[5]), "+f"(acc[6]), "+f"(acc[7]), "+f"(acc[8]), "+f"(acc[9]), "+f"(acc[10]), "+f"(acc[11]), "+f"(acc[12]), "+f"(acc[13]), "+f"(acc[14]), "+f"(acc[15]), "+f"(acc[16]), "+f"(acc[17]), "+f"(acc[18]), "+f"(acc[19]), "+f"(acc[20]), "+f"(acc[21]), "+f"(acc[22]), "+f"(acc[23]), "+f"(acc[24]), "+f"(acc[25]), "+f"(acc[26]), "+f"(acc[27]), "+f"(acc[28]), "+f"(acc[29]), "+f"(acc[30]), "+f"(acc[31]), "+f"(acc[32]), "+f"(acc[33]), "+f"(acc[34]), "+f"(acc[35]), "+f"(acc[36]), "+f"(acc[37]), "+f"(acc[38]), "+f"(acc[39]), "+f"(acc[40]), "+f"(acc[41]), "+f"(acc[42]), "+f"(acc[43]), "+f"(acc[44]), "+f"(acc[45]), "+f"(acc[46]), "+f"(acc[47]), "+f"(acc[48]), "+f"(acc[49]), "+f"(acc[50]), "+f"(acc[51]), "+f"(acc[52]), "+f"(acc[53]), "+f"(acc[54]), "+f"(acc[55]), "+f"(acc[56]), "+f"(acc[57]), "+f"(acc[58]), "+f"(acc[59]), "+f"(acc[60]), "+f"(acc[61]), "+f"(acc[62]), "+f"(acc[63]) : "l"(rows), "l"(columns), "r"((int)add));
+    : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3]), "+f"(acc[4]), "+f"(acc[5]), "+f"(acc[6]), "+f"(acc[7]), "+f"(acc[8]), "+f"(acc[9]), "+f"(acc[10]), "+f"(acc[11]), "+f"(acc[12]), "+f"(acc[13]), "+f"(acc[14]), "+f"(acc[15]), "+f"(acc[16]), "+f"(acc[17]), "+f"(acc[18]), "+f"(acc[19]), "+f"(acc[20]), "+f"(acc[21]), "+f"(acc[22]), "+f"(acc[23]), "+f"(acc[24]), "+f"(acc[25]), "+f"(acc[26]), "+f"(acc[27]), "+f"(acc[28]), "+f"(acc[29]), "+f"(acc[30]), "+f"(acc[31]), "+f"(acc[32]), "+f"(acc[33]), "+f"(acc[34]), "+f"(acc[35]), "+f"(acc[36]), "+f"(acc[37]), "+f"(acc[38]), "+f"(acc[39]), "+f"(acc[40]), "+f"(acc[41]), "+f"(acc[42]), "+f"(acc[43]), "+f"(acc[44]), "+f"(acc[45]), "+f"(acc[46]), "+f"(acc[47]), "+f"(acc[48]), "+f"(acc[49]), "+f"(acc[50]), "+f"(acc[51]), "+f"(acc[52]), "+f"(acc[53]), "+f"(acc[54]), "+f"(acc[55]), "+f"(acc[56]), "+f"(acc[57]), "+f"(acc[58]), "+f"(acc[59]), "+f"(acc[60]), "+f"(acc[61]), "+f"(acc[62]), "+f"(acc[63]) : "l"(rows), "l"(columns), "r"((int)add));
 }
 
 
@@ -713,7 +713,7 @@ struct Launch {
 constexpr int TAPS = TAPS_D * TAPS_H * TAPS_W;
 constexpr int ROWS = ATOMS * 64, WIDTH = PIXELS_ARE_ROWS ? TILE_F : TILE_P;
 static_assert((PIXELS_ARE_ROWS ? TILE_P : TILE_F) == COOPERATIVE * ROWS,
-"a set of consumer warpgroups computes a tile");
+              "a set of consumer warpgroups computes a tile");
 constexpr int FILTER_TILES = (FILTERS + TILE_F - 1) / TILE_F;
 constexpr int COLUMNS = GROUPS * FILTER_TILES;
 static_assert(LINES == 0 || TILE_P % LINES == 0, "lines are whole");
@@ -733,17 +733,17 @@ constexpr unsigned RAW_AT = W_AT + FILTER_ROOM * W_BYTES, ACC_AT = RAW_AT + RAW_
 constexpr int ACC_PITCH = WIDTH + 4;
 constexpr unsigned CHANNELS_AT = ACC_AT + PASSED;
 static_assert(PASSED == 0 ||
-PASSED == (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * PART_FLOATS) * 4,
-"what accumulators pass through is counted");
+                  PASSED == (SPLIT > 1 ? COOPERATIVE * ROWS * ACC_PITCH : PINGPONG * COOPERATIVE * 4 * PART_FLOATS) * 4,
+              "what accumulators pass through is counted");
 constexpr unsigned TABLE_AT = (CHANNELS_AT + CHANNEL_STAGES * TILE_F * CHANNEL_VALUES * 4 + 15) / 16 * 16;
 constexpr unsigned BARRIERS_AT = TABLE_AT + TABLE_BYTES;
 static_assert(CHANNEL_VALUES == 0 || sizeof(Channel) == CHANNEL_VALUES * 4, "a channel's numbers are counted");
 constexpr int PARTS_BARRIERS = !FILTERS_IN_PARTS || STREAMED ? 0 : RESIDENT ? 1 : STAGES;
 static_assert(BARRIERS_AT +
-(2 * (STAGES + CHANNEL_STAGES + FILTER_STAGES + RAW_STAGES) + PINGPONG + 1 + PARTS_BARRIERS) * 8 +
-1024 <=
-SHARED,
-"shared memory is large enough");
+                      (2 * (STAGES + CHANNEL_STAGES + FILTER_STAGES + RAW_STAGES) + PINGPONG + 1 + PARTS_BARRIERS) * 8 +
+                      1024 <=
+                  SHARED,
+              "shared memory is large enough");
 
 struct Barriers {
   unsigned first;
@@ -778,7 +778,7 @@ DEVICE Column column_of(int tile) {
   return {column / FILTER_TILES, column % FILTER_TILES * TILE_F};
 }
 constexpr int RECTANGLE_COLUMNS = RECTANGLE > 0 ? RECTANGLE : 8,
-RECTANGLE_LINES = LINES > 0 ? LINES : TILE_P / RECTANGLE_COLUMNS, SQUARES = RECTANGLE_COLUMNS / 8;
+              RECTANGLE_LINES = LINES > 0 ? LINES : TILE_P / RECTANGLE_COLUMNS, SQUARES = RECTANGLE_COLUMNS / 8;
 DEVICE unsigned rectangles_across(const Shape& s) {
   return ((unsigned)s.out_w + RECTANGLE_COLUMNS - 1) / RECTANGLE_COLUMNS;
 }
@@ -812,8 +812,8 @@ DEVICE Pixels pixels_of(const Shape& s, int tile) {
     const Rectangle at = rectangle_of(s, tile);
     const int columns = (int)s.out_w - at.w, lines = (int)s.out_h - at.h;
     return {(at.plane * (int)s.out_h + at.h) * (int)s.out_w + at.w, (int)s.pixels,
-      columns < RECTANGLE_COLUMNS ? columns : RECTANGLE_COLUMNS,
-      lines < RECTANGLE_LINES ? lines : RECTANGLE_LINES};
+            columns < RECTANGLE_COLUMNS ? columns : RECTANGLE_COLUMNS,
+            lines < RECTANGLE_LINES ? lines : RECTANGLE_LINES};
   }
   const int number = tile / COLUMNS, of_image = PIXELS_INNERMOST ? tiles_along(s, s.out_plane) : 0;
   const int images = !PIXELS_INNERMOST ? 0 : PIXELS_ARE_ROWS ? number / of_image : number / s.image_tiles;
@@ -853,13 +853,13 @@ DEVICE int row_of_pixel(int pixel) {
 }
 
 DEVICE void load_channels(const Args& args, Channel* channels, const Barriers& barriers,
-PipelineState<CHANNEL_STAGES>& pipe, int tile, int thread, int count) {
+                          PipelineState<CHANNEL_STAGES>& pipe, int tile, int thread, int count) {
   const Column column = column_of(tile);
   mbarrier_wait(barriers.channels_empty(pipe.stage), pipe.phase ^ 1);
 #pragma unroll 1
   for (int f = thread; f < TILE_F; f += count)
-  channels[pipe.stage * TILE_F + f] =
-  column.filter + f < FILTERS ? channel_of(args, column.group * FILTERS + column.filter + f) : Channel();
+    channels[pipe.stage * TILE_F + f] =
+        column.filter + f < FILTERS ? channel_of(args, column.group * FILTERS + column.filter + f) : Channel();
   mbarrier_arrive(barriers.channels_full(pipe.stage));
   pipe.next();
 }
@@ -884,7 +884,7 @@ struct Early;
 
 template <bool PLAIN>
 DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels,
-const Early& early, int tile);
+                     const Early& early, int tile);
 
 DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barriers& barriers, unsigned count);
 
@@ -894,7 +894,7 @@ DEVICE int pair_of_filters(int i) {
   constexpr int EIGHTS = LANE_RUN / 2;
   const int eight = i / 4, lane = threadIdx.x % 4;
   return FILTERS_BY_LANE ? eight / EIGHTS * (4 * LANE_RUN) + lane * LANE_RUN + eight % EIGHTS * 2
-  : eight * 8 + lane * 2;
+                         : eight * 8 + lane * 2;
 }
 
 DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], const Channel* channels) {
@@ -908,12 +908,12 @@ DEVICE void affine_columns(const Args& args, float (&acc)[ATOMS][WIDTH / 2], con
 #pragma unroll
     for (int atom = 0; atom < ATOMS; atom++)
 #pragma unroll
-    for (int e = 0; e < 4; e++) acc[atom][i + e] = affine(args, pair.at[e % 2], acc[atom][i + e]);
+      for (int e = 0; e < 4; e++) acc[atom][i + e] = affine(args, pair.at[e % 2], acc[atom][i + e]);
   }
 }
 
 constexpr int UNIT = Y_VECTOR < 4 ? 4 : Y_VECTOR, UNITS_ACROSS = WIDTH / UNIT,
-SHARE_ROWS = (COOPERATIVE * ROWS + SPLIT - 1) / SPLIT;
+              SHARE_ROWS = (COOPERATIVE * ROWS + SPLIT - 1) / SPLIT;
 constexpr int UNITS_OF_THREAD = (SHARE_ROWS * UNITS_ACROSS + COOPERATIVE * 128 - 1) / (COOPERATIVE * 128);
 constexpr int COLUMNS_OF_PARTS = PIXELS_ARE_ROWS ? (WIDTH + 31) / 32 * 32 : PARTS_ALONG * PART;
 constexpr int VECTORS_OF_TILE = (SPLIT > 1 ? UNITS_OF_THREAD * UNIT : ATOMS * COLUMNS_OF_PARTS / 2) / Y_VECTOR;
@@ -927,19 +927,19 @@ DEVICE void read_residuals_split(const Args& args, Early& early);
 DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count);
 
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
-const Barriers& barriers, const Channel* channels, const Early& early);
+                           const Barriers& barriers, const Channel* channels, const Early& early);
 
 DEVICE void prefetch_filters(const Args& args) {
   constexpr int SECTOR = 32 / (int)sizeof(T), THREADS = PINGPONG * COOPERATIVE * 128;
   const T* const filters = (const T*)args.op[0].p[0];
 #pragma unroll 1
   for (int at = (blockIdx.x * THREADS + threadIdx.x - PRODUCERS * 128) * SECTOR; at < PREFETCHED;
-  at += gridDim.x * THREADS * SECTOR)
-  prefetch_sector(filters + at);
+       at += gridDim.x * THREADS * SECTOR)
+    prefetch_sector(filters + at);
 }
 
 extern "C" __global__ void __launch_bounds__((PRODUCERS + PINGPONG * COOPERATIVE) * 128, OCCUPANCY) CLUSTER
-fuseplan_kernel(const __grid_constant__ Launch launch) {
+    fuseplan_kernel(const __grid_constant__ Launch launch) {
   DYNAMIC_SHARED(char, memory);
   if (prepares(launch)) return prepare(launch);
   const Args& args = launch.args;
@@ -949,17 +949,17 @@ fuseplan_kernel(const __grid_constant__ Launch launch) {
   if (threadIdx.x == 0) {
     if (!STREAMED) tma_prefetch_map(&launch.w);
     for (int i = 0; i < STAGES; i++)
-    mbarrier_init(barriers.full(i), FULL_ARRIVALS), mbarrier_init(barriers.empty(i), COOPERATIVE * 4);
+      mbarrier_init(barriers.full(i), FULL_ARRIVALS), mbarrier_init(barriers.empty(i), COOPERATIVE * 4);
     for (int i = 0; i < CHANNEL_STAGES; i++)
-    mbarrier_init(barriers.channels_full(i), CHANNEL_PRODUCERS),
-    mbarrier_init(barriers.channels_empty(i), COOPERATIVE * 128);
+      mbarrier_init(barriers.channels_full(i), CHANNEL_PRODUCERS),
+          mbarrier_init(barriers.channels_empty(i), COOPERATIVE * 128);
     for (int i = 0; i < PINGPONG; i++) mbarrier_init(barriers.order(i), COOPERATIVE * 4);
     mbarrier_init(barriers.filters(), 1);
     for (int i = 0; i < PARTS_BARRIERS; i++) mbarrier_init(barriers.parts(i), RESIDENT ? 3 * STEPS : 3);
     for (int i = 0; i < FILTER_STAGES; i++)
-    mbarrier_init(barriers.filters_full(i), 1), mbarrier_init(barriers.filters_empty(i), COOPERATIVE * 4);
+      mbarrier_init(barriers.filters_full(i), 1), mbarrier_init(barriers.filters_empty(i), COOPERATIVE * 4);
     for (int i = 0; i < RAW_STAGES; i++)
-    mbarrier_init(barriers.raw_full(i), 1), mbarrier_init(barriers.raw_empty(i), FULL_ARRIVALS);
+      mbarrier_init(barriers.raw_full(i), 1), mbarrier_init(barriers.raw_empty(i), FULL_ARRIVALS);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
@@ -978,13 +978,13 @@ fuseplan_kernel(const __grid_constant__ Launch launch) {
     wait_for_grids();
     if (REARRANGED) rearrange_filters(args, aligned, part);
     else if (RESIDENT && tile_number() < tiles_of(args.shape))
-    mbarrier_wait(FILTERS_IN_PARTS ? barriers.parts(0) : barriers.filters(), 0);
+      mbarrier_wait(FILTERS_IN_PARTS ? barriers.parts(0) : barriers.filters(), 0);
     const bool plain = is_plain(args);
     const int tiles = TAPS == 1 ? tiles_of(args.shape) : 0;
     unsigned count = PINGPONG > 1 ? __shfl_sync(0xffffffff, (threadIdx.x / 128 - PRODUCERS) / COOPERATIVE, 0) : 0;
 #pragma unroll 1
     for (int tile = tile_number() + count * tile_stride(); tile < (TAPS == 1 ? tiles : tiles_of(args.shape));
-    tile += PINGPONG * tile_stride()) {
+         tile += PINGPONG * tile_stride()) {
       Early early;
       if (RESIDUALS_EARLY && SPLIT > 1) read_residuals_split(args, early);
       else if (RESIDUALS_EARLY) read_residuals(args, early, tile);
@@ -1047,7 +1047,7 @@ template <int COUNT, int DILATION, int SHIFT> DEVICE unsigned inside(int first, 
 DEVICE Source source_of(const Shape& s, int m, int group) {
   const int n = m / s.out_plane, p = m % s.out_plane, row = p / s.out_w;
   const int d = row / s.out_h * STRIDE_D - PAD_D, h = row % s.out_h * STRIDE_H - PAD_H,
-  w = p % s.out_w * STRIDE_W - PAD_W;
+            w = p % s.out_w * STRIDE_W - PAD_W;
   Source source = {(int)(n * s.x_n + group * CHANNELS * s.x_c + d * s.x_d + h * s.x_h + w * s.x_w), 0};
   const unsigned row_taps = inside<TAPS_W, DILATION_W, 1>(w, s.in_w, 1);
   const unsigned plane_taps = inside<TAPS_H, DILATION_H, TAPS_W>(h, s.in_h, row_taps);
@@ -1097,17 +1097,17 @@ struct Gatherer {
 #pragma unroll
     for (int c = 0; c < AT_ONCE; c++)
 #pragma unroll
-    for (int e = 0; e < CHUNK; e += 2) {
-      const Vector<TapOffset, 2> pair = *(const Vector<TapOffset, 2>*)(offsets + c * CHUNK + e);
+      for (int e = 0; e < CHUNK; e += 2) {
+        const Vector<TapOffset, 2> pair = *(const Vector<TapOffset, 2>*)(offsets + c * CHUNK + e);
 #pragma unroll
-      for (int j = 0; j < 2; j++) {
-        const int depth = (first_chunk(part) + c) * CHUNK + e + j;
-        const TapOffset entry = TAPS == 1 ? TapOffset{(unsigned)depth * channel_bytes(), 1} : pair.at[j];
-        unit.v[c][e + j] = {};
-        if ((DEPTH % TILE_K == 0 || step * TILE_K + depth < DEPTH) && (source.taps & entry.tap))
-        unit.v[c][e + j] = *(const T*)(from + entry.offset);
+        for (int j = 0; j < 2; j++) {
+          const int depth = (first_chunk(part) + c) * CHUNK + e + j;
+          const TapOffset entry = TAPS == 1 ? TapOffset{(unsigned)depth * channel_bytes(), 1} : pair.at[j];
+          unit.v[c][e + j] = {};
+          if ((DEPTH % TILE_K == 0 || step * TILE_K + depth < DEPTH) && (source.taps & entry.tap))
+            unit.v[c][e + j] = *(const T*)(from + entry.offset);
+        }
       }
-    }
     if (++part < UNITS) return;
     part = 0;
     if (++slice == TAPS) slice = 0, from += TILE_K * (long long)channel_bytes();
@@ -1125,48 +1125,48 @@ struct StageWriter {
   int tile, step, part;
 
   DEVICE StageWriter(const Launch& launch, char* memory, const Barriers& barriers)
-  : launch(launch),
-  memory(memory),
-  shared(shared_address(memory)),
-  barriers(barriers),
-  pipe(0),
-  channel_pipe(0),
-  tile(tile_number()),
-  step(first_step<STEPS>()),
-  part(0) {}
+      : launch(launch),
+        memory(memory),
+        shared(shared_address(memory)),
+        barriers(barriers),
+        pipe(0),
+        channel_pipe(0),
+        tile(tile_number()),
+        step(first_step<STEPS>()),
+        part(0) {}
 
   DEVICE bool is_done() const { return tile >= tiles_of(launch.args.shape); }
 
   DEVICE void store(const Unit& unit) {
     const Column column = column_of(tile);
     if (step == first_step<STEPS>() && part == 0)
-    load_channels(launch.args, (Channel*)(memory + CHANNELS_AT), barriers, channel_pipe, tile, threadIdx.x,
-    PRODUCERS * 128);
+      load_channels(launch.args, (Channel*)(memory + CHANNELS_AT), barriers, channel_pipe, tile, threadIdx.x,
+                    PRODUCERS * 128);
     if (part == 0) {
       mbarrier_wait(barriers.empty(pipe.stage), pipe.phase ^ 1);
       if (!RESIDENT && threadIdx.x == 0) {
         mbarrier_expect_tx(barriers.full(pipe.stage), W_BYTES);
         tma_load_rows(shared + W_AT + pipe.stage * W_BYTES, &launch.w, barriers.full(pipe.stage), step * TILE_K,
-        column.group * FILTERS + column.filter);
+                      column.group * FILTERS + column.filter);
       }
     }
     const int row = Gatherer::row();
 #pragma unroll
     for (int c = 0; c < AT_ONCE; c++) {
       const unsigned to =
-      shared + pipe.stage * X_BYTES + row * ROW + ((Gatherer::first_chunk(part) + c ^ row & 7) << 4);
+          shared + pipe.stage * X_BYTES + row * ROW + ((Gatherer::first_chunk(part) + c ^ row & 7) << 4);
       unsigned w[4];
 #pragma unroll
       for (int i = 0; i < 4; i++) w[i] = word_of(&unit.v[c][i * CHUNK / 4]);
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
-      : "memory");
+                   : "memory");
       if (TF32X3) {
         unsigned low[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) low[i] = low_word_of(&unit.v[c][i * CHUNK / 4]);
         asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + X_PART), "r"(low[0]), "r"(low[1]),
-        "r"(low[2]), "r"(low[3])
-        : "memory");
+                     "r"(low[2]), "r"(low[3])
+                     : "memory");
       }
     }
     if (++part < UNITS) return;
@@ -1192,8 +1192,8 @@ DEVICE void produce(const Launch& launch, char* memory, const Barriers& barriers
     mbarrier_expect_tx(barriers.filters(), STEPS * W_BYTES);
 #pragma unroll 1
     for (int step = 0; step < STEPS; step++)
-    tma_load_rows(shared_address(memory) + W_AT + step * W_BYTES, &launch.w, barriers.filters(), step * TILE_K,
-    column.group * FILTERS + column.filter);
+      tma_load_rows(shared_address(memory) + W_AT + step * W_BYTES, &launch.w, barriers.filters(), step * TILE_K,
+                    column.group * FILTERS + column.filter);
   }
   Gatherer gatherer(launch.args, table);
   StageWriter writer(launch, memory, barriers);
@@ -1232,8 +1232,8 @@ DEVICE void mainloop(float (&acc)[ATOMS][WIDTH / 2], unsigned shared, const Barr
 #pragma unroll
     for (int k = 0; k < ROW_LOADED / 32; k++)
 #pragma unroll
-    for (int atom = 0; atom < ATOMS; atom++)
-    wgmma(acc[atom], rows + atom * (64 * ROW >> 4) + k * 2, columns + k * COLUMNS_ON, step + k != 0, T());
+      for (int atom = 0; atom < ATOMS; atom++)
+        wgmma(acc[atom], rows + atom * (64 * ROW >> 4) + k * 2, columns + k * COLUMNS_ON, step + k != 0, T());
     wgmma_commit();
 #pragma unroll
     for (int atom = 0; atom < ATOMS; atom++) wgmma_fence_accumulators(acc[atom]);
@@ -1256,20 +1256,20 @@ DEVICE void prefetch_residuals(const Args& args, int tile, int thread, int count
     const Pixels pixels = pixels_of(s, tile);
 #pragma unroll 1
     for (int f = thread; f < TILE_F && column.filter + f < FILTERS; f += count)
-    if (RECTANGLE > 0) {
+      if (RECTANGLE > 0) {
 #pragma unroll 1
-      for (int line = 0; line < pixels.lines; line++)
-      prefetch_l2(residual + coord_of(s, pixels.first + line * s.out_w, 0).y +
-      (column.group * FILTERS + column.filter + f) * s.y_c,
-      pixels.columns);
-    } else
+        for (int line = 0; line < pixels.lines; line++)
+          prefetch_l2(residual + coord_of(s, pixels.first + line * s.out_w, 0).y +
+                          (column.group * FILTERS + column.filter + f) * s.y_c,
+                      pixels.columns);
+      } else
 #pragma unroll 1
-    for (int pixel = pixels.first; pixel < pixels.end;) {
-      const int left = s.out_plane - pixel % s.out_plane,
-      some = left < pixels.end - pixel ? left : pixels.end - pixel;
-      prefetch_l2(residual + coord_of(s, pixel, 0).y + (column.group * FILTERS + column.filter + f) * s.y_c, some);
-      pixel += some;
-    }
+        for (int pixel = pixels.first; pixel < pixels.end;) {
+          const int left = s.out_plane - pixel % s.out_plane,
+                    some = left < pixels.end - pixel ? left : pixels.end - pixel;
+          prefetch_l2(residual + coord_of(s, pixel, 0).y + (column.group * FILTERS + column.filter + f) * s.y_c, some);
+          pixel += some;
+        }
   });
 }
 
@@ -1288,9 +1288,9 @@ template <int AT> DEVICE void stage_accumulators(const float (&acc)[ATOMS][WIDTH
       for (int j = 0; j < PART / 8; j++) {
         const int at = AT / PARTS_DOWN * (PART / 2) + j * 4 + below % 16 / 4;
         if (at < WIDTH / 2)
-        asm volatile("st.shared.v2.f32 [%0], {%1, %2}; // part %3" ::"r"(to + (row * PITCH + j * 4) * 4),
-        "f"(acc[below / 16][at]), "f"(acc[below / 16][at + 1]), "n"(AT)
-        : "memory");
+          asm volatile("st.shared.v2.f32 [%0], {%1, %2}; // part %3" ::"r"(to + (row * PITCH + j * 4) * 4),
+                       "f"(acc[below / 16][at]), "f"(acc[below / 16][at + 1]), "n"(AT)
+                       : "memory");
       }
     }
   }
@@ -1330,13 +1330,13 @@ struct PartPixels {
 };
 
 DEVICE void load_residuals(const Args& args, const Column& column, const PartPixels& at, int down, int top,
-Residuals<Y_VECTOR>* residuals) {
+                           Residuals<Y_VECTOR>* residuals) {
 #pragma unroll
   for (int j = 0; j < TOGETHER; j++) {
     const int f = column.filter + part_filter(down) + threadIdx.x % 32 / VECTORS + top + j * 32 / VECTORS;
     if (at.inside[j % COORDS] && (FILTERS % TILE_F == 0 || f < FILTERS))
-    residuals[j] =
-    residuals_of<Y_VECTOR>(args, at.coords[j % COORDS].y + (column.group * FILTERS + f) * args.shape.y_c);
+      residuals[j] =
+          residuals_of<Y_VECTOR>(args, at.coords[j % COORDS].y + (column.group * FILTERS + f) * args.shape.y_c);
   }
 }
 
@@ -1350,16 +1350,16 @@ DEVICE void read_residuals(const Args& args, Early& early, int tile) {
 #pragma unroll
       for (int down = 0; down < PARTS_DOWN; down++)
 #pragma unroll
-      for (int top = 0; top < 8; top += DOWN)
-      load_residuals(args, column, at, down, top,
-      early.of + ((along * PARTS_DOWN + down) * (8 / DOWN) + top / DOWN) * TOGETHER);
+        for (int top = 0; top < 8; top += DOWN)
+          load_residuals(args, column, at, down, top,
+                         early.of + ((along * PARTS_DOWN + down) * (8 / DOWN) + top / DOWN) * TOGETHER);
     }
   }
 }
 
 template <bool PLAIN>
 DEVICE void epilogue(Args args, float (&acc)[ATOMS][WIDTH / 2], float* part, const Channel* channels,
-const Early& early, int tile) {
+                     const Early& early, int tile) {
   if (PLAIN) make_plain(args);
   const Shape& s = args.shape;
   const Column column = column_of(tile);
@@ -1407,16 +1407,16 @@ const Early& early, int tile) {
             float* const at_part = part + (from - part) + top * PITCH;
 #pragma unroll 1
             for (int e = 0; e < Y_VECTOR; e++)
-            at_part[part_at(row, column_of_row * Y_VECTOR + e)] =
-            sum_of_products(args, column.group, column.filter + f, pixel + e);
+              at_part[part_at(row, column_of_row * Y_VECTOR + e)] =
+                  sum_of_products(args, column.group, column.filter + f, pixel + e);
 #pragma unroll
             for (int e = 0; e < Y_VECTOR; e++) v[e] = at_part[part_at(row, column_of_row * Y_VECTOR + e)];
           }
           const Channel channel = channels[f];
           if constexpr (ARE_EARLY)
-          finish_to<Y_VECTOR, false>(args, &channel,
-          early.of[((along * PARTS_DOWN + down) * (8 / DOWN) + top / DOWN) * TOGETHER + j],
-          v, here, out[j]);
+            finish_to<Y_VECTOR, false>(args, &channel,
+                                       early.of[((along * PARTS_DOWN + down) * (8 / DOWN) + top / DOWN) * TOGETHER + j],
+                                       v, here, out[j]);
           else if constexpr (ARE_AHEAD) finish_to<Y_VECTOR, false>(args, &channel, ahead[j], v, here, out[j]);
           else finish_to<Y_VECTOR, false>(args, &channel, v, here, out[j]);
         }
@@ -1426,7 +1426,7 @@ const Early& early, int tile) {
         }
 #pragma unroll
         for (int j = 0; j < TOGETHER; j++)
-        if (writes[j]) write_vector<Y_VECTOR>(args, y[j], out[j]);
+          if (writes[j]) write_vector<Y_VECTOR>(args, y[j], out[j]);
       }
     }
   }
@@ -1441,9 +1441,9 @@ DEVICE void cluster_copy(int rank, unsigned to, unsigned from, unsigned bytes, u
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to), "r"(rank));
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counted) : "r"(barrier), "r"(rank));
   asm volatile(
-  "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(there),
-  "r"(from), "r"(bytes), "r"(counted)
-  : "memory");
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(there),
+      "r"(from), "r"(bytes), "r"(counted)
+      : "memory");
 }
 
 DEVICE void operands_end() { asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory"); }
@@ -1461,7 +1461,7 @@ template <class F> DEVICE void each_unit(const Shape& s, const Rows& rows, F vis
   for (int i = 0; i < UNITS_OF_THREAD; i++) {
     const int at = thread + i * COOPERATIVE * 128;
     if (at < count * UNITS_ACROSS)
-    visit(i, rows.first + (down ? at % count : at / UNITS_ACROSS), (down ? at / count : at % UNITS_ACROSS) * UNIT);
+      visit(i, rows.first + (down ? at % count : at / UNITS_ACROSS), (down ? at / count : at % UNITS_ACROSS) * UNIT);
   }
 }
 
@@ -1473,7 +1473,7 @@ DEVICE int pixel_of_element(const Shape& s, const Pixels& pixels, const Rectangl
 
 template <class F>
 DEVICE void each_vector(const Shape& s, const Pixels& pixels, const Rectangle& rectangle, const Column& column, int row,
-int from, F visit) {
+                        int from, F visit) {
 #pragma unroll
   for (int e = 0; e < UNIT; e += Y_VECTOR) {
     const int pixel = pixel_of_element(s, pixels, rectangle, row, from + e), filter = PIXELS_ARE_ROWS ? from + e : row;
@@ -1494,7 +1494,7 @@ DEVICE void read_residuals_split(const Args& args, Early& early) {
 }
 
 DEVICE void epilogue_split(const Args& args, const float (&acc)[ATOMS][WIDTH / 2], char* memory,
-const Barriers& barriers, const Channel* channels, const Early& early) {
+                           const Barriers& barriers, const Channel* channels, const Early& early) {
   const Shape& s = args.shape;
   const Column column = column_of(tile_number());
   const Pixels pixels = pixels_of(s, tile_number());
@@ -1505,11 +1505,11 @@ const Barriers& barriers, const Channel* channels, const Early& early) {
 #pragma unroll
   for (int atom = 0; atom < ATOMS; atom++)
 #pragma unroll
-  for (int i = 0; i < WIDTH / 2; i += 2) {
-    const int row = thread / 128 * ROWS + atom * 64 + thread / 32 % 4 * 16 + i / 2 % 2 * 8 + lane / 4;
-    const int column = PIXELS_ARE_ROWS ? pair_of_filters(i) : i / 4 * 8 + lane % 4 * 2;
-    *(Vector<float, 2>*)(own + interleaved(row) * ACC_PITCH + column) = {acc[atom][i], acc[atom][i + 1]};
-  }
+    for (int i = 0; i < WIDTH / 2; i += 2) {
+      const int row = thread / 128 * ROWS + atom * 64 + thread / 32 % 4 * 16 + i / 2 % 2 * 8 + lane / 4;
+      const int column = PIXELS_ARE_ROWS ? pair_of_filters(i) : i / 4 * 8 + lane % 4 * 2;
+      *(Vector<float, 2>*)(own + interleaved(row) * ACC_PITCH + column) = {acc[atom][i], acc[atom][i + 1]};
+    }
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   asm volatile("bar.sync 2, %0;" ::"n"(COOPERATIVE * 128) : "memory");
   if (MOVES_BACK) own += (pixels.first - first_loaded(s, tile_number())) * ACC_PITCH;
@@ -1519,12 +1519,12 @@ const Barriers& barriers, const Channel* channels, const Early& early) {
   const float* sent = (const float*)(memory + ACC_AT);
   cluster_wait();
   if (thread == 0 && rows.first < rows.end)
-  mbarrier_expect_tx(barriers.sent(), (SPLIT - 1) * (rows.end - rows.first) * ACC_PITCH * 4);
+    mbarrier_expect_tx(barriers.sent(), (SPLIT - 1) * (rows.end - rows.first) * ACC_PITCH * 4);
   if (thread < SPLIT && thread != cluster_rank()) {
     const Rows of = share_of(there, thread);
     if (of.first < of.end)
-    cluster_copy(thread, shared_address(sent + cluster_rank() * share * ACC_PITCH),
-    shared_address(own + of.first * ACC_PITCH), (of.end - of.first) * ACC_PITCH * 4, barriers.sent());
+      cluster_copy(thread, shared_address(sent + cluster_rank() * share * ACC_PITCH),
+                   shared_address(own + of.first * ACC_PITCH), (of.end - of.first) * ACC_PITCH * 4, barriers.sent());
   }
   if (rows.first < rows.end) mbarrier_wait(barriers.sent(), 0);
   cluster_arrive();
@@ -1537,21 +1537,21 @@ const Barriers& barriers, const Channel* channels, const Early& early) {
 #pragma unroll
       for (int rank = 0; rank < SPLIT; rank++) {
         const float* of =
-        rank == cluster_rank() ? own + row * ACC_PITCH : sent + (rank * share + row - rows.first) * ACC_PITCH;
+            rank == cluster_rank() ? own + row * ACC_PITCH : sent + (rank * share + row - rows.first) * ACC_PITCH;
         parts[rank] = *(const Vector<float, 4>*)(of + from + e);
       }
 #pragma unroll
       for (int rank = 0; rank < SPLIT; rank++)
 #pragma unroll
-      for (int n = 0; n < 4; n++) v[e + n] += parts[rank].at[n];
+        for (int n = 0; n < 4; n++) v[e + n] += parts[rank].at[n];
     }
     if (TF32X3 && !are_finite(v)) {
 #pragma unroll 1
       for (int e = 0; e < UNIT; e++) {
         const int pixel = pixel_of_element(s, pixels, rectangle, row, from + e),
-        filter = PIXELS_ARE_ROWS ? from + e : row;
+                  filter = PIXELS_ARE_ROWS ? from + e : row;
         if (pixel < s.pixels && column.filter + filter < FILTERS)
-        own[row * ACC_PITCH + from + e] = sum_of_products(args, column.group, column.filter + filter, pixel);
+          own[row * ACC_PITCH + from + e] = sum_of_products(args, column.group, column.filter + filter, pixel);
       }
 #pragma unroll
       for (int e = 0; e < UNIT; e++) v[e] = own[row * ACC_PITCH + from + e];
@@ -1562,8 +1562,8 @@ const Barriers& barriers, const Channel* channels, const Early& early) {
     each_vector(s, pixels, rectangle, column, row, from, [&](int e, const Coord& at) {
       float out[Y_VECTOR];
       if constexpr (RESIDUALS_EARLY)
-      finish_to<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, early.of[(i * UNIT + e) / Y_VECTOR], v + e, at,
-      out);
+        finish_to<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, early.of[(i * UNIT + e) / Y_VECTOR], v + e, at,
+                                                  out);
       else finish_to<Y_VECTOR, PIXELS_ARE_ROWS != 0>(args, channel + e, v + e, at, out);
       write_vector<Y_VECTOR>(args, at.y, out);
     });

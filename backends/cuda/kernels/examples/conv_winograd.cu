@@ -5,7 +5,7 @@
 
 #define DEVICE __device__ __forceinline__
 #define KERNEL(...) \
-extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
 DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -226,7 +226,7 @@ struct Norm {
 template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
   typedef BatchNormInference In;
   return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
-    o.a};
+          o.a};
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
@@ -419,7 +419,7 @@ DEVICE void finish(const Args& args, const Channel& channel, float v, const Coor
 
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-Coord at, float* out) {
+                         Coord at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) {
     out[i] = chain(args, channel[ALONG_K ? i : 0], residuals, i, v[i], at);
@@ -431,7 +431,7 @@ Coord at, float* out) {
 
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at, float* out) {
+                      const Coord& at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
   chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
@@ -446,7 +446,7 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
 
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at) {
+                          const Coord& at) {
   float out[V];
   finish_to<V, ALONG_K>(args, channel, residuals, v, at, out);
   write_vector<V>(args, at.y, out);
@@ -466,7 +466,7 @@ constexpr int FILTER_TILES = (FILTERS + TILE_F - 1) / TILE_F, STEPS = (CHANNELS 
 constexpr int TASKS = STEP_C * TILES / 32, PERIOD = WARPS / TASKS;
 static_assert(STEP_C * TILES % 32 == 0 && WARPS % TASKS == 0 && SLOTS <= PERIOD && sizeof(T) == 4, "warps take turns");
 constexpr int OWN = 3 * STEP_C * TILE_F, PITCH = X_ALONG_C && STEP_C == 4 ? TILES + 4 : TILES,
-STAGE = POINTS * STEP_C * PITCH, SLOT = POINTS * 32;
+              STAGE = POINTS * STEP_C * PITCH, SLOT = POINTS * 32;
 constexpr int IMAGE_AT = WARPS * FILTER_STAGES * OWN, SLOTS_AT = IMAGE_AT + IMAGE_STAGES * STAGE;
 constexpr int PART_F = TILE_F / Y_PARTS, SUM_PITCH = Y_ALONG_K ? TILES + 4 : TILES;
 constexpr float NEAR = 0.70710678118654752440f, FAR = 1.41421356237309504880f;
@@ -485,16 +485,16 @@ DEVICE void mbarrier_wait(unsigned barrier, unsigned parity) {
 #define TEST "mbarrier.test_wait.parity.shared.b64"
 #endif
   asm volatile("{\n.reg .pred done;\nWAIT_%=:\n" TEST " done, [%0], %1;\n@!done bra WAIT_%=;\n}" ::"r"(barrier),
-  "r"(parity)
-  : "memory");
+               "r"(parity)
+               : "memory");
 }
 
 template <int V> DEVICE void copy(unsigned to, const float* from, bool valid) {
   const int bytes = valid ? V * 4 : 0;
   if (V == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
   else
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(V * 4), "r"(bytes)
-  : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(V * 4), "r"(bytes)
+                 : "memory");
 }
 DEVICE void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEVICE void wait_for_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
@@ -510,7 +510,7 @@ DEVICE void to_points(float& x0, float& x1, float& x2, float& x3, float& x4, flo
 }
 DEVICE void taps_to_points(float x0, float x1, float x2, float* y) {
   const float ea = fmaf(.5f, x2, x0) * (-1.f / 1.5f), oa = x1 * (-NEAR / 1.5f), eb = fmaf(2.f, x2, x0) * (1.f / 6.f),
-  ob = x1 * (FAR / 6.f);
+              ob = x1 * (FAR / 6.f);
   y[0] = x0;
   y[1] = ea + oa;
   y[2] = ea - oa;
@@ -531,7 +531,7 @@ DEVICE void prepare(const Args& args, float* to) {
 #pragma unroll 1
   for (int i = blockIdx.x * THREADS + threadIdx.x; i < ALL; i += gridDim.x * THREADS) {
     const int f = i % TILE_F, c = i / TILE_F % (STEPS * STEP_C), tile = i / TILE_F / (STEPS * STEP_C),
-    k = tile * TILE_F + f;
+              k = tile * TILE_F + f;
     const float* const from = (const float*)args.op[0].p[0] + ((idx)k * W_K + c * W_C);
     float rows[3][6];
 #pragma unroll
@@ -585,7 +585,7 @@ DEVICE Errand errand_of(int first_tile, int tiles, int task, int lane) {
   const bool right = (tile == TILES - 1 || at.w == TILES_W * 4 - 4) && has_column(5);
 #pragma unroll
   for (int r = 0; r < 6; r++)
-  errand.inside |= bit(has_row(r), r) | bit(has_row(r) && left, LEFT + r) | bit(has_row(r) && right, RIGHT + r);
+    errand.inside |= bit(has_row(r), r) | bit(has_row(r) && left, LEFT + r) | bit(has_row(r) && right, RIGHT + r);
 #pragma unroll
   for (int q = 0; q < 4; q++) errand.inside |= bit(has_column(1 + q), MIDDLE + q);
   return errand;
@@ -603,27 +603,27 @@ DEVICE void copy_patch(const float* x, const Errand* errands, unsigned slot, int
 #pragma unroll
     for (int r = 0; r < ROWS_OF_LANE; r++)
 #pragma unroll
-    for (int q = 0; q < 3; q++)
+      for (int q = 0; q < 3; q++)
 #pragma unroll
-    for (int c = 0; c < STEP_C; c += X_VECTOR)
-    copy<X_VECTOR>(to + ((r * 6 + q) * 32 + c) * 4, from + r * X_H + q * X_W + c,
-    inside >> (r * 3 + q) & 1 && (CHANNELS % STEP_C == 0 || stage * STEP_C + c < CHANNELS));
+        for (int c = 0; c < STEP_C; c += X_VECTOR)
+          copy<X_VECTOR>(to + ((r * 6 + q) * 32 + c) * 4, from + r * X_H + q * X_W + c,
+                         inside >> (r * 3 + q) & 1 && (CHANNELS % STEP_C == 0 || stage * STEP_C + c < CHANNELS));
     return;
   }
   if (CHANNELS % STEP_C != 0 && stage * STEP_C + task * 2 + lane / TILES >= CHANNELS) inside = 0;
 #pragma unroll
   for (int r = 0; r < 6; r++)
 #pragma unroll
-  for (int q = 0; q < 4; q += X_VECTOR)
-  copy<X_VECTOR>(slot + (r * 192 + lane * 4 + q) * 4, from + r * X_H + (1 + q) * X_W,
-  inside >> r & inside >> (MIDDLE + q) & 1);
+    for (int q = 0; q < 4; q += X_VECTOR)
+      copy<X_VECTOR>(slot + (r * 192 + lane * 4 + q) * 4, from + r * X_H + (1 + q) * X_W,
+                     inside >> r & inside >> (MIDDLE + q) & 1);
   if (errand.inside >> LEFT & 63)
 #pragma unroll
-  for (int r = 0; r < 6; r++) copy<1>(slot + (r * 192 + 128 + lane) * 4, from + r * X_H, inside >> (LEFT + r) & 1);
+    for (int r = 0; r < 6; r++) copy<1>(slot + (r * 192 + 128 + lane) * 4, from + r * X_H, inside >> (LEFT + r) & 1);
   if (errand.inside >> RIGHT & 63)
 #pragma unroll
-  for (int r = 0; r < 6; r++)
-  copy<1>(slot + (r * 192 + 160 + lane) * 4, from + r * X_H + 5 * X_W, inside >> (RIGHT + r) & 1);
+    for (int r = 0; r < 6; r++)
+      copy<1>(slot + (r * 192 + 160 + lane) * 4, from + r * X_H + 5 * X_W, inside >> (RIGHT + r) & 1);
 }
 
 DEVICE void transform(const float* slot, int left, int right, float* to, int task, int lane) {
@@ -654,18 +654,18 @@ DEVICE void transform(const float* slot, int left, int right, float* to, int tas
 
 DEVICE void load4(float* to, unsigned from) {
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-  : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
-  : "r"(from)
-  : "memory");
+               : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
+               : "r"(from)
+               : "memory");
 }
 template <int N> DEVICE void multiply(float (&sums)[8][N], const float* filters, const float* tiles) {
 #pragma unroll
   for (int i = 0; i < 8; i++)
 #pragma unroll
-  for (int j = 0; j < N; j++) {
-    const int t = i % 2 ? N - 1 - j : j;
-    asm volatile("fma.rn.f32 %0, %1, %2, %0;" : "+f"(sums[i][t]) : "f"(filters[i]), "f"(tiles[t]));
-  }
+    for (int j = 0; j < N; j++) {
+      const int t = i % 2 ? N - 1 - j : j;
+      asm volatile("fma.rn.f32 %0, %1, %2, %0;" : "+f"(sums[i][t]) : "f"(filters[i]), "f"(tiles[t]));
+    }
 }
 
 DEVICE int sums_at(int point, int f, int four) {
@@ -702,7 +702,7 @@ DEVICE void write_results(const Args& args, const float* sums, int first_filter,
       if (OUT_W % 4 != 0 && place.w + q >= OUT_W) break;
       at.p = (place.h + r) * OUT_W + place.w + q;
       at.y = place.n * args.shape.y_n + k * args.shape.y_c + (place.h + r) * args.shape.y_h +
-      (place.w + q) * args.shape.y_w;
+             (place.w + q) * args.shape.y_w;
       finish_vector<Y_VECTOR, false>(args, &channel, results + q, at);
     }
   }
@@ -724,7 +724,7 @@ DEVICE void convolve(const Args& args, const float* prepared) {
     for (int i = 0; i < IMAGE_STAGES; i++) mbarrier_init(full + 8 * i, TASKS), mbarrier_init(empty + 8 * i, WARPS);
   }
   if (!X_ALONG_C)
-  for (int i = thread; i < SLOTS * TASKS * SLOT; i += THREADS) slots[i] = 0.f;
+    for (int i = thread; i < SLOTS * TASKS * SLOT; i += THREADS) slots[i] = 0.f;
   __syncthreads();
 
   const auto slot_of = [&](int stage) { return slots + (stage % SLOTS * TASKS + task) * SLOT; };
@@ -736,7 +736,7 @@ DEVICE void convolve(const Args& args, const float* prepared) {
   const auto copy_filters = [&](int stage, unsigned at) {
 #pragma unroll
     for (int i = 0; i < OWN; i += 128)
-    copy<4>(ring + at + (i + lane * 4) * 4, own + (long long)stage * POINTS * STEP_C * TILE_F + i, true);
+      copy<4>(ring + at + (i + lane * 4) * 4, own + (long long)stage * POINTS * STEP_C * TILE_F + i, true);
   };
   if (turn < SLOTS && turn < STEPS) copy_patches(turn);
 #pragma unroll
@@ -813,7 +813,7 @@ DEVICE void convolve(const Args& args, const float* prepared) {
     __syncthreads();
 #pragma unroll 1
     for (int one = warp; one < PART_F * TILES / 32; one += WARPS)
-    write_results(args, shared, filter_tile * TILE_F + part * PART_F, first_tile, one, lane);
+      write_results(args, shared, filter_tile * TILE_F + part * PART_F, first_tile, one, lane);
 #pragma unroll
     for (int i = 0; i < 8 - 8 / Y_PARTS; i++) {
 #pragma unroll

@@ -5,7 +5,7 @@
 
 #define DEVICE __device__ __forceinline__
 #define KERNEL(...) \
-extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) CLUSTER fuseplan_kernel(const __grid_constant__ Args args)
 DEVICE void launch_next_grid() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -216,7 +216,7 @@ struct Norm {
 template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
   typedef BatchNormInference In;
   return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
-    o.a};
+          o.a};
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
@@ -419,7 +419,7 @@ DEVICE void finish(const Args& args, const Channel& channel, float v, const Coor
 
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-Coord at, float* out) {
+                         Coord at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) {
     out[i] = chain(args, channel[ALONG_K ? i : 0], residuals, i, v[i], at);
@@ -431,7 +431,7 @@ Coord at, float* out) {
 
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at, float* out) {
+                      const Coord& at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
   chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
@@ -446,7 +446,7 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
 
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at) {
+                          const Coord& at) {
   float out[V];
   finish_to<V, ALONG_K>(args, channel, residuals, v, at, out);
   write_vector<V>(args, at.y, out);
@@ -588,7 +588,7 @@ template <bool PLAIN, int V> DEVICE void channels_first(Args args, Channel* tabl
       }
     };
     if (CHANNEL_TABLE && part == 0)
-    make_table(args, table, (int)s.plane.divide(within + count - 1) + 1, channel_of_plane, load);
+      make_table(args, table, (int)s.plane.divide(within + count - 1) + 1, channel_of_plane, load);
     else load();
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
@@ -614,7 +614,7 @@ template <bool PLAIN, int V> DEVICE void channels_first(Args args, Channel* tabl
           Coord here = coord_of(offset + e);
 #pragma unroll
           for (int i = e; i < e + OF_PLANE; i++, here.y++, here.p++)
-          v[i] = chain(args, of, residuals[u], i, affine(args, of, v[i]), here);
+            v[i] = chain(args, of, residuals[u], i, affine(args, of, v[i]), here);
         }
       } else if (LONG_PLANES) {
         const Channel next = channel_at(offset + V - 1);
@@ -623,7 +623,7 @@ template <bool PLAIN, int V> DEVICE void channels_first(Args args, Channel* tabl
         for (int e = 0; e < V; e++) {
           const bool beyond = at.p + e >= s.plane.value;
           const Coord here = {at.y + e, beyond ? last.n : at.n, beyond ? last.k : at.k,
-            at.p + e - (beyond ? (idx)s.plane.value : 0)};
+                              at.p + e - (beyond ? (idx)s.plane.value : 0)};
           const Channel of = one_of(beyond, next, channel);
           v[e] = chain(args, of, residuals[u], e, affine(args, of, v[e]), here);
         }

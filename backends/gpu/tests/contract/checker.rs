@@ -49,8 +49,7 @@ impl Contract {
     /// A contract of these files, each a name and a text.
     pub(crate) fn new(files: impl IntoIterator<Item = (String, String)>) -> Self {
         let files = files.into_iter().map(|(name, text)| {
-            let lines = text.split_inclusive('\n').map(|line| line.trim_start_matches(' '));
-            let lines = lines.filter(|line| !line.starts_with("//"));
+            let lines = text.split_inclusive('\n').filter(|line| !line.trim_start().starts_with("//"));
             let of_kernels = lines.collect();
             (name, (text, of_kernels, Names::new()))
         });

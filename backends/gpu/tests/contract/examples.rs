@@ -4,26 +4,11 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::{env, fs};
 
-/// Lines as far to the right as braces around them say, as texts come without what indents them.
-fn indented(source: &str) -> String {
-    let mut depth: usize = 0;
-    let mut all = String::new();
-    for line in source.lines().map(str::trim_start) {
-        let closes = line.chars().take_while(|&letter| letter == '}').count();
-        let width =
-            if line.is_empty() || line.starts_with('#') { 0 } else { 2 * depth.saturating_sub(closes) };
-        all += &format!("{:width$}{line}\n", "");
-        depth = (depth + line.matches('{').count()).saturating_sub(line.matches('}').count());
-    }
-    all
-}
-
 /// A kernel's whole text, behind a comment that says what it is.
 pub(crate) fn example(package: &str, what: &str, launch: &dyn Debug, source: &str) -> String {
     format!(
         "// {what}\n// {launch:?}\n// Made by `UPDATE=1 cargo test -p {package} --test kernels`, which `cargo test` compares with \
-         what is made now.\n\n{}",
-        indented(source)
+         what is made now.\n\n{source}"
     )
 }
 

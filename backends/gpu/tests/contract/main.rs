@@ -35,9 +35,7 @@ DEVICE int part(int v) { return v; }
 /// What is wrong where `change` is made to what stands before the file, or to the file.
 fn complaints(generated: &str, file: &str) -> Vec<String> {
     let mut contract = Contract::new([("file.cuh".to_string(), file.to_string())]);
-    // Kernels have the file without what indents it.
-    let text: String = file.split_inclusive('\n').map(|line| line.trim_start_matches(' ')).collect();
-    contract.look_at("a kernel", &format!("{generated}\n{text}"));
+    contract.look_at("a kernel", &format!("{generated}\n{file}"));
     contract.complaints()
 }
 

@@ -230,7 +230,7 @@ struct Norm {
 template <class E> DEVICE Norm norm_of(const Op& o, idx i) {
   typedef BatchNormInference In;
   return {param<E>(o, In::scale, i), param<E>(o, In::bias, i), param<E>(o, In::mean, i), param<E>(o, In::variance, i),
-    o.a};
+          o.a};
 }
 DEVICE float factor_of(const Norm& norm) { return norm.scale / sqrtf(norm.variance + norm.epsilon); }
 DEVICE float batch_norm(float x, float mean, float factor, float bias) { return fmaf(x - mean, factor, bias); }
@@ -423,7 +423,7 @@ DEVICE void finish(const Args& args, const Channel& channel, float v, const Coor
 
 template <int V, bool ALONG_K>
 DEVICE void chain_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-Coord at, float* out) {
+                         Coord at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) {
     out[i] = chain(args, channel[ALONG_K ? i : 0], residuals, i, v[i], at);
@@ -435,7 +435,7 @@ Coord at, float* out) {
 
 template <int V, bool ALONG_K>
 DEVICE void finish_to(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at, float* out) {
+                      const Coord& at, float* out) {
 #pragma unroll
   for (int i = 0; i < V; i++) out[i] = affine(args, channel[ALONG_K ? i : 0], v[i]);
   chain_vector<V, ALONG_K>(args, channel, residuals, out, at, out);
@@ -450,7 +450,7 @@ DEVICE void finish_to(const Args& args, const Channel* channel, const float* v, 
 
 template <int V, bool ALONG_K>
 DEVICE void finish_vector(const Args& args, const Channel* channel, const Residuals<V>& residuals, const float* v,
-const Coord& at) {
+                          const Coord& at) {
   float out[V];
   finish_to<V, ALONG_K>(args, channel, residuals, v, at, out);
   write_vector<V>(args, at.y, out);
@@ -604,9 +604,9 @@ DEVICE Row row_of(const Shape& s, int m, int group) {
   row.pixel = pixel_of(s, m, group);
   row.lacks = ~0u;
   if (MASKED && row.pixel.inside)
-  row.lacks = 1u << 31 | lacks(row.pixel.d, TAPS_D, DILATION_D, s.in_d) |
-  lacks(row.pixel.h, TAPS_H, DILATION_H, s.in_h) << TAPS_D |
-  lacks(row.pixel.w, TAPS_W, DILATION_W, s.in_w) << (TAPS_D + TAPS_H);
+    row.lacks = 1u << 31 | lacks(row.pixel.d, TAPS_D, DILATION_D, s.in_d) |
+                lacks(row.pixel.h, TAPS_H, DILATION_H, s.in_h) << TAPS_D |
+                lacks(row.pixel.w, TAPS_W, DILATION_W, s.in_w) << (TAPS_D + TAPS_H);
   return row;
 }
 DEVICE DepthEntry depth_entry(const Shape& s, int depth, int end = DEPTH) {
@@ -732,7 +732,7 @@ DEVICE void add_up(float* tile, Rows rows) {
 #pragma unroll
       for (int rank = 0; rank < SPLIT; rank++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) sum.at[e] += parts[rank].at[e];
+        for (int e = 0; e < 4; e++) sum.at[e] += parts[rank].at[e];
     }
     *(Vector<float, 4>*)(tile + i) = sum;
   }
@@ -740,7 +740,7 @@ DEVICE void add_up(float* tile, Rows rows) {
 
 DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first_filter, int group) {
   const int left = Y_ALONG_K ? args.shape.pixels - first_pixel : FILTERS - first_filter,
-  most = Y_ALONG_K ? PART_P : TILE_F;
+            most = Y_ALONG_K ? PART_P : TILE_F;
   const int there = !Y_ALONG_K && FILTERS % TILE_F == 0 ? most : left < most ? left : most;
   const Rows rows = share_of(there);
   if (SPLIT * SLICES > 1) {
@@ -749,7 +749,7 @@ DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first
     cluster_arrive();
   }
   if (is_aligned(args.y, Y_VECTOR * (int)sizeof(T)))
-  write_rows<true>(args, tile, first_pixel, first_filter, group, rows);
+    write_rows<true>(args, tile, first_pixel, first_filter, group, rows);
   else write_rows<false>(args, tile, first_pixel, first_filter, group, rows);
   if (SPLIT * SLICES > 1) cluster_wait();
 }
@@ -909,7 +909,7 @@ struct Bounds {
     const int top_h = OUTSIDE_H ? ((int)s.out_h - 1) * STRIDE_H - PAD_H + (TAPS_H - 1) * DILATION_H : s.in_h - 1;
     const int top_w = OUTSIDE_W ? ((int)s.out_w - 1) * STRIDE_W - PAD_W + (TAPS_W - 1) * DILATION_W : s.in_w - 1;
     last = ((int)s.pixels / plane - 1) * s.x_n + ((int)gridDim.z * CHANNELS - 1) * s.x_c + (s.in_d - 1) * s.x_d +
-    (s.in_h - 1) * s.x_h + (s.in_w - 1) * s.x_w;
+           (s.in_h - 1) * s.x_h + (s.in_w - 1) * s.x_w;
     below = first / plane * s.x_n + image - PAD_D * s.x_d - PAD_H * s.x_h - PAD_W * s.x_w;
     above = last - ((end - 1) / plane * s.x_n + image + top_d * s.x_d + top_h * s.x_h + top_w * s.x_w);
   }
@@ -1009,7 +1009,7 @@ KERNEL(THREADS, OCCUPANCY) {
   Row rows[X_VECTOR ? X_COUNT : 1];
   if constexpr (X_VECTOR)
 #pragma unroll
-  for (int i = 0; i < X_COUNT; i++) rows[i] = row_of(s, at.pixel + x_row(i), at.group);
+    for (int i = 0; i < X_COUNT; i++) rows[i] = row_of(s, at.pixel + x_row(i), at.group);
   const PixelRun pixels(s, at.pixel + (X_VECTOR ? 0 : x_row(0)), at.group);
   const Bounds bounds(s, at.pixel, at.group);
 
@@ -1035,13 +1035,13 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
       for (int i = 0; i < X_COUNT; i++)
 #pragma unroll
-      for (int e = 0; e < CHUNK; e++) pixels_x.load(i, e, x, pixels.offset + here[x_chunk(i) * CHUNK + e].offset);
+        for (int e = 0; e < CHUNK; e++) pixels_x.load(i, e, x, pixels.offset + here[x_chunk(i) * CHUNK + e].offset);
     } else {
 #pragma unroll
       for (int i = 0; i < X_COUNT; i++)
 #pragma unroll
-      for (int e = 0; e < CHUNK; e++)
-      pixels_x.load_within(i, e, x, pixels.offset + here[x_chunk(i) * CHUNK + e].offset, bounds.last);
+        for (int e = 0; e < CHUNK; e++)
+          pixels_x.load_within(i, e, x, pixels.offset + here[x_chunk(i) * CHUNK + e].offset, bounds.last);
     }
 #pragma unroll
     for (int i = 0; i < W_LOADS; i++) {
@@ -1068,17 +1068,17 @@ KERNEL(THREADS, OCCUPANCY) {
       } else {
         if (LEAVES || DEPTH % TILE_K != 0)
 #pragma unroll
-        for (int e = 0; e < CHUNK; e++) {
-          const DepthEntry entry = here[x_chunk(i) * CHUNK + e];
-          pixels_x.mask(i, e, pixels.mask(s, 0, entry), pixels.mask(s, X_RUN - 1, entry));
-        }
+          for (int e = 0; e < CHUNK; e++) {
+            const DepthEntry entry = here[x_chunk(i) * CHUNK + e];
+            pixels_x.mask(i, e, pixels.mask(s, 0, entry), pixels.mask(s, X_RUN - 1, entry));
+          }
 #pragma unroll
         for (int p = 0; p < X_RUN; p++) *swizzled(x_rows, x_row(i) + p, x_chunk(i)) = pixels_x.arrived(i, p);
       }
     }
 #pragma unroll
     for (int i = 0; i < W_LOADS; i++)
-    *swizzled(w_rows, load_row<true, TILE_F>(i), load_chunk<true, TILE_F>(i)) = staged_w.arrived(i);
+      *swizzled(w_rows, load_row<true, TILE_F>(i), load_chunk<true, TILE_F>(i)) = staged_w.arrived(i);
   };
 
   const int lane = threadIdx.x % WAVE, wave = threadIdx.x / WAVE;
@@ -1110,10 +1110,10 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
       for (int k = 0; k < AHEAD; k++)
 #pragma unroll
-      for (int i = 0; i < BLOCKS_P; i++)
+        for (int i = 0; i < BLOCKS_P; i++)
 #pragma unroll
-      for (int j = 0; j < BLOCKS_F; j++)
-      acc[i][j] = Y_ALONG_K ? mma(p[k][i], f[k][j], acc[i][j], T()) : mma(f[k][j], p[k][i], acc[i][j], T());
+          for (int j = 0; j < BLOCKS_F; j++)
+            acc[i][j] = Y_ALONG_K ? mma(p[k][i], f[k][j], acc[i][j], T()) : mma(f[k][j], p[k][i], acc[i][j], T());
     }
     sync_block();
   }
@@ -1121,20 +1121,20 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
   for (int part = 0; part < WAVE_P; part += PART_P)
 #pragma unroll 1
-  for (int owner = 0; owner < WAVES_P; owner++) {
-    if (wave % WAVES_P == owner)
+    for (int owner = 0; owner < WAVES_P; owner++) {
+      if (wave % WAVES_P == owner)
 #pragma unroll
-    for (int i = 0; i < PART_P / BLOCK; i++)
+        for (int i = 0; i < PART_P / BLOCK; i++)
 #pragma unroll
-    for (int j = 0; j < BLOCKS_F; j++)
+          for (int j = 0; j < BLOCKS_F; j++)
 #pragma unroll
-    for (int r = 0; r < ACCUMULATORS; r++) {
-      const int row = acc_row(r, lane), column = lane % BLOCK;
-      const int p = i * BLOCK + (Y_ALONG_K ? row : column), f = j * BLOCK + (Y_ALONG_K ? column : row);
-      tile[tile_at(p, wave_f + f)] = acc[part / BLOCK + i][j][r];
+            for (int r = 0; r < ACCUMULATORS; r++) {
+              const int row = acc_row(r, lane), column = lane % BLOCK;
+              const int p = i * BLOCK + (Y_ALONG_K ? row : column), f = j * BLOCK + (Y_ALONG_K ? column : row);
+              tile[tile_at(p, wave_f + f)] = acc[part / BLOCK + i][j][r];
+            }
+      sync_block();
+      write_tile(args, tile, at.pixel + owner * WAVE_P + part, at.filter, at.group);
+      sync_block();
     }
-    sync_block();
-    write_tile(args, tile, at.pixel + owner * WAVE_P + part, at.filter, at.group);
-    sync_block();
-  }
 }
