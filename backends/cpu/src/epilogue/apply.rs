@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
+use arrayvec::ArrayVec;
 use fuseplan_api::DataType;
 use fuseplan_api::volume::Volume;
 
@@ -23,15 +24,13 @@ pub(crate) enum Lanes {
 }
 
 /// The steps of one execution.
-#[derive(Clone, Copy)]
 pub(crate) struct Steps<'a> {
     /// The first step.
     pub(super) channels: ChannelStep,
     /// The activation that follows it.
     pub(super) activation: Front,
-    /// What remains after that, the first `len` of these.
-    pub(super) rest: [Step; MAX_STEPS],
-    pub(super) len: usize,
+    /// What remains after that.
+    pub(super) rest: ArrayVec<Step, MAX_STEPS>,
     pub(super) epilogue: &'a Epilogue,
 }
 
@@ -126,7 +125,7 @@ impl Steps<'_> {
             (v.strides, v.block, v.block_stride) == (output.strides, output.block, output.block_stride)
         };
         let of = |residual: *const c_void| Ending { residual, ..Ending::NONE };
-        Some(match self.rest[..self.len] {
+        Some(match self.rest[..] {
             [] => Ending::NONE,
             [Step::Activation(last)] => Ending { last: Some(last), ..Ending::NONE },
             [Step::Activation(last), Step::Channel(step)] => {
@@ -145,7 +144,7 @@ impl Steps<'_> {
 
     /// The first operand with one value an element, and how it lies.
     pub(crate) fn residual(&self) -> Option<(*const c_void, &Volume)> {
-        self.rest[..self.len].iter().find_map(|step| match *step {
+        self.rest[..].iter().find_map(|step| match *step {
             Step::Residual { data, surface } => Some((data, &self.epilogue.surfaces[surface])),
             _ => None,
         })
@@ -153,7 +152,7 @@ impl Steps<'_> {
 
     /// Whether the front is all there is.
     pub(crate) fn end_in_registers(&self) -> bool {
-        self.len == 0
+        self.rest.is_empty()
     }
 
     /// As [`Epilogue::is_flat`].
@@ -318,7 +317,7 @@ impl<T: Number> Kernel for Rest<'_, T> {
                 }
             };
         }
-        for step in &steps.rest[..steps.len] {
+        for step in &steps.rest {
             match *step {
                 Step::Activation(activation) => {
                     let vectors = len.div_ceil(S::LANES);

@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 
+use arrayvec::ArrayVec;
 use fuseplan_api::OpArgs;
 use fuseplan_api::operands::{ActivationForward, BatchNormInference, BiasForward, PReluForward};
 
@@ -19,15 +20,8 @@ impl Epilogue {
     /// steps' use.
     pub(crate) unsafe fn bind(&self, args: &[OpArgs], tables: &mut [f32]) -> Steps<'_> {
         let (lists, tables) = tables.split_at_mut(LISTS * self.table_stride());
-        let mut binder = Binder {
-            epilogue: self,
-            tables,
-            lists,
-            factors: [Factor::Alpha(1.0); MAX_STEPS],
-            pending: 0,
-            steps: [Step::Prior { beta: 0.0 }; MAX_STEPS],
-            len: 0,
-        };
+        let mut binder =
+            Binder { epilogue: self, tables, lists, pending: ArrayVec::new(), steps: ArrayVec::new() };
         for before in &args[..self.first] {
             binder.scale(before.alpha);
         }
@@ -43,7 +37,7 @@ impl Epilogue {
         // SAFETY: what is pending came from the arguments, whose parameters `RunArgs` promises to be readable.
         unsafe { binder.flush() };
         if let Some(last) = args.last().filter(|last| last.beta != 0.0) {
-            binder.push(Step::Prior { beta: last.beta });
+            binder.steps.push(Step::Prior { beta: last.beta });
         }
         binder.finish()
     }
@@ -55,34 +49,22 @@ struct Binder<'a, 't> {
     tables: &'t mut [f32],
     /// Scratch for folding.
     lists: &'t mut [f32],
-    /// Operators that the next folded step will consist of, the first `pending` of these.
-    factors: [Factor; MAX_STEPS],
-    pending: usize,
-    /// The steps so far, the first `len` of these.
-    steps: [Step; MAX_STEPS],
-    len: usize,
+    /// Operators that the next folded step will consist of.
+    pending: ArrayVec<Factor, MAX_STEPS>,
+    /// The steps so far.
+    steps: ArrayVec<Step, MAX_STEPS>,
 }
 
 impl<'a> Binder<'a, '_> {
-    fn push(&mut self, step: Step) {
-        self.steps[self.len] = step;
-        self.len += 1;
-    }
-
-    fn fold(&mut self, factor: Factor) {
-        self.factors[self.pending] = factor;
-        self.pending += 1;
-    }
-
     fn scale(&mut self, alpha: f32) {
         if alpha != 1.0 {
-            self.fold(Factor::Alpha(alpha));
+            self.pending.push(Factor::Alpha(alpha));
         }
     }
 
     /// Whether one of the pending operators is a batch-norm, of which a step has at most one.
     fn normalizes(&self) -> bool {
-        self.factors[..self.pending].iter().any(|factor| matches!(factor, Factor::Normalize { .. }))
+        self.pending.iter().any(|factor| matches!(factor, Factor::Normalize { .. }))
     }
 
     /// Adds an operator and its alpha.
@@ -93,7 +75,7 @@ impl<'a> Binder<'a, '_> {
         let step = match *kind {
             Kind::Bias { data_type, stride } => {
                 let BiasForward { bias } = BiasForward::of(args);
-                self.fold(Factor::Bias { data: bias, data_type, stride });
+                self.pending.push(Factor::Bias { data: bias, data_type, stride });
                 return self.scale(args.alpha);
             }
             Kind::Spatial(data_type) => {
@@ -105,7 +87,7 @@ impl<'a> Binder<'a, '_> {
                 }
                 let parameters = Norm { scale, bias, mean, variance };
                 let epsilon = epsilon as f32;
-                self.fold(Factor::Normalize { parameters, data_type, epsilon, per_position: false });
+                self.pending.push(Factor::Normalize { parameters, data_type, epsilon, per_position: false });
                 return self.scale(args.alpha);
             }
             Kind::PRelu { data_type, stride } => {
@@ -113,9 +95,9 @@ impl<'a> Binder<'a, '_> {
                 // SAFETY: the caller says that the pending operators' parameters are readable, and this one's.
                 unsafe {
                     self.flush();
-                    self.fold(Factor::Slope { data: slope, data_type, stride });
+                    self.pending.push(Factor::Slope { data: slope, data_type, stride });
                     let slopes = self.table().factor;
-                    self.push(Step::PRelu(slopes));
+                    self.steps.push(Step::PRelu(slopes));
                 }
                 return self.scale(args.alpha);
             }
@@ -133,7 +115,7 @@ impl<'a> Binder<'a, '_> {
         };
         // SAFETY: the caller says that the pending operators' parameters are readable.
         unsafe { self.flush() };
-        self.push(step);
+        self.steps.push(step);
         self.scale(args.alpha);
     }
 
@@ -142,12 +124,12 @@ impl<'a> Binder<'a, '_> {
     /// # Safety
     /// The pending operators' parameters have a readable value for each channel.
     unsafe fn flush(&mut self) {
-        if self.pending == 0 && self.len > 0 {
+        if self.pending.is_empty() && !self.steps.is_empty() {
             return;
         }
         // SAFETY: as promised by the caller.
         let step = unsafe { self.table() };
-        self.push(Step::Channel(step));
+        self.steps.push(Step::Channel(step));
     }
 
     /// What the pending operators fold into.
@@ -157,30 +139,28 @@ impl<'a> Binder<'a, '_> {
     unsafe fn table(&mut self) -> ChannelStep {
         let Epilogue { channels, isa, .. } = *self.epilogue;
         let stride = self.epilogue.table_stride();
-        let factors = &self.factors[..self.pending];
+        let factors = &self.pending[..];
         let (tables, free) = std::mem::take(&mut self.tables).split_at_mut(TABLES * stride);
         isa.run(FoldChannels { factors, channels, tables, lists: self.lists });
         let tables = &*tables;
         let front = channels::front_factor(factors.iter().copied())
             .map(|factor| (factor, NonNull::from(&tables[2 * stride..]).cast()));
         self.tables = free;
-        self.pending = 0;
+        self.pending.clear();
         ChannelStep { front, factor: tables.as_ptr(), term: tables[stride..].as_ptr() }
     }
 
     fn finish(self) -> Steps<'a> {
-        let Step::Channel(channels) = self.steps[0] else { unreachable!("the first step is a folded one") };
-        let front = match self.steps[1] {
-            Step::Activation(activation) if self.len > 1 => activation.simple().map(Front::Simple),
-            Step::PRelu(slopes) if self.len > 1 => Some(Front::PRelu(slopes)),
+        let mut rest = self.steps;
+        let Step::Channel(channels) = rest[0] else { unreachable!("the first step is a folded one") };
+        let front = match rest.get(1) {
+            Some(Step::Activation(activation)) => activation.simple().map(Front::Simple),
+            Some(&Step::PRelu(slopes)) => Some(Front::PRelu(slopes)),
             _ => None,
         };
-        let skipped = 1 + usize::from(front.is_some());
-        let mut rest = [Step::Prior { beta: 0.0 }; MAX_STEPS];
-        let len = self.len - skipped;
-        rest[..len].copy_from_slice(&self.steps[skipped..self.len]);
+        rest.drain(..1 + usize::from(front.is_some()));
         let activation = front.unwrap_or(Front::Simple(Simple::Identity));
-        Steps { channels, activation, rest, len, epilogue: self.epilogue }
+        Steps { channels, activation, rest, epilogue: self.epilogue }
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use arrayvec::ArrayVec;
+
 /// Items shared out to threads: a thread takes those of its own contiguous range first, then what others
 /// have left over. Which thread computes an item is left to chance, so items must not depend on it.
 pub(super) struct Split {
     /// The first item of each range that nobody has taken yet.
-    next: [Line; Split::RANGES],
+    next: ArrayVec<Line, { Split::RANGES }>,
     items: usize,
-    ranges: usize,
 }
 
 /// A counter with a cache line of its own.
@@ -21,8 +22,8 @@ impl Split {
     /// `items` in one range for each of `threads`; threads beyond 64 only take what others leave.
     pub(super) fn new(items: usize, threads: usize) -> Self {
         let ranges = Self::ranges(threads);
-        let line = |range: usize| Line(AtomicUsize::new(start(items, ranges, range.min(ranges))));
-        Split { next: std::array::from_fn(line), items, ranges }
+        let line = |range| Line(AtomicUsize::new(start(items, ranges, range)));
+        Split { next: (0..ranges).map(line).collect(), items }
     }
 
     fn ranges(threads: usize) -> usize {
@@ -37,9 +38,10 @@ impl Split {
 
     /// The next item for thread `tid`.
     fn next(&self, tid: usize) -> Option<usize> {
-        (0..self.ranges).find_map(|k| {
-            let range = (tid + k) % self.ranges;
-            let end = start(self.items, self.ranges, range + 1);
+        let ranges = self.next.len();
+        (0..ranges).find_map(|k| {
+            let range = (tid + k) % ranges;
+            let end = start(self.items, ranges, range + 1);
             let next = &self.next[range].0;
             if next.load(Ordering::Relaxed) >= end {
                 return None;
