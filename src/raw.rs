@@ -5,7 +5,8 @@
 //! [`OperandMut::from_raw`](crate::memory::OperandMut::from_raw). The operators' arguments are either typed and made of the
 //! same operands, or [`Args`] of [`OpArgs`] in the order that [`OpKind::operands`](crate::problem::OpKind::operands) and
 //! [`OpKind::scalars`](crate::problem::OpKind::scalars) give. All of them are executed by
-//! [`CompiledPlan::execute`](crate::CompiledPlan::execute) and its like, with the same checks.
+//! [`CompiledPlan::execute`](crate::CompiledPlan::execute) and its like, with the same checks, or without any by
+//! [`CompiledPlan::execute_unchecked`](crate::CompiledPlan::execute_unchecked).
 
 pub use fuseplan_api::{ActivationParams, OpArgs, RawStream, operands};
 

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple, PyType};
 
-use crate::compiled::CompiledPlan;
+use crate::compiled::{CompiledPlan, Out};
 use crate::torch::{self, Layout, Tensors};
 
 /// How many calls are kept with one constant weight, and how many without.
@@ -73,7 +73,7 @@ impl PlanCall {
             _ => self.empty(py)?,
         };
         // SAFETY: as the function's own; what is made for the output is what the stub says.
-        unsafe { self.run_into(py, now, tensors.address(&y)?) }?;
+        unsafe { self.run_into(py, now, Out::New(tensors.address(&y)?)) }?;
         Ok(y)
     }
 
@@ -81,7 +81,7 @@ impl PlanCall {
     ///
     /// # Safety
     /// As [`run`](Self::run), and the output is one that the plan describes, which may be written.
-    unsafe fn run_into(&self, py: Python<'_>, now: &[Now], out: usize) -> PyResult<()> {
+    unsafe fn run_into(&self, py: Python<'_>, now: &[Now], out: Out) -> PyResult<()> {
         let stream = self.stream(py)?;
         let operands = self.given.iter().map(|&at| now[at].address);
         // SAFETY: with tensors of these layouts the plan has looked at each as an array. All are alive. A plan without a stream
@@ -150,6 +150,7 @@ impl Now {
 }
 
 /// A tensor that was a constant of a call.
+#[derive(Clone)]
 pub(crate) struct Constant {
     /// Its place among the tensors.
     pub(crate) at: usize,
@@ -402,7 +403,7 @@ impl Calls {
                 (Ok(call), Some(out)) => {
                     let address = now[now.len() - 1].address;
                     // SAFETY: as above; the last of these tensors is what is written to, as the operator declares.
-                    unsafe { call.get().run_into(py, &now, address) }.map(|()| out)
+                    unsafe { call.get().run_into(py, &now, Out::Given(address)) }.map(|()| out)
                 }
                 (Err(_), out) => again.call1((&tensors[0], &tensors[1], operands, out)),
             };

@@ -1,5 +1,7 @@
 //! Compiled plans: called with arrays, explained, stored.
 
+use std::borrow::Cow;
+
 use fuseplan::error::{CompileError, ExecuteError};
 use fuseplan::memory::{Operand, OperandMut};
 use fuseplan::raw::{self, OpArgs};
@@ -14,6 +16,17 @@ use crate::handle::Handle;
 use crate::plan::{Chain, FusionPlan};
 use crate::tensor::TensorDescriptor;
 use crate::{error, names, type_name};
+
+/// What no data type's elements are aligned to more than.
+const ALIGNED: usize = 16;
+
+/// The address of an output.
+pub(crate) enum Out {
+    /// In memory that nothing else of the execution lies in.
+    New(usize),
+    /// Wherever a program says.
+    Given(usize),
+}
 
 /// Why a call by addresses failed.
 pub(crate) enum ComputeError {
@@ -46,6 +59,8 @@ pub(crate) struct CompiledPlan {
     plan: Py<FusionPlan>,
     /// The arguments, with the constant operands in them; a call fills in the others.
     args: Vec<OpArgs>,
+    /// The others: their operators, and their places among the operators' operands.
+    variable: Vec<(usize, usize)>,
     /// The constant operands, by name.
     constants: Vec<(String, Py<PyAny>)>,
     /// What the memory of the constant operands belongs to.
@@ -107,30 +122,41 @@ impl CompiledPlan {
                 && own.all(|operand| constants.iter().any(|(name, _)| *name == operand.name));
             args.prepared = is_constant.then(Default::default);
         }
-        Ok(CompiledPlan { inner, chain, device, plan, args, constants, _owners: owners })
+        let places = chain.operands.iter().map(|operand| (operand.operator, operand.operand));
+        let variable =
+            places.filter(|&(operator, operand)| args[operator].pointers[operand].is_null()).collect();
+        Ok(CompiledPlan { inner, chain, device, plan, args, variable, constants, _owners: owners })
     }
 
-    /// Executes the plan, and waits for the device if so asked.
+    /// Executes the plan, checked or not, and waits for the device if so asked.
     ///
     /// # Safety
     /// The addresses, in the arguments as well, are those of memory that the plan's descriptors describe, which the handle's
-    /// device can use, which may be written where it is, and which is kept until the execution has passed.
+    /// device can use, which may be written where it is, and which is kept until the execution has passed. Where nothing is
+    /// checked, none is 0 or misaligned, and what is written lies in nothing else.
     unsafe fn execute(
         &self,
         handle: &fuseplan::Handle,
         input: usize,
         output: usize,
         args: &[OpArgs],
+        is_checked: bool,
         waits: bool,
     ) -> Result<(), ExecuteError> {
         let input = std::ptr::with_exposed_provenance(input);
         let output = std::ptr::with_exposed_provenance_mut(output);
         // SAFETY: as the function's own.
-        let (input, output, args) = unsafe {
-            (Operand::from_raw(input, None), OperandMut::from_raw(output, None), raw::Args::new(args))
-        };
-        let input = Tensor::new(self.inner.input(), input);
-        self.inner.execute(handle, input, TensorMut::new(self.inner.output(), output), args)?;
+        let args = unsafe { raw::Args::new(args) };
+        if is_checked {
+            // SAFETY: as the function's own.
+            let (input, output) =
+                unsafe { (Operand::from_raw(input, None), OperandMut::from_raw(output, None)) };
+            let input = Tensor::new(self.inner.input(), input);
+            self.inner.execute(handle, input, TensorMut::new(self.inner.output(), output), args)?;
+        } else {
+            // SAFETY: as the function's own.
+            unsafe { self.inner.execute_unchecked(handle, input, output, args)? };
+        }
         if waits { handle.synchronize().map_err(ExecuteError::from) } else { Ok(()) }
     }
 
@@ -146,7 +172,7 @@ impl CompiledPlan {
         &self,
         py: Python<'_>,
         input: usize,
-        out: usize,
+        out: Out,
         operands: impl ExactSizeIterator<Item = usize> + Send,
         stream: Option<usize>,
     ) -> PyResult<()> {
@@ -164,30 +190,32 @@ impl CompiledPlan {
     pub(crate) unsafe fn compute(
         &self,
         input: usize,
-        out: usize,
-        mut operands: impl ExactSizeIterator<Item = usize>,
+        out: Out,
+        operands: impl ExactSizeIterator<Item = usize>,
         stream: Option<usize>,
     ) -> Result<(), ComputeError> {
         let own = self.device.get();
         let in_stream = stream.map(|stream| own.with_stream(stream));
         let device = in_stream.as_ref().unwrap_or(own);
-        let expected = self.chain.operands.len() - self.constants.len();
-        let mut is_whole = operands.len() == expected && input != 0 && out != 0;
-        let mut args = self.args.clone();
-        for operand in &self.chain.operands {
-            let pointer = &mut args[operand.operator].pointers[operand.operand];
-            if pointer.is_null() {
-                let address = operands.next().unwrap_or(0);
-                is_whole &= address != 0;
-                *pointer = std::ptr::with_exposed_provenance_mut(address);
-            }
+        let expected = self.variable.len();
+        let (Out::New(output) | Out::Given(output)) = out;
+        let mut is_whole = operands.len() == expected && input != 0 && output != 0;
+        let mut all = input | output;
+        let mut given = Cow::Borrowed(&self.args[..]);
+        for (&(operator, operand), address) in self.variable.iter().zip(operands) {
+            is_whole &= address != 0;
+            all |= address;
+            given.to_mut()[operator].pointers[operand] = std::ptr::with_exposed_provenance_mut(address);
         }
         if !is_whole {
             return Err(ComputeError::Addresses { expected });
         }
+        let is_checked = matches!(out, Out::Given(_)) || !all.is_multiple_of(ALIGNED);
         let waits = !device.has_given_stream && device.backend() != "cpu";
-        // SAFETY: as the function's own; none of the addresses is 0.
-        unsafe { self.execute(&device.inner, input, out, &args, waits) }.map_err(ComputeError::Execute)
+        // SAFETY: as the function's own. None of the addresses is 0, and where one may be misaligned, or the output may lie in an
+        // operand, all is checked.
+        unsafe { self.execute(&device.inner, input, output, &given, is_checked, waits) }
+            .map_err(ComputeError::Execute)
     }
 
     /// How many bytes an output has.
@@ -277,7 +305,8 @@ impl CompiledPlan {
         // writable. They are alive until this returns; the device has passed the execution by then, or the stream is one
         // whose owner keeps memory for it. That nobody else writes them meanwhile is up to the program, as it is for every
         // function of Python's that gives its lock away.
-        let executed = py.detach(|| unsafe { self.execute(handle, x.address, y.address, &args, waits) });
+        let executed =
+            py.detach(|| unsafe { self.execute(handle, x.address, y.address, &args, true, waits) });
         executed.map_err(|error| error::execute(&error))?;
         Ok(output)
     }

@@ -10,7 +10,7 @@ use pyo3::types::{PyBool, PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::calls::{Calls, Now};
 use crate::dispatcher::{Dispatcher, Keys};
-use crate::program::Program;
+use crate::program::{Given, Program};
 use crate::torch;
 
 /// How many programs are kept.
@@ -90,20 +90,13 @@ impl Direct {
         guards: Option<&Bound<'py, PyTuple>>,
         tensors: &Bound<'py, PyTuple>,
     ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
-        let mut tensors: Vec<_> = tensors.iter().collect();
-        tensors.reserve(names.len());
-        for name in names {
-            let Some(tensor) = buffers.get_item(name)? else { return Ok(None) };
-            tensors.push(tensor);
-        }
-        let Some(now) = self.see(&tensors)? else { return Ok(None) };
-        let text = program.to_str()?;
+        let given = Given { tensors, buffers, names };
         let hash = program.hash()?;
-        let known = self.programs().get(&hash).filter(|program| program.text() == text).cloned();
+        let known = self.programs().get(&hash).cloned();
         let program = match known {
-            Some(program) => program,
-            None => {
-                let made = Arc::new(Program::new(text, tensors.len())?);
+            Some(known) if known.is(program)? => known,
+            _ => {
+                let made = Arc::new(Program::new(program, given.len())?);
                 let mut programs = self.programs();
                 if programs.len() >= MOST_PROGRAMS {
                     programs.clear();
@@ -112,7 +105,7 @@ impl Direct {
                 made
             }
         };
-        program.run(py, self, &tensors, &now, guards)
+        program.run(py, self, &given, guards)
     }
 }
 
@@ -184,19 +177,15 @@ impl Direct {
 
     /// The tensors, if calls with them in this thread get to the kernel as they are, unless one is
     /// [negative](torch::is_negative).
-    fn see(&self, tensors: &[Bound<'_, PyAny>]) -> PyResult<Option<Vec<Now>>> {
-        if !self.dispatcher.hands_on() {
-            return Ok(None);
-        }
-        let wants_gradients = self.dispatcher.is_grad_enabled();
-        let mut now = Vec::with_capacity(tensors.len());
-        for tensor in tensors {
-            match self.look(tensor) {
-                Some(seen) if !(wants_gradients && torch::requires_grad(tensor)?) => now.push(seen),
-                _ => return Ok(None),
-            }
-        }
-        Ok(Some(now))
+    pub(crate) fn see(&self, tensors: &[Bound<'_, PyAny>]) -> PyResult<Option<Vec<Now>>> {
+        let Some(sight) = self.sight() else { return Ok(None) };
+        tensors.iter().map(|tensor| sight.of(tensor)).collect()
+    }
+
+    /// What sees tensors, if calls in this thread get to the kernel as they are.
+    pub(crate) fn sight(&self) -> Option<Sight<'_>> {
+        let wants_gradients = || self.dispatcher.is_grad_enabled();
+        self.dispatcher.hands_on().then(|| Sight { direct: self, wants_gradients: wants_gradients() })
     }
 
     /// A tensor that is nothing but one, and has memory.
@@ -207,5 +196,24 @@ impl Direct {
         }
         let seen = self.calls().tensors().look(tensor)?;
         (seen.1 != 0).then(|| Now::new(tensor, seen))
+    }
+}
+
+/// Sees tensors in a thread whose calls get to the kernel as they are.
+pub(crate) struct Sight<'a> {
+    direct: &'a Direct,
+    wants_gradients: bool,
+}
+
+impl Sight<'_> {
+    /// A tensor with which calls get to the kernel as they are, unless it is [negative](torch::is_negative).
+    ///
+    /// # Errors
+    /// What the look-up of the tensor's attributes raises.
+    pub(crate) fn of(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Now>> {
+        match self.direct.look(tensor) {
+            Some(seen) if !(self.wants_gradients && torch::requires_grad(tensor)?) => Ok(Some(seen)),
+            _ => Ok(None),
+        }
     }
 }

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyString, PyTuple};
 
-use crate::calls::{Call, Now, PlanCall};
-use crate::compiled::{CompiledPlan, ComputeError};
+use crate::calls::{Call, Constant, Now, PlanCall};
+use crate::compiled::{CompiledPlan, ComputeError, Out};
 use crate::direct::Direct;
 use crate::pixels::Pixels;
 use crate::steps::{self, Kind, Step, lengths};
@@ -24,7 +24,7 @@ const ALIGNMENT: usize = 512;
 
 /// Calls behind each other.
 pub(crate) struct Program {
-    text: String,
+    text: Py<PyString>,
     /// How many tensors come from outside.
     given: usize,
     steps: Vec<Step>,
@@ -48,13 +48,41 @@ struct Ready {
     setting: u64,
     /// The function that has held the tensors' lengths against an example's, as another network of the same program has another.
     guard: Option<Py<PyAny>>,
-    layouts: Vec<Layout>,
+    /// One for each tensor from outside.
+    expected: Vec<Expected>,
     /// Calls go with their weights.
     steps: Vec<Computed<Weak<Call>>>,
-    /// The tensors from outside that are not constants of every call that has them.
-    variable: Vec<usize>,
     outputs: Vec<Lies>,
     bytes: usize,
+}
+
+/// What a tensor from outside is like.
+struct Expected {
+    layout: Layout,
+    /// As what it is a constant of calls.
+    constant: Option<Constant>,
+    /// Whether it is no constant of a call that has it.
+    is_variable: bool,
+}
+
+/// Tensors from outside of a program.
+pub(crate) struct Given<'a, 'py> {
+    pub(crate) tensors: &'a Bound<'py, PyTuple>,
+    /// A module's, of which those with these names follow.
+    pub(crate) buffers: &'a Bound<'py, PyDict>,
+    pub(crate) names: &'a Bound<'py, PyTuple>,
+}
+
+impl<'py> Given<'_, 'py> {
+    pub(crate) fn len(&self) -> usize {
+        self.tensors.len() + self.names.len()
+    }
+
+    /// The tensors, nothing in place of one that the module has not.
+    fn iter(&self) -> impl Iterator<Item = PyResult<Option<Bound<'py, PyAny>>>> {
+        let tensors = self.tensors.iter().map(|tensor| Ok(Some(tensor)));
+        tensors.chain(self.names.iter().map(|name| self.buffers.get_item(name)))
+    }
 }
 
 /// How a step is computed.
@@ -74,20 +102,31 @@ struct Between {
     bytes: usize,
 }
 
-type Found = (Arc<Ready>, Vec<Computed<Arc<Call>>>);
+/// A run of now.
+struct Found {
+    ready: Arc<Ready>,
+    steps: Vec<Computed<Arc<Call>>>,
+    /// Where the tensors from outside begin.
+    addresses: Vec<usize>,
+}
 
 impl Program {
     /// # Errors
     /// The text is none of [steps](steps::parsed).
-    pub(crate) fn new(text: &str, given: usize) -> PyResult<Self> {
+    pub(crate) fn new(program: &Bound<'_, PyString>, given: usize) -> PyResult<Self> {
+        let text = program.to_str()?;
         let (results, steps) = steps::parsed(text, given).ok_or_else(|| {
             PyValueError::new_err(format!("with {given} tensors this is no program: {text:?}"))
         })?;
-        Ok(Program { text: text.to_owned(), given, steps, results, ready: Mutex::default() })
+        Ok(Program { text: program.clone().unbind(), given, steps, results, ready: Mutex::default() })
     }
 
-    pub(crate) fn text(&self) -> &str {
-        &self.text
+    /// Whether that is the program's text, which code has in one object.
+    ///
+    /// # Errors
+    /// What the comparison raises.
+    pub(crate) fn is(&self, text: &Bound<'_, PyString>) -> PyResult<bool> {
+        Ok(self.text.is(text) || self.text.bind(text.py()).as_any().eq(text)?)
     }
 
     /// The results, if each call is like one before. `guards`, a function in front of what it is called with, are asked before
@@ -99,36 +138,40 @@ impl Program {
         &self,
         py: Python<'py>,
         direct: &Direct,
-        tensors: &[Bound<'py, PyAny>],
-        now: &[Now],
+        given: &Given<'_, 'py>,
         guards: Option<&Bound<'py, PyTuple>>,
     ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
-        if tensors.len() != self.given {
+        if given.len() != self.given {
             return Ok(None);
         }
-        let image = self.steps[0].tensors[0];
-        let setting = direct.calls().setting(py, &now[image].layout)?;
         // Not locked while Python's objects are asked.
         let known: Vec<_> = self.ready().iter().rev().cloned().collect();
         let guard = guards.map(|guards| guards.get_item(0)).transpose()?;
-        let again = |ready: Arc<Ready>| {
+        for ready in known {
             let is_guarded =
                 ready.guard.as_ref().map(|of| of.as_ptr()) == guard.as_ref().map(|of| of.as_ptr());
-            let steps = if is_guarded { ready.again(self, direct, setting, tensors, now) } else { None };
-            steps.map(|steps| (ready, steps))
-        };
-        let found = known.into_iter().find_map(again);
-        let found = match found {
-            Some(found) => Some(found),
-            None => {
-                if let (Some(guard), Some(guards)) = (&guard, guards) {
-                    guard.call1(guards.get_slice(1, guards.len()))?;
-                }
-                self.prepare(py, direct, tensors, now, setting, guard)?
+            if is_guarded && let Some(found) = ready.again(py, self, direct, given)? {
+                return found.run(py, self, direct);
             }
-        };
-        let Some((ready, steps)) = found else { return Ok(None) };
-        ready.run(py, self, direct, tensors, now, &steps)
+        }
+        let Some(tensors) = given.iter().collect::<PyResult<Option<Vec<_>>>>()? else { return Ok(None) };
+        let Some(now) = direct.see(&tensors)? else { return Ok(None) };
+        let setting = direct.calls().setting(py, &now[self.image()].layout)?;
+        if let (Some(guard), Some(guards)) = (&guard, guards) {
+            guard.call1(guards.get_slice(1, guards.len()))?;
+        }
+        let Some(found) = self.prepare(py, direct, &tensors, &now, setting, guard)? else { return Ok(None) };
+        for (tensor, expected) in tensors.iter().zip(&found.ready.expected) {
+            if expected.is_variable && torch::is_negative(tensor)? {
+                return Ok(None);
+            }
+        }
+        found.run(py, self, direct)
+    }
+
+    /// The number of the tensor that the first call computes with, which all others lie beside.
+    fn image(&self) -> usize {
+        self.steps[0].tensors[0]
     }
 
     fn ready(&self) -> MutexGuard<'_, VecDeque<Arc<Ready>>> {
@@ -205,11 +248,22 @@ impl Program {
             values.push((Now::of_layout(result.layout), py.None().into_bound(py)));
             found.push(computed);
         }
-        variable.retain(|&number| number < self.given);
-        variable.sort_unstable();
-        variable.dedup();
         let (outputs, bytes) = self.places(py, &found);
-        let layouts = now.iter().map(|now| now.layout).collect();
+        let expected = now.iter().enumerate().map(|(number, now)| Expected {
+            layout: now.layout,
+            constant: None,
+            is_variable: variable.contains(&number),
+        });
+        let mut expected: Vec<_> = expected.collect();
+        for (step, computed) in self.steps.iter().zip(&found) {
+            let Computed::Call(call) = computed else { continue };
+            for constant in &call.constants {
+                // What another step computes is nobody's.
+                if let Some(of) = expected.get_mut(step.tensors[constant.at]) {
+                    of.constant = Some(constant.clone());
+                }
+            }
+        }
         let weak = |computed: &Computed<Arc<Call>>| match computed {
             Computed::Call(call) => Computed::Call(Arc::downgrade(call)),
             Computed::Pixels(between) => Computed::Pixels(between.clone()),
@@ -217,13 +271,14 @@ impl Program {
         };
         let steps = found.iter().map(weak).collect();
         let guard = guard.map(Bound::unbind);
-        let ready = Arc::new(Ready { setting, guard, layouts, steps, variable, outputs, bytes });
+        let ready = Arc::new(Ready { setting, guard, expected, steps, outputs, bytes });
         let mut kept = self.ready();
         kept.push_back(ready.clone());
         if kept.len() > MOST {
             kept.pop_front();
         }
-        Ok(Some((ready, found)))
+        let addresses = now.iter().map(|now| now.address).collect();
+        Ok(Some(Found { ready, steps: found, addresses }))
     }
 
     /// A tensor of this number, or one like it.
@@ -338,47 +393,46 @@ impl Ready {
     /// The calls, if a run of now is like this one: they are kept yet, and their constants are those of then, to which PyTorch has
     /// counted no changes.
     fn again(
-        &self,
+        self: Arc<Self>,
+        py: Python<'_>,
         program: &Program,
         direct: &Direct,
-        setting: u64,
-        tensors: &[Bound<'_, PyAny>],
-        now: &[Now],
-    ) -> Option<Vec<Computed<Arc<Call>>>> {
-        let are_like = self.layouts.iter().zip(now).all(|(layout, now)| *layout == now.layout);
-        if self.setting != setting || !are_like {
-            return None;
+        given: &Given<'_, '_>,
+    ) -> PyResult<Option<Found>> {
+        let Some(sight) = direct.sight() else { return Ok(None) };
+        if self.setting != direct.calls().setting(py, &self.expected[program.image()].layout)? {
+            return Ok(None);
         }
         let looks = direct.calls().tensors();
-        let computed = |(step, computed): (&Step, &Computed<Weak<Call>>)| {
-            let call = match computed {
-                Computed::Call(call) => call.upgrade()?,
-                Computed::Pixels(between) => return Some(Computed::Pixels(between.clone())),
-                Computed::View(output) => return Some(Computed::View(output.clone())),
-            };
-            let is_same = call.constants.iter().all(|of| {
-                let number = step.tensors[of.at];
-                of.is(&now[number]) && of.is_unchanged(looks, &tensors[number])
-            });
-            is_same.then_some(Computed::Call(call))
+        let mut addresses = Vec::with_capacity(self.expected.len());
+        for (tensor, expected) in given.iter().zip(&self.expected) {
+            let Some(tensor) = tensor? else { return Ok(None) };
+            let Some(now) = sight.of(&tensor)? else { return Ok(None) };
+            let is_same = |of: &Constant| of.is(&now) && of.is_unchanged(looks, &tensor);
+            let is_like = now.layout == expected.layout && expected.constant.as_ref().is_none_or(is_same);
+            if !is_like || expected.is_variable && torch::is_negative(&tensor)? {
+                return Ok(None);
+            }
+            addresses.push(now.address);
+        }
+        let computed = |computed: &Computed<Weak<Call>>| match computed {
+            Computed::Call(call) => call.upgrade().map(Computed::Call),
+            Computed::Pixels(between) => Some(Computed::Pixels(between.clone())),
+            Computed::View(output) => Some(Computed::View(output.clone())),
         };
-        program.steps.iter().zip(&self.steps).map(computed).collect()
+        let steps = self.steps.iter().map(computed).collect::<Option<_>>();
+        Ok(steps.map(|steps| Found { ready: self, steps, addresses }))
     }
+}
 
+impl Found {
     fn run<'py>(
         &self,
         py: Python<'py>,
         program: &Program,
         direct: &Direct,
-        tensors: &[Bound<'py, PyAny>],
-        now: &[Now],
-        steps: &[Computed<Arc<Call>>],
     ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
-        for &number in &self.variable {
-            if torch::is_negative(&tensors[number])? {
-                return Ok(None);
-            }
-        }
+        let Found { ready, steps, addresses } = self;
         // All calls are of one setting, and so of one device.
         let Some(first) = steps[0].plan(py) else { return Ok(None) };
         if !first.is_on_current(py)? {
@@ -390,14 +444,14 @@ impl Ready {
         let looks = direct.calls().tensors();
         let starts = results.iter().map(|result| looks.address(result)).collect::<PyResult<Vec<_>>>()?;
         // Where there is no such memory in one piece, there may be some for each tensor.
-        let Ok(memory) = direct.calls().memory_of(py, first, self.bytes) else { return Ok(None) };
+        let Ok(memory) = direct.calls().memory_of(py, first, ready.bytes) else { return Ok(None) };
         let start = looks.address(&memory.tensor)?;
-        let address = |number: usize| match number.checked_sub(program.given).map(|index| self.outputs[index])
-        {
-            None => now[number].address,
-            Some(Lies::Inside(offset)) => start + offset,
-            Some(Lies::Result(at)) => starts[at],
-        };
+        let address =
+            |number: usize| match number.checked_sub(program.given).map(|index| ready.outputs[index]) {
+                None => addresses[number],
+                Some(Lies::Inside(offset)) => start + offset,
+                Some(Lies::Result(at)) => starts[at],
+            };
         let device = first.plan().device();
         let work = steps.iter().map(|step| match step {
             Computed::Call(_) => step.plan(py).map(|plan| Work::Plan(plan.plan(), plan.rest())),
@@ -416,7 +470,7 @@ impl Ready {
                     match work {
                         Work::Plan(plan, rest) => {
                             let operands = rest.iter().map(|&at| address(step.tensors[at]));
-                            plan.compute(input, out, operands, stream)?;
+                            plan.compute(input, Out::New(out), operands, stream)?;
                         }
                         Work::Pixels(pixels) => {
                             let numbers = step.tensors.get(1).map_or(0, |&number| address(number));

@@ -4,6 +4,7 @@
 mod error;
 mod staged;
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use fuseplan_api::operands::DescribedOperand;
@@ -159,6 +160,29 @@ impl CompiledPlan {
             let given = Given::of(args, self);
             self.check_all(handle, tensor.descriptor, &x, tensor.descriptor, &y, given)?;
             self.run(handle, &x, &y, args.typed, given.ops, None)
+        })
+    }
+
+    /// Runs the plan on bare pointers as [`execute`](Self::execute) does, without its checks: for who runs the same plans again
+    /// and again on memory of its own, where looking at every descriptor takes about as long as a small layer.
+    ///
+    /// # Errors
+    /// No memory for a workspace, a failed launch, or a [fork](fork) that left the library unusable.
+    ///
+    /// # Safety
+    /// [`check`](Self::check) would pass these operands, and `args` keep the promise of [`raw::Args::new`](Args::new), which
+    /// holds for `input`, which is read, and `output`, which is written, likewise.
+    pub unsafe fn execute_unchecked<'a>(
+        &self,
+        handle: &Handle,
+        input: *const c_void,
+        output: *mut c_void,
+        args: impl Into<Args<'a>>,
+    ) -> Result<(), ExecuteError> {
+        let (x, y, args) = (Span::raw(input, false), Span::raw(output, true), args.into());
+        self.observed(|| {
+            fork::usable()?;
+            self.run(handle, &x, &y, args.typed, Given::of(args, self).ops, None)
         })
     }
 

@@ -3,7 +3,10 @@
 mod operands;
 
 use crate::error::{BackendError, BufferError, ExecuteError};
-use crate::memory::OperandMut;
+use std::ffi::c_void;
+
+use crate::memory::{Operand, OperandMut};
+use crate::raw::OpArgs;
 use crate::*;
 use fuseplan_api::MemoryKind;
 use fuseplan_fakes::FakeDevice;
@@ -105,6 +108,39 @@ fn buffers_are_used_where_they_lie_without_allocating_or_waiting() {
     drop((own, args, input, output));
     drop(weights);
     assert_eq!(fixture.fake.live(), 0);
+}
+
+#[test]
+fn without_checks_the_same_is_computed_and_allocated() {
+    for workspace in [0, 100] {
+        let fixture = Fixture::with_workspace(workspace);
+        let handle = &fixture.handle;
+        let buffer = |of: &[f32]| DeviceBuffer::from_slice(handle, of).unwrap();
+        let (input, weights, shift) = (buffer(&INPUT), buffer(&fixture.weights), buffer(&fixture.shift));
+        let mut output = buffer(&[f32::NAN; 3]);
+        let address = |of: &DeviceBuffer<f32>| Operand::from(of).memory.address.cast_mut();
+        let of = |buffer: &DeviceBuffer<f32>| {
+            let mut args = OpArgs::default();
+            args.pointers[0] = address(buffer);
+            args
+        };
+        let ops = [of(&weights), of(&shift), OpArgs::default()];
+        let run = |output: *mut c_void| {
+            // SAFETY: these are the operands of the fixture's plan, which live until the fake device has computed, as it has
+            // when the call returns.
+            unsafe {
+                let args = raw::Args::new(&ops);
+                fixture.compiled.execute_unchecked(handle, address(&input), output, args)
+            }
+        };
+        let y = OperandMut::from(&mut output).memory.address.cast_mut();
+        run(y).unwrap();
+        assert_eq!(output.to_vec().unwrap(), RESULT);
+        let (allocations, live) = (fixture.fake.allocations(), fixture.fake.live());
+        run(y).unwrap();
+        assert_eq!(fixture.fake.allocations() - allocations, usize::from(workspace > 0));
+        assert_eq!(fixture.fake.live(), live);
+    }
 }
 
 #[test]
