@@ -157,9 +157,10 @@ pub trait Solver: Debug + Send + Sync {
     }
 
     /// What decides the binary of a problem in a configuration, beside the solver's id, the
-    /// architecture and the toolchain: the text of the kernel with the options of the compiler, or the
-    /// properties of the problem that `compile` looks at and a hash of the kernel's text. Problems of equal
-    /// keys share one stored binary: a kernel that serves every batch size leaves the batch out.
+    /// architecture and the toolchain: the configuration, which the binary remembers, and the text of the kernel
+    /// with the options of the compiler, or the properties of the problem that `compile` looks at and a hash of the
+    /// kernel's text. Problems of equal keys share one stored binary: a kernel that serves every batch size leaves
+    /// the batch out.
     ///
     /// `None`: compiling is not worth storing. Nothing is then asked of a disk.
     fn cache_key(

@@ -50,17 +50,25 @@ static GEMV: InParts<JitSolver<Cuda>> = InParts(
 /// filters, as where a network excites what it has squeezed. Of seven such convolutions of 64 images on an H200, of 4 to 110 channels
 /// in f16, these take 0.71 of the time of the tile that `mma`'s model chooses in the geometric mean, 0.89 at worst, and 0.87 (1.08) of that of its
 /// fastest of four.
+///
+/// Or up to 8 pixels of 16 bits that see eight times as many elements as there are filters, as where it squeezes: of the field list's eleven
+/// such convolutions of eight images on an H200, of 336 elements to 2,688, these take 0.89 of the time of `wgmma`, 1.02 at worst.
 const FEW_PIXELS_OR_ODD_CHANNELS: Preference = Preference {
     property: "convolution",
-    prefers: "at most 16 pixels of all images together in f32; in 16 bits at most 2, or at most 4 that see at least 256 elements each, or \
-              at most 64 images of one pixel by filters of one group and one tap, whose channels are no multiple of 8, at most 49152 \
-              elements in all, and a quarter of the filters at most",
+    prefers: "at most 16 pixels of all images together in f32; in 16 bits at most 2, or at most 4 that see at least 256 elements each, \
+              or at most 8 that see at least 320 and eight times as many as there are filters, or at most 64 images of one pixel by \
+              filters of one group and one tap, whose channels are no multiple of 8, at most 49152 elements in all, and a quarter of the \
+              filters at most",
     check: |problem, device| {
         let reason = (FEW_PIXELS.check)(problem, device)?;
         let (conv, weights) = problem.conv()?;
         let (w, y) = (Volume::of(weights), Volume::of(&problem.output));
         let [filters, channels, taps @ ..] = w.lens;
-        let come_one_by_one = problem.output.data_type().size() == 2 && !channels.is_multiple_of(8);
+        let (is_half, depth) = (problem.output.data_type().size() == 2, channels * w.plane());
+        if is_half && y.pixels() <= 8 && depth >= (8 * filters).max(320) {
+            return None;
+        }
+        let come_one_by_one = is_half && !channels.is_multiple_of(8);
         let is_preferred = come_one_by_one
             && (conv.groups(), taps, y.plane()) == (1, [1; 3], 1)
             && y.lens[0] <= 64
@@ -71,7 +79,8 @@ const FEW_PIXELS_OR_ODD_CHANNELS: Preference = Preference {
 };
 
 /// Pixels so few that tensor cores in TF32 are no faster. Of 50 convolutions of 2 to 16 pixels on an H200, by which this was found, the 24
-/// that it prefers whatever models say take 0.80 of the time of what else computes them in the mean, 1.06 at worst.
+/// that it prefers whatever models say take 0.80 of the time of what else computes them in the mean, 1.06 at worst. Of eight pixels that see 128
+/// to 255 elements and no fewer than there are filters the field list has seven, which take 0.82 of the time by wgmma on an H200, 0.91 at worst.
 ///
 /// Models decide about channels that TMA cannot load, of which five convolutions of exactly 8 pixels were timed, on an H200: these take
 /// 0.44 to 0.62 of the time by `conv_mma`. Fewer pixels were not timed: of them a matrix and vectors have less to read and `conv_mma` has
@@ -79,17 +88,18 @@ const FEW_PIXELS_OR_ODD_CHANNELS: Preference = Preference {
 /// the time by wgmma, and nothing was timed beside windows of the image or on another architecture: these are left to others.
 const FEW_PIXELS_OF_TF32: Preference = Preference {
     property: "convolution",
-    prefers: "in TF32 at most 2 pixels of all images together, or at most 8 that see at least 256 elements each and no fewer than there are \
+    prefers: "in TF32 at most 2 pixels of all images together, or at most 8 that see at least 128 elements each and no fewer than there are \
               filters, or on Hopper at most 8 that neither wgmma takes nor windows of the image are copied for, and that take less time \
               than by `conv_mma`, as the models of both have it",
     check: |problem, device| {
         let (_, weights) = problem.conv()?;
         let (filters, depth) = (weights.lens()[0], weights.lens()[1..].iter().product::<usize>());
         let pixels = Volume::of(&problem.output).pixels();
+        let sees_much = pixels <= 8 && depth >= filters.max(128);
         let is_tf32 = problem.output.data_type() == DataType::Float
             && problem.math == MathMode::AllowTf32
             && (TENSOR_CORES.check)(problem, device).is_none();
-        if !is_tf32 || pixels <= 2 || (pixels <= 8 && depth >= filters.max(256)) {
+        if !is_tf32 || pixels <= 2 || sees_much {
             return None;
         }
         let found = format!("{pixels} pixels that see {depth} elements each, {filters} filters");

@@ -12,10 +12,10 @@ fn digest(text: &str) -> [u8; 8] {
     fnv1a(text.as_bytes()).to_le_bytes()
 }
 
-/// What decides a stored binary besides its solver and architecture: the text, and this version, which
-/// stands for the compiler's options.
-pub fn cache_key(text: &str) -> Vec<u8> {
-    [env!("CARGO_PKG_VERSION"), "\n", text].concat().into_bytes()
+/// What decides a stored binary besides its solver and architecture: the text, the configuration, which the binary remembers and which
+/// decides more than the text where it is a launch's number of lines, and this version, which stands for the compiler's options.
+pub fn cache_key(configuration: &Configuration, text: &str) -> Vec<u8> {
+    [env!("CARGO_PKG_VERSION"), "\n", configuration.as_str(), "\n", text].concat().into_bytes()
 }
 
 /// A binary of what a text was compiled to: the text of a solver's kernel in a configuration.

@@ -166,7 +166,7 @@ impl<R: Runtime> Solver for JitSolver<R> {
         target: &DeviceInfo,
         configuration: &Configuration,
     ) -> Option<Vec<u8>> {
-        Some(binary::cache_key(&self.kernel_in(problem, &target.arch, configuration)?.source))
+        Some(binary::cache_key(configuration, &self.kernel_in(problem, &target.arch, configuration)?.source))
     }
 
     fn compile(

@@ -299,7 +299,7 @@ impl Solver for Hopper {
         let (planned, time) = self.wgmma_kernel(problem, &target.arch, configuration).ok()?;
         let other = Other::of(problem, target, &planned, time);
         let other = other.solver.cache_key(problem, target, &other.configuration)?;
-        Some([binary::cache_key(&planned.kernel.source), other].concat())
+        Some([binary::cache_key(configuration, &planned.kernel.source), other].concat())
     }
 
     fn compile(

@@ -152,7 +152,7 @@ impl Solver for WinogradSolver {
     ) -> Option<Vec<u8>> {
         let text = self.winograd(problem, &target.arch, configuration).ok()?.kernel.source;
         let other = FFMA.cache_key(problem, target, &FFMA.preferred(problem, target))?;
-        Some([binary::cache_key(&text), other].concat())
+        Some([binary::cache_key(configuration, &text), other].concat())
     }
 
     fn compile(

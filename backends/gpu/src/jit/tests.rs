@@ -53,6 +53,26 @@ fn a_binary_is_loaded_only_for_what_it_was_made() {
     }
 }
 
+/// A stored binary has one configuration, so that who chose another must not be given it, though the text is the same.
+#[test]
+fn configurations_of_one_text_are_stored_apart() {
+    static LAUNCHES: JitSolver<FakeDriver> = JitSolver::new(
+        "null.launches.v1",
+        Algorithm::Direct,
+        &[INFERENCE, OPERATOR_COUNT],
+        Kernels::Several {
+            configurations: |_, _| {
+                ["1 line", "2 lines"].map(|words| (Configuration::new(words), Estimate::Order)).into()
+            },
+            kernel: |problem, _, _| Some(direct("// vendor", problem)),
+        },
+    );
+    let target = NullBackend.target("").unwrap();
+    let key = |lens, words| LAUNCHES.cache_key(&relu(lens, 1), &target, &Configuration::new(words)).unwrap();
+    assert_ne!(key([1, 2, 3, 4], "1 line"), key([1, 2, 3, 4], "2 lines"));
+    assert_eq!(key([1, 2, 3, 4], "1 line"), key([5, 6, 7, 8], "1 line"));
+}
+
 #[test]
 fn an_executable_says_its_launch() {
     let device = open();
