@@ -145,12 +145,11 @@ impl CompiledPlan {
     ) -> Result<(), ExecuteError> {
         let input = std::ptr::with_exposed_provenance(input);
         let output = std::ptr::with_exposed_provenance_mut(output);
-        // SAFETY: as the function's own.
-        let args = unsafe { raw::Args::new(args) };
         if is_checked {
             // SAFETY: as the function's own.
-            let (input, output) =
-                unsafe { (Operand::from_raw(input, None), OperandMut::from_raw(output, None)) };
+            let (input, output, args) = unsafe {
+                (Operand::from_raw(input, None), OperandMut::from_raw(output, None), raw::Args::new(args))
+            };
             let input = Tensor::new(self.inner.input(), input);
             self.inner.execute(handle, input, TensorMut::new(self.inner.output(), output), args)?;
         } else {

@@ -103,11 +103,13 @@ struct Between {
 }
 
 /// A run of now.
-struct Found {
+struct Found<'py> {
     ready: Arc<Ready>,
     steps: Vec<Computed<Arc<Call>>>,
     /// Where the tensors from outside begin.
     addresses: Vec<usize>,
+    /// Those that calls do not keep.
+    variable: Vec<Bound<'py, PyAny>>,
 }
 
 impl Program {
@@ -160,13 +162,8 @@ impl Program {
         if let (Some(guard), Some(guards)) = (&guard, guards) {
             guard.call1(guards.get_slice(1, guards.len()))?;
         }
-        let Some(found) = self.prepare(py, direct, &tensors, &now, setting, guard)? else { return Ok(None) };
-        for (tensor, expected) in tensors.iter().zip(&found.ready.expected) {
-            if expected.is_variable && torch::is_negative(tensor)? {
-                return Ok(None);
-            }
-        }
-        found.run(py, self, direct)
+        let found = self.prepare(py, direct, &tensors, &now, setting, guard)?;
+        found.map_or(Ok(None), |found| found.run(py, self, direct))
     }
 
     /// The number of the tensor that the first call computes with, which all others lie beside.
@@ -187,7 +184,7 @@ impl Program {
         now: &[Now],
         setting: u64,
         guard: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Option<Found>> {
+    ) -> PyResult<Option<Found<'py>>> {
         // A setting is that of a device.
         if now.iter().any(|of| !of.layout.is_beside(&now[0].layout)) {
             return Ok(None);
@@ -278,7 +275,9 @@ impl Program {
             kept.pop_front();
         }
         let addresses = now.iter().map(|now| now.address).collect();
-        Ok(Some(Found { ready, steps: found, addresses }))
+        let all = tensors.iter().zip(&ready.expected);
+        let variable = all.filter(|(_, of)| of.is_variable).map(|(tensor, _)| tensor.clone()).collect();
+        Ok(Some(Found { ready, steps: found, addresses, variable }))
     }
 
     /// A tensor of this number, or one like it.
@@ -392,28 +391,31 @@ fn described(tensor: &Bound<'_, PyAny>) -> PyResult<Py<PyTuple>> {
 impl Ready {
     /// The calls, if a run of now is like this one: they are kept yet, and their constants are those of then, to which PyTorch has
     /// counted no changes.
-    fn again(
+    fn again<'py>(
         self: Arc<Self>,
-        py: Python<'_>,
+        py: Python<'py>,
         program: &Program,
         direct: &Direct,
-        given: &Given<'_, '_>,
-    ) -> PyResult<Option<Found>> {
+        given: &Given<'_, 'py>,
+    ) -> PyResult<Option<Found<'py>>> {
         let Some(sight) = direct.sight() else { return Ok(None) };
         if self.setting != direct.calls().setting(py, &self.expected[program.image()].layout)? {
             return Ok(None);
         }
         let looks = direct.calls().tensors();
-        let mut addresses = Vec::with_capacity(self.expected.len());
+        let (mut addresses, mut variable) = (Vec::with_capacity(self.expected.len()), Vec::new());
         for (tensor, expected) in given.iter().zip(&self.expected) {
             let Some(tensor) = tensor? else { return Ok(None) };
             let Some(now) = sight.of(&tensor)? else { return Ok(None) };
             let is_same = |of: &Constant| of.is(&now) && of.is_unchanged(looks, &tensor);
             let is_like = now.layout == expected.layout && expected.constant.as_ref().is_none_or(is_same);
-            if !is_like || expected.is_variable && torch::is_negative(&tensor)? {
+            if !is_like {
                 return Ok(None);
             }
             addresses.push(now.address);
+            if expected.is_variable {
+                variable.push(tensor);
+            }
         }
         let computed = |computed: &Computed<Weak<Call>>| match computed {
             Computed::Call(call) => call.upgrade().map(Computed::Call),
@@ -421,18 +423,23 @@ impl Ready {
             Computed::View(output) => Some(Computed::View(output.clone())),
         };
         let steps = self.steps.iter().map(computed).collect::<Option<_>>();
-        Ok(steps.map(|steps| Found { ready: self, steps, addresses }))
+        Ok(steps.map(|steps| Found { ready: self, steps, addresses, variable }))
     }
 }
 
-impl Found {
-    fn run<'py>(
+impl<'py> Found<'py> {
+    fn run(
         &self,
         py: Python<'py>,
         program: &Program,
         direct: &Direct,
     ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
-        let Found { ready, steps, addresses } = self;
+        let Found { ready, steps, addresses, variable } = self;
+        for tensor in variable {
+            if torch::is_negative(tensor)? {
+                return Ok(None);
+            }
+        }
         // All calls are of one setting, and so of one device.
         let Some(first) = steps[0].plan(py) else { return Ok(None) };
         if !first.is_on_current(py)? {
@@ -463,7 +470,7 @@ impl Found {
             for (index, (step, work)) in program.steps.iter().zip(&work).enumerate() {
                 let (input, out) = (address(step.tensors[0]), address(program.given + index));
                 // SAFETY: tensors from outside were found to have the layouts of tensors that the plan has computed with, and to be
-                // those where it has constants, and the caller holds them. What is written lies in tensors made for it, or in
+                // those where it has constants, which calls keep; the others are held here. What is written lies in tensors made for it, or in
                 // the run's memory where nothing lies that is still read, but for what may be written on. A plan without a stream
                 // has computed when this returns, and PyTorch's memory is kept until its current stream has passed.
                 unsafe {

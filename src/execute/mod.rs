@@ -109,7 +109,8 @@ impl CompiledPlan {
         self.observed(|| {
             let given = Given::of(args, self);
             self.check_all(handle, input.descriptor, &x, output.descriptor, &y, given)?;
-            self.run(handle, &x, &y, args.typed, given.ops, None)
+            // SAFETY: the check has passed.
+            unsafe { self.run(handle, &x, &y, args.typed, given.ops, None) }
         })
     }
 
@@ -136,7 +137,8 @@ impl CompiledPlan {
             let given = Given::of(args, self);
             self.check_all(handle, input.descriptor, &x, output.descriptor, &y, given)?;
             self.check_workspace(handle, &workspace, &x, &y, given)?;
-            self.run(handle, &x, &y, args.typed, given.ops, Some(workspace))
+            // SAFETY: both checks have passed.
+            unsafe { self.run(handle, &x, &y, args.typed, given.ops, Some(workspace)) }
         })
     }
 
@@ -159,30 +161,35 @@ impl CompiledPlan {
         self.observed(|| {
             let given = Given::of(args, self);
             self.check_all(handle, tensor.descriptor, &x, tensor.descriptor, &y, given)?;
-            self.run(handle, &x, &y, args.typed, given.ops, None)
+            // SAFETY: the check has passed.
+            unsafe { self.run(handle, &x, &y, args.typed, given.ops, None) }
         })
     }
 
     /// Runs the plan on bare pointers as [`execute`](Self::execute) does, without its checks: for who runs the same plans again
     /// and again on memory of its own, where looking at every descriptor takes about as long as a small layer.
     ///
+    /// The operators' arguments are as [`raw::Args`](Args) has them.
+    ///
     /// # Errors
-    /// No memory for a workspace, a failed launch, or a [fork](fork) that left the library unusable.
+    /// No memory for a workspace, a failed launch, or a fork that left the library unusable.
     ///
     /// # Safety
-    /// [`check`](Self::check) would pass these operands, and `args` keep the promise of [`raw::Args::new`](Args::new), which
+    /// [`check`](Self::check) would pass these operands, and `ops` keep the promise of [`raw::Args::new`](Args::new), which
     /// holds for `input`, which is read, and `output`, which is written, likewise.
-    pub unsafe fn execute_unchecked<'a>(
+    pub unsafe fn execute_unchecked(
         &self,
         handle: &Handle,
         input: *const c_void,
         output: *mut c_void,
-        args: impl Into<Args<'a>>,
+        ops: &[OpArgs],
     ) -> Result<(), ExecuteError> {
-        let (x, y, args) = (Span::raw(input, false), Span::raw(output, true), args.into());
+        let (x, y) = (Span::raw(input, false), Span::raw(output, true));
+        let given = Given::of(Args { ops, typed: None }, self);
         self.observed(|| {
             fork::usable()?;
-            self.run(handle, &x, &y, args.typed, Given::of(args, self).ops, None)
+            // SAFETY: as promised by the caller.
+            unsafe { self.run(handle, &x, &y, None, given.ops, None) }
         })
     }
 
@@ -247,9 +254,12 @@ impl CompiledPlan {
         }
     }
 
-    /// Runs on operands that `check_all` has passed, `ops`, of which `typed` is what is known, if anything is; without a
-    /// workspace one is allocated if need be.
-    fn run(
+    /// Runs on operands, the operators' by `ops`, of which `typed` is what is known, if anything is; without a workspace one is
+    /// allocated if need be.
+    ///
+    /// # Safety
+    /// `check_all` passes the operands, and `check_workspace` the workspace, whether they were called or not.
+    unsafe fn run(
         &self,
         handle: &Handle,
         x: &Span<'_>,
@@ -272,8 +282,7 @@ impl CompiledPlan {
         let (input, output, workspace) = (x.address, y.address.cast_mut(), scratch.address.cast_mut());
         if handle.memory_kind() == MemoryKind::Host {
             let run = RunArgs { input, output, ops, workspace };
-            // SAFETY: `check_all` has proved every operand present, typed, aligned, large enough and free of
-            // overlaps. Slices and buffers live for the duration of the call, and a host device has
+            // SAFETY: the caller says that every operand is present, typed, aligned, large enough and free of overlaps. Slices and buffers live for the duration of the call, and a host device has
             // finished when it returns; what the arguments borrow mutably is this execution's by its turn;
             // raw operands were promised valid where they were made.
             return Ok(unsafe { self.launch(handle, &run) }?);
@@ -292,7 +301,7 @@ impl CompiledPlan {
             span.use_on(handle)?;
         }
         let run = RunArgs { input, output, ops, workspace };
-        // SAFETY: `check_all` has proved every operand present, typed, aligned, large enough and free of overlaps. What
+        // SAFETY: the caller says that every operand is present, typed, aligned, large enough and free of overlaps. What
         // buffers and copies hold is kept until the stream has passed, since they know that it uses them; raw operands
         // were promised valid where they were made.
         let launched = unsafe { self.launch(handle, &run) };
@@ -303,7 +312,7 @@ impl CompiledPlan {
     }
 
     /// # Safety
-    /// `run` is of operands that `check_all` has passed, in memory of the handle's device, which stay valid
+    /// `run` is of operands that `check_all` passes, in memory of the handle's device, which stay valid
     /// until the stream has passed the execution.
     unsafe fn launch(&self, handle: &Handle, run: &RunArgs<'_>) -> Result<(), RunError> {
         // SAFETY: as promised by the caller; the executable was loaded for this handle's device.

@@ -128,10 +128,7 @@ fn without_checks_the_same_is_computed_and_allocated() {
         let run = |output: *mut c_void| {
             // SAFETY: these are the operands of the fixture's plan, which live until the fake device has computed, as it has
             // when the call returns.
-            unsafe {
-                let args = raw::Args::new(&ops);
-                fixture.compiled.execute_unchecked(handle, address(&input), output, args)
-            }
+            unsafe { fixture.compiled.execute_unchecked(handle, address(&input), output, &ops) }
         };
         let y = OperandMut::from(&mut output).memory.address.cast_mut();
         run(y).unwrap();

@@ -123,9 +123,9 @@ impl Shape {
     /// A launch, and what a block waits for, whose stages are on their way together, beside what its multiprocessor does for all blocks:
     /// it brings their filters and lines, or takes their steps, whichever is longer. Fitted to 189 timings of 10 convolutions of groups of 4, 8 and
     /// 16 channels on H200s, each of one image, 8 and 64, where a launch counted for the part of the multiprocessors that have a block, as
-    /// executions that leave others begin sooner: so few blocks take up to a microsecond less than this has, as in `wgmma`'s model, with
-    /// which it is compared. Of eight images the choice is 3.8 % slower than the fastest timed in the mean, 10 % at worst, instead of 7.5
-    /// and 24, of 11 others 7.6 and 16 % instead of 11.4 and 34, of 14 of other numbers of images 5.4 and 20 % instead of 10.8 and 23.
+    /// executions that leave others begin sooner. Here it counts whole, because `wgmma`'s model, with which this one is compared, has it so: few
+    /// blocks take up to a microsecond less than either says. Of eight images the choice is 3.8 % slower than the fastest timed in the
+    /// mean, 10 % at worst, of 11 others 7.6 and 16 %, of 14 of other numbers of images 5.4 and 20 %.
     fn time(&self, lines: usize, units: usize) -> f64 {
         const LAUNCH: f64 = 2.47;
         const WAIT: f64 = 1.26;

@@ -200,8 +200,9 @@ impl Work {
         let bounds = [producers, consumers, (self.bytes - skipped) as f64 / rates.memory];
         let work = bounds.map(|time| time.powf(rates.overlap)).iter().sum::<f64>().powf(1.0 / rates.overlap);
         // Filters that are there before pixels save what is waited for with each stage, most of all where loads take twice as long: of 16
-        // bits as in TF32, where a block has one tile. By it, which was not fitted, seven convolutions of one image on an H200 take as long as
-        // the fastest timed tile instead of 1.11 (1.39), 14 of eight images 1.05 (1.22) instead of 1.08 (1.35); of 64 one of seven is another, 1.11.
+        // bits as in TF32, whose two numbers of this are taken where a block has one tile. By these, which were not fitted to it, what is
+        // chosen takes 1.00 of the fastest timed tile for seven convolutions of one image on an H200, 1.05 (1.22) for 14 of eight, 1.09 (1.21)
+        // for seven of 64.
         let once = if self.element == 2 && rounds <= 1.0 { &GATHERED_TF32_ONCE } else { rates };
         let (ahead, kept) = match self.is_strided_point() {
             true => (once.ahead, once.kept),
