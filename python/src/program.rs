@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::calls::{Call, Constant, Now, PlanCall};
 use crate::compiled::{CompiledPlan, ComputeError, Out};
-use crate::direct::Direct;
+use crate::direct::{Direct, Sight};
 use crate::pixels::Pixels;
 use crate::steps::{self, Kind, Step, lengths};
 use crate::torch::{self, Layout};
@@ -146,13 +146,14 @@ impl Program {
         if given.len() != self.given {
             return Ok(None);
         }
+        let Some(sight) = direct.sight() else { return Ok(None) };
         // Not locked while Python's objects are asked.
         let known: Vec<_> = self.ready().iter().rev().cloned().collect();
         let guard = guards.map(|guards| guards.get_item(0)).transpose()?;
         for ready in known {
             let is_guarded =
                 ready.guard.as_ref().map(|of| of.as_ptr()) == guard.as_ref().map(|of| of.as_ptr());
-            if is_guarded && let Some(found) = ready.again(py, self, direct, given)? {
+            if is_guarded && let Some(found) = ready.again(py, self, direct, &sight, given)? {
                 return found.run(py, self, direct);
             }
         }
@@ -396,12 +397,9 @@ impl Ready {
         py: Python<'py>,
         program: &Program,
         direct: &Direct,
+        sight: &Sight<'_>,
         given: &Given<'_, 'py>,
     ) -> PyResult<Option<Found<'py>>> {
-        let Some(sight) = direct.sight() else { return Ok(None) };
-        if self.setting != direct.calls().setting(py, &self.expected[program.image()].layout)? {
-            return Ok(None);
-        }
         let looks = direct.calls().tensors();
         let (mut addresses, mut variable) = (Vec::with_capacity(self.expected.len()), Vec::new());
         for (tensor, expected) in given.iter().zip(&self.expected) {
@@ -416,6 +414,10 @@ impl Ready {
             if expected.is_variable {
                 variable.push(tensor);
             }
+        }
+        // Asked of Python, so of a run with such tensors only.
+        if self.setting != direct.calls().setting(py, &self.expected[program.image()].layout)? {
+            return Ok(None);
         }
         let computed = |computed: &Computed<Weak<Call>>| match computed {
             Computed::Call(call) => call.upgrade().map(Computed::Call),
@@ -470,9 +472,9 @@ impl<'py> Found<'py> {
             for (index, (step, work)) in program.steps.iter().zip(&work).enumerate() {
                 let (input, out) = (address(step.tensors[0]), address(program.given + index));
                 // SAFETY: tensors from outside were found to have the layouts of tensors that the plan has computed with, and to be
-                // those where it has constants, which calls keep; the others are held here. What is written lies in tensors made for it, or in
-                // the run's memory where nothing lies that is still read, but for what may be written on. A plan without a stream
-                // has computed when this returns, and PyTorch's memory is kept until its current stream has passed.
+                // those where it has constants, which calls keep; the others are held here. What is written lies in tensors made for
+                // it, or in the run's memory where nothing lies that is still read, but for what may be written on. A plan without a
+                // stream has computed when this returns, and PyTorch's memory is kept until its current stream has passed.
                 unsafe {
                     match work {
                         Work::Plan(plan, rest) => {

@@ -167,7 +167,7 @@ impl CompiledPlan {
     }
 
     /// Runs the plan on bare pointers as [`execute`](Self::execute) does, without its checks: for who runs the same plans again
-    /// and again on memory of its own, where looking at every descriptor takes about as long as a small layer.
+    /// and again on memory of its own, and has held it against their descriptors before.
     ///
     /// The operators' arguments are as [`raw::Args`](Args) has them.
     ///
@@ -282,7 +282,8 @@ impl CompiledPlan {
         let (input, output, workspace) = (x.address, y.address.cast_mut(), scratch.address.cast_mut());
         if handle.memory_kind() == MemoryKind::Host {
             let run = RunArgs { input, output, ops, workspace };
-            // SAFETY: the caller says that every operand is present, typed, aligned, large enough and free of overlaps. Slices and buffers live for the duration of the call, and a host device has
+            // SAFETY: the caller says that every operand is present, typed, aligned, large enough and free of
+            // overlaps. Slices and buffers live for the duration of the call, and a host device has
             // finished when it returns; what the arguments borrow mutably is this execution's by its turn;
             // raw operands were promised valid where they were made.
             return Ok(unsafe { self.launch(handle, &run) }?);

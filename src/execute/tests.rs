@@ -2,9 +2,9 @@
 
 mod operands;
 
-use crate::error::{BackendError, BufferError, ExecuteError};
 use std::ffi::c_void;
 
+use crate::error::{BackendError, BufferError, ExecuteError};
 use crate::memory::{Operand, OperandMut};
 use crate::raw::OpArgs;
 use crate::*;

@@ -144,7 +144,7 @@ impl Steps<'_> {
 
     /// The first operand with one value an element, and how it lies.
     pub(crate) fn residual(&self) -> Option<(*const c_void, &Volume)> {
-        self.rest[..].iter().find_map(|step| match *step {
+        self.rest.iter().find_map(|step| match *step {
             Step::Residual { data, surface } => Some((data, &self.epilogue.surfaces[surface])),
             _ => None,
         })
