@@ -21,7 +21,7 @@ import numpy as np
 
 from cuda import layers
 
-SOLVERS = ("cpu.amx.v1", "cpu.avx512_bf16.v1", "cpu.winograd.v1", "cpu.pointwise.v1", "cpu.direct.v1")
+SOLVERS = ("cpu.amx.v1", "cpu.avx512_bf16.v1", "cpu.pointwise_bf16.v1", "cpu.winograd.v1", "cpu.pointwise.v1", "cpu.direct.v1")
 # Bytes that are written between two calls, so that the caches have nothing of the filters.
 BETWEEN = 96 << 20
 

@@ -44,6 +44,8 @@ static SOLVERS: &[&dyn Solver] = &[
     #[cfg(target_arch = "x86_64")]
     &bf16::AMX,
     #[cfg(target_arch = "x86_64")]
+    &pointwise::POINTWISE_BF16,
+    #[cfg(target_arch = "x86_64")]
     &bf16::AVX512_BF16,
     &winograd::WINOGRAD,
     &pointwise::POINTWISE,

@@ -54,10 +54,10 @@ const TILE: usize = 14;
 const LOADS: f64 = 4.0;
 
 impl Model {
-    fn of(problem: &Problem) -> Self {
+    fn of(problem: &Problem, unit: Unit) -> Self {
         let mut epilogue = Epilogue::new(problem, Isa::Portable);
         let geometry = Geometry::new(problem, &mut epilogue, Lines::of(LINE));
-        let plan = Plan::new(&geometry, Split::of(problem.output.data_type()), 1, Limits::USUAL);
+        let plan = Plan::new(&geometry, Split::of(problem.output.data_type()), unit, 1, Limits::USUAL);
         let input_last = geometry.input.strides[1] == 1;
         let output_last = plan.lanes == Lanes::Channels;
         let residual = problem.ops.iter().any(|op| op.is_residual());
@@ -188,7 +188,7 @@ pub(super) const LESS_BY_VECTORS: Preference = Preference {
     check: |problem, device| costs_more(problem, device, Unit::Vector),
 };
 
-pub(super) const NO_MATRIX_UNIT: Preference = Preference {
+pub(crate) const NO_MATRIX_UNIT: Preference = Preference {
     property: "instructions",
     prefers: "processors without a matrix unit",
     check: |_, device| super::has_matrix_unit(device).then(|| device.arch.clone()),
@@ -196,7 +196,7 @@ pub(super) const NO_MATRIX_UNIT: Preference = Preference {
 
 /// What speaks against a unit.
 fn costs_more(problem: &Problem, device: &DeviceInfo, unit: Unit) -> Option<String> {
-    let model = Model::of(problem);
+    let model = Model::of(problem, unit);
     let ratio = |loads| model.cost(unit) / model.direct(loads);
     let over_direct = ratio(model.loads());
     // Vectors that multiply bf16 load as much for a tile as direct convolution does. Winograd's model leaves that out of direct

@@ -4,16 +4,17 @@
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
+use fuseplan_api::DataType;
 use half::bf16;
 
 use super::finish::{FinishPixels, Output, finish, registers};
-use super::product::{DEPTH, FILTERS, Product, SIDE};
-use super::split::with_features;
+use super::product::{Ahead, DEPTH, FILTERS, Product, SIDE};
+use super::split::{Split, with_features};
 
 /// Pixels whose sums are in registers, with two vectors of filters each: up to the first, enough of them to hide an instruction's
 /// latency where two are begun in a cycle, or as many as there are registers for, which share what is read of filters.
 const ROWS: usize = 8;
-const ALL_ROWS: usize = 14;
+pub(super) const ALL_ROWS: usize = 14;
 
 /// The fewest that are left behind [`ALL_ROWS`], and the fewest tiles of depth that make up for how many results are finished at once.
 const LEFT: usize = 5;
@@ -32,10 +33,19 @@ trait End {
     /// # Safety
     /// As [`End::end`].
     unsafe fn end_stored(&self, first: usize, pixels: usize);
+
+    /// Where sums are stored, if there are V vectors for a pixel.
+    fn stored<const V: usize>(&self, product: &Product<'_>) -> Stored {
+        Stored { sums: product.sums, pitch: V * SIDE }
+    }
 }
 
-/// To memory, whole vectors for each pixel.
-struct Stored(*mut f32);
+/// To memory, whole vectors for each pixel, which are so many floats apart.
+#[derive(Clone, Copy)]
+struct Stored {
+    sums: *mut f32,
+    pitch: usize,
+}
 
 impl End for Stored {
     #[inline(always)]
@@ -43,13 +53,17 @@ impl End for Stored {
         for (r, sums) in sums.iter().enumerate() {
             for (v, &sum) in sums.iter().enumerate() {
                 // SAFETY: as the caller says.
-                unsafe { _mm512_storeu_ps(self.0.add(((first + r) * V + v) * SIDE), sum) }
+                unsafe { _mm512_storeu_ps(self.sums.add((first + r) * self.pitch + v * SIDE), sum) }
             }
         }
     }
 
     #[inline(always)]
     unsafe fn end_stored(&self, _: usize, _: usize) {}
+
+    fn stored<const V: usize>(&self, _: &Product<'_>) -> Stored {
+        *self
+    }
 }
 
 /// Through the front of the epilogue to an output of bf16.
@@ -77,7 +91,7 @@ impl End for Finished<'_> {
 }
 
 /// Pairs of channels in a tile's depth.
-const STEP: usize = DEPTH / 2;
+pub(crate) const STEP: usize = DEPTH / 2;
 
 /// Bytes of a pair, and of a tile of filters.
 const PAIR: usize = 2 * size_of::<u16>();
@@ -105,7 +119,7 @@ impl Dots {
     /// All that the product names is readable, and the sums are writable.
     pub(super) unsafe fn multiply(&self, product: &Product<'_>) {
         // SAFETY: as the caller says.
-        unsafe { self.blocks(product, &Stored(product.sums)) }
+        unsafe { self.blocks(product, &Stored { sums: product.sums, pitch: product.vectors * SIDE }) }
     }
 
     /// Multiplies the pixels, and applies the front of the epilogue to sums in registers.
@@ -124,12 +138,7 @@ impl Dots {
         let is_deep = product.slices * product.taps.len() * product.steps >= DEEP;
         let mut first = 0;
         while first < product.pixels {
-            let left = product.pixels - first;
-            let rows = match left.checked_sub(ALL_ROWS) {
-                Some(rest) if is_deep && (rest == 0 || rest >= LEFT) => ALL_ROWS,
-                // Of one size as nearly as can be.
-                _ => left.div_ceil(left.div_ceil(ROWS)),
-            };
+            let rows = next_rows(product.pixels - first, is_deep);
             // SAFETY: `self` proves that the CPU has the instructions; as the caller says.
             unsafe {
                 match product.vectors {
@@ -138,6 +147,70 @@ impl Dots {
                 }
             }
             first += rows;
+        }
+    }
+}
+
+/// How many of the rows that are left come next.
+fn next_rows(left: usize, is_deep: bool) -> usize {
+    match left.checked_sub(ALL_ROWS) {
+        Some(rest) if is_deep && (rest == 0 || rest >= LEFT) => ALL_ROWS,
+        // Of one size as nearly as can be.
+        _ => left.div_ceil(left.div_ceil(ROWS)),
+    }
+}
+
+/// Rows of pairs by vectors of pairs, where filters are rows and pixels are in the lanes.
+pub(crate) struct RowsOfPairs {
+    /// The first row, and bytes from one to the next.
+    pub(crate) first: *const u16,
+    pub(crate) pitch: usize,
+    /// How many there are, as [`RowsOfPairs::next`] says.
+    pub(crate) count: usize,
+    pub(crate) pairs: usize,
+    /// Vectors, 1 or 2, step by step: of each 16 pairs, one after the other.
+    pub(crate) vectors: usize,
+    pub(crate) lanes: *const u16,
+    /// Where the sums of the first row are stored, and floats from one row's to the next.
+    pub(crate) sums: *mut f32,
+    pub(crate) sums_pitch: usize,
+}
+
+impl RowsOfPairs {
+    /// The most that are multiplied at a time.
+    pub(crate) const MOST: usize = ALL_ROWS;
+
+    /// How many of those that are left are multiplied at a time.
+    pub(crate) fn next(left: usize) -> usize {
+        next_rows(left, true)
+    }
+
+    /// # Safety
+    /// The CPU has the instructions of `Isa::Avx512Bf16`; rows and vectors are readable, and the sums are writable, whole vectors.
+    pub(crate) unsafe fn multiply(&self) {
+        let product = Product {
+            pixels: self.count,
+            vectors: self.vectors,
+            split: Split::of(DataType::BFloat16),
+            image: self.first,
+            pitch: self.pitch,
+            part: 0,
+            slices: 1,
+            slice: [0; 2],
+            taps: &[0],
+            steps: self.pairs.div_ceil(STEP),
+            pairs: self.pairs,
+            filters: self.lanes,
+            sums: self.sums,
+            ahead: Ahead::NOTHING,
+        };
+        let stored = Stored { sums: self.sums, pitch: self.sums_pitch };
+        // SAFETY: as the caller says.
+        unsafe {
+            match self.vectors {
+                1 => of_vectors::<_, 1>(&product, 0, self.count, &stored),
+                _ => of_vectors::<_, 2>(&product, 0, self.count, &stored),
+            }
         }
     }
 }
@@ -172,7 +245,7 @@ unsafe fn of_vectors<E: End, const V: usize>(product: &Product<'_>, first: usize
             match rows {
                 // SAFETY: as the caller says.
                 $($few => unsafe {
-                    sum::<Stored, $few, V>(product, first, &Stored(product.sums));
+                    sum::<Stored, $few, V>(product, first, &end.stored::<V>(product));
                     end.end_stored(first, $few);
                 },)*
                 // SAFETY: as the caller says.

@@ -48,13 +48,16 @@ use crate::epilogue::{self, Epilogue};
 use crate::isa::{Avx512, Isa};
 use crate::pool::{Items, Locked, Pool};
 use crate::solver::{self, CpuSolver};
+pub(crate) use choice::NO_MATRIX_UNIT;
 use dots::Dots;
+pub(crate) use dots::{RowsOfPairs, STEP};
 use finish::{FinishPixels, Output, Sums};
 use image::Soon;
 use pack::{PackFilters, PackPixelsFn};
 use plan::{Limits, Plan};
 use product::{DEPTH, SIDE, Unit};
 use split::Split;
+pub(crate) use split::with_features;
 use tiles::Tiles;
 use work::{Scratch, Work};
 
@@ -104,7 +107,7 @@ const MATRIX_UNIT: Constraint = Constraint {
     check: |_, device| (!has_matrix_unit(device)).then(|| device.arch.clone()),
 };
 
-const VECTORS: Constraint = Constraint {
+pub(crate) const VECTORS: Constraint = Constraint {
     property: "instructions",
     accepts: "AVX512-BF16",
     check: |_, device| {
@@ -117,7 +120,7 @@ fn has_matrix_unit(device: &DeviceInfo) -> bool {
     device.arch.ends_with("+amx")
 }
 
-const BF16: Constraint = Constraint {
+pub(crate) const BF16: Constraint = Constraint {
     property: "data type",
     accepts: "bf16",
     check: |problem, _| {
@@ -247,7 +250,7 @@ impl Convolution {
         let split = Split::of(data_type);
         let mut epilogue = Epilogue::new(problem, device.isa());
         let geometry = Geometry::new(problem, &mut epilogue, Lines::of(LINE));
-        let plan = Plan::new(&geometry, split, pool.threads(), limits);
+        let plan = Plan::new(&geometry, split, unit, pool.threads(), limits);
         let info = solver.info(format!(
             "{}, {} products of bf16, {} batches of {} images, {} bands of {} lines{}, {} parts, {} threads",
             device.isa().name(),

@@ -8,8 +8,10 @@
 
 use std::ops::Range;
 
-use super::product::{DEPTH, FILTERS, SIDE};
+use super::dots::ALL_ROWS;
+use super::product::{DEPTH, FILTERS, SIDE, Unit};
 use super::split::Split;
+use crate::direct::crowds;
 use crate::direct::geometry::{Geometry, lanes_of};
 use crate::direct::weights::Panel;
 use crate::epilogue::Lanes;
@@ -126,7 +128,13 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(g: &Geometry, split: &'static Split, threads: usize, limits: Limits) -> Self {
+    pub(super) fn new(
+        g: &Geometry,
+        split: &'static Split,
+        unit: Unit,
+        threads: usize,
+        limits: Limits,
+    ) -> Self {
         let [taps_d, taps_h, _] = g.filters.taps;
         let merges = merges(g);
         let channels = channels(g);
@@ -179,7 +187,7 @@ impl Plan {
             panels_per_group,
             filters,
             // Lines of the tensor are as far apart as packed ones where they are whole.
-            in_place: split.parts == 1 && can_stay(g) && (spans == 1 || band == 1),
+            in_place: split.parts == 1 && can_stay(g, unit) && (spans == 1 || band == 1),
             merges,
             channels,
             depth,
@@ -259,8 +267,9 @@ impl Plan {
     }
 }
 
-/// Whether pixels are whole tiles deep and evenly apart in the tensor, and none needs its neighbours.
-fn can_stay(g: &Geometry) -> bool {
+/// Whether pixels are whole tiles deep and evenly apart in the tensor, and none needs its neighbours. Vectors read a pair of each
+/// pixel after the other, the matrix unit a whole line of the cache, which it reads once.
+fn can_stay(g: &Geometry, unit: Unit) -> bool {
     let is_padded = [g.pads_before, g.pads_after] != [[0; 3]; 2];
     g.filters.taps == [1; 3]
         && g.strides == [1; 3]
@@ -268,6 +277,7 @@ fn can_stay(g: &Geometry) -> bool {
         && g.input.is_flat()
         && g.input.strides[1] == 1
         && g.inputs.is_multiple_of(DEPTH)
+        && (unit == Unit::Matrix || !crowds(ALL_ROWS, g.input.strides[4] * size_of::<u16>()))
 }
 
 /// Whether a packed pixel has its width taps side by side, so that few channels fill a tile's depth.

@@ -68,7 +68,7 @@ macro_rules! with_features {
         $visibility unsafe fn $($rest)*
     };
 }
-pub(super) use with_features;
+pub(crate) use with_features;
 
 /// An element that is a sum of parts.
 pub(super) trait Parts: Number {

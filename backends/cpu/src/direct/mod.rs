@@ -53,7 +53,7 @@ use weights::{PackWeights, PackWeightsFn};
 use work::{Scratch, Work};
 
 pub(crate) use depthwise::{DEPTHWISE, ONE_CHANNEL};
-pub(crate) use plan::RESIDENT;
+pub(crate) use plan::{RESIDENT, crowds};
 
 /// Direct convolution whose micro-kernels multiply each input value by vectors of weights.
 pub(crate) static DIRECT: CpuSolver = CpuSolver {
@@ -200,8 +200,8 @@ impl Convolution {
         let rows = functions.tiles.rows[vectors - 1];
         let lines = Lines { longest: 8 * rows, shortest: rows, threads: pool.threads() };
         let geometry = Geometry::new(problem, &mut epilogue, lines);
-        let float = data_type == DataType::Float;
-        let plan = Plan::new(&geometry, lanewise, float, functions.lanes, pool.threads(), limits);
+        let packs = lanewise || data_type != DataType::Float || !plan::can_stay(&geometry, rows);
+        let plan = Plan::new(&geometry, lanewise, packs, functions.lanes, pool.threads(), limits);
         let info = solver.info(format!(
             "{}, tiles of {}x{vectors} vectors, {} bands of {} lines{}, {} parts, input {}, {} threads",
             isa.name(),

@@ -96,7 +96,7 @@ impl Plan {
     pub(super) fn new(
         g: &Geometry,
         lanewise: bool,
-        float: bool,
+        packs: bool,
         lanes: usize,
         threads: usize,
         limits: Limits,
@@ -106,7 +106,6 @@ impl Plan {
         let groups = if lanewise { panels::lanewise(g, lanes).len() } else { g.groups };
         let vectors = if lanewise { 1 } else { g.outputs.div_ceil(lanes) };
         let weights = groups * vectors * lanes * g.inputs * g.filters.tap_count();
-        let packs = !(float && !lanewise && can_stay(g));
         let pack_of =
             |span: usize, band: usize, chunk: usize| pack(g, lanewise.then_some(lanes), span, band, chunk);
         let (mut span, mut chunk) = (width.min(limits.span), g.inputs);
@@ -233,14 +232,23 @@ impl Plan {
     }
 }
 
-/// Whether f32 input can be read where it is.
-fn can_stay(g: &Geometry) -> bool {
-    // Pixels at a multiple of this distance share the few lines of a cache set.
-    const ALIAS: usize = 512;
+/// Whether f32 input can be read where it is, by tiles of so many pixels.
+pub(super) fn can_stay(g: &Geometry, rows: usize) -> bool {
+    let apart = g.input.strides[4] * g.strides[2] * size_of::<f32>();
     (g.input.strides[1] == 1 || g.inputs == 1)
         && g.reads_whole_blocks()
         && !g.pads_columns()
-        && !(g.input.strides[4] * g.strides[2]).is_multiple_of(ALIAS)
+        && !crowds(rows, apart)
+}
+
+/// Whether rows so many bytes apart are more than a set of a first-level cache has lines beside what else is read: an element of each
+/// is read after the other, and its neighbours later.
+pub(crate) fn crowds(rows: usize, apart: usize) -> bool {
+    // Addresses so far apart are in one set. It has 8 lines at least.
+    const PERIOD: u32 = 12;
+    const LINES: usize = 7;
+    let sets = 1 << (PERIOD - apart.trailing_zeros().min(PERIOD));
+    rows.div_ceil(sets) > LINES
 }
 
 /// How the input is packed for `span` columns of `band` lines of outputs and `chunk` channels; `lanewise` with vectors

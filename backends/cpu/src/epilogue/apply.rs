@@ -150,6 +150,11 @@ impl Steps<'_> {
         })
     }
 
+    /// How the output lies.
+    pub(crate) fn output(&self) -> &Volume {
+        self.epilogue.output()
+    }
+
     /// Whether the front is all there is.
     pub(crate) fn end_in_registers(&self) -> bool {
         self.rest.is_empty()

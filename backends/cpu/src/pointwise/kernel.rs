@@ -4,7 +4,9 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::plan::Plan;
+use super::plan::{Factors, Plan};
+#[cfg(target_arch = "x86_64")]
+use crate::bf16::RowsOfPairs;
 use crate::direct::tile::Tiles;
 use crate::epilogue::{Lines, Steps};
 use crate::isa::{Kernel, Number, Simd};
@@ -14,11 +16,24 @@ use crate::vectors::{load_strided, vectors};
 /// The functions of an instruction set and an element type.
 #[derive(Clone, Copy)]
 pub(super) struct Functions {
+    /// What is multiplied, floats by these tiles.
+    pub(super) factors: Factors,
     pub(super) tiles: Tiles,
     pub(super) pack_filters: unsafe fn(&PackFilters<'_>),
     pub(super) pack_pixels: unsafe fn(&PackPixels<'_>),
     pub(super) finish: unsafe fn(&Finish<'_>),
     pub(super) lanes: usize,
+}
+
+impl Functions {
+    /// The most filters of a tile.
+    pub(super) fn rows(&self) -> usize {
+        match self.factors {
+            Factors::Floats => self.tiles.rows[1],
+            #[cfg(target_arch = "x86_64")]
+            Factors::Pairs => RowsOfPairs::MOST,
+        }
+    }
 }
 
 /// Makes [`Functions`].
@@ -30,6 +45,7 @@ impl<T: Number> Kernel for Collect<T> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> Functions {
         Functions {
+            factors: Factors::Floats,
             tiles: Tiles::of::<S>(),
             pack_filters: pack_filters::<S, T>,
             pack_pixels: pack_pixels::<S, T>,
@@ -39,7 +55,7 @@ impl<T: Number> Kernel for Collect<T> {
     }
 }
 
-/// Filters that are packed, each in a line of `plan.pitch` floats.
+/// Filters that are packed, each in a line of `plan.pitch` factors.
 pub(super) struct PackFilters<'a> {
     pub(super) plan: &'a Plan,
     pub(super) filters: Range<usize>,
@@ -161,7 +177,7 @@ pub(super) struct Finish<'a> {
 /// # Safety
 /// The CPU has the instruction set; sums and lines have the plan's sizes; the output has elements of type `T`, and nobody
 /// else touches these pixels and channels of it.
-unsafe fn finish<S: Simd, T: Number>(args: &Finish<'_>) {
+pub(super) unsafe fn finish<S: Simd, T: Number>(args: &Finish<'_>) {
     struct Run<'a, T>(&'a Finish<'a>, PhantomData<T>);
     impl<T: Number> Kernel for Run<'_, T> {
         type Output = ();

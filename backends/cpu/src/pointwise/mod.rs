@@ -7,6 +7,8 @@
 //! so that small images fill vectors, too.
 
 mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod pairs;
 mod plan;
 #[cfg(test)]
 mod tests;
@@ -23,6 +25,8 @@ use fuseplan_api::{
 
 use crate::activation::Simple;
 use crate::arena::with_scratch;
+#[cfg(target_arch = "x86_64")]
+use crate::bf16;
 use crate::constraint;
 use crate::device::CpuDevice;
 use crate::direct::prepared::{self, Owner};
@@ -33,7 +37,7 @@ use crate::epilogue::{self, Epilogue, Steps};
 use crate::pool::{Locked, Pool};
 use crate::solver::{self, CpuSolver};
 use kernel::{Collect, Finish, Functions, PackFilters, PackPixels};
-use plan::Plan;
+use plan::{Factors, Plan};
 
 pub(crate) static POINTWISE: CpuSolver = CpuSolver {
     id: "cpu.pointwise.v1",
@@ -54,7 +58,35 @@ pub(crate) static POINTWISE: CpuSolver = CpuSolver {
     is_reference: false,
     accuracy: Accuracy::Exact,
     configurations: solver::one,
-    load: |solver, problem, device, _| Arc::new(Convolution::new(solver, problem, device)),
+    load: |solver, problem, device, _| {
+        let data_type = problem.output.data_type();
+        let functions = with_value_type!(data_type, T => device.isa().run(Collect::<T>(PhantomData)));
+        Arc::new(Convolution::new(solver, problem, device, functions))
+    },
+};
+
+/// The same with factors of bf16, pairs of which an instruction multiplies.
+#[cfg(target_arch = "x86_64")]
+pub(crate) static POINTWISE_BF16: CpuSolver = CpuSolver {
+    id: "cpu.pointwise_bf16.v1",
+    constraints: &[
+        CONVOLUTION,
+        constraint::SIZE,
+        bf16::BF16,
+        constraint::INFERENCE,
+        epilogue::LENGTH,
+        bf16::VECTORS,
+        FILTER,
+        constraint::STRIDES,
+        PADS,
+        POSITIONS,
+        PIXELS_SIDE_BY_SIDE,
+    ],
+    preferences: &[bf16::NO_MATRIX_UNIT, FILLED],
+    load: |solver, problem, device, _| {
+        Arc::new(Convolution::new(solver, problem, device, pairs::functions(device.isa())))
+    },
+    ..POINTWISE
 };
 
 const FILTER: Constraint = Constraint {
@@ -89,6 +121,17 @@ const POSITIONS: Constraint = Constraint {
     },
 };
 
+/// Pairs of channels are joined vector by vector.
+#[cfg(target_arch = "x86_64")]
+const PIXELS_SIDE_BY_SIDE: Constraint = Constraint {
+    property: "layout",
+    accepts: "pixels side by side in the input",
+    check: |problem, _| {
+        let apart = Volume::of(&problem.input).position_stride() != Some(1);
+        apart.then(|| problem.input.to_string())
+    },
+};
+
 /// Elsewhere direct convolution reads channels in place.
 const SIDE_BY_SIDE: Preference = Preference {
     property: "layout",
@@ -102,18 +145,41 @@ const SIDE_BY_SIDE: Preference = Preference {
 
 /// Where pixels are few, the last of them leave much of a vector empty, and each filter's weights are read for few; small
 /// images are copied in small parts. What direct convolution transposes is more than what it multiplies if most channels are the
-/// input's, those of all groups: of 64 pixels and more it then took 1.1 to 1.6 times as long with AVX-512.
+/// input's, those of all groups: of 64 pixels and more that fill their vectors it then took 1.01 to 1.6 times as long with AVX-512, by
+/// as much as 15 more filters take.
 const PIXELS: Preference = Preference {
     property: "pixels",
-    prefers: "at least 32 vectors, and 4 in an image; of an image 64, where there are twice as many input as output channels",
+    prefers: "at least 32 vectors, and 4 in an image; of an image 64, where there are twice as many input as output channels and \
+              the last vector lacks less than 15 filters' work",
     check: |problem, device| {
         let (_, weights) = problem.conv()?;
         let (output, lanes) = (Volume::of(&problem.output), device.lanes as usize);
-        let narrows = output.plane() >= 64 && problem.input.lens()[1] >= 2 * weights.lens()[0];
-        let few = output.pixels() < 32 * lanes || output.plane() < 4 * lanes;
-        (few && !narrows).then(|| format!("{} in {} images", output.pixels(), output.lens[0]))
+        let (pixels, filters) = (output.pixels(), weights.lens()[0]);
+        let fills = lacks(pixels, lanes) * filters < pixels.saturating_mul(15);
+        let narrows = output.plane() >= 64 && problem.input.lens()[1] >= 2 * filters && fills;
+        let few = pixels < 32 * lanes || output.plane() < 4 * lanes;
+        (few && !narrows).then(|| format!("{pixels} in {} images", output.lens[0]))
     },
 };
+
+/// Where output channels are in the lanes instead, pixels are transposed on the way in and out, which took 1.02 to 2.2 times as long
+/// where these fill their vectors, in images of 4 pixels and more, and up to 1.09 times where they do not.
+#[cfg(target_arch = "x86_64")]
+const FILLED: Preference = Preference {
+    property: "pixels",
+    prefers: "at least 15 of 16 lanes of all vectors, and 4 in an image",
+    check: |problem, device| {
+        let (output, lanes) = (Volume::of(&problem.output), device.lanes as usize);
+        let pixels = output.pixels();
+        let fills = 15 * lacks(pixels, lanes) <= pixels;
+        (!fills || output.plane() < 4).then(|| format!("{pixels} in {} images", output.lens[0]))
+    },
+};
+
+/// How many lanes of the last vector have no pixel.
+fn lacks(pixels: usize, lanes: usize) -> usize {
+    pixels.next_multiple_of(lanes) - pixels
+}
 
 /// A convolution ready to run.
 struct Convolution {
@@ -132,13 +198,12 @@ impl std::fmt::Debug for Convolution {
 }
 
 impl Convolution {
-    fn new(solver: &CpuSolver, problem: &Problem, device: &CpuDevice) -> Self {
+    fn new(solver: &CpuSolver, problem: &Problem, device: &CpuDevice, functions: Functions) -> Self {
         let (isa, pool) = (device.isa(), Arc::clone(device.pool()));
-        let data_type = problem.output.data_type();
-        let functions: Functions = with_value_type!(data_type, T => isa.run(Collect::<T>(PhantomData)));
         let mut epilogue = Epilogue::new(problem, isa);
         epilogue.surfaces_mut().iter_mut().for_each(plan::as_line);
-        let plan = Plan::new(problem, functions.lanes, functions.tiles.rows[1], pool.threads());
+        let Functions { lanes, factors, .. } = functions;
+        let plan = Plan::new(problem, lanes, factors, functions.rows(), pool.threads());
         let info = solver.info(format!(
             "{}, {} filters by {} pixels, {} blocks of {} pixels, {} parts, {} threads",
             isa.name(),
@@ -155,7 +220,7 @@ impl Convolution {
     /// Packs all filters, each in a line of its own.
     ///
     /// # Safety
-    /// `source` has the filters; `target` has `plan.weights` floats.
+    /// `source` has the filters; `target` has room for `plan.weights` factors.
     unsafe fn pack_filters(
         &self,
         source: *const c_void,
@@ -230,9 +295,28 @@ impl Convolution {
         for filters in plan.filters_of(part) {
             let first = group * plan.outputs + filters.start;
             for panel in plan.panels_of(&pixels) {
-                let w = packed[panel.start * plan.inputs..].as_ptr();
+                let vectors = panel.len() / functions.lanes;
+                let (x, w) =
+                    (weights[first * plan.pitch..].as_ptr(), packed[panel.start * plan.depth..].as_ptr());
+                #[cfg(target_arch = "x86_64")]
+                if plan.factors == Factors::Pairs {
+                    let rows = bf16::RowsOfPairs {
+                        first: x.cast(),
+                        pitch: plan.pitch * size_of::<f32>(),
+                        count: filters.len(),
+                        pairs: plan.inputs.div_ceil(2),
+                        vectors,
+                        lanes: w.cast(),
+                        sums: sums[panel.start..].as_mut_ptr(),
+                        sums_pitch: plan.block,
+                    };
+                    // SAFETY: the CPU has the instructions, as the solver asks for them; filters and block have whole steps
+                    // of pairs, and the sums a line for each filter.
+                    unsafe { rows.multiply() };
+                    continue;
+                }
                 let tile = Tile {
-                    x: weights[first * plan.pitch..].as_ptr(),
+                    x,
                     w,
                     // The pixels are in the cache already.
                     ahead: w,
@@ -254,7 +338,6 @@ impl Convolution {
                     // Lanes are pixels, and the epilogue is that of a line.
                     incomplete: true,
                 };
-                let vectors = panel.len() / functions.lanes;
                 // SAFETY: the functions are of an instruction set that the CPU has; each of the filters has a line of
                 // weights, the block its vectors of every channel, and the sums a line for each filter.
                 unsafe { functions.tiles.get(false, vectors, filters.len())(&tile) };

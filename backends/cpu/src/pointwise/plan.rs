@@ -5,7 +5,10 @@ use std::ops::Range;
 use fuseplan_api::Problem;
 use fuseplan_api::volume::Volume;
 
-/// Floats of a block's input: it should stay in the second-level cache.
+#[cfg(target_arch = "x86_64")]
+use crate::bf16::{RowsOfPairs, STEP};
+
+/// Factors of a block's input: it should stay in the second-level cache.
 const BLOCK: usize = 64 * 1024;
 
 /// Pixels of a block: where channels are many, each filter should be read for so many at least, and where they are few the
@@ -16,6 +19,37 @@ const MOST: usize = 512;
 /// Filters of a part, if possible: for fewer a block's input is not worth packing.
 const PART: usize = 64;
 
+/// What is multiplied: 32 bits each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Factors {
+    /// A channel as f32.
+    Floats,
+    /// Two channels as bf16.
+    #[cfg(target_arch = "x86_64")]
+    Pairs,
+}
+
+impl Factors {
+    /// How many there are of so many channels.
+    fn count(self, channels: usize) -> usize {
+        match self {
+            Factors::Floats => channels,
+            // As vectors read them, whole steps.
+            #[cfg(target_arch = "x86_64")]
+            Factors::Pairs => channels.div_ceil(2).next_multiple_of(STEP),
+        }
+    }
+
+    /// Filters of the next tile of so many, of `rows` at most.
+    fn next_rows(self, filters: usize, rows: usize) -> usize {
+        match self {
+            Factors::Floats => filters.div_ceil(filters.div_ceil(rows)),
+            #[cfg(target_arch = "x86_64")]
+            Factors::Pairs => RowsOfPairs::next(filters),
+        }
+    }
+}
+
 /// A convolution with 1x1 filters.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -23,6 +57,8 @@ pub(super) struct Plan {
     /// Input and output channels of a group.
     pub(super) inputs: usize,
     pub(super) outputs: usize,
+    /// Factors that a pixel's input channels, or a filter's, are.
+    pub(super) depth: usize,
     /// The input, whose images are lines.
     pub(super) input: Volume,
     /// Strides of the filters' output and input channels.
@@ -32,10 +68,11 @@ pub(super) struct Plan {
     /// Pixels of the largest block, whole panels, and how many blocks there are.
     pub(super) block: usize,
     pub(super) blocks: usize,
-    /// Filters of the largest tile, and how many parts a group's filters have.
+    /// What is multiplied, filters of the largest tile, and how many parts a group's filters have.
+    pub(super) factors: Factors,
     pub(super) rows: usize,
     pub(super) parts: usize,
-    /// Floats from one filter's weights to the next one's, and of all of them.
+    /// Factors from one filter's weights to the next one's, and of all of them.
     pub(super) pitch: usize,
     pub(super) weights: usize,
     lanes: usize,
@@ -50,7 +87,13 @@ pub(super) fn as_line(volume: &mut Volume) {
 }
 
 impl Plan {
-    pub(super) fn new(problem: &Problem, lanes: usize, rows: usize, threads: usize) -> Self {
+    pub(super) fn new(
+        problem: &Problem,
+        lanes: usize,
+        factors: Factors,
+        rows: usize,
+        threads: usize,
+    ) -> Self {
         let Some((conv, weights)) = problem.conv() else { unreachable!("a solver accepted no convolution") };
         let weights = Volume::of(weights);
         let groups = conv.groups();
@@ -59,28 +102,32 @@ impl Plan {
         let mut input = Volume::with_all_strides(&problem.input);
         as_line(&mut input);
         let pixels = input.pixels();
+        let depth = factors.count(inputs);
         let panel = 2 * lanes;
-        let most = (BLOCK / inputs).clamp(FEWEST, MOST) / panel * panel;
+        let most = (BLOCK / depth).clamp(FEWEST, MOST) / panel * panel;
+        let panels = pixels.div_ceil(panel);
         let mut blocks = pixels.div_ceil(most);
         // Equal shares of the pixels for the threads, or else of the filters.
         if groups * blocks < 8 * threads {
             blocks = blocks.next_multiple_of(threads).min(pixels.div_ceil(FEWEST.max(panel))).max(blocks);
         }
-        let block = pixels.div_ceil(blocks).next_multiple_of(panel);
-        let blocks = pixels.div_ceil(block);
+        let blocks = blocks.min(panels);
+        let block = panels.div_ceil(blocks) * panel;
         let parts = (4 * threads).div_ceil(groups * blocks).min(outputs.div_ceil(PART));
         let parts = if threads == 1 { 1 } else { parts };
         // An odd number of cache lines, so that filters are not in the same sets of a cache.
-        let pitch = (inputs.div_ceil(16) | 1) * 16;
+        let pitch = (depth.div_ceil(16) | 1) * 16;
         Plan {
             groups,
             inputs,
             outputs,
+            depth,
             input,
             filters: [output, channel],
             pixels,
             block,
             blocks,
+            factors,
             rows,
             parts,
             pitch,
@@ -91,7 +138,10 @@ impl Plan {
 
     /// The pixels of a block, counted through all images.
     pub(super) fn pixels_of(&self, block: usize) -> Range<usize> {
-        block * self.block..self.pixels.min((block + 1) * self.block)
+        let panel = 2 * self.lanes;
+        let panels = self.pixels.div_ceil(panel);
+        let first = |block: usize| self.pixels.min(panels * block / self.blocks * panel);
+        first(block)..first(block + 1)
     }
 
     /// The lanes of a block of these pixels, cut into panels of two vectors, of which the last may be one.
@@ -104,9 +154,13 @@ impl Plan {
     /// The filters of a part of a group, cut into the rows of tiles.
     pub(super) fn filters_of(&self, part: usize) -> impl Iterator<Item = Range<usize>> {
         let share = |part: usize| self.outputs * part / self.parts;
-        let (first, count) = (share(part), share(part + 1) - share(part));
-        let tiles = count.div_ceil(self.rows);
-        (0..tiles).map(move |tile| first + count * tile / tiles..first + count * (tile + 1) / tiles)
+        let mut rest = share(part)..share(part + 1);
+        std::iter::from_fn(move || {
+            let first = rest.start;
+            rest.start +=
+                if rest.is_empty() { return None } else { self.factors.next_rows(rest.len(), self.rows) };
+            Some(first..rest.start)
+        })
     }
 
     /// The images' parts of some pixels: image, and columns.
@@ -119,9 +173,9 @@ impl Plan {
         })
     }
 
-    /// Floats of a block's input.
+    /// Factors of a block's input.
     pub(super) fn packed_len(&self) -> usize {
-        self.block * self.inputs
+        self.block * self.depth
     }
 
     /// Floats of the sums of a block with a tile's filters, a line of whole vectors for each.

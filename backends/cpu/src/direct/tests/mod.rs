@@ -145,6 +145,8 @@ const SOLVERS: &[&dyn Solver] = &[
     &crate::bf16::AMX,
     #[cfg(target_arch = "x86_64")]
     &crate::bf16::AVX512_BF16,
+    #[cfg(target_arch = "x86_64")]
+    &crate::pointwise::POINTWISE_BF16,
 ];
 
 /// On every device, with every solver that takes the case.
