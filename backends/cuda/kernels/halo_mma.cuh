@@ -153,7 +153,7 @@ struct Multiplier {
             }
           }
 #pragma unroll
-          for (int j = 0; j < BLOCKS_F; j++) mma(acc[i][j], a[0], a[1], b[j], T());
+          for (int j = 0; j < BLOCKS_F; j++) mma(acc[i][j], a[0], a[1], b[j]);
         }
       };
       // Beyond the depth both operands are zeros: what a filter's zero would be multiplied with might not be finite.

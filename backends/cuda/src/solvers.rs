@@ -316,6 +316,20 @@ mod tests {
         assert_eq!(chosen([1, 208, 28, 28], 26), HALO_MMA.id());
     }
 
+    /// Points of little depth come in runs where TMA cannot address planes, but for few pixels.
+    #[test]
+    fn points_of_little_depth_come_in_runs() {
+        let chosen =
+            |lens: [usize; 4], filters| chosen(TensorLayout::Nchw, &lens, filters, 1, &[1; 2], &[0; 2]);
+        for images in [1, 8, 64] {
+            for (channels, size, filters) in [(24, 190, 24), (24, 190, 144), (32, 95, 192)] {
+                let id = chosen([images, channels, size, size], filters);
+                assert_eq!(id, hopper::WGMMA_RUNS.id(), "{images} images of {channels} channels");
+            }
+        }
+        assert_ne!(chosen([1, 24, 7, 7], 24), hopper::WGMMA_RUNS.id());
+    }
+
     /// Lines, which gathering would take less time than, do not keep 24 filters from transposed pixels, as gathering wants 32 of them.
     #[test]
     fn few_filters_are_multiplied_by_tensor_cores() {

@@ -29,8 +29,8 @@ const OF_STEMS: f64 = 1000e6;
 /// H200, of one image and eight, with which what is taken of windows and `wgmma` is 1.05 of the fastest tile in the mean, 1.18 at
 /// worst, instead of 1.23 and 2.49; of 13 others 1.04 and 1.23 instead of 1.35 and 1.87. Of 15 more that are computed otherwise by them
 /// 13 take 0.39 to 0.94 of the time, two of 8 channels 1.09 and 1.11.
-const OF_TF32_GROUPS: f64 = 1200e6;
-const LAUNCH_OF_TF32_GROUPS: f64 = 2.3;
+pub(crate) const OF_TF32_GROUPS: f64 = 1200e6;
+pub(crate) const LAUNCH_OF_TF32_GROUPS: f64 = 2.3;
 
 /// Configurations with seconds instead of cycles where these are known.
 pub(crate) fn timed(

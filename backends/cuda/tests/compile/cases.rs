@@ -726,9 +726,36 @@ pub(crate) fn cases() -> Vec<Case> {
             &["HMMA.16816", "LDS.64", "LDGSTS", "STG.E.128"],
         ),
         (
-            "halo_mma.tf32.nhwc.c8k8",
+            "columns.tf32.c16k16",
+            HALO_MMA,
+            tf32(strided(
+                Float,
+                Nhwc,
+                &[64, 512, 28, 28],
+                512,
+                3,
+                32,
+                2,
+                relu(&[64, 512, 14, 14], Float, Nhwc),
+            )),
+            &["HMMA.1688.F32.TF32", "LDSM.16.M88.4", "LDGSTS", "STG.E.128"],
+        ),
+        (
+            "columns.tf32.c8k8",
             HALO_MMA,
             tf32(conv(Float, Nhwc, &[64, 256, 28, 28], 256, 3, 32, vec![])),
+            &["HMMA.1688.F32.TF32", "LDSM.16.M88.4", "LDGSTS", "SHFL", "STG.E.128"],
+        ),
+        (
+            "columns.tf32.c4k4",
+            HALO_MMA,
+            tf32(conv(Float, Nhwc, &[64, 128, 56, 56], 128, 3, 32, relu(&[64, 128, 56, 56], Float, Nhwc))),
+            &["HMMA.1688.F32.TF32", "LDSM.16.M88.4", "LDGSTS", "SHFL", "STG.E.128"],
+        ),
+        (
+            "halo_mma.tf32.nhwc.c24k24",
+            HALO_MMA,
+            tf32(conv(Float, Nhwc, &[64, 768, 14, 14], 768, 3, 32, vec![])),
             &["HMMA.1688.F32.TF32", "LDS.128", "LDGSTS", "STG.E.128"],
         ),
         (

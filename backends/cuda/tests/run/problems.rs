@@ -166,23 +166,29 @@ pub(crate) fn problems() -> Vec<(&'static str, &'static str, Problem)> {
     let forward = |mode| vec![Op::BatchNormForward { mode, running: true }, relu()];
     let backward =
         |mode| vec![Op::BatchNormBackward { mode }, Op::ActivationBackward { mode: ActivationMode::Relu }];
-    // Groups whose windows go by, of images narrower than a warp's columns, and of channels that leave warps idle.
+    // Groups whose windows go by, of images narrower than a warp's columns, and of channels that leave warps idle, or half of one.
     let columns =
         |data_type, channels: usize, stride: usize, behind: &dyn Fn(TensorDescriptor) -> Vec<Op>| {
             let of = |lens: &[usize]| TensorDescriptor::with_layout(data_type, Nhwc, lens).unwrap();
-            let (input, weights) = (of(&[5, 80, 13, 11]), of(&[80, channels, 3, 3]));
+            let all = if channels == 16 { 80 } else { 88 };
+            let (input, weights) = (of(&[5, all, 13, 11]), of(&[all, channels, 3, 3]));
             let conv =
-                ConvolutionDescriptor::d2().with_pads([1, 1]).unwrap().with_groups(80 / channels).unwrap();
+                ConvolutionDescriptor::d2().with_pads([1, 1]).unwrap().with_groups(all / channels).unwrap();
             let conv = conv.with_strides([stride; 2]).unwrap();
             let output = conv.forward_output(&input, &weights).unwrap();
             let ops = [vec![Op::ConvForward { conv, weights }], behind(output)].concat();
-            Problem { input, output, ops, math: MathMode::Precise }
+            Problem { input, output, ops, math: MathMode::AllowTf32 }
         };
     let mut all = vec![
         ("columns.16", HALO_MMA, columns(Half, 16, 2, &chain)),
         ("columns.16.bf16", HALO_MMA, columns(BFloat16, 16, 1, &chain)),
         ("columns.8", HALO_MMA, columns(Half, 8, 1, &|_| norm(Spatial))),
         ("columns.4", HALO_MMA, columns(Half, 4, 2, &chain)),
+        ("columns.tf32.16", HALO_MMA, columns(Float, 16, 2, &chain)),
+        ("columns.tf32.16.whole", HALO_MMA, columns(Float, 16, 1, &chain)),
+        ("columns.tf32.8", HALO_MMA, columns(Float, 8, 1, &|_| norm(Spatial))),
+        ("columns.tf32.8.strided", HALO_MMA, columns(Float, 8, 2, &chain)),
+        ("columns.tf32.4", HALO_MMA, columns(Float, 4, 1, &chain)),
         ("wgmma", "cuda.conv_wgmma.v1", convolved(Half, Nhwc)),
         ("wgmma.norm", "cuda.conv_wgmma.v1", normed(Nhwc, Spatial)),
         ("wgmma.tf32", "cuda.conv_wgmma.v1", tf32(Nhwc)),
