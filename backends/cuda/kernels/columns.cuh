@@ -18,8 +18,8 @@ constexpr int COLUMNS = 16, OF_WARP = 16, THREADS = WARPS * 32;
 // Elements of 16 bytes, of a word, and of a fragment's depth.
 constexpr int CHUNK = 16 / (int)sizeof(T), WORD = CHUNK / 4, DEEP = CHUNK * 2;
 // Groups of a warp, steps of a line of taps, and fragments of filters.
-constexpr int GROUPS = OF_WARP / CHANNELS, DEPTH = TAPS_W * CHANNELS,
-              STEPS = (DEPTH + DEEP - 1) / DEEP, FRAGMENTS = GROUPS == 1 ? 2 : GROUPS;
+constexpr int GROUPS = OF_WARP / CHANNELS, DEPTH = TAPS_W * CHANNELS, STEPS = (DEPTH + DEEP - 1) / DEEP,
+              FRAGMENTS = GROUPS == 1 ? 2 : GROUPS;
 // Lines of the output that a line of the image is seen by, at most.
 constexpr int SUMS = (TAPS_H + STRIDE_H - 1) / STRIDE_H;
 // Pixels of a line of the window, where columns of so many images follow each other. Those that neighbouring columns see through one tap
@@ -34,8 +34,8 @@ DEVICE int spot(int pixel, int byte) {
   return place * PIXEL + (byte ^ exchange(place));
 }
 // Copies of 16 bytes of a pixel, and what threads copy of a line, one after the other, so many places apart.
-constexpr int ACROSS = WARPS * OF_WARP / CHUNK, AT_A_TIME = THREADS / ACROSS, COPIES = (WINDOW + AT_A_TIME - 1) / AT_A_TIME,
-              PLACES = AT_A_TIME / STRIDE_W;
+constexpr int ACROSS = WARPS * OF_WARP / CHUNK, AT_A_TIME = THREADS / ACROSS,
+              COPIES = (WINDOW + AT_A_TIME - 1) / AT_A_TIME, PLACES = AT_A_TIME / STRIDE_W;
 static_assert(AT_A_TIME % STRIDE_W == 0, "a thread's pixels are seen through one tap");
 static_assert(PLACES % 4 == 0, "and are exchanged as the first is, or by one bit more");
 // A block's filters follow each other behind the windows.

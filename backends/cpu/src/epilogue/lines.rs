@@ -33,7 +33,7 @@ impl Lines<'_> {
     #[inline(always)]
     pub(crate) unsafe fn finish<S: Simd, T: Number>(&self, s: S, output: *mut T) {
         let &Lines { steps, scratch, pitch, count, len, start, .. } = self;
-        let surface = steps.epilogue.output();
+        let surface = steps.output();
         let [_, channel_stride, _, _, step] = surface.strides;
         let output = output.wrapping_add(start.offset(surface));
         let rows = 0..count;

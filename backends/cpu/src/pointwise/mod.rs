@@ -37,7 +37,7 @@ use crate::epilogue::{self, Epilogue, Steps};
 use crate::pool::{Locked, Pool};
 use crate::solver::{self, CpuSolver};
 use kernel::{Collect, Finish, Functions, PackFilters, PackPixels};
-use plan::{Factors, Plan};
+use plan::Plan;
 
 pub(crate) static POINTWISE: CpuSolver = CpuSolver {
     id: "cpu.pointwise.v1",
@@ -299,7 +299,7 @@ impl Convolution {
                 let (x, w) =
                     (weights[first * plan.pitch..].as_ptr(), packed[panel.start * plan.depth..].as_ptr());
                 #[cfg(target_arch = "x86_64")]
-                if plan.factors == Factors::Pairs {
+                if plan.factors == plan::Factors::Pairs {
                     let rows = bf16::RowsOfPairs {
                         first: x.cast(),
                         pitch: plan.pitch * size_of::<f32>(),
