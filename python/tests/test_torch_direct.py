@@ -253,6 +253,8 @@ def test_runs_of_other_tensors_than_before():
     model, fused, x = blocks(dynamic_shapes=({0: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC},))
     others = [x, x[:1], x.contiguous(memory_format=torch.channels_last), x.flip(3), torch.randn(3, 8, 5, 6).flip(0)[1:]]
     others += [torch.randn(2, 8, 5, width) for width in range(7, 26)]
+    # Their memory has the opposite of their values.
+    others += [torch._neg_view(x), torch._neg_view(x[:1])]
     for _ in range(3):
         for of in others:
             torch.testing.assert_close(fused(of), model(of))

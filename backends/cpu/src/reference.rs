@@ -68,11 +68,17 @@ impl Executable for ReferenceExecutable {
 const COLUMNS: usize = 32;
 
 struct Kernel<'a, T> {
-    problem: &'a Problem,
     input: (*const T, Volume),
     output: (*mut T, Volume),
     conv: Option<Conv<T>>,
-    ops: &'a [OpArgs],
+    operators: Operators<'a>,
+}
+
+/// What is behind the sums, which is the same for all types of elements.
+struct Operators<'a> {
+    ops: &'a [Op],
+    args: &'a [OpArgs],
+    output: Volume,
     data_type: DataType,
 }
 
@@ -100,13 +106,12 @@ impl<'a, T: Value> Kernel<'a, T> {
                 filters_per_group: weights.lens()[0] / conv.groups(),
             }
         });
+        let (output, data_type) = (executable.output, problem.output.data_type());
         Kernel {
-            problem,
             input: (args.input.cast(), Volume::of(&problem.input)),
-            output: (args.output.cast(), executable.output),
+            output: (args.output.cast(), output),
             conv,
-            ops: args.ops,
-            data_type: problem.output.data_type(),
+            operators: Operators { ops: &problem.ops, args: args.ops, output, data_type },
         }
     }
 
@@ -144,14 +149,11 @@ impl<'a, T: Value> Kernel<'a, T> {
         }
         for (value, w) in values.iter().zip(columns) {
             let at = with_column(row, w);
-            let mut value = *value;
-            for (op, args) in self.problem.ops.iter().zip(self.ops) {
-                // SAFETY: the arguments keep their promise, and `at` lies within the output.
-                value = f64::from(args.alpha) * unsafe { self.apply(op, args, value, at) };
-            }
+            // SAFETY: the arguments keep their promise, and `at` lies within the output.
+            let mut value = unsafe { self.operators.apply(*value, at) };
             // SAFETY: `at` lies within the output.
             let element = unsafe { self.output.0.add(self.output.1.offset(at)) };
-            if let Some(beta) = self.ops.last().map(|last| last.beta).filter(|&beta| beta != 0.0) {
+            if let Some(beta) = self.operators.args.last().map(|last| last.beta).filter(|&beta| beta != 0.0) {
                 // SAFETY: the element lies within the output; a non-zero beta promises initialised contents.
                 value += f64::from(beta) * unsafe { element.read() }.to_f64();
             }
@@ -159,12 +161,25 @@ impl<'a, T: Value> Kernel<'a, T> {
             unsafe { element.write(T::from_f64(value)) };
         }
     }
+}
+
+impl Operators<'_> {
+    /// What the operators make of a sum.
+    ///
+    /// # Safety
+    /// The arguments are what `RunArgs` promises, and the index lies within the output.
+    unsafe fn apply(&self, sum: f64, at: Index) -> f64 {
+        self.ops.iter().zip(self.args).fold(sum, |value, (op, args)| {
+            // SAFETY: as the caller says.
+            f64::from(args.alpha) * unsafe { self.result(op, args, value, at) }
+        })
+    }
 
     /// The result of an operator on `x`, before its alpha.
     ///
     /// # Safety
-    /// As of `columns`.
-    unsafe fn apply(&self, op: &Op, args: &OpArgs, x: f64, at: Index) -> f64 {
+    /// As of `apply`.
+    unsafe fn result(&self, op: &Op, args: &OpArgs, x: f64, at: Index) -> f64 {
         match op {
             Op::ConvForward { .. } => x,
             Op::BiasForward { bias } => {
@@ -185,7 +200,7 @@ impl<'a, T: Value> Kernel<'a, T> {
             Op::BatchNormInference { mode, params } => {
                 let BatchNormInference { scale, bias, mean, variance, epsilon } =
                     BatchNormInference::of(args);
-                let at = parameter(&self.output.1, *mode, at);
+                let at = parameter(&self.output, *mode, at);
                 let values = [scale, bias, mean, variance];
                 let [scale, bias, mean, variance] = with_value_type!(*params, P => {
                     // SAFETY: parameters are packed, with one element for each index of `parameter`.

@@ -5,7 +5,7 @@
 // line of it, as there are more requests than it takes where each is for the sector that a group has of a pixel.
 //
 // A fragment's depth is channels of one group along a line of taps: whatever is in another's, also what is not finite, stays there. f32 is
-// rounded to TF32 on its way to registers.
+// rounded to TF32 in registers.
 //
 // needs macros: AT_ONCE, DEVICE, DYNAMIC_SHARED, KERNEL
 // needs constants: BLOCKS, CHANNELS, PAD_H, PAD_W, SEGMENTS, SHARED, STAGES, STRIDE_H, STRIDE_W, TAPS_H, TAPS_W, WARPS
@@ -23,7 +23,7 @@ constexpr int GROUPS = OF_WARP / CHANNELS, DEPTH = TAPS_W * CHANNELS, STEPS = (D
 // Lines of the output that a line of the image is seen by, at most.
 constexpr int SUMS = (TAPS_H + STRIDE_H - 1) / STRIDE_H;
 // Pixels of a line of the window, where columns of so many images follow each other. Those that neighbouring columns see through one tap
-// follow each other, 128 bytes as memory has them or a part of that: with a gap behind each, and with lines that begin elsewhere, copies take
+// follow each other, 128 bytes as memory has them, twice that or a part: with a gap behind each, and with lines that begin elsewhere, copies take
 // longer. A pixel's 16 bytes are exchanged with each other by its place instead, so that eight pixels meet no bank twice.
 constexpr int WINDOW = COLUMNS * STRIDE_W + (TAPS_W - STRIDE_W) * SEGMENTS, APART = (WINDOW + STRIDE_W - 1) / STRIDE_W;
 constexpr int PIXEL = WARPS * OF_WARP * (int)sizeof(T), LINE = (STRIDE_W * APART * PIXEL + 127) / 128 * 128,

@@ -13,11 +13,13 @@ use crate::windows::{LAUNCH_OF_TF32_GROUPS, OF_GROUPS, OF_TF32_GROUPS};
 /// Columns of the output, and filters, of a warp.
 const COLUMNS: usize = 16;
 const OF_WARP: usize = 16;
-/// Warps of a block, at most: together they read 128 bytes of a pixel at once, a line of the second-level cache. Of groups of 16 channels in
-/// f32 these are two, by which a block's filters leave room for others.
+/// Warps of a block, at most: together they read 128 bytes of a pixel at once, a line of the second-level cache, or two such lines in f32.
+/// Of groups of 16 channels in f32 these are two, by which a block's filters leave room for others: a filter's channels through one tap have
+/// no more bytes than 128 in all warps together.
 const WARPS: usize = 4;
 const LINE: usize = 128;
-/// Bytes of shared memory of a multiprocessor, and those that each block has besides its own.
+/// Bytes of shared memory of a multiprocessor of Hopper, and those that each block has besides its own. On GPUs that have less there are
+/// fewer blocks at once than estimates say.
 const OF_ALL_BLOCKS: usize = 227 << 10;
 const OF_EACH_BLOCK: usize = 1 << 10;
 /// Most taps, whose filters are in registers, and lines of the output whose sums are.
@@ -75,7 +77,8 @@ struct Shape {
 
 impl Shape {
     /// That of groups of 16 bits or in TF32 with as many filters as channels, 4, 8 or 16, channels innermost and pixels that are copied
-    /// 16 bytes at a time; of taps whose filters and sums have room in registers, and strides that skip no line and no column.
+    /// 16 bytes at a time, none of these behind their last channel; of taps whose filters and sums have room in registers, and strides
+    /// that skip no line and no column.
     fn of(problem: &Problem) -> Option<Shape> {
         let (conv, weights) = problem.conv()?;
         let (x, w, y) = (Volume::of(&problem.input), Volume::of(weights), Volume::of(&problem.output));
@@ -89,7 +92,9 @@ impl Shape {
         let is_taken = (element == 2 || is_tf32)
             && [4, 8, 16].contains(&channels)
             && filters == channels
+            && conv.groups() > 1
             && w.lens[0] >= OF_WARP
+            && w.lens[0].is_multiple_of(chunk)
             && x.lens[2] * y.lens[2] * taps_d == 1
             && taps_h * taps_w <= TAPS
             && (stride_h..=SUMS * stride_h).contains(&taps_h)

@@ -53,7 +53,9 @@ use weights::{PackWeights, PackWeightsFn};
 use work::{Scratch, Work};
 
 pub(crate) use depthwise::{DEPTHWISE, ONE_CHANNEL};
-pub(crate) use plan::{RESIDENT, crowds};
+pub(crate) use plan::RESIDENT;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use plan::crowds;
 
 /// Direct convolution whose micro-kernels multiply each input value by vectors of weights.
 pub(crate) static DIRECT: CpuSolver = CpuSolver {
@@ -200,7 +202,9 @@ impl Convolution {
         let rows = functions.tiles.rows[vectors - 1];
         let lines = Lines { longest: 8 * rows, shortest: rows, threads: pool.threads() };
         let geometry = Geometry::new(problem, &mut epilogue, lines);
-        let packs = lanewise || data_type != DataType::Float || !plan::can_stay(&geometry, rows);
+        // Panels of one vector have tiles of more rows than others with some instruction sets.
+        let most_rows = functions.tiles.rows[0].max(rows);
+        let packs = lanewise || data_type != DataType::Float || !plan::can_stay(&geometry, most_rows);
         let plan = Plan::new(&geometry, lanewise, packs, functions.lanes, pool.threads(), limits);
         let info = solver.info(format!(
             "{}, tiles of {}x{vectors} vectors, {} bands of {} lines{}, {} parts, input {}, {} threads",

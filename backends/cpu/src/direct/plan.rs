@@ -242,9 +242,9 @@ pub(super) fn can_stay(g: &Geometry, rows: usize) -> bool {
 }
 
 /// Whether rows so many bytes apart are more than a set of a first-level cache has lines beside what else is read: an element of each
-/// is read after the other, and its neighbours later.
+/// is read after the other, and its neighbours later. The cache is taken to be like those of x86-64's processors.
 pub(crate) fn crowds(rows: usize, apart: usize) -> bool {
-    // Addresses so far apart are in one set. It has 8 lines at least.
+    // Addresses that are as many powers of two apart are in one set, which has 8 lines at least.
     const PERIOD: u32 = 12;
     const LINES: usize = 7;
     let sets = 1 << (PERIOD - apart.trailing_zeros().min(PERIOD));
@@ -279,4 +279,24 @@ fn pack(g: &Geometry, lanewise: Option<usize>, span: usize, band: usize, chunk: 
     let line = (runs * columns).saturating_mul(pixel).saturating_add(15) / 16 * 16;
     let slices = taps_d.min(g.input.lens[2]);
     PackPlan { channels, pixel, line, runs, columns, column_step, line_step, lines, slices }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::crowds;
+
+    #[test]
+    fn rows_crowd_a_set_where_it_has_fewer_lines() {
+        for (rows, apart, expected) in [
+            (14, 4096, true),
+            (14, 3 * 4096, true),
+            (14, 2048, false),
+            (14, 2048 + 64, false),
+            (12, 4096, true),
+            (6, 4096, false),
+            (14, 0, true),
+        ] {
+            assert_eq!(crowds(rows, apart), expected, "{rows} rows {apart} bytes apart");
+        }
+    }
 }

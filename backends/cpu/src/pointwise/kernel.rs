@@ -4,12 +4,15 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use fuseplan_api::DataType;
+
 use super::plan::{Factors, Plan};
 #[cfg(target_arch = "x86_64")]
 use crate::bf16::RowsOfPairs;
 use crate::direct::tile::Tiles;
+use crate::element::with_value_type;
 use crate::epilogue::{Lines, Steps};
-use crate::isa::{Kernel, Number, Simd};
+use crate::isa::{Isa, Kernel, Number, Simd};
 use crate::row::RowStart;
 use crate::vectors::{load_strided, vectors};
 
@@ -26,6 +29,10 @@ pub(super) struct Functions {
 }
 
 impl Functions {
+    pub(super) fn of(isa: Isa, data_type: DataType) -> Self {
+        with_value_type!(data_type, T => isa.run(Collect::<T>(PhantomData)))
+    }
+
     /// The most filters of a tile.
     pub(super) fn rows(&self) -> usize {
         match self.factors {
@@ -37,7 +44,7 @@ impl Functions {
 }
 
 /// Makes [`Functions`].
-pub(super) struct Collect<T>(pub(super) PhantomData<T>);
+struct Collect<T>(PhantomData<T>);
 
 impl<T: Number> Kernel for Collect<T> {
     type Output = Functions;

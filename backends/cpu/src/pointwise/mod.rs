@@ -14,13 +14,12 @@ mod plan;
 mod tests;
 
 use std::ffi::c_void;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use fuseplan_api::volume::Volume;
 use fuseplan_api::{
-    Accuracy, Algorithm, Constraint, Executable, ExecutableInfo, Op, Preference, Problem, RawStream, RunArgs,
-    RunError,
+    Accuracy, Algorithm, Constraint, DataType, Executable, ExecutableInfo, Op, Preference, Problem,
+    RawStream, RunArgs, RunError,
 };
 
 use crate::activation::Simple;
@@ -32,11 +31,10 @@ use crate::device::CpuDevice;
 use crate::direct::prepared::{self, Owner};
 use crate::direct::tile::Tile;
 use crate::direct::{CONVOLUTION, Shared};
-use crate::element::with_value_type;
 use crate::epilogue::{self, Epilogue, Steps};
 use crate::pool::{Locked, Pool};
 use crate::solver::{self, CpuSolver};
-use kernel::{Collect, Finish, Functions, PackFilters, PackPixels};
+use kernel::{Finish, Functions, PackFilters, PackPixels};
 use plan::Plan;
 
 pub(crate) static POINTWISE: CpuSolver = CpuSolver {
@@ -59,8 +57,7 @@ pub(crate) static POINTWISE: CpuSolver = CpuSolver {
     accuracy: Accuracy::Exact,
     configurations: solver::one,
     load: |solver, problem, device, _| {
-        let data_type = problem.output.data_type();
-        let functions = with_value_type!(data_type, T => device.isa().run(Collect::<T>(PhantomData)));
+        let functions = Functions::of(device.isa(), problem.output.data_type());
         Arc::new(Convolution::new(solver, problem, device, functions))
     },
 };
@@ -82,9 +79,10 @@ pub(crate) static POINTWISE_BF16: CpuSolver = CpuSolver {
         POSITIONS,
         PIXELS_SIDE_BY_SIDE,
     ],
-    preferences: &[bf16::NO_MATRIX_UNIT, FILLED],
+    preferences: &[bf16::NO_MATRIX_UNIT, SIDE_BY_SIDE, FILLED],
     load: |solver, problem, device, _| {
-        Arc::new(Convolution::new(solver, problem, device, pairs::functions(device.isa())))
+        let floats = Functions::of(device.isa(), DataType::BFloat16);
+        Arc::new(Convolution::new(solver, problem, device, pairs::functions(floats)))
     },
     ..POINTWISE
 };
@@ -145,8 +143,8 @@ const SIDE_BY_SIDE: Preference = Preference {
 
 /// Where pixels are few, the last of them leave much of a vector empty, and each filter's weights are read for few; small
 /// images are copied in small parts. What direct convolution transposes is more than what it multiplies if most channels are the
-/// input's, those of all groups: of 64 pixels and more that fill their vectors it then took 1.01 to 1.6 times as long with AVX-512, by
-/// as much as 15 more filters take.
+/// input's, those of all groups: of 64 pixels and more that fill their vectors it then took 1.02 to 1.6 times as long with AVX-512. In
+/// f32 that is about as long as 15 more filters take, or the lanes that are left of the last vector.
 const PIXELS: Preference = Preference {
     property: "pixels",
     prefers: "at least 32 vectors, and 4 in an image; of an image 64, where there are twice as many input as output channels and \
@@ -162,8 +160,9 @@ const PIXELS: Preference = Preference {
     },
 };
 
-/// Where output channels are in the lanes instead, pixels are transposed on the way in and out, which took 1.02 to 2.2 times as long
-/// where these fill their vectors, in images of 4 pixels and more, and up to 1.09 times where they do not.
+/// Where output channels are in the lanes instead, pixels are transposed on the way in and out, which took 0.99 to 2.2 times as long
+/// on one thread where these fill their vectors, in images of 4 pixels and more, 0.97 to 1.09 where they fill 0.94 to 0.96 of the
+/// lanes, and 0.92 to 1.03 where they fill 0.89.
 #[cfg(target_arch = "x86_64")]
 const FILLED: Preference = Preference {
     property: "pixels",

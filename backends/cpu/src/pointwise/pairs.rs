@@ -1,29 +1,22 @@
 //! Pairs of bf16 channels as factors: filters row by row, and pixels vector by vector as products read them.
 
 use std::arch::x86_64::*;
-use std::marker::PhantomData;
 
 use half::bf16;
 
-use super::kernel::{self, Collect, Finish, Functions, PackFilters, PackPixels};
+use super::kernel::{self, Finish, Functions, PackFilters, PackPixels};
 use super::plan::Factors;
 use crate::bf16::{STEP, with_features};
-use crate::isa::{Avx512, Isa, Simd};
+use crate::isa::{Avx512, Simd};
 use crate::row::RowStart;
 
 /// Pixels of a vector, and of the largest panel.
 const LANES: usize = 16;
 const PANEL: usize = 2 * LANES;
 
-/// The functions of a processor with AVX512-BF16, whose vectors `isa` has, too.
-pub(super) fn functions(isa: Isa) -> Functions {
-    Functions {
-        factors: Factors::Pairs,
-        pack_filters,
-        pack_pixels,
-        finish,
-        ..isa.run(Collect::<bf16>(PhantomData))
-    }
+/// The functions of a processor with AVX512-BF16, by those of bf16 as floats.
+pub(super) fn functions(floats: Functions) -> Functions {
+    Functions { factors: Factors::Pairs, pack_filters, pack_pixels, finish, ..floats }
 }
 
 /// Packs filters as they are, behind the last channel with zeros to the end of its pair.
@@ -38,10 +31,8 @@ unsafe fn pack_filters(args: &PackFilters<'_>) {
         let target = target.wrapping_add(filter * plan.pitch).cast::<u16>();
         // SAFETY: the caller says that the filter's values are readable, and that its line has room for whole pairs.
         unsafe {
-            if channel == 1 {
-                target.copy_from_nonoverlapping(source, plan.inputs);
-            } else {
-                (0..plan.inputs).for_each(|at| *target.add(at) = *source.add(at * channel));
+            for at in 0..plan.inputs {
+                *target.add(at) = *source.add(at * channel);
             }
             if plan.inputs % 2 == 1 {
                 *target.add(plan.inputs) = 0;
@@ -79,18 +70,18 @@ with_features! {
                 count += 1;
                 done += columns.len();
             }
-            let line = |channel: usize| {
-                let mut line = _mm512_setzero_si512();
+            for (pair, channel) in (0..plan.inputs).step_by(2).enumerate() {
+                let has_odd = channel + 1 < plan.inputs;
+                let (mut even, mut odd) = (_mm512_setzero_si512(), _mm512_setzero_si512());
                 for &(first, mask) in &images[..count] {
                     let at = source.cast::<i16>().wrapping_add(first.wrapping_add(channel * channel_stride));
                     // SAFETY: the caller says that the image's pixels are readable, and masked lanes are not touched.
-                    line = _mm512_or_si512(line, unsafe { _mm512_maskz_loadu_epi16(mask, at) });
+                    unsafe {
+                        even = _mm512_or_si512(even, _mm512_maskz_loadu_epi16(mask, at));
+                        let mask = if has_odd { mask } else { 0 };
+                        odd = _mm512_or_si512(odd, _mm512_maskz_loadu_epi16(mask, at.wrapping_add(channel_stride)));
+                    }
                 }
-                line
-            };
-            for (pair, channel) in (0..plan.inputs).step_by(2).enumerate() {
-                let even = line(channel);
-                let odd = if channel + 1 < plan.inputs { line(channel + 1) } else { _mm512_setzero_si512() };
                 let target = target.wrapping_add(pair / STEP * vectors * STEP + pair % STEP);
                 // SAFETY: the caller says that there is room for the panel's vectors of whole steps.
                 unsafe {

@@ -247,7 +247,8 @@ pub(crate) const REORDERED: Preference = Preference {
     },
 };
 
-/// Whether 16 bits of less depth than [`SHALLOW`] come in runs as well: of 1x1 without strides, within the edges of what was timed. Of fifteen
+/// Whether 16 bits of less depth than [`SHALLOW`] come in runs as well: of 1x1 without strides, as many pixels of an image and no more
+/// filters than what was timed. Of fifteen
 /// convolutions of 16 to 40 channels and 16 to 240 filters on an H200, of one image of at least 28x28, 8 and 64, runs take 0.42 to 0.96 of the
 /// time of `conv_mma`, which would be chosen for planes that TMA cannot address, and 1.02 in one of these 45.
 fn is_point_of_halves(problem: &Problem) -> bool {
@@ -256,16 +257,16 @@ fn is_point_of_halves(problem: &Problem) -> bool {
     let is_point = conv.groups() == 1 && w.plane() == 1 && conv.strides().iter().all(|&stride| stride == 1);
     is_half
         && is_point
-        && w.lens[0] >= 16
+        && (16..=240).contains(&w.lens[0])
         && w.lens[1] >= 16
-        && Volume::of(&problem.output).pixels() >= 28 * 28
+        && Volume::of(&problem.output).plane() >= 28 * 28
 }
 
 /// Runs that come sooner than what pixels would be gathered for.
 pub(crate) const RUNS_OF_PLANES: Preference = Preference {
     property: "convolution",
     prefers: "what pixels would be gathered for, or 1x1 of one group with any number of filters; of 16 bits one group, and 1x1 without \
-              strides of 784 pixels or more, and 16 filters or more, with a depth of at least 16; less time by runs of planes than by \
+              strides of images of 784 pixels or more, and 16 to 240 filters, with a depth of at least 16; less time by runs of planes than by \
               gathering; in TF32 of 1x1, with a depth below 48 and 16 to 31 filters, than by `conv_mma` instead, in strides than by the \
               slower of both, as the models have it",
     check: |problem, device| {

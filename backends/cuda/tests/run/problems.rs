@@ -295,6 +295,9 @@ pub(crate) fn problems() -> Vec<(&'static str, &'static str, Problem)> {
         ("wgmma.runs16.words.planes", RUNS, words(&[5, 64, 7, 7], 3, 1, 1)),
         ("wgmma.runs16.words.groups", RUNS, words(&[2, 64, 13, 15], 3, 2, 1)),
         ("wgmma.runs16.words.volume", RUNS, words(&[2, 40, 5, 9, 11], 3, 1, 1)),
+        // Less deep than a step.
+        ("wgmma.runs16.shallow", RUNS, words(&[9, 24, 17, 15], 1, 1, 0)),
+        ("wgmma.runs16.shallow.two", RUNS, words(&[9, 40, 14, 14], 1, 1, 0)),
         ("wgmma.runs16.vectors", RUNS, words(&[5, 64, 14, 14], 3, 1, 1)),
         ("wgmma.runs16.vectors.eight", RUNS, words(&[3, 40, 16, 24], 3, 1, 1)),
         ("wgmma.runs16.vectors.groups", RUNS, words(&[3, 64, 12, 17], 3, 2, 1)),
