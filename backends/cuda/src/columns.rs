@@ -248,6 +248,8 @@ pub(crate) fn columns(problem: &Problem, configuration: &Configuration) -> Optio
 
 #[cfg(test)]
 mod tests {
+    use fuseplan_api::{ConvolutionDescriptor, Op, TensorDescriptor, TensorLayout};
+
     use super::*;
 
     #[test]
@@ -255,6 +257,36 @@ mod tests {
         for columns in 1..=100 {
             let of = |block: usize| (block * COLUMNS % columns + COLUMNS - 1) / columns + 1;
             assert_eq!((0..columns).map(of).max(), Some(segments(columns)), "{columns}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_behind_the_last_channel_of_a_pixel() {
+        let is_taken = |data_type, pixels: [usize; 2], channels: usize| {
+            let of =
+                |lens: &[usize]| TensorDescriptor::with_layout(data_type, TensorLayout::Nhwc, lens).unwrap();
+            let conv =
+                ConvolutionDescriptor::d2().with_pads([1, 1]).unwrap().with_groups(channels / 4).unwrap();
+            let (input, weights) = (of(&[1, channels, pixels[0], pixels[1]]), of(&[channels, 4, 3, 3]));
+            let output = conv.forward_output(&input, &weights).unwrap();
+            let ops = vec![Op::ConvForward { conv, weights }];
+            Shape::of(&Problem { input, output, ops, math: MathMode::AllowTf32 }).is_some()
+        };
+        for pixels in [[1, 1], [13, 11]] {
+            for (channels, in_halves) in
+                [(12, false), (16, true), (20, false), (24, true), (28, false), (88, true)]
+            {
+                assert_eq!(
+                    is_taken(DataType::Half, pixels, channels),
+                    in_halves,
+                    "{channels} channels, {pixels:?}"
+                );
+                assert_eq!(
+                    is_taken(DataType::Float, pixels, channels),
+                    channels >= 16,
+                    "{channels}, {pixels:?}"
+                );
+            }
         }
     }
 }
