@@ -247,10 +247,10 @@ pub(crate) const REORDERED: Preference = Preference {
     },
 };
 
-/// Whether 16 bits of less depth than [`SHALLOW`] come in runs as well: of 1x1 without strides, as many pixels of an image and no more
-/// filters than what was timed. Of fifteen
-/// convolutions of 16 to 40 channels and 16 to 240 filters on an H200, of one image of at least 28x28, 8 and 64, runs take 0.42 to 0.96 of the
-/// time of `conv_mma`, which would be chosen for planes that TMA cannot address, and 1.02 in one of these 45.
+/// Whether 16 bits of less depth than [`SHALLOW`] come in runs as well: of 1x1 without strides, with as many pixels of an image and no more
+/// filters than what was timed. Of fifteen convolutions of 16 to 40 channels and 16 to 240 filters on an H200, of one image of at least
+/// 28x28, 8 and 64, runs take 0.42 to 0.96 of the time of `conv_mma`, which would be chosen for planes that TMA cannot address, and 1.02 in
+/// one of these 45.
 fn is_point_of_halves(problem: &Problem) -> bool {
     let Some((conv, weights)) = problem.conv() else { return false };
     let (w, is_half) = (Volume::of(weights), problem.output.data_type().size() == 2);
