@@ -11,7 +11,7 @@
 // needs constants: BLOCKS, CHANNELS, PAD_H, PAD_W, SEGMENTS, SHARED, STAGES, STRIDE_H, STRIDE_W, TAPS_H, TAPS_W, WARPS
 // needs sizes: across, images, in_h, in_w, lines, out_c, out_h, out_w, parts, strips, x_h, x_n, x_w, y_h, y_n, y_w
 // needs types: Args, Channel, Coord, Shape, T, idx
-// needs functions: begin_grid, channel_of, copy_async, finish_to, from_float, is_aligned, is_plain, make_plain, mma, round_to_tf32,
+// needs functions: begin_grid, channel_of, copy_async, finish_to, from_float, is_aligned, is_plain, make_plain, mma_sync, round_to_tf32,
 //   write_vector
 
 constexpr int COLUMNS = 16, OF_WARP = 16, THREADS = WARPS * 32;
@@ -256,7 +256,7 @@ KERNEL(THREADS, AT_ONCE(BLOCKS, SHARED)) {
             if (tap >= 0)
 #pragma unroll
               for (int i = g; i < FRAGMENTS; i += GROUPS)
-                mma(sums[sum][i], image, filters[tap < 0 ? 0 : tap][deep][i], T());
+                mma_sync(sums[sum][i], image, filters[tap < 0 ? 0 : tap][deep][i], T());
           }
         }
     slot = slot == (STAGES - 1) * STAGE ? 0 : slot + STAGE;

@@ -12,7 +12,7 @@
 //   TILE_F, TILE_K, TILE_P, WARPS_F, WARPS_P, W_K, W_LINEAR, W_LOADS, W_VECTOR, X_RUN, X_VECTOR, Y_ALONG_K
 // needs types: DepthEntry, Row, Shape, T, Vector, bf16, f16
 // needs functions: begin_grid, cluster_sync, depth_end, depth_entry, filter_at, finish_tile, first_step, gather_filter,
-//   is_aligned, missing, row_of, step_count, tile_at, tile_number, write_tile
+//   is_aligned, missing, mma_sync, row_of, step_count, tile_at, tile_number, write_tile
 
 constexpr int BYTES = (int)sizeof(T);
 DEVICE unsigned bits(f16 v) { return v.bits; }
@@ -110,15 +110,6 @@ DEVICE void round_to_tf32(unsigned* v, int count) {
 #pragma unroll
     for (int i = 0; i < count; i++) asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(v[i]));
 }
-#define MMA(shape, type)                                                         \
-  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type           \
-               ".f32 "                                                           \
-               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                  \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-DEVICE void mma(float* c, const unsigned* a, const unsigned* b, f16) { MMA("m16n8k16", "f16"); }
-DEVICE void mma(float* c, const unsigned* a, const unsigned* b, bf16) { MMA("m16n8k16", "bf16"); }
-DEVICE void mma(float* c, const unsigned* a, const unsigned* b, float) { MMA("m16n8k8", "tf32"); }
 
 KERNEL(THREADS, OCCUPANCY) {
   begin_grid();
@@ -281,7 +272,7 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
       for (int i = 0; i < WARP_P / 16; i++)
 #pragma unroll
-        for (int j = 0; j < WARP_F / 8; j++) mma(acc[i][j], a[i], b[j / 2] + j % 2 * 2, T());
+        for (int j = 0; j < WARP_F / 8; j++) mma_sync(acc[i][j], a[i], b[j / 2] + j % 2 * 2, T());
     }
   }
   asm volatile("cp.async.wait_group 0;" ::: "memory");

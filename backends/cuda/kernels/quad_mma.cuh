@@ -2,7 +2,8 @@
 //
 // needs macros: DEVICE
 // needs constants: X_VECTOR
-// needs types: T, bf16, f16
+// needs types: T
+// needs functions: mma_sync
 
 // What a lane has of a row of pixels, or of a filter, in a step: four elements along the depth.
 constexpr int WORDS = (int)sizeof(T);
@@ -12,22 +13,12 @@ struct alignas(4 * WORDS) Words {
 
 DEVICE void round_to_tf32(unsigned& v) { asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(v)); }
 
-#define MMA(shape, type)                                                         \
-  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type           \
-               ".f32 "                                                           \
-               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                  \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-// Accumulates the product of 16 pixels and 8 filters, 32 bytes deep.
-DEVICE void mma(float* c, const unsigned* a, const unsigned* b, f16) { MMA("m16n8k16", "f16"); }
-DEVICE void mma(float* c, const unsigned* a, const unsigned* b, bf16) { MMA("m16n8k16", "bf16"); }
-DEVICE void mma(float* c, const unsigned* a, const unsigned* b, float) { MMA("m16n8k8", "tf32"); }
-// The same of a step: of two rows of pixels, 8 apart, and a filter.
+// Accumulates the product of a step: of two rows of pixels, 8 apart, and a filter.
 DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b) {
 #pragma unroll
   for (int i = 0; i < WORDS; i += 2) {
     const unsigned a[] = {low.at[i], high.at[i], low.at[i + 1], high.at[i + 1]};
-    mma(c, a, b.at + i, T());
+    mma_sync(c, a, b.at + i, T());
   }
 }
 

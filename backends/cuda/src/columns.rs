@@ -7,7 +7,7 @@ use fuseplan_api::{Configuration, DataType, Estimate, MathMode, Problem};
 use fuseplan_gpu::{Geometry, Kernel, LISTED, Runtime, Text, Volume, constants, kernel_text, spatial};
 
 use crate::context::Cuda;
-use crate::mma::QUADS;
+use crate::mma::{MMA_SYNC, QUADS};
 use crate::windows::{LAUNCH_OF_TF32_GROUPS, OF_GROUPS, OF_TF32_GROUPS};
 
 /// Columns of the output, and filters, of a warp.
@@ -240,7 +240,7 @@ pub(crate) fn columns(problem: &Problem, configuration: &Configuration) -> Optio
     Some(text.finish(
         Cuda::VENDOR,
         problem,
-        &[QUADS, kernel_text!("../kernels/columns.cuh")],
+        &[MMA_SYNC, QUADS, kernel_text!("../kernels/columns.cuh")],
         geometry,
         detail,
     ))

@@ -69,12 +69,13 @@ pub(crate) const WINDOW: Constraint = Constraint {
 /// 3.5 and 17 % with the 32 bytes of a sector; of 22 others 2.5 % instead of 3.3.
 const PIECE: usize = 64;
 
-/// Fragments whose lanes have quads of channels.
+/// Instructions on fragments, and such fragments whose lanes have quads of channels.
+pub(crate) const MMA_SYNC: &str = kernel_text!("../kernels/mma_sync.cuh");
 pub(crate) const QUADS: &str = kernel_text!("../kernels/quad_mma.cuh");
 
 /// `mma.sync` on a window of the image in shared memory.
 pub(crate) fn halo_mma(arch: &str) -> HaloLoop {
-    const TEXTS: &[&str] = &[QUADS, kernel_text!("../kernels/halo_mma.cuh")];
+    const TEXTS: &[&str] = &[MMA_SYNC, QUADS, kernel_text!("../kernels/halo_mma.cuh")];
     // From sm_100 on the compiler takes some registers more, of which 128 are too few.
     let is_frugal = arch::named(arch).is_some_and(|arch| arch.capability < (10, 0));
     let threads = if is_frugal { 512 } else { 384 };
@@ -172,7 +173,7 @@ pub(crate) fn mma(problem: &Problem) -> MainLoop {
     const STEPS_OF_32: [Tile; 9] = tiles(32);
     const STEPS_OF_64: [Tile; 9] = tiles(64);
     MainLoop {
-        texts: &[kernel_text!("../kernels/mma.cuh")],
+        texts: &[MMA_SYNC, kernel_text!("../kernels/mma.cuh")],
         name: "mma.sync",
         image_run,
         tiles: |access| {

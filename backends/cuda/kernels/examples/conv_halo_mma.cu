@@ -723,6 +723,17 @@ DEVICE void write_tile(Args args, const float* acc, const Channel* channels, con
 DEVICE void load_filters(const Args& args, char* shared, const Column& column);
 
 
+#define MMA(shape, type)                                                         \
+  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type           \
+               ".f32 "                                                           \
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                  \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+DEVICE void mma_sync(float* c, const unsigned* a, const unsigned* b, f16) { MMA("m16n8k16", "f16"); }
+DEVICE void mma_sync(float* c, const unsigned* a, const unsigned* b, bf16) { MMA("m16n8k16", "bf16"); }
+DEVICE void mma_sync(float* c, const unsigned* a, const unsigned* b, float) { MMA("m16n8k8", "tf32"); }
+
+
 constexpr int WORDS = (int)sizeof(T);
 struct alignas(4 * WORDS) Words {
   unsigned at[WORDS];
@@ -730,20 +741,11 @@ struct alignas(4 * WORDS) Words {
 
 DEVICE void round_to_tf32(unsigned& v) { asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(v)); }
 
-#define MMA(shape, type)                                                         \
-  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type           \
-               ".f32 "                                                           \
-               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                  \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-DEVICE void mma(float* c, const unsigned* a, const unsigned* b, f16) { MMA("m16n8k16", "f16"); }
-DEVICE void mma(float* c, const unsigned* a, const unsigned* b, bf16) { MMA("m16n8k16", "bf16"); }
-DEVICE void mma(float* c, const unsigned* a, const unsigned* b, float) { MMA("m16n8k8", "tf32"); }
 DEVICE void mma(float* c, const Words& low, const Words& high, const Words& b) {
 #pragma unroll
   for (int i = 0; i < WORDS; i += 2) {
     const unsigned a[] = {low.at[i], high.at[i], low.at[i + 1], high.at[i + 1]};
-    mma(c, a, b.at + i, T());
+    mma_sync(c, a, b.at + i, T());
   }
 }
 

@@ -797,6 +797,17 @@ DEVICE void write_tile(const Args& args, float* tile, int first_pixel, int first
 }
 
 
+#define MMA(shape, type)                                                         \
+  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type           \
+               ".f32 "                                                           \
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                  \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+DEVICE void mma_sync(float* c, const unsigned* a, const unsigned* b, f16) { MMA("m16n8k16", "f16"); }
+DEVICE void mma_sync(float* c, const unsigned* a, const unsigned* b, bf16) { MMA("m16n8k16", "bf16"); }
+DEVICE void mma_sync(float* c, const unsigned* a, const unsigned* b, float) { MMA("m16n8k8", "tf32"); }
+
+
 constexpr int BYTES = (int)sizeof(T);
 DEVICE unsigned bits(f16 v) { return v.bits; }
 DEVICE unsigned bits(bf16 v) { return v.bits; }
@@ -885,15 +896,6 @@ DEVICE void round_to_tf32(unsigned* v, int count) {
 #pragma unroll
     for (int i = 0; i < count; i++) asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(v[i]));
 }
-#define MMA(shape, type)                                                         \
-  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type           \
-               ".f32 "                                                           \
-               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                  \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-DEVICE void mma(float* c, const unsigned* a, const unsigned* b, f16) { MMA("m16n8k16", "f16"); }
-DEVICE void mma(float* c, const unsigned* a, const unsigned* b, bf16) { MMA("m16n8k16", "bf16"); }
-DEVICE void mma(float* c, const unsigned* a, const unsigned* b, float) { MMA("m16n8k8", "tf32"); }
 
 KERNEL(THREADS, OCCUPANCY) {
   begin_grid();
@@ -1047,7 +1049,7 @@ KERNEL(THREADS, OCCUPANCY) {
 #pragma unroll
       for (int i = 0; i < WARP_P / 16; i++)
 #pragma unroll
-        for (int j = 0; j < WARP_F / 8; j++) mma(acc[i][j], a[i], b[j / 2] + j % 2 * 2, T());
+        for (int j = 0; j < WARP_F / 8; j++) mma_sync(acc[i][j], a[i], b[j / 2] + j % 2 * 2, T());
     }
   }
   asm volatile("cp.async.wait_group 0;" ::: "memory");
